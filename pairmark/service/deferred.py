@@ -7,11 +7,13 @@ attribute of the module, which makes it load.
 
 from __future__ import annotations
 
+import importlib
 import sys
 import threading
 from collections.abc import Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import module_from_spec
 from types import ModuleType
 from typing import Any
 
@@ -86,3 +88,16 @@ def defer_unused() -> None:
     # scikit-learn imports the first four, SciPy the last.
     for name in ("scipy.stats", "narwhals", "narwhals.stable", "narwhals.stable.v2", "numpy.f2py"):
         defer(name)
+
+
+def skip_exports(*packages: str) -> None:
+    """For a process that is ours alone and names modules in full: make packages whose ``__init__`` only gathers names
+    for others without running it, which would import all that they hold."""
+    for name in packages:
+        parent, _, own = name.rpartition(".")
+        within = importlib.import_module(parent)
+        spec = PathFinder.find_spec(name, within.__path__)
+        assert spec is not None
+        module = module_from_spec(spec)
+        sys.modules[name] = module
+        setattr(within, own, module)

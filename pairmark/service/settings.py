@@ -67,6 +67,28 @@ class Settings(BaseSettings):
         16_384 * MIB, description="maximum bytes of numbers in an unpacked dataset"
     )
     max_concurrent_uploads: int = Field(4, description="uploads that one process reads at the same time")
+    max_table_columns: int = Field(
+        4_096, ge=1, description="maximum number of columns of an uploaded CSV or Parquet file"
+    )
+    max_unpacked_ratio: int = Field(
+        100,
+        ge=1,
+        description="times its own size that an uploaded file may unpack to; any file may unpack to 64 MiB",
+    )
+    parse_timeout_s: float = Field(
+        6.0,
+        gt=0,
+        description="seconds of processor time that reading an upload may take once it has arrived, plus its size "
+        "divided by min_parse_bytes_per_s; four times as long on a busy machine",
+    )
+    min_parse_bytes_per_s: float = Field(
+        2.0 * MIB, gt=0, description="slowest reading of a large upload, in bytes of the file per second"
+    )
+    parse_memory_bytes: int = Field(
+        1024 * MIB,
+        ge=512 * MIB,
+        description="memory of the process that reads one upload, in bytes; such a process is started for each",
+    )
     max_batch_pairs: int = Field(1_000_000, description="maximum number of pairs in one request")
     max_dimension: int = Field(
         2**20,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,19 +16,20 @@ import pytest
 from pydantic import ValidationError
 
 from pairmark.service.datasets.arrays import Npz
+from pairmark.service.datasets.limits import Limits
 from pairmark.service.datasets.reader import read_dataset
 from pairmark.service.datasets.schemas import DatasetRequest
-from pairmark.service.datasets.writer import Limits
 from pairmark.service.errors import InvalidInput, PairmarkError
 from pairmark.service.galleries.imports import file_batches
 from pairmark.service.galleries.rows import RowErrors
 from pairmark.service.galleries.schemas import ImportOptions
 from pairmark.service.runtime.binary import parse_npz, parse_npz_rows, parse_octets, parse_rows
+from pairmark.service.settings import Settings
 from tests.fuzzing import bodies
 from tests.fuzzing.bodies import Random, chance, pick
 
 WIDTH = 5
-LIMITS = Limits(rows=10_000, features=2**20, stored_bytes=10**8)
+LIMITS = replace(Limits.of(Settings(), 0), rows=10_000)
 SEEDS = 25
 
 
@@ -35,7 +37,7 @@ def enrol(kind: str, body: bytes, folder: Path) -> None:
     scratch = folder / "scratch"
     scratch.mkdir()
     (folder / "upload").write_bytes(body)
-    limits = Limits(rows=1_000, features=WIDTH, stored_bytes=10**7)
+    limits = replace(LIMITS, rows=1_000, features=WIDTH, stored_bytes=10**7)
     for _ in file_batches(kind, folder / "upload", scratch, WIDTH, RowErrors(), ImportOptions(), limits):
         pass
 

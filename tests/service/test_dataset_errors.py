@@ -142,9 +142,13 @@ def test_the_columns_asked_for_must_be_there_once(deployment) -> None:
 
 def test_bounds_are_said(deployment) -> None:
     assert "larger than 2000000 bytes" in refused(deployment, b"a\n" + b"1\n" * 1_000_001).detail
-    assert "more than 1000 rows" in refused(deployment, b"a\n" + b"1\n" * 1_001).detail
-    wide = b",".join(b"c%d" % n for n in range(5_001)) + b"\n" + b",".join(b"1" for _ in range(5_001)) + b"\n"
-    assert "5001 features; at most 5000" in refused(deployment, wide).detail
+    assert (
+        "1001 rows or more; at most 1000 rows are taken (PAIRMARK_MAX_DATASET_ROWS raises this)"
+        in refused(deployment, b"a\n" + b"1\n" * 1_001).detail
+    )
+    wide = b",".join(b"c%d" % n for n in range(4_097)) + b"\n" + b",".join(b"1" for _ in range(4_097)) + b"\n"
+    assert "4097 columns; at most 4096" in refused(deployment, wide).detail
+    assert "5001 features; at most 5000" in refused(deployment, npz(X=np.eye(2, 5_001)), "a.npz").detail
     tall = (
         b",".join(b"c%d" % n for n in range(500))
         + b"\n"
@@ -154,7 +158,7 @@ def test_bounds_are_said(deployment) -> None:
         refused(deployment, tall.replace(b"1" * 500, b"1") * 1 + (b"1," * 499 + b"1\n") * 400), TooLarge
     )
     bomb = gzip.compress(b"a\n" + b"1\n" * 1_500_000)
-    assert "unpacks to more than" in refused(deployment, bomb, "a.csv.gz").detail
+    assert "unpacks to 2097152 bytes or more; at most 2000000" in refused(deployment, bomb, "a.csv.gz").detail
     assert "at most" in refused(deployment, b"c" + b",c" * 40_000 + b"\n").detail
 
 

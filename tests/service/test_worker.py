@@ -16,8 +16,8 @@ import pytest
 from sklearn.datasets import load_digits
 
 from pairmark.service.jobs.limits import memory_in_use
-from pairmark.service.jobs.processes import child_environment
 from pairmark.service.jobs.worker import Worker
+from pairmark.service.processes import child_environment
 from pairmark.service.settings import Settings
 
 ROOT = Path(__file__).parents[2]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import random
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,11 +13,12 @@ import pytest
 
 from pairmark.service.datasets import zips
 from pairmark.service.datasets.arrays import Npz
-from pairmark.service.datasets.writer import Limits
+from pairmark.service.datasets.limits import Limits
 from pairmark.service.errors import InvalidInput, TooLarge
 from pairmark.service.runtime.binary import parse_npz
+from pairmark.service.settings import Settings
 
-LIMITS = Limits(rows=10_000, features=100, stored_bytes=10_000_000)
+LIMITS = replace(Limits.of(Settings(), 0), rows=10_000, features=100)
 
 
 def packed(**arrays: np.ndarray) -> bytes:

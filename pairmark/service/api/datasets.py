@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from inspect import Parameter, Signature
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, File, Form, Path, Request, Response, UploadFile
 from fastapi.exceptions import RequestValidationError
 from pydantic import Field, ValidationError
+from starlette.concurrency import run_in_threadpool
 
+from pairmark.service.api.leaving import while_connected
 from pairmark.service.api.query import FROM_QUERY, PageQuery, Query
 from pairmark.service.api.services import InServices, check_may, key_of
 from pairmark.service.datasets.inspecting import InspectionOut
 from pairmark.service.datasets.schemas import DatasetOut, DatasetPage, DatasetRequest, RowsOut
 from pairmark.service.store.schemas import LedgerOut
 
+T = TypeVar("T")
 Ref = Annotated[str, Path(description="`name` (the newest version) or `name:version`", max_length=200)]
 
 
@@ -56,7 +61,19 @@ def _request(name: str, given: dict[str, Any]) -> DatasetRequest:
         ) from error
 
 
-def add_dataset(
+async def _while_connected(
+    http: Request, work: Callable[..., T], file: UploadFile, pairs: UploadFile | None
+) -> T:
+    """Read an upload in a thread, until its client leaves."""
+    named = {
+        "filename": file.filename,
+        "pairs": None if pairs is None else pairs.file,
+        "pairs_filename": None if pairs is None else pairs.filename,
+    }
+    return await while_connected(http, lambda gone: run_in_threadpool(work, **named, gone=gone))
+
+
+async def add_dataset(
     http: Request,
     services: InServices,
     response: Response,
@@ -74,29 +91,19 @@ def add_dataset(
     If file and columns equal the newest version, the answer is that version (`existing`).
     """
     check_may(http, "train", name)
-    added = services.datasets.add(
-        file.file,
-        _request(name, given),
-        filename=file.filename,
-        pairs=None if pairs is None else pairs.file,
-        pairs_filename=None if pairs is None else pairs.filename,
-    )
+    request = _request(name, given)
+    added = await _while_connected(http, partial(services.datasets.add, file.file, request), file, pairs)
     response.headers["Location"] = f"/datasets/{added.name}:{added.version}"
     return added
 
 
-def inspect_dataset(
-    services: InServices, file: Upload, given: Roles, pairs: PairsFile = None
+async def inspect_dataset(
+    http: Request, services: InServices, file: Upload, given: Roles, pairs: PairsFile = None
 ) -> InspectionOut:
     """Preview a file without storing it: columns, roles (inferred if not named), rows, identities,
     and the smallest false positive rate that they support."""
-    return services.datasets.inspect(
-        file.file,
-        _request("inspected", given),
-        filename=file.filename,
-        pairs=None if pairs is None else pairs.file,
-        pairs_filename=None if pairs is None else pairs.filename,
-    )
+    request = _request("inspected", given)
+    return await _while_connected(http, partial(services.datasets.inspect, file.file, request), file, pairs)
 
 
 def list_datasets(

@@ -234,7 +234,7 @@ class Edge:
         limit = settings.max_upload_bytes if upload else settings.max_body_bytes
         self._check_length(headers, limit)
         begins = route.limits.begins
-        beginning = None if begins is None else begins(headers.get(b"content-type", b""))
+        beginning = None if begins is None else begins(headers.get(b"content-type", b""), settings)
         taken = 0
         began: float | None = None
 

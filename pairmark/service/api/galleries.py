@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import closing
 from typing import Annotated, Any, Final, Literal, TypeVar
 
 from fastapi import Path, Request, Response
@@ -12,13 +13,16 @@ from pydantic import Field
 
 from pairmark.models.evaluation.drawing import MEDIA_TYPES, draw_cmc
 from pairmark.service.api.access import may_see
+from pairmark.service.api.leaving import while_connected
 from pairmark.service.api.models import picture_format
 from pairmark.service.api.problems import UnsupportedMediaType
 from pairmark.service.api.query import FROM_QUERY, PageQuery, Query
 from pairmark.service.api.services import InServices, Services, check_may, key_of
-from pairmark.service.datasets.writer import Limits
+from pairmark.service.datasets.confined import Gone
+from pairmark.service.datasets.limits import Limits
 from pairmark.service.errors import Forbidden, InvalidInput
-from pairmark.service.galleries.imports import KINDS, file_batches, json_batches
+from pairmark.service.galleries.batches import confined_batches
+from pairmark.service.galleries.imports import KINDS, json_batches
 from pairmark.service.galleries.repository import State
 from pairmark.service.galleries.rows import RowErrors, checked_id
 from pairmark.service.galleries.schemas import (
@@ -154,11 +158,6 @@ async def upsert_items(
                     gallery, json_batches(body, state.dimension, errors), errors, served
                 )
             )
-    limits = Limits(
-        rows=services.settings.max_gallery_items,
-        features=state.dimension,
-        stored_bytes=services.settings.max_dataset_bytes,
-    )
     async with services.galleries.import_place() as place:
         with services.galleries.workspace() as folder:
             upload, scratch = folder / "upload", folder / "scratch"
@@ -167,11 +166,16 @@ async def upsert_items(
                 async for piece in request.stream():
                     stream.write(piece)
 
-            def work() -> UpsertOut:
-                batches = file_batches(kind, upload, scratch, state.dimension, errors, query, limits)
-                return services.galleries.write(gallery, batches, errors, served)
+            size = upload.stat().st_size
+            limits = Limits.of(services.settings, size, rows="max_gallery_items", features=state.dimension)
 
-            return await place.run(work)
+            def work(gone: Gone) -> UpsertOut:
+                with closing(
+                    confined_batches(kind, upload, scratch, state.dimension, errors, query, limits, gone)
+                ) as batches:
+                    return services.galleries.write(gallery, batches, errors, served)
+
+            return await while_connected(request, lambda gone: place.run(lambda: work(gone)))
 
 
 def list_items(services: InServices, gallery: Name, query: Annotated[ItemsQuery, FROM_QUERY]) -> ItemPage:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from pairmark.service.jobs.processes import isolated_environment
+from pairmark.service.processes import isolated_environment
 
 logger = logging.getLogger("pairmark.worker")
 COMMAND = (sys.executable, "-P", "-m", "pairmark.service.cli", "worker", "--until-stdin-closes")

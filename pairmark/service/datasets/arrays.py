@@ -13,9 +13,10 @@ from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from pairmark.service.datasets.writer import Block, Limits
+from pairmark.service.datasets.limits import Limits
+from pairmark.service.datasets.writer import MAX_NAME, Block
 from pairmark.service.datasets.zips import UNREADABLE_HEAD, checked_members, damage_refused
-from pairmark.service.errors import InvalidInput, TooLarge
+from pairmark.service.errors import InvalidInput
 
 _CELLS = 2_000_000
 _CHUNK = 32 * 1024 * 1024
@@ -28,7 +29,8 @@ class Npz:
         self._arrays: dict[str, NDArray[Any]] = {}
         damage = damage_refused("the npz file is truncated or damaged; save and send it again", "file")
         with damage, zipfile.ZipFile(path) as archive:
-            for number, member in enumerate(checked_members(archive, 4 * limits.stored_bytes)):
+            members = checked_members(archive, limits.unpacked_bytes, limits.raised_by["unpacked_bytes"])
+            for number, member in enumerate(members):
                 name = member.filename.removesuffix(".npy")
                 self._arrays[name] = _unpacked(archive, member, scratch / f"array{number}.npy", name)
 
@@ -59,13 +61,12 @@ class Npz:
             raise InvalidInput(f"array {name!r} has shape {array.shape}; expected {wanted}", field=name)
         return array
 
-    def texts(self, name: str, rows: int | None = None) -> list[Any]:
-        """A 1-dimensional array as a list; a column vector is taken too."""
+    def texts(self, name: str, rows: int | None = None) -> NDArray[Any]:
+        """A 1-dimensional array; a column vector is taken too."""
         array = self._arrays.get(name)
         if array is not None and array.ndim == 2 and array.shape[1] == 1:
             self._arrays[name] = array[:, 0]
-        values: list[Any] = self.get(name, 1, rows).tolist()
-        return values
+        return self.get(name, 1, rows)
 
     def points(self, name: str | None = None) -> NDArray[Any] | csr_array:
         """The array of that name; by default ``X``, or the CSR arrays."""
@@ -103,6 +104,15 @@ class Npz:
         if not ok:
             raise InvalidInput("data, indices, indptr and shape do not make a CSR matrix", field="file")
         return csr_array((data, indices, indptr), shape=(int(shape[0]), int(shape[1])))
+
+
+def clipped(array: NDArray[Any], longest: int = MAX_NAME) -> list[Any]:
+    """Values of an array, texts cut where they are known to be too long."""
+    width = longest + 1
+    if array.dtype.kind in "US" and array.dtype.itemsize > width * np.dtype(f"{array.dtype.kind}1").itemsize:
+        array = array.astype(f"{array.dtype.kind}{width}")
+    values: list[Any] = array.tolist()
+    return values
 
 
 def row_blocks(X: NDArray[Any] | csr_array) -> Iterator[tuple[int, Any]]:
@@ -143,9 +153,8 @@ def svmlight_blocks(
             )
         except (ValueError, OverflowError, IndexError) as error:
             if "n_features" in str(error):
-                raise TooLarge(
-                    f"a feature index is above {limits.features}; at most that many features are taken",
-                    limit=limits.features,
+                raise limits.exceeded(
+                    "features", f"a feature index is above {limits.features}", "features"
                 ) from error
             _refuse_svmlight(path, error)
         if X.nnz:
@@ -154,7 +163,7 @@ def svmlight_blocks(
             raise InvalidInput("a feature index is negative; expected indices from 0 or 1", field="file")
         rows += X.shape[0]
         if rows > limits.rows:
-            raise TooLarge(f"more than {limits.rows} rows; at most that many are taken", limit=limits.rows)
+            raise limits.exceeded("rows", f"{rows} rows or more", "rows")
         grouped = grouped or query.size > 0
         chunks.append(parts / f"part{len(chunks)}.npz")
         np.savez(chunks[-1], data=X.data, indices=X.indices, indptr=X.indptr, y=y, query=query)

@@ -10,11 +10,14 @@ from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
 from pairmark.service.datasets.columns import Columns
+from pairmark.service.datasets.limits import Limits
 from pairmark.service.datasets.reader import format_of
 from pairmark.service.datasets.schemas import DatasetRequest
+from pairmark.service.datasets.tabular import check_width
 from pairmark.service.datasets.text import first_record_of
 from pairmark.service.errors import InvalidInput
 from pairmark.service.names import checked_name
+from pairmark.service.settings import Settings
 
 MAX_HEAD = 1 << 20
 """Bytes that are looked at, fields and header line together; what begins longer is checked when it is whole."""
@@ -24,12 +27,13 @@ _MAX_FIELDS = 100
 class Beginning:
     """Reads the fields of a multipart upload and its file's first line; other kinds of body are not looked at."""
 
-    def __init__(self, content_type: bytes) -> None:
+    def __init__(self, content_type: bytes, settings: Settings) -> None:
+        self._limits = Limits.of(settings, 0)
         kind, options = parse_options_header(content_type)
         boundary = options.get(b"boundary")
         self._fields: dict[str, list[str]] = {}
         self._part: dict[bytes, bytes] = {}
-        self._header, self._value, self._data = b"", b"", b""
+        self._header, self._value, self._data = b"", b"", bytearray()
         self._filename: str | None = None
         self._taken = 0
         self._parser: MultipartParser | None = None
@@ -60,7 +64,7 @@ class Beginning:
             self._parser = None
 
     def _begin(self) -> None:
-        self._part, self._data = {}, b""
+        self._part, self._data = {}, bytearray()
 
     def _header_field(self, data: bytes, start: int, end: int) -> None:
         self._header += data[start:end]
@@ -79,8 +83,8 @@ class Beginning:
         _, options = parse_options_header(self._part.get(b"content-disposition", b""))
         if options.get(b"name") == b"file":
             self._filename = options.get(b"filename", b"").decode("utf-8", "replace")
-            if b"\n" in self._data:
-                self._check(self._data)
+            if b"\n" in data[start:end]:
+                self._check(bytes(self._data))
                 self._parser = None
 
     def _end(self) -> None:
@@ -107,4 +111,5 @@ class Beginning:
             _, columns = first_record_of(io.StringIO(head.decode("utf-8-sig"), newline=""))
         except (UnicodeDecodeError, InvalidInput):
             return
+        check_width(len(columns), self._limits)
         Columns(columns).roles(request)

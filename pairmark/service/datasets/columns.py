@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 
 from pairmark.service.datasets.schemas import DatasetRequest
@@ -46,6 +46,11 @@ class Columns:
                 continue
             self.names.append(name if not seen[name] else _free(f"{name}.{seen[name]}", taken))
             seen[name] += 1
+        # Names in a request are many, too.
+        self._by_given: defaultdict[str, list[int]] = defaultdict(list)
+        for number, name in enumerate(self.given):
+            self._by_given[name].append(number)
+        self._by_name = {name: [number] for number, name in enumerate(self.names)}
         self.repeated = {name for name, count in seen.items() if count > 1}
         if self.repeated:
             self.warnings.append(
@@ -61,11 +66,12 @@ class Columns:
             if (name := getattr(request, role)) is not None
         }
         ranking = [self._one(name, "ranking") for name in request.ranking]
-        excluded = {number for name in request.exclude for number in self._all(name)}
+        excluded = {number for name in dict.fromkeys(request.exclude) for number in self._all(name)}
         used = [*texts.values(), *ranking]
         # A group or an id may well be the label too; a ranking is only a ranking.
+        uses = Counter(used)
         for number in ranking:
-            if used.count(number) > 1:
+            if uses[number] > 1:
                 raise InvalidInput(
                     f"column {self.names[number]!r} has two roles, ranking among them", field="ranking"
                 )
@@ -101,9 +107,7 @@ class Columns:
 
     def _all(self, name: str, field: str = "exclude") -> list[int]:
         wanted = name.strip()
-        found = [number for number, given in enumerate(self.given) if given == wanted]
-        if not found:
-            found = [number for number, unique in enumerate(self.names) if unique == wanted]
+        found = self._by_given.get(wanted) or self._by_name.get(wanted)
         if not found:
             raise InvalidInput(
                 f"{field}: there is no column {name[:100]!r}; the file has {listed(self.names)}", field=field

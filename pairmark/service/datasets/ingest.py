@@ -13,12 +13,13 @@ from pairmark.service.audit.log import record
 from pairmark.service.blobs import Blobs, delete_unused, hold
 from pairmark.service.blobs.base import storage_errors
 from pairmark.service.datasets import repository
+from pairmark.service.datasets.confined import Gone, parsed, stays
 from pairmark.service.datasets.data import LabelledData, load_data, vector_of
-from pairmark.service.datasets.inspecting import InspectionOut, inspected
+from pairmark.service.datasets.inspecting import InspectionOut
+from pairmark.service.datasets.limits import Limits
 from pairmark.service.datasets.promises import dataset_promise
-from pairmark.service.datasets.reader import format_of, read_dataset
+from pairmark.service.datasets.reader import format_of
 from pairmark.service.datasets.schemas import DatasetOut, DatasetPage, DatasetRequest, Format, RowOut, RowsOut
-from pairmark.service.datasets.writer import Limits
 from pairmark.service.db import Database
 from pairmark.service.errors import Conflict, InvalidInput, RateLimited, TooLarge
 from pairmark.service.names import checked_name
@@ -50,6 +51,7 @@ class Datasets:
         filename: str | None = None,
         pairs: Upload | None = None,
         pairs_filename: str | None = None,
+        gone: Gone = stays,
     ) -> DatasetOut:
         """Store an upload as the next version of its name.
 
@@ -61,12 +63,13 @@ class Datasets:
         file : a path, or an open binary file, read in pieces.
         filename : where the format is read from when the request names none; default: the path's name.
         pairs : CSV or Parquet of explicit pairs: ``left``, ``right``, ``same`` and perhaps ``weight``.
+        gone : whether the caller has left; reading ends then, with `CallerGone`.
 
         `InvalidInput` and `TooLarge` name row and column and say how to fix it; with `StorageFailed` (storage is full)
         nothing is left behind; `RateLimited`: as many uploads are being read as may be (each takes hundreds of MB).
         """
         checked_name(request.name, "name")
-        kind, limits = _kind_of(file, request, filename), self._limits
+        kind = _kind_of(file, request, filename)
         with self._place(), self._blobs.workspace() as work, storage_errors("storing the upload"):
             upload, sha256 = self._take(file, work / "upload")
             # Later roles are recorded only where they are used: an upload of before is still the same upload.
@@ -82,27 +85,12 @@ class Datasets:
                 return known
             out = work / "dataset"
             out.mkdir()
-            stored, summary = read_dataset(
-                upload,
-                out,
-                work / "scratch",
-                kind=kind,
-                request=request,
-                limits=limits,
-                spec=spec,
-                pairs=pairs_file,
-            )
+            task = _task("dataset", upload, kind, request, pairs_file)
+            task |= {"out": str(out), "scratch": str(work / "scratch"), "spec": spec}
+            stored = parsed(task, self._limits(upload, pairs_file), gone)
             size = sum(path.stat().st_size for path in out.iterdir())
             key = self._blobs.put_folder(out)
-        found = {
-            "sha256": sha256,
-            "blob": key,
-            "rows": stored.rows,
-            "features": stored.features,
-            "size_bytes": size,
-            "summary": summary,
-        }
-        return self._registered(request.name, found)
+        return self._registered(request.name, {"sha256": sha256, "blob": key, "size_bytes": size, **stored})
 
     def _registered(self, name: str, found: dict[str, Any]) -> DatasetOut:
         with self._db.write() as session:
@@ -126,6 +114,7 @@ class Datasets:
         filename: str | None = None,
         pairs: Upload | None = None,
         pairs_filename: str | None = None,
+        gone: Gone = stays,
     ) -> InspectionOut:
         """What `add` would read of a file, roles that are not named inferred; nothing is kept."""
         kind = _kind_of(file, request, filename)
@@ -134,7 +123,8 @@ class Datasets:
             pairs_file = None
             if pairs is not None:
                 pairs_file = self._take(pairs, work / "pairs")[0], _pairs_kind(pairs, pairs_filename)
-            return inspected(upload, work, kind=kind, request=request, limits=self._limits, pairs=pairs_file)
+            task = _task("inspection", upload, kind, request, pairs_file) | {"work": str(work)}
+            return InspectionOut.model_validate(parsed(task, self._limits(upload, pairs_file), gone))
 
     def get(self, reference: str) -> DatasetOut:
         """The version that ``name`` (the newest) or ``name:version`` names, or `UnknownDataset`."""
@@ -203,13 +193,9 @@ class Datasets:
             sha256=row.sha256,
         )
 
-    @property
-    def _limits(self) -> Limits:
-        return Limits(
-            rows=self._settings.max_dataset_rows,
-            features=self._settings.max_dimension,
-            stored_bytes=self._settings.max_dataset_bytes,
-        )
+    def _limits(self, upload: Path, pairs: tuple[Path, str] | None) -> Limits:
+        size = upload.stat().st_size + (0 if pairs is None else pairs[0].stat().st_size)
+        return Limits.of(self._settings, size)
 
     def _existing(self, name: str, sha256: str, spec: dict[str, Any]) -> DatasetOut | None:
         with self._db.read() as session:
@@ -251,6 +237,18 @@ class Datasets:
         finally:
             (copy or stream).close()
         return target, digest.hexdigest()
+
+
+def _task(
+    work: str, upload: Path, kind: Format, request: DatasetRequest, pairs: tuple[Path, str] | None
+) -> dict[str, Any]:
+    return {
+        "function": work,
+        "upload": str(upload),
+        "kind": kind,
+        "request": request.model_dump(mode="json"),
+        "pairs": None if pairs is None else [str(pairs[0]), pairs[1]],
+    }
 
 
 def _facts(row: DatasetRow) -> dict[str, Any]:

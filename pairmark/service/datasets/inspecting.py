@@ -8,11 +8,11 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 from pairmark.service.datasets.arrays import Npz
+from pairmark.service.datasets.limits import Limits
 from pairmark.service.datasets.profiles import Column, inferred, profiled
 from pairmark.service.datasets.promises import Promise, dataset_promise
 from pairmark.service.datasets.reader import read_dataset
 from pairmark.service.datasets.schemas import DatasetRequest, Format
-from pairmark.service.datasets.writer import Limits
 from pairmark.service.errors import InvalidInput, TooLarge
 
 

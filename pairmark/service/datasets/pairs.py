@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.service.datasets.data import Pairs
+from pairmark.service.datasets.limits import Limits
 from pairmark.service.datasets.schemas import DatasetRequest
 from pairmark.service.datasets.tabular import Table
-from pairmark.service.datasets.writer import Limits
 from pairmark.service.errors import InvalidInput, PairmarkError
 
 _COLUMNS = ("left", "right", "same", "weight", "left_unit", "right_unit")
@@ -41,16 +42,26 @@ def read_pairs(
                     f"columns are left, right, {', '.join(names)}; expected left, right, same and optionally "
                     "weight, left_unit and right_unit"
                 )
-            blocks = list(table.blocks())
+            # Texts become row numbers block by block: all of them at once would take too much memory.
+            blocks: list[NDArray[Any]] = []
+            sides: dict[str, list[NDArray[np.int64]]] = {"left": [], "right": []}
+            pair = 0
+            for block in table.blocks():
+                blocks.append(np.asarray(block.X))
+                for side, texts in (("left", block.groups), ("right", block.ids)):
+                    sides[side].append(_rows(texts or (), side, rows, row_of, pair))
+                pair += len(blocks[-1])
         finally:
             table.close()
     except PairmarkError as error:
+        if error.facts.get("field") == "pairs":
+            raise
         raise type(error)(f"pairs file: {error.detail}", **{**error.facts, "field": "pairs"}) from error
     if not blocks:
         raise InvalidInput(
             "pairs file: no pairs; expected columns left, right, same and one pair a line", field="pairs"
         )
-    values = np.concatenate([np.asarray(block.X) for block in blocks])
+    values = np.concatenate(blocks)
     same = values[:, names.index("same")]
     wrong = np.flatnonzero((same != 0) & (same != 1))
     if wrong.size:
@@ -63,8 +74,7 @@ def read_pairs(
         if not weight.any():
             raise InvalidInput("pairs file: every weight is 0; expected some above", field="pairs")
     units = _units(values, names)
-    left = _rows([text for block in blocks for text in block.groups or ()], "left", rows, row_of)
-    right = _rows([text for block in blocks for text in block.ids or ()], "right", rows, row_of)
+    left, right = (np.concatenate(sides[side]) for side in ("left", "right"))
     own = np.flatnonzero(left == right)
     if own.size:
         _refuse(int(own[0]), "left and right are the same row; expected two rows")
@@ -95,9 +105,11 @@ def _units(values: NDArray[Any], names: list[str]) -> NDArray[np.int64] | None:
     return sides.astype(np.int64)
 
 
-def _rows(texts: list[Any], side: str, rows: int, row_of: dict[str, int] | None) -> NDArray[np.int64]:
+def _rows(
+    texts: Sequence[Any], side: str, rows: int, row_of: dict[str, int] | None, first: int
+) -> NDArray[np.int64]:
     found = np.empty(len(texts), dtype=np.int64)
-    for pair, text in enumerate(texts):
+    for pair, text in enumerate(texts, first):
         if row_of is not None:
             row = row_of.get(str(text), -1)
             if row < 0:
@@ -110,7 +122,7 @@ def _rows(texts: list[Any], side: str, rows: int, row_of: dict[str, int] | None)
                     f"{side} is {str(text)[:50]!r}; expected a row from 0 to {rows - 1} (to use row ids, name their "
                     "column as id)",
                 )
-        found[pair] = row
+        found[pair - first] = row
     return found
 
 

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from pairmark.service.datasets.columns import Columns
+from pairmark.service.datasets.limits import Limits
 from pairmark.service.datasets.schemas import DatasetRequest
-from pairmark.service.datasets.tabular import CSV_SOURCE, connected, csv_given
+from pairmark.service.datasets.tabular import CSV_SOURCE, check_width, connected, csv_given, raise_if_full
 from pairmark.service.datasets.text import first_record, plain_text
-from pairmark.service.datasets.writer import Limits
-from pairmark.service.errors import InvalidInput
+from pairmark.service.errors import InvalidInput, TooLarge
 
 ROWS = 20_000
 """Rows that are looked at."""
@@ -21,6 +21,8 @@ PROFILED = 1_000
 """Columns that are looked at one by one; further ones are taken for features."""
 _AT_ONCE = 100
 _EXAMPLES = 3
+_LOOKED_AT = 200
+"""Characters of a value that are looked at."""
 _LABEL = re.compile(
     r"(label|class|target|y|who|person|people|identity|subject|user|name|species|category)(_?(id|name))?",
     re.I,
@@ -58,11 +60,12 @@ class Column:
 
 def profiled(path: Path, scratch: Path, kind: str, header: bool, limits: Limits) -> list[Column]:
     """The columns of a CSV or Parquet file, at most `PROFILED` of them; `InvalidInput` when it is no table."""
-    connection = connected(scratch)
+    connection = connected(scratch, limits)
     try:
         if kind == "csv":
-            plain = plain_text(path, scratch, 4 * limits.stored_bytes)
+            plain = plain_text(path, scratch, limits)
             delimiter, first = first_record(plain)
+            check_width(len(first), limits)
             names = Columns(first if header else [f"c{number}" for number in range(len(first))]).names
             types = {f"c{number}": "VARCHAR" for number in range(len(names))}
             source, given = CSV_SOURCE, csv_given(plain, header, delimiter, types)
@@ -71,6 +74,7 @@ def profiled(path: Path, scratch: Path, kind: str, header: bool, limits: Limits)
         else:
             source, given = "read_parquet(?)", [glob.escape(str(path))]
             described = connection.execute(f"DESCRIBE SELECT * FROM {source}", given).fetchall()
+            check_width(len(described), limits)
             names = Columns([row[0] for row in described]).names
             quoted = ['"' + str(row[0]).replace('"', '""') + '"' for row in described]
             cells = {number: f"CAST({name} AS VARCHAR)" for number, name in enumerate(quoted)}
@@ -84,9 +88,10 @@ def profiled(path: Path, scratch: Path, kind: str, header: bool, limits: Limits)
             replace(column, kind="vector") if number in vectors else column
             for number, column in enumerate(found)
         ]
-    except InvalidInput:
+    except (InvalidInput, TooLarge):
         raise
     except Exception as error:
+        raise_if_full(error, limits)
         if type(error).__module__.split(".")[0] not in ("duckdb", "_duckdb"):
             raise
         raise InvalidInput(
@@ -101,7 +106,9 @@ def _columns(
     connection: Any, source: str, given: list[Any], cells: dict[int, str], names: list[str]
 ) -> list[Column]:
     # An empty cell is NULL in CSV and may be '' in Parquet.
-    inner = ", ".join(f"nullif(trim({cell}), '') AS v{number}" for number, cell in cells.items())
+    inner = ", ".join(
+        f"left(nullif(trim({cell}), ''), {_LOOKED_AT}) AS v{number}" for number, cell in cells.items()
+    )
     asked = "count(*)"
     for number in cells:
         value = f"v{number}"
@@ -109,10 +116,11 @@ def _columns(
             f", count({value}), approx_count_distinct({value}), count(TRY_CAST({value} AS DOUBLE)), "
             f"coalesce(bool_and(regexp_full_match({value}, '-?[0-9]+([.]0+)?')), false), "
             f"coalesce(bool_and(contains({value}, '>')), false), "
-            f"list({value}) FILTER ({value} IS NOT NULL)[1:{_EXAMPLES}]"
+            # FILTER would take memory for all columns once for each.
+            f"arg_min({value}, n, {_EXAMPLES})"
         )
     row = connection.execute(
-        f"SELECT {asked} FROM (SELECT {inner} FROM {source} LIMIT {ROWS})", given
+        f"SELECT {asked} FROM (SELECT row_number() OVER () AS n, {inner} FROM {source} LIMIT {ROWS})", given
     ).fetchone()
     rows, rest, found = int(row[0]), row[1:], []
     for at, number in enumerate(cells):

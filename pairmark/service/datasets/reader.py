@@ -11,14 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.models.evaluation.suspects import near_duplicates
-from pairmark.service.datasets.arrays import Npz, row_blocks, svmlight_blocks
+from pairmark.service.datasets.arrays import Npz, clipped, row_blocks, svmlight_blocks
 from pairmark.service.datasets.data import Pairs
+from pairmark.service.datasets.limits import Limits
 from pairmark.service.datasets.pairs import read_pairs
 from pairmark.service.datasets.rankings import RankingColumn
 from pairmark.service.datasets.schemas import MAX_LISTED_FEATURES, MAX_LISTED_LABELS, DatasetRequest, Format
 from pairmark.service.datasets.tabular import Table
 from pairmark.service.datasets.text import plain_text
-from pairmark.service.datasets.writer import MAX_RANKED, Block, DatasetWriter, Limits, Stored, as_text, listed
+from pairmark.service.datasets.writer import MAX_RANKED, Block, DatasetWriter, Stored, as_text, listed
 from pairmark.service.errors import InvalidInput, TooLarge
 
 _SHOWN = 3
@@ -196,7 +197,7 @@ def _from_npz(
     X = npz.points(request.points)
     rows, width = (int(size) for size in X.shape)
     if rows > limits.rows:
-        raise TooLarge(f"{rows} rows; at most {limits.rows} are taken", limit=limits.rows)
+        raise limits.exceeded("rows", f"{rows} rows", "rows")
     if len(request.ranking) > 1:
         raise InvalidInput("ranking: name one array of shape (rows, labels)", field="ranking")
     label = request.label or ("y" if "y" in npz and not request.unlabelled else None)
@@ -228,7 +229,7 @@ def _from_npz(
             yield Block(
                 X=part if len(kept) == width else part[:, kept],
                 rankings=None if rankings is None else np.asarray(rankings[start:stop], dtype=np.float64),
-                **{field: values[start:stop] for field, values in texts.items()},
+                **{field: clipped(values[start:stop]) for field, values in texts.items()},
             )
 
     writer = DatasetWriter(
@@ -245,7 +246,7 @@ def _from_npz(
 def _names(npz: Npz, name: str, count: int) -> list[str] | None:
     if name not in npz:
         return None
-    names = [as_text(value) or "" for value in npz.texts(name, count)]
+    names = [as_text(value) or "" for value in clipped(npz.texts(name, count))]
     if len(set(names)) != count or not all(0 < len(text) <= 1_000 and "\x00" not in text for text in names):
         raise InvalidInput(f"array {name!r}: expected {count} different names", field=name)
     return names
@@ -264,7 +265,7 @@ def _from_svmlight(
         raise InvalidInput("svmlight keeps the label in front of each line; leave `label` out", field="label")
     if request.group not in (None, "qid"):
         raise InvalidInput("svmlight keeps groups as qid; leave `group` out or send qid", field="group")
-    plain = plain_text(upload, scratch, 4 * limits.stored_bytes)
+    plain = plain_text(upload, scratch, limits)
     features, has_groups, blocks = svmlight_blocks(plain, limits, scratch, labelled=not request.unlabelled)
     if request.group == "qid" and not has_groups:
         raise InvalidInput("no line has a qid; expected `label qid:7 1:0.5`", field="group")

@@ -24,7 +24,7 @@ def _as_list(value: Any) -> Any:
         if value.lstrip().startswith("["):
             try:
                 return json.loads(value)
-            except ValueError:
+            except (ValueError, RecursionError):
                 pass
         return [part.strip() for part in value.split(",") if part.strip()]
     return value

@@ -12,23 +12,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.service.datasets.columns import Columns
+from pairmark.service.datasets.limits import Limits
 from pairmark.service.datasets.rankings import RankingColumn
 from pairmark.service.datasets.schemas import DatasetRequest
 from pairmark.service.datasets.text import first_record, plain_text
-from pairmark.service.datasets.writer import Block, Limits, listed
+from pairmark.service.datasets.writer import MAX_NAME, Block, listed
 from pairmark.service.errors import InvalidInput, PairmarkError, StorageFailed, TooLarge
 
 if TYPE_CHECKING:
     # Imported where it is used: a service that only scores never needs it.
     import duckdb
 
-MAX_COLUMNS = 32_768
 _CELLS = 1_000_000
 _MAX_LINE = 8 * 1024 * 1024
 _BUFFER = 2 * _MAX_LINE
-_MEMORY = 512 * 1024 * 1024
-# DuckDB works on 2,048 rows at a time, each cell first as text, then as a number.
-_MEMORY_A_COLUMN = 2_048 * 32
+_SHARE = 0.5
+"""Of a reader's memory that DuckDB may take; numbers and texts of the rows at hand need the rest."""
+_MAX_TEXT = MAX_NAME + 1
+"""Characters of a text that leave DuckDB: one more than may be, so that it is seen to be too long."""
+_TEXT_ROWS = 16_384
+_RANKING_CHARACTERS = 32 * 1024 * 1024
 CSV_SOURCE = (
     "read_csv(?, auto_detect=false, header=?, delim=?, quote='\"', escape='\"', strict_mode=true, "
     "max_line_size=?, buffer_size=?, columns=?)"
@@ -36,7 +39,7 @@ CSV_SOURCE = (
 _NUMBERS = re.compile(r"(U?(TINY|SMALL|BIG|HUGE)INT|U?INTEGER|FLOAT|DOUBLE|DECIMAL\(.*\)|BOOLEAN)")
 
 
-def connected(scratch: Path, memory: int = _MEMORY) -> duckdb.DuckDBPyConnection:
+def connected(scratch: Path, limits: Limits) -> duckdb.DuckDBPyConnection:
     """A DuckDB of its own, within bounds, that loads nothing from elsewhere."""
     import duckdb
 
@@ -44,8 +47,9 @@ def connected(scratch: Path, memory: int = _MEMORY) -> duckdb.DuckDBPyConnection
         config={
             # One thread keeps the file's order and takes least memory; parsing is not what takes the time.
             "threads": "1",
-            "memory_limit": f"{memory}B",
+            "memory_limit": f"{int(_SHARE * limits.memory_bytes)}B",
             "temp_directory": str(scratch / "spill"),
+            "max_temp_directory_size": f"{limits.unpacked_bytes}B",
             "autoinstall_known_extensions": "false",
             "autoload_known_extensions": "false",
         }
@@ -59,7 +63,7 @@ class Table:
         self._limits = limits
         self._kind = kind
         self._widths: dict[int, int] = {}
-        self._con = connected(scratch)
+        self._con = connected(scratch, limits)
         try:
             if kind == "csv":
                 self._open_csv(path, scratch, request)
@@ -74,13 +78,9 @@ class Table:
         self._con.close()
 
     def _open_csv(self, path: Path, scratch: Path, request: DatasetRequest) -> None:
-        plain = plain_text(path, scratch, 4 * self._limits.stored_bytes)
+        plain = plain_text(path, scratch, self._limits)
         delimiter, header = first_record(plain)
-        if len(header) > MAX_COLUMNS:
-            raise TooLarge(
-                f"{len(header)} columns; CSV takes at most {MAX_COLUMNS}: send wider data as npz or svmlight",
-                limit=MAX_COLUMNS,
-            )
+        check_width(len(header), self._limits)
         columns = Columns(header if request.header else [f"c{number}" for number in range(len(header))])
         self.roles = columns.roles(request)
         if request.header and sum(map(_is_number, header)) > len(header) / 2:
@@ -91,15 +91,30 @@ class Table:
         types = {f"c{n}": "DOUBLE" if n in numbers else "VARCHAR" for n in range(len(header))}
         self._source = CSV_SOURCE
         self._given = csv_given(plain, request.header, delimiter, types)
-        self._cells = {number: f"c{number}" for number in range(len(header))}
-        self._allow(len(header))
+        self._cells = {n: f"c{n}" if n in numbers else _bounded(f"c{n}") for n in range(len(header))}
+        self._bound_rankings({n: f"c{n}" for n in self.roles.ranking})
 
     def _position_columns(self) -> set[int]:
         """The columns of positions, where there is one for each label and not one of rankings."""
         return set(self.roles.ranking) if len(self.roles.ranking) > 1 else set()
 
-    def _allow(self, columns: int) -> None:
-        self._con.execute(f"SET memory_limit = '{max(_MEMORY, columns * _MEMORY_A_COLUMN)}B'")
+    def _bound_rankings(self, cells: Mapping[int, str]) -> None:
+        """Of one column of rankings, which may be longer than other texts, bound what all of them hold together."""
+        self._longest = 0
+        if len(self.roles.ranking) != 1:
+            return
+        number = self.roles.ranking[0]
+        cell = self._cells[number] = cells[number]
+        total, longest = self._query(
+            f"SELECT sum(strlen(r)), max(strlen(r)) FROM (SELECT DISTINCT {cell} AS r FROM {self._source})"
+        ).fetchone() or (0, 0)
+        if (total or 0) > _RANKING_CHARACTERS:
+            raise TooLarge(
+                f"the different rankings have {total} bytes together; at most {_RANKING_CHARACTERS} are taken",
+                limit=_RANKING_CHARACTERS,
+                field="ranking",
+            )
+        self._longest = longest or 0
 
     def _query(self, sql: str) -> duckdb.DuckDBPyConnection:
         try:
@@ -108,7 +123,7 @@ class Table:
             self._refuse(error)
 
     def _refuse(self, error: Exception) -> NoReturn:
-        _raise_if_full(error)
+        raise_if_full(error, self._limits)
         if self._kind == "csv":
             self._diagnose_csv(error, self._given)
         raise InvalidInput("the Parquet file is damaged; write and send it again", field="file") from error
@@ -176,15 +191,14 @@ class Table:
             described = self._con.execute(f"DESCRIBE SELECT * FROM {self._source}", self._given).fetchall()
             counted = self._con.execute(f"SELECT count(*) FROM {self._source}", self._given).fetchone()
         except Exception as error:
+            raise_if_full(error, self._limits)
             raise InvalidInput("the file is not whole Parquet; is it truncated?", field="file") from error
-        if len(described) > MAX_COLUMNS:
-            raise TooLarge(
-                f"{len(described)} columns; Parquet takes at most {MAX_COLUMNS}: use a list column"
-            )
+        check_width(len(described), self._limits)
         columns = Columns([row[0] for row in described])
         self.roles = columns.roles(request)
         ranking = self._position_columns()
         self._cells = {}
+        casts: dict[int, str] = {}
         rows = int(counted[0]) if counted else 0
         for number, (name, kind, *_) in enumerate(described):
             quoted = '"' + name.replace('"', '""') + '"'
@@ -204,13 +218,16 @@ class Table:
             elif number in (*self.roles.texts.values(), *self.roles.ranking):
                 # Floating labels stay numbers, so that 3.0 and 3 are the same label in every format.
                 keep = kind in ("FLOAT", "DOUBLE")
-                self._cells[number] = quoted if keep else f"CAST({quoted} AS VARCHAR)"
+                self._cells[number] = quoted if keep else _bounded(quoted)
+                casts[number] = f"CAST({quoted} AS VARCHAR)"
         stored = rows * (len(self._cells) + sum(self._widths.values())) * 4
-        if rows > self._limits.rows or stored > self._limits.stored_bytes:
-            raise TooLarge(
-                f"{rows} rows of {stored} bytes; at most {self._limits.rows} rows and {self._limits.stored_bytes} bytes"
-            )
-        self._allow(len(self._cells) + sum(self._widths.values()))
+        if rows > self._limits.rows:
+            raise self._limits.exceeded("rows", f"{rows} rows", "rows")
+        if stored > self._limits.stored_bytes:
+            raise self._limits.exceeded("stored_bytes", f"the table unpacks to {stored} bytes", "bytes")
+        if sum(self._widths.values()) > self._limits.features:
+            raise self._limits.exceeded("features", f"{sum(self._widths.values())} features", "features")
+        self._bound_rankings(casts)
 
     def _width(self, quoted: str, name: str) -> int:
         found = self._query(
@@ -255,7 +272,8 @@ class Table:
         """The rows in the file's order, a million numbers at a time."""
         roles = self.roles
         width = len(self.feature_names)
-        step = min(max(1, _CELLS // max(1, width)), 65_536)
+        step = min(max(1, _CELLS // max(1, width)), _TEXT_ROWS if roles.texts else 65_536)
+        step = max(1, min(step, _RANKING_CHARACTERS // max(1, self._longest)))
         wanted = list(dict.fromkeys([*roles.features, *roles.ranking, *roles.texts.values()]))
         result = self._query(f"SELECT {', '.join(self._cells[n] for n in wanted)} FROM {self._source}")
         start = 0
@@ -318,7 +336,24 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _raise_if_full(error: Exception) -> None:
+def check_width(columns: int, limits: Limits) -> None:
+    """Refuse a table that is too wide: DuckDB takes about a millisecond and 64 KiB for each column."""
+    if columns > limits.columns:
+        raise limits.exceeded(
+            "columns",
+            f"{columns} columns",
+            "columns",
+            ". Send wider data as npz, svmlight or a Parquet list column",
+        )
+
+
+def _bounded(cell: str) -> str:
+    """SQL of a cell as text, cut where it is known to be too long: DuckDB's strings are shared, Python's are not."""
+    return f"left(CAST({cell} AS VARCHAR), {_MAX_TEXT})"
+
+
+def raise_if_full(error: Exception, limits: Limits) -> None:
+    """Raise what an error of DuckDB means if a disk is full or its memory used up."""
     import duckdb
 
     said = str(error)
@@ -328,7 +363,7 @@ def _raise_if_full(error: Exception) -> None:
         raise StorageFailed(
             "no space left while reading the upload: free some space and try again"
         ) from error
-    if isinstance(error, duckdb.OutOfMemoryException):
-        raise TooLarge(
-            "the file needs more memory than this service gives one upload: send it as npz"
+    if isinstance(error, MemoryError | duckdb.OutOfMemoryException):
+        raise limits.exceeded(
+            "memory_bytes", "reading the file needs too much memory", "bytes of memory", ": send it as npz"
         ) from error

@@ -9,7 +9,8 @@ import zlib
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
-from pairmark.service.errors import InvalidInput, TooLarge
+from pairmark.service.datasets.limits import Limits
+from pairmark.service.errors import InvalidInput
 
 CHUNK = 1 << 20
 GZIP_MAGIC = b"\x1f\x8b"
@@ -26,8 +27,8 @@ _OTHER_MAGIC = {
 }
 
 
-def plain_text(path: Path, scratch: Path, max_bytes: int) -> Path:
-    """The file itself, or what it unpacks to (`TooLarge` beyond ``max_bytes``), once it is known to be UTF-8 text."""
+def plain_text(path: Path, scratch: Path, limits: Limits) -> Path:
+    """The file itself, or what it unpacks to, within ``limits``, once it is known to be UTF-8 text."""
     with path.open("rb") as stream:
         start = stream.read(8)
         stream.seek(0)
@@ -37,12 +38,12 @@ def plain_text(path: Path, scratch: Path, max_bytes: int) -> Path:
             if start.startswith(magic):
                 raise InvalidInput(f"the file is {kind}", field="file")
         if not start.startswith(GZIP_MAGIC):
-            _check(stream, None, max_bytes)
+            _check(stream, None, limits)
             return path
         plain = scratch / "unpacked"
         try:
             with gzip.GzipFile(fileobj=stream) as unpacked, plain.open("wb") as copy:
-                _check(unpacked, copy, max_bytes)
+                _check(unpacked, copy, limits)
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise InvalidInput(
                 "the gzip file is truncated or damaged; pack and send it again", field="file"
@@ -84,15 +85,13 @@ def _chain(head: str, rest):  # type: ignore[no-untyped-def]
     yield from rest
 
 
-def _check(stream: BinaryIO | gzip.GzipFile, copy: BinaryIO | None, max_bytes: int) -> None:
+def _check(stream: BinaryIO | gzip.GzipFile, copy: BinaryIO | None, limits: Limits) -> None:
     decoder = codecs.getincrementaldecoder("utf-8")()
     taken = lines = 0
     while chunk := stream.read(CHUNK):
         taken += len(chunk)
-        if taken > max_bytes:
-            raise TooLarge(
-                f"the file unpacks to more than {max_bytes} bytes; at most that is taken", limit=max_bytes
-            )
+        if taken > limits.unpacked_bytes:
+            raise limits.exceeded("unpacked_bytes", f"the file unpacks to {taken} bytes or more", "bytes")
         try:
             decoder.decode(chunk)
         except UnicodeDecodeError as error:

@@ -18,20 +18,12 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from pairmark.service.datasets.data import FACTS, FACTS_VERSION, Pairs, write_strings
+from pairmark.service.datasets.limits import Limits
 from pairmark.service.datasets.times import Times
-from pairmark.service.errors import InvalidInput, TooLarge
+from pairmark.service.errors import InvalidInput
 
 MAX_NAME = 1_000
 MAX_RANKED = 1_000
-
-
-@dataclass(frozen=True, kw_only=True)
-class Limits:
-    """How much one dataset may hold."""
-
-    rows: int
-    features: int
-    stored_bytes: int
 
 
 @dataclass(kw_only=True)
@@ -158,7 +150,7 @@ class DatasetWriter:
         if features < 1:
             raise InvalidInput("no feature column is left; expected at least one column of numbers")
         if features > limits.features:
-            raise TooLarge(f"{features} features; at most {limits.features} are taken", limit=limits.features)
+            raise limits.exceeded("features", f"{features} features", "features")
         self.folder, self.features, self.feature_names = folder, features, feature_names
         self.limits, self.sparse = limits, sparse
         self.rows = 0
@@ -186,14 +178,11 @@ class DatasetWriter:
         """Check and write the next rows; `InvalidInput` names row (from 1) and column of the first number not taken."""
         count = int(block.X.shape[0])
         if self.rows + count > self.limits.rows:
-            raise TooLarge(
-                f"more than {self.limits.rows} rows; at most that many are taken", limit=self.limits.rows
-            )
+            raise self.limits.exceeded("rows", f"{self.rows + count} rows or more", "rows")
         self._bytes += 8 * block.X.nnz if isinstance(block.X, csr_array) else 4 * count * self.features
         if self._bytes > self.limits.stored_bytes:
-            raise TooLarge(
-                f"the file holds more than {self.limits.stored_bytes} bytes of numbers; at most that is taken",
-                limit=self.limits.stored_bytes,
+            raise self.limits.exceeded(
+                "stored_bytes", f"the file holds {self._bytes} bytes of numbers or more", "bytes"
             )
         if isinstance(block.X, csr_array):
             self._add_sparse(block.X.copy())

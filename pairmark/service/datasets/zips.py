@@ -21,11 +21,14 @@ RATIO_FROM: Final = 64 * 1024 * 1024
 _METHODS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 
-def checked_members(archive: zipfile.ZipFile, max_bytes: int) -> list[zipfile.ZipInfo]:
+def checked_members(
+    archive: zipfile.ZipFile, max_bytes: int, setting: str | None = None
+) -> list[zipfile.ZipInfo]:
     """The files of an archive, of sizes that can be taken.
 
     `TooLarge` when they are too many, unpack to more than ``max_bytes`` together, or one to more than `MAX_RATIO` times
-    its packed size; `InvalidInput` when one is packed by a method that numpy does not write.
+    its packed size; `InvalidInput` when one is packed by a method that numpy does not write. ``setting`` is what raises
+    ``max_bytes``.
     """
     # A name may be empty, which the standard library trips over.
     members = [member for member in archive.infolist() if not member.filename.endswith("/")]
@@ -33,7 +36,12 @@ def checked_members(archive: zipfile.ZipFile, max_bytes: int) -> list[zipfile.Zi
         raise TooLarge(f"{len(members)} arrays; at most {MAX_MEMBERS} are taken", limit=MAX_MEMBERS)
     total = sum(member.file_size for member in members)
     if total > max_bytes:
-        raise TooLarge(f"the arrays unpack to {total} bytes; at most {max_bytes} are taken", limit=max_bytes)
+        raised = "" if setting is None else f" ({setting} raises this)"
+        raise TooLarge(
+            f"the arrays unpack to {total} bytes; at most {max_bytes} are taken{raised}",
+            limit=max_bytes,
+            setting=setting,
+        )
     for member in members:
         name = member.filename.removesuffix(".npy")[:100]
         if member.compress_type not in _METHODS:

@@ -7,6 +7,7 @@ why. What is wrong with the body as a whole (a damaged file, a matrix of another
 from __future__ import annotations
 
 import glob
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -16,14 +17,17 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic_core import from_json
 
-from pairmark.service.datasets.writer import Limits
-from pairmark.service.errors import InvalidInput, TooLarge
-from pairmark.service.galleries.rows import RowChecks, RowErrors, Rows
+from pairmark.service.datasets.limits import Limits
+from pairmark.service.errors import InvalidInput
+from pairmark.service.galleries.metadata import MAX_METADATA_BYTES
+from pairmark.service.galleries.rows import MAX_ID_BYTES, RowChecks, RowErrors, Rows
 from pairmark.service.galleries.schemas import ImportOptions
 
 if TYPE_CHECKING:
     import duckdb
 
+_CELLS, _ARRAY_CELLS = 2_000_000, 16_000_000
+"""Numbers of a batch, at most: of a table, which are Python's for a while, and of an array."""
 BATCH_ROWS = 16_384
 """Rows written in one transaction."""
 KINDS = {
@@ -34,7 +38,10 @@ KINDS = {
     "application/vnd.apache.parquet": "parquet",
     "application/x-parquet": "parquet",
 }
-_MEMORY = 1024**3
+_CHARACTERS = 64 * 1024 * 1024
+"""Of all texts of a batch, at most."""
+_NUMBER = re.compile(r"U?(TINY|SMALL|BIG|HUGE)INT|U?INTEGER|FLOAT|DOUBLE|DECIMAL\(.*\)|BOOLEAN")
+_TEXT = re.compile(r"VARCHAR|JSON|ENUM\(.*\)")
 _ITEM_FIELDS = frozenset({"id", "subject", "vector", "metadata"})
 
 
@@ -152,23 +159,26 @@ def _npz(path: Path, scratch: Path, dimension: int, checks: RowChecks, limits: L
     for name, array in (("ids", ids), ("subjects", subjects), ("metadata", metadata)):
         if array is not None and array.dtype.kind not in ("US" if name == "metadata" else "USiu"):
             raise InvalidInput(f"array {name!r} holds {array.dtype}; expected text", field=name)
-    for start in range(0, n, BATCH_ROWS):
-        rows = slice(start, start + BATCH_ROWS)
+    step = min(BATCH_ROWS, max(1, _ARRAY_CELLS // dimension))
+    for start in range(0, n, step):
+        rows = slice(start, start + step)
         yield checks.rows(
             start,
-            _texts(ids[rows]),
+            _texts(ids[rows], MAX_ID_BYTES),
             _float32(vectors[rows]),
-            None if subjects is None else [one or None for one in _texts(subjects[rows])],
-            None if metadata is None else [one or None for one in _texts(metadata[rows])],
+            None if subjects is None else [one or None for one in _texts(subjects[rows], MAX_ID_BYTES)],
+            None if metadata is None else [one or None for one in _texts(metadata[rows], MAX_METADATA_BYTES)],
         )
 
 
-def _texts(array: NDArray[Any]) -> list[Any]:
+def _texts(array: NDArray[Any], longest: int) -> list[Any]:
+    from pairmark.service.datasets.arrays import clipped
+
+    found = clipped(array, longest)
     if array.dtype.kind == "S":
-        return [one.decode("utf-8", "surrogateescape") for one in array.tolist()]
+        return [one.decode("utf-8", "surrogateescape") for one in found]
     if array.dtype.kind in "iu":
-        return [str(one) for one in array.tolist()]
-    found: list[Any] = array.tolist()
+        return [str(one) for one in found]
     return found
 
 
@@ -193,7 +203,7 @@ def _check_matrix(vectors: NDArray[Any], n: int, dimension: int, limits: Limits)
 
 def _check_rows(n: int, limits: Limits) -> None:
     if n > limits.rows:
-        raise TooLarge(f"the body has {n} rows; at most {limits.rows} are taken", limit=limits.rows)
+        raise limits.exceeded("rows", f"the body has {n} rows", "rows")
 
 
 def _raw(
@@ -210,8 +220,9 @@ def _raw(
     n = size // (4 * dimension)
     _check_rows(n, limits)
     vectors = np.memmap(path, dtype="<f4", mode="r", shape=(n, dimension))
-    for start in range(0, n, BATCH_ROWS):
-        stop = min(start + BATCH_ROWS, n)
+    step = min(BATCH_ROWS, max(1, _ARRAY_CELLS // dimension))
+    for start in range(0, n, step):
+        stop = min(start + step, n)
         ids: list[Any] = [f"{options.prefix}{options.first + row}" for row in range(start, stop)]
         yield checks.rows(start, ids, _float32(vectors[start:stop]), None, None)
 
@@ -227,19 +238,22 @@ def _table(
 ) -> Iterator[Rows]:
     import duckdb
 
-    from pairmark.service.datasets.tabular import connected
+    from pairmark.service.datasets.tabular import connected, raise_if_full
 
-    with closing(connected(scratch, _MEMORY)) as connection:
+    with closing(connected(scratch, limits)) as connection:
         source, given, names = _source(connection, kind, path, scratch, limits)
         cells = _cells(names, dimension, options)
         try:
             result = connection.execute(f"SELECT {', '.join(cells)} FROM {source}", given)
             start = 0
-            while rows := result.fetchmany(min(BATCH_ROWS, max(256, 2_000_000 // dimension))):
+            characters = 2 * MAX_ID_BYTES + len(options.columns) * MAX_METADATA_BYTES
+            step = min(BATCH_ROWS, max(1, _CELLS // dimension), _CHARACTERS // characters)
+            while rows := result.fetchmany(step):
                 _check_rows(start + len(rows), limits)
                 yield _table_batch(checks, start, rows, dimension, options.columns)
                 start += len(rows)
-        except duckdb.Error as error:
+        except (duckdb.Error, MemoryError) as error:
+            raise_if_full(error, limits)
             first = str(error).partition("\n")[0][:200]
             said = f"the file cannot be read as a table: {first}" if names else "the file is empty"
             raise InvalidInput(said, field="file") from error
@@ -253,12 +267,14 @@ def _source(
     """SQL of the table, its parameters, and each column's name -> type."""
     import duckdb
 
+    from pairmark.service.datasets.tabular import CSV_SOURCE, check_width, csv_given, raise_if_full
+
     if kind == "csv":
-        from pairmark.service.datasets.tabular import CSV_SOURCE, csv_given
         from pairmark.service.datasets.text import first_record, plain_text
 
-        plain = plain_text(path, scratch, limits.stored_bytes)
+        plain = plain_text(path, scratch, limits)
         delimiter, header = first_record(plain)
+        check_width(len(header), limits)
         if len(set(header)) != len(header):
             raise InvalidInput("the header names a column twice; expected different names", field="file")
         types = dict.fromkeys(header, "VARCHAR")
@@ -267,7 +283,9 @@ def _source(
     try:
         described = connection.execute(f"DESCRIBE SELECT * FROM {source}", given).fetchall()
     except duckdb.Error as error:
+        raise_if_full(error, limits)
         raise InvalidInput("the file is not whole Parquet; is it truncated?", field="file") from error
+    check_width(len(described), limits)
     return source, given, {row[0]: row[1] for row in described}
 
 
@@ -283,12 +301,28 @@ def _cells(names: dict[str, str], dimension: int, options: ImportOptions) -> lis
     if subject is None and options.subject != "subject":
         raise InvalidInput(f"there is no column {options.subject[:60]!r} of subjects", field="subject")
     features = [name for name in names if name not in {options.id, subject, *options.columns}]
-    vector = _vector_sql(features, names, dimension)
-    whose = "NULL" if subject is None else f"CAST({_quoted(subject)} AS VARCHAR)"
-    return [f"CAST({_quoted(options.id)} AS VARCHAR)", whose, vector, *map(_quoted, options.columns)]
+    vector, width = _vector_sql(features, names, dimension)
+    whose = "NULL" if subject is None else _bounded(subject, MAX_ID_BYTES)
+    facts = [_fact_sql(name, names[name]) for name in options.columns]
+    return [_bounded(options.id, MAX_ID_BYTES), whose, width, vector, *facts]
 
 
-def _vector_sql(features: list[str], names: dict[str, str], dimension: int) -> str:
+def _bounded(name: str, longest: int) -> str:
+    """SQL of a column as text, cut where it is known to be too long."""
+    return f"left(CAST({_quoted(name)} AS VARCHAR), {longest + 1})"
+
+
+def _fact_sql(name: str, kind: str) -> str:
+    """SQL of a metadata field: text that is cut, a number, or an empty list instead of what is refused anyway."""
+    if _TEXT.fullmatch(kind):
+        return _bounded(name, MAX_METADATA_BYTES)
+    if _NUMBER.fullmatch(kind):
+        return _quoted(name)
+    return f"CASE WHEN {_quoted(name)} IS NOT NULL THEN [] END"
+
+
+def _vector_sql(features: list[str], names: dict[str, str], dimension: int) -> tuple[str, str]:
+    """SQL of a vector, NULL if it has another width, and of its width."""
     listed = [name for name in features if names[name].endswith("]")]
     if listed:
         if len(features) > 1:
@@ -296,7 +330,8 @@ def _vector_sql(features: list[str], names: dict[str, str], dimension: int) -> s
                 f"column {listed[0][:60]!r} is a list, and there are other columns; name those in metadata=",
                 field="file",
             )
-        return f"CAST({_quoted(listed[0])} AS FLOAT[])"
+        cell = _quoted(listed[0])
+        return f"CASE WHEN len({cell}) = {dimension} THEN CAST({cell} AS FLOAT[]) END", f"len({cell})"
     if len(features) != dimension:
         raise InvalidInput(
             f"{len(features)} columns are left for the vector; the gallery's vectors have {dimension} numbers "
@@ -304,7 +339,7 @@ def _vector_sql(features: list[str], names: dict[str, str], dimension: int) -> s
             field="file",
             expected_dimension=dimension,
         )
-    return "[" + ", ".join(f"TRY_CAST({_quoted(name)} AS FLOAT)" for name in features) + "]"
+    return "[" + ", ".join(f"TRY_CAST({_quoted(name)} AS FLOAT)" for name in features) + "]", str(dimension)
 
 
 def _table_batch(
@@ -313,11 +348,9 @@ def _table_batch(
     vectors = np.zeros((len(rows), dimension), dtype=np.float32)
     bad: list[str | None] = [None] * len(rows)
     for at, row in enumerate(rows):
-        given = row[2]
-        if given is None or len(given) != dimension:
-            bad[at] = (
-                f"vector has {0 if given is None else len(given)} numbers; the gallery's have {dimension}"
-            )
+        width, given = row[2:4]
+        if given is None:
+            bad[at] = f"vector has {width or 0} numbers; the gallery's have {dimension}"
         elif None in given:
             bad[at] = f"number {given.index(None)} of the vector is empty or not a number"
         else:
@@ -325,7 +358,7 @@ def _table_batch(
     facts: list[Any] | None = None
     if metadata:
         facts = [
-            {name: value for name, value in zip(metadata, row[3:], strict=True) if value is not None}
+            {name: value for name, value in zip(metadata, row[4:], strict=True) if value is not None}
             for row in rows
         ]
     return checks.rows(start, [row[0] for row in rows], vectors, [row[1] for row in rows], facts, bad=bad)

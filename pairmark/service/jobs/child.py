@@ -19,10 +19,10 @@ from pairmark.service.blobs import Blobs, open_blobs
 from pairmark.service.db import Database, open_database
 from pairmark.service.errors import Fenced, NotReady, OutOfMemory, PairmarkError, TrainingFailed
 from pairmark.service.jobs.limits import confine_memory, memory_limit, release_memory_limit
-from pairmark.service.jobs.processes import die_with_parent
 from pairmark.service.jobs.queue import JobQueue
 from pairmark.service.jobs.schemas import Claim
 from pairmark.service.logs import configure_logging
+from pairmark.service.processes import die_with_parent
 from pairmark.service.settings import Settings
 from pairmark.service.telemetry import attempted, exporter
 

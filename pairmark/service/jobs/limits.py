@@ -42,6 +42,12 @@ def confine_memory(limit: int) -> None:
     """
     if _LINUX:
         _warm_blas()
+        limit_memory(limit)
+
+
+def limit_memory(limit: int) -> None:
+    """As `confine_memory`, for a process in which BLAS has one thread or is not used."""
+    if _LINUX:
         resource.setrlimit(resource.RLIMIT_DATA, (limit, resource.getrlimit(resource.RLIMIT_DATA)[1]))
 
 

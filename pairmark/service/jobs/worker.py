@@ -22,9 +22,9 @@ from pairmark.service.db import open_database
 from pairmark.service.errors import Fenced, JobTimeout, PairmarkError, TrainingFailed, TrainingKilled
 from pairmark.service.jobs.child import out_of_memory
 from pairmark.service.jobs.limits import is_near_limit, memory_in_use, memory_limit
-from pairmark.service.jobs.processes import child_environment
 from pairmark.service.jobs.queue import JobQueue
 from pairmark.service.jobs.schemas import Claim, Lease
+from pairmark.service.processes import child_environment
 from pairmark.service.settings import Settings
 
 logger = logging.getLogger("pairmark.worker")

@@ -22,7 +22,7 @@ from pairmark.service.galleries import spread
 from pairmark.service.galleries.galleries import Galleries
 from pairmark.service.galleries.metadata import parse_filter
 from pairmark.service.galleries.rows import RowErrors
-from pairmark.service.jobs.processes import child_environment
+from pairmark.service.processes import child_environment
 from pairmark.service.runtime.catalogue import VersionEntry
 from pairmark.service.runtime.scoring import Served
 from pairmark.service.settings import Settings

@@ -1,0 +1,108 @@
+"""Batches of rows between the process that reads a bulk body and the one that stores them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Generator, Mapping
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+
+from pairmark.service.datasets.confined import Gone, reading
+from pairmark.service.datasets.limits import Limits
+from pairmark.service.galleries.imports import file_batches
+from pairmark.service.galleries.rows import ERRORS_SHOWN, RowErrors, Rows
+from pairmark.service.galleries.schemas import ImportOptions
+
+
+def confined_batches(
+    kind: str,
+    path: Path,
+    scratch: Path,
+    dimension: int,
+    errors: RowErrors,
+    options: ImportOptions,
+    limits: Limits,
+    gone: Gone,
+) -> Generator[Rows, None, None]:
+    """Batches as `file_batches` makes them, read by a process of its own; `CallerGone` when the client has left."""
+    if kind == "raw":
+        # Such a body is as large as what it holds.
+        yield from file_batches(kind, path, scratch, dimension, errors, options, limits)
+        return
+    task = {
+        "function": "items",
+        "kind": kind,
+        "path": str(path),
+        "scratch": str(scratch),
+        "dimension": dimension,
+        "options": ImportOptions.model_validate(options, from_attributes=True).model_dump(),
+    }
+    with reading(task, limits, gone) as reader:
+        while "batch" in (message := reader.answer()):
+            _note(errors, message)
+            rows = _received(scratch, message["batch"])
+            # The next one is read while this one is stored.
+            reader.tell({})
+            yield rows
+        _note(errors, message["result"])
+
+
+def send_batches(
+    stream: TextIO,
+    send: Callable[[Mapping[str, Any]], None],
+    limits: Limits,
+    *,
+    kind: str,
+    path: str,
+    scratch: str,
+    dimension: int,
+    options: Mapping[str, Any],
+) -> dict[str, Any]:
+    """What a reader does for `confined_batches`: each batch goes through files, and the next waits to be wanted."""
+    errors, told = RowErrors(), 0
+
+    def news() -> dict[str, Any]:
+        nonlocal told
+        count, told = errors.count - told, errors.count
+        return {"errors": errors.listed[max(0, told - count) :], "n_errors": count}
+
+    folder = Path(scratch)
+    batches = file_batches(
+        kind, Path(path), folder, dimension, errors, ImportOptions.model_validate(options), limits
+    )
+    for number, rows in enumerate(batches):
+        np.save(_vectors(folder, number), rows.vectors, allow_pickle=False)
+        texts = {
+            "ids": rows.ids,
+            "subjects": rows.subjects,
+            "metadata": rows.metadata,
+            "places": rows.places,
+        }
+        _texts(folder, number).write_text(json.dumps(texts))
+        send({"batch": number, **news()})
+        if not stream.readline():
+            break
+    return news()
+
+
+def _received(folder: Path, number: int) -> Rows:
+    vectors, texts = _vectors(folder, number), _texts(folder, number)
+    rows = Rows(vectors=np.load(vectors, allow_pickle=False), **json.loads(texts.read_text()))
+    vectors.unlink()
+    texts.unlink()
+    return rows
+
+
+def _vectors(folder: Path, number: int) -> Path:
+    return folder / f"batch{number}.npy"
+
+
+def _texts(folder: Path, number: int) -> Path:
+    return folder / f"batch{number}.json"
+
+
+def _note(errors: RowErrors, message: Mapping[str, Any]) -> None:
+    errors.count += message["n_errors"]
+    errors.listed += message["errors"][: max(0, ERRORS_SHOWN - len(errors.listed))]

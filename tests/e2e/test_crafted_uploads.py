@@ -1,0 +1,168 @@
+"""Small files that become large: each is read or refused within bounds, and the refusal names the setting."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import socket
+import time
+from collections.abc import Callable, Iterator
+from urllib.parse import urlsplit
+
+import httpx
+import numpy as np
+import psutil
+import pytest
+
+from pairmark.service.settings import Settings
+from tests.fuzzing.crafted import MAKERS, Crafted, crafted, parquet
+from tests.fuzzing.uploading import memory_peak, send, setting_of
+from tests.serving import RunningServer, serving
+
+MIB = 1024 * 1024
+DIMENSION = 8
+
+
+@pytest.fixture(scope="module")
+def served(
+    new_database: Callable[..., str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningServer]:
+    """A server with a gallery, and a budget of time that tests can wait for."""
+    limits = {"PAIRMARK_PARSE_TIMEOUT_S": "4", "PAIRMARK_MAX_UNPACKED_RATIO": "30"}
+    with serving(
+        tmp_path_factory.mktemp("crafted"), new_database("sqlite"), "--with-worker", **limits
+    ) as server:
+        rng = np.random.default_rng(0)
+        server.upload("d", rng.normal(size=(80, DIMENSION)).astype(np.float32), np.repeat(np.arange(40), 2))
+        job = server.train(learner="metric", dataset="d", model="m", params={"metric": "euclidean"})
+        assert job["state"] == "succeeded", job
+        assert server.http.put("/galleries/g", json={"model": "m"}).status_code == 201
+        yield server
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_crafted_uploads_are_bounded_and_their_refusals_name_the_setting(
+    served: RunningServer, kind: str
+) -> None:
+    upload = crafted(np.random.default_rng(1), kind, MIB, DIMENSION)
+    with memory_peak(served.process.pid) as peak:
+        answer = send(served.http, upload, "g")
+    assert answer.status_code < 500, answer.text
+    assert peak() < 150 * MIB
+    if answer.status_code == 413:
+        assert setting_of(answer) is not None, answer.text
+
+
+def refused(server: RunningServer, upload: Crafted) -> dict[str, object]:
+    answer = send(server.http, upload, "g")
+    assert answer.status_code == 413, answer.text
+    reported: dict[str, object] = answer.json()
+    return reported
+
+
+def csv(body: bytes, name: str = "x.csv", **roles: str) -> Crafted:
+    return Crafted(kind="csv", filename=name, body=body, roles={"label": "y", **roles})
+
+
+def test_columns_are_counted_before_the_rest_is_sent(served: RunningServer) -> None:
+    header = b"y," + b",".join(b"x%d" % at for at in range(4_096)) + b"\n"
+    reported = refused(served, csv(header + b"1\n" * 100_000))
+    assert (reported["setting"], reported["limit"]) == ("PAIRMARK_MAX_TABLE_COLUMNS", 4_096)
+    cells = ", ".join(f"1 AS x{at}" for at in range(4_097))
+    wide = Crafted(
+        kind="parquet", filename="x.parquet", body=parquet(f"SELECT {cells}"), roles={"label": "x0"}
+    )
+    assert refused(served, wide)["setting"] == "PAIRMARK_MAX_TABLE_COLUMNS"
+
+
+def test_a_packed_file_is_refused_by_what_it_becomes(served: RunningServer) -> None:
+    bomb = gzip.compress(b"x,y\n" + b"0,1\n1,2\n" * 9_000_000, 6)
+    reported = refused(served, csv(bomb, "x.csv.gz"))
+    assert reported["setting"] == "PAIRMARK_MAX_UNPACKED_RATIO"
+    assert "PAIRMARK_MAX_UNPACKED_RATIO raises this" in str(reported["detail"])
+    stream = io.BytesIO()
+    np.savez_compressed(stream, X=np.zeros((70 * MIB // 64, 8)), y=np.arange(70 * MIB // 64) // 2)
+    packed = Crafted(kind="npz", filename="x.npz", body=stream.getvalue())
+    assert refused(served, packed)["setting"] == "PAIRMARK_MAX_UNPACKED_RATIO"
+    rows = parquet("SELECT 1 AS x, (i % 2) AS y FROM range(20_000_000) r(i)")
+    table = Crafted(kind="parquet", filename="x.parquet", body=rows, roles={"label": "y"})
+    assert refused(served, table)["setting"] == "PAIRMARK_MAX_UNPACKED_RATIO"
+
+
+def test_reading_has_a_budget_of_time(served: RunningServer) -> None:
+    # Sixteen million rows of a label of their own, a few bytes each.
+    rows = parquet("SELECT (i % 7)::TINYINT AS x, (i // 2)::INTEGER AS y FROM range(15_000_000) r(i)")
+    started = time.monotonic()
+    upload = Crafted(kind="parquet", filename="x.parquet", body=rows[:], roles={"label": "y"})
+    reported = refused(served, upload)
+    assert reported["setting"] in ("PAIRMARK_PARSE_TIMEOUT_S", "PAIRMARK_PARSE_MEMORY_BYTES")
+    assert time.monotonic() - started < 60
+
+
+def nurseries(server: RunningServer) -> list[psutil.Process]:
+    """Processes that readers of uploads are forked from."""
+    children = psutil.Process(server.process.pid).children(recursive=True)
+    return [
+        one
+        for one in children
+        if one.status() != psutil.STATUS_ZOMBIE
+        and "pairmark.service.parser" in one.cmdline()
+        and "pairmark.service.parser" not in one.parent().cmdline()
+    ]
+
+
+def readers(server: RunningServer) -> list[psutil.Process]:
+    """Processes that read uploads."""
+    return [child for one in nurseries(server) for child in one.children()]
+
+
+def test_reading_stops_when_its_client_leaves(served: RunningServer) -> None:
+    body = gzip.compress(b"x,y\n" + b"0,1\n1,2\n" * 4_000_000, 6)
+    address = urlsplit(served.url)
+    form = (
+        b'--cut\r\nContent-Disposition: form-data; name="name"\r\n\r\nleft\r\n'
+        b'--cut\r\nContent-Disposition: form-data; name="label"\r\n\r\ny\r\n'
+        b'--cut\r\nContent-Disposition: form-data; name="file"; filename="x.csv.gz"\r\n\r\n'
+        + body
+        + b"\r\n--cut--\r\n"
+    )
+    head = (
+        b"POST /datasets HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: multipart/form-data; boundary=cut\r\n"
+        b"Content-Length: %d\r\n\r\n" % len(form)
+    )
+    with socket.create_connection((address.hostname, address.port)) as wire:
+        wire.sendall(head + form)
+        deadline = time.monotonic() + 30
+        while not readers(served) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert readers(served)
+    deadline = time.monotonic() + 2
+    while readers(served) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not readers(served)
+    assert served.http.get("/datasets/left").status_code == 404
+
+
+def test_readers_end_with_the_service(new_database: Callable[..., str], tmp_path_factory) -> None:
+    with serving(tmp_path_factory.mktemp("ended"), new_database("sqlite")) as server:
+        assert send(server.http, csv(b"x,y\n1,a\n2,a\n3,b\n"), "g").status_code == 201
+        nursery = nurseries(server)
+        assert len(nursery) == 1
+        assert not any(name.startswith("PAIRMARK_") for name in nursery[0].environ())
+        server.process.kill()
+        nursery[0].wait(10)
+
+
+def test_a_reader_that_dies_takes_nothing_down(served: RunningServer) -> None:
+    """The next upload has a nursery again, should the one there is be killed."""
+    (nursery,) = nurseries(served)
+    nursery.kill()
+    while nursery.status() != psutil.STATUS_ZOMBIE:
+        time.sleep(0.01)
+    assert send(served.http, csv(b"x,y\n1,a\n2,a\n4,b\n"), "g").status_code == 201
+    assert httpx.get(f"{served.url}/healthz").status_code == 200
+
+
+def test_memory_that_a_reader_may_take_has_a_floor() -> None:
+    with pytest.raises(ValueError, match="parse_memory_bytes"):
+        Settings(parse_memory_bytes=64 * MIB)
