@@ -1,10 +1,11 @@
 """Requests and bodies that nobody means well: no crash, no hang, no 5xx, no answer that the document does not know.
 
-Three parts, on SQLite and on PostgreSQL, with API keys in force:
+Four parts, the first two on SQLite and on PostgreSQL, with API keys in force:
 
 - requests from the whole OpenAPI document, with real ids through its links (`tests/fuzzing/requests.py`);
 - bodies of every binary and text format with mistakes in their structure, and exported versions changed with their
   checksums kept true (`tests/fuzzing/bodies.py`);
+- files of at most 5 MB that unpack to far more, or take long to read (`tests/fuzzing/crafted.py`);
 - states of every learner changed in memory and loaded, in a process of its own with bounds checks in the kernels.
 
 ``PAIRMARK_FUZZ_SEED`` asks for other requests.
@@ -20,6 +21,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from benchmarks._crafted import crafted_uploads
 from benchmarks._places import DIMENSION, ROOT, database, furnish, scratch
 from benchmarks.common import Claim, Preset, Result, Skip
 
@@ -27,6 +29,7 @@ BODIES = {"quick": 600, "full": 1_800}
 """Mutated bodies on each database."""
 REQUESTS = {"quick": 1_000, "full": 10_200}
 STATES = {"quick": 300, "full": 1_500}
+CRAFTED = {"quick": 56, "full": 200}
 SLOWEST_S = 30.0
 ARTEFACT_SHARE = 100
 """One body in so many is an exported version: each is tried in a process of its own, which takes a second."""
@@ -46,6 +49,9 @@ def run(preset: Preset) -> Result:
             reported = _served(kind, folder, preset, seed)
         rows += reported["rows"]
         found += reported["found"]
+    row, bounded, unbounded = crafted_uploads(CRAFTED[preset], seed)
+    rows.append(row)
+    found += unbounded
     states = _states(STATES[preset], seed)
     rows.append(states["row"])
     found += states["found"]
@@ -68,6 +74,7 @@ def run(preset: Preset) -> Result:
                   measured=len(found), holds=not found),
             Claim(what="slowest answer", goal=f"at most {SLOWEST_S:g} s", measured=round(slowest, 2),
                   holds=slowest <= SLOWEST_S),
+            *bounded,
         ],
         facts={"seed": seed, "found": found},
     )  # fmt: skip

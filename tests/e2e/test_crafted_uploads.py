@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import json
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -64,9 +65,31 @@ def csv(body: bytes, name: str = "x.csv", **roles: str) -> Crafted:
     return Crafted(kind="csv", filename=name, body=body, roles={"label": "y", **roles})
 
 
+def begun(server: RunningServer, body: bytes, size: int, filename: str = "x.csv") -> socket.socket:
+    """A connection on which the beginning of an upload was sent, whose file is to have so many bytes."""
+    form = (
+        b'--cut\r\nContent-Disposition: form-data; name="name"\r\n\r\nbegun\r\n'
+        b'--cut\r\nContent-Disposition: form-data; name="label"\r\n\r\ny\r\n'
+        b'--cut\r\nContent-Disposition: form-data; name="file"; filename="%b"\r\n\r\n' % filename.encode()
+    )
+    head = (
+        b"POST /datasets HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: multipart/form-data; boundary=cut\r\n"
+        b"Content-Length: %d\r\n\r\n" % (len(form) + size)
+    )
+    address = urlsplit(server.url)
+    wire = socket.create_connection((address.hostname, address.port), timeout=20)
+    wire.sendall(head + form + body)
+    return wire
+
+
 def test_columns_are_counted_before_the_rest_is_sent(served: RunningServer) -> None:
     header = b"y," + b",".join(b"x%d" % at for at in range(4_096)) + b"\n"
-    reported = refused(served, csv(header + b"1\n" * 100_000))
+    with begun(served, header, 10 * MIB) as wire:
+        answer = b""
+        while not answer.endswith(b"}"):
+            answer += wire.recv(65_536)
+    assert answer.startswith(b"HTTP/1.1 413 ")
+    reported = json.loads(answer.partition(b"\r\n\r\n")[2])
     assert (reported["setting"], reported["limit"]) == ("PAIRMARK_MAX_TABLE_COLUMNS", 4_096)
     cells = ", ".join(f"1 AS x{at}" for at in range(4_097))
     wide = Crafted(
@@ -117,30 +140,19 @@ def readers(server: RunningServer) -> list[psutil.Process]:
 
 
 def test_reading_stops_when_its_client_leaves(served: RunningServer) -> None:
-    body = gzip.compress(b"x,y\n" + b"0,1\n1,2\n" * 4_000_000, 6)
-    address = urlsplit(served.url)
-    form = (
-        b'--cut\r\nContent-Disposition: form-data; name="name"\r\n\r\nleft\r\n'
-        b'--cut\r\nContent-Disposition: form-data; name="label"\r\n\r\ny\r\n'
-        b'--cut\r\nContent-Disposition: form-data; name="file"; filename="x.csv.gz"\r\n\r\n'
-        + body
-        + b"\r\n--cut--\r\n"
-    )
-    head = (
-        b"POST /datasets HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: multipart/form-data; boundary=cut\r\n"
-        b"Content-Length: %d\r\n\r\n" % len(form)
-    )
-    with socket.create_connection((address.hostname, address.port)) as wire:
-        wire.sendall(head + form)
+    body = gzip.compress(b"x,y\n" + b"0,1\n1,2\n" * 4_000_000, 6) + b"\r\n--cut--\r\n"
+    with begun(served, body, len(body), "x.csv.gz"):
         deadline = time.monotonic() + 30
         while not readers(served) and time.monotonic() < deadline:
             time.sleep(0.02)
+        # At work, not just started.
+        time.sleep(0.5)
         assert readers(served)
     deadline = time.monotonic() + 2
     while readers(served) and time.monotonic() < deadline:
         time.sleep(0.02)
     assert not readers(served)
-    assert served.http.get("/datasets/left").status_code == 404
+    assert served.http.get("/datasets/begun").status_code == 404
 
 
 def test_readers_end_with_the_service(new_database: Callable[..., str], tmp_path_factory) -> None:

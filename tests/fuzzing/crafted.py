@@ -41,6 +41,7 @@ def parquet(query: str) -> bytes:
 
     with tempfile.TemporaryDirectory() as folder, duckdb.connect(config={"threads": "1"}) as connection:
         file = Path(folder) / "x.parquet"
+        connection.execute("SET enable_progress_bar = false")
         connection.execute(f"COPY ({query}) TO '{file}' (FORMAT parquet, COMPRESSION zstd)")
         return file.read_bytes()
 
@@ -51,7 +52,7 @@ def _times(rng: Random, number: float) -> int:
 
 def _long_texts(role: str) -> Callable[[Random, int, int], Crafted]:
     def make(rng: Random, size: int, dimension: int) -> Crafted:
-        rows, length = _times(rng, size / 250), _times(rng, 20_000)
+        rows, length = _times(rng, size / 70), _times(rng, 20_000)
         text = f"repeat(chr(97 + (i % 5)::INTEGER), {length})"
         if role == "ranking":
             text = f"'a>' || {text}"
@@ -141,7 +142,7 @@ def _gz(
 
 
 def _npz_zeros(rng: Random, size: int, dimension: int) -> Crafted:
-    rows = _times(rng, 500 * size / 64 / 8)
+    rows = _times(rng, 300 * size / 64 / 8)
     stream = io.BytesIO()
     np.savez_compressed(stream, X=np.zeros((rows, 64)), y=np.arange(rows) // 2)
     return Crafted(kind="npz zeros", filename="x.npz", body=stream.getvalue())
@@ -174,7 +175,7 @@ def _svmlight_line(rng: Random, size: int, dimension: int) -> Crafted:
 
 
 def _pairs(rng: Random, size: int, dimension: int) -> Crafted:
-    rows, length = _times(rng, size / 250), _times(rng, 20_000)
+    rows, length = _times(rng, size / 70), _times(rng, 20_000)
     text = f"repeat(chr(97 + (i % 5)::INTEGER), {length})"
     pairs = parquet(f"SELECT {text} AS left, {text} AS right, (i % 2) AS same FROM range({rows}) r(i)")
     body = b"x,k\n" + b"".join(b"%d,k%d\n" % (at, at) for at in range(100))

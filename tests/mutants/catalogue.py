@@ -45,6 +45,8 @@ ACCESS = "tests/service/api/test_access.py"
 ROUTES = "tests/service/api/test_routes.py"
 KEYS = "tests/service/test_keys.py"
 TRAINER = "tests/service/test_trainer.py"
+CONFINED = "tests/service/test_confined.py"
+CRAFTED = "tests/e2e/test_crafted_uploads.py"
 
 KEPT = "tests/service/galleries/test_gallery_kept.py"
 
@@ -1197,9 +1199,188 @@ IDS = (
     ),
 )
 
+UPLOADS = (
+    mutant(
+        "reader-has-all-memory",
+        "reading an upload takes no more memory than PAIRMARK_PARSE_MEMORY_BYTES",
+        "pairmark/service/parser.py",
+        "    limit_memory(limits.memory_bytes)\n",
+        "",
+        f"{CONFINED}::test_memory_is_bounded",
+    ),
+    Mutant(
+        name="reader-has-all-time",
+        guarantee="reading an upload takes no more time than PAIRMARK_PARSE_TIMEOUT_S and its size allow",
+        edits=(
+            Edit(
+                file="pairmark/service/parser.py",
+                old="    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))\n",
+                new="",
+            ),
+            Edit(file="pairmark/service/datasets/confined.py", old="_WAIT = 4\n", new="_WAIT = 400\n"),
+        ),
+        tests=(f"{CONFINED}::test_time_is_bounded",),
+    ),
+    mutant(
+        "reader-outlives-its-client",
+        "reading an upload ends when its client leaves",
+        "pairmark/service/datasets/confined.py",
+        "            if self._gone():\n",
+        "            if False:\n",
+        f"{CONFINED}::test_reading_ends_when_nobody_waits_for_it",
+        f"{CRAFTED}::test_reading_stops_when_its_client_leaves",
+    ),
+    mutant(
+        "client-that-leaves-is-not-seen",
+        "reading an upload ends when its client leaves",
+        "pairmark/service/api/leaving.py",
+        "            pass\n        gone.set()\n",
+        "            pass\n",
+        f"{CRAFTED}::test_reading_stops_when_its_client_leaves",
+    ),
+    mutant(
+        "reader-not-killed",
+        "reading an upload ends when its client leaves",
+        "pairmark/service/parser.py",
+        "                os.kill(readers[descriptor], signal.SIGKILL)\n                poll",
+        "                poll",
+        f"{CRAFTED}::test_reading_stops_when_its_client_leaves",
+    ),
+    mutant(
+        "readers-outlive-the-service",
+        "processes that read uploads end with the service",
+        "pairmark/service/parser.py",
+        "                        os.kill(process, signal.SIGKILL)\n                    return\n",
+        "                        os.kill(process, signal.SIGKILL)\n                    signal.pause()\n",
+        f"{CRAFTED}::test_readers_end_with_the_service",
+    ),
+    mutant(
+        "reader-has-the-settings",
+        "processes that read uploads have no secret of the service",
+        "pairmark/service/datasets/confined.py",
+        'if not name.startswith(("PAIRMARK_", "AWS_"))',
+        'if not name.startswith("AWS_")',
+        f"{CRAFTED}::test_readers_end_with_the_service",
+    ),
+    mutant(
+        "any-number-of-columns",
+        "a CSV or Parquet file has at most PAIRMARK_MAX_TABLE_COLUMNS columns",
+        "pairmark/service/datasets/tabular.py",
+        "    if columns > limits.columns:\n",
+        "    if columns > 10 * limits.columns:\n",
+        f"{CRAFTED}::test_columns_are_counted_before_the_rest_is_sent",
+    ),
+    mutant(
+        "columns-counted-when-all-is-there",
+        "too many columns of a CSV file are refused before the rest of it is sent",
+        "pairmark/service/datasets/beginnings.py",
+        "        check_width(len(columns), self._limits)\n",
+        "",
+        f"{CRAFTED}::test_columns_are_counted_before_the_rest_is_sent",
+    ),
+    mutant(
+        "any-ratio-of-compression",
+        "a file unpacks to at most PAIRMARK_MAX_UNPACKED_RATIO times its size",
+        "pairmark/service/datasets/limits.py",
+        "by_ratio = max(UNPACKED_FREE, settings.max_unpacked_ratio * upload_bytes)",
+        "by_ratio = settings.max_dataset_bytes * 8",
+        f"{CONFINED}::test_what_a_file_may_become_follows_its_size",
+        f"{CRAFTED}::test_a_packed_file_is_refused_by_what_it_becomes",
+    ),
+    mutant(
+        "gzip-unpacked-without-end",
+        "a file unpacks to at most PAIRMARK_MAX_UNPACKED_RATIO times its size",
+        "pairmark/service/datasets/text.py",
+        "        if taken > limits.unpacked_bytes:\n",
+        "        if taken > 10 * limits.unpacked_bytes:\n",
+        f"{CRAFTED}::test_a_packed_file_is_refused_by_what_it_becomes",
+    ),
+    mutant(
+        "npz-unpacked-without-end",
+        "a file unpacks to at most PAIRMARK_MAX_UNPACKED_RATIO times its size",
+        "pairmark/service/datasets/arrays.py",
+        "checked_members(archive, limits.unpacked_bytes, limits",
+        "checked_members(archive, 10 * limits.unpacked_bytes, limits",
+        f"{CRAFTED}::test_a_packed_file_is_refused_by_what_it_becomes",
+    ),
+    mutant(
+        "parquet-unpacked-without-end",
+        "a file unpacks to at most PAIRMARK_MAX_UNPACKED_RATIO times its size",
+        "pairmark/service/datasets/tabular.py",
+        "        if stored > self._limits.stored_bytes:\n",
+        "        if stored > 10 * self._limits.stored_bytes:\n",
+        f"{CRAFTED}::test_a_packed_file_is_refused_by_what_it_becomes",
+    ),
+    mutant(
+        "whole-texts-leave-duckdb",
+        "texts of a table are cut before they become Python's",
+        "pairmark/service/datasets/tabular.py",
+        'return f"left(CAST({cell} AS VARCHAR), {_MAX_TEXT})"',
+        'return f"CAST({cell} AS VARCHAR)"',
+        f"{CONFINED}::test_texts_are_cut_before_they_are_python_s",
+    ),
+    mutant(
+        "whole-texts-leave-numpy",
+        "texts of an array are cut before they become Python's",
+        "pairmark/service/datasets/arrays.py",
+        'array = array.astype(f"{array.dtype.kind}{width}")',
+        "array = array.copy()",
+        f"{CONFINED}::test_texts_of_arrays_are_cut_before_they_are_python_s",
+    ),
+    mutant(
+        "any-length-of-rankings",
+        "rankings of a dataset have at most 32 MiB together",
+        "pairmark/service/datasets/tabular.py",
+        "        if (total or 0) > _RANKING_CHARACTERS:\n",
+        "        if (total or 0) > 10 * _RANKING_CHARACTERS:\n",
+        f"{CONFINED}::test_rankings_are_bounded_together",
+    ),
+    mutant(
+        "whole-ids-leave-duckdb",
+        "texts of a bulk import are cut before they become Python's",
+        "pairmark/service/galleries/imports.py",
+        'return f"left(CAST({_quoted(name)} AS VARCHAR), {longest + 1})"',
+        'return f"CAST({_quoted(name)} AS VARCHAR)"',
+        f"{CONFINED}::test_rows_of_a_gallery_are_bounded_before_they_are_python_s",
+    ),
+    mutant(
+        "whole-lists-leave-duckdb",
+        "vectors of another width are not read by a bulk import",
+        "pairmark/service/galleries/imports.py",
+        'f"CASE WHEN len({cell}) = {dimension} THEN CAST({cell} AS FLOAT[]) END"',
+        'f"CAST({cell} AS FLOAT[])"',
+        f"{CONFINED}::test_rows_of_a_gallery_are_bounded_before_they_are_python_s",
+    ),
+    mutant(
+        "whole-facts-leave-duckdb",
+        "lists in metadata of a bulk import are refused before they become Python's",
+        "pairmark/service/galleries/imports.py",
+        'return f"CASE WHEN {_quoted(name)} IS NOT NULL THEN [] END"',
+        "return _quoted(name)",
+        f"{CONFINED}::test_rows_of_a_gallery_are_bounded_before_they_are_python_s",
+    ),
+    mutant(
+        "refusals-name-no-setting",
+        "a refusal names the setting that raises its limit",
+        "pairmark/service/datasets/limits.py",
+        "are taken ({setting} raises this){instead}",
+        "are taken{instead}",
+        f"{CRAFTED}::test_a_packed_file_is_refused_by_what_it_becomes",
+    ),
+    mutant(
+        "a-reader-fills-the-disk",
+        "a full disk is said while an upload is read",
+        "pairmark/service/parser.py",
+        '    resource.setrlimit(resource.RLIMIT_FSIZE, (task.pop("file_bytes"), hard))\n',
+        '    task.pop("file_bytes")\n',
+        "tests/service/test_dataset_errors.py::test_a_full_disk_while_storing_is_said_and_leaves_nothing",
+    ),
+)
+
 MUTANTS = (
     *REQUESTS,
     *IDS,
+    *UPLOADS,
     *SUBJECTS,
     *RACE,
     *EVIDENCE,

@@ -225,8 +225,6 @@ class Table:
             raise self._limits.exceeded("rows", f"{rows} rows", "rows")
         if stored > self._limits.stored_bytes:
             raise self._limits.exceeded("stored_bytes", f"the table unpacks to {stored} bytes", "bytes")
-        if sum(self._widths.values()) > self._limits.features:
-            raise self._limits.exceeded("features", f"{sum(self._widths.values())} features", "features")
         self._bound_rankings(casts)
 
     def _width(self, quoted: str, name: str) -> int:
