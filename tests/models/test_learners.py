@@ -33,10 +33,6 @@ SMALL: dict[str, Any] = {
 }
 OF_KIND: dict[str, dict[str, Any]] = {
     "similarity-auto": {"candidates": ["cosine", "plda"]},
-    "fusion": {
-        "models": [{"learner": "metric"}, {"learner": "metric", "params": {"metric": "euclidean"}}],
-        "keep": "always",
-    },
 }
 HUGE = float(np.float32(1e18))
 CONSTANT_WITHOUT_BOTH_KINDS = {"similarity-tree", "similarity-forest"}

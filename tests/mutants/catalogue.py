@@ -785,8 +785,7 @@ ACCESS_AND_LEAKAGE = (
     ),
 )
 
-FUSION = "tests/models/fusion/test_fusion.py"
-COHORT = "tests/models/cohort/test_cohort.py"
+SYSTEMS = "tests/models/calibration/test_system_weights.py"
 RATIOS = "tests/models/test_likelihood_ratios.py"
 PLAY = "tests/models/test_open_set_play.py"
 EVIDENCE = (
@@ -831,36 +830,12 @@ EVIDENCE = (
         f"{PLAY}::test_the_interval_of_a_ratio_is_its_range_on_the_box_of_rates",
     ),
     mutant(
-        "one-sided-cohort",
-        "swapping the sides of a normalised pair changes no bit",
-        "pairmark/models/cohort/normalising.py",
-        "(0.5 * (left.of(scores) + right.of(scores)))",
-        "(0.4 * left.of(scores) + 0.6 * right.of(scores))",
-        f"{COHORT}::test_the_score_is_s_norm_by_its_definition",
-    ),
-    mutant(
-        "cohort-at-any-price",
-        "normalisation is chosen only where it pays",
-        "pairmark/models/cohort/estimator.py",
-        "if mean > max(error, gain):",
-        "if True:",
-        f"{COHORT}::test_auto_is_none_where_nothing_is_gained_and_then_the_learner_itself",
-    ),
-    mutant(
-        "weights-from-seen-people",
-        "a fused model's weights come from people whom no learner had seen",
-        "pairmark/models/fusion/estimator.py",
-        "model.fit(rows[fold.train], codes[fold.train]).score_against(test, test).reshape(-1)[at]",
-        "model.fit(rows, codes).score_against(test, test).reshape(-1)[at]",
-        f"{FUSION}::test_who_remembers_the_training_people_gets_no_credit_for_it",
-    ),
-    mutant(
-        "fused-at-any-price",
-        "a combination is kept only where it beats the best learner alone",
-        "pairmark/models/fusion/estimator.py",
-        'self.keep == "if-better" and gain <= error',
-        'self.keep == "if-better" and gain <= -1',
-        f"{FUSION}::test_the_best_alone_is_kept_where_nothing_is_gained",
+        "systems-weighed-by-those-who-calibrate",
+        "nobody whose scores weigh several systems calibrates them",
+        "pairmark/models/calibration/system_weights.py",
+        "np.flatnonzero(sides_in_first == 2), np.flatnonzero(sides_in_first == 0)",
+        "np.flatnonzero(sides_in_first >= 1), np.flatnonzero(sides_in_first == 0)",
+        f"{SYSTEMS}::test_no_person_weighs_the_systems_and_calibrates_them",
     ),
     mutant(
         "ties-are-found",

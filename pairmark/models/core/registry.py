@@ -12,10 +12,8 @@ from typing import Any
 import numpy as np
 
 from pairmark.models.auto import spec as auto
-from pairmark.models.cohort import spec as cohort
 from pairmark.models.core.artefact import Artefact, ArtefactError, read_artefact, write_artefact
 from pairmark.models.core.spec import LearnerSpec, jsonable_params
-from pairmark.models.fusion import spec as fusion
 from pairmark.models.ghost import spec as ghost
 from pairmark.models.label_ranking import spec as label_ranking
 from pairmark.models.logistic import spec as logistic
@@ -32,8 +30,6 @@ LEARNERS: tuple[LearnerSpec, ...] = (
     similarity.FOREST,
     metric.METRIC,
     logistic.LOGISTIC,
-    cohort.COHORT,
-    fusion.FUSION,
     rsbl.RSBL_SPEC,
     ghost.GHOST,
     rankboost.KERNEL,
