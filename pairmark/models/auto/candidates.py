@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Literal
 
-from pairmark.models.auto.params import CandidateName
 from pairmark.models.core.spec import LearnerSpec
 from pairmark.models.ghost import spec as ghost
 from pairmark.models.logistic import spec as logistic
@@ -15,6 +14,18 @@ from pairmark.models.plda import spec as plda
 from pairmark.models.rankboost import spec as rankboost
 from pairmark.models.similarity import spec as similarity
 
+CandidateName = Literal[
+    "cosine",
+    "whitened cosine",
+    "discriminant cosine",
+    "plda",
+    "logistic",
+    "residual forest",
+    "similarity forest",
+    "boosted forest",
+    "rankboost",
+    "ghost",
+]
 RACING: Final[dict[str, LearnerSpec]] = {
     spec.kind: spec
     for spec in (
@@ -87,7 +98,8 @@ def _never(data: Data) -> bool:
 
 
 def _small_and_shared(data: Data) -> bool:
-    """Trees over class posteriors take seconds there, and where no line parts classes nothing else comes near."""
+    """Trees over class posteriors take seconds there, and where no line parts classes nothing else comes "
+    "near."""
     return data.closed and data.n * data.d <= _SMALL_CELLS
 
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Self
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from pydantic import Field
 from scipy.sparse import issparse
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from pairmark.models.auto.candidates import CANDIDATES, DENSE_CELLS, RACING, Candidate, Data
-from pairmark.models.auto.params import CandidateName, SimilarityAutoParams
+from pairmark.models.auto.candidates import CANDIDATES, DENSE_CELLS, RACING, Candidate, CandidateName, Data
 from pairmark.models.auto.race import Entry, IdentityTask, PairTask, Race, Task, leaderboard, winner
 from pairmark.models.auto.state import PREFIX
 from pairmark.models.core.base import Float32, GalleryIndex, Matrix, PairScorerMixin
@@ -26,7 +26,7 @@ from pairmark.models.core.inputs import checked_identities, checked_matrix, chec
 from pairmark.models.core.progress import preparing, report
 from pairmark.models.core.row_pairs import PairsOfRows
 from pairmark.models.core.schema import State
-from pairmark.models.core.spec import check_params
+from pairmark.models.core.spec import RandomState, check_params, document_parameters
 from pairmark.models.core.subjects import SampleSets, SubjectIndex
 from pairmark.models.evaluation.pair_folds import pair_folds
 from pairmark.models.evaluation.validation import (
@@ -39,13 +39,15 @@ from pairmark.models.pairs.listed import some_pairs
 from pairmark.models.search.index import Found, Rows
 
 RACE_VERSION = 6
-"""Raised when a race of the same seed would come out otherwise, so that none goes on from parts of another kind."""
+"""Raised when a race of the same seed would come out otherwise, so that none goes on from parts of another "
+"kind."""
 
 
 def _winner_has(name: str) -> Any:
     return available_if(lambda self: hasattr(self, "model_") and hasattr(self.model_, name))
 
 
+@document_parameters
 class SimilarityAuto(PairScorerMixin, BaseEstimator):
     """Race simple and strong similarities on held-out identities, and be the winner.
 
@@ -53,18 +55,6 @@ class SimilarityAuto(PairScorerMixin, BaseEstimator):
     others follow as the budget allows, by successive halving. Everybody is judged on the same twice four folds, which
     hold identities out (rows, where classes are shared), by the mean true positive rate at low false positive rates.
     The simplest candidate within one standard error of the best, paired fold by fold, wins and learns from all rows.
-
-    Parameters
-    ----------
-    candidates : names of those that race; None: all that take the data.
-    budget_seconds : wall seconds after which no slow candidate is begun, so what races then depends on the machine;
-        ``leaderboard_`` records it. The quick ones depend on data and seed alone.
-    protocol : ``open-set`` holds identities out, ``closed-set`` rows; ``auto``: open-set from 15 identities on.
-    target_fpr : false positive rate to judge around; None: the mean over .1, .03, .01 and .003.
-    max_rows : most rows of the race.
-    random_state : seed of folds and candidates.
-    n_jobs : threads of candidates that use several.
-    verbose : 1 prints a line a candidate.
 
     Attributes
     ----------
@@ -75,14 +65,51 @@ class SimilarityAuto(PairScorerMixin, BaseEstimator):
     def __init__(
         self,
         *,
-        candidates: list[CandidateName] | None = None,
-        budget_seconds: float = 120.0,
-        protocol: str = "auto",
-        target_fpr: float | None = None,
-        max_rows: int = 10_000,
-        random_state: int | np.random.RandomState | None = 0,
-        n_jobs: int | None = None,
-        verbose: int = 0,
+        candidates: Annotated[
+            list[CandidateName] | None,
+            Field(description="candidates to compare; null: all that take the data"),
+        ] = None,
+        budget_seconds: Annotated[
+            float,
+            Field(
+                gt=0.0,
+                le=86_400.0,
+                description="seconds after which no slow candidate is started; quick ones always run. The "
+                "leaderboard "
+                "records which ran",
+            ),
+        ] = 120.0,
+        protocol: Annotated[
+            Literal["auto", "open-set", "closed-set"],
+            Field(
+                description="what folds hold out: identities (open-set), or rows of shared classes (closed-set); "
+                "auto: "
+                "open-set from 15 training identities on"
+            ),
+        ] = "auto",
+        target_fpr: Annotated[
+            Annotated[float, Field(gt=0.0, lt=1.0)] | None,
+            Field(
+                description="false positive rate near which candidates are compared; null: the mean over 0.1, 0.03, "
+                "0.01 "
+                "and 0.003"
+            ),
+        ] = None,
+        max_rows: Annotated[
+            int,
+            Field(
+                ge=100,
+                le=1_000_000,
+                description="maximum number of rows for the comparison; the winner is fitted on all rows",
+            ),
+        ] = 10_000,
+        random_state: Annotated[RandomState, Field(description="seed of folds and candidates")] = 0,
+        n_jobs: Annotated[
+            int | None, Field(ge=-64, le=1024, description="threads for candidates that use several")
+        ] = None,
+        verbose: Annotated[
+            int, Field(ge=0, le=100, description="1: print a line when a candidate finishes")
+        ] = 0,
     ) -> None:
         self.candidates = candidates
         self.budget_seconds = budget_seconds
@@ -111,7 +138,7 @@ class SimilarityAuto(PairScorerMixin, BaseEstimator):
         ValueError
             On anything else, on parameters out of bounds, and where no candidate takes the data.
         """
-        check_params(self, SimilarityAutoParams)
+        check_params(self)
         rows = _dense_enough(checked_matrix(self, X, "X", accept_sparse=True, reset=True))
         _, codes = checked_identities(y, rows.shape[0])
         seed = self._seed()
@@ -149,7 +176,7 @@ class SimilarityAuto(PairScorerMixin, BaseEstimator):
         ValueError
             As `fit`.
         """
-        check_params(self, SimilarityAutoParams)
+        check_params(self)
         a = _dense_enough(checked_matrix(self, left, "left", accept_sparse=True, reset=True))
         b = _dense_enough(checked_matrix(self, right, "right", accept_sparse=True))
         flags, weight = checked_pairs(a.shape[0], b.shape[0], same, sample_weight)
@@ -330,7 +357,8 @@ class SimilarityAuto(PairScorerMixin, BaseEstimator):
         return self.model_._top_k(self._taken(queries), index, k, allowed, above)
 
     def to_state(self) -> State:
-        """The winner's arrays, under its own names with a prefix; its kind, parameters and facts; the race."""
+        """The winner's arrays, under its own names with a prefix; its kind, parameters and facts; the "
+        "race."""
         arrays, kept = inner_state(RACING[self._kind], self.model_, PREFIX)
         return arrays, {"winner": self.winner_, "model": kept, "leaderboard": self.leaderboard_}
 

@@ -1,16 +1,19 @@
-"""Learning the weights: max-margin CRF energies by dual decomposition (sections 3.2 to 3.6; docs/ghost.md derives)."""
+"""Learning the weights: max-margin CRF energies by dual decomposition (sections 3.2 to 3.6; docs/ghost.md "
+"derives)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
 from pairmark.models.ghost.kernels import energy as kernels
-from pairmark.models.ghost.params import GhostParams
+
+if TYPE_CHECKING:
+    from pairmark.models.ghost.estimator import Ghost
 
 _STEP = 0.5
 """Size of the first step."""
@@ -92,7 +95,8 @@ class TrainingSet:
         return out
 
     def costs(self, distances: Float32, weights: Weights) -> Float32:
-        """The potentials of E - Delta (equation 12): closer inside clusters by ``away``, exemplars at their price."""
+        """The potentials of E - Delta (equation 12): closer inside clusters by ``away``, exemplars at "
+        "their price."""
         costs = distances + np.where(self._same, self.error.away[self.codes], 0.0).astype(np.float32)
         costs.ravel()[:: len(self) + 1] += np.float32(weights.exemplar * self.exemplar)
         return np.asarray(costs, dtype=np.float32)
@@ -188,7 +192,8 @@ class Solution:
 
 @dataclass(kw_only=True)
 class Weights:
-    """What is learned: of the features, of the other meta-features, and the price of an exemplar; all >= 0."""
+    """What is learned: of the features, of the other meta-features, and the price of an exemplar; all >= "
+    "0."""
 
     features: Float64
     others: Float64
@@ -223,7 +228,7 @@ class Progress:
 def learn(
     sets: Sequence[Callable[[], TrainingSet]],
     start: Weights,
-    settings: GhostParams,
+    settings: Ghost,
     on_progress: Callable[[float], None] = lambda fraction: None,
 ) -> tuple[Weights, list[Progress]]:
     """Algorithm 1: exemplars, T subgradient updates of weights and multipliers, projection; until calm.
@@ -312,13 +317,13 @@ class Steps:
         return float(_STEP * slope / np.sqrt(max(self._price, 1e-300)))
 
 
-def penalty(weights: Weights, settings: GhostParams) -> float:
+def penalty(weights: Weights, settings: Ghost) -> float:
     if settings.penalty == "l1":
         return settings.tau * float(weights.flat.sum())
     return settings.tau * float((weights.flat**2).sum()) / 2 if settings.penalty == "l2" else 0.0
 
 
-def slope_of_penalty(weights: Weights, settings: GhostParams) -> Float64:
+def slope_of_penalty(weights: Weights, settings: Ghost) -> Float64:
     if settings.penalty == "l1":
         return np.full(weights.flat.size, settings.tau)
     return settings.tau * weights.flat if settings.penalty == "l2" else np.zeros(weights.flat.size)

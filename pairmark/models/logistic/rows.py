@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from scipy import sparse
 
 from pairmark.models.core.arrays import Float32, Float64
 from pairmark.models.logistic.kernels import scoring as kernels
-from pairmark.models.logistic.params import RowScale
 
+RowScale = Literal["unit", "standard"]
 _csr: Any = sparse.csr_array
 MOST = 1e4
 """Standardised values are held within this many standard deviations, over the root of their number."""

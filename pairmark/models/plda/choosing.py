@@ -16,8 +16,14 @@ from pairmark.models.core.arrays import Float32, Float64, Int64
 from pairmark.models.core.progress import report
 from pairmark.models.core.two_covariance import TwoCovariance, moments, pair_terms, shrunk_model
 from pairmark.models.evaluation.validation import Fold
-from pairmark.models.plda.mapping import Preparation, Shape, principal_components, shaped
-from pairmark.models.plda.params import MOST_COMPONENTS, Marginals
+from pairmark.models.plda.mapping import (
+    MAX_COMPONENTS,
+    Marginals,
+    Preparation,
+    Shape,
+    principal_components,
+    shaped,
+)
 from pairmark.models.plda.residual import Residual, fit_residual
 
 WITHIN = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.8, 0.95)
@@ -83,7 +89,8 @@ class Choice:
 
 
 Judged = dict[tuple[Setting, bool], Float64]
-"""Rates on every fold, (n_folds, n_rates), of a setting scored by log-likelihood ratios, or by cosines where true."""
+"""Rates on every fold, (n_folds, n_rates), of a setting scored by log-likelihood ratios, or by cosines "
+"where true."""
 
 
 class Chooser:
@@ -111,7 +118,7 @@ class Chooser:
         self._X, self._codes, self._folds, self._asked, self._at = X, codes, folds, asked, rates
         self._components_seed = int(random.integers(2**63))
         self._random, self._cosine, self._judged = random, cosine, judged
-        self._most = min(max(asked.n_components), MOST_COMPONENTS)
+        self._most = min(max(asked.n_components), MAX_COMPONENTS)
         self._rotates = X.shape[1] >= min(ROTATED_FROM, self._most + 1)
         self._marginals = {way: Preparation.of_marginals(X, way) for way in asked.marginals}
         self._way: Marginals | None = None

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
+from pydantic import Field
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
@@ -17,7 +18,7 @@ from pairmark.models.core.blas import one_blas_thread
 from pairmark.models.core.inputs import checked_identities, checked_matrix, checked_pairs, one_of_equals
 from pairmark.models.core.kernels import rows as row_kernels
 from pairmark.models.core.row_pairs import PairsOfRows
-from pairmark.models.core.spec import check_params
+from pairmark.models.core.spec import RandomState, check_params, document_parameters
 from pairmark.models.core.subjects import OF_SCORES, SampleSets, SubjectIndex, sides_of
 from pairmark.models.core.two_covariance import pair_terms
 from pairmark.models.evaluation.validation import (
@@ -40,8 +41,7 @@ from pairmark.models.plda.choosing import (
     fitted_model,
 )
 from pairmark.models.plda.kernels import scoring as kernels
-from pairmark.models.plda.mapping import RowMap, row_map
-from pairmark.models.plda.params import PldaParams
+from pairmark.models.plda.mapping import MAX_COMPONENTS, Marginals, RowMap, row_map
 from pairmark.models.plda.residual import ROUNDS, Residual
 from pairmark.models.plda.state import PldaState
 from pairmark.models.plda.subjects import Subjects
@@ -53,6 +53,10 @@ JUDGED_TRAINING_ROWS: Final = 10_000
 _COLUMNS = "columns"
 
 
+_Shrinkage = Literal["auto"] | Annotated[float, Field(ge=0.0, le=1.0)]
+
+
+@document_parameters
 class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
     """Probabilistic linear discriminant analysis: the two-covariance model of identities.
 
@@ -63,20 +67,9 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
     scan.
 
     Every parameter that is ``auto`` is chosen by twice four folds of identities that are held out in turn (of rows,
-    where classes are shared), by the mean true positive rate at low false positive rates.
-
-    Parameters
-    ----------
-    marginals : ``raw`` features, or each mapped to a normal distribution by its quantiles (``normal``).
-    length_norm : whether centred rows are scaled to one length (Garcia-Romero and Espy-Wilson, Interspeech 2011).
-    n_components : principal components that the model is fitted in, where there are more features.
-    shrink_within, shrink_between : how far each covariance is shrunk to a ball of the same trace, 0 to 1.
-    residual_rounds : boosted trees on differences of features that correct the ratio, by at most half its standard
-        deviation over different pairs; ``auto``: 25, 50, 100 or 200 where that validates better than none.
-    scoring : ``llr``, or the ``cosine`` of latent coordinates.
-    protocol : ``open-set`` holds identities out, ``closed-set`` rows; ``auto``: open-set from 15 identities on.
-    target_fpr : false positive rate to choose settings for; None: the mean over .1, .03, .01 and .003.
-    random_state : seed of the folds.
+    where classes are shared), by the mean true positive rate at low false positive rates. Lengths are normalised as
+    by Garcia-Romero and Espy-Wilson (Interspeech 2011); boosted trees move the ratio by at most half its standard
+    deviation over different pairs.
 
     Attributes
     ----------
@@ -89,16 +82,65 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
     def __init__(
         self,
         *,
-        marginals: Literal["auto", "raw", "normal"] = "auto",
-        length_norm: Literal["auto"] | bool = "auto",
-        n_components: Literal["auto"] | int = "auto",
-        shrink_within: Literal["auto"] | float = "auto",
-        shrink_between: Literal["auto"] | float = "auto",
-        residual_rounds: Literal["auto"] | int = 0,
-        scoring: Literal["llr", "cosine"] = "llr",
-        protocol: Literal["auto", "open-set", "closed-set"] = "auto",
-        target_fpr: float | None = None,
-        random_state: int | np.random.RandomState | None = 0,
+        marginals: Annotated[
+            Literal["auto", Marginals],
+            Field(
+                description="features as they are (raw), or each mapped to a normal distribution by its quantiles "
+                "(normal)"
+            ),
+        ] = "auto",
+        length_norm: Annotated[
+            Literal["auto"] | bool, Field(description="whether centred rows are scaled to one length")
+        ] = "auto",
+        n_components: Annotated[
+            Literal["auto"] | Annotated[int, Field(ge=1, le=MAX_COMPONENTS)],
+            Field(
+                description="principal components that the model is fitted in, where there are more features; auto "
+                "tries "
+                "64, 128 and 256"
+            ),
+        ] = "auto",
+        shrink_within: Annotated[
+            _Shrinkage,
+            Field(description="how far the covariance within identities is shrunk to a ball: 0 to 1"),
+        ] = "auto",
+        shrink_between: Annotated[
+            _Shrinkage,
+            Field(description="how far the covariance between identities is shrunk to a ball: 0 to 1"),
+        ] = "auto",
+        residual_rounds: Annotated[
+            Literal["auto"] | Annotated[int, Field(ge=0, le=1_000)],
+            Field(
+                description="boosted trees that correct the log-likelihood ratio by differences of features; auto: "
+                "none, 25, "
+                "50, 100 or 200, whichever validates best"
+            ),
+        ] = 0,
+        scoring: Annotated[
+            Literal["llr", "cosine"],
+            Field(
+                description="the log-likelihood ratio, or the cosine of latent coordinates (of discriminant "
+                "analysis)"
+            ),
+        ] = "llr",
+        protocol: Annotated[
+            Literal["auto", "open-set", "closed-set"],
+            Field(
+                description="what cross-validation holds out: identities (open-set), or rows of shared classes "
+                "(closed-set); "
+                "auto: open-set from 15 training identities on"
+            ),
+        ] = "auto",
+        target_fpr: Annotated[
+            Annotated[float, Field(gt=0.0, lt=1.0)] | None,
+            Field(
+                description="false positive rate for which settings are chosen; null: the mean over 0.1, 0.03, 0.01 "
+                "and 0.003"
+            ),
+        ] = None,
+        random_state: Annotated[
+            RandomState, Field(description="seed of the folds; the same seed gives the same model")
+        ] = 0,
     ) -> None:
         self.marginals = marginals
         self.length_norm = length_norm
@@ -157,7 +199,8 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
         codes = codes[first]
         if codes.max() == 0:
             raise ValueError(
-                "same pairs join all points, directly or through others, into a single identity: check the labels, or "
+                "same pairs join all points, directly or through others, into a single identity: check the "
+                "labels, or "
                 "use a learner of pairs, such as SimilarityForest"
             )
         if np.bincount(codes).max() < 2:
@@ -165,7 +208,7 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
         return self._learn(points, codes)
 
     def _check_params(self) -> None:
-        check_params(self, PldaParams)
+        check_params(self)
         if self.scoring == "cosine" and self.residual_rounds != 0:
             raise ValueError("residual_rounds corrects log-likelihood ratios: use scoring='llr', or 0 rounds")
 
@@ -251,7 +294,8 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
 
     @property
     def aggregations(self) -> tuple[str, ...]:
-        """See `PairScorerMixin.aggregations`: ``plda`` is the model's own, exact log-likelihood ratio of subjects."""
+        """See `PairScorerMixin.aggregations`: ``plda`` is the model's own, exact log-likelihood ratio of "
+        "subjects."""
         return OF_SCORES if self.scoring == "cosine" else ("plda", *OF_SCORES)
 
     def _prepared_subjects(self, sets: SampleSets, how: str) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -11,8 +11,9 @@ from pairmark.models.core.arrays import Float32, Float64
 from pairmark.models.core.kernels import rows as row_kernels
 from pairmark.models.core.marginals import NormalMarginals
 from pairmark.models.core.two_covariance import pointed
-from pairmark.models.plda.params import Marginals
 
+Marginals = Literal["raw", "normal"]
+MAX_COMPONENTS = 1_024
 _ROW_BLOCK = 4_096
 _DIRECT_WIDTH = 2_048
 """Up to so many features their covariance is worked out."""
@@ -125,7 +126,8 @@ def shaped(rows: Float32, shape: Shape) -> Float32:
 def row_map(
     preparation: Preparation, shape: Shape, centre: Float64, axes: Float64, *, keeps_rows: bool
 ) -> RowMap:
-    """The map of a model fitted to `shaped` rows; ``keeps_rows``: whether rows in components are needed too."""
+    """The map of a model fitted to `shaped` rows; ``keeps_rows``: whether rows in components are needed "
+    "too."""
     bias, components, length = (-(centre @ axes)).astype(np.float32), preparation.components, None
     if shape.length_norm:
         length = float(np.sqrt(centre.size))

@@ -14,8 +14,7 @@ from pairmark.models.core.arrays import Float64
 from pairmark.models.core.marginals import NormalMarginals
 from pairmark.models.core.schema import Array, Facts, Loaded, State, Stateful, StateSchema, refuse, require
 from pairmark.models.plda.kernels.residual import LEAVES, NODES
-from pairmark.models.plda.mapping import Preparation, RowMap
-from pairmark.models.plda.params import MOST_COMPONENTS
+from pairmark.models.plda.mapping import MAX_COMPONENTS, Preparation, RowMap
 from pairmark.models.plda.residual import Residual
 
 _TREES = ("features", "thresholds", "values")
@@ -121,8 +120,8 @@ def _fit_together(loaded: Loaded) -> None:
     arrays, sizes = loaded.arrays, loaded.sizes
     if sizes["coordinates"] < 1:
         raise refuse("psi", None, "has no rows", "one or more")
-    if "components" in sizes and not 1 <= sizes["components"] <= MOST_COMPONENTS:
-        raise refuse("components", None, f"has {sizes['components']} columns", f"1 to {MOST_COMPONENTS}")
+    if "components" in sizes and not 1 <= sizes["components"] <= MAX_COMPONENTS:
+        raise refuse("components", None, f"has {sizes['components']} columns", f"1 to {MAX_COMPONENTS}")
     if "knots" not in arrays:
         return
     knots = arrays["knots"]

@@ -6,12 +6,13 @@ import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from typing import Any, ClassVar, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from joblib import effective_n_jobs
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, clone
+from pydantic import Field
+from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 
 from pairmark.models.core.base import Float32, GalleryIndex, Matrix, PairScorerMixin
@@ -25,7 +26,7 @@ from pairmark.models.core.inputs import (
 from pairmark.models.core.progress import report
 from pairmark.models.core.row_pairs import PairsOfRows
 from pairmark.models.core.schema import State
-from pairmark.models.core.spec import Params, check_params
+from pairmark.models.core.spec import check_params
 from pairmark.models.pairs.identities import distinct_rows, joined_identities
 from pairmark.models.pairs.sampling import MAX_PAIRS, PairMap, PairPopulation
 from pairmark.models.search.index import Found, Rows
@@ -47,19 +48,26 @@ from pairmark.models.similarity.leaf_rank import checked_leaf_rank
 from pairmark.models.similarity.learned import LearnedFeatures, PairFeatures
 from pairmark.models.similarity.learning import default_of_listed, learn
 from pairmark.models.similarity.packing import PackedTrees, RowPairs, packed_trees
-from pairmark.models.similarity.params import MaxFeatures
 from pairmark.models.similarity.search_arrays import CODES, column_arrays
 from pairmark.models.similarity.splits import splits_of
 from pairmark.models.similarity.trees import Tree, joined_arrays, parted_trees
 
 TREES_VERSION = 7
-"""Raised when a tree of the same seed would come out otherwise, so that no fit goes on from trees of another kind."""
+"""Raised when a tree of the same seed would come out otherwise, so that no fit goes on from trees of "
+"another kind."""
+
+
+MaxFeatures = (
+    Literal["sqrt", "log2"]
+    | Annotated[int, Field(ge=1, le=1_000_000)]
+    | Annotated[float, Field(gt=0.0, le=1.0)]
+    | None
+)
 
 
 class SimilarityBase(PairScorerMixin, BaseEstimator):
     """A learner made of trees on pairs."""
 
-    _checked_by: ClassVar[type[Params]]
     _packed: PackedTrees
     trees_: list[Tree]
     learned_: LearnedFeatures | None
@@ -207,10 +215,10 @@ class SimilarityBase(PairScorerMixin, BaseEstimator):
             )
 
     def _begin(self) -> np.random.RandomState:
-        """Hold parameters against their model, a LeafRank given as an object by what it can do; the source of draws."""
+        """Hold parameters against their model, a LeafRank given as an object by what it can do; the source "
+        "of draws."""
         checked_leaf_rank(self.leaf_rank)
-        plain = isinstance(self.leaf_rank, str)
-        check_params(self if plain else clone(self).set_params(leaf_rank="cart"), self._checked_by)
+        check_params(self)
         # A fit that goes on after it was killed must draw what it drew before.
         random: np.random.RandomState = check_random_state(
             kept_seed() if self.random_state is None else self.random_state
