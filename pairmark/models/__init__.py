@@ -9,7 +9,6 @@ from pairmark.models.auto.estimator import SimilarityAuto
 from pairmark.models.calibration.likelihood_ratios import LikelihoodRatios
 from pairmark.models.calibration.operating_points import operating_point
 from pairmark.models.calibration.points import InsufficientCalibrationData, OperatingPoint
-from pairmark.models.core.registry import load, save
 from pairmark.models.evaluation.likelihood import cllr, cllr_min
 from pairmark.models.evaluation.pairs import roc_curve_pairs
 from pairmark.models.evaluation.plots import (
@@ -29,6 +28,7 @@ from pairmark.models.metric.estimator import MetricSimilarity
 from pairmark.models.plda.estimator import Plda
 from pairmark.models.rankboost.aligned import AlignedKernel
 from pairmark.models.rankboost.estimator import RankBoostKernel
+from pairmark.models.registry import load, save
 from pairmark.models.rsbl.estimator import RSBL
 from pairmark.models.similarity.estimators import SimilarityForest, SimilarityTree
 

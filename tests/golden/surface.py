@@ -20,7 +20,7 @@ FOLDER = Path(__file__).parent / "surface"
 
 def learners() -> str:
     """Every kind with the JSON Schema of its parameters."""
-    from pairmark.models.core.registry import LEARNERS
+    from pairmark.models.registry import LEARNERS
     from pairmark.service.api.learners import LearnerOut
 
     listed = [LearnerOut.model_validate(spec).model_dump(mode="json") for spec in LEARNERS]

@@ -66,10 +66,10 @@ def answers(model: Any, X: np.ndarray) -> dict[str, np.ndarray]:
     return found
 
 
-def artefacts(package: str, folder: Path) -> None:
+def artefacts(package: str, checkout: Path, folder: Path) -> None:
     """Fit and save every learner that the checkout has."""
     models = importlib.import_module("pairmark" if package else "models")
-    home = "core.registry" if package else "registry"
+    home = "core.registry" if (checkout / "models" / "core" / "registry.py").exists() else "registry"
     registry = importlib.import_module(f"{package}models.{home}")
     X, y = rows()
     Y = np.argsort(np.argsort(X[:, :4], axis=1), axis=1).astype(np.float64)
@@ -189,7 +189,7 @@ def main() -> None:
     package = "pairmark." if (checkout / "pairmark").exists() else ""
     folder = Path(tempfile.mkdtemp())
     (folder / "artefacts").mkdir()
-    artefacts(package, folder / "artefacts")
+    artefacts(package, checkout, folder / "artefacts")
     service(package, checkout, folder)
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_LZMA) as bundle:
         for file in sorted(folder.rglob("*")):

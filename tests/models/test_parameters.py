@@ -11,7 +11,6 @@ import pytest
 from pydantic import Field
 from sklearn.base import BaseEstimator, clone
 
-from pairmark.models.core.registry import LEARNERS
 from pairmark.models.core.spec import (
     LearnerSpec,
     RandomState,
@@ -19,6 +18,7 @@ from pairmark.models.core.spec import (
     document_parameters,
     parameters_of,
 )
+from pairmark.models.registry import LEARNERS
 
 
 @document_parameters

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from pairmark.models.core.registry import LEARNERS
 from pairmark.models.ghost.estimator import Ghost
+from pairmark.models.registry import LEARNERS
 from tests.models.test_learners import SMALL
 
 CHECKED: dict[str, Any] = {

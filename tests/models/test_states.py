@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 
 import pairmark
 from pairmark.models.core.artefact import Artefact, ArtefactError, read_artefact, write_artefact
-from pairmark.models.core.registry import LEARNERS, restored, spec_for
 from pairmark.models.core.schema import Stateful, StateSchema
 from pairmark.models.core.spec import jsonable_params
+from pairmark.models.registry import LEARNERS, restored, spec_for
 from tests.models.test_learners import OF_KIND, SMALL, X, build, target, y
 
 SMALL_FOREST = {"n_estimators": 3, "max_depth": 4, "n_pairs": 500}

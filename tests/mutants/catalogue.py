@@ -138,7 +138,7 @@ RACE = (
     mutant(
         "rows-ruled-out-too-early",
         "search returns the rows and scores of scoring everything",
-        "pairmark/models/search/forms.py",
+        "pairmark/models/core/search/forms.py",
         "        places = np.delete(places, order)\n",
         "        places = np.delete(places[:looked_at], order)\n",
         "tests/models/test_search_forms.py::test_rows_far_down_a_gallery_are_found",
@@ -584,7 +584,7 @@ LOADING = (
     mutant(
         "state-schema-not-checked",
         "an artefact's arrays are held against its learner's schema at every load",
-        "pairmark/models/core/registry.py",
+        "pairmark/models/registry.py",
         "        spec.state.check(params, artefact.meta, artefact.arrays)\n",
         "",
         "tests/models/test_states.py::TestStates::test_missing_and_stray_arrays_are_refused",

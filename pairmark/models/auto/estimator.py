@@ -26,6 +26,7 @@ from pairmark.models.core.inputs import checked_identities, checked_matrix, chec
 from pairmark.models.core.progress import preparing, report
 from pairmark.models.core.row_pairs import PairsOfRows
 from pairmark.models.core.schema import State
+from pairmark.models.core.search.index import Found, Rows
 from pairmark.models.core.spec import RandomState, check_params, document_parameters
 from pairmark.models.core.subjects import SampleSets, SubjectIndex
 from pairmark.models.evaluation.pair_folds import pair_folds
@@ -36,7 +37,6 @@ from pairmark.models.evaluation.validation import (
     validation_folds,
 )
 from pairmark.models.pairs.listed import some_pairs
-from pairmark.models.search.index import Found, Rows
 
 RACE_VERSION = 6
 """Raised when a race of the same seed would come out otherwise, so that none goes on from parts of another "

@@ -25,11 +25,11 @@ from pairmark.models.core.arrays import Matrix as Matrix
 from pairmark.models.core.inputs import checked_matrix, row_numbers
 from pairmark.models.core.row_pairs import PairsOfRows, scored_rows
 from pairmark.models.core.schema import Stateful
+from pairmark.models.core.search import index as search
+from pairmark.models.core.search.forms import SearchForm, top_k_by_form
+from pairmark.models.core.search.index import Found
+from pairmark.models.core.search.index import GalleryIndex as GalleryIndex
 from pairmark.models.core.subjects import OF_SCORES, Samples, SampleSets, SubjectIndex
-from pairmark.models.search import index as search
-from pairmark.models.search.forms import SearchForm, top_k_by_form
-from pairmark.models.search.index import Found
-from pairmark.models.search.index import GalleryIndex as GalleryIndex
 
 SCORE_BLOCK = 65_536
 """Pairs scored at a time when a query meets a whole gallery: bounds the memory of `score_against`."""

@@ -85,6 +85,7 @@ def document_parameters(estimator: type[AnyEstimator]) -> type[AnyEstimator]:
             f"{name} : {_description(annotation)} (default {default!r})",
             110,
             subsequent_indent="    ",
+            break_on_hyphens=False,
         )
     # scikit-learn reads names and defaults here too; `get_type_hints` still finds the whole annotations.
     init.__signature__ = signature.replace(

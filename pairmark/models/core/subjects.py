@@ -17,8 +17,8 @@ from scipy.sparse import csr_array, issparse, vstack
 
 from pairmark.models.core.arrays import Bool, Float32, Int64
 from pairmark.models.core.kernels import subjects as kernels
-from pairmark.models.search import index as search
-from pairmark.models.search.index import Best, Found, GalleryIndex, padded
+from pairmark.models.core.search import index as search
+from pairmark.models.core.search.index import Best, Found, GalleryIndex, padded
 
 Samples = Sequence[ArrayLike]
 Aggregation = Literal["auto", "mean", "plda", "best", "median"]

@@ -18,6 +18,7 @@ from pairmark.models.core.base import GalleryIndex, PairScorerMixin
 from pairmark.models.core.blas import one_blas_thread
 from pairmark.models.core.inputs import checked_identities, checked_matrix, checked_pairs, one_of_equals
 from pairmark.models.core.row_pairs import PairsOfRows
+from pairmark.models.core.search.index import Rows as RowNumbers
 from pairmark.models.core.spec import RandomState, check_params, document_parameters
 from pairmark.models.logistic.kernels import scoring as kernels
 from pairmark.models.logistic.learning import fit_weights
@@ -25,7 +26,6 @@ from pairmark.models.logistic.rows import RowMap, Rows, RowScale, is_sparse, par
 from pairmark.models.logistic.state import LogisticState
 from pairmark.models.pairs.listed import some_pairs
 from pairmark.models.pairs.sampling import sample_pairs
-from pairmark.models.search.index import Rows as RowNumbers
 
 _PREPARED, _TAILS = "prepared", "tails"
 MOST_CELLS = 5_000_000

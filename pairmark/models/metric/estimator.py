@@ -16,12 +16,19 @@ from pairmark.models.core.base import EmbedderMixin, Float32, GalleryIndex, Matr
 from pairmark.models.core.inputs import checked_identities, checked_matrix, checked_pairs, one_of_equals
 from pairmark.models.core.row_pairs import PairsOfRows
 from pairmark.models.core.schema import State
+from pairmark.models.core.search.forms import (
+    LENGTHS,
+    Measure,
+    SearchForm,
+    lengths,
+    root_measure,
+    same_measure,
+)
+from pairmark.models.core.search.index import Rows, sealed
 from pairmark.models.core.spec import check_params, document_parameters
 from pairmark.models.metric import explain
 from pairmark.models.metric.kernels import distances as kernels
 from pairmark.models.metric.whitening import whitening_matrix, within_deviations
-from pairmark.models.search.forms import LENGTHS, Measure, SearchForm, lengths, root_measure, same_measure
-from pairmark.models.search.index import Rows, sealed
 
 Metric = Literal[
     "cosine",

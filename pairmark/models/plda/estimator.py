@@ -18,6 +18,8 @@ from pairmark.models.core.blas import one_blas_thread
 from pairmark.models.core.inputs import checked_identities, checked_matrix, checked_pairs, one_of_equals
 from pairmark.models.core.kernels import rows as row_kernels
 from pairmark.models.core.row_pairs import PairsOfRows
+from pairmark.models.core.search.forms import LENGTHS, SearchForm, lengths, same_measure
+from pairmark.models.core.search.index import Found, Rows, sealed
 from pairmark.models.core.spec import RandomState, check_params, document_parameters
 from pairmark.models.core.subjects import OF_SCORES, SampleSets, SubjectIndex, sides_of
 from pairmark.models.core.two_covariance import pair_terms
@@ -45,8 +47,6 @@ from pairmark.models.plda.mapping import MAX_COMPONENTS, Marginals, RowMap, row_
 from pairmark.models.plda.residual import ROUNDS, Residual
 from pairmark.models.plda.state import PldaState
 from pairmark.models.plda.subjects import Subjects
-from pairmark.models.search.forms import LENGTHS, SearchForm, lengths, same_measure
-from pairmark.models.search.index import Found, Rows, sealed
 
 JUDGED_TRAINING_ROWS: Final = 10_000
 """Most rows that settings are chosen on; the model itself is fitted to all."""

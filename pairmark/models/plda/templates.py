@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
+from pairmark.models.core.search.forms import BLOCK, SearchForm, lengths, limit, look_through, same_measure
+from pairmark.models.core.search.index import Best, Found, padded
+from pairmark.models.core.search.kernels.scan import INNER, scan
 from pairmark.models.plda.subjects import Subjects
-from pairmark.models.search.forms import BLOCK, SearchForm, lengths, limit, look_through, same_measure
-from pairmark.models.search.index import Best, Found, padded
-from pairmark.models.search.kernels.scan import INNER, scan
 
 _ROUNDED = 2.0**-21
 """Vectors, queries, offsets and constants are rounded to float32 once each, and added up in it: all of that changes an

@@ -16,13 +16,13 @@ from pairmark.models.core import progress
 from pairmark.models.core.base import EmbedderMixin, Float32, GalleryIndex, Matrix, PairScorerMixin
 from pairmark.models.core.inputs import checked_identities, checked_matrix, one_of_equals
 from pairmark.models.core.schema import State
+from pairmark.models.core.search.forms import LENGTHS, SearchForm, lengths
+from pairmark.models.core.search.index import Rows, numbered, sealed
 from pairmark.models.core.spec import Seed, check_params, document_parameters
 from pairmark.models.rankboost import embedding, network
 from pairmark.models.rankboost.binning import parts, sparse_rows
 from pairmark.models.rankboost.kernels import aligned as kernels
 from pairmark.models.rankboost.sparse_input import KnownColumns
-from pairmark.models.search.forms import LENGTHS, SearchForm, lengths
-from pairmark.models.search.index import Rows, numbered, sealed
 
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]

@@ -17,6 +17,7 @@ from pairmark.models.core import progress
 from pairmark.models.core.base import EmbedderMixin, Float32, GalleryIndex, Matrix, PairScorerMixin
 from pairmark.models.core.inputs import checked_identities, checked_matrix, one_of_equals
 from pairmark.models.core.schema import State
+from pairmark.models.core.search.index import Rows, numbered
 from pairmark.models.core.spec import Seed, check_params, document_parameters
 from pairmark.models.rankboost import embedding
 from pairmark.models.rankboost.binning import binned, sparse_rows
@@ -27,7 +28,6 @@ from pairmark.models.rankboost.ranking import Ranking, RanksRows, project
 from pairmark.models.rankboost.rules import Coordinates, FeatureMap, Rules
 from pairmark.models.rankboost.svm import LinearRule, linear_svm
 from pairmark.models.rankboost.tasks import MOST_CLASSES, class_tasks, graded_task
-from pairmark.models.search.index import Rows, numbered
 
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]

@@ -12,11 +12,11 @@ from sklearn.utils.validation import check_is_fitted
 from pairmark.models.core.arrays import Float32, Matrix
 from pairmark.models.core.base import EmbedderMixin, GalleryIndex, PairScorerMixin
 from pairmark.models.core.inputs import checked_matrix, one_of_equals
+from pairmark.models.core.search.forms import LENGTHS, SearchForm, lengths, same_measure
+from pairmark.models.core.search.index import Rows, sealed
 from pairmark.models.rsbl.growth import Layer, walked
 from pairmark.models.rsbl.inputs import Inputs
 from pairmark.models.rsbl.kernels import spaces as kernels
-from pairmark.models.search.forms import LENGTHS, SearchForm, lengths, same_measure
-from pairmark.models.search.index import Rows, sealed
 
 Metric = Literal["euclidean", "manhattan", "chebyshev", "mahalanobis", "cosine", "correlation", "hamming"]
 BLOCK_BYTES: Final = 64 * 1024 * 1024

@@ -26,10 +26,10 @@ from pairmark.models.core.inputs import (
 from pairmark.models.core.progress import report
 from pairmark.models.core.row_pairs import PairsOfRows
 from pairmark.models.core.schema import State
+from pairmark.models.core.search.index import Found, Rows
 from pairmark.models.core.spec import check_params
 from pairmark.models.pairs.identities import distinct_rows, joined_identities
 from pairmark.models.pairs.sampling import MAX_PAIRS, PairMap, PairPopulation
-from pairmark.models.search.index import Found, Rows
 from pairmark.models.similarity import search
 from pairmark.models.similarity.bagging import (
     EACH_DESCRIBED,

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from pairmark.models.calibration.promises import units_needed
-from pairmark.models.core.registry import spec_of
-from pairmark.models.core.warmup import warm_loaded
+from pairmark.models.registry import spec_of
+from pairmark.models.warmup import warm_loaded
 from pairmark.service.db import Database
 from pairmark.service.errors import (
     InsufficientCalibration,

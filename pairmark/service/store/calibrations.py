@@ -13,8 +13,8 @@ from pairmark.models.calibration.operating_points import Calibration
 from pairmark.models.calibration.system_weights import MAX_SYSTEMS, SystemWeights, halves
 from pairmark.models.core.artefact import ArtefactError, read_artefact, write_artefact
 from pairmark.models.core.inputs import checked_same
-from pairmark.models.core.registry import spec_of
 from pairmark.models.pairs.splits import HeldOutPairs
+from pairmark.models.registry import spec_of
 from pairmark.service.audit.log import record
 from pairmark.service.blobs import Blobs, delete_unused, hold
 from pairmark.service.datasets.data import LabelledData

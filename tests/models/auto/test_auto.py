@@ -19,7 +19,7 @@ from pairmark.models.auto.race import Entry, Race, leaderboard, winner
 from pairmark.models.core.artefact import ArtefactError
 from pairmark.models.core.checkpoints import keeping
 from pairmark.models.core.progress import listening
-from pairmark.models.core.registry import spec_of
+from pairmark.models.registry import spec_of
 
 QUICK = 0.001
 

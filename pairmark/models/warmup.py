@@ -9,7 +9,7 @@ import numpy as np
 
 from pairmark.models.calibration.warmup import warm_calibration
 from pairmark.models.core.arrays import Float32
-from pairmark.models.core.registry import LEARNERS
+from pairmark.models.registry import LEARNERS
 
 _SMALL = {
     "n_estimators": 2,

@@ -17,8 +17,8 @@ from typing import Any, Final, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmark.models.search.index import Best, Float32, Found, GalleryIndex, Rows, padded, sealed
-from pairmark.models.search.kernels import scan as search_kernels
+from pairmark.models.core.search.index import Best, Float32, Found, GalleryIndex, Rows, padded, sealed
+from pairmark.models.core.search.kernels import scan as search_kernels
 
 BLOCK = 65_536
 """Rows scanned at a time: their estimates stay in the cache until they are looked through."""
