@@ -98,8 +98,7 @@ def _never(data: Data) -> bool:
 
 
 def _small_and_shared(data: Data) -> bool:
-    """Trees over class posteriors take seconds there, and where no line parts classes nothing else comes "
-    "near."""
+    """Trees over class posteriors take seconds there, and where no line parts classes nothing else comes near."""
     return data.closed and data.n * data.d <= _SMALL_CELLS
 
 

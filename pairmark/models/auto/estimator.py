@@ -39,8 +39,7 @@ from pairmark.models.evaluation.validation import (
 from pairmark.models.pairs.listed import some_pairs
 
 RACE_VERSION = 6
-"""Raised when a race of the same seed would come out otherwise, so that none goes on from parts of another "
-"kind."""
+"""Raised when a race of the same seed would come out otherwise, so that none goes on from parts of another kind."""
 
 
 def _winner_has(name: str) -> Any:
@@ -357,8 +356,7 @@ class SimilarityAuto(PairScorerMixin, BaseEstimator):
         return self.model_._top_k(self._taken(queries), index, k, allowed, above)
 
     def to_state(self) -> State:
-        """The winner's arrays, under its own names with a prefix; its kind, parameters and facts; the "
-        "race."""
+        """The winner's arrays, under its own names with a prefix; its kind, parameters and facts; the race."""
         arrays, kept = inner_state(RACING[self._kind], self.model_, PREFIX)
         return arrays, {"winner": self.winner_, "model": kept, "leaderboard": self.leaderboard_}
 

@@ -74,8 +74,7 @@ def parameters_of(estimator: Any) -> type[Params]:
 
 
 def document_parameters(estimator: type[AnyEstimator]) -> type[AnyEstimator]:
-    """Class decorator: ``help()`` lists the constructor's arguments with their descriptions and plain "
-    "types."""
+    """Class decorator: ``help()`` lists the constructor's arguments with their descriptions and plain types."""
     learner: Any = estimator
     init = learner.__init__
     signature, plain_types = inspect.signature(init), get_type_hints(init)
@@ -190,8 +189,7 @@ class LearnerSpec:
 
 
 def capabilities_of(spec: LearnerSpec, estimator: Any) -> frozenset[Capability]:
-    """What this fitted learner can serve: of its kind's capabilities, all that it does not name as "
-    "``unavailable_``."""
+    """What this fitted learner can serve: of its kind's capabilities, all that it does not name as ``unavailable_``."""
     return spec.capabilities - frozenset(getattr(estimator, "unavailable_", ()))
 
 

@@ -1,5 +1,4 @@
-"""GHOST: a sparse, non-negative weighting of distances of any order, as a learner of similarity and of "
-"classes."""
+"""GHOST: a sparse, non-negative weighting of distances of any order, as a learner of similarity and of classes."""
 
 from __future__ import annotations
 
@@ -323,8 +322,7 @@ class Ghost(GhostState, ClassifierMixin, BaseEstimator):
         return found
 
     def predict_proba(self, X: ArrayLike, *, edges: ArrayLike | None = None) -> Float64:
-        """Probability of each class, (n, n_classes): a softmin of `class_distances`, calibrated on "
-        "withheld rows."""
+        """Probability of each class, (n, n_classes): a softmin of `class_distances`, calibrated on withheld rows."""
         return softmin(self.class_distances(X, edges=edges), self.temperature_)
 
     def class_distances(
@@ -372,8 +370,7 @@ class Ghost(GhostState, ClassifierMixin, BaseEstimator):
 
     @property
     def cluster_price_(self) -> float | None:
-        """Chosen when first asked for: clustering the rows at 15 prices takes longer than learning the "
-        "weights."""
+        """Chosen when first asked for: clustering the rows at 15 prices takes longer than learning the weights."""
         check_is_fitted(self)
         if self._cluster_price is None and self._cluster_rows is not None:
             classes = self._known_classes()

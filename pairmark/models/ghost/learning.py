@@ -1,5 +1,4 @@
-"""Learning the weights: max-margin CRF energies by dual decomposition (sections 3.2 to 3.6; docs/ghost.md "
-"derives)."""
+"""Learning the weights: max-margin CRF energies by dual decomposition (sections 3.2 to 3.6; docs/ghost.md derives)."""
 
 from __future__ import annotations
 
@@ -95,8 +94,7 @@ class TrainingSet:
         return out
 
     def costs(self, distances: Float32, weights: Weights) -> Float32:
-        """The potentials of E - Delta (equation 12): closer inside clusters by ``away``, exemplars at "
-        "their price."""
+        """The potentials of E - Delta (equation 12): closer inside clusters by ``away``, exemplars at their price."""
         costs = distances + np.where(self._same, self.error.away[self.codes], 0.0).astype(np.float32)
         costs.ravel()[:: len(self) + 1] += np.float32(weights.exemplar * self.exemplar)
         return np.asarray(costs, dtype=np.float32)
@@ -192,8 +190,7 @@ class Solution:
 
 @dataclass(kw_only=True)
 class Weights:
-    """What is learned: of the features, of the other meta-features, and the price of an exemplar; all >= "
-    "0."""
+    """What is learned: of the features, of the other meta-features, and the price of an exemplar; all >= 0."""
 
     features: Float64
     others: Float64

@@ -66,8 +66,7 @@ def partition(codes: Int64, size: int, rng: np.random.Generator) -> list[Int64]:
 def parts_of(
     codes: Int64, learning: Int64, sets: ArrayLike | None, size: int, rng: np.random.Generator
 ) -> list[Int64]:
-    """Rows to learn from in training sets: as the caller says which row is in which, then of at most about "
-    "``size``."""
+    """Rows to learn from in training sets: as the caller says which row is in which, then of at most about ``size``."""
     if sets is None:
         return [learning[part] for part in partition(codes[learning], size, rng)]
     given = np.asarray(sets)

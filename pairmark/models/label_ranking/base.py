@@ -97,8 +97,7 @@ class RankerBase(Stateful, BaseEstimator):
         return result
 
     def ranking_confidence(self, X: ArrayLike) -> Float64:
-        """Calibrated expected share of label pairs that the predicted ranking puts in the right order, "
-        "(n,)."""
+        """Calibrated expected share of label pairs that the predicted ranking puts in the right order, (n,)."""
         points = self._points(X)
         positions = self._positions(points)
         result = np.empty(points.shape[0])

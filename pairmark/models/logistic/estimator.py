@@ -144,8 +144,7 @@ class SimilarityLogistic(LogisticState, PairScorerMixin, BaseEstimator):
 
     @property
     def _most(self) -> int:
-        """Pairs that are learned from at most: those of rows that are mostly zeros are learned from as "
-        "sparse ones."""
+        """Pairs that are learned from at most: those of rows that are mostly zeros are learned from as sparse ones."""
         return _MOST_SPARSE if self._map.kind == "unit" else max(_LISTED, MOST_CELLS // self._map.scale.size)
 
     def _learn(self, left: Rows, right: Rows, same: Any, weight: Any) -> Self:

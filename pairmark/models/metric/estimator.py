@@ -264,8 +264,7 @@ class MetricSimilarity(PairScorerMixin, EmbedderMixin, BaseEstimator):
         )
 
     def _prepared(self, X: Any) -> Any:
-        """Rows as the kernels compare them: new, and padded with zeros (dense) or with ascending indices "
-        "(CSR)."""
+        """Rows as the kernels compare them: new, and padded with zeros (dense) or with ascending indices (CSR)."""
         d = self.n_features_in_
         if _is_csr(X):
             if not self.whiten and self.metric != "correlation":

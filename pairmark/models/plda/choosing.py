@@ -89,8 +89,7 @@ class Choice:
 
 
 Judged = dict[tuple[Setting, bool], Float64]
-"""Rates on every fold, (n_folds, n_rates), of a setting scored by log-likelihood ratios, or by cosines "
-"where true."""
+"""Rates on every fold, (n_folds, n_rates), of a setting scored by log-likelihood ratios, or by cosines where true."""
 
 
 class Chooser:

@@ -294,8 +294,7 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
 
     @property
     def aggregations(self) -> tuple[str, ...]:
-        """See `PairScorerMixin.aggregations`: ``plda`` is the model's own, exact log-likelihood ratio of "
-        "subjects."""
+        """See `PairScorerMixin.aggregations`: ``plda`` is the model's own, exact log-likelihood ratio of subjects."""
         return OF_SCORES if self.scoring == "cosine" else ("plda", *OF_SCORES)
 
     def _prepared_subjects(self, sets: SampleSets, how: str) -> Any:

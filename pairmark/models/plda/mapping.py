@@ -126,8 +126,7 @@ def shaped(rows: Float32, shape: Shape) -> Float32:
 def row_map(
     preparation: Preparation, shape: Shape, centre: Float64, axes: Float64, *, keeps_rows: bool
 ) -> RowMap:
-    """The map of a model fitted to `shaped` rows; ``keeps_rows``: whether rows in components are needed "
-    "too."""
+    """The map of a model fitted to `shaped` rows; ``keeps_rows``: whether rows in components are needed too."""
     bias, components, length = (-(centre @ axes)).astype(np.float32), preparation.components, None
     if shape.length_norm:
         length = float(np.sqrt(centre.size))

@@ -127,8 +127,7 @@ class RanksRows(KnownColumns):
 
 
 def project(rows: Coordinates, matrix: Float64, out: Any) -> None:
-    """Rows in the space of the weak rankers times a matrix, (width, k), into ``out``, (n, k) of any type "
-    "of float."""
+    """Rows in the space of the weak rankers times a matrix, (width, k), into ``out``, (n, k) of any type of float."""
     made = np.empty(out.shape)
     scoring_kernels.project(rows.starts, rows.at, rows.values, matrix, made)
     out[:] = made
@@ -153,8 +152,7 @@ def preferred(scores: Float64, task: Task) -> list[tuple[Float64, Float64, float
 
 
 def ranking_auc(scores: Float64, task: Task) -> float:
-    """Share of the preferences that scores respect, ties counting half: the AUC where there are two "
-    "levels."""
+    """Share of the preferences that scores respect, ties counting half: the AUC where there are two levels."""
     right = whole = 0.0
     for low, high, preference in preferred(scores, task):
         low = np.sort(low)

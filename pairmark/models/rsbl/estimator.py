@@ -274,8 +274,7 @@ class RSBL(RSBLState, ClassifierMixin, BaseEstimator):
     def _chosen_beta(
         self, X: Float32, codes: Int64, n_classes: int, parts: list[tuple[Int64, Int64]]
     ) -> float:
-        """The multiple of one over the median squared distance whose first layer errs least on inner "
-        "folds."""
+        """The multiple of one over the median squared distance whose first layer errs least on inner folds."""
         errors = []
         for multiple in BETA_MULTIPLES:
             judges = [self.judge(X, codes, n_classes, *part, multiple, True) for part in parts]

@@ -53,8 +53,7 @@ from pairmark.models.similarity.splits import splits_of
 from pairmark.models.similarity.trees import Tree, joined_arrays, parted_trees
 
 TREES_VERSION = 7
-"""Raised when a tree of the same seed would come out otherwise, so that no fit goes on from trees of "
-"another kind."""
+"""Raised when a tree of the same seed would come out otherwise, so that no fit goes on from trees of another kind."""
 
 
 MaxFeatures = (
@@ -215,8 +214,7 @@ class SimilarityBase(PairScorerMixin, BaseEstimator):
             )
 
     def _begin(self) -> np.random.RandomState:
-        """Hold parameters against their model, a LeafRank given as an object by what it can do; the source "
-        "of draws."""
+        """Hold parameters against their model, a LeafRank given as an object by what it can do; the source of draws."""
         checked_leaf_rank(self.leaf_rank)
         check_params(self)
         # A fit that goes on after it was killed must draw what it drew before.

@@ -132,8 +132,7 @@ class SimilarityTree(SimilarityBase):
     def tree_svg(
         self, feature_names: list[str] | None = None, *, depth: int = 5, title: str = "Similarity tree"
     ) -> str:
-        """The tree drawn as SVG: its first ``depth`` levels (1 to 8); see "
-        "`pairmark.models.similarity.drawing`."""
+        """The tree drawn as SVG: its first ``depth`` levels (1 to 8); see `pairmark.models.similarity.drawing`."""
         return drawing.tree_svg(self.tree_data(feature_names), depth=depth, title=title)
 
     def _explain(self, left: Float32, right: Float32, score: float, words: PairWords) -> dict[str, Any]:
@@ -288,8 +287,7 @@ class SimilarityForest(SimilarityBase):
 
 
 def importances(trees: Sequence[Tree], n: int) -> NDArray[np.float64]:
-    """Shares of the AUC gained by the cells that each of ``n`` pair features split; all 0 where nothing "
-    "was split."""
+    """Shares of the AUC gained by the cells that each of ``n`` pair features split; all 0 where nothing was split."""
     total = np.zeros(n)
     for tree in trees:
         owner = tree.cell_of_node
