@@ -27,7 +27,6 @@ from tests.models.test_learners import OF_KIND, SMALL, X, build, target, y
 SMALL_FOREST = {"n_estimators": 3, "max_depth": 4, "n_pairs": 500}
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     **{spec.kind: (spec.kind, {}) for spec in LEARNERS},
-    "tree, pruned": ("similarity-tree", {"prune": True}),
     "tree, linear": ("similarity-tree", {"leaf_rank": "linear", "max_depth": 3}),
     "tree, exhaustive": ("similarity-tree", {"leaf_rank": "exhaustive", "max_depth": 3}),
     "forest, linear": ("similarity-forest", {**SMALL_FOREST, "leaf_rank": "linear"}),

@@ -13,5 +13,4 @@ GHOST = LearnerSpec(
     capabilities=frozenset({"similarity", "match", "search", "embed", "classify"}),
     state=SCHEMA,
     keeps_rows=True,
-    retired={"step": ..., "step_size": ..., "graph_neighbors": ...},
 )

@@ -13,14 +13,12 @@ from pairmark.models.label_ranking.state import PAIRWISE as PAIRWISE_STATE
 from pairmark.models.label_ranking.state import TREES as TREES_STATE
 
 _ranker = partial(LearnerSpec, capabilities=frozenset({"rank-labels"}), needs="rankings")
-_RETIRED = {"splitter": ..., "min_samples_leaf": ...}
 
 TREE = _ranker(
     kind="label-ranking-tree",
     title="Label ranking tree: one regression tree on the labels' positions; fast, small",
     estimator=LabelRankingTree,
     state=TREES_STATE,
-    retired=_RETIRED,
 )
 
 FOREST = _ranker(
@@ -28,7 +26,6 @@ FOREST = _ranker(
     title="Label ranking forest: the mean of many label ranking trees; takes any rankings with little tuning",
     estimator=LabelRankingForest,
     state=TREES_STATE,
-    retired=_RETIRED,
 )
 
 PAIRWISE = _ranker(

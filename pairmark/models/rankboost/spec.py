@@ -17,12 +17,6 @@ KERNEL = LearnerSpec(
     keeps_rows=True,
     takes_unlabelled=True,
     ignores_unknown=True,
-    retired={
-        **dict.fromkeys(
-            ("svm_C", "n_beams", "max_bins", "early_stopping", "validation_fraction", "n_iter_no_change"), ...
-        ),
-        "normalize": False,
-    },
 )
 ALIGNED = LearnerSpec(
     kind="aligned-kernel",

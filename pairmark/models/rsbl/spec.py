@@ -13,8 +13,5 @@ RSBL_SPEC = LearnerSpec(
     capabilities=frozenset({"similarity", "match", "search", "embed", "classify"}),
     state=SCHEMA,
     keeps_rows=True,
-    retired={
-        **dict.fromkeys(("duplicates", "feature_selection", "include_self"), ...),
-        "similarity": "cosine",
-    },
+    retired={"similarity": "cosine"},
 )

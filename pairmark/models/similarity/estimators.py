@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from pairmark.models.core.base import Float32
 from pairmark.models.core.schema import State
-from pairmark.models.core.spec import PYTHON_ONLY, Classifier, RandomState, Threads, document_parameters
+from pairmark.models.core.spec import RandomState, Threads, document_parameters
 from pairmark.models.pairs.sampling import PairMap
 from pairmark.models.similarity import drawing, explain
 from pairmark.models.similarity.base import MaxFeatures, SimilarityBase
@@ -21,15 +21,13 @@ from pairmark.models.similarity.explain import PairWords
 from pairmark.models.similarity.learned import PairFeatures
 from pairmark.models.similarity.trees import RocKnots, Tree
 
-_Features = Literal[PairFeatures, "auto"]
 _FEATURES = (
     "features of a pair beside the raw ones: 'distances' where few identities are known, 'posteriors' "
     "when classes to come are those learned from (closed-set), 'discriminant', 'kernel-discriminant' or "
-    "'whitened' for new identities (open-set), 'auto' for whichever finds most held-out same pairs at low "
-    "false positive rates"
+    "'whitened' for new identities (open-set)"
 )
 _LeafRank = Annotated[
-    Literal["cart", "exhaustive", "linear", "boosting"] | Annotated[Classifier, PYTHON_ONLY],
+    Literal["cart", "exhaustive", "linear", "boosting"],
     Field(
         description="how a cell is split: by a small greedy tree, by the best of all trees of depth 2 (exhaustive: "
         "finds features that tell only together), by a plane (cost-sensitive logistic regression), or by "
@@ -66,11 +64,8 @@ class SimilarityTree(SimilarityBase):
 
     Other ways to split a cell (``leaf_rank``): ``exhaustive``, the tree of greatest Lambda among all of depth 2 on a
     grid of borders, the paper's equation (3), for which ``leaf_depth`` plays no part; ``linear``, a plane by
-    cost-sensitive logistic regression; ``boosting``, stumps by gentle AdaBoost; or a scikit-learn classifier that
-    takes ``sample_weight``, a clone of which learns in each cell (such a model cannot be saved: that would take
-    code). ``pair_features`` are learned out of fold and enter every split beside the raw ones, see
-    `pairmark.models.similarity.learned`; ``auto`` compares small models of the same settings. ``prune`` holds pairs
-    out in turn: three folds of identities, of rows where there are few, or of explicit pairs.
+    cost-sensitive logistic regression; or ``boosting``, stumps by gentle AdaBoost. ``pair_features`` are learned out of
+    fold and enter every split beside the raw ones, see `pairmark.models.similarity.learned`.
 
     Attributes
     ----------
@@ -92,15 +87,9 @@ class SimilarityTree(SimilarityBase):
         leaf_rank: _LeafRank = "cart",
         leaf_rounds: _LeafRounds = 100,
         pair_map: _PairMap = "diff-sum",
-        pair_features: Annotated[_Features, Field(description=_FEATURES)] = "raw",
+        pair_features: Annotated[PairFeatures, Field(description=_FEATURES)] = "raw",
         n_pairs: _NPairs = 100_000,
         max_features: _MaxFeatures = None,
-        prune: Annotated[
-            bool,
-            Field(
-                description="prune by a cross-validated AUC, which leaves fewer cells that generalise better"
-            ),
-        ] = False,
         random_state: _Seed = None,
         n_jobs: Threads = None,
         verbose: _Verbose = 0,
@@ -110,7 +99,6 @@ class SimilarityTree(SimilarityBase):
             pair_map=pair_map, pair_features=pair_features, n_pairs=n_pairs, max_features=max_features,
             random_state=random_state, n_jobs=n_jobs, verbose=verbose,
         )  # fmt: skip
-        self.prune = prune
 
     @property
     def roc_(self) -> RocKnots:
@@ -169,7 +157,7 @@ class SimilarityForest(SimilarityBase):
         leaf_rounds: _LeafRounds = 100,
         pair_map: _PairMap = "diff-sum",
         pair_features: Annotated[
-            _Features | None,
+            PairFeatures | None,
             Field(
                 description=f"{_FEATURES}; null: 'raw' from identities; from listed pairs of at most 512 features "
                 "'discriminant', in half of the trees"

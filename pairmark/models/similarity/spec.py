@@ -12,7 +12,8 @@ TREE = LearnerSpec(
     estimator=SimilarityTree,
     capabilities=frozenset({"similarity", "match", "search"}),
     state=SCHEMA,
-    retired={"pair_sampling": ...},
+    retired={"prune": ...},
+    renamed={("pair_features", "auto"): "raw"},
 )
 
 FOREST = LearnerSpec(
@@ -22,6 +23,5 @@ FOREST = LearnerSpec(
     capabilities=frozenset({"similarity", "match", "search"}),
     state=SCHEMA,
     distributes=True,
-    retired={"pair_sampling": ..., "bag": ..., "oob_score": ...},
-    renamed={("aggregation", "auto"): "log-odds"},
+    renamed={("pair_features", "auto"): None},
 )
