@@ -85,8 +85,10 @@ class Candidate:
     def build(self, data: Data, params: dict[str, Any], shared: dict[str, Any]) -> Any:
         """The estimator, unfitted; of ``shared`` parameters it gets those it knows."""
         spec = RACING[self.kind]
-        known = {name: value for name, value in shared.items() if name in spec.params.model_fields}
-        return spec.estimator(**{**spec.params().model_dump(), **known, **self.params(data), **params})
+        shared_params = {name: value for name, value in shared.items() if name in spec.params.model_fields}
+        return spec.estimator(
+            **{**spec.params().model_dump(), **shared_params, **self.params(data), **params}
+        )
 
 
 def _dense(data: Data) -> bool:

@@ -144,17 +144,17 @@ class SimilarityAuto(PairScorerMixin, BaseEstimator):
         random = np.random.default_rng(seed)
         n_classes = int(codes.max()) + 1
         protocol = learner_protocol(self.protocol, n_classes)
-        some = some_rows(codes, random, self.max_rows)
-        place = np.unique(codes[some], return_inverse=True)[1]
-        raced = rows[some]
+        race_rows = some_rows(codes, random, self.max_rows)
+        place = np.unique(codes[race_rows], return_inverse=True)[1]
+        raced = rows[race_rows]
         task = IdentityTask(
             X=raced,
             codes=place,
             folds=validation_folds(place, protocol, random),
             data=_data(rows, n_classes, protocol == "closed-set", pairs=False),
         )
-        kept = self._shelf(seed, raced, place)
-        return self._race(task, kept, seed, lambda model: model.fit(rows, codes))
+        shelf = self._shelf(seed, raced, place)
+        return self._race(task, shelf, seed, lambda model: model.fit(rows, codes))
 
     def fit_pairs(
         self, left: ArrayLike, right: ArrayLike, same: ArrayLike, sample_weight: ArrayLike | None = None
@@ -183,23 +183,23 @@ class SimilarityAuto(PairScorerMixin, BaseEstimator):
             a, b = _dense(a), _dense(b)
         seed = self._seed()
         random = np.random.default_rng(seed)
-        some = some_pairs(flags, weight, 2 * self.max_rows, random)
-        left, right, weights = a[some], b[some], weight[some]
-        held = pair_folds(left, right, flags[some], weights, self.protocol, random)
+        race_pairs = some_pairs(flags, weight, 2 * self.max_rows, random)
+        left, right, weights = a[race_pairs], b[race_pairs], weight[race_pairs]
+        fold_plan = pair_folds(left, right, flags[race_pairs], weights, self.protocol, random)
         task = PairTask(
             left=left,
             right=right,
-            same=flags[some],
+            same=flags[race_pairs],
             weight=weights,
-            folds=held.folds,
-            data=_data(a, held.n_groups, held.closed, pairs=True),
+            folds=fold_plan.folds,
+            data=_data(a, fold_plan.n_groups, fold_plan.closed, pairs=True),
         )
-        kept = self._shelf(seed, left, flags[some])
+        shelf = self._shelf(seed, left, flags[race_pairs])
         return self._race(
-            task, kept, seed, lambda model: model.fit_pairs(a, b, flags, sample_weight=sample_weight)
+            task, shelf, seed, lambda model: model.fit_pairs(a, b, flags, sample_weight=sample_weight)
         )
 
-    def _race(self, task: Task, kept: Checkpoints | None, seed: int, fit: Any) -> Self:
+    def _race(self, task: Task, shelf: Checkpoints | None, seed: int, fit: Any) -> Self:
         at = judged_rates(self.target_fpr)
         racing = self._racing(task.data)
         shared = {
@@ -216,35 +216,39 @@ class SimilarityAuto(PairScorerMixin, BaseEstimator):
                     at=at,
                     shared=shared,
                     budget_seconds=self.budget_seconds,
-                    kept=kept,
+                    shelf=shelf,
                     verbose=self.verbose,
                 )
                 entries = race.run(racing)
-                chosen = winner(entries)
+                best = winner(entries)
             else:
                 # Too little to hold any of it out: the simplest.
                 entries = [Entry(candidate=racing[0], params={}, rates=np.empty((0, len(at))))]
-                chosen = entries[0]
-                chosen.status = "not raced: too few rows to hold any out"
-            report(0.75, f"learning {chosen.candidate.name}")
-            model = chosen.candidate.build(task.data, chosen.params, shared)
-            with preparing(f"learning {chosen.candidate.name}"):
+                best = entries[0]
+                best.status = "not raced: too few rows to hold any out"
+            report(0.75, f"learning {best.candidate.name}")
+            model = best.candidate.build(task.data, best.params, shared)
+            with preparing(f"learning {best.candidate.name}"):
                 self.model_ = fit(model)
-        self.winner_ = chosen.candidate.name
-        self.leaderboard_ = leaderboard(entries, chosen, at)
+        self.winner_ = best.candidate.name
+        self.leaderboard_ = leaderboard(entries, best, at)
         return self
 
     def _racing(self, data: Data) -> list[Candidate]:
-        asked = None if self.candidates is None else set(self.candidates)
-        if asked is not None and not asked:
+        names = None if self.candidates is None else set(self.candidates)
+        if names is not None and not names:
             raise ValueError("candidates is empty; expected at least one name, or None for all")
-        found = [one for one in CANDIDATES if (asked is None or one.name in asked) and one.takes(data)]
-        if not found:
+        racing = [
+            candidate
+            for candidate in CANDIDATES
+            if (names is None or candidate.name in names) and candidate.takes(data)
+        ]
+        if not racing:
             raise ValueError(
-                f"none of the candidates {sorted(asked or ())} takes this data ({data.d} features, "
+                f"none of the candidates {sorted(names or ())} takes this data ({data.d} features, "
                 f"{'sparse' if data.sparse else 'dense'}): name others, or leave candidates out"
             )
-        return found
+        return racing
 
     def _seed(self) -> int:
         return int(check_random_state(self.random_state).randint(2**31))
@@ -320,30 +324,30 @@ class SimilarityAuto(PairScorerMixin, BaseEstimator):
         return self.model_._top_k_subjects(self._taken_sets(queries), index, k, allowed, above)
 
     def _taken_sets(self, sets: Any) -> Any:
-        return replace(sets, rows=self._taken(sets.rows)) if isinstance(sets, SampleSets) else sets
+        return replace(sets, rows=self._as_taken(sets.rows)) if isinstance(sets, SampleSets) else sets
 
     def _validated(self, X: Any, name: str) -> Matrix:
-        return self._taken(super()._validated(X, name))
+        return self._as_taken(super()._validated(X, name))
 
-    def _taken(self, rows: Any) -> Matrix:
+    def _as_taken(self, rows: Any) -> Matrix:
         """Rows as the winner takes them, which dense ones it always does."""
-        taken: Matrix = rows if RACING[self._kind].accepts_sparse else _dense(rows)
-        return taken
+        matrix: Matrix = rows if RACING[self._kind].accepts_sparse else _dense(rows)
+        return matrix
 
     def _pair_score(self, left: Matrix, right: Matrix) -> Float32:
-        return self.model_._pair_score(self._taken(left), self._taken(right))
+        return self.model_._pair_score(self._as_taken(left), self._as_taken(right))
 
     def _pairs_of(self, rows: Matrix) -> PairsOfRows:
-        return self.model_._pairs_of(self._taken(rows))
+        return self.model_._pairs_of(self._as_taken(rows))
 
     def _index_arrays(self, vectors: Matrix) -> dict[str, Any]:
-        return self.model_._index_arrays(self._taken(vectors))
+        return self.model_._index_arrays(self._as_taken(vectors))
 
     def _passing_index(self, vectors: Matrix) -> GalleryIndex:
-        return self.model_._passing_index(self._taken(vectors))
+        return self.model_._passing_index(self._as_taken(vectors))
 
     def _score_rows(self, queries: Matrix, index: GalleryIndex, rows: Rows) -> Float32:
-        return self.model_._score_rows(self._taken(queries), index, rows)
+        return self.model_._score_rows(self._as_taken(queries), index, rows)
 
     def _top_k(
         self,
@@ -353,12 +357,12 @@ class SimilarityAuto(PairScorerMixin, BaseEstimator):
         allowed: NDArray[np.bool_] | None,
         above: np.float32 | None,
     ) -> Found:
-        return self.model_._top_k(self._taken(queries), index, k, allowed, above)
+        return self.model_._top_k(self._as_taken(queries), index, k, allowed, above)
 
     def to_state(self) -> State:
         """The winner's arrays, under its own names with a prefix; its kind, parameters and facts; the race."""
-        arrays, kept = inner_state(RACING[self._kind], self.model_, PREFIX)
-        return arrays, {"winner": self.winner_, "model": kept, "leaderboard": self.leaderboard_}
+        arrays, inner = inner_state(RACING[self._kind], self.model_, PREFIX)
+        return arrays, {"winner": self.winner_, "model": inner, "leaderboard": self.leaderboard_}
 
     def from_state(self, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> Self:
         """The estimator, fitted with what `to_state` gave."""

@@ -123,7 +123,7 @@ class PairScorerMixin(Stateful):
         a, b = row_numbers(left, rows.shape[0], "left"), row_numbers(right, rows.shape[0], "right")
         if a.size != b.size:
             raise ValueError(f"left names {a.size} rows and right {b.size}: expected one of each a pair")
-        return scored_rows(lambda some: self._pairs_of(self._validated(some, "X")), rows, a, b, on_progress)
+        return scored_rows(lambda part: self._pairs_of(self._validated(part, "X")), rows, a, b, on_progress)
 
     @property
     def aggregations(self) -> tuple[str, ...]:
@@ -207,7 +207,7 @@ class PairScorerMixin(Stateful):
         """
         check_is_fitted(self)
         sets = self._sets(queries, "queries")
-        return self._top_k_subjects(sets, index, *_wanted(k, len(index), allowed, above))
+        return self._top_k_subjects(sets, index, *_checked_search(k, len(index), allowed, above))
 
     def _sets(self, samples: Samples, name: str) -> SampleSets:
         rows, counts = subject_scores.joined(samples)
@@ -237,7 +237,7 @@ class PairScorerMixin(Stateful):
         return subject_scores.best_subjects(self._score_rows, queries, index, k, allowed, above)
 
     def _aggregation(self, aggregation: str) -> str:
-        return subject_scores.chosen(aggregation, self.aggregations, type(self).__name__)
+        return subject_scores.checked_aggregation(aggregation, self.aggregations, type(self).__name__)
 
     def index(self, gallery: ArrayLike) -> GalleryIndex:
         """Prepare a gallery, (n, d), for repeated searches.
@@ -318,7 +318,7 @@ class PairScorerMixin(Stateful):
         check_is_fitted(self)
         queries = self._validated(query, "query")
         index = self._as_index(gallery)
-        return self._top_k(queries, index, *_wanted(k, len(index), allowed, above))
+        return self._top_k(queries, index, *_checked_search(k, len(index), allowed, above))
 
     def _pairs_of(self, rows: Matrix) -> PairsOfRows:
         """Scores of pairs of rows by number; a family that maps rows does so here, once for all pairs."""
@@ -356,7 +356,7 @@ class PairScorerMixin(Stateful):
         form = self._search_form(queries, index)
         if form is not None:
             return top_k_by_form(self, form, queries, index, k, allowed, above)
-        found = []
+        bests = []
         for at in range(queries.shape[0]):
             best = search.Best(k, above)
             for start in range(0, len(index), SCORE_BLOCK):
@@ -364,8 +364,8 @@ class PairScorerMixin(Stateful):
                 numbers = search.numbered(rows)
                 if numbers.size:
                     best.offer(numbers, self._score_rows(queries[at : at + 1], index, rows)[0])
-            found.append(best)
-        return search.padded(found, k)
+            bests.append(best)
+        return search.padded(bests, k)
 
     def _as_index(self, gallery: Any) -> GalleryIndex:
         if not isinstance(gallery, GalleryIndex):
@@ -414,8 +414,8 @@ class PairScorerMixin(Stateful):
 
     def _params(self) -> dict[str, Any]:
         """The estimator's parameters, which scikit-learn's base class knows."""
-        given: Any = self
-        return dict(given.get_params(deep=False))
+        learner: Any = self
+        return dict(learner.get_params(deep=False))
 
     def _validated(self, X: Any, name: str) -> Matrix:
         return checked_matrix(self, X, name, accept_sparse=self._accepts_sparse)
@@ -451,7 +451,7 @@ class EmbedderMixin:
         """Embed points, (n, d) -> (n, n_components) float32."""
 
 
-def _wanted(
+def _checked_search(
     k: int, n: int, allowed: ArrayLike | None, above: float | None
 ) -> tuple[int, Bool | None, np.float32 | None]:
     """What a search among n asks for, checked."""

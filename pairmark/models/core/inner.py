@@ -27,17 +27,20 @@ class InnerModel(BaseModel):
 def inner_state(spec: LearnerSpec, model: Any, prefix: str) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     """The arrays of a fitted learner, named with a prefix, and the fields of `InnerModel`."""
     arrays, meta = model.to_state()
-    kept = {"kind": spec.kind, "params": jsonable_params(spec, model), "meta": meta}
-    return {f"{prefix}{name}": array for name, array in arrays.items()}, kept
+    fields = {"kind": spec.kind, "params": jsonable_params(spec, model), "meta": meta}
+    return {f"{prefix}{name}": array for name, array in arrays.items()}, fields
 
 
 def inner_model(
-    specs: Mapping[str, LearnerSpec], kept: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], prefix: str
+    specs: Mapping[str, LearnerSpec],
+    fields: Mapping[str, Any],
+    arrays: Mapping[str, NDArray[Any]],
+    prefix: str,
 ) -> Any:
     """The fitted learner of what `inner_state` gave."""
-    spec = specs[kept["kind"]]
-    model = spec.estimator(**spec.params.model_validate(kept["params"]).model_dump())
-    return model.from_state(_inner_arrays(arrays, prefix), kept["meta"])
+    spec = specs[fields["kind"]]
+    model = spec.estimator(**spec.params.model_validate(fields["params"]).model_dump())
+    return model.from_state(_inner_arrays(arrays, prefix), fields["meta"])
 
 
 def _inner_arrays(arrays: Mapping[str, NDArray[Any]], prefix: str) -> dict[str, np.ndarray[Any, Any]]:
@@ -46,12 +49,12 @@ def _inner_arrays(arrays: Mapping[str, NDArray[Any]], prefix: str) -> dict[str, 
 
 
 def check_inner(
-    spec: LearnerSpec, kept: InnerModel, n_features: int, arrays: Mapping[str, NDArray[Any]], prefix: str
+    spec: LearnerSpec, inner: InnerModel, n_features: int, arrays: Mapping[str, NDArray[Any]], prefix: str
 ) -> None:
     """Check the inner learner's state by its own schema; errors name parameters and arrays as they are in the file."""
-    params = checked_model(spec.params, kept.params, "model.params.").model_dump()
-    own = {**kept.meta, "n_features_in": n_features, "feature_names_in": None}
+    params = checked_model(spec.params, inner.params, "model.params.").model_dump()
+    facts = {**inner.meta, "n_features_in": n_features, "feature_names_in": None}
     try:
-        spec.state.check(params, own, _inner_arrays(arrays, prefix))
+        spec.state.check(params, facts, _inner_arrays(arrays, prefix))
     except ArtefactError as error:
         raise ArtefactError(str(error).replace("array '", f"array '{prefix}")) from error

@@ -115,7 +115,7 @@ def _arguments(estimator: Any) -> dict[str, tuple[Any, Any]]:
 def _description(annotation: Any) -> str:
     # Annotations of annotations are flat, the outermost last. What JSON calls null is None in Python.
     extras = reversed(annotation.__metadata__)
-    text = next(one.description for one in extras if isinstance(one, FieldInfo) and one.description)
+    text = next(extra.description for extra in extras if isinstance(extra, FieldInfo) and extra.description)
     return re.sub(r"\bnull\b", "None", text)
 
 
@@ -210,7 +210,7 @@ def check_params(estimator: Any) -> None:
     except ValidationError as error:
         messages = {str(line["loc"][0]): line["msg"] for line in error.errors()}
         for name, message in messages.items():
-            types = [f", or a {one.__name__}" for one in _python_types(annotations[name][0])]
+            types = [f", or a {python_type.__name__}" for python_type in _python_types(annotations[name][0])]
             messages[name] = f"{name} is {values.get(name)!r}: {''.join([message, *types])}"
         listed = "; ".join(messages.values())
         raise ValueError(f"{type(estimator).__name__}: {listed}") from None

@@ -107,9 +107,9 @@ class SimilarityLogistic(LogisticState, PairScorerMixin, BaseEstimator):
         _, codes = checked_identities(y, rows.shape[0])
         seed = int(check_random_state(self.random_state).randint(2**31))
         self._map = RowMap.fitted(rows, self.rows)
-        pairs = sample_pairs(codes, min(self.n_pairs, self._most), random_state=seed)
+        pairs = sample_pairs(codes, min(self.n_pairs, self._max_pairs), random_state=seed)
         prepared = self._map.prepared(rows)
-        left, right = (prepared.some(side.astype(np.int64)) for side in (pairs.left, pairs.right))
+        left, right = (prepared.take(side.astype(np.int64)) for side in (pairs.left, pairs.right))
         return self._learn(left, right, pairs.same.astype(bool), None)
 
     def fit_pairs(
@@ -134,16 +134,16 @@ class SimilarityLogistic(LogisticState, PairScorerMixin, BaseEstimator):
         flags, weight = checked_pairs(a.shape[0], b.shape[0], same, sample_weight)
         if is_sparse(a) != is_sparse(b):
             a, b = (_dense(side) for side in (a, b))
-        used = np.flatnonzero(weight > 0)
-        self._map = RowMap.fitted(_stacked(a[used], b[used]), self.rows)
+        pair_rows = np.flatnonzero(weight > 0)
+        self._map = RowMap.fitted(_stacked(a[pair_rows], b[pair_rows]), self.rows)
         random = np.random.default_rng(int(check_random_state(self.random_state).randint(2**31)))
-        used = some_pairs(flags, weight, self._most, random)
-        a, b, flags, weight = a[used], b[used], flags[used], weight[used]
+        pair_rows = some_pairs(flags, weight, self._max_pairs, random)
+        a, b, flags, weight = a[pair_rows], b[pair_rows], flags[pair_rows], weight[pair_rows]
         share = weight / weight.mean()
         return self._learn(self._map.prepared(a), self._map.prepared(b), flags, share)
 
     @property
-    def _most(self) -> int:
+    def _max_pairs(self) -> int:
         """Pairs that are learned from at most: those of rows that are mostly zeros are learned from as sparse ones."""
         return _MOST_SPARSE if self._map.kind == "unit" else max(_LISTED, MOST_CELLS // self._map.scale.size)
 
@@ -206,7 +206,7 @@ class SimilarityLogistic(LogisticState, PairScorerMixin, BaseEstimator):
 
         def score(left: Int64, right: Int64) -> Float32:
             out = np.empty((left.size, 1), dtype=np.float32)
-            self._score(prepared.some(left), prepared.some(right), out, grid=False)
+            self._score(prepared.take(left), prepared.take(right), out, grid=False)
             return out[:, 0]
 
         return score
@@ -231,5 +231,5 @@ def _dense(rows: Any) -> Any:
 
 
 def _stacked(a: Any, b: Any) -> Any:
-    both: Any = sparse
-    return both.csr_array(both.vstack([a, b])) if is_sparse(a) else np.concatenate([a, b])
+    csr: Any = sparse
+    return csr.csr_array(csr.vstack([a, b])) if is_sparse(a) else np.concatenate([a, b])

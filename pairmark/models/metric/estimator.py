@@ -164,8 +164,8 @@ class MetricSimilarity(PairScorerMixin, EmbedderMixin, BaseEstimator):
             self.mean_ = (share @ a.astype(np.float64) + share @ b.astype(np.float64)) / 2
             # The covariance within is half that of the difference of two rows of one identity.
             of_same = weight[flags] / weight[flags].mean()
-            apart = a[flags].astype(np.float64) - b[flags]
-            self.whitening_ = whitening_matrix(apart * np.sqrt(of_same / 2)[:, None], self.shrinkage)
+            differences = a[flags].astype(np.float64) - b[flags]
+            self.whitening_ = whitening_matrix(differences * np.sqrt(of_same / 2)[:, None], self.shrinkage)
         return self._finish()
 
     def transform(self, X: ArrayLike) -> Float32:
@@ -219,12 +219,12 @@ class MetricSimilarity(PairScorerMixin, EmbedderMixin, BaseEstimator):
         gallery, prepared = index.arrays.get("prepared", index.vectors), self._prepared(queries)
         if self._code not in _FORMS or _is_csr(gallery) or _is_csr(prepared):
             return None
-        measure, least = _FORMS[self._code]
+        measure, least_measure = _FORMS[self._code]
         return SearchForm(
             measure=measure,
             queries=prepared,
             gallery=gallery,
-            least_measure=least,
+            least_measure=least_measure,
             lengths=index.arrays.get(LENGTHS),
         )
 

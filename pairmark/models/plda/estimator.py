@@ -36,10 +36,10 @@ from pairmark.models.plda.choosing import (
     BETWEEN,
     WIDTHS,
     WITHIN,
-    Asked,
     Choice,
     Chooser,
-    Judged,
+    SettingGrid,
+    SettingRates,
     fitted_model,
 )
 from pairmark.models.plda.kernels import scoring as kernels
@@ -191,9 +191,9 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
         self._check_params()
         a, b = checked_matrix(self, left, "left", reset=True), checked_matrix(self, right, "right")
         flags, weight = checked_pairs(a.shape[0], b.shape[0], same, sample_weight)
-        used = weight > 0
-        points = np.concatenate([a[used], b[used]])
-        codes = identities_of_pairs(points, int(used.sum()), flags[used])
+        weighted = weight > 0
+        points = np.concatenate([a[weighted], b[weighted]])
+        codes = identities_of_pairs(points, int(weighted.sum()), flags[weighted])
         # A point of many pairs is one row, or its identity would seem to vary less than it does.
         points, first = np.unique(points, axis=0, return_index=True)
         codes = codes[first]
@@ -217,7 +217,7 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
         X: Float32,
         codes: Int64,
         folds: Sequence[Fold],
-        judged: Judged | None = None,
+        judged: SettingRates | None = None,
     ) -> Choice:
         """The setting that is best on given folds of checked rows (n, d) with identities 0, 1, ...
 
@@ -226,7 +226,9 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
         random = np.random.default_rng(_seed(self.random_state))
         rates = judged_rates(self.target_fpr)
         cosine = self.scoring == "cosine"
-        return Chooser(X, codes, folds, self._asked(), rates, random, cosine=cosine, judged=judged).choose()
+        return Chooser(
+            X, codes, folds, self._grid(), rates, random, cosine=cosine, shared_rates=judged
+        ).choose()
 
     def refit(self, X: Float32, codes: Int64, choice: Choice) -> Self:
         """Fit checked rows with a setting that was chosen before."""
@@ -249,20 +251,20 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
         random = np.random.default_rng(_seed(self.random_state))
         n_classes = int(codes.max()) + 1
         rows = some_rows(codes, random, JUDGED_TRAINING_ROWS)
-        some, place = X[rows], np.unique(codes[rows], return_inverse=True)[1]
+        judged_rows, place = X[rows], np.unique(codes[rows], return_inverse=True)[1]
         protocol = learner_protocol(self.protocol, n_classes)
         # A race fits settings that it has chosen, fold by fold: judging them again would take longer than the fit.
-        folds = validation_folds(place, protocol, random) if self._asked().open else []
+        folds = validation_folds(place, protocol, random) if self._grid().open else []
         # Hundreds of small matrices: several threads would only stand in each other's way.
         with one_blas_thread():
-            choice = self.choose(some, place, folds)
+            choice = self.choose(judged_rows, place, folds)
             return self.refit(X, codes, choice)
 
-    def _asked(self) -> Asked:
+    def _grid(self) -> SettingGrid:
         def given(value: Any, candidates: tuple[Any, ...]) -> tuple[Any, ...]:
             return candidates if value == "auto" and isinstance(value, str) else (value,)
 
-        return Asked(
+        return SettingGrid(
             marginals=given(self.marginals, ("normal", "raw")),
             length_norm=given(self.length_norm, (False, True)),
             n_components=given(self.n_components, WIDTHS),
@@ -301,8 +303,8 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
         if how != "plda":
             return sets
         prepared = self._map.prepared(sets.rows)
-        seen = None if self._trees is None else prepared
-        return Subjects.of(sets, self._map.of_prepared(prepared), seen, self.psi_)
+        rows = None if self._trees is None else prepared
+        return Subjects.of(sets, self._map.of_prepared(prepared), rows, self.psi_)
 
     def _subject_score(self, left: Any, right: Any, how: str) -> Float32:
         if how != "plda":
@@ -416,15 +418,15 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
         return {_COLUMNS: columns, LENGTHS: lengths(columns)}
 
     def _score_rows(self, queries: Matrix, index: GalleryIndex, rows: Rows) -> Float32:
-        known = sealed(index.arrays[_COLUMNS][rows])
-        ratios = np.empty((queries.shape[0], known.shape[0]))
-        kernels.score(self._columns(queries), known, True, self._width, self._constant, ratios)
+        columns = sealed(index.arrays[_COLUMNS][rows])
+        ratios = np.empty((queries.shape[0], columns.shape[0]))
+        kernels.score(self._columns(queries), columns, True, self._width, self._constant, ratios)
         if self._trees is None:
             return ratios.astype(np.float32)
-        own, others = self._map.prepared(queries), self._map.prepared(index.vectors[rows])
+        query_rows, gallery_rows = self._map.prepared(queries), self._map.prepared(index.vectors[rows])
         scores = np.empty(ratios.shape, dtype=np.float32)
         for at in range(ratios.shape[0]):
-            scores[at] = self._corrected(ratios[at], own[at : at + 1], others)
+            scores[at] = self._corrected(ratios[at], query_rows[at : at + 1], gallery_rows)
         return scores
 
     def _search_form(self, queries: Matrix, index: GalleryIndex) -> SearchForm | None:

@@ -109,8 +109,8 @@ def top_k_by_form(
     best = [Best(k, above) for _ in range(vectors.shape[0])]
     for first in range(0, vectors.shape[0], _QUERIES):
         batch = slice(first, first + _QUERIES)
-        own = np.linalg.norm(vectors[batch].astype(np.float64), axis=1)
-        estimates = np.empty((own.size, min(BLOCK, n)), dtype=np.float32)
+        lengths_of_batch = np.linalg.norm(vectors[batch].astype(np.float64), axis=1)
+        estimates = np.empty((lengths_of_batch.size, min(BLOCK, n)), dtype=np.float32)
         for number, start in enumerate(range(0, n, BLOCK)):
             stop = min(start + BLOCK, n)
             if allowed is not None and not allowed[start:stop].any():
@@ -118,22 +118,25 @@ def top_k_by_form(
             search_kernels.scan(_CODES[form.measure], gallery, start, stop, vectors[batch], estimates)
             if form.offsets is not None:
                 estimates[:, : stop - start] += form.offsets[start:stop]
-            for at in range(own.size):
-                scale = own[at] * longest[number] if longest is not None else math.nan
-                query, found = queries[first + at : first + at + 1], best[first + at]
+            for at in range(lengths_of_batch.size):
+                scale = lengths_of_batch[at] * longest[number] if longest is not None else math.nan
+                query, best_of_query = queries[first + at : first + at + 1], best[first + at]
 
                 def offer(
-                    places: NDArray[np.intp], query: Any = query, found: Best = found, start: int = start
+                    places: NDArray[np.intp],
+                    query: Any = query,
+                    best_of_query: Best = best_of_query,
+                    start: int = start,
                 ) -> None:
                     rows = np.sort(places) + start
-                    found.offer(rows, scorer._score_rows(query, index, rows)[0])
+                    best_of_query.offer(rows, scorer._score_rows(query, index, rows)[0])
 
                 look_through(
                     offer,
                     partial(limit, form, width, scale),
                     estimates[at, : stop - start],
                     None if allowed is None else allowed[start:stop],
-                    found,
+                    best_of_query,
                 )
     return padded(best, k)
 
@@ -183,16 +186,16 @@ def limit(form: SearchForm, width: int, scale: float, score: float) -> np.float3
     """A row estimated below this cannot reach ``score``."""
     if score == -math.inf:
         return np.float32(-math.inf)
-    least = form.least_measure(score)
-    least -= form.slack + abs(least) * 2.0**-40
+    measure = form.least_measure(score)
+    measure -= form.slack + abs(measure) * 2.0**-40
     gamma = (width + 8) * _UNIT / (1.0 - (width + 8) * _UNIT)
     if form.measure == "inner":
         error = gamma * scale + 2 * width * _TINY
         unsafe = not scale < _HUGE
     else:
         # Sums of numbers of one sign: the error is a share of the sum.
-        error = gamma * abs(least) * 1.01 + 2 * width * _TINY
-        unsafe = not abs(least) < _HUGE
-    if unsafe or not math.isfinite(least):
+        error = gamma * abs(measure) * 1.01 + 2 * width * _TINY
+        unsafe = not abs(measure) < _HUGE
+    if unsafe or not math.isfinite(measure):
         return np.float32(-math.inf)
-    return np.float32(np.nextafter(np.float32(least - error), np.float32(-math.inf)))
+    return np.float32(np.nextafter(np.float32(measure - error), np.float32(-math.inf)))

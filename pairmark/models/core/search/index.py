@@ -72,8 +72,8 @@ class GalleryIndex:
         sparse: dict[str, list[int]] = {}
         for name, array in {"vectors": self.vectors, **self.arrays}.items():
             if issparse(array):
-                given: Any = array
-                sparse[name] = [int(size) for size in given.shape]
+                stored: Any = array
+                sparse[name] = [int(size) for size in stored.shape]
                 arrays.update({f"{name}.{part}": getattr(array, part) for part in _CSR_PARTS})
             else:
                 arrays[name] = array
@@ -111,10 +111,10 @@ def open_index(folder: str | os.PathLike[str], digest: str, *, verify: bool = Fa
             parts = tuple(arrays.pop(f"{name}.{part}") for part in _CSR_PARTS)
             arrays[name] = csr_array(parts, shape=tuple(shape), copy=False)
         vectors = arrays.pop("vectors")
-        whole = vectors.shape[0] == n
+        matches = vectors.shape[0] == n
     except (KeyError, TypeError, ValueError) as error:
         raise ArtefactError(f"{folder} is not a complete index: index the gallery again") from error
-    if not whole:
+    if not matches:
         raise ArtefactError(f"{folder} is not a complete index: index the gallery again")
     if owner != digest:
         raise ArtefactError(
@@ -152,13 +152,13 @@ def checked_allowed(allowed: ArrayLike | None, n: int) -> NDArray[np.bool_] | No
     """
     if allowed is None:
         return None
-    given = np.asarray(allowed)
-    if given.dtype == np.bool_ and given.shape == (n,):
-        return None if given.all() else given
-    numbers = given.astype(np.intp) if given.size == 0 else given
+    flags = np.asarray(allowed)
+    if flags.dtype == np.bool_ and flags.shape == (n,):
+        return None if flags.all() else flags
+    numbers = flags.astype(np.intp) if flags.size == 0 else flags
     if numbers.ndim != 1 or numbers.dtype.kind not in "iu":
         raise ValueError(
-            f"allowed has shape {given.shape} and dtype {given.dtype}; expected a boolean mask of shape ({n},) or a "
+            f"allowed has shape {flags.shape} and dtype {flags.dtype}; expected a boolean mask of shape ({n},) or a "
             "list of row numbers"
         )
     if numbers.size and (numbers.min() < 0 or numbers.max() >= n):
@@ -198,14 +198,14 @@ class Best:
         keep = scores >= self.least
         if self._above is not None:
             keep &= scores > self._above
-        chosen = np.flatnonzero(keep)
-        if chosen.size > 4 * self.k:
-            line = scores[chosen]
-            chosen = chosen[line >= np.partition(line, line.size - self.k)[line.size - self.k]]
-        if not chosen.size:
+        positions = np.flatnonzero(keep)
+        if positions.size > 4 * self.k:
+            line = scores[positions]
+            positions = positions[line >= np.partition(line, line.size - self.k)[line.size - self.k]]
+        if not positions.size:
             return
-        rows = np.concatenate([self.rows, rows[chosen]])
-        scores = np.concatenate([self.scores, scores[chosen]])
+        rows = np.concatenate([self.rows, rows[positions]])
+        scores = np.concatenate([self.scores, scores[positions]])
         order = np.lexsort((rows, -scores))[: self.k]
         self.rows, self.scores = rows[order], scores[order]
 
@@ -214,8 +214,8 @@ def padded(best: Sequence[Best], k: int) -> Found:
     """The results of several queries as arrays."""
     rows = np.full((len(best), k), -1, dtype=np.intp)
     scores = np.full((len(best), k), -np.inf, dtype=np.float32)
-    for at, found in enumerate(best):
-        rows[at, : found.rows.size], scores[at, : found.rows.size] = found.rows, found.scores
+    for at, hits in enumerate(best):
+        rows[at, : hits.rows.size], scores[at, : hits.rows.size] = hits.rows, hits.scores
     return rows, scores
 
 
