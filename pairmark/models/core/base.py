@@ -263,12 +263,7 @@ class PairScorerMixin(Stateful):
             When the folder is no whole index, or belongs to another model.
         """
         check_is_fitted(self)
-        digest = self._search_digest()
-        if digest is None:
-            raise ValueError(
-                "this model cannot be saved, so no saved index can be its own: index the gallery again"
-            )
-        return search.open_index(folder, digest, verify=verify)
+        return search.open_index(folder, self._search_digest(), verify=verify)
 
     def score_against(self, query: ArrayLike, gallery: ArrayLike | GalleryIndex) -> Float32:
         """Score every query against every gallery row.
@@ -386,31 +381,26 @@ class PairScorerMixin(Stateful):
         arrays = {name: search.sealed(array) for name, array in self._index_arrays(vectors).items()}
         return GalleryIndex(vectors=vectors, arrays=arrays, digest=digest)
 
-    def _search_digest(self) -> str | None:
-        """Digest of what scores depend on: parameters and fitted state; None where the state is code."""
+    def _search_digest(self) -> str:
+        """Digest of what scores depend on: parameters and fitted state."""
         now = {name: value for name, value in vars(self).items() if name != "_digested"}
-        known = vars(self).get("_digested")
-        if known is not None and known[0].keys() == now.keys():
-            before = known[0]
+        earlier = vars(self).get("_digested")
+        if earlier is not None and earlier[0].keys() == now.keys():
+            before = earlier[0]
             if all(before[name] is value for name, value in now.items()):
-                return known[1]  # type: ignore[no-any-return]
+                return earlier[1]  # type: ignore[no-any-return]
         params = {name: value for name, value in self._params().items() if name not in _NOT_SCORED}
-        try:
-            arrays, meta = self.to_state()
-        except ValueError:
-            digest = None
-        else:
-            facts = {
-                "index": search.INDEX_VERSION,
-                "learner": type(self).__name__,
-                "params": params,
-                "meta": meta,
-                "width": self.n_features_in_,
-            }
-            digest = search.state_digest(facts, arrays)
+        arrays, meta = self.to_state()
+        facts = {
+            "index": search.INDEX_VERSION,
+            "learner": type(self).__name__,
+            "params": params,
+            "meta": meta,
+            "width": self.n_features_in_,
+        }
         # Kept with what it was worked out from: fitting again replaces that, and so is noticed.
-        self._digested = (now, digest)
-        return digest
+        self._digested = (now, search.state_digest(facts, arrays))
+        return self._digested[1]
 
     def _params(self) -> dict[str, Any]:
         """The estimator's parameters, which scikit-learn's base class knows."""
