@@ -190,7 +190,7 @@ def metrics_page() -> str:
 
 def learners_page() -> str:
     """Every learner and its parameters."""
-    from pairmark.models.core.registry import LEARNERS
+    from pairmark.models.registry import LEARNERS
 
     lines = [
         "# Learners",
@@ -220,7 +220,7 @@ def python_page() -> str:
     """Every public name with its signature and docstring, and the methods that Pairmark defines."""
     import pairmark
     import pairmark.client
-    from pairmark.models.core.registry import LEARNERS
+    from pairmark.models.registry import LEARNERS
 
     kinds = {spec.estimator.__name__: spec.kind for spec in LEARNERS}
     lines = [

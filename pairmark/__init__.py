@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from pairmark.models import (
         RSBL,
         AlignedKernel,
-        CohortSimilarity,
-        Fusion,
         Ghost,
         InsufficientCalibrationData,
         LabelRankingAuto,
@@ -40,9 +38,7 @@ if TYPE_CHECKING:
         plot_cmc,
         plot_det,
         plot_histograms,
-        plot_ranking_noise,
         plot_roc,
-        plot_tippett,
         roc_curve_pairs,
         save,
     )
@@ -50,8 +46,6 @@ if TYPE_CHECKING:
 __all__ = [
     "RSBL",
     "AlignedKernel",
-    "CohortSimilarity",
-    "Fusion",
     "Ghost",
     "InsufficientCalibrationData",
     "LabelRankingAuto",
@@ -76,9 +70,7 @@ __all__ = [
     "plot_cmc",
     "plot_det",
     "plot_histograms",
-    "plot_ranking_noise",
     "plot_roc",
-    "plot_tippett",
     "roc_curve_pairs",
     "save",
 ]

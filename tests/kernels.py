@@ -8,8 +8,8 @@ from __future__ import annotations
 import multiprocessing
 import sys
 
-from pairmark.models.core.registry import LEARNERS
-from pairmark.models.core.warmup import warm
+from pairmark.models.registry import LEARNERS
+from pairmark.models.warmup import warm
 
 
 def main() -> int:

@@ -9,8 +9,6 @@ from pairmark.models.auto.estimator import SimilarityAuto
 from pairmark.models.calibration.likelihood_ratios import LikelihoodRatios
 from pairmark.models.calibration.operating_points import operating_point
 from pairmark.models.calibration.points import InsufficientCalibrationData, OperatingPoint
-from pairmark.models.cohort.estimator import CohortSimilarity
-from pairmark.models.core.registry import load, save
 from pairmark.models.evaluation.likelihood import cllr, cllr_min
 from pairmark.models.evaluation.pairs import roc_curve_pairs
 from pairmark.models.evaluation.plots import (
@@ -18,12 +16,9 @@ from pairmark.models.evaluation.plots import (
     plot_cmc,
     plot_det,
     plot_histograms,
-    plot_ranking_noise,
     plot_roc,
-    plot_tippett,
 )
 from pairmark.models.evaluation.rankings import kendall_tau
-from pairmark.models.fusion.estimator import Fusion
 from pairmark.models.ghost.estimator import Ghost
 from pairmark.models.label_ranking.auto import LabelRankingAuto
 from pairmark.models.label_ranking.estimators import LabelRankingForest, LabelRankingTree
@@ -33,13 +28,12 @@ from pairmark.models.metric.estimator import MetricSimilarity
 from pairmark.models.plda.estimator import Plda
 from pairmark.models.rankboost.aligned import AlignedKernel
 from pairmark.models.rankboost.estimator import RankBoostKernel
+from pairmark.models.registry import load, save
 from pairmark.models.rsbl.estimator import RSBL
 from pairmark.models.similarity.estimators import SimilarityForest, SimilarityTree
 
 __all__ = [  # noqa: RUF022, sorted as Python sorts
     "AlignedKernel",
-    "CohortSimilarity",
-    "Fusion",
     "Ghost",
     "InsufficientCalibrationData",
     "LabelRankingAuto",
@@ -65,9 +59,7 @@ __all__ = [  # noqa: RUF022, sorted as Python sorts
     "plot_cmc",
     "plot_det",
     "plot_histograms",
-    "plot_ranking_noise",
     "plot_roc",
-    "plot_tippett",
     "roc_curve_pairs",
     "save",
 ]

@@ -24,6 +24,6 @@ def test_the_diffs_shown_apply_to_this_checkout() -> None:
         assert done.returncode == 0, done.stderr
         touched.append(re.findall(r"^\+\+\+ b/(\S+)", diff, re.M))
     assert touched == [
-        ["pairmark/models/core/registry.py"],
+        ["pairmark/models/registry.py"],
         ["pairmark/service/api/learners.py", "pairmark/service/api/routes.py"],
     ]

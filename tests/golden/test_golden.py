@@ -17,11 +17,14 @@ from sqlalchemy import MetaData, select
 
 import pairmark
 from pairmark import migrations
+from pairmark.models.core.artefact import ArtefactError
 from pairmark.service.db import Database
 from tests.golden.write import answers
 from tests.serving import RunningServer, serving
 
 KEPT = sorted(Path(__file__).parent.glob("*.zip"))
+RETIRED = ("cohort",)
+"""Learners that later versions no longer have."""
 KINDS = ("sqlite", "postgresql")
 OF_A_POINT = (
     "fpr",
@@ -49,6 +52,12 @@ def test_learners_answer_as_when_they_were_saved(kept: Path) -> None:
     folders = [place for place in sorted((kept / "artefacts").iterdir()) if place.is_dir()]
     assert len(folders) > 12
     for place in folders:
+        if place.name in RETIRED:
+            with pytest.raises(
+                ArtefactError, match=f"unknown learner '{place.name}'; known: similarity-auto, "
+            ):
+                pairmark.load(place)
+            continue
         found = answers(pairmark.load(place), X)
         with np.load(place.with_name(f"{place.name}.answers.npz")) as expected:
             assert expected.files, place.name
@@ -82,7 +91,6 @@ def test_an_older_home_is_served_and_answers_as_it_did(kept: Path, server: Runni
             assert found["matches"] == expected["matches"]
             mine, theirs = found["operating_point"], expected["operating_point"]
             assert part(mine) == part(theirs)
-            # Since 0.2 the bound holds for a threshold that scores chose, so it may be nearer to the rate asked for.
             assert theirs["fpr_upper_bound"] <= mine["fpr_upper_bound"] <= mine["fpr"]
         elif path.endswith("/search"):
             for mine, theirs in zip(found["results"], expected["results"], strict=True):

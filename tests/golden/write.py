@@ -33,6 +33,7 @@ SMALL = {
     "n_estimators": 3, "n_pairs": 400, "max_depth": 4, "leaf_depth": 2, "random_state": 0, "n_folds": 2, "depth": 1,
     "k_max": 3, "max_iter": 3, "n_iter": 3, "hidden": (4,), "budget_seconds": 0.001, "candidates": ["neighbours"],
 }  # fmt: skip
+OF_KIND: dict[str, dict[str, Any]] = {"similarity-auto": {"candidates": ["cosine"]}}
 WAYS: dict[str, tuple[dict[str, Any], ...]] = {
     "similarity-forest": (
         {"leaf_rank": "boosting"},
@@ -66,16 +67,16 @@ def answers(model: Any, X: np.ndarray) -> dict[str, np.ndarray]:
     return found
 
 
-def artefacts(package: str, folder: Path) -> None:
+def artefacts(package: str, checkout: Path, folder: Path) -> None:
     """Fit and save every learner that the checkout has."""
     models = importlib.import_module("pairmark" if package else "models")
-    home = "core.registry" if package else "registry"
+    home = "core.registry" if (checkout / "models" / "core" / "registry.py").exists() else "registry"
     registry = importlib.import_module(f"{package}models.{home}")
     X, y = rows()
     Y = np.argsort(np.argsort(X[:, :4], axis=1), axis=1).astype(np.float64)
     for spec in registry.LEARNERS:
         for at, way in enumerate(({}, *WAYS.get(spec.kind, ()))):
-            given = {**SMALL, **way}
+            given = {**SMALL, **OF_KIND.get(spec.kind, {}), **way}
             known = {name: value for name, value in given.items() if name in spec.params.model_fields}
             try:
                 model = spec.estimator(**known).fit(X, Y if spec.needs == "rankings" else y)
@@ -189,7 +190,7 @@ def main() -> None:
     package = "pairmark." if (checkout / "pairmark").exists() else ""
     folder = Path(tempfile.mkdtemp())
     (folder / "artefacts").mkdir()
-    artefacts(package, folder / "artefacts")
+    artefacts(package, checkout, folder / "artefacts")
     service(package, checkout, folder)
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_LZMA) as bundle:
         for file in sorted(folder.rglob("*")):

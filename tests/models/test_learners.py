@@ -18,8 +18,8 @@ from sklearn.exceptions import NotFittedError
 
 import pairmark
 from pairmark.models.core.artefact import ArtefactError, read_artefact
-from pairmark.models.core.registry import LEARNERS, spec_for, spec_of
 from pairmark.models.core.spec import LearnerSpec
+from pairmark.models.registry import LEARNERS, spec_for, spec_of
 
 SMALL: dict[str, Any] = {
     "n_estimators": 4,
@@ -33,10 +33,6 @@ SMALL: dict[str, Any] = {
 }
 OF_KIND: dict[str, dict[str, Any]] = {
     "similarity-auto": {"candidates": ["cosine", "plda"]},
-    "fusion": {
-        "models": [{"learner": "metric"}, {"learner": "metric", "params": {"metric": "euclidean"}}],
-        "keep": "always",
-    },
 }
 HUGE = float(np.float32(1e18))
 CONSTANT_WITHOUT_BOTH_KINDS = {"similarity-tree", "similarity-forest"}
@@ -266,7 +262,7 @@ class TestPairScorers:
         pairmark.save(model, tmp_path / "model")
         a, b = some_pairs()
         for mmap in (True, False):
-            loaded = pairmark.models.core.registry.load(tmp_path / "model", mmap=mmap)
+            loaded = pairmark.models.registry.load(tmp_path / "model", mmap=mmap)
             assert loaded.pair_score(a, b).tobytes() == model.pair_score(a, b).tobytes()
             assert loaded.get_params() == model.get_params()
 
@@ -418,7 +414,7 @@ class TestLabelRankers:
         model = fitted(spec)
         pairmark.save(model, tmp_path / "model")
         for mmap in (True, False):
-            loaded = pairmark.models.core.registry.load(tmp_path / "model", mmap=mmap)
+            loaded = pairmark.models.registry.load(tmp_path / "model", mmap=mmap)
             assert loaded.predict_scores(X).tobytes() == model.predict_scores(X).tobytes()
             assert loaded.pairwise_confidence(X).tobytes() == model.pairwise_confidence(X).tobytes()
             assert loaded.get_params() == model.get_params()
@@ -504,7 +500,7 @@ def test_public_names_are_sorted_and_exist() -> None:
 def test_warm_up_reaches_every_kernel_that_scores_pairs_by_trees() -> None:
     """In a process of its own: other tests use kernels too."""
     left = (
-        "from pairmark.models.core.warmup import warm\n"
+        "from pairmark.models.warmup import warm\n"
         "from pairmark.models.similarity.kernels import boosting, scoring as kernels\n"
         "warm()\n"
         "used = kernels.score_narrow, kernels.score_pairs, kernels.score_by_planes, boosting.score_by_stumps\n"

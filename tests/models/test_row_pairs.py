@@ -9,8 +9,6 @@ import pytest
 from scipy.sparse import csr_array
 
 from pairmark.models import (
-    CohortSimilarity,
-    Fusion,
     MetricSimilarity,
     Plda,
     SimilarityForest,
@@ -32,8 +30,6 @@ SOME = {
     "discriminant forest": SimilarityForest(
         n_estimators=3, n_pairs=2_000, pair_features="discriminant", random_state=0
     ),
-    "cohort": CohortSimilarity(normalisation="adaptive-s", cohort_size=40),
-    "fusion": Fusion(keep="always"),
 }
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pairmark.models import MetricSimilarity
 from pairmark.models.core.artefact import ArtefactError
-from pairmark.models.search.index import Best, checked_allowed, merge_top_k
+from pairmark.models.core.search.index import Best, checked_allowed, merge_top_k
 
 X = np.random.default_rng(2).standard_normal((40, 3)).astype(np.float32)
 Y = np.repeat(np.arange(8), 5)
@@ -96,15 +96,3 @@ def test_a_model_fitted_again_refuses_its_old_indexes() -> None:
     model.set_params(shrinkage=0.5).fit(X, Y)
     with pytest.raises(ValueError, match="another model"):
         model.score_against(X[:1], index)
-
-
-def test_models_that_cannot_be_saved_search_but_do_not_save() -> None:
-    from sklearn.linear_model import LogisticRegression
-
-    from pairmark.models import SimilarityTree
-
-    model = SimilarityTree(leaf_rank=LogisticRegression(), max_depth=2, n_pairs=60, random_state=0).fit(X, Y)
-    index = model.index(X)
-    assert (model.top_k(X[:3], index, 1)[0][:, 0] >= 0).all()
-    with pytest.raises(ValueError, match="cannot be saved"):
-        index.save("unused")

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pairmark.models import MetricSimilarity
-from pairmark.models.search import forms as search_forms
-from pairmark.models.search.forms import SearchForm
+from pairmark.models.core.search import forms as search_forms
+from pairmark.models.core.search.forms import SearchForm
 
 METRICS = ["cosine", "correlation", "dot", "euclidean", "sqeuclidean", "manhattan"]
 X = np.random.default_rng(4).standard_normal((60, 5)).astype(np.float32)

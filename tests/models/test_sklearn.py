@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from pairmark.models.core.registry import LEARNERS
 from pairmark.models.ghost.estimator import Ghost
-from tests.models.test_learners import OF_KIND, SMALL
+from pairmark.models.registry import LEARNERS
+from tests.models.test_learners import SMALL
 
 CHECKED: dict[str, Any] = {
     **SMALL,
@@ -23,8 +23,6 @@ CHECKED: dict[str, Any] = {
     "k_max": 2,
     "tau": 0.0,
     "target_fpr": 0.1,
-    # What is fused makes no difference here, and PLDA, which is checked by itself, takes most of the time.
-    "models": OF_KIND["fusion"]["models"],
 }
 IDENTITIES = "identities, which may be numbers of any kind, in one dimension"
 EXCEPT = {

@@ -19,15 +19,14 @@ from hypothesis import strategies as st
 
 import pairmark
 from pairmark.models.core.artefact import Artefact, ArtefactError, read_artefact, write_artefact
-from pairmark.models.core.registry import LEARNERS, restored, spec_for
 from pairmark.models.core.schema import Stateful, StateSchema
 from pairmark.models.core.spec import jsonable_params
+from pairmark.models.registry import LEARNERS, restored, spec_for
 from tests.models.test_learners import OF_KIND, SMALL, X, build, target, y
 
 SMALL_FOREST = {"n_estimators": 3, "max_depth": 4, "n_pairs": 500}
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     **{spec.kind: (spec.kind, {}) for spec in LEARNERS},
-    "tree, pruned": ("similarity-tree", {"prune": True}),
     "tree, linear": ("similarity-tree", {"leaf_rank": "linear", "max_depth": 3}),
     "tree, exhaustive": ("similarity-tree", {"leaf_rank": "exhaustive", "max_depth": 3}),
     "forest, linear": ("similarity-forest", {**SMALL_FOREST, "leaf_rank": "linear"}),

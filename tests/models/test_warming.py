@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from pairmark.models.core.registry import save, spec_of
+from pairmark.models.registry import save, spec_of
 from tests.serving import ROOT
 
 SEARCHERS = ("metric", "plda", "similarity-tree", "similarity-forest")
@@ -17,8 +17,8 @@ import gc, sys
 import numpy as np
 from numba.core.dispatcher import Dispatcher
 import pairmark
-from pairmark.models.core.registry import spec_of
-from pairmark.models.core.warmup import warm_loaded
+from pairmark.models.registry import spec_of
+from pairmark.models.warmup import warm_loaded
 
 def compiled():
     return {one.py_func.__qualname__: len(one.overloads) for one in gc.get_objects() if isinstance(one, Dispatcher)}

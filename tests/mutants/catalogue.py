@@ -133,14 +133,14 @@ RACE = (
         "rarity-forgotten",
         "similarity-logistic weighs rows by how rare features are",
         "pairmark/models/logistic/rows.py",
-        "rarity = 1.0 + np.log((1.0 + n) / (1.0 + used))",
+        "rarity = 1.0 + np.log((1.0 + n) / (1.0 + n_nonzero))",
         "rarity = np.ones(d)",
         "tests/models/logistic/test_logistic.py::test_rows_are_weighed_by_how_rare_features_are",
     ),
     mutant(
         "rows-ruled-out-too-early",
         "search returns the rows and scores of scoring everything",
-        "pairmark/models/search/forms.py",
+        "pairmark/models/core/search/forms.py",
         "        places = np.delete(places, order)\n",
         "        places = np.delete(places[:looked_at], order)\n",
         "tests/models/test_search_forms.py::test_rows_far_down_a_gallery_are_found",
@@ -584,9 +584,33 @@ LOADING = (
         "tests/models/test_artefacts.py::test_arrays_must_be_those_the_manifest_lists",
     ),
     mutant(
+        "bounds-of-parameters-unread",
+        "a parameter out of the bounds that its constructor states is refused and named",
+        "pairmark/models/core/spec.py",
+        "        parameters_of(cls).model_validate(values)",
+        "        parameters_of(cls).model_construct(**values)",
+        "tests/models/test_parameters.py::test_values_out_of_bounds_are_named_with_what_was_expected",
+    ),
+    mutant(
+        "parameters-undescribed",
+        "help() describes every parameter as the schema does",
+        "pairmark/models/core/spec.py",
+        "{name} : {_description(annotation)} (default",
+        "{name} : (default",
+        "tests/models/test_parameters.py::test_help_of_every_learner_describes_each_parameter",
+    ),
+    mutant(
+        "generators-in-the-schema",
+        "what no JSON can carry is no part of a learner's public schema",
+        "pairmark/models/core/spec.py",
+        "if not _is_python_only(member))]  # noqa",
+        "if member is not _is_python_only)]  # noqa",
+        "tests/models/test_parameters.py::test_the_model_has_what_the_constructor_says",
+    ),
+    mutant(
         "state-schema-not-checked",
         "an artefact's arrays are held against its learner's schema at every load",
-        "pairmark/models/core/registry.py",
+        "pairmark/models/registry.py",
         "        spec.state.check(params, artefact.meta, artefact.arrays)\n",
         "",
         "tests/models/test_states.py::TestStates::test_missing_and_stray_arrays_are_refused",
@@ -787,8 +811,7 @@ ACCESS_AND_LEAKAGE = (
     ),
 )
 
-FUSION = "tests/models/fusion/test_fusion.py"
-COHORT = "tests/models/cohort/test_cohort.py"
+SYSTEMS = "tests/models/calibration/test_system_weights.py"
 RATIOS = "tests/models/test_likelihood_ratios.py"
 PLAY = "tests/models/test_open_set_play.py"
 EVIDENCE = (
@@ -833,36 +856,12 @@ EVIDENCE = (
         f"{PLAY}::test_the_interval_of_a_ratio_is_its_range_on_the_box_of_rates",
     ),
     mutant(
-        "one-sided-cohort",
-        "swapping the sides of a normalised pair changes no bit",
-        "pairmark/models/cohort/normalising.py",
-        "(0.5 * (left.of(scores) + right.of(scores)))",
-        "(0.4 * left.of(scores) + 0.6 * right.of(scores))",
-        f"{COHORT}::test_the_score_is_s_norm_by_its_definition",
-    ),
-    mutant(
-        "cohort-at-any-price",
-        "normalisation is chosen only where it pays",
-        "pairmark/models/cohort/estimator.py",
-        "if mean > max(error, gain):",
-        "if True:",
-        f"{COHORT}::test_auto_is_none_where_nothing_is_gained_and_then_the_learner_itself",
-    ),
-    mutant(
-        "weights-from-seen-people",
-        "a fused model's weights come from people whom no learner had seen",
-        "pairmark/models/fusion/estimator.py",
-        "model.fit(rows[fold.train], codes[fold.train]).score_against(test, test).reshape(-1)[at]",
-        "model.fit(rows, codes).score_against(test, test).reshape(-1)[at]",
-        f"{FUSION}::test_who_remembers_the_training_people_gets_no_credit_for_it",
-    ),
-    mutant(
-        "fused-at-any-price",
-        "a combination is kept only where it beats the best learner alone",
-        "pairmark/models/fusion/estimator.py",
-        'self.keep == "if-better" and gain <= error',
-        'self.keep == "if-better" and gain <= -1',
-        f"{FUSION}::test_the_best_alone_is_kept_where_nothing_is_gained",
+        "systems-weighed-by-those-who-calibrate",
+        "nobody whose scores weigh several systems calibrates them",
+        "pairmark/models/calibration/system_weights.py",
+        "np.flatnonzero(sides_in_first == 2), np.flatnonzero(sides_in_first == 0)",
+        "np.flatnonzero(sides_in_first >= 1), np.flatnonzero(sides_in_first == 0)",
+        f"{SYSTEMS}::test_no_person_weighs_the_systems_and_calibrates_them",
     ),
     mutant(
         "ties-are-found",

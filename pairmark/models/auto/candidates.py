@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Literal
 
-from pairmark.models.auto.params import CandidateName
 from pairmark.models.core.spec import LearnerSpec
 from pairmark.models.ghost import spec as ghost
 from pairmark.models.logistic import spec as logistic
@@ -15,6 +14,18 @@ from pairmark.models.plda import spec as plda
 from pairmark.models.rankboost import spec as rankboost
 from pairmark.models.similarity import spec as similarity
 
+CandidateName = Literal[
+    "cosine",
+    "whitened cosine",
+    "discriminant cosine",
+    "plda",
+    "logistic",
+    "residual forest",
+    "similarity forest",
+    "boosted forest",
+    "rankboost",
+    "ghost",
+]
 RACING: Final[dict[str, LearnerSpec]] = {
     spec.kind: spec
     for spec in (
@@ -74,8 +85,10 @@ class Candidate:
     def build(self, data: Data, params: dict[str, Any], shared: dict[str, Any]) -> Any:
         """The estimator, unfitted; of ``shared`` parameters it gets those it knows."""
         spec = RACING[self.kind]
-        known = {name: value for name, value in shared.items() if name in spec.params.model_fields}
-        return spec.estimator(**{**spec.params().model_dump(), **known, **self.params(data), **params})
+        shared_params = {name: value for name, value in shared.items() if name in spec.params.model_fields}
+        return spec.estimator(
+            **{**spec.params().model_dump(), **shared_params, **self.params(data), **params}
+        )
 
 
 def _dense(data: Data) -> bool:

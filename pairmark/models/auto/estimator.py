@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Self
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from pydantic import Field
 from scipy.sparse import issparse
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from pairmark.models.auto.candidates import CANDIDATES, DENSE_CELLS, RACING, Candidate, Data
-from pairmark.models.auto.params import CandidateName, SimilarityAutoParams
+from pairmark.models.auto.candidates import CANDIDATES, DENSE_CELLS, RACING, Candidate, CandidateName, Data
 from pairmark.models.auto.race import Entry, IdentityTask, PairTask, Race, Task, leaderboard, winner
 from pairmark.models.auto.state import PREFIX
 from pairmark.models.core.base import Float32, GalleryIndex, Matrix, PairScorerMixin
@@ -26,7 +26,8 @@ from pairmark.models.core.inputs import checked_identities, checked_matrix, chec
 from pairmark.models.core.progress import preparing, report
 from pairmark.models.core.row_pairs import PairsOfRows
 from pairmark.models.core.schema import State
-from pairmark.models.core.spec import check_params
+from pairmark.models.core.search.index import Found, Rows
+from pairmark.models.core.spec import RandomState, check_params, document_parameters
 from pairmark.models.core.subjects import SampleSets, SubjectIndex
 from pairmark.models.evaluation.pair_folds import pair_folds
 from pairmark.models.evaluation.validation import (
@@ -36,7 +37,6 @@ from pairmark.models.evaluation.validation import (
     validation_folds,
 )
 from pairmark.models.pairs.listed import some_pairs
-from pairmark.models.search.index import Found, Rows
 
 RACE_VERSION = 6
 """Raised when a race of the same seed would come out otherwise, so that none goes on from parts of another kind."""
@@ -46,6 +46,7 @@ def _winner_has(name: str) -> Any:
     return available_if(lambda self: hasattr(self, "model_") and hasattr(self.model_, name))
 
 
+@document_parameters
 class SimilarityAuto(PairScorerMixin, BaseEstimator):
     """Race simple and strong similarities on held-out identities, and be the winner.
 
@@ -53,18 +54,6 @@ class SimilarityAuto(PairScorerMixin, BaseEstimator):
     others follow as the budget allows, by successive halving. Everybody is judged on the same twice four folds, which
     hold identities out (rows, where classes are shared), by the mean true positive rate at low false positive rates.
     The simplest candidate within one standard error of the best, paired fold by fold, wins and learns from all rows.
-
-    Parameters
-    ----------
-    candidates : names of those that race; None: all that take the data.
-    budget_seconds : wall seconds after which no slow candidate is begun, so what races then depends on the machine;
-        ``leaderboard_`` records it. The quick ones depend on data and seed alone.
-    protocol : ``open-set`` holds identities out, ``closed-set`` rows; ``auto``: open-set from 15 identities on.
-    target_fpr : false positive rate to judge around; None: the mean over .1, .03, .01 and .003.
-    max_rows : most rows of the race.
-    random_state : seed of folds and candidates.
-    n_jobs : threads of candidates that use several.
-    verbose : 1 prints a line a candidate.
 
     Attributes
     ----------
@@ -75,14 +64,51 @@ class SimilarityAuto(PairScorerMixin, BaseEstimator):
     def __init__(
         self,
         *,
-        candidates: list[CandidateName] | None = None,
-        budget_seconds: float = 120.0,
-        protocol: str = "auto",
-        target_fpr: float | None = None,
-        max_rows: int = 10_000,
-        random_state: int | np.random.RandomState | None = 0,
-        n_jobs: int | None = None,
-        verbose: int = 0,
+        candidates: Annotated[
+            list[CandidateName] | None,
+            Field(description="candidates to compare; null: all that take the data"),
+        ] = None,
+        budget_seconds: Annotated[
+            float,
+            Field(
+                gt=0.0,
+                le=86_400.0,
+                description="seconds after which no slow candidate is started; quick ones always run. The "
+                "leaderboard "
+                "records which ran",
+            ),
+        ] = 120.0,
+        protocol: Annotated[
+            Literal["auto", "open-set", "closed-set"],
+            Field(
+                description="what folds hold out: identities (open-set), or rows of shared classes (closed-set); "
+                "auto: "
+                "open-set from 15 training identities on"
+            ),
+        ] = "auto",
+        target_fpr: Annotated[
+            Annotated[float, Field(gt=0.0, lt=1.0)] | None,
+            Field(
+                description="false positive rate near which candidates are compared; null: the mean over 0.1, 0.03, "
+                "0.01 "
+                "and 0.003"
+            ),
+        ] = None,
+        max_rows: Annotated[
+            int,
+            Field(
+                ge=100,
+                le=1_000_000,
+                description="maximum number of rows for the comparison; the winner is fitted on all rows",
+            ),
+        ] = 10_000,
+        random_state: Annotated[RandomState, Field(description="seed of folds and candidates")] = 0,
+        n_jobs: Annotated[
+            int | None, Field(ge=-64, le=1024, description="threads for candidates that use several")
+        ] = None,
+        verbose: Annotated[
+            int, Field(ge=0, le=100, description="1: print a line when a candidate finishes")
+        ] = 0,
     ) -> None:
         self.candidates = candidates
         self.budget_seconds = budget_seconds
@@ -111,24 +137,24 @@ class SimilarityAuto(PairScorerMixin, BaseEstimator):
         ValueError
             On anything else, on parameters out of bounds, and where no candidate takes the data.
         """
-        check_params(self, SimilarityAutoParams)
+        check_params(self)
         rows = _dense_enough(checked_matrix(self, X, "X", accept_sparse=True, reset=True))
         _, codes = checked_identities(y, rows.shape[0])
         seed = self._seed()
         random = np.random.default_rng(seed)
         n_classes = int(codes.max()) + 1
         protocol = learner_protocol(self.protocol, n_classes)
-        some = some_rows(codes, random, self.max_rows)
-        place = np.unique(codes[some], return_inverse=True)[1]
-        raced = rows[some]
+        race_rows = some_rows(codes, random, self.max_rows)
+        place = np.unique(codes[race_rows], return_inverse=True)[1]
+        raced = rows[race_rows]
         task = IdentityTask(
             X=raced,
             codes=place,
             folds=validation_folds(place, protocol, random),
             data=_data(rows, n_classes, protocol == "closed-set", pairs=False),
         )
-        kept = self._shelf(seed, raced, place)
-        return self._race(task, kept, seed, lambda model: model.fit(rows, codes))
+        shelf = self._shelf(seed, raced, place)
+        return self._race(task, shelf, seed, lambda model: model.fit(rows, codes))
 
     def fit_pairs(
         self, left: ArrayLike, right: ArrayLike, same: ArrayLike, sample_weight: ArrayLike | None = None
@@ -149,7 +175,7 @@ class SimilarityAuto(PairScorerMixin, BaseEstimator):
         ValueError
             As `fit`.
         """
-        check_params(self, SimilarityAutoParams)
+        check_params(self)
         a = _dense_enough(checked_matrix(self, left, "left", accept_sparse=True, reset=True))
         b = _dense_enough(checked_matrix(self, right, "right", accept_sparse=True))
         flags, weight = checked_pairs(a.shape[0], b.shape[0], same, sample_weight)
@@ -157,23 +183,23 @@ class SimilarityAuto(PairScorerMixin, BaseEstimator):
             a, b = _dense(a), _dense(b)
         seed = self._seed()
         random = np.random.default_rng(seed)
-        some = some_pairs(flags, weight, 2 * self.max_rows, random)
-        left, right, weights = a[some], b[some], weight[some]
-        held = pair_folds(left, right, flags[some], weights, self.protocol, random)
+        race_pairs = some_pairs(flags, weight, 2 * self.max_rows, random)
+        left, right, weights = a[race_pairs], b[race_pairs], weight[race_pairs]
+        fold_plan = pair_folds(left, right, flags[race_pairs], weights, self.protocol, random)
         task = PairTask(
             left=left,
             right=right,
-            same=flags[some],
+            same=flags[race_pairs],
             weight=weights,
-            folds=held.folds,
-            data=_data(a, held.n_groups, held.closed, pairs=True),
+            folds=fold_plan.folds,
+            data=_data(a, fold_plan.n_groups, fold_plan.closed, pairs=True),
         )
-        kept = self._shelf(seed, left, flags[some])
+        shelf = self._shelf(seed, left, flags[race_pairs])
         return self._race(
-            task, kept, seed, lambda model: model.fit_pairs(a, b, flags, sample_weight=sample_weight)
+            task, shelf, seed, lambda model: model.fit_pairs(a, b, flags, sample_weight=sample_weight)
         )
 
-    def _race(self, task: Task, kept: Checkpoints | None, seed: int, fit: Any) -> Self:
+    def _race(self, task: Task, shelf: Checkpoints | None, seed: int, fit: Any) -> Self:
         at = judged_rates(self.target_fpr)
         racing = self._racing(task.data)
         shared = {
@@ -190,35 +216,39 @@ class SimilarityAuto(PairScorerMixin, BaseEstimator):
                     at=at,
                     shared=shared,
                     budget_seconds=self.budget_seconds,
-                    kept=kept,
+                    shelf=shelf,
                     verbose=self.verbose,
                 )
                 entries = race.run(racing)
-                chosen = winner(entries)
+                best = winner(entries)
             else:
                 # Too little to hold any of it out: the simplest.
                 entries = [Entry(candidate=racing[0], params={}, rates=np.empty((0, len(at))))]
-                chosen = entries[0]
-                chosen.status = "not raced: too few rows to hold any out"
-            report(0.75, f"learning {chosen.candidate.name}")
-            model = chosen.candidate.build(task.data, chosen.params, shared)
-            with preparing(f"learning {chosen.candidate.name}"):
+                best = entries[0]
+                best.status = "not raced: too few rows to hold any out"
+            report(0.75, f"learning {best.candidate.name}")
+            model = best.candidate.build(task.data, best.params, shared)
+            with preparing(f"learning {best.candidate.name}"):
                 self.model_ = fit(model)
-        self.winner_ = chosen.candidate.name
-        self.leaderboard_ = leaderboard(entries, chosen, at)
+        self.winner_ = best.candidate.name
+        self.leaderboard_ = leaderboard(entries, best, at)
         return self
 
     def _racing(self, data: Data) -> list[Candidate]:
-        asked = None if self.candidates is None else set(self.candidates)
-        if asked is not None and not asked:
+        names = None if self.candidates is None else set(self.candidates)
+        if names is not None and not names:
             raise ValueError("candidates is empty; expected at least one name, or None for all")
-        found = [one for one in CANDIDATES if (asked is None or one.name in asked) and one.takes(data)]
-        if not found:
+        racing = [
+            candidate
+            for candidate in CANDIDATES
+            if (names is None or candidate.name in names) and candidate.takes(data)
+        ]
+        if not racing:
             raise ValueError(
-                f"none of the candidates {sorted(asked or ())} takes this data ({data.d} features, "
+                f"none of the candidates {sorted(names or ())} takes this data ({data.d} features, "
                 f"{'sparse' if data.sparse else 'dense'}): name others, or leave candidates out"
             )
-        return found
+        return racing
 
     def _seed(self) -> int:
         return int(check_random_state(self.random_state).randint(2**31))
@@ -294,30 +324,30 @@ class SimilarityAuto(PairScorerMixin, BaseEstimator):
         return self.model_._top_k_subjects(self._taken_sets(queries), index, k, allowed, above)
 
     def _taken_sets(self, sets: Any) -> Any:
-        return replace(sets, rows=self._taken(sets.rows)) if isinstance(sets, SampleSets) else sets
+        return replace(sets, rows=self._as_taken(sets.rows)) if isinstance(sets, SampleSets) else sets
 
     def _validated(self, X: Any, name: str) -> Matrix:
-        return self._taken(super()._validated(X, name))
+        return self._as_taken(super()._validated(X, name))
 
-    def _taken(self, rows: Any) -> Matrix:
+    def _as_taken(self, rows: Any) -> Matrix:
         """Rows as the winner takes them, which dense ones it always does."""
-        taken: Matrix = rows if RACING[self._kind].accepts_sparse else _dense(rows)
-        return taken
+        matrix: Matrix = rows if RACING[self._kind].accepts_sparse else _dense(rows)
+        return matrix
 
     def _pair_score(self, left: Matrix, right: Matrix) -> Float32:
-        return self.model_._pair_score(self._taken(left), self._taken(right))
+        return self.model_._pair_score(self._as_taken(left), self._as_taken(right))
 
     def _pairs_of(self, rows: Matrix) -> PairsOfRows:
-        return self.model_._pairs_of(self._taken(rows))
+        return self.model_._pairs_of(self._as_taken(rows))
 
     def _index_arrays(self, vectors: Matrix) -> dict[str, Any]:
-        return self.model_._index_arrays(self._taken(vectors))
+        return self.model_._index_arrays(self._as_taken(vectors))
 
     def _passing_index(self, vectors: Matrix) -> GalleryIndex:
-        return self.model_._passing_index(self._taken(vectors))
+        return self.model_._passing_index(self._as_taken(vectors))
 
     def _score_rows(self, queries: Matrix, index: GalleryIndex, rows: Rows) -> Float32:
-        return self.model_._score_rows(self._taken(queries), index, rows)
+        return self.model_._score_rows(self._as_taken(queries), index, rows)
 
     def _top_k(
         self,
@@ -327,12 +357,12 @@ class SimilarityAuto(PairScorerMixin, BaseEstimator):
         allowed: NDArray[np.bool_] | None,
         above: np.float32 | None,
     ) -> Found:
-        return self.model_._top_k(self._taken(queries), index, k, allowed, above)
+        return self.model_._top_k(self._as_taken(queries), index, k, allowed, above)
 
     def to_state(self) -> State:
         """The winner's arrays, under its own names with a prefix; its kind, parameters and facts; the race."""
-        arrays, kept = inner_state(RACING[self._kind], self.model_, PREFIX)
-        return arrays, {"winner": self.winner_, "model": kept, "leaderboard": self.leaderboard_}
+        arrays, inner = inner_state(RACING[self._kind], self.model_, PREFIX)
+        return arrays, {"winner": self.winner_, "model": inner, "leaderboard": self.leaderboard_}
 
     def from_state(self, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> Self:
         """The estimator, fitted with what `to_state` gave."""

@@ -22,7 +22,7 @@ from pairmark.models.core.checkpoints import Checkpoints
 from pairmark.models.core.progress import note, preparing, report
 from pairmark.models.evaluation.pair_folds import PairFold
 from pairmark.models.evaluation.validation import Fold, tpr_at
-from pairmark.models.plda.choosing import Judged
+from pairmark.models.plda.choosing import SettingRates
 
 Float64 = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -67,7 +67,7 @@ class IdentityTask:
     codes: Indices = field(repr=False)
     folds: Sequence[Fold] = field(repr=False)
     data: Data
-    _judged: Judged = field(repr=False, default_factory=dict)
+    _setting_rates: SettingRates = field(repr=False, default_factory=dict)
 
     def rates(self, estimator: Any, fold: Fold, at: tuple[float, ...]) -> Float64:
         """See `Task`."""
@@ -79,7 +79,7 @@ class IdentityTask:
         """See `Task`. Candidates of one kind share what they found of settings."""
         if candidate.kind != "plda":
             return None
-        choice = estimator.choose(self.X, self.codes, self.folds, self._judged)
+        choice = estimator.choose(self.X, self.codes, self.folds, self._setting_rates)
         assert choice.rates is not None
         return Tuned(choice.setting.as_params(), choice.rates)
 
@@ -97,11 +97,11 @@ class PairTask:
 
     def rates(self, estimator: Any, fold: PairFold, at: tuple[float, ...]) -> Float64:
         """See `Task`."""
-        seen, judged = fold.train, fold.test
+        train, test = fold.train, fold.test
         estimator.fit_pairs(
-            self.left[seen], self.right[seen], self.same[seen], sample_weight=self.weight[seen]
+            self.left[train], self.right[train], self.same[train], sample_weight=self.weight[train]
         )
-        scores, same = estimator.pair_score(self.left[judged], self.right[judged]), self.same[judged]
+        scores, same = estimator.pair_score(self.left[test], self.right[test]), self.same[test]
         return tpr_at(scores[same], scores[~same], at)
 
     def tuned(self, candidate: Candidate, estimator: Any) -> Tuned | None:
@@ -138,7 +138,7 @@ class Entry:
         return self.status.startswith(_OUT_OF_TIME)
 
     @property
-    def whole(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether it was judged on every fold."""
         return self.status == "raced"
 
@@ -150,7 +150,7 @@ class Race:
     ----------
     shared : parameters that every candidate gets which knows them.
     budget_seconds : wall seconds after which no slow candidate is begun.
-    kept : where finished candidates are kept, so that a race that was cut goes on.
+    shelf : where finished candidates are kept, so that a race that was cut goes on.
     """
 
     def __init__(
@@ -160,10 +160,10 @@ class Race:
         at: tuple[float, ...],
         shared: dict[str, Any],
         budget_seconds: float,
-        kept: Checkpoints | None,
+        shelf: Checkpoints | None,
         verbose: int = 0,
     ) -> None:
-        self._task, self._at, self._shared, self._kept = task, at, shared, kept
+        self._task, self._at, self._shared, self._shelf = task, at, shared, shelf
         self._begun, self._budget, self._verbose = time.monotonic(), budget_seconds, verbose
 
     def run(self, candidates: Sequence[Candidate]) -> list[Entry]:
@@ -209,16 +209,16 @@ class Race:
         default, first in the grid, is not left for a difference that small.
         """
         first = -(-len(self._task.folds) // 2)
-        found: list[tuple[Float64, dict[str, Any]]] = []
+        tuned: list[tuple[Float64, dict[str, Any]]] = []
         for params in entry.candidate.grid:
             entry.params, entry.rates = params, entry.rates[:0]
             self._judge(entry, first)
-            found.append((entry.rates, params))
-        best = max(found, key=lambda one: float(one[0].mean()))
-        ahead = best[0].mean(axis=1) - found[0][0].mean(axis=1)
-        entry.rates, entry.params = best if ahead.mean() > _standard_error(ahead) else found[0]
+            tuned.append((entry.rates, params))
+        best = max(tuned, key=lambda result: float(result[0].mean()))
+        lead = best[0].mean(axis=1) - tuned[0][0].mean(axis=1)
+        entry.rates, entry.params = best if lead.mean() > _standard_error(lead) else tuned[0]
 
-    def _halving(self, entries: list[Entry], done: float) -> None:
+    def _halving(self, entries: list[Entry], progress: float) -> None:
         """Slow candidates: the better half after the first fold, then in their order, unless they are behind.
 
         The order is not that of their CPU seconds: who has raced to the end decides who is behind, so the race would
@@ -228,20 +228,20 @@ class Race:
         n_folds = len(self._task.folds)
         first, early = (min(rung, n_folds) for rung in _RUNGS)
         for number, entry in enumerate(racing):
-            self._advance(entry, first, done + (0.75 - done) * 0.3 * number / len(racing))
+            self._advance(entry, first, progress + (0.75 - progress) * 0.3 * number / len(racing))
         racing = sorted(
-            (entry for entry in racing if entry.whole), key=lambda entry: -float(entry.means.mean())
+            (entry for entry in racing if entry.is_complete), key=lambda entry: -float(entry.means.mean())
         )
         stay = -(-len(racing) // 2)
         for entry in racing[stay:]:
             entry.status = f"left after {first} of {n_folds} folds"
-        staying = [entry for entry in entries if any(entry is one for one in racing[:stay])]
+        staying = [entry for entry in entries if any(entry is racer for racer in racing[:stay])]
         for number, entry in enumerate(staying):
-            share = done + (0.75 - done) * (0.3 + 0.7 * number / stay)
+            share = progress + (0.75 - progress) * (0.3 + 0.7 * number / stay)
             self._advance(entry, early, share)
-            if entry.whole and early < n_folds and self._behind(entry):
+            if entry.is_complete and early < n_folds and self._trails(entry):
                 entry.status = f"left after {early} of {n_folds} folds"
-            if entry.whole:
+            if entry.is_complete:
                 self._advance(entry, n_folds, share)
                 self._store(entry)
 
@@ -253,44 +253,44 @@ class Race:
 
     def _tell(self, entry: Entry) -> None:
         """The candidate as it stands, for progress reports."""
-        judged, n_folds = entry.rates.shape[0], len(self._task.folds)
-        if not judged:
+        n_judged, n_folds = entry.rates.shape[0], len(self._task.folds)
+        if not n_judged:
             return
         mean = float(entry.means.mean())
-        line = f"{entry.candidate.name}: mean TPR {mean:.3f} over {judged} of {n_folds} folds"
-        note(line, candidate=entry.candidate.name, mean_tpr=mean, folds=judged, of_folds=n_folds)
+        line = f"{entry.candidate.name}: mean TPR {mean:.3f} over {n_judged} of {n_folds} folds"
+        note(line, candidate=entry.candidate.name, mean_tpr=mean, folds=n_judged, of_folds=n_folds)
 
-    def _behind(self, entry: Entry) -> bool:
+    def _trails(self, entry: Entry) -> bool:
         """Whether somebody who raced to the end is ahead, on the folds so far, by more than a standard error."""
-        judged = entry.means.size
-        whole = [other for other in self._entries if other.whole and other.means.size > judged]
-        apart = [other.means[:judged] - entry.means for other in whole]
-        return any(one.mean() > _standard_error(one) for one in apart)
+        n_judged = entry.means.size
+        finished = [rival for rival in self._entries if rival.is_complete and rival.means.size > n_judged]
+        leads = [rival.means[:n_judged] - entry.means for rival in finished]
+        return any(lead.mean() > _standard_error(lead) for lead in leads)
 
     def _judge(self, entry: Entry, n_folds: int) -> None:
         """On folds up to a number of them, as long as there is time."""
         if self._quick(entry):
             self._judge_at_once(entry, n_folds)
         while entry.rates.shape[0] < n_folds:
-            done = entry.rates.shape[0]
+            n_judged = entry.rates.shape[0]
             spent = time.monotonic() - self._begun
-            next_one = entry.seconds / done if done else 0.0
+            next_one = entry.seconds / n_judged if n_judged else 0.0
             if not self._quick(entry) and spent + next_one >= self._budget:
-                entry.status = f"{_OUT_OF_TIME} after {done} of {len(self._task.folds)} folds"
+                entry.status = f"{_OUT_OF_TIME} after {n_judged} of {len(self._task.folds)} folds"
                 return
             begun = time.process_time()
-            found = self._task.rates(self._build(entry), self._task.folds[done], self._at)
-            entry.rates = np.vstack([entry.rates, found])
+            rates = self._task.rates(self._build(entry), self._task.folds[n_judged], self._at)
+            entry.rates = np.vstack([entry.rates, rates])
             entry.seconds += time.process_time() - begun
 
     def _judge_at_once(self, entry: Entry, n_folds: int) -> None:
         """Folds side by side, on as many threads as joblib is configured with, or on its cluster."""
         begun = time.process_time()
-        found = Parallel(n_jobs=self._shared["n_jobs"], prefer="threads")(
+        rates = Parallel(n_jobs=self._shared["n_jobs"], prefer="threads")(
             delayed(self._task.rates)(self._build(entry), fold, self._at)
             for fold in self._task.folds[entry.rates.shape[0] : n_folds]
         )
-        entry.rates = np.vstack([entry.rates, *found])
+        entry.rates = np.vstack([entry.rates, *rates])
         entry.seconds += time.process_time() - begun
 
     def _build(self, entry: Entry) -> Any:
@@ -299,15 +299,15 @@ class Race:
     def _store(self, entry: Entry) -> None:
         if self._verbose:
             print(f"SimilarityAuto: {entry.candidate.name}, mean TPR {entry.means.mean():.4f}")
-        if self._kept is not None and entry.whole:
+        if self._shelf is not None and entry.is_complete:
             written = json.dumps(entry.params)
-            self._kept.store(
+            self._shelf.store(
                 _file(entry),
                 {"rates": entry.rates, "seconds": np.array(entry.seconds), "params": np.array(written)},
             )
 
     def _restored(self, entry: Entry) -> bool:
-        stored = None if self._kept is None else self._kept.load(_file(entry))
+        stored = None if self._shelf is None else self._shelf.load(_file(entry))
         if stored is None:
             return False
         entry.rates, entry.seconds = stored["rates"], float(stored["seconds"])
@@ -325,18 +325,18 @@ def winner(entries: Sequence[Entry]) -> Entry:
     Those that ran out of time take part if half of the folds have judged them: then those folds decide.
     """
     n_folds = max(entry.rates.shape[0] for entry in entries)
-    judged = [entry for entry in entries if entry.whole or entry.timed_out]
-    standing = [entry for entry in judged if entry.rates.size and 2 * entry.rates.shape[0] >= n_folds]
-    common = min(entry.rates.shape[0] for entry in standing)
-    best = max(standing, key=lambda entry: float(entry.means[:common].mean()))
-    for entry in standing:
-        behind = best.means[:common] - entry.means[:common]
-        if behind.mean() <= _standard_error(behind):
+    candidates = [entry for entry in entries if entry.is_complete or entry.timed_out]
+    eligible = [entry for entry in candidates if entry.rates.size and 2 * entry.rates.shape[0] >= n_folds]
+    common = min(entry.rates.shape[0] for entry in eligible)
+    best = max(eligible, key=lambda entry: float(entry.means[:common].mean()))
+    for entry in eligible:
+        deficit = best.means[:common] - entry.means[:common]
+        if deficit.mean() <= _standard_error(deficit):
             return entry
     return best
 
 
-def leaderboard(entries: Sequence[Entry], chosen: Entry, at: tuple[float, ...]) -> list[dict[str, Any]]:
+def leaderboard(entries: Sequence[Entry], best: Entry, at: tuple[float, ...]) -> list[dict[str, Any]]:
     """The race for people, best first, JSON-able.
 
     Returns
@@ -349,27 +349,27 @@ def leaderboard(entries: Sequence[Entry], chosen: Entry, at: tuple[float, ...]) 
 
     lines = []
     for entry in entries:
-        judged = entry.rates.shape[0]
+        n_judged = entry.rates.shape[0]
         line: dict[str, Any] = {
             "name": entry.candidate.name,
             "kind": entry.candidate.kind,
             "params": entry.params,
             "status": entry.status,
-            "chosen": entry is chosen,
-            "folds": judged,
-            "mean_tpr": float(entry.means.mean()) if judged else None,
+            "chosen": entry is best,
+            "folds": n_judged,
+            "mean_tpr": float(entry.means.mean()) if n_judged else None,
             "tpr_at_fpr": {
                 f"{rate:g}": float(value)
-                for rate, value in zip(at, entry.rates.mean(axis=0) if judged else (), strict=False)
+                for rate, value in zip(at, entry.rates.mean(axis=0) if n_judged else (), strict=False)
             },
             "difference": None,
             "seconds": round(entry.seconds, 3),
         }
-        if min(judged, chosen.rates.shape[0]) > 1:
-            common = min(judged, chosen.rates.shape[0])
-            apart = entry.means[:common] - chosen.means[:common]
-            reach = float(student.ppf(0.975, common - 1)) * _standard_error(apart)
-            mean = float(apart.mean())
+        if min(n_judged, best.rates.shape[0]) > 1:
+            common = min(n_judged, best.rates.shape[0])
+            deficit = entry.means[:common] - best.means[:common]
+            reach = float(student.ppf(0.975, common - 1)) * _standard_error(deficit)
+            mean = float(deficit.mean())
             line["difference"] = {"value": mean, "interval": [mean - reach, mean + reach]}
         lines.append(line)
     return sorted(

@@ -8,8 +8,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from pairmark.models.auto.candidates import RACING
-from pairmark.models.auto.params import CandidateName
+from pairmark.models.auto.candidates import RACING, CandidateName
 from pairmark.models.core.artefact import ArtefactError
 from pairmark.models.core.inner import InnerModel, check_inner
 from pairmark.models.core.schema import Facts, StateSchema, checked_model

@@ -25,11 +25,11 @@ from pairmark.models.core.arrays import Matrix as Matrix
 from pairmark.models.core.inputs import checked_matrix, row_numbers
 from pairmark.models.core.row_pairs import PairsOfRows, scored_rows
 from pairmark.models.core.schema import Stateful
+from pairmark.models.core.search import index as search
+from pairmark.models.core.search.forms import SearchForm, top_k_by_form
+from pairmark.models.core.search.index import Found
+from pairmark.models.core.search.index import GalleryIndex as GalleryIndex
 from pairmark.models.core.subjects import OF_SCORES, Samples, SampleSets, SubjectIndex
-from pairmark.models.search import index as search
-from pairmark.models.search.forms import SearchForm, top_k_by_form
-from pairmark.models.search.index import Found
-from pairmark.models.search.index import GalleryIndex as GalleryIndex
 
 SCORE_BLOCK = 65_536
 """Pairs scored at a time when a query meets a whole gallery: bounds the memory of `score_against`."""
@@ -123,7 +123,7 @@ class PairScorerMixin(Stateful):
         a, b = row_numbers(left, rows.shape[0], "left"), row_numbers(right, rows.shape[0], "right")
         if a.size != b.size:
             raise ValueError(f"left names {a.size} rows and right {b.size}: expected one of each a pair")
-        return scored_rows(lambda some: self._pairs_of(self._validated(some, "X")), rows, a, b, on_progress)
+        return scored_rows(lambda part: self._pairs_of(self._validated(part, "X")), rows, a, b, on_progress)
 
     @property
     def aggregations(self) -> tuple[str, ...]:
@@ -207,7 +207,7 @@ class PairScorerMixin(Stateful):
         """
         check_is_fitted(self)
         sets = self._sets(queries, "queries")
-        return self._top_k_subjects(sets, index, *_wanted(k, len(index), allowed, above))
+        return self._top_k_subjects(sets, index, *_checked_search(k, len(index), allowed, above))
 
     def _sets(self, samples: Samples, name: str) -> SampleSets:
         rows, counts = subject_scores.joined(samples)
@@ -237,7 +237,7 @@ class PairScorerMixin(Stateful):
         return subject_scores.best_subjects(self._score_rows, queries, index, k, allowed, above)
 
     def _aggregation(self, aggregation: str) -> str:
-        return subject_scores.chosen(aggregation, self.aggregations, type(self).__name__)
+        return subject_scores.checked_aggregation(aggregation, self.aggregations, type(self).__name__)
 
     def index(self, gallery: ArrayLike) -> GalleryIndex:
         """Prepare a gallery, (n, d), for repeated searches.
@@ -263,12 +263,7 @@ class PairScorerMixin(Stateful):
             When the folder is no whole index, or belongs to another model.
         """
         check_is_fitted(self)
-        digest = self._search_digest()
-        if digest is None:
-            raise ValueError(
-                "this model cannot be saved, so no saved index can be its own: index the gallery again"
-            )
-        return search.open_index(folder, digest, verify=verify)
+        return search.open_index(folder, self._search_digest(), verify=verify)
 
     def score_against(self, query: ArrayLike, gallery: ArrayLike | GalleryIndex) -> Float32:
         """Score every query against every gallery row.
@@ -318,7 +313,7 @@ class PairScorerMixin(Stateful):
         check_is_fitted(self)
         queries = self._validated(query, "query")
         index = self._as_index(gallery)
-        return self._top_k(queries, index, *_wanted(k, len(index), allowed, above))
+        return self._top_k(queries, index, *_checked_search(k, len(index), allowed, above))
 
     def _pairs_of(self, rows: Matrix) -> PairsOfRows:
         """Scores of pairs of rows by number; a family that maps rows does so here, once for all pairs."""
@@ -356,7 +351,7 @@ class PairScorerMixin(Stateful):
         form = self._search_form(queries, index)
         if form is not None:
             return top_k_by_form(self, form, queries, index, k, allowed, above)
-        found = []
+        bests = []
         for at in range(queries.shape[0]):
             best = search.Best(k, above)
             for start in range(0, len(index), SCORE_BLOCK):
@@ -364,8 +359,8 @@ class PairScorerMixin(Stateful):
                 numbers = search.numbered(rows)
                 if numbers.size:
                     best.offer(numbers, self._score_rows(queries[at : at + 1], index, rows)[0])
-            found.append(best)
-        return search.padded(found, k)
+            bests.append(best)
+        return search.padded(bests, k)
 
     def _as_index(self, gallery: Any) -> GalleryIndex:
         if not isinstance(gallery, GalleryIndex):
@@ -386,36 +381,31 @@ class PairScorerMixin(Stateful):
         arrays = {name: search.sealed(array) for name, array in self._index_arrays(vectors).items()}
         return GalleryIndex(vectors=vectors, arrays=arrays, digest=digest)
 
-    def _search_digest(self) -> str | None:
-        """Digest of what scores depend on: parameters and fitted state; None where the state is code."""
+    def _search_digest(self) -> str:
+        """Digest of what scores depend on: parameters and fitted state."""
         now = {name: value for name, value in vars(self).items() if name != "_digested"}
-        known = vars(self).get("_digested")
-        if known is not None and known[0].keys() == now.keys():
-            before = known[0]
+        earlier = vars(self).get("_digested")
+        if earlier is not None and earlier[0].keys() == now.keys():
+            before = earlier[0]
             if all(before[name] is value for name, value in now.items()):
-                return known[1]  # type: ignore[no-any-return]
+                return earlier[1]  # type: ignore[no-any-return]
         params = {name: value for name, value in self._params().items() if name not in _NOT_SCORED}
-        try:
-            arrays, meta = self.to_state()
-        except ValueError:
-            digest = None
-        else:
-            facts = {
-                "index": search.INDEX_VERSION,
-                "learner": type(self).__name__,
-                "params": params,
-                "meta": meta,
-                "width": self.n_features_in_,
-            }
-            digest = search.state_digest(facts, arrays)
+        arrays, meta = self.to_state()
+        facts = {
+            "index": search.INDEX_VERSION,
+            "learner": type(self).__name__,
+            "params": params,
+            "meta": meta,
+            "width": self.n_features_in_,
+        }
         # Kept with what it was worked out from: fitting again replaces that, and so is noticed.
-        self._digested = (now, digest)
-        return digest
+        self._digested = (now, search.state_digest(facts, arrays))
+        return self._digested[1]
 
     def _params(self) -> dict[str, Any]:
         """The estimator's parameters, which scikit-learn's base class knows."""
-        given: Any = self
-        return dict(given.get_params(deep=False))
+        learner: Any = self
+        return dict(learner.get_params(deep=False))
 
     def _validated(self, X: Any, name: str) -> Matrix:
         return checked_matrix(self, X, name, accept_sparse=self._accepts_sparse)
@@ -451,7 +441,7 @@ class EmbedderMixin:
         """Embed points, (n, d) -> (n, n_components) float32."""
 
 
-def _wanted(
+def _checked_search(
     k: int, n: int, allowed: ArrayLike | None, above: float | None
 ) -> tuple[int, Bool | None, np.float32 | None]:
     """What a search among n asks for, checked."""

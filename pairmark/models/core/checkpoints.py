@@ -87,9 +87,9 @@ def kept_seed() -> int | None:
     folder = _folder.get()
     if folder is None:
         return None
-    kept = Checkpoints(folder)
-    stored = kept.load("seed")
+    checkpoints = Checkpoints(folder)
+    stored = checkpoints.load("seed")
     if stored is None:
-        kept.store("seed", {"seed": np.array(secrets.randbits(32), dtype=np.int64)})
-        stored = kept.load("seed")
+        checkpoints.store("seed", {"seed": np.array(secrets.randbits(32), dtype=np.int64)})
+        stored = checkpoints.load("seed")
     return None if stored is None else int(stored["seed"])

@@ -24,46 +24,37 @@ class InnerModel(BaseModel):
     meta: dict[str, Any]
 
 
-def inner_learner(
-    spec: LearnerSpec, params: Mapping[str, Any] | None, shared: Mapping[str, Any], named: str
-) -> Any:
-    """The unfitted learner with its parameters and, of ``shared`` ones, those it knows; errors say ``named``."""
-    known = {name: value for name, value in shared.items() if name in spec.params.model_fields}
-    try:
-        given = spec.params.model_validate({**known, **(params or {})})
-    except ValueError as error:
-        raise ValueError(f"{named}: {error}") from None
-    return spec.estimator(**given.model_dump())
-
-
 def inner_state(spec: LearnerSpec, model: Any, prefix: str) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     """The arrays of a fitted learner, named with a prefix, and the fields of `InnerModel`."""
     arrays, meta = model.to_state()
-    kept = {"kind": spec.kind, "params": jsonable_params(spec, model), "meta": meta}
-    return {f"{prefix}{name}": array for name, array in arrays.items()}, kept
+    fields = {"kind": spec.kind, "params": jsonable_params(spec, model), "meta": meta}
+    return {f"{prefix}{name}": array for name, array in arrays.items()}, fields
 
 
 def inner_model(
-    specs: Mapping[str, LearnerSpec], kept: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], prefix: str
+    specs: Mapping[str, LearnerSpec],
+    fields: Mapping[str, Any],
+    arrays: Mapping[str, NDArray[Any]],
+    prefix: str,
 ) -> Any:
     """The fitted learner of what `inner_state` gave."""
-    spec = specs[kept["kind"]]
-    model = spec.estimator(**spec.params.model_validate(kept["params"]).model_dump())
-    return model.from_state(inner_arrays(arrays, prefix), kept["meta"])
+    spec = specs[fields["kind"]]
+    model = spec.estimator(**spec.params.model_validate(fields["params"]).model_dump())
+    return model.from_state(_inner_arrays(arrays, prefix), fields["meta"])
 
 
-def inner_arrays(arrays: Mapping[str, NDArray[Any]], prefix: str) -> dict[str, np.ndarray[Any, Any]]:
+def _inner_arrays(arrays: Mapping[str, NDArray[Any]], prefix: str) -> dict[str, np.ndarray[Any, Any]]:
     """The inner learner's arrays under its own names."""
     return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
 
 
 def check_inner(
-    spec: LearnerSpec, kept: InnerModel, n_features: int, arrays: Mapping[str, NDArray[Any]], prefix: str
+    spec: LearnerSpec, inner: InnerModel, n_features: int, arrays: Mapping[str, NDArray[Any]], prefix: str
 ) -> None:
     """Check the inner learner's state by its own schema; errors name parameters and arrays as they are in the file."""
-    params = checked_model(spec.params, kept.params, "model.params.").model_dump()
-    own = {**kept.meta, "n_features_in": n_features, "feature_names_in": None}
+    params = checked_model(spec.params, inner.params, "model.params.").model_dump()
+    facts = {**inner.meta, "n_features_in": n_features, "feature_names_in": None}
     try:
-        spec.state.check(params, own, inner_arrays(arrays, prefix))
+        spec.state.check(params, facts, _inner_arrays(arrays, prefix))
     except ArtefactError as error:
         raise ArtefactError(str(error).replace("array '", f"array '{prefix}")) from error

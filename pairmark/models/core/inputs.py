@@ -21,12 +21,12 @@ def one_of_equals(rows: Any) -> Any:
 
 def feature_names_of(estimator: Any, feature_names: Sequence[str] | None = None) -> list[str]:
     """Feature names given, learned with, or ``x0, x1, ...``."""
-    known = feature_names if feature_names is not None else getattr(estimator, "feature_names_in_", None)
-    if known is None:
+    names = feature_names if feature_names is not None else getattr(estimator, "feature_names_in_", None)
+    if names is None:
         return [f"x{i}" for i in range(estimator.n_features_in_)]
-    if len(known) != estimator.n_features_in_:
-        raise ValueError(f"{len(known)} feature names for {estimator.n_features_in_} features")
-    return [str(name) for name in known]
+    if len(names) != estimator.n_features_in_:
+        raise ValueError(f"{len(names)} feature names for {estimator.n_features_in_} features")
+    return [str(name) for name in names]
 
 
 def checked_matrix(
@@ -55,12 +55,12 @@ def checked_matrix(
 
 def row_numbers(numbers: ArrayLike, n_rows: int, name: str) -> Int64:
     """Numbers of rows of X, one a pair, (n_pairs,) int64."""
-    given = np.asarray(numbers)
-    if given.ndim != 1 or (given.size and given.dtype.kind not in "iu"):
-        raise ValueError(f"{name} has shape {given.shape} of {given.dtype}; expected (n_pairs,) row numbers")
-    if given.size and (given.min() < 0 or given.max() >= n_rows):
-        raise ValueError(f"{name} names rows {given.min()} to {given.max()}; X has rows 0 to {n_rows - 1}")
-    return given.astype(np.int64, copy=False)
+    array = np.asarray(numbers)
+    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
+        raise ValueError(f"{name} has shape {array.shape} of {array.dtype}; expected (n_pairs,) row numbers")
+    if array.size and (array.min() < 0 or array.max() >= n_rows):
+        raise ValueError(f"{name} names rows {array.min()} to {array.max()}; X has rows 0 to {n_rows - 1}")
+    return array.astype(np.int64, copy=False)
 
 
 def checked_identities(y: ArrayLike, n_rows: int, *, both_kinds: bool = True) -> tuple[NDArray[Any], Int64]:
@@ -103,13 +103,13 @@ def checked_same(same: ArrayLike, n_pairs: int) -> Bool:
     return values.astype(np.bool_, copy=False)
 
 
-def checked_weight(sample_weight: ArrayLike | None, n: int, each: Literal["pair", "row"] = "pair") -> Float64:
+def checked_weight(sample_weight: ArrayLike | None, n: int, per: Literal["pair", "row"] = "pair") -> Float64:
     """(n,) float64 weights, finite, none negative and some positive; ones where none are given."""
     if sample_weight is None:
         return np.ones(n)
     weight = np.asarray(sample_weight, dtype=np.float64)
     if weight.shape != (n,):
-        raise ValueError(f"sample_weight has shape {weight.shape}; expected ({n},), one number a {each}")
+        raise ValueError(f"sample_weight has shape {weight.shape}; expected ({n},), one number a {per}")
     if not np.isfinite(weight).all() or (weight < 0).any() or not weight.any():
         raise ValueError("sample_weight: expected finite numbers >= 0, some of them positive")
     return weight

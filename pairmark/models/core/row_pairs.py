@@ -36,8 +36,8 @@ def scored_rows(
     step = min(_MOST_PAIRS, max(_LEAST_PAIRS, _PAIR_CELLS // width))
     scores = np.empty(left.size, dtype=np.float32)
     for first, last in _parts(left, right, max(1, _CELLS // width), 0, left.size):
-        used, place = np.unique(np.concatenate([left[first:last], right[first:last]]), return_inverse=True)
-        score = prepare(X[used])
+        numbers, place = np.unique(np.concatenate([left[first:last], right[first:last]]), return_inverse=True)
+        score = prepare(X[numbers])
         a, b = place[: last - first], place[last - first :]
         for start in range(0, last - first, step):
             part = slice(start, start + step)
@@ -51,8 +51,8 @@ def _parts(left: Int64, right: Int64, most_rows: int, first: int, last: int) -> 
     """Ranges of pairs that are of so many rows at most, or so few that it does not matter."""
     if last == first:
         return
-    few = 2 * (last - first) <= most_rows or last - first <= _LEAST_PAIRS
-    if few or np.unique(np.concatenate([left[first:last], right[first:last]])).size <= most_rows:
+    fits = 2 * (last - first) <= most_rows or last - first <= _LEAST_PAIRS
+    if fits or np.unique(np.concatenate([left[first:last], right[first:last]])).size <= most_rows:
         yield first, last
         return
     middle = (first + last) // 2

@@ -1,21 +1,57 @@
-"""What a learner is to the library: its kind, what it can serve, its parameters, how its state is saved."""
+"""What a learner is to the library: its kind, what it can serve, its parameters, how its state is saved.
+
+A learner's parameters are the annotated arguments of its constructor: type, bounds and description stand there, and
+`parameters_of` makes the pydantic model of them from which schema, help, form and validation come.
+"""
 
 from __future__ import annotations
 
+import functools
+import inspect
+import re
+import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, TypeVar
+from types import UnionType
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    Protocol,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+    runtime_checkable,
+)
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic.fields import FieldInfo
 
 from pairmark.models.core.schema import StateSchema
 
 Capability = Literal["similarity", "match", "search", "embed", "classify", "rank-labels"]
 
+PYTHON_ONLY = "values of this type are welcome in Python, though no JSON can carry them"
+"""Marks a member of a parameter's union: ``int | Annotated[Thing, PYTHON_ONLY]``."""
+
+_UNIONS = (Union, UnionType)
 
 Seed = Annotated[int, Field(ge=0, lt=2**32)] | None
-"""A ``random_state``; the same seed gives the same model."""
+"""A seed; the same one gives the same model."""
+RandomState = Seed | Annotated[np.random.RandomState, PYTHON_ONLY]
+"""A seed, or scikit-learn's kind of generator."""
+Threads = Annotated[int | None, Field(ge=-64, le=1024, description="threads; -1: one per core")]
+
+
+@runtime_checkable
+class Classifier(Protocol):
+    """What scikit-learn calls a classifier."""
+
+    def fit(self, X: Any, y: Any) -> Any: ...
+    def predict(self, X: Any) -> Any: ...
 
 
 class Params(BaseModel):
@@ -24,7 +60,83 @@ class Params(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-AnyParams = TypeVar("AnyParams", bound=Params)
+AnyEstimator = TypeVar("AnyEstimator")
+
+
+@functools.cache
+def parameters_of(estimator: Any) -> type[Params]:
+    """The model of a constructor's arguments, with the types that JSON can carry."""
+    fields: dict[str, Any] = {
+        name: (_json_part(annotation), default)
+        for name, (annotation, default) in _arguments(estimator).items()
+    }
+    return create_model(f"{estimator.__name__}Params", __base__=Params, **fields)
+
+
+def document_parameters(estimator: type[AnyEstimator]) -> type[AnyEstimator]:
+    """Class decorator: ``help()`` lists the constructor's arguments with their descriptions and plain types."""
+    learner: Any = estimator
+    init = learner.__init__
+    signature, plain_types = inspect.signature(init), get_type_hints(init)
+    section = ["Parameters", "----------"]
+    for name, (annotation, default) in _arguments(learner).items():
+        section += textwrap.wrap(
+            f"{name} : {_description(annotation)} (default {default!r})",
+            110,
+            subsequent_indent="    ",
+            break_on_hyphens=False,
+        )
+    # scikit-learn reads names and defaults here too; `get_type_hints` still finds the whole annotations.
+    init.__signature__ = signature.replace(
+        parameters=[
+            argument.replace(annotation=plain_types.get(name, argument.empty))
+            for name, argument in signature.parameters.items()
+        ]
+    )
+    prose, heading, attributes = inspect.cleandoc(estimator.__doc__ or "").partition(
+        "Attributes\n----------\n"
+    )
+    estimator.__doc__ = "\n\n".join([prose.rstrip(), "\n".join(section), heading + attributes]).rstrip()
+    return estimator
+
+
+@functools.cache
+def _arguments(estimator: Any) -> dict[str, tuple[Any, Any]]:
+    """Annotation and default of each argument of the constructor."""
+    init: Any = estimator.__init__
+    annotations = get_type_hints(init, include_extras=True)
+    return {
+        name: (annotations[name], argument.default)
+        for name, argument in inspect.signature(init).parameters.items()
+        if name != "self"
+    }
+
+
+def _description(annotation: Any) -> str:
+    # Annotations of annotations are flat, the outermost last. What JSON calls null is None in Python.
+    extras = reversed(annotation.__metadata__)
+    text = next(extra.description for extra in extras if isinstance(extra, FieldInfo) and extra.description)
+    return re.sub(r"\bnull\b", "None", text)
+
+
+def _json_part(annotation: Any) -> Any:
+    """An annotation without the types that no JSON can carry."""
+    if get_origin(annotation) is Annotated:
+        return Annotated[_json_part(annotation.__origin__), *annotation.__metadata__]
+    if get_origin(annotation) in _UNIONS:
+        return Union[tuple(member for member in get_args(annotation) if not _is_python_only(member))]  # noqa: UP007
+    return annotation
+
+
+def _python_types(annotation: Any) -> tuple[type[Any], ...]:
+    """The types of an annotation that no JSON can carry."""
+    if get_origin(annotation) is Annotated:
+        annotation = annotation.__origin__
+    return tuple(member.__origin__ for member in get_args(annotation) if _is_python_only(member))
+
+
+def _is_python_only(member: Any) -> bool:
+    return PYTHON_ONLY in getattr(member, "__metadata__", ())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,9 +147,8 @@ class LearnerSpec:
     ----------
     kind : public name, e.g. ``similarity-forest``.
     title : one line for people.
-    estimator : the class, a `Stateful`; ``estimator(**params.model_dump())`` builds it.
+    estimator : the class, a `Stateful`, whose constructor's arguments are the parameters.
     capabilities : what a fitted one can serve.
-    params : pydantic model of the JSON-able parameters; its JSON Schema is public.
     state : schema of what its `to_state` gives, checked at every load before its `from_state` reads it.
     needs : what a training dataset must bring.
     accepts_sparse : whether CSR input is taken as it is.
@@ -58,7 +169,6 @@ class LearnerSpec:
     title: str
     estimator: type[Any]
     capabilities: frozenset[Capability]
-    params: type[Params]
     state: StateSchema
     needs: Literal["identities", "rankings"] = "identities"
     accepts_sparse: bool = False
@@ -71,36 +181,41 @@ class LearnerSpec:
     renamed: Mapping[tuple[str, Any], Any] = field(default_factory=dict)
     learns: Callable[[Mapping[str, Any]], bool] = lambda params: True
 
+    @property
+    def params(self) -> type[Params]:
+        """The model of the JSON-able parameters; its JSON Schema is public."""
+        learner: Any = self.estimator
+        return parameters_of(learner)
+
 
 def capabilities_of(spec: LearnerSpec, estimator: Any) -> frozenset[Capability]:
     """What this fitted learner can serve: of its kind's capabilities, all that it does not name as ``unavailable_``."""
     return spec.capabilities - frozenset(getattr(estimator, "unavailable_", ()))
 
 
-def check_params(estimator: Any, params: type[AnyParams]) -> AnyParams:
-    """An estimator's parameters, held against their model; a seed that is a generator is left out.
+def check_params(estimator: Any) -> None:
+    """Hold an estimator's parameters against their model; generators and other objects of Python's are left out.
 
     A `ValueError` names each parameter that does not fit and what was expected.
     """
-    given = {
+    cls: Any = type(estimator)
+    annotations = _arguments(cls)
+    values = {
         name: value.item() if isinstance(value, np.generic) else value
         for name, value in estimator.get_params(deep=False).items()
-        # scikit-learn's generators are welcome as a seed, though no JSON can carry them.
-        if name in params.model_fields and not isinstance(value, np.random.RandomState)
+        if not isinstance(value, _python_types(annotations[name][0]))
     }
     try:
-        return params.model_validate(given)
+        parameters_of(cls).model_validate(values)
     except ValidationError as error:
-        wrong = {str(line["loc"][0]): line["msg"] for line in error.errors()}
-        said = "; ".join(f"{name} is {given.get(name)!r}: {message}" for name, message in wrong.items())
-        raise ValueError(f"{type(estimator).__name__}: {said}") from None
+        messages = {str(line["loc"][0]): line["msg"] for line in error.errors()}
+        for name, message in messages.items():
+            types = [f", or a {python_type.__name__}" for python_type in _python_types(annotations[name][0])]
+            messages[name] = f"{name} is {values.get(name)!r}: {''.join([message, *types])}"
+        listed = "; ".join(messages.values())
+        raise ValueError(f"{type(estimator).__name__}: {listed}") from None
 
 
 def jsonable_params(spec: LearnerSpec, estimator: Any) -> dict[str, Any]:
     """Parameters as their model writes them; a `ValueError` where one is an object that JSON cannot carry."""
-    given = {
-        name: value
-        for name, value in estimator.get_params(deep=False).items()
-        if name in spec.params.model_fields
-    }
-    return spec.params.model_validate(given).model_dump(mode="json")
+    return spec.params.model_validate(estimator.get_params(deep=False)).model_dump(mode="json")

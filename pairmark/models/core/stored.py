@@ -18,11 +18,11 @@ class Stored:
 
     def arrays(self) -> Arrays:
         """Every array by its name."""
-        found: Arrays = {}
+        arrays: Arrays = {}
         for name in _names(type(self)):
             value = getattr(self, name)
-            found |= value.arrays() if name in self.parts else {name: np.asarray(value)}
-        return found
+            arrays |= value.arrays() if name in self.parts else {name: np.asarray(value)}
+        return arrays
 
     @classmethod
     def restore(cls, arrays: Mapping[str, Any], prefix: str = "") -> Self:

@@ -17,8 +17,8 @@ from scipy.sparse import csr_array, issparse, vstack
 
 from pairmark.models.core.arrays import Bool, Float32, Int64
 from pairmark.models.core.kernels import subjects as kernels
-from pairmark.models.search import index as search
-from pairmark.models.search.index import Best, Found, GalleryIndex, padded
+from pairmark.models.core.search import index as search
+from pairmark.models.core.search.index import Best, Found, GalleryIndex, padded
 
 Samples = Sequence[ArrayLike]
 Aggregation = Literal["auto", "mean", "plda", "best", "median"]
@@ -84,11 +84,11 @@ def joined(samples: Samples) -> tuple[Any, Int64]:
     sparse = [bool(issparse(part)) for part in parts]
     if all(sparse):
         return csr_array(vstack(parts, format="csr")), counts
-    dense = [part.toarray() if held else part for part, held in zip(parts, sparse, strict=True)]
+    dense = [part.toarray() if is_sparse else part for part, is_sparse in zip(parts, sparse, strict=True)]
     return np.concatenate(dense), counts
 
 
-def chosen(aggregation: str, able: Sequence[str], name: str) -> str:
+def checked_aggregation(aggregation: str, able: Sequence[str], name: str) -> str:
     """What an aggregation means for a learner; ``able`` are those that it has, the default first."""
     if aggregation not in AGGREGATIONS:
         raise ValueError(f"aggregation is {aggregation!r}; expected one of {', '.join(AGGREGATIONS)}")
@@ -187,17 +187,19 @@ def best_subjects(
     assert index.ends is not None
     counts = np.diff(index.ends, prepend=0)
     ends = queries.ends
-    found = []
+    bests = []
     for at, count in enumerate(queries.counts.tolist()):
-        own = queries.rows[queries.index[int(ends[at]) - count : int(ends[at])]]
+        samples = queries.rows[queries.index[int(ends[at]) - count : int(ends[at])]]
         best = Best(k, above)
         for first, last in _blocks(counts):
             start = int(index.ends[first - 1]) if first else 0
-            scores = np.ascontiguousarray(score(own, index.index, slice(start, int(index.ends[last - 1]))))
-            some: Float32 = np.empty(last - first, dtype=np.float32)
-            kernels.combine(scores, index.ends[first:last] - start, _CODES[index.aggregation], some)
+            scores = np.ascontiguousarray(
+                score(samples, index.index, slice(start, int(index.ends[last - 1])))
+            )
+            block: Float32 = np.empty(last - first, dtype=np.float32)
+            kernels.combine(scores, index.ends[first:last] - start, _CODES[index.aggregation], block)
             numbers = search.numbered(search.considered(first, last, allowed))
             if numbers.size:
-                best.offer(numbers, some[numbers - first])
-        found.append(best)
-    return padded(found, k)
+                best.offer(numbers, block[numbers - first])
+        bests.append(best)
+    return padded(bests, k)

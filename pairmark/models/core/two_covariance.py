@@ -65,8 +65,8 @@ def moments(U: NDArray[np.floating], codes: Int64) -> Moments:
     residual = centred - means[codes]
     freedom = max(n - counts.size, 1)
     within = residual.T @ residual / freedom
-    apart = means - means.mean(axis=0)
-    between = apart.T @ apart / max(counts.size - 1, 1) - within * (1.0 / counts).mean()
+    deviations = means - means.mean(axis=0)
+    between = deviations.T @ deviations / max(counts.size - 1, 1) - within * (1.0 / counts).mean()
     return Moments(overall, within, between, freedom)
 
 
@@ -134,7 +134,7 @@ def shrinkage(d: int, freedom: int) -> float:
 
 
 def shrunk_model(
-    found: Moments,
+    sample: Moments,
     shrink_within: float,
     shrink_between: float,
     n_coordinates: int = MAX_COORDINATES,
@@ -149,23 +149,23 @@ def shrunk_model(
     n_coordinates : most that are kept.
     idle : whether coordinates with next to no variance between identities, which say nothing of them, are kept too.
     """
-    d = found.centre.size
-    spread = max(float(np.trace(found.within)) / d, _LEAST_VARIANCE)
-    within = (1 - shrink_within) * found.within
+    d = sample.centre.size
+    spread = max(float(np.trace(sample.within)) / d, _LEAST_VARIANCE)
+    within = (1 - shrink_within) * sample.within
     within[np.diag_indices(d)] += max(shrink_within, _LEAST_VARIANCE) * spread
-    between = (1 - shrink_between) * found.between
-    between[np.diag_indices(d)] += shrink_between * max(float(np.trace(found.between)) / d, 0.0)
+    between = (1 - shrink_between) * sample.between
+    between[np.diag_indices(d)] += shrink_between * max(float(np.trace(sample.between)) / d, 0.0)
     psi, axes = eigh(between, within, check_finite=False, driver="gvd")
     psi, axes = np.maximum(psi[::-1], 0.0), axes[:, ::-1]
     telling = d if idle else int(np.count_nonzero(psi > _LEAST_PSI * max(psi[0], _LEAST_PSI)))
-    kept = max(min(telling, n_coordinates), 1)
-    return TwoCovariance(found.centre, pointed(axes[:, :kept]), psi[:kept])
+    n_kept = max(min(telling, n_coordinates), 1)
+    return TwoCovariance(sample.centre, pointed(axes[:, :n_kept]), psi[:n_kept])
 
 
 def two_covariance(U: Float64, codes: Int64) -> TwoCovariance:
     """The model of rows (n, d) with identities, W shrunk the more, the fewer rows there are for the directions."""
-    found = moments(U, codes)
-    return shrunk_model(found, shrinkage(U.shape[1], found.freedom), 0.0, COORDINATES, idle=True)
+    sample = moments(U, codes)
+    return shrunk_model(sample, shrinkage(U.shape[1], sample.freedom), 0.0, COORDINATES, idle=True)
 
 
 def pointed(axes: Float64) -> Float64:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,9 +10,8 @@ from numpy.typing import ArrayLike
 from pairmark.models.calibration.identification import cmc
 from pairmark.models.evaluation import drawing
 from pairmark.models.evaluation.drawing import Picture
-from pairmark.models.evaluation.likelihood import cross_entropies, evidence, tippett
+from pairmark.models.evaluation.likelihood import cross_entropies, evidence
 from pairmark.models.evaluation.pairs import det_curve, pair_report
-from pairmark.models.evaluation.ranking_metrics import pair_disagreement
 
 
 def plot_roc(
@@ -83,31 +81,8 @@ def plot_cmc(
     return drawing.draw_cmc(cmc(ranks, max_rank, confidence), title, ax=ax)
 
 
-def plot_tippett(
-    log_lr: ArrayLike, same: ArrayLike, *, units: ArrayLike | None = None, title: str = "", ax: Any = None
-) -> Picture:
-    """Shares of same and of different pairs with at least each log likelihood ratio (natural logarithms go in)."""
-    return drawing.draw_tippett(tippett(evidence(log_lr, same, units)), title, ax=ax)
-
-
 def plot_calibration(
     log_lr: ArrayLike, same: ArrayLike, *, units: ArrayLike | None = None, title: str = "", ax: Any = None
 ) -> Picture:
     """Empirical cross-entropy of log likelihood ratios by prior, against the best rising map and no evidence."""
     return drawing.draw_calibration(cross_entropies(evidence(log_lr, same, units)), title, ax=ax)
-
-
-def plot_ranking_noise(
-    predicted: ArrayLike,
-    truth: ArrayLike,
-    *,
-    labels: Sequence[str] | None = None,
-    title: str = "",
-    ax: Any = None,
-) -> Picture:
-    """How often the predicted order of two labels is not the observed one; (n, k) positions, NaN = label absent."""
-    shares = pair_disagreement(predicted, truth)
-    names = [str(at) for at in range(len(shares))] if labels is None else [str(label) for label in labels]
-    if len(names) != len(shares):
-        raise ValueError(f"labels names {len(names)}; expected {len(shares)}, one a column")
-    return drawing.draw_ranking_noise(shares, names, title, ax=ax)

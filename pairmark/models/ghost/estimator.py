@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from pydantic import AfterValidator, Field
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
@@ -14,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from pairmark.models.core.arrays import Float32, Float64, Int64
 from pairmark.models.core.inputs import checked_identities, checked_matrix, checked_pairs, feature_names_of
 from pairmark.models.core.progress import report
-from pairmark.models.core.spec import check_params
+from pairmark.models.core.spec import RandomState, check_params, document_parameters
 from pairmark.models.ghost import explain
 from pairmark.models.ghost.classify import (
     STRATEGIES,
@@ -31,8 +32,7 @@ from pairmark.models.ghost.clustering import MAX_ROWS, chosen_price, cluster, pr
 from pairmark.models.ghost.from_pairs import MAX_PAIRS, learn_from_pairs
 from pairmark.models.ghost.graphs import MAX_POINTS, given_graph, nearest_graph
 from pairmark.models.ghost.learning import Progress, Weights, learn
-from pairmark.models.ghost.params import GhostParams, Strategy
-from pairmark.models.ghost.registry import choose
+from pairmark.models.ghost.registry import choose, known_names
 from pairmark.models.ghost.space import Points, Space, scales_of
 from pairmark.models.ghost.state import GhostState
 from pairmark.models.ghost.training import Plan, parts_of, training_sets, withheld_rows
@@ -41,29 +41,24 @@ _MOST_JUDGED = 1_000
 """Learning rows that take part in the choice of the strategy."""
 
 
+def _known_meta_features(names: list[str] | str) -> list[str] | str:
+    unknown = [] if isinstance(names, str) else [name for name in names if name not in known_names()]
+    if unknown:
+        raise ValueError(f"names {unknown[0]!r}; known: {', '.join(known_names())}")
+    return names
+
+
+@document_parameters
 class Ghost(GhostState, ClassifierMixin, BaseEstimator):
     """Graph higher-order similarity transformation (Battistella et al. 2022, hal-03563705).
 
     Learns weights >= 0 of distance features so that in every training set the true clusters, each around its best
     exemplar, cost less than any other assignment by the error it makes: a max-margin conditional random field, solved
     by dual decomposition (sections 3.2 to 3.8; where the printed formulas fail, docs/ghost.md derives). The learned
-    distance of two points is the weighted sum of their meta-features; a pair scores its negative.
-
-    Parameters
-    ----------
-    order : points in the largest sets that are weighed. Sets of three and more count for classes, not for pairs.
-    meta_features : names, see `pairmark.models.ghost.registry`; ``auto``: the distance in each feature, and
-    what graph and
-        order allow.
-    graph : ``knn``: link each point to its five nearest (section 4.1), by features alone.
-    cluster_metric : weigh metrics between a point and a whole class too (section 3.8).
-    balanced : the error function of equation 10; False: its original, where every error counts the same.
-    strategy : how the distance to a class is read (section 3.10); ``auto``: the best on withheld rows.
-    max_iter, n_updates, tol : of the subgradient method (Algorithm 1).
-    alpha, beta, tau, penalty : of equations 8 and 10.
-    coupling : ``clamped`` or ``free``, see docs/ghost.md.
-    subset_size, max_sets : bounds of what is looked at together.
-    n_neighbors, validation_fraction, random_state : as their names say.
+    distance of two points is the weighted sum of their meta-features; a pair scores its negative. Sets of three and
+    more count for classes, not for pairs. ``alpha``, ``beta``, ``tau``, ``penalty`` and ``balanced`` are of equations
+    8 and 10, ``max_iter``, ``n_updates`` and ``tol`` of Algorithm 1, ``graph`` of section 4.1, ``cluster_metric`` of
+    section 3.8, ``strategy`` of section 3.10; for ``coupling`` see docs/ghost.md.
 
     Attributes
     ----------
@@ -80,25 +75,102 @@ class Ghost(GhostState, ClassifierMixin, BaseEstimator):
 
     def __init__(
         self,
-        order: int = 2,
-        meta_features: Literal["auto"] | Sequence[str] = "auto",
-        graph: Literal["knn"] | None = None,
-        cluster_metric: bool = False,
-        balanced: bool = True,
-        strategy: Strategy = "auto",
-        max_iter: int = 50,
-        n_neighbors: int = 5,
-        alpha: float = 1.0,
-        beta: float = 1.0,
-        tau: float = 0.5,
-        penalty: Literal["l1", "l2", "none"] = "l1",
-        n_updates: int = 2,
-        coupling: Literal["clamped", "free"] = "clamped",
-        subset_size: int = 1_024,
-        max_sets: int = 256,
-        validation_fraction: float = 0.2,
-        tol: float = 1e-4,
-        random_state: int | np.random.RandomState | None = None,
+        order: Annotated[
+            int, Field(ge=2, le=5, description="number of points in the largest sets; 2: pairs only")
+        ] = 2,
+        meta_features: Annotated[
+            Literal["auto"] | list[Annotated[str, Field(min_length=1, max_length=100)]],
+            Field(
+                description="what is weighed: 'features' (the distance in each feature), distances of whole rows "
+                "(euclidean, "
+                "minkowski, cityblock, chebyshev, braycurtis, cosine, correlation, pearson, spearman, "
+                "kendall, hamming, "
+                "jaccard, matching, yule, dice, kulsinski, russellrao), with a graph 'path', and for order "
+                "3 and more "
+                "perimeter, area, mahalanobis, and with a graph eccentricity, hub, cliques, resilience; "
+                "'auto': features, "
+                "and what graph and order allow"
+            ),
+            AfterValidator(_known_meta_features),
+        ] = "auto",
+        graph: Annotated[
+            Literal["knn"] | None,
+            Field(
+                description="'knn' links each point to its five nearest by features, which gives paths; null: no "
+                "graph"
+            ),
+        ] = None,
+        cluster_metric: Annotated[
+            bool,
+            Field(
+                description="also weight metrics between a point and a whole class (used to classify, not for "
+                "pairs)"
+            ),
+        ] = False,
+        balanced: Annotated[
+            bool,
+            Field(
+                description="weight errors by class size, so that small classes count; false: every error counts "
+                "the same"
+            ),
+        ] = True,
+        strategy: Annotated[
+            Literal["auto", "average", "minimum", "maximum", "center", "knn"],
+            Field(
+                description="how the distance to a class is read: average, minimum or maximum over its points, to "
+                "its "
+                "center, or by the k nearest; 'auto': whatever was most accurate on rows judged without "
+                "themselves"
+            ),
+        ] = "auto",
+        max_iter: Annotated[int, Field(ge=1, le=100_000, description="maximum number of iterations")] = 50,
+        n_neighbors: Annotated[
+            int, Field(ge=1, le=1_000, description="neighbours that vote under 'knn'")
+        ] = 5,
+        alpha: Annotated[
+            float, Field(ge=0.0, le=1e6, description="cost of too many or no centers in a class")
+        ] = 1.0,
+        beta: Annotated[
+            float, Field(ge=0.0, le=1e6, description="cost of points assigned to another class's center")
+        ] = 1.0,
+        tau: Annotated[float, Field(ge=0.0, le=1e9, description="strength of the penalty on weights")] = 0.5,
+        penalty: Annotated[
+            Literal["l1", "l2", "none"], Field(description="the penalty: l1 selects features")
+        ] = "l1",
+        n_updates: Annotated[
+            int, Field(ge=1, le=1_000, description="updates per iteration, between new centers (T)")
+        ] = 2,
+        coupling: Annotated[
+            Literal["clamped", "free"],
+            Field(
+                description="how sets of three and more enter learning: 'clamped' with the rest of the set as "
+                "labelled, 'free' "
+                "as in the paper's lemmas, under which the sets of the true classes only cost"
+            ),
+        ] = "clamped",
+        subset_size: Annotated[
+            int,
+            Field(
+                ge=2,
+                le=4_096,
+                description="rows in a training set; more rows make several sets, used in turn",
+            ),
+        ] = 1_024,
+        max_sets: Annotated[
+            int,
+            Field(
+                ge=1,
+                le=100_000,
+                description="maximum number of sets of points for each class, drawn at random",
+            ),
+        ] = 256,
+        validation_fraction: Annotated[
+            float, Field(gt=0.0, le=0.5, description="share of rows withheld to calibrate probabilities")
+        ] = 0.2,
+        tol: Annotated[
+            float, Field(ge=0.0, le=1.0, description="relative progress below which training stops; 0: never")
+        ] = 1e-4,
+        random_state: Annotated[RandomState, Field(description="seed of all random draws")] = None,
     ) -> None:
         self.order = order
         self.meta_features = meta_features
@@ -138,7 +210,7 @@ class Ghost(GhostState, ClassifierMixin, BaseEstimator):
         ValueError
             On anything else, and when no weight is left.
         """
-        params = check_params(self, GhostParams)
+        check_params(self)
         X = checked_matrix(self, X, "X", reset=True)
         labels, codes = checked_identities(y, X.shape[0])
         # The rows become part of the model, which must not follow what is done to the caller's.
@@ -148,7 +220,7 @@ class Ghost(GhostState, ClassifierMixin, BaseEstimator):
         points = self._space.graph_points if self._space.graph else Points(self._space, X, np.arange(len(X)))
         rng = np.random.default_rng(seed)
         learning, withheld = withheld_rows(codes, self.validation_fraction, rng)
-        plan = Plan(space=self._space, points=points, codes=codes, params=params, seed=seed)
+        plan = Plan(space=self._space, points=points, codes=codes, ghost=self, seed=seed)
         report(0.05, "meta-features")
         makers, scales = training_sets(plan, parts_of(codes, learning, sets, self.subset_size, rng), None)
         n_features = X.shape[1] if self._space.chosen.features else 0
@@ -156,7 +228,7 @@ class Ghost(GhostState, ClassifierMixin, BaseEstimator):
         start.features[self._space.inverse[:n_features] == 0] = 0.0
         start.others[scales <= 0] = 0.0
         self._check_alive(start, "every meta-feature is 0 for all training rows, which are alike under them")
-        weights, history = learn(makers, start, params, lambda done: report(0.1 + 0.7 * done, "weights"))
+        weights, history = learn(makers, start, self, lambda done: report(0.1 + 0.7 * done, "weights"))
         self._set_weights(weights, scales, history, makers[0]().exemplar)
         report(0.85, "classes")
         self.classes_ = labels
@@ -183,7 +255,7 @@ class Ghost(GhostState, ClassifierMixin, BaseEstimator):
         same : (n,) 0 or 1; both must occur.
         sample_weight : (n,) numbers >= 0. When ``balanced``, both kinds of pairs weigh the same in sum.
         """
-        params = check_params(self, GhostParams)
+        check_params(self)
         a = checked_matrix(self, left, "left", reset=True)
         b = checked_matrix(self, right, "right")
         flags, weight = checked_pairs(a.shape[0], b.shape[0], same, sample_weight)
@@ -220,7 +292,7 @@ class Ghost(GhostState, ClassifierMixin, BaseEstimator):
             n_features,
             flags,
             weight,
-            params,
+            self,
             over=alone,
             margin=margin if margin > 0 else 1.0,
         )
@@ -284,7 +356,8 @@ class Ghost(GhostState, ClassifierMixin, BaseEstimator):
         rows = self._validated(X, "X")
         if rows.shape[0] > MAX_ROWS:
             raise ValueError(
-                f"X has {rows.shape[0]} rows; cluster takes at most {MAX_ROWS}: cluster a sample, assign the rest"
+                f"X has {rows.shape[0]} rows; cluster takes at most {MAX_ROWS}: cluster a sample, assign the "
+                f"rest"
             )
         points = self._space.points(rows)
         table = distances(self._space, self._weighing, points, points)
@@ -336,7 +409,8 @@ class Ghost(GhostState, ClassifierMixin, BaseEstimator):
         if linked:
             if X.shape[0] > MAX_POINTS:
                 raise ValueError(
-                    f"X has {X.shape[0]} different rows; a graph takes at most {MAX_POINTS}: train on fewer, or "
+                    f"X has {X.shape[0]} different rows; a graph takes at most {MAX_POINTS}: train on fewer, "
+                    f"or "
                     "graph=None"
                 )
             space.graph_rows, points = X, space.points(X)
@@ -377,7 +451,8 @@ class Ghost(GhostState, ClassifierMixin, BaseEstimator):
     def _set_weights(self, weights: Weights, scales: Float64, history: list[Progress], unit: float) -> None:
         self._check_alive(
             weights,
-            "all weights were projected to zero: no meta-feature separates the classes at this penalty; use a "
+            "all weights were projected to zero: no meta-feature separates the classes at this penalty; use "
+            "a "
             "smaller tau or other meta_features",
         )
         chosen = self._space.chosen

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pairmark.models.core.arrays import Bool, Float32, Float64
 from pairmark.models.ghost.learning import Progress, Steps, Weights, penalty, slope_of_penalty
-from pairmark.models.ghost.params import GhostParams
+
+if TYPE_CHECKING:
+    from pairmark.models.ghost.estimator import Ghost
 
 MAX_PAIRS = 100_000
 """Pairs learned from; of more, so many are drawn."""
@@ -19,7 +21,7 @@ def learn_from_pairs(
     n_features: int,
     same: Bool,
     weight: Float64,
-    settings: GhostParams,
+    settings: Ghost,
     *,
     over: float,
     margin: float,

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
 from pairmark.models.ghost.kernels import energy as kernels
-from pairmark.models.ghost.params import GhostParams
+
+if TYPE_CHECKING:
+    from pairmark.models.ghost.estimator import Ghost
 
 _STEP = 0.5
 """Size of the first step."""
@@ -223,7 +225,7 @@ class Progress:
 def learn(
     sets: Sequence[Callable[[], TrainingSet]],
     start: Weights,
-    settings: GhostParams,
+    settings: Ghost,
     on_progress: Callable[[float], None] = lambda fraction: None,
 ) -> tuple[Weights, list[Progress]]:
     """Algorithm 1: exemplars, T subgradient updates of weights and multipliers, projection; until calm.
@@ -312,13 +314,13 @@ class Steps:
         return float(_STEP * slope / np.sqrt(max(self._price, 1e-300)))
 
 
-def penalty(weights: Weights, settings: GhostParams) -> float:
+def penalty(weights: Weights, settings: Ghost) -> float:
     if settings.penalty == "l1":
         return settings.tau * float(weights.flat.sum())
     return settings.tau * float((weights.flat**2).sum()) / 2 if settings.penalty == "l2" else 0.0
 
 
-def slope_of_penalty(weights: Weights, settings: GhostParams) -> Float64:
+def slope_of_penalty(weights: Weights, settings: Ghost) -> Float64:
     if settings.penalty == "l1":
         return np.full(weights.flat.size, settings.tau)
     return settings.tau * weights.flat if settings.penalty == "l2" else np.zeros(weights.flat.size)

@@ -12,13 +12,13 @@ from sklearn.utils.validation import check_is_fitted
 from pairmark.models.core.arrays import Float32, Float64, Matrix
 from pairmark.models.core.base import EmbedderMixin, GalleryIndex, PairScorerMixin
 from pairmark.models.core.inputs import one_of_equals
+from pairmark.models.core.search.forms import SearchForm
+from pairmark.models.core.search.index import Rows
 from pairmark.models.ghost.classify import Weighing, distances
 from pairmark.models.ghost.graphs import Attached
 from pairmark.models.ghost.kernels import energy as kernels
 from pairmark.models.ghost.registry import PATH
 from pairmark.models.ghost.space import Space
-from pairmark.models.search.forms import SearchForm
-from pairmark.models.search.index import Rows
 
 
 class GhostScores(PairScorerMixin, EmbedderMixin):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pairmark.models.core.spec import LearnerSpec
 from pairmark.models.ghost.estimator import Ghost
-from pairmark.models.ghost.params import GhostParams
 from pairmark.models.ghost.state import SCHEMA
 
 GHOST = LearnerSpec(
@@ -12,8 +11,6 @@ GHOST = LearnerSpec(
     title="GHOST: a sparse weighting of distances, graph paths and larger sets; selects features and classifies",
     estimator=Ghost,
     capabilities=frozenset({"similarity", "match", "search", "embed", "classify"}),
-    params=GhostParams,
     state=SCHEMA,
     keeps_rows=True,
-    retired={"step": ..., "step_size": ..., "graph_neighbors": ...},
 )

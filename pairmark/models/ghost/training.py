@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -11,9 +12,11 @@ from numpy.typing import ArrayLike
 from pairmark.models.core.arrays import Float32, Float64, Int64
 from pairmark.models.ghost.kernels import energy as kernels
 from pairmark.models.ghost.learning import TrainingSet, error_of
-from pairmark.models.ghost.params import GhostParams
 from pairmark.models.ghost.registry import SETS
 from pairmark.models.ghost.space import Companions, Points, Space, draw_companions
+
+if TYPE_CHECKING:
+    from pairmark.models.ghost.estimator import Ghost
 
 _KEPT_BYTES = 512 * 1024 * 1024
 """Training sets are kept between visits as long as all of them take less."""
@@ -30,7 +33,7 @@ class Plan:
     space: Space
     points: Points
     codes: Int64
-    params: GhostParams
+    ghost: Ghost
     seed: int
 
 
@@ -132,7 +135,7 @@ def _potentials(plan: Plan, rows: Int64) -> tuple[tuple[Float32, Float32, Int64,
     codes = codes.astype(np.int64)
     n, chosen = rows.size, space.chosen
     slaves = np.empty((len(chosen.names), n, n), dtype=np.float32)
-    free = plan.params.coupling == "free" and bool(chosen.sets)
+    free = plan.ghost.coupling == "free" and bool(chosen.sets)
     truths = slaves if not free else np.empty_like(slaves)
     at = 0
     for name in chosen.pairs:
@@ -142,7 +145,7 @@ def _potentials(plan: Plan, rows: Int64) -> tuple[tuple[Float32, Float32, Int64,
     for name, size in chosen.sets:
         if size not in companions:
             rng = np.random.default_rng([plan.seed, size])
-            companions[size] = draw_companions(codes, classes.size, size - 2, plan.params.max_sets, rng)
+            companions[size] = draw_companions(codes, classes.size, size - 2, plan.ghost.max_sets, rng)
         sets = companions[size]
         beside = space.set_grid(name, size, points, points, points.take(sets.rows), sets, codes)
         if free:
@@ -195,7 +198,7 @@ def _made(
     slaves /= divisors
     if not same:
         truths /= divisors
-    how = plan.params
+    how = plan.ghost
     error = error_of(codes, n_clusters, alpha=how.alpha, beta=how.beta, balanced=how.balanced)
     features = plan.points.take(rows).scaled if plan.space.chosen.features else np.empty((rows.size, 0))
     return TrainingSet(

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from pydantic import Field
 
 from pairmark.models.core.arrays import Float32, Float64
 from pairmark.models.core.progress import report
-from pairmark.models.core.spec import Params
+from pairmark.models.core.spec import RandomState, Threads, document_parameters
 from pairmark.models.evaluation.rankings import kendall_tau, positions_of
 from pairmark.models.label_ranking.base import aggregated, spread_seeds
 from pairmark.models.label_ranking.calibration import PairCalibration
 from pairmark.models.label_ranking.candidates import completed_examples, fit_candidate
-from pairmark.models.label_ranking.params import LabelRankingAutoParams
 from pairmark.models.label_ranking.rankings_data import TrainingRankings
 from pairmark.models.label_ranking.state import AutoState
 
@@ -28,6 +28,7 @@ _SLOW_PAIRS = 500
 _AGGREGATIONS: tuple[Literal["borda", "copeland", "kemeny"], ...] = ("borda", "copeland", "kemeny")
 
 
+@document_parameters
 class LabelRankingAuto(AutoState):
     """Choose and blend label rankers by cross-validation.
 
@@ -36,16 +37,6 @@ class LabelRankingAuto(AutoState):
     label comes before each other. Greedy selection with replacement (Caruana et al. 2004) finds the blend of these
     predictions with the best mean Kendall tau; its members are fitted again on all rows. Choices inside a candidate
     (numbers of neighbours, widths, ridges) are made within its training rows, so that the validation is honest.
-
-    Parameters
-    ----------
-    candidates : which to try, of ``extra-trees``, ``forest``, ``neighbours``, ``kernel``, ``boosting`` and
-        ``logistic``; ``None``: all (``logistic`` only up to 500 pairs of labels).
-    n_folds : folds of the cross-validation.
-    aggregation : how blended pairwise shares become a ranking; ``auto``: whichever validates best.
-    random_state : seed.
-    n_jobs : threads.
-    verbose : 1 prints each candidate's validated tau.
 
     Attributes
     ----------
@@ -57,18 +48,33 @@ class LabelRankingAuto(AutoState):
     aggregation_ : the aggregation used.
     """
 
-    _params_model: type[Params] = LabelRankingAutoParams
     aggregation_: str
 
     def __init__(
         self,
         *,
-        candidates: list[str] | tuple[str, ...] | None = None,
-        n_folds: int = 5,
-        aggregation: Literal["auto", "borda", "copeland", "kemeny"] = "auto",
-        random_state: int | np.random.RandomState | None = None,
-        n_jobs: int | None = None,
-        verbose: int = 0,
+        candidates: Annotated[
+            Annotated[
+                list[Literal["extra-trees", "forest", "neighbours", "kernel", "boosting", "logistic"]],
+                Field(min_length=1),
+            ]
+            | None,
+            Field(description="rankers to try; null: all that suit the number of labels"),
+        ] = None,
+        n_folds: Annotated[
+            int, Field(ge=2, le=50, description="folds of the cross-validation that chooses")
+        ] = 5,
+        aggregation: Annotated[
+            Literal["auto", "borda", "copeland", "kemeny"],
+            Field(description="how pairwise shares become a ranking; auto: the best by cross-validation"),
+        ] = "auto",
+        random_state: Annotated[
+            RandomState, Field(description="seed; the same seed gives the same model")
+        ] = None,
+        n_jobs: Threads = None,
+        verbose: Annotated[
+            int, Field(ge=0, le=100, description="1: print each candidate's validated tau")
+        ] = 0,
     ) -> None:
         self.candidates = candidates
         self.n_folds = n_folds

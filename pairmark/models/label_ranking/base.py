@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from pairmark.models.core.arrays import Float32, Float64
 from pairmark.models.core.inputs import checked_matrix
 from pairmark.models.core.schema import State, Stateful
-from pairmark.models.core.spec import Params, check_params
+from pairmark.models.core.spec import check_params
 from pairmark.models.evaluation.rankings import Positions, borda, copeland, kemeny, kendall_tau, positions_of
 from pairmark.models.label_ranking.calibration import PairCalibration
 from pairmark.models.label_ranking.rankings_data import TrainingRankings, training_rankings
@@ -27,7 +27,7 @@ _BLOCK_CELLS = 8_000_000
 class RankerBase(Stateful, BaseEstimator):
     """A ranker that learns in canonical label order (see `TrainingRankings`) and answers in the given one.
 
-    Families' rankers give `_params_model`, `_learn`, `_scores` and `_before`.
+    Families' rankers give `_learn`, `_scores` and `_before`.
     """
 
     n_features_in_: int
@@ -35,8 +35,6 @@ class RankerBase(Stateful, BaseEstimator):
     order_: NDArray[np.intp]
     n_labels_: int
     calibration_: PairCalibration
-
-    _params_model: type[Params]
 
     def fit(self, X: ArrayLike, Y: ArrayLike) -> Self:
         """Learn to rank labels.
@@ -133,7 +131,7 @@ class RankerBase(Stateful, BaseEstimator):
 
     def _check(self) -> None:
         """Hold the parameters against their model; a `ValueError` names those that do not fit."""
-        check_params(self, self._params_model)
+        check_params(self)
 
     @abstractmethod
     def _learn(self, X: Float32, rankings: TrainingRankings, random: np.random.RandomState) -> None: ...

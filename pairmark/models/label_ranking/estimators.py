@@ -2,27 +2,58 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
+from pydantic import Field
 
 from pairmark.models.core.arrays import Bool, Float32, Float64
-from pairmark.models.core.spec import Params
+from pairmark.models.core.spec import RandomState, Threads, document_parameters
 from pairmark.models.label_ranking.base import aggregated, spread_seeds
 from pairmark.models.label_ranking.calibration import PairCalibration
-from pairmark.models.label_ranking.params import LabelRankingForestParams, LabelRankingTreeParams
 from pairmark.models.label_ranking.rankings_data import TrainingRankings, completed_targets
 from pairmark.models.label_ranking.state import TreesState
 from pairmark.models.label_ranking.trees import (
     NEVER,
     GrowOptions,
-    MaxFeatures,
     Trees,
     grow_trees,
     n_threads_of,
 )
 
-Aggregation = Literal["mean", "borda", "copeland", "kemeny"]
+Split = Annotated[
+    Literal["breiman", "level"],
+    Field(description="the best split of each node, or one feature per level (Level-Splits)"),
+]
+Outputs = Annotated[
+    Literal["joint", "per-label"],
+    Field(description="one tree for all labels, or one for each label as in the paper"),
+]
+MaxDepth = Annotated[
+    Annotated[int, Field(ge=1, le=10_000)] | None, Field(description="maximum depth; null: fully grown")
+]
+MaxFeatures = Annotated[
+    Literal["sqrt", "log2", "third"]
+    | Annotated[int, Field(ge=1, le=1_000_000)]
+    | Annotated[float, Field(gt=0.0, le=1.0)]
+    | None,
+    Field(
+        description="features tried in each node: a number, a share, 'sqrt', 'log2', 'third', or null for all"
+    ),
+]
+Honest = Annotated[
+    bool, Field(description="choose splits on one half of the sample and fill the leaves with the other")
+]
+MaxSamples = Annotated[
+    Annotated[int, Field(ge=1, le=10**9)] | Annotated[float, Field(gt=0.0, le=1.0)] | None,
+    Field(description="rows drawn for each tree: a number, a share, or null for as many as there are"),
+]
+Aggregation = Annotated[
+    Literal["mean", "borda", "copeland", "kemeny"],
+    Field(description="rank by the mean position in the leaf, or aggregate its rows' pairwise majorities"),
+]
+TreeSeed = Annotated[RandomState, Field(description="seed; the same seed gives the same model")]
+Verbose = Annotated[int, Field(ge=0, le=100, description="1: print a line when a tree finishes")]
 
 _CALIBRATION_PAIRS = 2_000_000
 _FOLDS = 3
@@ -39,16 +70,16 @@ class _TreesBase(TreesState):
     def __init__(
         self,
         *,
-        split: Literal["breiman", "level"] = "breiman",
-        outputs: Literal["joint", "per-label"] = "joint",
-        max_depth: int | None = None,
+        split: Split = "breiman",
+        outputs: Outputs = "joint",
+        max_depth: MaxDepth = None,
         max_features: MaxFeatures = None,
-        honest: bool = False,
-        max_samples: int | float | None = None,
+        honest: Honest = False,
+        max_samples: MaxSamples = None,
         aggregation: Aggregation = "mean",
-        random_state: int | np.random.RandomState | None = None,
-        n_jobs: int | None = None,
-        verbose: int = 0,
+        random_state: TreeSeed = None,
+        n_jobs: Threads = None,
+        verbose: Verbose = 0,
     ) -> None:
         self.split = split
         self.outputs = outputs
@@ -74,7 +105,8 @@ class _TreesBase(TreesState):
     def _learn(self, X: Float32, rankings: TrainingRankings, random: np.random.RandomState) -> None:
         if self.outputs == "per-label" and self.aggregation != "mean":
             raise ValueError(
-                f"aggregation is {self.aggregation!r}, which needs whole rankings in the leaves: use outputs='joint', "
+                f"aggregation is {self.aggregation!r}, which needs whole rankings in the leaves: use "
+                f"outputs='joint', "
                 "or aggregation='mean'"
             )
         options, seeds = self._options(), spread_seeds(random, self.n_estimators)
@@ -181,6 +213,7 @@ class _TreesBase(TreesState):
         return np.asarray(before)
 
 
+@document_parameters
 class LabelRankingTree(_TreesBase):
     """A label ranking tree by regression on positions (Fotakis et al. 2022, Algorithms 1, 3-5, 9 and 10).
 
@@ -188,20 +221,10 @@ class LabelRankingTree(_TreesBase):
     lower its mean squared error, and a leaf ranks by its rows. Incomplete rankings are completed by the expectation
     under a forest grown before (rows out of bag), so that what is absent does not pull labels to the middle.
 
-    Parameters
-    ----------
-    split : ``breiman`` chooses each node's best split (Algorithm 10); ``level`` one feature for a whole level, by
-        the total empirical error, with a border for each cell (Algorithm 9).
-    outputs : ``joint``, one tree on all labels' positions; ``per-label``, one tree a label as in the paper.
-    max_depth : levels at most; ``None``: fully grown. The paper's shallow trees have 5.
-    max_features : features tried in each node (``level``: in each level); constant ones are not counted.
-    honest : choose splits on half of the sample and fill leaves with the other half.
-    max_samples : rows drawn without replacement; ``None``: all.
-    aggregation : how a leaf's rows become a ranking: by ``mean`` position, or from the shares of rows that put one
-        label before another by ``borda``, ``copeland`` or ``kemeny`` (see `pairmark.models.evaluation.rankings`).
-    random_state : seed of rows and features.
-    n_jobs : threads that rank large batches.
-    verbose : 1 prints a line when the tree is grown.
+    A node's split is its own best (Algorithm 10), or one feature serves a whole level, chosen by the total empirical
+    error, with a border for each cell (Algorithm 9). The paper's shallow trees have 5 levels. Rows of a leaf become a
+    ranking by their mean positions, or by the shares of rows that put one label before another
+    (`pairmark.models.evaluation.rankings`).
 
     Attributes
     ----------
@@ -211,43 +234,37 @@ class LabelRankingTree(_TreesBase):
     calibration_ : map from shares to probabilities.
     """
 
-    _params_model: type[Params] = LabelRankingTreeParams
 
-
+@document_parameters
 class LabelRankingForest(_TreesBase):
     """A forest of `LabelRankingTree`: Fotakis et al. 2022, appendix A.2 with Algorithms 9 and 10.
-
-    Parameters
-    ----------
-    n_estimators : trees.
-    bootstrap : draw each tree's rows with replacement; ``False`` draws ``max_samples`` of them without (the paper's
-        sub-sampling s of n), or takes all.
-    n_jobs : threads that grow trees and rank large batches.
-    split, outputs, max_depth, max_features, honest, max_samples, aggregation, random_state, verbose : as in
-        `LabelRankingTree`, for each tree.
 
     Attributes
     ----------
     order_, n_labels_, trees_, calibration_ : as in `LabelRankingTree`.
     """
 
-    _params_model: type[Params] = LabelRankingForestParams
-
     def __init__(
         self,
         *,
-        n_estimators: int = 100,
-        split: Literal["breiman", "level"] = "breiman",
-        outputs: Literal["joint", "per-label"] = "joint",
-        max_depth: int | None = None,
+        n_estimators: Annotated[int, Field(ge=1, le=10_000, description="trees")] = 100,
+        split: Split = "breiman",
+        outputs: Outputs = "joint",
+        max_depth: MaxDepth = None,
         max_features: MaxFeatures = None,
-        honest: bool = False,
-        max_samples: int | float | None = None,
-        bootstrap: bool = True,
+        honest: Honest = False,
+        max_samples: MaxSamples = None,
+        bootstrap: Annotated[
+            bool,
+            Field(
+                description="each tree draws its rows with replacement; otherwise without (all rows if max_samples "
+                "is null)"
+            ),
+        ] = True,
         aggregation: Aggregation = "mean",
-        random_state: int | np.random.RandomState | None = None,
-        n_jobs: int | None = None,
-        verbose: int = 0,
+        random_state: TreeSeed = None,
+        n_jobs: Threads = None,
+        verbose: Verbose = 0,
     ) -> None:
         super().__init__(
             split=split, outputs=outputs, max_depth=max_depth, max_features=max_features, honest=honest,

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import clone
+from pydantic import Field
 from sklearn.utils.validation import has_fit_parameter
 
 from pairmark.models.core.arrays import Float32, Float64
 from pairmark.models.core.inputs import checked_weight
-from pairmark.models.core.spec import Params, check_params
+from pairmark.models.core.spec import PYTHON_ONLY, Classifier, RandomState, Threads, document_parameters
 from pairmark.models.label_ranking.base import aggregated, spread_seeds
 from pairmark.models.label_ranking.calibration import PairCalibration
 from pairmark.models.label_ranking.pair_models import PairProblem, fit_pair_models, problems_of, square
-from pairmark.models.label_ranking.params import PairwiseLabelRankerParams
 from pairmark.models.label_ranking.rankings_data import TrainingRankings
 from pairmark.models.label_ranking.state import PairwiseState
 from pairmark.models.label_ranking.trees import n_threads_of
@@ -25,6 +24,7 @@ _FOLDS = 3
 _NAMED = 10
 
 
+@document_parameters
 class PairwiseLabelRanker(PairwiseState):
     """Rank labels by one binary classifier a pair of labels (Fotakis et al. 2022, Algorithms 2, 6, 7 and 8).
 
@@ -33,18 +33,11 @@ class PairwiseLabelRanker(PairwiseState):
     both were compared with where there are any (log-odds add up along the way), else one half; a warning names such
     pairs.
 
-    Parameters
-    ----------
-    estimator : ``logistic`` (standardised features), ``forest`` (50 trees), ``tree``, or any scikit-learn classifier
-        (of which clones are fitted; what holds one cannot be saved, since saving an object of your own means pickle).
-    aggregation : ``copeland``: by how many labels each beats, equal numbers by Borda; on the paper's targets
-        ``g_ij = sgn(position i - position j)`` the 0-based place of i is the number of j with ``g_ij = +1``.
-        ``borda``: by the mean probability of coming before the others. ``kemeny``: least disagreement.
-    calibrate : learn by 3-fold cross-fitting what probabilities are worth, which takes twice the time again;
-        ``False``: confidences are the classifiers' own probabilities.
-    random_state : seed of forests, of a classifier's own ``random_state``, and of folds.
-    n_jobs : threads over pairs.
-    verbose : accepted for uniformity; progress is reported through `pairmark.models.core.progress`.
+    ``logistic`` standardises features, ``forest`` has 50 trees. Of any other scikit-learn classifier clones are
+    fitted; what holds one cannot be saved, since saving an object of your own means pickle. ``copeland`` ranks by how
+    many labels each beats, equal numbers by Borda: on the paper's targets ``g_ij = sgn(position i - position j)`` the
+    0-based place of i is the number of j with ``g_ij = +1``. Calibration cross-fits three times, which takes twice
+    the time again; without it confidences are the classifiers' own probabilities.
 
     Attributes
     ----------
@@ -52,17 +45,25 @@ class PairwiseLabelRanker(PairwiseState):
     unseen_pairs_ : (m, 2) pairs of labels that no training row orders.
     """
 
-    _params_model: type[Params] = PairwiseLabelRankerParams
-
     def __init__(
         self,
         *,
-        estimator: Any = "logistic",
-        aggregation: Literal["copeland", "borda", "kemeny"] = "copeland",
-        calibrate: bool = True,
-        random_state: int | np.random.RandomState | None = None,
-        n_jobs: int | None = None,
-        verbose: int = 0,
+        estimator: Annotated[
+            Literal["logistic", "forest", "tree"] | Annotated[Classifier, PYTHON_ONLY],
+            Field(description="binary classifier of each pair of labels"),
+        ] = "logistic",
+        aggregation: Annotated[
+            Literal["copeland", "borda", "kemeny"],
+            Field(description="rank by labels beaten, by mean probability, or by least disagreement"),
+        ] = "copeland",
+        calibrate: Annotated[bool, Field(description="calibrate the probabilities by cross-fitting")] = True,
+        random_state: Annotated[
+            RandomState, Field(description="seed; the same seed gives the same model")
+        ] = None,
+        n_jobs: Threads = None,
+        verbose: Annotated[
+            int, Field(ge=0, le=100, description="has no effect; accepted like in the other rankers")
+        ] = 0,
     ) -> None:
         self.estimator = estimator
         self.aggregation = aggregation
@@ -88,17 +89,6 @@ class PairwiseLabelRanker(PairwiseState):
             return super().fit(X, Y)
         finally:
             del self._weight
-
-    def _check(self) -> None:
-        if isinstance(self.estimator, str):
-            super()._check()
-            return
-        if not (hasattr(self.estimator, "fit") and hasattr(self.estimator, "predict")):
-            raise ValueError(
-                f"estimator is {self.estimator!r}; expected 'logistic', 'forest', 'tree' or a scikit-learn classifier"
-            )
-        rest = clone(self).set_params(estimator="logistic")
-        check_params(rest, PairwiseLabelRankerParams)
 
     def _learn(self, X: Float32, rankings: TrainingRankings, random: np.random.RandomState) -> None:
         n, k = rankings.positions.shape
@@ -191,7 +181,8 @@ def _warn_unseen(pairs: NDArray[np.intp]) -> None:
         named = ", ".join(f"({a}, {b})" for a, b in sorted(map(tuple, pairs.tolist()))[:_NAMED])
         more = f" and {len(pairs) - _NAMED} more" if len(pairs) > _NAMED else ""
         warnings.warn(
-            f"no training row orders the labels {named}{more}: their preference is inferred from the labels that both "
+            f"no training row orders the labels {named}{more}: their preference is inferred from the labels "
+            f"that both "
             "were compared with, and the same for every X",
             UserWarning,
             stacklevel=5,

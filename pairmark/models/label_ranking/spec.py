@@ -8,42 +8,30 @@ from pairmark.models.core.spec import LearnerSpec
 from pairmark.models.label_ranking.auto import LabelRankingAuto
 from pairmark.models.label_ranking.estimators import LabelRankingForest, LabelRankingTree
 from pairmark.models.label_ranking.pairwise import PairwiseLabelRanker
-from pairmark.models.label_ranking.params import (
-    LabelRankingAutoParams,
-    LabelRankingForestParams,
-    LabelRankingTreeParams,
-    PairwiseLabelRankerParams,
-)
 from pairmark.models.label_ranking.state import AUTO as AUTO_STATE
 from pairmark.models.label_ranking.state import PAIRWISE as PAIRWISE_STATE
 from pairmark.models.label_ranking.state import TREES as TREES_STATE
 
 _ranker = partial(LearnerSpec, capabilities=frozenset({"rank-labels"}), needs="rankings")
-_RETIRED = {"splitter": ..., "min_samples_leaf": ...}
 
 TREE = _ranker(
     kind="label-ranking-tree",
     title="Label ranking tree: one regression tree on the labels' positions; fast, small",
     estimator=LabelRankingTree,
-    params=LabelRankingTreeParams,
     state=TREES_STATE,
-    retired=_RETIRED,
 )
 
 FOREST = _ranker(
     kind="label-ranking-forest",
     title="Label ranking forest: the mean of many label ranking trees; takes any rankings with little tuning",
     estimator=LabelRankingForest,
-    params=LabelRankingForestParams,
     state=TREES_STATE,
-    retired=_RETIRED,
 )
 
 PAIRWISE = _ranker(
     kind="label-ranking-pairwise",
     title="Pairwise label ranker: one classifier for each pair of labels; for incomplete and partial rankings",
     estimator=PairwiseLabelRanker,
-    params=PairwiseLabelRankerParams,
     state=PAIRWISE_STATE,
 )
 
@@ -51,7 +39,6 @@ AUTO = _ranker(
     kind="label-ranking-auto",
     title="Automatic label ranker: several rankers, blended by cross-validation; the most accurate, slower to train",
     estimator=LabelRankingAuto,
-    params=LabelRankingAutoParams,
     state=AUTO_STATE,
     retired={"max_validation_rows": ..., "time_budget": ...},
 )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
+from pydantic import Field
 from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
@@ -17,15 +18,14 @@ from pairmark.models.core.base import GalleryIndex, PairScorerMixin
 from pairmark.models.core.blas import one_blas_thread
 from pairmark.models.core.inputs import checked_identities, checked_matrix, checked_pairs, one_of_equals
 from pairmark.models.core.row_pairs import PairsOfRows
-from pairmark.models.core.spec import check_params
+from pairmark.models.core.search.index import Rows as RowNumbers
+from pairmark.models.core.spec import RandomState, check_params, document_parameters
 from pairmark.models.logistic.kernels import scoring as kernels
 from pairmark.models.logistic.learning import fit_weights
-from pairmark.models.logistic.params import RowScale, SimilarityLogisticParams
-from pairmark.models.logistic.rows import RowMap, Rows, is_sparse, parts
+from pairmark.models.logistic.rows import RowMap, Rows, RowScale, is_sparse, parts
 from pairmark.models.logistic.state import LogisticState
 from pairmark.models.pairs.listed import some_pairs
 from pairmark.models.pairs.sampling import sample_pairs
-from pairmark.models.search.index import Rows as RowNumbers
 
 _PREPARED, _TAILS = "prepared", "tails"
 MOST_CELLS = 5_000_000
@@ -34,6 +34,7 @@ _MOST_SPARSE = 1_000_000
 _LISTED = 50
 
 
+@document_parameters
 class SimilarityLogistic(LogisticState, PairScorerMixin, BaseEstimator):
     """Same or different by logistic regression on the differences of two rows.
 
@@ -41,14 +42,8 @@ class SimilarityLogistic(LogisticState, PairScorerMixin, BaseEstimator):
     rows weighed by how rare features are), and of how large both rows are. It suits rows of words and n-grams, sparse
     ones too, where a cosine treats every feature alike; and listed pairs whose different pairs are hard.
 
-    Parameters
-    ----------
-    rows : ``unit``: rows weighed by the rarity of their features and scaled to length one; ``standard``: features
-        centred and scaled one by one; ``auto``: unit where rows are sparse, or never negative and at least half zeros.
-    C : inverse strength of the penalty on weights.
-    n_pairs : most training pairs drawn from identities, half of them same where there are as many; listed pairs are all
-        used. At most a million; of ``standard`` rows at most so many that they hold 5 million numbers.
-    random_state : seed of the pairs.
+    Half of the pairs drawn from identities are same, where there are as many; of ``standard`` rows at most so many are
+    drawn that they hold 5 million numbers, of ``unit`` rows at most a million.
 
     Attributes
     ----------
@@ -61,10 +56,33 @@ class SimilarityLogistic(LogisticState, PairScorerMixin, BaseEstimator):
     def __init__(
         self,
         *,
-        rows: str = "auto",
-        C: float = 30.0,
-        n_pairs: int = 20_000,
-        random_state: int | np.random.RandomState | None = 0,
+        rows: Annotated[
+            Literal["auto"] | RowScale,
+            Field(
+                description="unit: rows weighed by the rarity of their features and scaled to length one, for "
+                "counts of words "
+                "and n-grams; standard: features centred and scaled one by one; auto: unit where rows are "
+                "sparse, or never "
+                "negative and at least half zeros"
+            ),
+        ] = "auto",
+        C: Annotated[
+            float,
+            Field(
+                gt=0.0,
+                le=1e6,
+                description="inverse strength of the penalty on the weights of single features",
+            ),
+        ] = 30.0,
+        n_pairs: Annotated[
+            int,
+            Field(
+                ge=2,
+                le=10_000_000,
+                description="maximum number of training pairs drawn from identities; listed pairs are all used",
+            ),
+        ] = 20_000,
+        random_state: Annotated[RandomState, Field(description="seed of the pairs")] = 0,
     ) -> None:
         self.rows = rows
         self.C = C
@@ -84,14 +102,14 @@ class SimilarityLogistic(LogisticState, PairScorerMixin, BaseEstimator):
         ValueError
             On anything else, and on parameters out of bounds.
         """
-        check_params(self, SimilarityLogisticParams)
+        check_params(self)
         rows: Any = checked_matrix(self, X, "X", accept_sparse=True, reset=True)
         _, codes = checked_identities(y, rows.shape[0])
         seed = int(check_random_state(self.random_state).randint(2**31))
         self._map = RowMap.fitted(rows, self.rows)
-        pairs = sample_pairs(codes, min(self.n_pairs, self._most), random_state=seed)
+        pairs = sample_pairs(codes, min(self.n_pairs, self._max_pairs), random_state=seed)
         prepared = self._map.prepared(rows)
-        left, right = (prepared.some(side.astype(np.int64)) for side in (pairs.left, pairs.right))
+        left, right = (prepared.take(side.astype(np.int64)) for side in (pairs.left, pairs.right))
         return self._learn(left, right, pairs.same.astype(bool), None)
 
     def fit_pairs(
@@ -110,22 +128,22 @@ class SimilarityLogistic(LogisticState, PairScorerMixin, BaseEstimator):
         ValueError
             As `fit`.
         """
-        check_params(self, SimilarityLogisticParams)
+        check_params(self)
         a: Any = checked_matrix(self, left, "left", accept_sparse=True, reset=True)
         b: Any = checked_matrix(self, right, "right", accept_sparse=True)
         flags, weight = checked_pairs(a.shape[0], b.shape[0], same, sample_weight)
         if is_sparse(a) != is_sparse(b):
             a, b = (_dense(side) for side in (a, b))
-        used = np.flatnonzero(weight > 0)
-        self._map = RowMap.fitted(_stacked(a[used], b[used]), self.rows)
+        pair_rows = np.flatnonzero(weight > 0)
+        self._map = RowMap.fitted(_stacked(a[pair_rows], b[pair_rows]), self.rows)
         random = np.random.default_rng(int(check_random_state(self.random_state).randint(2**31)))
-        used = some_pairs(flags, weight, self._most, random)
-        a, b, flags, weight = a[used], b[used], flags[used], weight[used]
+        pair_rows = some_pairs(flags, weight, self._max_pairs, random)
+        a, b, flags, weight = a[pair_rows], b[pair_rows], flags[pair_rows], weight[pair_rows]
         share = weight / weight.mean()
         return self._learn(self._map.prepared(a), self._map.prepared(b), flags, share)
 
     @property
-    def _most(self) -> int:
+    def _max_pairs(self) -> int:
         """Pairs that are learned from at most: those of rows that are mostly zeros are learned from as sparse ones."""
         return _MOST_SPARSE if self._map.kind == "unit" else max(_LISTED, MOST_CELLS // self._map.scale.size)
 
@@ -188,7 +206,7 @@ class SimilarityLogistic(LogisticState, PairScorerMixin, BaseEstimator):
 
         def score(left: Int64, right: Int64) -> Float32:
             out = np.empty((left.size, 1), dtype=np.float32)
-            self._score(prepared.some(left), prepared.some(right), out, grid=False)
+            self._score(prepared.take(left), prepared.take(right), out, grid=False)
             return out[:, 0]
 
         return score
@@ -213,5 +231,5 @@ def _dense(rows: Any) -> Any:
 
 
 def _stacked(a: Any, b: Any) -> Any:
-    both: Any = sparse
-    return both.csr_array(both.vstack([a, b])) if is_sparse(a) else np.concatenate([a, b])
+    csr: Any = sparse
+    return csr.csr_array(csr.vstack([a, b])) if is_sparse(a) else np.concatenate([a, b])

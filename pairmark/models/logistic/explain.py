@@ -26,9 +26,9 @@ def contributions(
     """See `SimilarityLogistic.explain`: ``feature``, its ``left`` and ``right`` value as compared, ``contribution``."""
     d = rows.scale.size
     a, b = (_dense(side)[:d].astype(np.float64) for side in pair)
-    _, both, plain, _, _ = weights.terms
+    _, cosine_weight, plain, _, _ = weights.terms
     scale = pair[0].tails[0, 0] * pair[1].tails[0, 0]
-    parts = weights.weights[:d] * np.abs(a - b) + (both + plain * rows.plain[:d] * scale) * a * b
+    parts = weights.weights[:d] * np.abs(a - b) + (cosine_weight + plain * rows.plain[:d] * scale) * a * b
     names = feature_names_of(estimator, feature_names)
     order = [int(i) for i in np.argsort(-np.abs(parts), kind="stable")[:LISTED] if parts[i] != 0]
     return {

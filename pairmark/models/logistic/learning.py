@@ -37,44 +37,46 @@ def fit_weights(
     rows: RowMap, left: Rows, right: Rows, same: Bool, weight: Float64 | None, C: float
 ) -> Weights:
     """From prepared pairs; ``weight`` (n,) of pairs, all ones where None."""
-    apart, sums = _columns(rows, left, right)
+    differences, sums = _columns(rows, left, right)
     d = rows.scale.size
     share = np.ones(same.size) if weight is None else weight
     share = share / share.sum()
-    sign, kind = np.where(same, 1.0, -1.0), apart.dtype
+    sign, kind = np.where(same, 1.0, -1.0), differences.dtype
     # Of the mean loss, where C is of its sum.
     ridge = 1.0 / (C * same.size)
 
-    def loss(given: Float64) -> tuple[float, Float64]:
-        w, v, intercept = given[:d], given[d:-1], given[-1]
-        margin = sign * (apart @ w.astype(kind) + sums @ v + intercept)
+    def loss(coefficients: Float64) -> tuple[float, Float64]:
+        w, v, intercept = coefficients[:d], coefficients[d:-1], coefficients[-1]
+        margin = sign * (differences @ w.astype(kind) + sums @ v + intercept)
         pull = -sign * share * expit(-margin)
         value = share @ np.logaddexp(0.0, -margin) + 0.5 * ridge * (w @ w + v @ v)
-        slopes = [apart.T @ pull.astype(kind) + ridge * w, sums.T @ pull + ridge * v, [pull.sum()]]
+        slopes = [differences.T @ pull.astype(kind) + ridge * w, sums.T @ pull + ridge * v, [pull.sum()]]
         return float(value), np.concatenate(slopes)
 
     options = {"maxiter": _ITERATIONS, "gtol": _GRADIENT, "ftol": 1e-9}
     solver: Any = optimize.minimize
-    found = solver(loss, np.zeros(d + N_TERMS + 1), jac=True, method="L-BFGS-B", options=options).x
-    both, plain, of_all, small, large, intercept = found[d:]
-    return Weights(rows.padded(found[:d] + of_all), np.array([intercept, both, plain, small, large]))
+    solution = solver(loss, np.zeros(d + N_TERMS + 1), jac=True, method="L-BFGS-B", options=options).x
+    product_weight, plain, of_all, small, large, intercept = solution[d:]
+    return Weights(
+        rows.padded(solution[:d] + of_all), np.array([intercept, product_weight, plain, small, large])
+    )
 
 
 def _columns(rows: RowMap, left: Rows, right: Rows) -> tuple[Any, Float64]:
     """Differences of features (n, d), and the five columns that sum up a pair."""
-    made: Any = sparse
+    csr: Any = sparse
     d = rows.scale.size
     a, b = left.values[:, :d], right.values[:, :d]
     plain = rows.plain[:d]
     scale = left.tails[:, 0] * right.tails[:, 0]
     if rows.kind == "unit" and not is_sparse(a):
         # Mostly zeros.
-        a, b = made.csr_array(a), made.csr_array(b)
+        a, b = csr.csr_array(a), csr.csr_array(b)
     if is_sparse(a):
-        apart, products = made.csr_array(abs(a - b), dtype=np.float64), made.csr_array(a.multiply(b))
-        both, also = products @ np.ones(d), products @ plain
+        differences, products = csr.csr_array(abs(a - b), dtype=np.float64), csr.csr_array(a.multiply(b))
+        product, also = products @ np.ones(d), products @ plain
     else:
-        apart, products = np.abs(a - b), a * b
-        both, also = products.sum(axis=1, dtype=np.float64), products @ plain
+        differences, products = np.abs(a - b), a * b
+        product, also = products.sum(axis=1, dtype=np.float64), products @ plain
     small, large = (pick(left.tails[:, 1], right.tails[:, 1]) for pick in (np.minimum, np.maximum))
-    return apart, np.stack([both, also * scale, apart.sum(axis=1), small, large], axis=1)
+    return differences, np.stack([product, also * scale, differences.sum(axis=1), small, large], axis=1)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from scipy import sparse
 
 from pairmark.models.core.arrays import Float32, Float64
 from pairmark.models.logistic.kernels import scoring as kernels
-from pairmark.models.logistic.params import RowScale
 
+RowScale = Literal["unit", "standard"]
 _csr: Any = sparse.csr_array
 MOST = 1e4
 """Standardised values are held within this many standard deviations, over the root of their number."""
@@ -24,7 +24,7 @@ class Rows(NamedTuple):
     values: Any
     tails: Float64
 
-    def some(self, at: Any) -> Rows:
+    def take(self, at: Any) -> Rows:
         """Those of some numbers."""
         return Rows(self.values[at], self.tails[at])
 
@@ -53,8 +53,10 @@ class RowMap:
         if kind == "standard" and is_sparse(X):
             X = X.toarray()
         if kind == "unit":
-            used = np.bincount(X.indices[X.data != 0], minlength=d) if is_sparse(X) else (X != 0).sum(axis=0)
-            rarity = 1.0 + np.log((1.0 + n) / (1.0 + used))
+            n_nonzero = (
+                np.bincount(X.indices[X.data != 0], minlength=d) if is_sparse(X) else (X != 0).sum(axis=0)
+            )
+            rarity = 1.0 + np.log((1.0 + n) / (1.0 + n_nonzero))
             return cls(kind="unit", sparse=is_sparse(X), centre=np.zeros(d), scale=rarity)
         centre, spread = X.mean(axis=0, dtype=np.float64), X.std(axis=0, dtype=np.float64)
         # What never varies says nothing; nor does what varies by less than float32 can tell.
@@ -65,8 +67,8 @@ class RowMap:
     @property
     def plain(self) -> Float64:
         """(width,) what a product of prepared values is multiplied by to be one of plain features."""
-        one = 1.0 / self.scale**2 if self.kind == "unit" else np.ones(self.scale.size)
-        return self.padded(one)
+        factor = 1.0 / self.scale**2 if self.kind == "unit" else np.ones(self.scale.size)
+        return self.padded(factor)
 
     def padded(self, of_features: Float64) -> Float64:
         """(width,) with zeros for columns that only pad."""
@@ -82,12 +84,12 @@ class RowMap:
             if not rows.has_canonical_format:
                 rows = rows.copy()
                 rows.sum_duplicates()
-            starts, columns, given = parts(rows)
-            values = np.empty(given.size, dtype=np.float32)
-            kernels.unit_sparse(starts, columns, given, self.scale, values, tails)
-            made: Any = _csr((values, columns, starts), shape=rows.shape)
+            starts, columns, raw = parts(rows)
+            values = np.empty(raw.size, dtype=np.float32)
+            kernels.unit_sparse(starts, columns, raw, self.scale, values, tails)
+            prepared: Any = _csr((values, columns, starts), shape=rows.shape)
             tails[:, 1] *= _SIZE
-            return Rows(made, tails)
+            return Rows(prepared, tails)
         rows = np.require(X.toarray() if is_sparse(X) else X, dtype=np.float32, requirements=["C", "W"])
         out = np.zeros((rows.shape[0], self.plain.size), dtype=np.float32)
         if self.kind == "unit":

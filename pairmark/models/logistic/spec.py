@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pairmark.models.core.spec import LearnerSpec
 from pairmark.models.logistic.estimator import SimilarityLogistic
-from pairmark.models.logistic.params import SimilarityLogisticParams
 from pairmark.models.logistic.state import SCHEMA
 
 LOGISTIC = LearnerSpec(
@@ -12,7 +11,6 @@ LOGISTIC = LearnerSpec(
     title="Logistic regression on differences of features; for rows of words and n-grams, and for listed pairs",
     estimator=SimilarityLogistic,
     capabilities=frozenset({"similarity", "match", "search"}),
-    params=SimilarityLogisticParams,
     state=SCHEMA,
     accepts_sparse=True,
 )

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from pairmark.models.core.schema import Array, Facts, Loaded, State, Stateful, StateSchema
 from pairmark.models.logistic.learning import N_TERMS, Weights
-from pairmark.models.logistic.params import RowScale
-from pairmark.models.logistic.rows import RowMap
+from pairmark.models.logistic.rows import RowMap, RowScale
 
 
 class LogisticState(Stateful):

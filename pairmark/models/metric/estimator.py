@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from pydantic import Field
 from scipy.sparse import csr_array, issparse
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
@@ -15,14 +16,33 @@ from pairmark.models.core.base import EmbedderMixin, Float32, GalleryIndex, Matr
 from pairmark.models.core.inputs import checked_identities, checked_matrix, checked_pairs, one_of_equals
 from pairmark.models.core.row_pairs import PairsOfRows
 from pairmark.models.core.schema import State
-from pairmark.models.core.spec import check_params
+from pairmark.models.core.search.forms import (
+    LENGTHS,
+    Measure,
+    SearchForm,
+    lengths,
+    root_measure,
+    same_measure,
+)
+from pairmark.models.core.search.index import Rows, sealed
+from pairmark.models.core.spec import check_params, document_parameters
 from pairmark.models.metric import explain
 from pairmark.models.metric.kernels import distances as kernels
-from pairmark.models.metric.params import Metric, MetricParams
 from pairmark.models.metric.whitening import whitening_matrix, within_deviations
-from pairmark.models.search.forms import LENGTHS, Measure, SearchForm, lengths, root_measure, same_measure
-from pairmark.models.search.index import Rows, sealed
 
+Metric = Literal[
+    "cosine",
+    "correlation",
+    "dot",
+    "euclidean",
+    "sqeuclidean",
+    "manhattan",
+    "chebyshev",
+    "minkowski",
+    "canberra",
+    "braycurtis",
+    "hamming",
+]
 _CODES: Final = {
     "cosine": kernels.DOT,
     "correlation": kernels.DOT,
@@ -45,6 +65,7 @@ _FORMS: Final[dict[int, tuple[Measure, Callable[[float], float]]]] = {
 _DENSE_BLOCK_BYTES = 64 * 1024 * 1024
 
 
+@document_parameters
 class MetricSimilarity(PairScorerMixin, EmbedderMixin, BaseEstimator):
     """A known metric, optionally after whitening within identities; nothing else is learned.
 
@@ -53,14 +74,10 @@ class MetricSimilarity(PairScorerMixin, EmbedderMixin, BaseEstimator):
     ``sum |x - x'| / sum (|x| + |x'|)``, which is the same for vectors without negative numbers and defined for all.
     A row of zeros (for ``correlation``, of equal numbers) has cosine 0 with everything.
 
-    Parameters
-    ----------
-    metric : one of the above names.
-    p : exponent of ``minkowski``.
-    whiten : compare ``W (x - mean)`` with W the inverse square root of the covariance within identities: the
-        Mahalanobis distance of Fisher's discriminant analysis for ``euclidean``; within-class covariance
-        normalisation (Hatch, Kajarekar and Stolcke, Interspeech 2006) for ``cosine``.
-    shrinkage : of that covariance, 0 to 1 or ``auto`` (Ledoit and Wolf 2004).
+    With ``whiten`` rows are compared as ``W (x - mean)``, W being the inverse square root of the covariance within
+    identities: the Mahalanobis distance of Fisher's discriminant analysis for ``euclidean``; within-class covariance
+    normalisation (Hatch, Kajarekar and Stolcke, Interspeech 2006) for ``cosine``. ``shrinkage="auto"`` is by Ledoit and
+    Wolf (2004).
 
     Attributes
     ----------
@@ -71,10 +88,28 @@ class MetricSimilarity(PairScorerMixin, EmbedderMixin, BaseEstimator):
 
     def __init__(
         self,
-        metric: Metric = "cosine",
-        p: float = 2.0,
-        whiten: bool = False,
-        shrinkage: Literal["auto"] | float = "auto",
+        metric: Annotated[
+            Metric,
+            Field(
+                description="how two vectors are compared; distances are scored negated, so that higher is more "
+                "similar"
+            ),
+        ] = "cosine",
+        p: Annotated[float, Field(ge=1.0, le=100.0, description="exponent of the Minkowski distance")] = 2.0,
+        whiten: Annotated[
+            bool,
+            Field(
+                description="whiten by the covariance within identities first (learned from the training part)"
+            ),
+        ] = False,
+        shrinkage: Annotated[
+            Literal["auto"] | Annotated[float, Field(ge=0.0, le=1.0)],
+            Field(
+                description="how far the covariance within identities is shrunk to a multiple of the identity "
+                "before "
+                "whitening: 0 to 1, or auto (Ledoit and Wolf)"
+            ),
+        ] = "auto",
     ) -> None:
         self.metric = metric
         self.p = p
@@ -129,8 +164,8 @@ class MetricSimilarity(PairScorerMixin, EmbedderMixin, BaseEstimator):
             self.mean_ = (share @ a.astype(np.float64) + share @ b.astype(np.float64)) / 2
             # The covariance within is half that of the difference of two rows of one identity.
             of_same = weight[flags] / weight[flags].mean()
-            apart = a[flags].astype(np.float64) - b[flags]
-            self.whitening_ = whitening_matrix(apart * np.sqrt(of_same / 2)[:, None], self.shrinkage)
+            differences = a[flags].astype(np.float64) - b[flags]
+            self.whitening_ = whitening_matrix(differences * np.sqrt(of_same / 2)[:, None], self.shrinkage)
         return self._finish()
 
     def transform(self, X: ArrayLike) -> Float32:
@@ -184,12 +219,12 @@ class MetricSimilarity(PairScorerMixin, EmbedderMixin, BaseEstimator):
         gallery, prepared = index.arrays.get("prepared", index.vectors), self._prepared(queries)
         if self._code not in _FORMS or _is_csr(gallery) or _is_csr(prepared):
             return None
-        measure, least = _FORMS[self._code]
+        measure, least_measure = _FORMS[self._code]
         return SearchForm(
             measure=measure,
             queries=prepared,
             gallery=gallery,
-            least_measure=least,
+            least_measure=least_measure,
             lengths=index.arrays.get(LENGTHS),
         )
 
@@ -257,7 +292,7 @@ class MetricSimilarity(PairScorerMixin, EmbedderMixin, BaseEstimator):
         return np.concatenate(blocks)
 
     def _check_params(self) -> None:
-        check_params(self, MetricParams)
+        check_params(self)
         if self.whiten and self.metric == "hamming":
             raise ValueError(
                 "metric 'hamming' counts features that differ, which whitening makes all of them: "

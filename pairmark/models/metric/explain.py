@@ -55,26 +55,26 @@ def contributions(
 def _parts(
     metric: str, p: float, left: NDArray[np.float64], right: NDArray[np.float64], score: float
 ) -> NDArray[np.float64]:
-    apart = np.abs(left - right)
+    distance = np.abs(left - right)
     if metric in ("cosine", "correlation", "dot"):
         parts = left * right
     elif metric == "sqeuclidean":
-        parts = -(apart**2)
+        parts = -(distance**2)
     elif metric == "manhattan":
-        parts = -apart
+        parts = -distance
     elif metric == "canberra":
         size = np.abs(left) + np.abs(right)
-        parts = -np.divide(apart, size, out=np.zeros_like(apart), where=size > 0)
+        parts = -np.divide(distance, size, out=np.zeros_like(distance), where=size > 0)
     elif metric == "hamming":
         parts = -(left != right).astype(np.float64) / left.size
-    elif not apart.any():
-        parts = np.zeros_like(apart)
+    elif not distance.any():
+        parts = np.zeros_like(distance)
     elif metric == "braycurtis":
-        parts = -apart / (np.abs(left) + np.abs(right)).sum()
+        parts = -distance / (np.abs(left) + np.abs(right)).sum()
     elif metric == "chebyshev":
-        parts = np.zeros_like(apart)
-        parts[apart.argmax()] = score
+        parts = np.zeros_like(distance)
+        parts[distance.argmax()] = score
     else:
-        power = (apart / apart.max()) ** (p if metric == "minkowski" else 2.0)
+        power = (distance / distance.max()) ** (p if metric == "minkowski" else 2.0)
         parts = score * power / power.sum()
     return np.asarray(parts, dtype=np.float64)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pairmark.models.core.schema import Array, Loaded, StateSchema
 from pairmark.models.core.spec import LearnerSpec
 from pairmark.models.metric.estimator import MetricSimilarity
-from pairmark.models.metric.params import MetricParams
 
 
 def _layout(loaded: Loaded) -> dict[str, Array]:
@@ -20,7 +19,6 @@ METRIC = LearnerSpec(
     title="Metric: cosine, Euclidean and others, optionally whitened within identities; for good embeddings",
     estimator=MetricSimilarity,
     capabilities=frozenset({"similarity", "match", "search", "embed"}),
-    params=MetricParams,
     state=StateSchema(layout=_layout),
     accepts_sparse=True,
     learns=lambda params: bool(params.get("whiten")),

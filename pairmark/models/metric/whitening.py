@@ -52,8 +52,8 @@ def whitening_matrix(deviations: Float64, shrinkage: Literal["auto"] | float) ->
     share = ledoit_wolf_share(scaled, covariance) if shrinkage == "auto" else shrinkage
     mean = float(np.trace(covariance)) / d
     values, vectors = np.linalg.eigh((1 - share) * covariance + share * mean * np.eye(d))
-    kept = np.maximum(values, _SMALLEST_EIGENVALUE * mean)
-    root: Float64 = (vectors / np.sqrt(kept)) @ vectors.T / size
+    floored = np.maximum(values, _SMALLEST_EIGENVALUE * mean)
+    root: Float64 = (vectors / np.sqrt(floored)) @ vectors.T / size
     return (root + root.T) / 2
 
 
@@ -76,6 +76,6 @@ def within_deviations(X: NDArray[np.float32], codes: NDArray[np.int64]) -> Float
     np.add.at(sums, codes, X)
     deviations = X - (sums / counts[:, None])[codes]
     # Identities with a single row say nothing of the variation within.
-    kept: Float64 = deviations[counts[codes] > 1]
-    degrees = kept.shape[0] - int((counts > 1).sum())
-    return np.asarray(kept * np.sqrt(kept.shape[0] / degrees), dtype=np.float64)
+    repeated: Float64 = deviations[counts[codes] > 1]
+    degrees = repeated.shape[0] - int((counts > 1).sum())
+    return np.asarray(repeated * np.sqrt(repeated.shape[0] / degrees), dtype=np.float64)

@@ -16,8 +16,14 @@ from pairmark.models.core.arrays import Float32, Float64, Int64
 from pairmark.models.core.progress import report
 from pairmark.models.core.two_covariance import TwoCovariance, moments, pair_terms, shrunk_model
 from pairmark.models.evaluation.validation import Fold
-from pairmark.models.plda.mapping import Preparation, Shape, principal_components, shaped
-from pairmark.models.plda.params import MOST_COMPONENTS, Marginals
+from pairmark.models.plda.mapping import (
+    MAX_COMPONENTS,
+    Marginals,
+    Preparation,
+    Shape,
+    principal_components,
+    shaped,
+)
 from pairmark.models.plda.residual import Residual, fit_residual
 
 WITHIN = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.8, 0.95)
@@ -49,7 +55,7 @@ class Setting(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class SettingGrid:
     """What may be chosen: each a tuple of candidates, of one where it is given."""
 
     marginals: tuple[Marginals, ...]
@@ -62,7 +68,7 @@ class Asked:
     @property
     def open(self) -> bool:
         """Whether anything is left to choose."""
-        return any(len(getattr(self, each.name)) > 1 for each in fields(self))
+        return any(len(getattr(self, setting.name)) > 1 for setting in fields(self))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +88,7 @@ class Choice:
     rates: Float64 | None = field(repr=False)
 
 
-Judged = dict[tuple[Setting, bool], Float64]
+SettingRates = dict[tuple[Setting, bool], Float64]
 """Rates on every fold, (n_folds, n_rates), of a setting scored by log-likelihood ratios, or by cosines where true."""
 
 
@@ -92,8 +98,8 @@ class Chooser:
     Parameters
     ----------
     cosine : whether scores are cosines.
-    judged : what is known of settings, and where what is found is kept, for both ways to score. Finding a model takes
-        most of the time and serves both, so choosers of the same rows, folds, rates and seed share it.
+    shared_rates : rates of settings judged so far, and where new ones are put, for both ways to score. Finding a model
+        takes most of the time and serves both, so choosers of the same rows, folds, rates and seed share it.
     """
 
     def __init__(
@@ -101,50 +107,54 @@ class Chooser:
         X: Float32,
         codes: Int64,
         folds: Sequence[Fold],
-        asked: Asked,
+        grid: SettingGrid,
         rates: tuple[float, ...],
         random: np.random.Generator,
         *,
         cosine: bool = False,
-        judged: Judged | None = None,
+        shared_rates: SettingRates | None = None,
     ) -> None:
-        self._X, self._codes, self._folds, self._asked, self._at = X, codes, folds, asked, rates
+        self._X, self._codes, self._folds, self._grid, self._at = X, codes, folds, grid, rates
         self._components_seed = int(random.integers(2**63))
-        self._random, self._cosine, self._judged = random, cosine, judged
-        self._most = min(max(asked.n_components), MOST_COMPONENTS)
-        self._rotates = X.shape[1] >= min(ROTATED_FROM, self._most + 1)
-        self._marginals = {way: Preparation.of_marginals(X, way) for way in asked.marginals}
+        self._random, self._cosine, self._shared_rates = random, cosine, shared_rates
+        self._max_components = min(max(grid.n_components), MAX_COMPONENTS)
+        self._rotates = X.shape[1] >= min(ROTATED_FROM, self._max_components + 1)
+        self._marginals = {way: Preparation.of_marginals(X, way) for way in grid.marginals}
         self._way: Marginals | None = None
         self._rows: list[Float32] = []
-        self._found: dict[Setting, Float64] = {}
-        self._known: Judged = {} if judged is None else judged
+        self._rates: dict[Setting, Float64] = {}
+        self._rates_of: SettingRates = {} if shared_rates is None else shared_rates
 
     def choose(self) -> Choice:
         """The best setting."""
-        chosen = self._choose_model()
-        asked = self._asked.rounds
-        if not self._folds or len(asked) == 1:
-            rounds = asked[0] if len(asked) == 1 else 0
-            # What is known so far is how good the ratio is alone.
-            rates = None if rounds else chosen.rates
-            return replace(chosen, setting=chosen.setting._replace(residual_rounds=rounds), rates=rates)
+        choice = self._choose_model()
+        rounds_grid = self._grid.rounds
+        if not self._folds or len(rounds_grid) == 1:
+            rounds = rounds_grid[0] if len(rounds_grid) == 1 else 0
+            # What has been judged so far is the ratio without trees.
+            rates = None if rounds else choice.rates
+            return replace(choice, setting=choice.setting._replace(residual_rounds=rounds), rates=rates)
         report(0.85, "choosing trees over the ratio")
-        assert chosen.rates is not None
-        found = self._judge_rounds(chosen.setting, tuple(r for r in asked if r))
-        if 0 in asked:
-            found[0] = chosen.rates
-        best = max(sorted(found), key=lambda rounds: float(found[rounds].mean()))
-        if 0 in found and best:
+        assert choice.rates is not None
+        rates_by_rounds = self._judge_rounds(
+            choice.setting, tuple(rounds for rounds in rounds_grid if rounds)
+        )
+        if 0 in rounds_grid:
+            rates_by_rounds[0] = choice.rates
+        best = max(sorted(rates_by_rounds), key=lambda rounds: float(rates_by_rounds[rounds].mean()))
+        if 0 in rates_by_rounds and best:
             # Trees stay where they help beyond one standard error of the mean difference, fold by fold.
-            ahead = (found[best] - found[0]).mean(axis=1)
-            if ahead.mean() <= ahead.std(ddof=min(1, ahead.size - 1)) / np.sqrt(ahead.size):
+            lead = (rates_by_rounds[best] - rates_by_rounds[0]).mean(axis=1)
+            if lead.mean() <= lead.std(ddof=min(1, lead.size - 1)) / np.sqrt(lead.size):
                 best = 0
-        return replace(chosen, setting=chosen.setting._replace(residual_rounds=best), rates=found[best])
+        return replace(
+            choice, setting=choice.setting._replace(residual_rounds=best), rates=rates_by_rounds[best]
+        )
 
-    def _judge_rounds(self, setting: Setting, asked: tuple[int, ...]) -> dict[int, Float64]:
+    def _judge_rounds(self, setting: Setting, candidates: tuple[int, ...]) -> dict[int, Float64]:
         """Rates on every fold with so many trees."""
         self._turn(setting.shape.marginals)
-        found = {rounds: np.empty((len(self._folds), len(self._at))) for rounds in asked}
+        rates = {rounds: np.empty((len(self._folds), len(self._at))) for rounds in candidates}
         for number, fold in enumerate(self._folds):
             report(0.85 + 0.1 * number / len(self._folds), "choosing trees over the ratio")
             rows = self._rows[number % len(self._rows)][:, : setting.shape.n_components]
@@ -152,86 +162,88 @@ class Chooser:
             codes = np.unique(self._codes[fold.train], return_inverse=True)[1]
             shrinkages = (setting.shrink_within, setting.shrink_between)
             trees = fit_residual(
-                model_rows[fold.train], rows[fold.train], codes, shrinkages, max(asked), self._random
+                model_rows[fold.train], rows[fold.train], codes, shrinkages, max(candidates), self._random
             )
             model = shrunk_model(moments(model_rows[fold.train], codes), *shrinkages)
             base = _square(model, model_rows[fold.test], False)
-            for rounds, more in zip(sorted(asked), trees.square(rows[fold.test], sorted(asked)), strict=True):
-                found[rounds][number] = fold.rates(base + more, self._at)
-        return found
+            for rounds, correction in zip(
+                sorted(candidates), trees.square(rows[fold.test], sorted(candidates)), strict=True
+            ):
+                rates[rounds][number] = fold.rates(base + correction, self._at)
+        return rates
 
     def _choose_model(self) -> Choice:
-        asked = self._asked
+        grid = self._grid
         shapes = [
-            self._shape(way, unit, max(asked.n_components))
-            for way in asked.marginals
-            for unit in asked.length_norm
+            self._shape(way, unit, max(grid.n_components))
+            for way in grid.marginals
+            for unit in grid.length_norm
         ]
-        many = len(asked.within) > 1 or len(asked.between) > 1
-        if not self._folds or (len(shapes) * len(asked.n_components) == 1 and not many):
+        shrinkages_open = len(grid.within) > 1 or len(grid.between) > 1
+        if not self._folds or (len(shapes) * len(grid.n_components) == 1 and not shrinkages_open):
             first = Setting(
                 shapes[0],
-                asked.within[0] if len(asked.within) == 1 else _UNJUDGED_WITHIN,
-                asked.between[0] if len(asked.between) == 1 else _UNJUDGED_BETWEEN,
+                grid.within[0] if len(grid.within) == 1 else _UNJUDGED_WITHIN,
+                grid.between[0] if len(grid.between) == 1 else _UNJUDGED_BETWEEN,
             )
             if self._folds:
                 self._judge_grid(first.shape, (first.shrink_within,), (first.shrink_between,))
-            return self._chosen(first)
-        within = _FIRST_WITHIN if len(asked.within) > 1 else asked.within
-        between = _FIRST_BETWEEN if len(asked.between) > 1 else asked.between
+            return self._choice_of(first)
+        within = _FIRST_WITHIN if len(grid.within) > 1 else grid.within
+        between = _FIRST_BETWEEN if len(grid.between) > 1 else grid.between
         for number, shape in enumerate(dict.fromkeys(shapes)):
             report(0.05 + 0.5 * number / len(shapes), "choosing marginals and lengths")
             self._judge_grid(shape, within, between)
         best = self._best().shape
-        widths = {self._shape(best.marginals, best.length_norm, width) for width in asked.n_components} - {
+        widths = {self._shape(best.marginals, best.length_norm, width) for width in grid.n_components} - {
             best
         }
         for shape in sorted(widths):
             report(0.6, "choosing principal components")
             self._judge_grid(shape, within, between)
         report(0.75, "choosing shrinkages")
-        self._judge_grid(self._best().shape, asked.within, asked.between)
-        return self._chosen(self._best())
+        self._judge_grid(self._best().shape, grid.within, grid.between)
+        return self._choice_of(self._best())
 
     def _shape(self, way: Marginals, unit: bool, width: int) -> Shape:
         return Shape(way, unit, min(width, self._X.shape[1]) if self._rotates else self._X.shape[1])
 
     def _best(self) -> Setting:
-        return max(self._found, key=lambda setting: float(self._found[setting].mean()))
+        return max(self._rates, key=lambda setting: float(self._rates[setting].mean()))
 
-    def _chosen(self, setting: Setting) -> Choice:
+    def _choice_of(self, setting: Setting) -> Choice:
         return Choice(
             setting=setting,
             preparation=self._marginals[setting.shape.marginals],
             rotates=self._rotates,
-            rates=self._found.get(setting),
+            rates=self._rates.get(setting),
         )
 
     def _judge_grid(self, shape: Shape, within: tuple[float, ...], between: tuple[float, ...]) -> None:
         settings = [Setting(shape, a, b) for a in within for b in between]
-        new = [setting for setting in settings if setting not in self._found]
+        new = [setting for setting in settings if setting not in self._rates]
         if not new:
             return
-        self._find([setting for setting in new if (setting, self._cosine) not in self._known], shape)
-        self._found.update({setting: self._known[setting, self._cosine] for setting in new})
+        self._find([setting for setting in new if (setting, self._cosine) not in self._rates_of], shape)
+        self._rates.update({setting: self._rates_of[setting, self._cosine] for setting in new})
 
     def _find(self, settings: list[Setting], shape: Shape) -> None:
         """Rates of settings of one shape, kept in what is known."""
         if not settings:
             return
         self._turn(shape.marginals)
-        ways = (self._cosine,) if self._judged is None else (False, True)
-        found = np.empty((len(ways), len(settings), len(self._folds), len(self._at)))
+        ways = (self._cosine,) if self._shared_rates is None else (False, True)
+        rates = np.empty((len(ways), len(settings), len(self._folds), len(self._at)))
         for number, fold in enumerate(self._folds):
             rows = shaped(self._rows[number % len(self._rows)], shape)
-            seen = moments(rows[fold.train], self._codes[fold.train])
+            train_moments = moments(rows[fold.train], self._codes[fold.train])
             for at, setting in enumerate(settings):
-                model = shrunk_model(seen, setting.shrink_within, setting.shrink_between)
+                model = shrunk_model(train_moments, setting.shrink_within, setting.shrink_between)
                 for way, cosine in enumerate(ways):
                     square = _square(model, rows[fold.test], cosine)
-                    found[way, at, number] = fold.rates(square, self._at)
+                    rates[way, at, number] = fold.rates(square, self._at)
         for way, cosine in enumerate(ways):
-            self._known.update({(setting, cosine): found[way, at] for at, setting in enumerate(settings)})
+            self._rates_of.update({(setting, cosine): rates[way, at] for at, setting in enumerate(settings)})
 
     def _turn(self, way: Marginals) -> None:
         """Rows as each fold's principal components have them: held-out identities must not shape those."""
@@ -243,7 +255,7 @@ class Chooser:
             # Of a seed of their own, so that rates do not depend on which settings were judged before.
             random = np.random.default_rng(self._components_seed)
             self._rows = [
-                comparable @ principal_components(comparable[fold.train], self._most, random)
+                comparable @ principal_components(comparable[fold.train], self._max_components, random)
                 for fold in self._folds
             ]
 

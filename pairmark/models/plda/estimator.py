@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
+from pydantic import Field
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
@@ -17,7 +18,9 @@ from pairmark.models.core.blas import one_blas_thread
 from pairmark.models.core.inputs import checked_identities, checked_matrix, checked_pairs, one_of_equals
 from pairmark.models.core.kernels import rows as row_kernels
 from pairmark.models.core.row_pairs import PairsOfRows
-from pairmark.models.core.spec import check_params
+from pairmark.models.core.search.forms import LENGTHS, SearchForm, lengths, same_measure
+from pairmark.models.core.search.index import Found, Rows, sealed
+from pairmark.models.core.spec import RandomState, check_params, document_parameters
 from pairmark.models.core.subjects import OF_SCORES, SampleSets, SubjectIndex, sides_of
 from pairmark.models.core.two_covariance import pair_terms
 from pairmark.models.evaluation.validation import (
@@ -33,26 +36,27 @@ from pairmark.models.plda.choosing import (
     BETWEEN,
     WIDTHS,
     WITHIN,
-    Asked,
     Choice,
     Chooser,
-    Judged,
+    SettingGrid,
+    SettingRates,
     fitted_model,
 )
 from pairmark.models.plda.kernels import scoring as kernels
-from pairmark.models.plda.mapping import RowMap, row_map
-from pairmark.models.plda.params import PldaParams
+from pairmark.models.plda.mapping import MAX_COMPONENTS, Marginals, RowMap, row_map
 from pairmark.models.plda.residual import ROUNDS, Residual
 from pairmark.models.plda.state import PldaState
 from pairmark.models.plda.subjects import Subjects
-from pairmark.models.search.forms import LENGTHS, SearchForm, lengths, same_measure
-from pairmark.models.search.index import Found, Rows, sealed
 
 JUDGED_TRAINING_ROWS: Final = 10_000
 """Most rows that settings are chosen on; the model itself is fitted to all."""
 _COLUMNS = "columns"
 
 
+_Shrinkage = Literal["auto"] | Annotated[float, Field(ge=0.0, le=1.0)]
+
+
+@document_parameters
 class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
     """Probabilistic linear discriminant analysis: the two-covariance model of identities.
 
@@ -63,20 +67,9 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
     scan.
 
     Every parameter that is ``auto`` is chosen by twice four folds of identities that are held out in turn (of rows,
-    where classes are shared), by the mean true positive rate at low false positive rates.
-
-    Parameters
-    ----------
-    marginals : ``raw`` features, or each mapped to a normal distribution by its quantiles (``normal``).
-    length_norm : whether centred rows are scaled to one length (Garcia-Romero and Espy-Wilson, Interspeech 2011).
-    n_components : principal components that the model is fitted in, where there are more features.
-    shrink_within, shrink_between : how far each covariance is shrunk to a ball of the same trace, 0 to 1.
-    residual_rounds : boosted trees on differences of features that correct the ratio, by at most half its standard
-        deviation over different pairs; ``auto``: 25, 50, 100 or 200 where that validates better than none.
-    scoring : ``llr``, or the ``cosine`` of latent coordinates.
-    protocol : ``open-set`` holds identities out, ``closed-set`` rows; ``auto``: open-set from 15 identities on.
-    target_fpr : false positive rate to choose settings for; None: the mean over .1, .03, .01 and .003.
-    random_state : seed of the folds.
+    where classes are shared), by the mean true positive rate at low false positive rates. Lengths are normalised as
+    by Garcia-Romero and Espy-Wilson (Interspeech 2011); boosted trees move the ratio by at most half its standard
+    deviation over different pairs.
 
     Attributes
     ----------
@@ -89,16 +82,65 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
     def __init__(
         self,
         *,
-        marginals: Literal["auto", "raw", "normal"] = "auto",
-        length_norm: Literal["auto"] | bool = "auto",
-        n_components: Literal["auto"] | int = "auto",
-        shrink_within: Literal["auto"] | float = "auto",
-        shrink_between: Literal["auto"] | float = "auto",
-        residual_rounds: Literal["auto"] | int = 0,
-        scoring: Literal["llr", "cosine"] = "llr",
-        protocol: Literal["auto", "open-set", "closed-set"] = "auto",
-        target_fpr: float | None = None,
-        random_state: int | np.random.RandomState | None = 0,
+        marginals: Annotated[
+            Literal["auto", Marginals],
+            Field(
+                description="features as they are (raw), or each mapped to a normal distribution by its quantiles "
+                "(normal)"
+            ),
+        ] = "auto",
+        length_norm: Annotated[
+            Literal["auto"] | bool, Field(description="whether centred rows are scaled to one length")
+        ] = "auto",
+        n_components: Annotated[
+            Literal["auto"] | Annotated[int, Field(ge=1, le=MAX_COMPONENTS)],
+            Field(
+                description="principal components that the model is fitted in, where there are more features; auto "
+                "tries "
+                "64, 128 and 256"
+            ),
+        ] = "auto",
+        shrink_within: Annotated[
+            _Shrinkage,
+            Field(description="how far the covariance within identities is shrunk to a ball: 0 to 1"),
+        ] = "auto",
+        shrink_between: Annotated[
+            _Shrinkage,
+            Field(description="how far the covariance between identities is shrunk to a ball: 0 to 1"),
+        ] = "auto",
+        residual_rounds: Annotated[
+            Literal["auto"] | Annotated[int, Field(ge=0, le=1_000)],
+            Field(
+                description="boosted trees that correct the log-likelihood ratio by differences of features; auto: "
+                "none, 25, "
+                "50, 100 or 200, whichever validates best"
+            ),
+        ] = 0,
+        scoring: Annotated[
+            Literal["llr", "cosine"],
+            Field(
+                description="the log-likelihood ratio, or the cosine of latent coordinates (of discriminant "
+                "analysis)"
+            ),
+        ] = "llr",
+        protocol: Annotated[
+            Literal["auto", "open-set", "closed-set"],
+            Field(
+                description="what cross-validation holds out: identities (open-set), or rows of shared classes "
+                "(closed-set); "
+                "auto: open-set from 15 training identities on"
+            ),
+        ] = "auto",
+        target_fpr: Annotated[
+            Annotated[float, Field(gt=0.0, lt=1.0)] | None,
+            Field(
+                description="false positive rate for which settings are chosen; null: the mean over 0.1, 0.03, 0.01 "
+                "and 0.003"
+            ),
+        ] = None,
+        random_state: Annotated[
+            RandomState, Field(description="seed of the folds; the same seed gives the same model")
+        ] = 0,
     ) -> None:
         self.marginals = marginals
         self.length_norm = length_norm
@@ -149,15 +191,16 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
         self._check_params()
         a, b = checked_matrix(self, left, "left", reset=True), checked_matrix(self, right, "right")
         flags, weight = checked_pairs(a.shape[0], b.shape[0], same, sample_weight)
-        used = weight > 0
-        points = np.concatenate([a[used], b[used]])
-        codes = identities_of_pairs(points, int(used.sum()), flags[used])
+        weighted = weight > 0
+        points = np.concatenate([a[weighted], b[weighted]])
+        codes = identities_of_pairs(points, int(weighted.sum()), flags[weighted])
         # A point of many pairs is one row, or its identity would seem to vary less than it does.
         points, first = np.unique(points, axis=0, return_index=True)
         codes = codes[first]
         if codes.max() == 0:
             raise ValueError(
-                "same pairs join all points, directly or through others, into a single identity: check the labels, or "
+                "same pairs join all points, directly or through others, into a single identity: check the "
+                "labels, or "
                 "use a learner of pairs, such as SimilarityForest"
             )
         if np.bincount(codes).max() < 2:
@@ -165,7 +208,7 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
         return self._learn(points, codes)
 
     def _check_params(self) -> None:
-        check_params(self, PldaParams)
+        check_params(self)
         if self.scoring == "cosine" and self.residual_rounds != 0:
             raise ValueError("residual_rounds corrects log-likelihood ratios: use scoring='llr', or 0 rounds")
 
@@ -174,7 +217,7 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
         X: Float32,
         codes: Int64,
         folds: Sequence[Fold],
-        judged: Judged | None = None,
+        judged: SettingRates | None = None,
     ) -> Choice:
         """The setting that is best on given folds of checked rows (n, d) with identities 0, 1, ...
 
@@ -183,7 +226,9 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
         random = np.random.default_rng(_seed(self.random_state))
         rates = judged_rates(self.target_fpr)
         cosine = self.scoring == "cosine"
-        return Chooser(X, codes, folds, self._asked(), rates, random, cosine=cosine, judged=judged).choose()
+        return Chooser(
+            X, codes, folds, self._grid(), rates, random, cosine=cosine, shared_rates=judged
+        ).choose()
 
     def refit(self, X: Float32, codes: Int64, choice: Choice) -> Self:
         """Fit checked rows with a setting that was chosen before."""
@@ -206,20 +251,20 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
         random = np.random.default_rng(_seed(self.random_state))
         n_classes = int(codes.max()) + 1
         rows = some_rows(codes, random, JUDGED_TRAINING_ROWS)
-        some, place = X[rows], np.unique(codes[rows], return_inverse=True)[1]
+        judged_rows, place = X[rows], np.unique(codes[rows], return_inverse=True)[1]
         protocol = learner_protocol(self.protocol, n_classes)
         # A race fits settings that it has chosen, fold by fold: judging them again would take longer than the fit.
-        folds = validation_folds(place, protocol, random) if self._asked().open else []
+        folds = validation_folds(place, protocol, random) if self._grid().open else []
         # Hundreds of small matrices: several threads would only stand in each other's way.
         with one_blas_thread():
-            choice = self.choose(some, place, folds)
+            choice = self.choose(judged_rows, place, folds)
             return self.refit(X, codes, choice)
 
-    def _asked(self) -> Asked:
+    def _grid(self) -> SettingGrid:
         def given(value: Any, candidates: tuple[Any, ...]) -> tuple[Any, ...]:
             return candidates if value == "auto" and isinstance(value, str) else (value,)
 
-        return Asked(
+        return SettingGrid(
             marginals=given(self.marginals, ("normal", "raw")),
             length_norm=given(self.length_norm, (False, True)),
             n_components=given(self.n_components, WIDTHS),
@@ -258,8 +303,8 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
         if how != "plda":
             return sets
         prepared = self._map.prepared(sets.rows)
-        seen = None if self._trees is None else prepared
-        return Subjects.of(sets, self._map.of_prepared(prepared), seen, self.psi_)
+        rows = None if self._trees is None else prepared
+        return Subjects.of(sets, self._map.of_prepared(prepared), rows, self.psi_)
 
     def _subject_score(self, left: Any, right: Any, how: str) -> Float32:
         if how != "plda":
@@ -373,15 +418,15 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
         return {_COLUMNS: columns, LENGTHS: lengths(columns)}
 
     def _score_rows(self, queries: Matrix, index: GalleryIndex, rows: Rows) -> Float32:
-        known = sealed(index.arrays[_COLUMNS][rows])
-        ratios = np.empty((queries.shape[0], known.shape[0]))
-        kernels.score(self._columns(queries), known, True, self._width, self._constant, ratios)
+        columns = sealed(index.arrays[_COLUMNS][rows])
+        ratios = np.empty((queries.shape[0], columns.shape[0]))
+        kernels.score(self._columns(queries), columns, True, self._width, self._constant, ratios)
         if self._trees is None:
             return ratios.astype(np.float32)
-        own, others = self._map.prepared(queries), self._map.prepared(index.vectors[rows])
+        query_rows, gallery_rows = self._map.prepared(queries), self._map.prepared(index.vectors[rows])
         scores = np.empty(ratios.shape, dtype=np.float32)
         for at in range(ratios.shape[0]):
-            scores[at] = self._corrected(ratios[at], own[at : at + 1], others)
+            scores[at] = self._corrected(ratios[at], query_rows[at : at + 1], gallery_rows)
         return scores
 
     def _search_form(self, queries: Matrix, index: GalleryIndex) -> SearchForm | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -11,8 +11,9 @@ from pairmark.models.core.arrays import Float32, Float64
 from pairmark.models.core.kernels import rows as row_kernels
 from pairmark.models.core.marginals import NormalMarginals
 from pairmark.models.core.two_covariance import pointed
-from pairmark.models.plda.params import Marginals
 
+Marginals = Literal["raw", "normal"]
+MAX_COMPONENTS = 1_024
 _ROW_BLOCK = 4_096
 _DIRECT_WIDTH = 2_048
 """Up to so many features their covariance is worked out."""
@@ -50,8 +51,8 @@ class Preparation:
         if marginals == "normal":
             normal = NormalMarginals.fitted(X)
             scale = np.ones(d)
-            made = cls(normal=normal, centre=np.zeros(d), scale=scale, components=None)
-            centre = made.comparable(X).mean(axis=0, dtype=np.float64)
+            preparation = cls(normal=normal, centre=np.zeros(d), scale=scale, components=None)
+            centre = preparation.comparable(X).mean(axis=0, dtype=np.float64)
         else:
             normal = None
             centre = X.mean(axis=0, dtype=np.float64)
@@ -142,17 +143,17 @@ def _affine(rows: Float32, weights: Float32, bias: Float32) -> Float32:
     return out
 
 
-def principal_components(rows: Float32, most: int, random: np.random.Generator) -> Float32:
-    """Directions of most variance of rows, (d, p), orthonormal; p is ``most`` at most."""
+def principal_components(rows: Float32, n_components: int, random: np.random.Generator) -> Float32:
+    """Directions of most variance of rows, (d, p), orthonormal; p is ``n_components`` at most."""
     d = rows.shape[1]
-    p = min(most, d)
+    p = min(n_components, d)
     rows = rows - rows.mean(axis=0)
     # Halko, Martinsson and Tropp 2011, algorithm 4.4: random projections, three power iterations.
-    found = random.standard_normal((d, min(p + _OVERSAMPLED, d))).astype(np.float32)
+    basis = random.standard_normal((d, min(p + _OVERSAMPLED, d))).astype(np.float32)
     wide = d > _DIRECT_WIDTH
     covariance = rows if wide else rows.T @ rows
     for _ in range(_POWERS):
-        found = np.linalg.qr(rows.T @ (rows @ found) if wide else covariance @ found)[0]
-    inner = rows @ found
-    turned = found @ np.linalg.eigh((inner.T @ inner).astype(np.float64))[1][:, ::-1][:, :p]
+        basis = np.linalg.qr(rows.T @ (rows @ basis) if wide else covariance @ basis)[0]
+    inner = rows @ basis
+    turned = basis @ np.linalg.eigh((inner.T @ inner).astype(np.float64))[1][:, ::-1][:, :p]
     return np.ascontiguousarray(pointed(turned), dtype=np.float32)

@@ -87,13 +87,13 @@ def fit_residual(
     kernels.code(F, left, right, borders, coded)
     m = F.shape[1]
     n_tried = max(1, min(m, max(round(_TRIED_SHARE * m), 4)))
-    tried = np.stack([np.sort(random.permutation(m)[:n_tried]) for _ in range(rounds)]).astype(np.int64)
+    candidates = np.stack([np.sort(random.permutation(m)[:n_tried]) for _ in range(rounds)]).astype(np.int64)
     features = np.zeros((rounds, kernels.NODES), dtype=np.int32)
     bins = np.zeros((rounds, kernels.NODES), dtype=np.int32)
     values = np.zeros((rounds, kernels.LEAVES))
     margin = slope * ratios + intercept
     kernels.boost(
-        coded, _BINS, pairs.same, np.ones(left.size), margin, _RATE, _LEAST_HESSIAN, _RIDGE, tried,
+        coded, _BINS, pairs.same, np.ones(left.size), margin, _RATE, _LEAST_HESSIAN, _RIDGE, candidates,
         features, bins, values,
     )  # fmt: skip
     padded = np.hstack([borders, np.full((m, 2), _NEVER, dtype=np.float32)])
@@ -117,17 +117,17 @@ def _left_out(
     else:
         fold = random.permutation(codes.size) % _FOLDS
     a, b = fold[left], fold[right]
-    other = (a + random.integers(1, _FOLDS, a.size)) % _FOLDS
-    b = np.where(a == b, other, b)
+    second_fold = (a + random.integers(1, _FOLDS, a.size)) % _FOLDS
+    b = np.where(a == b, second_fold, b)
     low, high = np.minimum(a, b), np.maximum(a, b)
     ratios = np.zeros(left.size)
     for first in range(_FOLDS):
         for second in range(first + 1, _FOLDS):
             here = np.flatnonzero((low == first) & (high == second))
-            seen = (fold != first) & (fold != second)
-            if not here.size or np.unique(codes[seen]).size < 2:
+            training_rows = (fold != first) & (fold != second)
+            if not here.size or np.unique(codes[training_rows]).size < 2:
                 continue
-            model = shrunk_model(moments(U[seen], codes[seen]), *shrinkages)
+            model = shrunk_model(moments(U[training_rows], codes[training_rows]), *shrinkages)
             weight, square, constant = pair_terms(model.psi)
             rows = np.unique(np.concatenate([left[here], right[here]]))
             z = (U[rows] - model.centre) @ model.axes
@@ -156,7 +156,7 @@ def _logistic(ratios: Float64, same: Bool) -> tuple[float, float]:
 
 def _borders(F: Float32, left: Int64, right: Int64, random: np.random.Generator) -> Float32:
     """(m, `_BINS` - 1) quantiles of differences, of either kind of pair alike."""
-    some = random.permutation(left.size)[:4_000]
-    apart = np.abs(F[left[some]] - F[right[some]])
-    quantiles = np.quantile(apart, np.arange(1, _BINS) / _BINS, axis=0).astype(np.float32)
+    sample = random.permutation(left.size)[:4_000]
+    differences = np.abs(F[left[sample]] - F[right[sample]])
+    quantiles = np.quantile(differences, np.arange(1, _BINS) / _BINS, axis=0).astype(np.float32)
     return np.ascontiguousarray(quantiles.T)

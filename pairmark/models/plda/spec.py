@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pairmark.models.core.spec import LearnerSpec
 from pairmark.models.plda.estimator import Plda
-from pairmark.models.plda.params import PldaParams
 from pairmark.models.plda.state import SCHEMA
 
 PLDA = LearnerSpec(
@@ -13,7 +12,6 @@ PLDA = LearnerSpec(
     "cross-validation",
     estimator=Plda,
     capabilities=frozenset({"similarity", "match", "search", "embed"}),
-    params=PldaParams,
     state=SCHEMA,
     log_lr=True,
 )

@@ -14,8 +14,7 @@ from pairmark.models.core.arrays import Float64
 from pairmark.models.core.marginals import NormalMarginals
 from pairmark.models.core.schema import Array, Facts, Loaded, State, Stateful, StateSchema, refuse, require
 from pairmark.models.plda.kernels.residual import LEAVES, NODES
-from pairmark.models.plda.mapping import Preparation, RowMap
-from pairmark.models.plda.params import MOST_COMPONENTS
+from pairmark.models.plda.mapping import MAX_COMPONENTS, Preparation, RowMap
 from pairmark.models.plda.residual import Residual
 
 _TREES = ("features", "thresholds", "values")
@@ -59,22 +58,22 @@ class PldaState(Stateful):
 
     def from_state(self, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> Self:
         # Copies, so that kernels meet one kind of array whether the file was mapped or read.
-        held = {name: np.array(array, order="C") for name, array in arrays.items()}
+        copies = {name: np.array(array, order="C") for name, array in arrays.items()}
         self.settings_ = dict(meta["settings"])
         self.validated_tpr_ = {float(rate): float(tpr) for rate, tpr in meta["validated_tpr"]}
         preparation = Preparation(
-            normal=NormalMarginals(held["knots"], held["values"]) if "knots" in held else None,
-            centre=held["centre"],
-            scale=held["scale"],
-            components=held.get("components"),
+            normal=NormalMarginals(copies["knots"], copies["values"]) if "knots" in copies else None,
+            centre=copies["centre"],
+            scale=copies["scale"],
+            components=copies.get("components"),
         )
         rows = RowMap(
-            preparation=preparation, length=meta["length"], weights=held["weights"], bias=held["bias"]
+            preparation=preparation, length=meta["length"], weights=copies["weights"], bias=copies["bias"]
         )
         bound = meta["residual_bound"]
-        grown = {name: held[f"residual_{name}"] for name in _TREES if bound is not None}
+        grown = {name: copies[f"residual_{name}"] for name in _TREES if bound is not None}
         trees = None if bound is None else Residual(**grown, bound=bound)
-        return self._restored(rows, held["psi"], trees)
+        return self._restored(rows, copies["psi"], trees)
 
 
 class PldaFacts(Facts):
@@ -121,8 +120,8 @@ def _fit_together(loaded: Loaded) -> None:
     arrays, sizes = loaded.arrays, loaded.sizes
     if sizes["coordinates"] < 1:
         raise refuse("psi", None, "has no rows", "one or more")
-    if "components" in sizes and not 1 <= sizes["components"] <= MOST_COMPONENTS:
-        raise refuse("components", None, f"has {sizes['components']} columns", f"1 to {MOST_COMPONENTS}")
+    if "components" in sizes and not 1 <= sizes["components"] <= MAX_COMPONENTS:
+        raise refuse("components", None, f"has {sizes['components']} columns", f"1 to {MAX_COMPONENTS}")
     if "knots" not in arrays:
         return
     knots = arrays["knots"]

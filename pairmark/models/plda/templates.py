@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
+from pairmark.models.core.search.forms import BLOCK, SearchForm, lengths, limit, look_through, same_measure
+from pairmark.models.core.search.index import Best, Found, padded
+from pairmark.models.core.search.kernels.scan import INNER, scan
 from pairmark.models.plda.subjects import Subjects
-from pairmark.models.search.forms import BLOCK, SearchForm, lengths, limit, look_through, same_measure
-from pairmark.models.search.index import Best, Found, padded
-from pairmark.models.search.kernels.scan import INNER, scan
 
 _ROUNDED = 2.0**-21
 """Vectors, queries, offsets and constants are rounded to float32 once each, and added up in it: all of that changes an
@@ -42,18 +42,18 @@ class Templates:
     longest: Float64 = field(repr=False)
     counts: Int64
     ends: Int64
-    known: dict[int, Offsets] = field(default_factory=dict, repr=False)
+    cache: dict[int, Offsets] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(cls, subjects: Subjects) -> Templates:
         """Of prepared subjects."""
         numbers = np.argsort(subjects.counts, kind="stable")
-        some = subjects.take(numbers)
-        counts, sizes = np.unique(some.counts, return_counts=True)
-        vectors = np.ascontiguousarray(some.sums, dtype=np.float32)
+        batch = subjects.take(numbers)
+        counts, sizes = np.unique(batch.counts, return_counts=True)
+        vectors = np.ascontiguousarray(batch.sums, dtype=np.float32)
         return cls(
             numbers=numbers,
-            subjects=some,
+            subjects=batch,
             vectors=vectors,
             longest=lengths(vectors),
             counts=counts,
@@ -62,18 +62,18 @@ class Templates:
 
     def offsets(self, p: int) -> Offsets:
         """What a query of p samples adds to each subject's inner product, whatever the query."""
-        found = self.known.get(p)
-        if found is None:
+        offsets = self.cache.get(p)
+        if offsets is None:
             psi, values = self.subjects.psi, np.empty(self.numbers.size, dtype=np.float32)
             for first, last, count in self.groups(0, self.numbers.size):
                 k, sums = int(self.counts[count]), self.subjects.sums[first:last]
                 square = 0.5 * psi * (1.0 / ((k + p) * psi + 1.0) - 1.0 / (k * psi + 1.0))
                 values[first:last] = (sums * sums) @ square
-            found = Offsets(values=values, largest=float(np.abs(values).max()))
-            if len(self.known) >= 8:
-                self.known.clear()
-            self.known[p] = found
-        return found
+            offsets = Offsets(values=values, largest=float(np.abs(values).max()))
+            if len(self.cache) >= 8:
+                self.cache.clear()
+            self.cache[p] = offsets
+        return offsets
 
     def groups(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
         """First and last row and group of the parts of some rows that have equally many samples."""
@@ -112,15 +112,15 @@ def best_templates(
     considered = None if allowed is None else allowed[templates.numbers]
     n, width = templates.vectors.shape
     estimates = np.empty((1, min(BLOCK, n)), dtype=np.float32)
-    found = []
+    bests = []
     for at in range(len(queries)):
-        best, own = Best(k, above), queries.take(np.array([at]))
-        form, constants = _form(own, templates, lift)
+        best, query = Best(k, above), queries.take(np.array([at]))
+        form, constants = _form(query, templates, lift)
         size = float(np.linalg.norm(form.queries.astype(np.float64), axis=1).max())
         for number, start in enumerate(range(0, n, BLOCK)):
             stop = min(start + BLOCK, n)
-            some = None if considered is None else considered[start:stop]
-            if some is not None and not some.any():
+            places_of_block = None if considered is None else considered[start:stop]
+            if places_of_block is not None and not places_of_block.any():
                 continue
             for first, last, group in templates.groups(start, stop):
                 line = estimates[:, first - start : last - start]
@@ -131,17 +131,21 @@ def best_templates(
             line += form.offsets[start:stop]
 
             def offer(
-                places: NDArray[np.intp], best: Best = best, own: Subjects = own, start: int = start
+                places: NDArray[np.intp], best: Best = best, query: Subjects = query, start: int = start
             ) -> None:
                 rows = places + start
-                scores = score(own, templates.subjects.take(rows), "plda")
+                scores = score(query, templates.subjects.take(rows), "plda")
                 best.offer(templates.numbers[rows].astype(np.intp), scores)
 
             look_through(
-                offer, partial(limit, form, width, size * float(templates.longest[number])), line, some, best
+                offer,
+                partial(limit, form, width, size * float(templates.longest[number])),
+                line,
+                places_of_block,
+                best,
             )
-        found.append(best)
-    return padded(found, k)
+        bests.append(best)
+    return padded(bests, k)
 
 
 def _form(query: Subjects, templates: Templates, lift: float) -> tuple[SearchForm, Float32]:
@@ -149,10 +153,10 @@ def _form(query: Subjects, templates: Templates, lift: float) -> tuple[SearchFor
     psi, z, p = query.psi, query.sums[0], int(query.counts[0])
     count = templates.counts[:, None]
     vectors: Float32 = np.ascontiguousarray(psi * z / ((count + p) * psi + 1.0), dtype=np.float32)
-    own = 0.5 * psi * (1.0 / ((count + p) * psi + 1.0) - 1.0 / (p * psi + 1.0))
+    self_term = 0.5 * psi * (1.0 / ((count + p) * psi + 1.0) - 1.0 / (p * psi + 1.0))
     logs = np.log(count * psi + 1.0) + np.log(p * psi + 1.0) - np.log((count + p) * psi + 1.0)
-    constants = own @ (z * z) + 0.5 * logs.sum(axis=1)
-    terms = np.abs(own) @ (z * z) + np.abs(logs).sum(axis=1)
+    constants = self_term @ (z * z) + 0.5 * logs.sum(axis=1)
+    terms = np.abs(self_term) @ (z * z) + np.abs(logs).sum(axis=1)
     size = float(np.linalg.norm(vectors.astype(np.float64), axis=1).max())
     offsets = templates.offsets(p)
     spread = size * float(templates.longest.max()) + offsets.largest + float(np.abs(constants).max())

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from pydantic import Field
 from scipy.sparse import csr_array
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
@@ -15,14 +16,13 @@ from pairmark.models.core import progress
 from pairmark.models.core.base import EmbedderMixin, Float32, GalleryIndex, Matrix, PairScorerMixin
 from pairmark.models.core.inputs import checked_identities, checked_matrix, one_of_equals
 from pairmark.models.core.schema import State
-from pairmark.models.core.spec import check_params
+from pairmark.models.core.search.forms import LENGTHS, SearchForm, lengths
+from pairmark.models.core.search.index import Rows, numbered, sealed
+from pairmark.models.core.spec import Seed, check_params, document_parameters
 from pairmark.models.rankboost import embedding, network
 from pairmark.models.rankboost.binning import parts, sparse_rows
 from pairmark.models.rankboost.kernels import aligned as kernels
-from pairmark.models.rankboost.params import AlignedKernelParams, Loss
 from pairmark.models.rankboost.sparse_input import KnownColumns
-from pairmark.models.search.forms import LENGTHS, SearchForm, lengths
-from pairmark.models.search.index import Rows, numbered, sealed
 
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
@@ -35,6 +35,7 @@ _WATCHED: Final = 64
 """Rows whose pairs tell whether training makes anything better."""
 
 
+@document_parameters
 class AlignedKernel(KnownColumns, PairScorerMixin, EmbedderMixin, BaseEstimator):
     """Similarity by a network that is trained towards yy' (Sokolov, Urvoy and Ricard 2011, section 3.2).
 
@@ -46,11 +47,6 @@ class AlignedKernel(KnownColumns, PairScorerMixin, EmbedderMixin, BaseEstimator)
 
     Columns are scaled by their greatest absolute value. Sparse rows stay sparse. Columns never seen in training count
     nothing; where there are more of them than features, a `UnknownColumnsWarning` counts their values.
-
-    Parameters
-    ----------
-    hidden, psd, loss, learning_rate, n_iter, random_state :
-        see `AlignedKernelParams`.
 
     Attributes
     ----------
@@ -64,12 +60,34 @@ class AlignedKernel(KnownColumns, PairScorerMixin, EmbedderMixin, BaseEstimator)
 
     def __init__(
         self,
-        hidden: tuple[int, ...] = (20, 20),
-        psd: bool = True,
-        loss: Loss = "alignment",
-        learning_rate: Literal["auto"] | float = "auto",
-        n_iter: int = 30,
-        random_state: int | None = None,
+        hidden: Annotated[
+            tuple[Annotated[int, Field(ge=1, le=4096)], ...],
+            Field(min_length=1, max_length=4, description="sizes of the hidden layers of tanh units"),
+        ] = (20, 20),
+        psd: Annotated[
+            bool,
+            Field(
+                description="a positive semi-definite kernel: the inner product of what both rows make of the "
+                "network; false: "
+                "one network reads both rows, and its two orders are averaged"
+            ),
+        ] = True,
+        loss: Annotated[
+            Literal["squared", "alignment"],
+            Field(
+                description="squared: (K - yy')^2; alignment: one minus the cosine between the kernel matrix and "
+                "the "
+                "perfect one"
+            ),
+        ] = "alignment",
+        learning_rate: Annotated[
+            Literal["auto"] | Annotated[float, Field(gt=0.0, le=1e3)],
+            Field(description="step of gradient descent; auto: chosen on folds"),
+        ] = "auto",
+        n_iter: Annotated[int, Field(ge=1, le=10_000, description="passes over the rows (or pairs)")] = 30,
+        random_state: Annotated[
+            Seed, Field(description="seed of all random draws; null: differs each time")
+        ] = None,
     ) -> None:
         self.hidden = hidden
         self.psd = psd
@@ -94,7 +112,7 @@ class AlignedKernel(KnownColumns, PairScorerMixin, EmbedderMixin, BaseEstimator)
         ValueError
             On anything else, on parameters out of bounds, and when training diverges.
         """
-        check_params(self, AlignedKernelParams)
+        check_params(self)
         rows = sparse_rows(checked_matrix(self, X, "X", accept_sparse=True, reset=True))
         labels, codes = checked_identities(y, rows.shape[0])
         pool = self._pool(unlabelled, rows)
@@ -142,7 +160,7 @@ class AlignedKernel(KnownColumns, PairScorerMixin, EmbedderMixin, BaseEstimator)
         ValueError
             As `fit`.
         """
-        check_params(self, AlignedKernelParams)
+        check_params(self)
         points, flags, weight = self._listed(left, right, same, sample_weight)
         n, pool = flags.size, self._pool(unlabelled, points)
         scaled = self._scaled(points)
@@ -192,7 +210,8 @@ class AlignedKernel(KnownColumns, PairScorerMixin, EmbedderMixin, BaseEstimator)
                 # A rate that held on folds may not hold for longer; one that was asked for is the user's to change.
                 if self.learning_rate != "auto" or float(rate) < network.RATES[0] / 10:
                     raise ValueError(
-                        f"training diverged at learning_rate={rate:g}: the loss grew; use a smaller one, or 'auto'"
+                        f"training diverged at learning_rate={rate:g}: the loss grew; use a smaller one, or "
+                        f"'auto'"
                     ) from None
                 rate = float(rate) / 3.0
                 made = network.Network.drawn(scaled, self.hidden, self.psd, rng)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Final, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from pydantic import Field
 from scipy.sparse import csr_array
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
@@ -16,19 +17,17 @@ from pairmark.models.core import progress
 from pairmark.models.core.base import EmbedderMixin, Float32, GalleryIndex, Matrix, PairScorerMixin
 from pairmark.models.core.inputs import checked_identities, checked_matrix, one_of_equals
 from pairmark.models.core.schema import State
-from pairmark.models.core.spec import check_params
+from pairmark.models.core.search.index import Rows, numbered
+from pairmark.models.core.spec import Seed, check_params, document_parameters
 from pairmark.models.rankboost import embedding
 from pairmark.models.rankboost.binning import binned, sparse_rows
 from pairmark.models.rankboost.boosting import Settings, Task, boost
 from pairmark.models.rankboost.kernels import scoring as scoring_kernels
 from pairmark.models.rankboost.pair_task import pair_task
-from pairmark.models.rankboost.params import Chain, Criterion, Pivots, RankBoostKernelParams, Ranking, Weak
-from pairmark.models.rankboost.params import Coordinates as CoordinatesName
-from pairmark.models.rankboost.ranking import RanksRows, project
+from pairmark.models.rankboost.ranking import Ranking, RanksRows, project
 from pairmark.models.rankboost.rules import Coordinates, FeatureMap, Rules
 from pairmark.models.rankboost.svm import LinearRule, linear_svm
 from pairmark.models.rankboost.tasks import MOST_CLASSES, class_tasks, graded_task
-from pairmark.models.search.index import Rows, numbered
 
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
@@ -45,6 +44,10 @@ _SVM_C = 1.0
 """Penalty of the linear SVM of stage D, as in the paper's experiments."""
 
 
+_Size = Annotated[int, Field(ge=1, le=100_000)]
+
+
+@document_parameters
 class RankBoostKernel(RanksRows, PairScorerMixin, EmbedderMixin, BaseEstimator):
     """Similarity by the weak rankers that two rows share (Sokolov, Urvoy and Ricard 2011).
 
@@ -65,12 +68,6 @@ class RankBoostKernel(RanksRows, PairScorerMixin, EmbedderMixin, BaseEstimator):
     Sparse rows may have more columns than the rows learned from: those were never seen, are ignored, and a
     `UnknownColumnsWarning` counts them.
 
-    Parameters
-    ----------
-    n_estimators, n_bags, weak, criterion, ranking, preference, coordinates, center, chain, n_pivots, pivots, whiten,
-    n_components, random_state :
-        see `RankBoostKernelParams`.
-
     Attributes
     ----------
     rules_ : the rankers of all tasks. task_ : (T,) which task each belongs to.
@@ -84,20 +81,104 @@ class RankBoostKernel(RanksRows, PairScorerMixin, EmbedderMixin, BaseEstimator):
 
     def __init__(
         self,
-        n_estimators: int = 300,
-        n_bags: int | None = None,
-        weak: Weak = "stump",
-        criterion: Criterion = "z",
-        ranking: Ranking = "classes",
-        preference: list[list[float]] | None = None,
-        coordinates: CoordinatesName = "rankers",
-        center: bool = True,
-        chain: Chain = "A-B-C-D",
-        n_pivots: int | None = None,
-        pivots: Pivots = "random",
-        whiten: bool = False,
-        n_components: int = 100,
-        random_state: int | None = None,
+        n_estimators: Annotated[
+            int,
+            Field(
+                ge=1,
+                le=50_000,
+                description="rounds of boosting: in each bag, for each class if more than two",
+            ),
+        ] = 300,
+        n_bags: Annotated[
+            int | None,
+            Field(
+                ge=1,
+                le=1_000,
+                description="rankings learned on bootstrap samples of the rows, each on a random half of the "
+                "features, and "
+                "averaged; 1: one ranking of all rows and features, as in the paper; null: 60 for two "
+                "classes with more "
+                "features than rows (fewer beyond 10,000 rows), else 1",
+            ),
+        ] = None,
+        weak: Annotated[
+            Literal["stump", "grid"],
+            Field(description="stump: one feature above a threshold; grid: two such conditions together"),
+        ] = "stump",
+        criterion: Annotated[
+            Literal["r", "z"],
+            Field(
+                description="how weak rankers are chosen: r, the approximation of Freund's third method, or z, the "
+                "exact "
+                "normalisation factor"
+            ),
+        ] = "z",
+        ranking: Annotated[
+            Ranking,
+            Field(
+                description="classes: one class against the rest, for each class; graded: labels are levels, and a "
+                "higher one "
+                "is to be ranked above a lower one"
+            ),
+        ] = "classes",
+        preference: Annotated[
+            list[list[Annotated[float, Field(ge=0.0, le=1e12)]]] | None,
+            Field(
+                description="for graded labels: how much it matters that a row of level j is ranked above one of "
+                "level i < j, "
+                "at [i][j] (levels in order); null: the difference of the labels"
+            ),
+        ] = None,
+        coordinates: Annotated[
+            Literal["rankers", "features"],
+            Field(
+                description="what the kernel multiplies: one coordinate a weak ranker, or one a feature (the sum of "
+                "the "
+                "rankers that look at it; stumps only)"
+            ),
+        ] = "rankers",
+        center: Annotated[
+            bool,
+            Field(
+                description="take the kernel between differences from the mean row in the rankers' space: what most "
+                "rows share "
+                "makes no two of them similar; false: the paper's plain inner product"
+            ),
+        ] = True,
+        chain: Annotated[
+            Literal["A-D", "A-B-D", "A-C-D", "A-B-C-D"],
+            Field(
+                description="stages of the embedding. A: outputs of the weak rankers; B: kernel with pivots; C: "
+                "random "
+                "projection; D: linear SVM"
+            ),
+        ] = "A-B-C-D",
+        n_pivots: Annotated[
+            _Size | None,
+            Field(
+                description="pivots of stage B; null: as many as there are rows to draw from, at most 1000"
+            ),
+        ] = None,
+        pivots: Annotated[
+            Literal["random", "kmeans", "greedy"],
+            Field(
+                description="random rows, k-means centres, or rows chosen greedily to span the others (pivoted "
+                "Cholesky)"
+            ),
+        ] = "random",
+        whiten: Annotated[
+            bool,
+            Field(
+                description="project orthogonally onto the span of the pivots (Cholesky factor of their kernel "
+                "matrix)"
+            ),
+        ] = False,
+        n_components: Annotated[
+            _Size, Field(description="dimensions after the random projection of stage C")
+        ] = 100,
+        random_state: Annotated[
+            Seed, Field(description="seed of all random draws; null: differs each time")
+        ] = None,
     ) -> None:
         self.n_estimators = n_estimators
         self.n_bags = n_bags
@@ -212,7 +293,8 @@ class RankBoostKernel(RanksRows, PairScorerMixin, EmbedderMixin, BaseEstimator):
     def _keep(self, rules: Rules, task: Int64, value: Float64) -> None:
         if not len(rules):
             raise ValueError(
-                "no feature separates the labels: every weak ranker ranks as many pairs wrong as right; expected "
+                "no feature separates the labels: every weak ranker ranks as many pairs wrong as right; "
+                "expected "
                 "some column whose values, or presence, depend on the label"
             )
         self.rules_, self.task_, self.value_ = rules, task, value
@@ -367,7 +449,7 @@ class RankBoostKernel(RanksRows, PairScorerMixin, EmbedderMixin, BaseEstimator):
         return self
 
     def _check_params(self) -> None:
-        check_params(self, RankBoostKernelParams)
+        check_params(self)
         if self.preference is not None and self.ranking != "graded":
             raise ValueError("preference is between graded labels: use ranking='graded', or leave it out")
         if self.coordinates == "features" and self.weak != "stump":

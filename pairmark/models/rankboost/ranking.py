@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,13 +13,13 @@ from sklearn.utils.validation import check_is_fitted
 from pairmark.models.rankboost.binning import sparse_rows
 from pairmark.models.rankboost.boosting import Task
 from pairmark.models.rankboost.kernels import scoring as scoring_kernels
-from pairmark.models.rankboost.params import Ranking
 from pairmark.models.rankboost.rules import Coordinates, FeatureMap, Rules
 from pairmark.models.rankboost.sparse_input import KnownColumns
 from pairmark.models.rankboost.tasks import MOST_CLASSES, class_tasks, graded_task
 
 Float64 = NDArray[np.float64]
 
+Ranking = Literal["classes", "graded"]
 _BLOCK: Final = 16_384
 """Rows mapped at a time: a million rows never stand in the kernel's space at once."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pairmark.models.core.spec import LearnerSpec
 from pairmark.models.rankboost.aligned import AlignedKernel
 from pairmark.models.rankboost.estimator import RankBoostKernel
-from pairmark.models.rankboost.params import AlignedKernelParams, RankBoostKernelParams
 from pairmark.models.rankboost.state import NETWORK, RANKERS
 
 KERNEL = LearnerSpec(
@@ -13,25 +12,17 @@ KERNEL = LearnerSpec(
     title="RankBoost kernel: similarity by shared weak rankers; for sparse, huge feature spaces, with unlabelled rows",
     estimator=RankBoostKernel,
     capabilities=frozenset({"similarity", "match", "search", "embed"}),
-    params=RankBoostKernelParams,
     state=RANKERS,
     accepts_sparse=True,
     keeps_rows=True,
     takes_unlabelled=True,
     ignores_unknown=True,
-    retired={
-        **dict.fromkeys(
-            ("svm_C", "n_beams", "max_bins", "early_stopping", "validation_fraction", "n_iter_no_change"), ...
-        ),
-        "normalize": False,
-    },
 )
 ALIGNED = LearnerSpec(
     kind="aligned-kernel",
     title="Aligned kernel: similarity by a small network trained towards the perfect kernel; for sparse rows",
     estimator=AlignedKernel,
     capabilities=frozenset({"similarity", "match", "search", "embed"}),
-    params=AlignedKernelParams,
     state=NETWORK,
     accepts_sparse=True,
     keeps_rows=True,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from pydantic import Field
 from scipy.special import log_softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
@@ -14,12 +14,11 @@ from sklearn.utils.validation import check_is_fitted
 from pairmark.models.core.arrays import Float32, Float64, Int64
 from pairmark.models.core.inputs import checked_identities
 from pairmark.models.core.progress import report
-from pairmark.models.core.spec import check_params
+from pairmark.models.core.spec import Seed, check_params, document_parameters
 from pairmark.models.rsbl.choosing import Chosen, Judge, choose, class_distances, folds
 from pairmark.models.rsbl.growth import Distances, Growth, Layer
 from pairmark.models.rsbl.inputs import Inputs, classes_of_pairs
-from pairmark.models.rsbl.params import Metric, RSBLParams
-from pairmark.models.rsbl.scoring import BLOCK_BYTES
+from pairmark.models.rsbl.scoring import BLOCK_BYTES, Metric
 from pairmark.models.rsbl.state import RSBLState
 from pairmark.models.rsbl.svm import (
     MAX_EXACT_CLASSES,
@@ -39,6 +38,7 @@ BETA_MULTIPLES: Final = (1 / 16, 1 / 4, 1.0, 4.0, 16.0)
 MAX_FINAL_BYTES: Final = 2 * 1024**3
 
 
+@document_parameters
 class RSBL(RSBLState, ClassifierMixin, BaseEstimator):
     """Recursive similarity-based learning (Maszczyk & Duch, "Recursive similarity-based algorithm for deep learning").
 
@@ -53,11 +53,6 @@ class RSBL(RSBLState, ClassifierMixin, BaseEstimator):
     neighbours, and with more than 2,000 rows k' is chosen on a sample and the final machine solved iteratively, with
     squared hinge loss.
 
-    Parameters
-    ----------
-    depth, k_max, beta, metric, final, C : the algorithm's; see `pairmark.models.rsbl.params.RSBLParams` for these and
-        all others.
-
     Attributes
     ----------
     classes_ : the classes, sorted.
@@ -70,21 +65,76 @@ class RSBL(RSBLState, ClassifierMixin, BaseEstimator):
 
     def __init__(
         self,
-        depth: int = 5,
-        k_max: int = 20,
-        beta: float | Literal["median", "search"] = 0.1,
-        metric: Metric = "euclidean",
-        final: Literal["svm", "1nn"] = "svm",
-        C: float = 32.0,
-        selection: Literal["training", "folds"] = "folds",
-        n_folds: int = 5,
-        choose_depth: bool = False,
-        patience: int | None = None,
-        standardize: bool = True,
-        nominal: Sequence[int] | None = None,
-        max_references: int = 2_000,
-        random_state: int | None = None,
-        n_jobs: int | None = None,
+        depth: Annotated[int, Field(ge=1, le=20, description="layers of similarity features")] = 5,
+        k_max: Annotated[
+            int,
+            Field(
+                ge=1,
+                le=1000,
+                description="maximum number of neighbours of each training row that become features in one layer",
+            ),
+        ] = 20,
+        beta: Annotated[
+            Annotated[float, Field(gt=0.0, le=1e12)] | Literal["median", "search"],
+            Field(
+                description="width of the Gaussian features exp(-beta d^2), above 0; median: one over the median "
+                "squared "
+                "distance, chosen for each layer; search: the multiple of that which errs least on inner "
+                "folds"
+            ),
+        ] = 0.1,
+        metric: Annotated[
+            Metric, Field(description="the distance d that neighbours and features are made from")
+        ] = "euclidean",
+        final: Annotated[
+            Literal["svm", "1nn"],
+            Field(description="classifier in the final space: a linear SVM, or the nearest training row"),
+        ] = "svm",
+        C: Annotated[float, Field(gt=0.0, le=1e12, description="cost of the linear SVM's errors")] = 32.0,
+        selection: Annotated[
+            Literal["training", "folds"],
+            Field(
+                description="where the error that chooses k is measured: on inner folds, or on the training rows "
+                "themselves"
+            ),
+        ] = "folds",
+        n_folds: Annotated[
+            int, Field(ge=2, le=50, description="inner folds, for selection and for calibrated probabilities")
+        ] = 5,
+        choose_depth: Annotated[
+            bool,
+            Field(
+                description="keep the number of layers (up to depth) with the fewest errors on inner folds, instead "
+                "of all"
+            ),
+        ] = False,
+        patience: Annotated[
+            int | None,
+            Field(
+                ge=1,
+                le=1000,
+                description="stop after this many larger k without a smaller error; null: try all",
+            ),
+        ] = None,
+        standardize: Annotated[bool, Field(description="give features mean 0 and variance 1 first")] = True,
+        nominal: Annotated[
+            list[Annotated[int, Field(ge=0)]] | None,
+            Field(
+                description="0-based columns that hold nominal values: each value becomes a feature of its own"
+            ),
+        ] = None,
+        max_references: Annotated[
+            int,
+            Field(
+                ge=2,
+                le=50_000,
+                description="maximum number of training rows that can be neighbours, drawn from each class",
+            ),
+        ] = 2_000,
+        random_state: Annotated[Seed, Field(description="seed of all random draws")] = None,
+        n_jobs: Annotated[
+            int | None, Field(description="threads; null or -1: joblib's active setting, or all cores")
+        ] = None,
     ) -> None:
         self.depth = depth
         self.k_max = k_max
@@ -148,9 +198,10 @@ class RSBL(RSBLState, ClassifierMixin, BaseEstimator):
     def _check_params(self) -> None:
         if not isinstance(self.beta, str) and not self.beta > 0:
             raise ValueError(
-                f"beta is {self.beta}: expected a number above 0 (0 makes every similarity 1), 'median' or 'search'"
+                f"beta is {self.beta}: expected a number above 0 (0 makes every similarity 1), 'median' or "
+                f"'search'"
             )
-        check_params(self, RSBLParams)
+        check_params(self)
 
     def _fit(self, X: Float32, classes: NDArray[Any], codes: Int64) -> Self:
         from threadpoolctl import threadpool_limits
@@ -294,8 +345,10 @@ class RSBL(RSBLState, ClassifierMixin, BaseEstimator):
         if self.final == "1nn":
             if 4 * n * width > MAX_FINAL_BYTES:
                 raise ValueError(
-                    f"final '1nn' keeps all {n} rows in {width} dimensions, {4 * n * width / 1024**3:.1f} GiB; at "
-                    f"most {MAX_FINAL_BYTES // 1024**3} are taken: lower max_references or depth, or use final 'svm'"
+                    f"final '1nn' keeps all {n} rows in {width} dimensions, {4 * n * width / 1024**3:.1f} "
+                    f"GiB; at "
+                    f"most {MAX_FINAL_BYTES // 1024**3} are taken: lower max_references or depth, or use "
+                    f"final 'svm'"
                 )
             self._final_rows = [np.ascontiguousarray(block.T) for block in blocks]
             self._final_codes = codes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -12,13 +12,13 @@ from sklearn.utils.validation import check_is_fitted
 from pairmark.models.core.arrays import Float32, Matrix
 from pairmark.models.core.base import EmbedderMixin, GalleryIndex, PairScorerMixin
 from pairmark.models.core.inputs import checked_matrix, one_of_equals
+from pairmark.models.core.search.forms import LENGTHS, SearchForm, lengths, same_measure
+from pairmark.models.core.search.index import Rows, sealed
 from pairmark.models.rsbl.growth import Layer, walked
 from pairmark.models.rsbl.inputs import Inputs
 from pairmark.models.rsbl.kernels import spaces as kernels
-from pairmark.models.rsbl.params import Metric
-from pairmark.models.search.forms import LENGTHS, SearchForm, lengths, same_measure
-from pairmark.models.search.index import Rows, sealed
 
+Metric = Literal["euclidean", "manhattan", "chebyshev", "mahalanobis", "cosine", "correlation", "hamming"]
 BLOCK_BYTES: Final = 64 * 1024 * 1024
 """Most memory for the rows of the space that are computed at a time."""
 
@@ -94,7 +94,8 @@ class RSBLScores(PairScorerMixin, EmbedderMixin):
     def _validated(self, X: Any, name: str, *, reset: bool = False) -> Float32:
         if issparse(X):
             raise ValueError(
-                f"{name} is sparse and {type(self).__name__} compares dense rows: pass {name}.toarray(), or reduce the "
+                f"{name} is sparse and {type(self).__name__} compares dense rows: pass {name}.toarray(), or "
+                f"reduce the "
                 "dimension first"
             )
         rows: Float32 = checked_matrix(self, X, name, reset=reset)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pairmark.models.core.spec import LearnerSpec
 from pairmark.models.rsbl.estimator import RSBL
-from pairmark.models.rsbl.params import RSBLParams
 from pairmark.models.rsbl.state import SCHEMA
 
 RSBL_SPEC = LearnerSpec(
@@ -12,11 +11,7 @@ RSBL_SPEC = LearnerSpec(
     title="Recursive similarity features (RSBL): classifies, embeds and compares; for small, hard sets",
     estimator=RSBL,
     capabilities=frozenset({"similarity", "match", "search", "embed", "classify"}),
-    params=RSBLParams,
     state=SCHEMA,
     keeps_rows=True,
-    retired={
-        **dict.fromkeys(("duplicates", "feature_selection", "include_self"), ...),
-        "similarity": "cosine",
-    },
+    retired={"similarity": "cosine"},
 )

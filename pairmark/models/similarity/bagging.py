@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,10 +9,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from pairmark.models.core.arrays import Float32
 from pairmark.models.core.inputs import checked_weight
-from pairmark.models.pairs.sampling import PairMap, PairPopulation
-from pairmark.models.similarity.learned import OutOfFold, OutOfFoldMaps, folds_of
-from pairmark.models.similarity.packing import RowPairs, packed_trees
-from pairmark.models.similarity.trees import Tree
+from pairmark.models.pairs.sampling import PairPopulation
+from pairmark.models.similarity.learned import OutOfFold, OutOfFoldMaps
 
 WEIGHT_TOTAL = 2**30
 """Integer weights of a tree's pairs sum to at most this, so that sums fit an int32 and their products an int64."""
@@ -107,22 +104,6 @@ class PairSource:
         numbers = np.arange(drawn.pairs.shape[1], dtype=np.int32)
         return replace(drawn, pairs=np.vstack([drawn.pairs, numbers]), learned=self.learned.values(*rows))
 
-    def folds(self, pairs: WeightedPairs, n_folds: int) -> Iterator[tuple[WeightedPairs, WeightedPairs]]:
-        """Pairs with no row in a fold, and pairs with both rows in it, fold by fold."""
-        rng = np.random.default_rng(self.seed)
-        if self.codes is not None:
-            of_row = folds_of(self.codes, rng, n_folds)
-            left, right = of_row[pairs.pairs[0]], of_row[pairs.pairs[1]]
-        else:
-            # Both rows of an explicit pair are its own.
-            n = int(pairs.pairs[:2].max()) + 1
-            left = right = rng.integers(0, n_folds, n)[np.minimum(pairs.pairs[0], pairs.pairs[1])]
-        for fold in range(n_folds):
-            yield (
-                part(pairs, np.flatnonzero((left != fold) & (right != fold))),
-                part(pairs, np.flatnonzero((left == fold) & (right == fold))),
-            )
-
 
 def integer_weights(sample_weight: ArrayLike | None, n: int) -> NDArray[np.int32]:
     """Weights >= 0 as integers: themselves where they are small integers, else scaled to nearly use the range.
@@ -159,26 +140,6 @@ def part(pairs: WeightedPairs, numbers: NDArray[np.int64]) -> WeightedPairs:
         weight=pairs.weight[: numbers.size] if pairs.is_even else pairs.weight[numbers],
         n_same=int(np.searchsorted(numbers, pairs.n_same)),
     )
-
-
-def leaf_numbers(tree: Tree, X: Float32, pairs: WeightedPairs, pair_map: PairMap) -> NDArray[np.int64]:
-    """The leaf, counted from the left, that each pair of training rows reaches with its own learned features."""
-    n = pairs.pairs.shape[1]
-    packed = packed_trees([tree], [np.arange(tree.leaves.size, dtype=np.float64)], pair_map=pair_map)
-    out = np.empty(n, dtype=np.int64)
-    for start in range(0, n, _SCORED_AT_A_TIME):
-        table = pairs.pairs[:, start : start + _SCORED_AT_A_TIME]
-        columns = forms = None
-        if pairs.learned is not None:
-            values = pairs.learned[table[2]]
-            m = values.shape[1]
-            # Nothing but an offset, so that the form is the value itself.
-            left = np.zeros((values.shape[0], 1 + 2 * m), dtype=np.float32)
-            left[:, 1 + m :] = values
-            columns, forms = (left, np.zeros_like(left)), np.zeros((m, 1), dtype=np.float32)
-        reached = packed.sums(RowPairs(X[table[0]], X[table[1]], columns, forms))
-        out[start : start + _SCORED_AT_A_TIME] = reached.astype(np.int64)
-    return out
 
 
 def _resampled(given: WeightedPairs, rng: np.random.Generator, most: int | None) -> WeightedPairs:

@@ -6,12 +6,13 @@ import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from typing import Any, ClassVar, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from joblib import effective_n_jobs
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, clone
+from pydantic import Field
+from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 
 from pairmark.models.core.base import Float32, GalleryIndex, Matrix, PairScorerMixin
@@ -25,10 +26,10 @@ from pairmark.models.core.inputs import (
 from pairmark.models.core.progress import report
 from pairmark.models.core.row_pairs import PairsOfRows
 from pairmark.models.core.schema import State
-from pairmark.models.core.spec import Params, check_params
+from pairmark.models.core.search.index import Found, Rows
+from pairmark.models.core.spec import check_params
 from pairmark.models.pairs.identities import distinct_rows, joined_identities
 from pairmark.models.pairs.sampling import MAX_PAIRS, PairMap, PairPopulation
-from pairmark.models.search.index import Found, Rows
 from pairmark.models.similarity import search
 from pairmark.models.similarity.bagging import (
     EACH_DESCRIBED,
@@ -40,36 +41,40 @@ from pairmark.models.similarity.bagging import (
     weighted,
 )
 from pairmark.models.similarity.binning import quantise
-from pairmark.models.similarity.choice import choose
 from pairmark.models.similarity.explain import PairWords
 from pairmark.models.similarity.growing import Grower, grow_each
-from pairmark.models.similarity.leaf_rank import checked_leaf_rank
 from pairmark.models.similarity.learned import LearnedFeatures, PairFeatures
 from pairmark.models.similarity.learning import default_of_listed, learn
 from pairmark.models.similarity.packing import PackedTrees, RowPairs, packed_trees
-from pairmark.models.similarity.params import MaxFeatures
 from pairmark.models.similarity.search_arrays import CODES, column_arrays
-from pairmark.models.similarity.splits import splits_of
+from pairmark.models.similarity.splits import KINDS
 from pairmark.models.similarity.trees import Tree, joined_arrays, parted_trees
 
 TREES_VERSION = 7
 """Raised when a tree of the same seed would come out otherwise, so that no fit goes on from trees of another kind."""
 
 
+MaxFeatures = (
+    Literal["sqrt", "log2"]
+    | Annotated[int, Field(ge=1, le=1_000_000)]
+    | Annotated[float, Field(gt=0.0, le=1.0)]
+    | None
+)
+
+
 class SimilarityBase(PairScorerMixin, BaseEstimator):
     """A learner made of trees on pairs."""
 
-    _checked_by: ClassVar[type[Params]]
     _packed: PackedTrees
     trees_: list[Tree]
     learned_: LearnedFeatures | None
     pair_features_: PairFeatures
     max_depth: int
     leaf_depth: int
-    leaf_rank: Any
+    leaf_rank: str
     leaf_rounds: int
     pair_map: PairMap
-    pair_features: PairFeatures | Literal["auto"] | None
+    pair_features: PairFeatures | None
     n_pairs: int | None
     max_features: MaxFeatures
     random_state: int | np.random.RandomState | None
@@ -77,7 +82,6 @@ class SimilarityBase(PairScorerMixin, BaseEstimator):
     verbose: int
     n_estimators = 1
     bootstrap = False
-    prune = False
 
     def __init__(self, **params: Any) -> None:
         for name, value in params.items():
@@ -196,8 +200,6 @@ class SimilarityBase(PairScorerMixin, BaseEstimator):
             self.pair_features_ = "raw"
         elif self.pair_features is None:
             self.pair_features_ = "raw" if population is not None else default_of_listed(X, codes)
-        elif self.pair_features == "auto":
-            self.pair_features_ = choose(self, X, codes, _seeds(random, 1)[0] % 2**32)
         else:
             self.pair_features_ = self.pair_features
         if self.pair_features_ != "raw":
@@ -207,10 +209,8 @@ class SimilarityBase(PairScorerMixin, BaseEstimator):
             )
 
     def _begin(self) -> np.random.RandomState:
-        """Hold parameters against their model, a LeafRank given as an object by what it can do; the source of draws."""
-        checked_leaf_rank(self.leaf_rank)
-        plain = isinstance(self.leaf_rank, str)
-        check_params(self if plain else clone(self).set_params(leaf_rank="cart"), self._checked_by)
+        """Check the parameters; the source of draws."""
+        check_params(self)
         # A fit that goes on after it was killed must draw what it drew before.
         random: np.random.RandomState = check_random_state(
             kept_seed() if self.random_state is None else self.random_state
@@ -235,10 +235,9 @@ class SimilarityBase(PairScorerMixin, BaseEstimator):
             leaf_depth=self.leaf_depth,
             leaf_rounds=self.leaf_rounds,
             n_tried=resolved_max_features(self.max_features, X.shape[1]),
-            prune=self.prune,
         )
-        kind = splits_of(self.leaf_rank)
-        kept = self._checkpoints(X, source) if kind.has_state else None
+        kind = KINDS[self.leaf_rank]
+        kept = self._checkpoints(X, source)
         stored = {seed: kept.load(f"tree-{seed}") for seed in seeds} if kept is not None else {}
         done = {seed: parted_trees(arrays, kind)[0] for seed, arrays in stored.items() if arrays is not None}
         growing = grow_each(grower, [seed for seed in seeds if seed not in done], self.n_jobs)
@@ -349,7 +348,7 @@ class SimilarityBase(PairScorerMixin, BaseEstimator):
 
     def from_state(self, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> Self:
         """The estimator, fitted with what `to_state` gave."""
-        self.trees_ = parted_trees(arrays, splits_of(self.leaf_rank))
+        self.trees_ = parted_trees(arrays, KINDS[self.leaf_rank])
         learned = meta.get("learned")
         # Artefacts from before there was a choice hold what was asked for.
         self.pair_features_ = meta.get("pair_features") or self.pair_features  # type: ignore[assignment]

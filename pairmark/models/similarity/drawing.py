@@ -147,7 +147,7 @@ def _single(nodes: list[Any], shown: Mapping[str, Any]) -> Any | None:
     """The only question of a cell's split, where it has one and that has a border."""
     first = nodes[shown["split"]]
     several = "node" in first["low"] or "node" in first["high"]
-    return None if several or first["map"] in ("plane", "boosting", "classifier") else first
+    return None if several or first["map"] in ("plane", "boosting") else first
 
 
 def _asked(nodes: list[Any], shown: Mapping[str, Any]) -> list[Any]:
@@ -185,7 +185,7 @@ def _hints(nodes: list[Any], shown: Mapping[str, Any]) -> list[str]:
 def _name(node: Mapping[str, Any]) -> str:
     """A pair feature in the feature's own name: |age - age'| for |x - x'| of age."""
     name, half = str(node["feature"]), str(node["map"])
-    if "x" not in half or half in ("learned", "boosting", "plane", "classifier"):
+    if "x" not in half or half in ("learned", "boosting", "plane"):
         return name
     if half.startswith(("max", "min")):
         return f"{half[:3]}({name})"

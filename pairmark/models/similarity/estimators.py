@@ -4,23 +4,56 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import copy
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from pydantic import Field
 from sklearn.utils.validation import check_is_fitted
 
 from pairmark.models.core.base import Float32
 from pairmark.models.core.schema import State
+from pairmark.models.core.spec import RandomState, Threads, document_parameters
 from pairmark.models.pairs.sampling import PairMap
 from pairmark.models.similarity import drawing, explain
-from pairmark.models.similarity.base import SimilarityBase
+from pairmark.models.similarity.base import MaxFeatures, SimilarityBase
 from pairmark.models.similarity.explain import PairWords
 from pairmark.models.similarity.learned import PairFeatures
-from pairmark.models.similarity.params import MaxFeatures, SimilarityForestParams, SimilarityTreeParams
-from pairmark.models.similarity.trees import Aggregation, RocKnots, Tree
+from pairmark.models.similarity.trees import RocKnots, Tree
+
+_FEATURES = (
+    "features of a pair beside the raw ones: 'distances' where few identities are known, 'posteriors' "
+    "when classes to come are those learned from (closed-set), 'discriminant', 'kernel-discriminant' or "
+    "'whitened' for new identities (open-set)"
+)
+_LeafRank = Annotated[
+    Literal["cart", "exhaustive", "linear", "boosting"],
+    Field(
+        description="how a cell is split: by a small greedy tree, by the best of all trees of depth 2 (exhaustive: "
+        "finds features that tell only together), by a plane (cost-sensitive logistic regression), or by "
+        "boosting (a sum of stumps, which weighs up many weak features at once)"
+    ),
+]
+_LeafRounds = Annotated[
+    int, Field(ge=1, le=1_000, description="maximum number of stumps for a cell that boosting splits")
+]
+_PairMap = Annotated[
+    PairMap,
+    Field(description="symmetric features of a pair: (|x-x'|, x+x'), (max, min), or products: (x x', x+x')"),
+]
+_NPairs = Annotated[
+    Annotated[int, Field(ge=2, le=200_000_000)] | None,
+    Field(description="training pairs drawn from identities; null: all of them"),
+]
+_MaxFeatures = Annotated[
+    MaxFeatures,
+    Field(description="features tried in each cell: a number, a share, 'sqrt', 'log2', or null for all"),
+]
+_Seed = Annotated[RandomState, Field(description="seed; the same seed gives the same model")]
+_Verbose = Annotated[int, Field(ge=0, le=100, description="1: print a line when a tree finishes")]
 
 
+@document_parameters
 class SimilarityTree(SimilarityBase):
     """A similarity tree: TreeRank with a symmetric LeafRank (Clemencon & Vogel, sections 2.2 and 3.1).
 
@@ -29,30 +62,10 @@ class SimilarityTree(SimilarityBase):
     cell is split by a greedy tree (Gini impurity, costs that balance both kinds of pair within the cell) on the
     symmetric features of the pair; its leaves go left where their gain ``alpha-range F+ - beta-range F-`` is >= 0.
 
-    Parameters
-    ----------
-    max_depth : depth J of the tree.
-    leaf_depth : depth of the tree that splits each cell.
-    leaf_rank : how cells are split: ``cart``, a greedy tree; ``exhaustive``, the tree of greatest Lambda among all of
-        depth 2 on a grid of borders, the paper's equation (3), which finds features that tell only together
-        (``leaf_depth`` plays no part); ``linear``, a plane in the space of f by cost-sensitive logistic regression;
-        ``boosting``, a sum of stumps on f by gentle AdaBoost; or a scikit-learn classifier taking ``sample_weight``, a
-        clone of which learns in each cell (such a model cannot be saved: that would take code).
-    leaf_rounds : most stumps of a cell, for ``boosting``.
-    pair_map : ``diff-sum`` for (|x - x'|, x + x'), ``max-min`` for (max, min).
-    pair_features : ``raw``, or features learned out of fold that enter every split beside the raw ones:
-        ``distances`` (cosine and distance, where few identities are known), ``posteriors`` (closed-set use: the
-        classes to come are those learned from), ``discriminant``, ``kernel-discriminant`` or ``whitened`` (open-set
-        use: new identities); see `pairmark.models.similarity.learned`.
-        ``auto``: whichever finds most held-out same pairs at low false positive rates, with small models of the
-        same settings; see `pairmark.models.similarity.choice`.
-    n_pairs : pairs drawn by `fit`, half of them same; ``None`` for all.
-    max_features : features tried in each cell; each brings both its pair features.
-    prune : whether the tree is cut back to the subtree of best AUC on pairs held out in turn (three folds of
-        identities, of rows where there are few, or of explicit pairs).
-    random_state : seed of pairs and features.
-    n_jobs : threads that score large batches.
-    verbose : 1 prints a line when the tree is grown.
+    Other ways to split a cell (``leaf_rank``): ``exhaustive``, the tree of greatest Lambda among all of depth 2 on a
+    grid of borders, the paper's equation (3), for which ``leaf_depth`` plays no part; ``linear``, a plane by
+    cost-sensitive logistic regression; or ``boosting``, stumps by gentle AdaBoost. ``pair_features`` are learned out of
+    fold and enter every split beside the raw ones, see `pairmark.models.similarity.learned`.
 
     Attributes
     ----------
@@ -62,30 +75,30 @@ class SimilarityTree(SimilarityBase):
     pair_features_ : the pair features in use.
     """
 
-    _checked_by = SimilarityTreeParams
-
     def __init__(
         self,
         *,
-        max_depth: int = 8,
-        leaf_depth: int = 3,
-        leaf_rank: Any = "cart",
-        leaf_rounds: int = 100,
-        pair_map: PairMap = "diff-sum",
-        pair_features: PairFeatures | Literal["auto"] = "raw",
-        n_pairs: int | None = 100_000,
-        max_features: MaxFeatures = None,
-        prune: bool = False,
-        random_state: int | np.random.RandomState | None = None,
-        n_jobs: int | None = None,
-        verbose: int = 0,
+        max_depth: Annotated[
+            int, Field(ge=1, le=24, description="depth of the similarity tree: at most 2^depth scores")
+        ] = 8,
+        leaf_depth: Annotated[
+            int, Field(ge=1, le=8, description="depth of the tree that splits each cell (LeafRank)")
+        ] = 3,
+        leaf_rank: _LeafRank = "cart",
+        leaf_rounds: _LeafRounds = 100,
+        pair_map: _PairMap = "diff-sum",
+        pair_features: Annotated[PairFeatures, Field(description=_FEATURES)] = "raw",
+        n_pairs: _NPairs = 100_000,
+        max_features: _MaxFeatures = None,
+        random_state: _Seed = None,
+        n_jobs: Threads = None,
+        verbose: _Verbose = 0,
     ) -> None:
         super().__init__(
             max_depth=max_depth, leaf_depth=leaf_depth, leaf_rank=leaf_rank, leaf_rounds=leaf_rounds,
             pair_map=pair_map, pair_features=pair_features, n_pairs=n_pairs, max_features=max_features,
             random_state=random_state, n_jobs=n_jobs, verbose=verbose,
         )  # fmt: skip
-        self.prune = prune
 
     @property
     def roc_(self) -> RocKnots:
@@ -114,23 +127,15 @@ class SimilarityTree(SimilarityBase):
         return {"score": score, **explain.path(self.trees_[0], left, right, words)}
 
 
+@document_parameters
 class SimilarityForest(SimilarityBase):
     """A ranking forest of similarity trees (Clemencon & Vogel, section 3.1 and appendix 6.5).
 
     Each tree learns from pairs of its own and, in each cell, from features drawn at random. A pair's score is the
-    mean over the trees of what its leaf says.
-
-    Parameters
-    ----------
-    n_estimators : trees.
-    max_depth, leaf_depth, leaf_rank, leaf_rounds, pair_map, n_pairs, max_features, random_state, verbose : as in
-        `SimilarityTree`; ``n_pairs`` is for each tree.
-    pair_features : as in `SimilarityTree`; None: ``raw`` in `fit`, and in `fit_pairs` ``discriminant`` in about half of
-        the trees, where there are at most 512 features and same pairs leave at least twelve identities apart.
-    aggregation : what a leaf says. ``log-odds``: ``log(F+ / F-)`` of its training pairs. ``rank`` is the paper's:
-        minus the cell's rank, shifted by ``2^max_depth`` (the score of `SimilarityTree`).
-    bootstrap : whether each tree draws pairs of its own (in `fit`), or resamples the given ones (in `fit_pairs`).
-    n_jobs : threads that grow trees and score large batches.
+    mean over the trees of what its leaf says: ``log-odds``, ``log(F+ / F-)`` of its training pairs, or the paper's
+    ``rank``, minus the cell's rank, shifted by ``2^max_depth`` (the score of `SimilarityTree`). ``n_pairs`` is for each
+    tree. By default `fit_pairs` learns ``discriminant`` pair features for about half of the trees, where there are at
+    most 512 features and same pairs leave at least twelve identities apart.
 
     Attributes
     ----------
@@ -140,25 +145,40 @@ class SimilarityForest(SimilarityBase):
     feature_importances_, pair_feature_importances_ : shares of the trees' AUC gain.
     """
 
-    _checked_by = SimilarityForestParams
-
     def __init__(
         self,
         *,
-        n_estimators: int = 50,
-        max_depth: int = 12,
-        leaf_depth: int = 4,
-        leaf_rank: Any = "cart",
-        leaf_rounds: int = 100,
-        pair_map: PairMap = "diff-sum",
-        pair_features: PairFeatures | Literal["auto"] | None = None,
-        aggregation: Aggregation = "log-odds",
-        n_pairs: int | None = 100_000,
-        max_features: MaxFeatures = "sqrt",
-        bootstrap: bool = True,
-        random_state: int | np.random.RandomState | None = None,
-        n_jobs: int | None = None,
-        verbose: int = 0,
+        n_estimators: Annotated[int, Field(ge=1, le=10_000, description="trees")] = 50,
+        max_depth: Annotated[int, Field(ge=1, le=24, description="depth of each similarity tree")] = 12,
+        leaf_depth: Annotated[
+            int, Field(ge=1, le=8, description="depth of the tree that splits each cell (LeafRank)")
+        ] = 4,
+        leaf_rank: _LeafRank = "cart",
+        leaf_rounds: _LeafRounds = 100,
+        pair_map: _PairMap = "diff-sum",
+        pair_features: Annotated[
+            PairFeatures | None,
+            Field(
+                description=f"{_FEATURES}; null: 'raw' from identities; from listed pairs of at most 512 features "
+                "'discriminant', in half of the trees"
+            ),
+        ] = None,
+        aggregation: Annotated[
+            Literal["rank", "log-odds"],
+            Field(description="a forest's score: mean log-odds of the leaves, or mean rank of the cells"),
+        ] = "log-odds",
+        n_pairs: _NPairs = 100_000,
+        max_features: _MaxFeatures = "sqrt",
+        bootstrap: Annotated[
+            bool,
+            Field(
+                description="each tree draws its own pairs (or resamples explicit pairs); otherwise all use the "
+                "same pairs"
+            ),
+        ] = True,
+        random_state: _Seed = None,
+        n_jobs: Threads = None,
+        verbose: _Verbose = 0,
     ) -> None:
         super().__init__(
             max_depth=max_depth, leaf_depth=leaf_depth, leaf_rank=leaf_rank, leaf_rounds=leaf_rounds,

@@ -8,7 +8,6 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass, fields
 from functools import cached_property
 from threading import Event
-from typing import Any
 
 import numpy as np
 from joblib import Parallel, delayed, effective_n_jobs
@@ -18,15 +17,12 @@ from numpy.typing import NDArray
 from pairmark.models.core.base import Float32
 from pairmark.models.pairs.sampling import PairMap
 from pairmark.models.similarity.all_pairs import pair_counts
-from pairmark.models.similarity.bagging import PairSource, WeightedPairs, leaf_numbers
+from pairmark.models.similarity.bagging import PairSource, WeightedPairs
 from pairmark.models.similarity.binning import Grid
 from pairmark.models.similarity.cart import grow_tree, learned_codes
 from pairmark.models.similarity.kernels.layout import LearnedValues
 from pairmark.models.similarity.leaf_rank import grow_by_classifier
-from pairmark.models.similarity.pruning import best_price, counted, pruned
 from pairmark.models.similarity.trees import Tree
-
-N_PRUNING_FOLDS = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,19 +33,17 @@ class Grower:
     ----------
     X : (n, d) points. grid : their codes; None where a classifier splits the cells.
     source : where pairs are drawn from.
-    prune : whether each tree is cut back by cross-validation.
     """
 
     X: Float32
     grid: Grid | None
     source: PairSource
-    leaf_rank: Any
+    leaf_rank: str
     pair_map: PairMap
     max_depth: int
     leaf_depth: int
     leaf_rounds: int
     n_tried: int
-    prune: bool
 
     def __sizeof__(self) -> int:
         # Dask sends what it takes for large to each of its workers once, instead of along with every task.
@@ -60,18 +54,7 @@ class Grower:
 
     def grow(self, seed: int) -> Tree:
         """The tree of that seed."""
-        pairs = self.source.draw(seed)
-        if not self.prune:
-            return self._grown(pairs, seed, self._counts)
-        whole = self._grown(pairs.copy(), seed, self._counts)
-        folds = []
-        for kept, held_out in self.source.folds(pairs, N_PRUNING_FOLDS):
-            if min(kept.n_same, held_out.n_same, kept.n_different, held_out.n_different):
-                tree = self._grown(kept.copy(), seed)
-                same = np.arange(held_out.pairs.shape[1]) < held_out.n_same
-                leaf = leaf_numbers(tree, self.X, held_out, self.pair_map)
-                folds.append((tree, counted(tree, leaf, same, held_out.weight.astype(np.int64))))
-        return pruned(whole, best_price(whole, folds)) if folds else whole
+        return self._grown(self.source.draw(seed), seed, self._counts)
 
     @cached_property
     def _counts(self) -> NDArray[np.float64] | None:

@@ -1,28 +1,24 @@
 """LeafRank by classifiers: a classifier on the pair features f splits each cell.
 
-The classifier is a plane (``linear``), a sum of stumps (``boosting``), the best of all trees of depth 2
-(``exhaustive``) or any of a user's own. It meets the pairs of one
-cell only, under weights that balance both kinds within the cell (Clemencon & Vogel, "Symmetric LeafRank"). Where a
-cell's features would take more than `FIT_VALUES` numbers, it learns from as many of its pairs as fit, drawn evenly from
-both kinds; all of them are then parted, in blocks.
+The classifier is a plane (``linear``), a sum of stumps (``boosting``) or the best of all trees of depth 2
+(``exhaustive``). It meets the pairs of one cell only, under weights that balance both kinds within the cell (Clemencon
+& Vogel, "Symmetric LeafRank"). Where a cell's features would take more than `FIT_VALUES` numbers, it learns from as
+many of its pairs as fit, drawn evenly from both kinds; all of them are then parted, in blocks.
 """
 
 from __future__ import annotations
 
 import warnings
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import clone
-from sklearn.utils.validation import has_fit_parameter
 
 from pairmark.models.core.base import Float32
 from pairmark.models.pairs.sampling import PairMap, pair_features
 from pairmark.models.similarity.bagging import WeightedPairs
 from pairmark.models.similarity.exhaustive import LEFT, MOST_PAIRS, RIGHT, Region, best_region
 from pairmark.models.similarity.kernels import boosting as boosting_kernels
-from pairmark.models.similarity.splits import KINDS, PlaneSplits, RuleSplits, Splits, StumpSplits, splits_of
+from pairmark.models.similarity.splits import KINDS, PlaneSplits, Splits, StumpSplits
 from pairmark.models.similarity.trees import Tree
 
 FIT_VALUES = 2**24
@@ -31,32 +27,10 @@ _RATE = 0.5
 """What part of each stump counts: smaller steps, several of which share a feature, hold better on other pairs."""
 
 
-def checked_leaf_rank(leaf_rank: Any) -> None:
-    """Whether a LeafRank given as an object can split cells.
-
-    Raises
-    ------
-    ValueError
-        When it is none of `splits.KINDS`, nor a classifier whose ``fit`` takes ``sample_weight``.
-    """
-    if isinstance(leaf_rank, str) and leaf_rank in KINDS:
-        return
-    if not (hasattr(leaf_rank, "fit") and hasattr(leaf_rank, "predict") and hasattr(leaf_rank, "get_params")):
-        raise ValueError(
-            f"leaf_rank is {leaf_rank!r}; expected 'cart', 'exhaustive', 'linear', 'boosting' or a scikit-learn "
-            "classifier that is not fitted"
-        )
-    if not has_fit_parameter(leaf_rank, "sample_weight"):
-        raise ValueError(
-            f"leaf_rank is a {type(leaf_rank).__name__}, whose fit takes no sample_weight; expected one that does, "
-            "for both kinds of pair must weigh alike in a cell"
-        )
-
-
 def grow_by_classifier(
     X: Float32,
     pairs: WeightedPairs,
-    leaf_rank: Any,
+    leaf_rank: str,
     *,
     leaf_rounds: int,
     pair_map: PairMap,
@@ -64,7 +38,7 @@ def grow_by_classifier(
     n_tried: int,
     seed: int,
 ) -> Tree:
-    """Grow a tree whose cells are split by ``linear``, ``boosting``, ``exhaustive`` or clones of a classifier.
+    """Grow a tree whose cells are split by ``linear``, ``boosting`` or ``exhaustive``.
 
     ``n_tried`` : features drawn for each cell; each brings its two pair features. Learned ones always enter.
     ``leaf_rounds`` : most stumps of a cell, for ``boosting``.
@@ -113,7 +87,7 @@ def grow_by_classifier(
             nodes.append((ends.get(low, first + low), ends.get(high, first + high)))
         todo += [(number + 1, members[~left]), (number, members[left])]
     table = np.array(nodes, dtype=np.int32).reshape(-1, 2)
-    kind = splits_of(leaf_rank)
+    kind = KINDS[leaf_rank]
     return Tree(
         cells=np.array(cells, dtype=np.int64),
         splits=kind.joined(splits) if splits else kind.empty(),
@@ -145,7 +119,7 @@ class _Features:
 
 
 def _fitted(
-    leaf_rank: Any,
+    leaf_rank: str,
     leaf_rounds: int,
     features: _Features,
     members: NDArray[np.int64],
@@ -169,13 +143,8 @@ def _fitted(
     splits: Splits | None
     if leaf_rank == "boosting":
         splits = _stumps(f, cost, int(np.count_nonzero(same)), columns, leaf_rounds)
-    elif leaf_rank == "linear":
-        splits = _plane(f, same, cost, columns, features.width)
     else:
-        classifier = clone(leaf_rank)
-        if "random_state" in classifier.get_params():
-            classifier.set_params(random_state=int(rng.integers(2**31)))
-        splits = RuleSplits(rules=((columns, classifier.fit(f, same, sample_weight=cost)),))
+        splits = _plane(f, same, cost, columns, features.width)
     # One node, whose high pairs go left.
     return None if splits is None else Region(splits, (RIGHT,), (LEFT,))
 

@@ -15,13 +15,11 @@ from pairmark.models.similarity.kernels import boosting as boosting_kernels
 from pairmark.models.similarity.kernels import layout
 from pairmark.models.similarity.kernels import scoring as scoring_kernels
 from pairmark.models.similarity.search_arrays import SearchTrees, search_trees
-from pairmark.models.similarity.splits import AxisSplits, PlaneSplits, RuleSplits, Splits, StumpSplits
+from pairmark.models.similarity.splits import AxisSplits, PlaneSplits, Splits, StumpSplits
 from pairmark.models.similarity.trees import PAIR_MAPS, Tree
 
 _STUMP_BLOCK = 2_048
 """Pairs whose features are written out at a time for sums of stumps."""
-_RULE_VALUES = 2**24
-"""Most pair features in memory at once, where classifiers of a user's own decide."""
 
 
 class RowPairs(NamedTuple):
@@ -223,43 +221,10 @@ class StumpTrees(PackedTrees):
         return score
 
 
-class RuleTrees(PackedTrees):
-    """Trees whose nodes ask a classifier of a user's own."""
-
-    def _scorer(self, pairs: RowPairs, total: NDArray[np.float64]) -> Callable[[int, int], Any]:
-        width = 2 * pairs.left.shape[1] + (0 if pairs.forms is None else pairs.forms.shape[0])
-        block = max(1, _RULE_VALUES // width)
-
-        def score(start: int, stop: int) -> None:
-            for first in range(start, stop, block):
-                last = min(first + block, stop)
-                f = pairs.features(self.pair_map, first, last)
-                for tree, values in zip(self.trees, self.leaf_values, strict=True):
-                    _add_by_rule(tree, values, f, total[first:last])
-
-        return score
-
-
-def _add_by_rule(tree: Tree, values: NDArray[np.float64], f: Float32, total: NDArray[np.float64]) -> None:
-    """Add the values of the leaves that pairs reach, cell by cell; each cell of such a tree has one node."""
-    of_cell = dict(zip(tree.leaves.tolist(), values.tolist(), strict=True))
-    todo = [(0, np.arange(f.shape[0]))]
-    while todo:
-        cell, members = todo.pop()
-        node = int(tree.cells[cell, layout.CELL_NODE])
-        if node < 0 or not members.size:
-            total[members] += of_cell.get(cell, 0.0)
-            continue
-        high = tree.splits.high(node, f[members])
-        todo.append((-1 - int(tree.node_high[node]), members[high]))
-        todo.append((-1 - int(tree.node_low[node]), members[~high]))
-
-
 _PACKED: dict[type[Splits], type[PackedTrees]] = {
     AxisSplits: AxisTrees,
     PlaneSplits: PlaneTrees,
     StumpSplits: StumpTrees,
-    RuleSplits: RuleTrees,
 }
 
 

@@ -27,7 +27,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmark.models.search.index import Best, Float32, Found, GalleryIndex, padded, sealed
+from pairmark.models.core.search.index import Best, Float32, Found, GalleryIndex, padded, sealed
 from pairmark.models.similarity.kernels import search as kernels
 from pairmark.models.similarity.search_arrays import BIN_HIGH, BIN_LOW, CODES, SAMPLE, SAMPLED, SearchTrees
 

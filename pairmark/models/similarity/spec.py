@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pairmark.models.core.spec import LearnerSpec
 from pairmark.models.similarity.estimators import SimilarityForest, SimilarityTree
-from pairmark.models.similarity.params import SimilarityForestParams, SimilarityTreeParams
 from pairmark.models.similarity.schema import SCHEMA
 
 TREE = LearnerSpec(
@@ -12,9 +11,9 @@ TREE = LearnerSpec(
     title="Similarity tree: cells of pairs, ordered from most to least similar; small enough to read",
     estimator=SimilarityTree,
     capabilities=frozenset({"similarity", "match", "search"}),
-    params=SimilarityTreeParams,
     state=SCHEMA,
-    retired={"pair_sampling": ...},
+    retired={"prune": ...},
+    renamed={("pair_features", "auto"): "raw"},
 )
 
 FOREST = LearnerSpec(
@@ -22,9 +21,7 @@ FOREST = LearnerSpec(
     title="Similarity forest: the mean of many similarity trees; accurate with little tuning",
     estimator=SimilarityForest,
     capabilities=frozenset({"similarity", "match", "search"}),
-    params=SimilarityForestParams,
     state=SCHEMA,
     distributes=True,
-    retired={"pair_sampling": ..., "bag": ..., "oob_score": ...},
-    renamed={("aggregation", "auto"): "log-odds"},
+    renamed={("pair_features", "auto"): None},
 )

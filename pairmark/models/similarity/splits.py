@@ -28,12 +28,10 @@ class Splits(ABC):
     ----------
     thresholds : (n_nodes,) float32.
     title : what a node that tests more than one pair feature is called, as ``feature`` and ``map``; else None.
-    has_state : whether it can be written as plain arrays.
     """
 
     thresholds: Float32
     title: ClassVar[tuple[str, str] | None] = None
-    has_state: ClassVar[bool] = True
 
     def __len__(self) -> int:
         return int(self.thresholds.size)
@@ -262,75 +260,6 @@ class StumpSplits(Splits):
         )
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class RuleSplits(Splits):
-    """A fitted classifier of a user's own a node: high where it predicts 1.
-
-    Attributes
-    ----------
-    rules : for each node the pair features it is asked about, (m,) int64, and the classifier.
-    """
-
-    rules: tuple[tuple[NDArray[np.int64], Any], ...]
-    has_state: ClassVar[bool] = False
-
-    @property
-    def thresholds(self) -> Float32:  # type: ignore[override]
-        """One half: what a classifier predicts is 0 or 1."""
-        return np.full(len(self.rules), 0.5, dtype=np.float32)
-
-    def __len__(self) -> int:
-        return len(self.rules)
-
-    @property
-    def title(self) -> tuple[str, str] | None:  # type: ignore[override]
-        """The classifier's class."""
-        return (f"answer of a {type(self.rules[0][1]).__name__}", "classifier") if self.rules else None
-
-    @classmethod
-    def empty(cls) -> Self:
-        """No nodes."""
-        return cls(rules=())
-
-    @classmethod
-    def joined(cls, parts: Sequence[Self]) -> Self:
-        """The nodes of several end to end."""
-        return cls(rules=tuple(rule for part in parts for rule in part.rules))
-
-    def take(self, nodes: NDArray[np.int64]) -> Self:
-        """Some of the nodes, in order."""
-        return type(self)(rules=tuple(self.rules[node] for node in nodes))
-
-    def value(self, node: int, f: Float32) -> NDArray[np.bool_]:
-        """What the classifier predicts."""
-        columns, classifier = self.rules[node]
-        return np.asarray(classifier.predict(f[:, columns]), dtype=np.bool_)
-
-    def shares(self, node: int) -> list[tuple[int, float]]:
-        """Even ones."""
-        columns = self.rules[node][0]
-        return [(int(column), 1.0 / len(columns)) for column in columns]
-
-    def to_state(self, node_starts: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
-        """Refused.
-
-        Raises
-        ------
-        ValueError
-            Always: a fitted classifier could only be saved as code.
-        """
-        name = type(self.rules[0][1]).__name__ if self.rules else "classifier"
-        raise ValueError(
-            f"leaf_rank is a {name}, whose fitted copies could only be saved as code; "
-            "models with leaf_rank 'cart', 'exhaustive', 'linear' or 'boosting' can be saved"
-        )
-
-    @classmethod
-    def from_state(cls, arrays: Arrays, nodes: slice, tree: int) -> Self:
-        """Refused, as `to_state` is."""
-        raise ValueError("classifiers cannot be loaded; models with them are never saved")
-
-
 def _numbered(node_starts: NDArray[np.int64], thresholds: Float32) -> dict[str, NDArray[Any]]:
     """Thresholds, and what stands for features where nodes test several: -1 less a node's number in its tree."""
     numbers = np.concatenate([-1 - np.arange(n) for n in np.diff(node_starts)]).astype(np.int32)
@@ -347,9 +276,4 @@ KINDS: dict[str, type[Splits]] = {
     "linear": PlaneSplits,
     "boosting": StumpSplits,
 }
-"""By the name of the LeafRank; a classifier makes `RuleSplits`."""
-
-
-def splits_of(leaf_rank: Any) -> type[Splits]:
-    """The class of the splits that a LeafRank makes."""
-    return KINDS[leaf_rank] if isinstance(leaf_rank, str) else RuleSplits
+"""By the name of the LeafRank."""

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from pairmark.models.core.registry import LEARNERS
+from pairmark.models.registry import LEARNERS
 from pairmark.service.errors import UnknownLearner
 
 

@@ -102,7 +102,7 @@ def worker(
 
 def warmup(json: output.JsonOption = False) -> None:
     """Compile all kernels into the cache, so that the first requests do not wait."""
-    from pairmark.models.core.warmup import warm
+    from pairmark.models.warmup import warm
 
     started = time.perf_counter()
     warm()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pairmark.models.core.registry import spec_of
+from pairmark.models.registry import spec_of
 from pairmark.service.galleries.schemas import ModelOfGallery
 from pairmark.service.runtime.catalogue import View
 

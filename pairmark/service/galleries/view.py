@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmark.models.search.index import merge_top_k
+from pairmark.models.core.search.index import merge_top_k
 from pairmark.service.errors import SearchTooLong
 from pairmark.service.galleries.blocks import Block, Mask, make_block
 from pairmark.service.galleries.metadata import Filter, choose

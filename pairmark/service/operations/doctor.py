@@ -255,7 +255,7 @@ class Doctor:
             )
 
     def _kernels(self) -> Iterator[Outcome]:
-        from pairmark.models.core.warmup import warm
+        from pairmark.models.warmup import warm
 
         started = time.perf_counter()
         try:

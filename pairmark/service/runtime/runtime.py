@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from pairmark.models.calibration.promises import units_needed
-from pairmark.models.core.registry import spec_of
-from pairmark.models.core.warmup import warm_loaded
+from pairmark.models.registry import spec_of
+from pairmark.models.warmup import warm_loaded
 from pairmark.service.db import Database
 from pairmark.service.errors import (
     InsufficientCalibration,
@@ -286,14 +286,13 @@ class Runtime:
         return view
 
     def _load(self, entry: VersionEntry) -> Served:
-        spec = spec_of(entry.kind)
         ranks, classifies = "rank-labels" in entry.capabilities, "classify" in entry.capabilities
         seconds = 0.0
 
         def warm(estimator: Any) -> None:
             """Score and search before it serves: pages of the artefact and kernels not compiled yet."""
             nonlocal seconds
-            warm_loaded(estimator, entry.capabilities, accepts_sparse=spec.accepts_sparse)
+            warm_loaded(estimator, entry.capabilities, accepts_sparse=spec_of(entry.kind).accepts_sparse)
             point = np.zeros((1, int(estimator.n_features_in_)), dtype=np.float32)
             if ranks:
                 estimator.pairwise_confidence(point)
@@ -302,7 +301,9 @@ class Runtime:
             elif classifies:
                 seconds = _seconds(lambda: estimator.predict_proba(point))
 
+        # First of all: a kind that this version of Pairmark no longer has is refused as what cannot be loaded.
         estimator = self.store.load(entry.name, entry.version, warm)
+        spec = spec_of(entry.kind)
         return Served(
             entry=entry,
             estimator=estimator,

@@ -19,8 +19,8 @@ from scipy.sparse import csr_array, issparse
 from pairmark.models.calibration.likelihood_ratios import LikelihoodRatios
 from pairmark.models.calibration.operating_points import Calibration
 from pairmark.models.calibration.points import InsufficientCalibrationData
+from pairmark.models.calibration.system_weights import SystemWeights
 from pairmark.models.core.subjects import SampleSets
-from pairmark.models.fusion.weighing import Weights
 from pairmark.service.errors import InsufficientCalibration, InvalidInput, ModelNotCapable
 from pairmark.service.runtime.catalogue import VersionEntry
 from pairmark.service.runtime.vectors import Features, Pairs, check_finite, to_rows
@@ -214,7 +214,7 @@ class Loaded(NamedTuple):
     owner: tuple[str, int] | None
     subjects: SubjectClass | None = None
     number: int | None = None
-    weights: Weights | None = None
+    weights: SystemWeights | None = None
 
 
 class Ratios(NamedTuple):
@@ -331,7 +331,7 @@ class Decisions:
             )
             raise InvalidInput(f"scores has {given} per pair; this calibration takes {takes}", field="scores")
         single = scores.astype(np.float32)
-        return single if weights is None else weights.combined(list(single.T))
+        return single if weights is None else weights.combined(single)
 
 
 def plain(value: Any) -> Any:

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.models.calibration.operating_points import Calibration
+from pairmark.models.calibration.system_weights import MAX_SYSTEMS, SystemWeights, halves
 from pairmark.models.core.artefact import ArtefactError, read_artefact, write_artefact
 from pairmark.models.core.inputs import checked_same
-from pairmark.models.core.registry import spec_of
-from pairmark.models.fusion.weighing import MOST_SYSTEMS, Judged, Weights, halves
 from pairmark.models.pairs.splits import HeldOutPairs
+from pairmark.models.registry import spec_of
 from pairmark.service.audit.log import record
 from pairmark.service.blobs import Blobs, delete_unused, hold
 from pairmark.service.datasets.data import LabelledData
@@ -338,12 +338,14 @@ def read_calibration(folder: Path) -> Calibration:
         raise CorruptArtefact(f"the calibration cannot be read: {error}") from error
 
 
-def weights_of(summary: Mapping[str, Any]) -> Weights | None:
+def weights_of(summary: Mapping[str, Any]) -> SystemWeights | None:
     """How a calibration combines several systems' scores; None for one score."""
-    kept = summary.get(_COMBINED)
-    if kept is None:
+    combination = summary.get(_COMBINED)
+    if combination is None:
         return None
-    return Weights(weight=np.array(kept["weights"], dtype=np.float64), intercept=float(kept["intercept"]))
+    return SystemWeights(
+        weight=np.array(combination["weights"], dtype=np.float64), intercept=float(combination["intercept"])
+    )
 
 
 def _combined(
@@ -353,17 +355,21 @@ def _combined(
     values = scores.astype(np.float64)
     try:
         flags = checked_same(same, len(values))
-        used, rest = halves(flags, units, random_state=0)
-        weights = Weights.fit([Judged(scores=values[used], same=flags[used])])
+        weight_rows, calibration_rows = halves(flags, units, random_state=0)
+        weights = SystemWeights.fit(values[weight_rows], flags[weight_rows])
     except (ValueError, TypeError) as error:
         raise InvalidInput(f"these scores cannot be combined: {error}") from error
-    kept = {
+    combination = {
         "weights": weights.weight.tolist(),
         "intercept": weights.intercept,
-        "weighed_pairs": int(used.size),
+        "weighed_pairs": int(weight_rows.size),
     }
-    one = weights.combined(list(values[rest].T))
-    return one, flags[rest], None if units is None else units[rest], {_COMBINED: kept}
+    return (
+        weights.combined(values[calibration_rows]),
+        flags[calibration_rows],
+        None if units is None else units[calibration_rows],
+        {_COMBINED: combination},
+    )
 
 
 def _numbers(values: Any, field: str) -> NDArray[np.float32]:
@@ -376,9 +382,9 @@ def _numbers(values: Any, field: str) -> NDArray[np.float32]:
         ) from None
     if array.ndim not in (1, 2) or array.size == 0:
         raise InvalidInput(f"{field}: expected a list of at least one number", field=field)
-    if array.ndim == 2 and not 2 <= array.shape[1] <= MOST_SYSTEMS:
+    if array.ndim == 2 and not 2 <= array.shape[1] <= MAX_SYSTEMS:
         raise InvalidInput(
-            f"{field}: {array.shape[1]} a pair; expected one number a pair, or lists of 2 to {MOST_SYSTEMS}",
+            f"{field}: {array.shape[1]} a pair; expected one number a pair, or lists of 2 to {MAX_SYSTEMS}",
             field=field,
         )
     with np.errstate(over="ignore"):

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy.exc import IntegrityError
 
-from pairmark.models.core.registry import spec_of
 from pairmark.models.core.subjects import SampleSets
 from pairmark.models.pairs.subjects import SubjectPairs, TooFewSamples, subject_pairs
+from pairmark.models.registry import spec_of
 from pairmark.service.datasets.data import LabelledData
 from pairmark.service.datasets.ingest import Datasets
 from pairmark.service.errors import CalibrationOverlap, InsufficientCalibration, TooLarge, UnknownDataset

@@ -73,8 +73,8 @@ def first_use(folder: Path) -> Tried:
     import numpy as np
 
     from pairmark.models.core.artefact import read_artefact
-    from pairmark.models.core.registry import restored, spec_of
     from pairmark.models.core.spec import capabilities_of
+    from pairmark.models.registry import restored, spec_of
 
     artefact = read_artefact(folder)
     model, spec = restored(artefact), spec_of(artefact.kind)

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from pairmark.models.core.artefact import ArtefactError
-from pairmark.models.core.registry import load as load_artefact
+from pairmark.models.registry import load as load_artefact
 from pairmark.service.blobs import Blobs
 from pairmark.service.db import Database
 from pairmark.service.errors import CorruptArtefact, UnknownModel

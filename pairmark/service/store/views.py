@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TypeVar
 
-from pairmark.models.core.registry import LEARNERS
+from pairmark.models.registry import LEARNERS
 from pairmark.service.datasets.promises import Promise, promise_of
 from pairmark.service.store.schemas import (
     AliasOut,

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmark.models.core.registry import spec_of
 from pairmark.models.evaluation.comparison import (
     CONFIDENCE,
     Compared,
@@ -17,6 +16,7 @@ from pairmark.models.evaluation.comparison import (
 )
 from pairmark.models.evaluation.rankings import kendall_tau
 from pairmark.models.pairs.splits import HeldOutPairs
+from pairmark.models.registry import spec_of
 from pairmark.service.datasets.data import LabelledData
 from pairmark.service.errors import CorruptArtefact, InvalidInput, UnknownModel
 from pairmark.service.heldout.overlap import overlapping

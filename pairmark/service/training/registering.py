@@ -7,8 +7,8 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from pairmark.models.core.registry import save
 from pairmark.models.core.spec import LearnerSpec, capabilities_of, jsonable_params
+from pairmark.models.registry import save
 from pairmark.service.blobs import Blobs, delete_unused
 from pairmark.service.datasets.data import LabelledData
 from pairmark.service.datasets.promises import in_percent

@@ -10,7 +10,7 @@ from joblib import cpu_count, parallel_config
 from threadpoolctl import threadpool_limits
 
 from pairmark.models.core.checkpoints import keeping
-from pairmark.models.core.registry import spec_of
+from pairmark.models.registry import spec_of
 from pairmark.service.blobs import Blobs
 from pairmark.service.datasets.ingest import Datasets
 from pairmark.service.db import Database

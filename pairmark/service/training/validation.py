@@ -7,8 +7,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from pairmark.models.calibration.promises import units_needed
-from pairmark.models.core.registry import LEARNERS, spec_of
 from pairmark.models.core.spec import LearnerSpec
+from pairmark.models.registry import LEARNERS, spec_of
 from pairmark.service.datasets.promises import promise_of, units_of
 from pairmark.service.datasets.schemas import DatasetOut
 from pairmark.service.errors import InvalidInput, UnknownLearner

@@ -19,7 +19,7 @@ from pairmark.models.auto.race import Entry, Race, leaderboard, winner
 from pairmark.models.core.artefact import ArtefactError
 from pairmark.models.core.checkpoints import keeping
 from pairmark.models.core.progress import listening
-from pairmark.models.core.registry import spec_of
+from pairmark.models.registry import spec_of
 
 QUICK = 0.001
 
@@ -224,7 +224,7 @@ def test_slow_candidates_race_in_their_order_whatever_they_cost() -> None:
     for dearest in (1.0, 4.0):
         seen: list[str] = []
         with listening(lambda _, stage, seen=seen: seen.append(stage)):
-            race = Race(Costly(dearest), at=(0.1,), shared={"n_jobs": 1}, budget_seconds=100.0, kept=None)
+            race = Race(Costly(dearest), at=(0.1,), shared={"n_jobs": 1}, budget_seconds=100.0, shelf=None)
             race.run(candidates)
         orders.append(seen)
     assert orders[0] == orders[1]
@@ -248,7 +248,7 @@ def test_a_default_setting_is_left_for_one_that_is_ahead_beyond_chance(
     candidate = Candidate(
         name="logistic", kind="metric", params=lambda data: {}, grid=({"p": 1.0}, {"p": 2.0})
     )
-    race = Race(task, at=(0.1,), shared={"n_jobs": 1}, budget_seconds=1.0, kept=None)
+    race = Race(task, at=(0.1,), shared={"n_jobs": 1}, budget_seconds=1.0, shelf=None)
     (found,) = race.run([candidate])
     assert found.params == {"p": chosen}
     assert found.rates.shape == (8, 1)

@@ -172,7 +172,7 @@ def test_a_whitened_metric_is_saved_and_loaded_as_it_is(tmp_path: Path) -> None:
     model = metric("correlation", whiten=True)
     pairmark.save(model, tmp_path / "model")
     for mmap in (True, False):
-        loaded = pairmark.models.core.registry.load(tmp_path / "model", mmap=mmap)
+        loaded = pairmark.models.registry.load(tmp_path / "model", mmap=mmap)
         assert loaded.get_params() == model.get_params()
         assert loaded.pair_score(LEFT, RIGHT).tobytes() == model.pair_score(LEFT, RIGHT).tobytes()
 

@@ -230,7 +230,7 @@ def test_every_form_is_saved_and_loaded(params: dict[str, Any], tmp_path: Path) 
 
 @pytest.mark.parametrize(("name", "value"), [("psi", -1.0), ("weights", np.nan), ("centre", np.inf)])
 def test_a_state_that_no_fit_writes_is_refused(name: str, value: float) -> None:
-    from pairmark.models.core.registry import spec_of
+    from pairmark.models.registry import spec_of
 
     check = spec_of("plda").state.check
     arrays, meta = MODEL.to_state()

@@ -15,7 +15,7 @@ from sklearn.svm import SVC
 
 from pairmark.models import RSBL
 from pairmark.models.core.artefact import ArtefactError, read_artefact
-from pairmark.models.core.registry import restored, save
+from pairmark.models.registry import restored, save
 from pairmark.models.rsbl import estimator as module
 from pairmark.models.rsbl.choosing import folds
 

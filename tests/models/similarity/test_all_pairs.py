@@ -60,7 +60,7 @@ def test_all_pairs_grow_the_trees_that_counting_them_grows(
             n_estimators=2, n_pairs=None, max_depth=4, max_features=20, pair_map=pair_map, pair_features=features,
             random_state=0,
         )  # fmt: skip
-        single = SimilarityTree(max_depth=3, n_pairs=10**6, pair_map=pair_map, prune=True, random_state=0)
+        single = SimilarityTree(max_depth=3, n_pairs=10**6, pair_map=pair_map, random_state=0)
         trees.append(forest.fit(points, classes).trees_ + single.fit(points, classes).trees_)
     assert counted == ([] if pair_map == "products" else [pair_map] * 2)
     for by_counts, by_pairs in zip(*trees, strict=True):

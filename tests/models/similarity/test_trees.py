@@ -358,11 +358,9 @@ class TestOddData:
         "params",
         [
             {},
-            {"pair_features": "auto"},
             {"pair_features": "posteriors"},
             {"leaf_rank": "linear"},
             {"leaf_rank": "boosting", "n_pairs": None},
-            {"prune": True},
         ],
         ids=str,
     )

@@ -80,14 +80,14 @@ def softmax(logits, n):
         return
     for p in range(logits.shape[0]):
         row = logits[p]
-        most = row[0]
+        largest = row[0]
         for k in range(1, n):
-            most = max(most, row[k])
+            largest = max(largest, row[k])
         total = 0.0
         for k in range(n):
-            total += math.exp(np.float64(row[k]) - np.float64(most))
+            total += math.exp(np.float64(row[k]) - np.float64(largest))
         for k in range(n):
-            row[k] = np.float32(math.exp(np.float64(row[k]) - np.float64(most)) / total)
+            row[k] = np.float32(math.exp(np.float64(row[k]) - np.float64(largest)) / total)
 
 
 @kernel
@@ -138,20 +138,20 @@ def broken_lines(X, knots, values, out):
     k = knots.shape[1]
     for p in range(X.shape[0]):
         for f in range(X.shape[1]):
-            value, own = X[p, f], knots[f]
+            value, line = X[p, f], knots[f]
             low, high = 0, k
             while low < high:
                 middle = (low + high) >> 1
-                if own[middle] <= value:
+                if line[middle] <= value:
                     low = middle + 1
                 else:
                     high = middle
             if low == 0:
                 out[p, f] = values[f, 0]
-            elif low == k or own[low] == np.inf:
+            elif low == k or line[low] == np.inf:
                 out[p, f] = values[f, low - 1]
             else:
-                start, stop = np.float64(own[low - 1]), np.float64(own[low])
+                start, stop = np.float64(line[low - 1]), np.float64(line[low])
                 part = (np.float64(value) - start) / (stop - start)
                 below = np.float64(values[f, low - 1])
                 out[p, f] = np.float32(below + part * (np.float64(values[f, low]) - below))

@@ -52,13 +52,13 @@ def unit_sparse(starts, columns, values, rarity, out, tails):
 
 
 @kernel
-def standard_dense(X, centre, scale, most, out, tails):
-    """Rows centred and scaled feature by feature, each value held within ``most``."""
+def standard_dense(X, centre, scale, limit, out, tails):
+    """Rows centred and scaled feature by feature, each value held within ``limit``."""
     for i in range(X.shape[0]):
         total = 0.0
         for j in range(X.shape[1]):
             value = (np.float64(X[i, j]) - centre[j]) * scale[j]
-            value = min(max(value, -most), most)
+            value = min(max(value, -limit), limit)
             out[i, j] = np.float32(value)
             total += value * value
         length = np.sqrt(total)
@@ -89,36 +89,36 @@ def _dense(a, b, ta, tb, weights, plain, of):
         apart3 += weights[j + 3] * abs(x - y)
         both3 += x * y
         also3 += plain[j + 3] * (x * y)
-    apart = (apart0 + apart1) + (apart2 + apart3)
-    both = (both0 + both1) + (both2 + both3)
+    differences = (apart0 + apart1) + (apart2 + apart3)
+    product = (both0 + both1) + (both2 + both3)
     also = ((also0 + also1) + (also2 + also3)) * (ta[0] * tb[0])
     small, large = min(ta[1], tb[1]), max(ta[1], tb[1])
-    return of[0] + apart + of[1] * both + of[2] * also + (of[3] * small + of[4] * large)
+    return of[0] + differences + of[1] * product + of[2] * also + (of[3] * small + of[4] * large)
 
 
 @kernel
 def _sparse(columns_a, a, columns_b, b, ta, tb, weights, plain, of):
-    apart = both = also = 0.0
+    differences = product = also = 0.0
     i = j = 0
     while i < columns_a.shape[0] or j < columns_b.shape[0]:
         of_a = columns_a[i] if i < columns_a.shape[0] else np.int64(2**62)
         of_b = columns_b[j] if j < columns_b.shape[0] else np.int64(2**62)
         if of_a == of_b:
             x, y = np.float64(a[i]), np.float64(b[j])
-            apart += weights[of_a] * abs(x - y)
-            both += x * y
+            differences += weights[of_a] * abs(x - y)
+            product += x * y
             also += plain[of_a] * (x * y)
             i += 1
             j += 1
         elif of_a < of_b:
-            apart += weights[of_a] * abs(np.float64(a[i]))
+            differences += weights[of_a] * abs(np.float64(a[i]))
             i += 1
         else:
-            apart += weights[of_b] * abs(np.float64(b[j]))
+            differences += weights[of_b] * abs(np.float64(b[j]))
             j += 1
     also *= ta[0] * tb[0]
     small, large = min(ta[1], tb[1]), max(ta[1], tb[1])
-    return of[0] + apart + of[1] * both + of[2] * also + (of[3] * small + of[4] * large)
+    return of[0] + differences + of[1] * product + of[2] * also + (of[3] * small + of[4] * large)
 
 
 @kernel

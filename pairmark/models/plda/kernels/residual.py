@@ -23,13 +23,13 @@ def code(F, left, right, borders, codes):
     """Bins of pairs' differences: ``borders`` (m, b) ascending, ``codes`` (m, n) uint8, feature by feature."""
     width = borders.shape[1]
     for f in range(F.shape[1]):
-        own = borders[f]
+        limits = borders[f]
         for p in range(left.shape[0]):
             value = abs(F[left[p], f] - F[right[p], f])
             low, high = 0, width
             while low < high:
                 middle = (low + high) >> 1
-                if value > own[middle]:
+                if value > limits[middle]:
                     low = middle + 1
                 else:
                     high = middle
@@ -37,13 +37,15 @@ def code(F, left, right, borders, codes):
 
 
 @kernel
-def boost(codes, n_bins, same, weight, margin, rate, least_hessian, ridge, tried, features, bins, values):
+def boost(
+    codes, n_bins, same, weight, margin, rate, least_hessian, ridge, candidates, features, bins, values
+):
     """Grow trees one after the other; ``margin`` (n,) float64 is changed in place.
 
     Parameters
     ----------
     codes : (m, n) uint8, less than ``n_bins``. same : (n,) bool. weight : (n,) float64.
-    tried : (n_trees, k) int64, the features that each tree tries.
+    candidates : (n_trees, k) int64, the features that each tree tries.
     features, bins : (n_trees, NODES) int32, become the splits: to the right where a code exceeds the bin; nodes that
         are not split send everything left.
     values : (n_trees, LEAVES) float64, become what leaves add.
@@ -53,8 +55,8 @@ def boost(codes, n_bins, same, weight, margin, rate, least_hessian, ridge, tried
     node = np.empty(n, dtype=np.int64)
     sums = np.zeros((2 ** (DEPTH - 1), n_bins, 2))
     best = np.empty(2 ** (DEPTH - 1))
-    whole = np.empty((LEAVES, 2))
-    for t in range(tried.shape[0]):
+    totals = np.empty((LEAVES, 2))
+    for t in range(candidates.shape[0]):
         for p in range(n):
             chance = 1.0 / (1.0 + math.exp(-margin[p]))
             g[p] = weight[p] * (chance - (1.0 if same[p] else 0.0))
@@ -64,9 +66,9 @@ def boost(codes, n_bins, same, weight, margin, rate, least_hessian, ridge, tried
             first, width = 2**level - 1, 2**level
             for k in range(width):
                 best[k] = 1e-9
-                features[t, first + k], bins[t, first + k] = tried[t, 0], n_bins
-            for at in range(tried.shape[1]):
-                f = tried[t, at]
+                features[t, first + k], bins[t, first + k] = candidates[t, 0], n_bins
+            for at in range(candidates.shape[1]):
+                f = candidates[t, at]
                 column = codes[f]
                 sums[:width] = 0.0
                 for p in range(n):
@@ -96,12 +98,12 @@ def boost(codes, n_bins, same, weight, margin, rate, least_hessian, ridge, tried
             for p in range(n):
                 at = first + node[p]
                 node[p] = 2 * node[p] + np.int64(np.int64(codes[features[t, at], p]) > bins[t, at])
-        whole[:] = 0.0
+        totals[:] = 0.0
         for p in range(n):
-            whole[node[p], 0] += g[p]
-            whole[node[p], 1] += h[p]
+            totals[node[p], 0] += g[p]
+            totals[node[p], 1] += h[p]
         for k in range(LEAVES):
-            values[t, k] = -rate * whole[k, 0] / (whole[k, 1] + ridge)
+            values[t, k] = -rate * totals[k, 0] / (totals[k, 1] + ridge)
         for p in range(n):
             margin[p] += values[t, node[p]]
 
@@ -114,16 +116,16 @@ def corrections(a, step_a, b, step_b, features, thresholds, values, bound, out):
     ----------
     a, b : (n or 1, m) float32 rows. features : (T, NODES) int32. thresholds : (T, NODES) float32. values : (T, LEAVES).
     """
-    apart = np.empty(a.shape[1], dtype=np.float32)
+    differences = np.empty(a.shape[1], dtype=np.float32)
     for p in range(out.shape[0]):
         left, right = a[p * step_a], b[p * step_b]
-        for f in range(apart.shape[0]):
-            apart[f] = abs(left[f] - right[f])
+        for f in range(differences.shape[0]):
+            differences[f] = abs(left[f] - right[f])
         total = 0.0
         for t in range(features.shape[0]):
             k = 0
             for _ in range(DEPTH):
-                k = 2 * k + 1 + np.int64(apart[features[t, k]] > thresholds[t, k])
+                k = 2 * k + 1 + np.int64(differences[features[t, k]] > thresholds[t, k])
             total += values[t, k - NODES]
         out[p] += min(max(total, -bound), bound)
 
@@ -132,7 +134,7 @@ def corrections(a, step_a, b, step_b, features, thresholds, values, bound, out):
 def square_corrections(rows, features, thresholds, values, bound, marks, out):
     """Corrections of all pairs of rows above the diagonal by the first ``marks`` trees: ``out`` (n_marks, n, n)."""
     n, m = rows.shape
-    apart = np.zeros((LANES, m), dtype=np.float32)
+    differences = np.zeros((LANES, m), dtype=np.float32)
     node = np.empty(LANES, dtype=np.int64)
     total = np.empty(LANES)
     for i in range(n):
@@ -141,7 +143,7 @@ def square_corrections(rows, features, thresholds, values, bound, marks, out):
             width = min(LANES, n - first)
             for lane in range(width):
                 for f in range(m):
-                    apart[lane, f] = abs(rows[i, f] - rows[first + lane, f])
+                    differences[lane, f] = abs(rows[i, f] - rows[first + lane, f])
             total[:] = 0.0
             t = 0
             for at in range(marks.shape[0]):
@@ -150,7 +152,9 @@ def square_corrections(rows, features, thresholds, values, bound, marks, out):
                     for _ in range(DEPTH):
                         for lane in range(LANES):
                             k = node[lane]
-                            node[lane] = 2 * k + 1 + np.int64(apart[lane, features[t, k]] > thresholds[t, k])
+                            node[lane] = (
+                                2 * k + 1 + np.int64(differences[lane, features[t, k]] > thresholds[t, k])
+                            )
                     for lane in range(LANES):
                         total[lane] += values[t, node[lane] - NODES]
                     t += 1

@@ -70,9 +70,11 @@ def score_subjects(counts_a, sums_a, step_a, counts_b, sums_b, step_b, psi, out)
         n, m = np.float64(counts_a[i]), np.float64(counts_b[j])
         total = 0.0
         for k in range(psi.shape[0]):
-            own = psi[k]
+            variance = psi[k]
             a, b = sums_a[i, k], sums_b[j, k]
-            of_a, of_b, of_all = n * own + 1.0, m * own + 1.0, (n + m) * own + 1.0
-            both = (a + b) * (a + b) / of_all
-            total += own * (both - (a * a / of_a + b * b / of_b)) + (math.log(of_a * of_b) - math.log(of_all))
+            of_a, of_b, of_all = n * variance + 1.0, m * variance + 1.0, (n + m) * variance + 1.0
+            joint = (a + b) * (a + b) / of_all
+            total += variance * (joint - (a * a / of_a + b * b / of_b)) + (
+                math.log(of_a * of_b) - math.log(of_all)
+            )
         out[p] = 0.5 * total

@@ -1,0 +1,123 @@
+"""The explicit list of learners, and saving and loading by kind.
+
+A new family adds a folder with a ``spec.py`` and its specs to ``LEARNERS``; nothing else lists kinds.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from pairmark.models.auto import spec as auto
+from pairmark.models.core.artefact import Artefact, ArtefactError, read_artefact, write_artefact
+from pairmark.models.core.spec import LearnerSpec, jsonable_params
+from pairmark.models.ghost import spec as ghost
+from pairmark.models.label_ranking import spec as label_ranking
+from pairmark.models.logistic import spec as logistic
+from pairmark.models.metric import spec as metric
+from pairmark.models.plda import spec as plda
+from pairmark.models.rankboost import spec as rankboost
+from pairmark.models.rsbl import spec as rsbl
+from pairmark.models.similarity import spec as similarity
+
+LEARNERS: tuple[LearnerSpec, ...] = (
+    auto.AUTO,
+    plda.PLDA,
+    similarity.TREE,
+    similarity.FOREST,
+    metric.METRIC,
+    logistic.LOGISTIC,
+    rsbl.RSBL_SPEC,
+    ghost.GHOST,
+    rankboost.KERNEL,
+    rankboost.ALIGNED,
+    label_ranking.TREE,
+    label_ranking.FOREST,
+    label_ranking.PAIRWISE,
+    label_ranking.AUTO,
+)
+
+
+def spec_of(kind: str) -> LearnerSpec:
+    """The learner of that kind; ``KeyError`` names the known kinds."""
+    known = {spec.kind: spec for spec in LEARNERS}
+    if kind not in known:
+        raise KeyError(f"unknown learner {kind!r}; known: {', '.join(known)}")
+    return known[kind]
+
+
+def spec_for(estimator: object) -> LearnerSpec:
+    """The learner that an estimator belongs to."""
+    for spec in LEARNERS:
+        if type(estimator) is spec.estimator:
+            return spec
+    raise KeyError(f"{type(estimator).__name__} is not a registered learner")
+
+
+def save(estimator: Any, path: str | os.PathLike[str]) -> str:
+    """Save a fitted learner as an artefact folder; returns the artefact's sha256."""
+    spec = spec_for(estimator)
+    arrays, meta = estimator.to_state()
+    names = getattr(estimator, "feature_names_in_", None)
+    meta = {
+        **meta,
+        "n_features_in": int(estimator.n_features_in_),
+        "feature_names_in": None if names is None else [str(name) for name in names],
+    }
+    return write_artefact(
+        path, kind=spec.kind, params=jsonable_params(spec, estimator), meta=meta, arrays=arrays
+    )
+
+
+def load(path: str | os.PathLike[str], *, mmap: bool = True) -> Any:
+    """Load a learner saved by `save`. Runs no code from the file, and trusts nothing in it.
+
+    Raises
+    ------
+    ArtefactError
+        When the folder is not a whole, unchanged artefact of a known kind, or its arrays are none that a fit writes
+        (`StateSchema`): the message names the array and its row.
+    """
+    artefact = read_artefact(path, mmap=mmap)
+    try:
+        return restored(artefact)
+    except ArtefactError as error:
+        raise ArtefactError(f"{path}: {error}") from error
+
+
+def restored(artefact: Artefact) -> Any:
+    """The fitted learner that an artefact holds, once its state is found to be one that a fit writes; see `load`."""
+    try:
+        spec = spec_of(artefact.kind)
+    except KeyError as error:
+        raise ArtefactError(str(error.args[0])) from error
+    try:
+        params = spec.params.model_validate(_current_params(spec, artefact.params)).model_dump()
+        spec.state.check(params, artefact.meta, artefact.arrays)
+        fitted: Any = spec.estimator(**params).from_state(artefact.arrays, artefact.meta)
+    except (ValueError, LookupError, TypeError) as error:
+        said = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+        raise ArtefactError(f"no {spec.kind} that can be used: {said[:1_000]}") from error
+    fitted.n_features_in_ = int(artefact.meta["n_features_in"])
+    names = artefact.meta.get("feature_names_in")
+    if names is not None:
+        fitted.feature_names_in_ = np.asarray(names, dtype=object)
+    return fitted
+
+
+def _current_params(spec: LearnerSpec, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters of an artefact of any version, as this version has them."""
+    for name in spec.retired.keys() & given.keys():
+        if spec.retired[name] is not ... and given[name] != spec.retired[name]:
+            raise ValueError(
+                f"it was trained with {name}={given[name]!r}, which this version no longer has; expected "
+                f"{spec.retired[name]!r}: train again"
+            )
+    params = {name: value for name, value in given.items() if name not in spec.retired}
+    for (name, value), current in spec.renamed.items():
+        if params.get(name) == value:
+            params[name] = current
+    return params

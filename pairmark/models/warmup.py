@@ -1,0 +1,111 @@
+"""Compile every kernel ahead of the first request or job."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import numpy as np
+
+from pairmark.models.calibration.warmup import warm_calibration
+from pairmark.models.core.arrays import Float32
+from pairmark.models.registry import LEARNERS
+
+_SMALL = {
+    "n_estimators": 2,
+    "depth": 1,
+    "k_max": 2,
+    "n_pairs": 64,
+    "random_state": 0,
+    "budget_seconds": 0.001,
+}
+
+_MANY = 9_600
+"""Rows of a gallery that is searched as large ones are."""
+_WIDEST = 2_048
+"""Features of rows that are worth so many of them."""
+_WIDE = 600
+"""So many features that their pair features do not fit a narrow node."""
+_WAYS: dict[str, tuple[dict[str, Any], ...]] = {
+    "similarity-forest": (
+        {"leaf_rank": "boosting", "leaf_rounds": 2},
+        {"leaf_rank": "linear"},
+        {"pair_features": "discriminant"},
+        {"pair_features": "posteriors"},
+        {"pair_features": "kernel-discriminant"},
+        {"n_pairs": None},
+    )
+}
+"""Settings by kind whose models need other kernels than those of the kind's own settings."""
+
+
+def warm_loaded(estimator: Any, capabilities: Collection[str], *, accepts_sparse: bool = False) -> None:
+    """Score and search with a fitted learner once: the pages of its artefact are read, and its kernels compiled.
+
+    Parameters
+    ----------
+    capabilities : what it will be asked for. accepts_sparse : whether pairs may be sparse.
+    """
+    rng = np.random.default_rng(0)
+    rows = rng.standard_normal((4, int(estimator.n_features_in_))).astype(np.float32)
+    if "similarity" in capabilities:
+        if accepts_sparse:
+            from scipy.sparse import csr_array
+
+            few = csr_array(rows[:2] * (np.arange(rows.shape[1]) < 1))
+            estimator._pair_score(few, few)
+        estimator._pair_score(rows[:2], rows[2:])
+    if "search" in capabilities:
+        _search(estimator, rows)
+
+
+def _search(estimator: Any, rows: Float32) -> None:
+    """Search a small gallery and, where its rows are not too wide, a larger one: that is done in other ways."""
+    estimator.top_k(rows[:2], estimator.index(rows), 3)
+    if rows.shape[1] <= _WIDEST:
+        many = np.tile(rows, (-(-_MANY // len(rows)), 1))
+        estimator.top_k(rows[:2], estimator.index(many), 3)
+
+
+def warm(kinds: Collection[str] | None = None) -> None:
+    """Fit and use registered learners once on a few points, and calibrate; from a warm cache this takes moments.
+
+    Parameters
+    ----------
+    kinds : of learners; None for all.
+    """
+    if kinds is None:
+        warm_calibration()
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((24, 3)).astype(np.float32)
+    y = np.repeat(np.arange(6), 4)
+    wide = np.zeros((X.shape[0], _WIDE), dtype=np.float32)
+    wide[:, -X.shape[1] :] = X
+    for spec in LEARNERS:
+        if kinds is not None and spec.kind not in kinds:
+            continue
+        small = {name: value for name, value in _SMALL.items() if name in spec.params.model_fields}
+        estimator = spec.estimator(**{**spec.params().model_dump(), **small})
+        if spec.needs == "rankings":
+            estimator.fit(X, np.argsort(np.argsort(X, axis=1), axis=1).astype(np.float64))
+            estimator.predict(X)
+        else:
+            estimator.fit_pairs(X[:-1], X[1:], y[:-1] == y[1:])
+            estimator.fit(X, y)
+            if "similarity" in spec.capabilities:
+                estimator.pair_score(X, X[:1])
+                estimator.top_k(X[:2], X, 3)
+                for aggregation in estimator.aggregations:
+                    estimator.subject_score([X[:2]], [X[2:4], X[4:5]], aggregation=aggregation)
+                people = estimator.index_subjects([X[:2], X[2:5]])
+                estimator.top_k_subjects([X[5:6]], people, 1)
+                _search(estimator, X)
+            for capability, method in (("embed", "transform"), ("classify", "predict_proba")):
+                if capability in spec.capabilities:
+                    getattr(estimator, method)(X)
+        for way in _WAYS.get(spec.kind, ()):
+            other = spec.estimator(**{**spec.params().model_dump(), **small, **way}).fit(X, y)
+            other.pair_score(X, X[:1])
+            other.top_k(X[:2], X, 3)
+        if spec.kind in _WAYS:
+            spec.estimator(**{**spec.params().model_dump(), **small}).fit(wide, y).pair_score(wide, wide[:1])
