@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Self
 
@@ -17,15 +17,13 @@ from sklearn.utils.validation import check_is_fitted
 from pairmark.models.auto.candidates import CANDIDATES, DENSE_CELLS, RACING, Candidate, Data
 from pairmark.models.auto.params import CandidateName, SimilarityAutoParams
 from pairmark.models.auto.race import Entry, IdentityTask, PairTask, Race, Task, leaderboard, winner
-from pairmark.models.auto.state import PREFIX
+from pairmark.models.auto.state import AutoState
 from pairmark.models.core.base import Float32, GalleryIndex, Matrix, PairScorerMixin
 from pairmark.models.core.blas import one_blas_thread
 from pairmark.models.core.checkpoints import Checkpoints, checkpoints_of
-from pairmark.models.core.inner import inner_model, inner_state
 from pairmark.models.core.inputs import checked_identities, checked_matrix, checked_pairs
 from pairmark.models.core.progress import preparing, report
 from pairmark.models.core.row_pairs import PairsOfRows
-from pairmark.models.core.schema import State
 from pairmark.models.core.spec import check_params
 from pairmark.models.core.subjects import SampleSets, SubjectIndex
 from pairmark.models.evaluation.pair_folds import pair_folds
@@ -46,7 +44,7 @@ def _winner_has(name: str) -> Any:
     return available_if(lambda self: hasattr(self, "model_") and hasattr(self.model_, name))
 
 
-class SimilarityAuto(PairScorerMixin, BaseEstimator):
+class SimilarityAuto(AutoState, PairScorerMixin, BaseEstimator):
     """Race simple and strong similarities on held-out identities, and be the winner.
 
     Cosine, whitened cosine, cosine of discriminant coordinates, PLDA and trees over its ratio always race; forests and
@@ -94,9 +92,6 @@ class SimilarityAuto(PairScorerMixin, BaseEstimator):
         self.verbose = verbose
 
     _accepts_sparse = True
-    model_: PairScorerMixin
-    winner_: str
-    leaderboard_: list[dict[str, Any]]
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Race, then fit the winner to points and identities.
@@ -328,19 +323,6 @@ class SimilarityAuto(PairScorerMixin, BaseEstimator):
         above: np.float32 | None,
     ) -> Found:
         return self.model_._top_k(self._taken(queries), index, k, allowed, above)
-
-    def to_state(self) -> State:
-        """The winner's arrays, under its own names with a prefix; its kind, parameters and facts; the race."""
-        arrays, kept = inner_state(RACING[self._kind], self.model_, PREFIX)
-        return arrays, {"winner": self.winner_, "model": kept, "leaderboard": self.leaderboard_}
-
-    def from_state(self, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> Self:
-        """The estimator, fitted with what `to_state` gave."""
-        self.model_ = inner_model(RACING, meta["model"], arrays, PREFIX)
-        if "n_features_in" in meta:
-            self.model_.n_features_in_ = int(meta["n_features_in"])
-        self.winner_, self.leaderboard_ = meta["winner"], meta["leaderboard"]
-        return self
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "model_")

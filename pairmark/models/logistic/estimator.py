@@ -131,7 +131,9 @@ class SimilarityLogistic(LogisticState, PairScorerMixin, BaseEstimator):
 
     def _learn(self, left: Rows, right: Rows, same: Any, weight: Any) -> Self:
         with one_blas_thread():
-            self._weights = fit_weights(self._map, left, right, same, weight, self.C)
+            fitted = fit_weights(self._map, left, right, same, weight, self.C)
+        self.coef_, self._terms = fitted.weights[: self._map.scale.size].copy(), fitted.terms
+        self._restored()
         return self
 
     @property
@@ -139,12 +141,6 @@ class SimilarityLogistic(LogisticState, PairScorerMixin, BaseEstimator):
         """How rows are prepared."""
         check_is_fitted(self)
         return self._map.kind
-
-    @property
-    def coef_(self) -> Any:
-        """(d,) weight of each feature's difference."""
-        check_is_fitted(self)
-        return self._weights.weights[: self._map.scale.size].copy()
 
     def explain(
         self, left: ArrayLike, right: ArrayLike, feature_names: Sequence[str] | None = None

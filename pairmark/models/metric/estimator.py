@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Literal, Self
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Final, Literal, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.sparse import csr_array, issparse
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
+from pairmark.models.core.arrays import Float64
 from pairmark.models.core.base import EmbedderMixin, Float32, GalleryIndex, Matrix, PairScorerMixin
 from pairmark.models.core.inputs import checked_identities, checked_matrix, checked_pairs, one_of_equals
 from pairmark.models.core.row_pairs import PairsOfRows
-from pairmark.models.core.schema import State
+from pairmark.models.core.schema import Array, StoredState
 from pairmark.models.core.spec import check_params
+from pairmark.models.core.state import DeclaredState
 from pairmark.models.metric import explain
 from pairmark.models.metric.kernels import distances as kernels
 from pairmark.models.metric.params import Metric, MetricParams
@@ -45,7 +47,11 @@ _FORMS: Final[dict[int, tuple[Measure, Callable[[float], float]]]] = {
 _DENSE_BLOCK_BYTES = 64 * 1024 * 1024
 
 
-class MetricSimilarity(PairScorerMixin, EmbedderMixin, BaseEstimator):
+def _whitens(file: StoredState) -> bool:
+    return bool(file.params["whiten"])
+
+
+class MetricSimilarity(DeclaredState, PairScorerMixin, EmbedderMixin, BaseEstimator):
     """A known metric, optionally after whitening within identities; nothing else is learned.
 
     Scores, higher is more similar: the cosine, Pearson's correlation of the two rows, or the inner product (``dot``);
@@ -67,6 +73,8 @@ class MetricSimilarity(PairScorerMixin, EmbedderMixin, BaseEstimator):
     mean_, whitening_ : (d,) and (d, d) float64, when ``whiten``.
     """
 
+    mean_: Annotated[Float64, Array(shape=("features",), when=_whitens)]
+    whitening_: Annotated[Float64, Array(shape=("features", "features"), when=_whitens)]
     _accepts_sparse = True
 
     def __init__(
@@ -101,7 +109,8 @@ class MetricSimilarity(PairScorerMixin, EmbedderMixin, BaseEstimator):
             rows = _dense(X)
             self.mean_ = rows.mean(axis=0, dtype=np.float64)
             self.whitening_ = whitening_matrix(within_deviations(rows, codes), self.shrinkage)
-        return self._finish()
+        self._restored()
+        return self
 
     def fit_pairs(
         self, left: ArrayLike, right: ArrayLike, same: ArrayLike, sample_weight: ArrayLike | None = None
@@ -131,7 +140,8 @@ class MetricSimilarity(PairScorerMixin, EmbedderMixin, BaseEstimator):
             of_same = weight[flags] / weight[flags].mean()
             apart = a[flags].astype(np.float64) - b[flags]
             self.whitening_ = whitening_matrix(apart * np.sqrt(of_same / 2)[:, None], self.shrinkage)
-        return self._finish()
+        self._restored()
+        return self
 
     def transform(self, X: ArrayLike) -> Float32:
         """The vectors that the metric compares: whitened where asked for, of length one for ``cosine``, centred too
@@ -264,21 +274,8 @@ class MetricSimilarity(PairScorerMixin, EmbedderMixin, BaseEstimator):
                 "use whiten=False or another metric"
             )
 
-    def to_state(self) -> State:
-        """Mean and matrix of the whitening, where there is one."""
-        return ({"mean": self.mean_, "whitening": self.whitening_} if self.whiten else {}), {}
-
-    def from_state(self, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> Self:
-        """The estimator, fitted with what `to_state` gave."""
-        if self.whiten:
-            # Copies, so that kernels meet one kind of array whether the file was mapped or read.
-            self.mean_ = np.array(arrays["mean"], dtype=np.float64)
-            self.whitening_ = np.array(arrays["whitening"], dtype=np.float64, order="C")
-        return self._finish()
-
-    def _finish(self) -> Self:
+    def _restored(self) -> None:
         self._code = _CODES[self.metric]
-        return self
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_code")

@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-from pairmark.models.core.schema import Array, Loaded, StateSchema
+from pairmark.models.core.schema import StateSchema
 from pairmark.models.core.spec import LearnerSpec
 from pairmark.models.metric.estimator import MetricSimilarity
 from pairmark.models.metric.params import MetricParams
-
-
-def _layout(loaded: Loaded) -> dict[str, Array]:
-    if not loaded.params["whiten"]:
-        return {}
-    d = loaded.n_features
-    return {"mean": Array(kind="float64", shape=(d,)), "whitening": Array(kind="float64", shape=(d, d))}
-
 
 METRIC = LearnerSpec(
     kind="metric",
@@ -21,7 +13,7 @@ METRIC = LearnerSpec(
     estimator=MetricSimilarity,
     capabilities=frozenset({"similarity", "match", "search", "embed"}),
     params=MetricParams,
-    state=StateSchema(layout=_layout),
+    state=StateSchema(MetricSimilarity),
     accepts_sparse=True,
     learns=lambda params: bool(params.get("whiten")),
 )

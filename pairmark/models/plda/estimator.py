@@ -40,9 +40,9 @@ from pairmark.models.plda.choosing import (
     fitted_model,
 )
 from pairmark.models.plda.kernels import scoring as kernels
-from pairmark.models.plda.mapping import RowMap, row_map
+from pairmark.models.plda.mapping import row_map
 from pairmark.models.plda.params import PldaParams
-from pairmark.models.plda.residual import ROUNDS, Residual
+from pairmark.models.plda.residual import ROUNDS
 from pairmark.models.plda.state import PldaState
 from pairmark.models.plda.subjects import Subjects
 from pairmark.models.search.forms import LENGTHS, SearchForm, lengths, same_measure
@@ -200,7 +200,9 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
         rows = row_map(
             preparation, choice.setting.shape, model.centre, model.axes, keeps_rows=trees is not None
         )
-        return self._restored(rows, model.psi, trees)
+        self._map, self.psi_, self._trees = rows, model.psi, trees
+        self._restored()
+        return self
 
     def _learn(self, X: Float32, codes: Int64) -> Self:
         random = np.random.default_rng(_seed(self.random_state))
@@ -228,16 +230,14 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
             rounds=given(self.residual_rounds, (0, *ROUNDS)),
         )
 
-    def _restored(self, rows: RowMap, psi: Float64, trees: Residual | None) -> Self:
-        """Build what scoring needs; also after loading."""
-        self._map, self.psi_, self._trees = rows, psi, trees
+    def _restored(self) -> None:
+        psi = self.psi_
         if self.scoring == "cosine":
             self._roots, self._square, self._constant = np.ones(psi.size), np.zeros(psi.size), 0.0
         else:
             weight, self._square, self._constant = pair_terms(psi)
             self._roots = np.sqrt(weight)
         self._width = -(-psi.size // kernels.LANES) * kernels.LANES
-        return self
 
     def transform(self, X: ArrayLike) -> Float32:
         """Latent coordinates: covariance 1 within identities, `psi_` between them.

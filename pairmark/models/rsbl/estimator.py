@@ -268,7 +268,7 @@ class RSBL(RSBLState, ClassifierMixin, BaseEstimator):
         )
 
     def _fitted_inputs(self, X: Float32) -> Inputs:
-        return Inputs().fit(
+        return Inputs.fitted(
             X,
             nominal=None if self.nominal is None else [int(column) for column in self.nominal],
             standardize=self.standardize,
