@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,10 +18,10 @@ from pairmark.models.auto.candidates import CANDIDATES, DENSE_CELLS, RACING, Can
 from pairmark.models.auto.params import CandidateName, SimilarityAutoParams
 from pairmark.models.auto.race import Entry, IdentityTask, PairTask, Race, Task, leaderboard, winner
 from pairmark.models.auto.state import AutoState
+from pairmark.models.core.arrays import Bool, Float64, Int64
 from pairmark.models.core.base import Float32, GalleryIndex, Matrix, PairScorerMixin
 from pairmark.models.core.blas import one_blas_thread
 from pairmark.models.core.checkpoints import Checkpoints, checkpoints_of
-from pairmark.models.core.inputs import checked_identities, checked_matrix, checked_pairs
 from pairmark.models.core.progress import preparing, report
 from pairmark.models.core.row_pairs import PairsOfRows
 from pairmark.models.core.spec import check_params
@@ -93,22 +93,11 @@ class SimilarityAuto(AutoState, PairScorerMixin, BaseEstimator):
 
     _accepts_sparse = True
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Race, then fit the winner to points and identities.
-
-        Parameters
-        ----------
-        X : (n, d) finite numbers, dense or CSR.
-        y : (n,) identities or classes; at least two, one of them with at least two rows.
-
-        Raises
-        ------
-        ValueError
-            On anything else, on parameters out of bounds, and where no candidate takes the data.
-        """
+    def _check_params(self) -> None:
         check_params(self, SimilarityAutoParams)
-        rows = _dense_enough(checked_matrix(self, X, "X", accept_sparse=True, reset=True))
-        _, codes = checked_identities(y, rows.shape[0])
+
+    def _learn_identities(self, rows: Any, codes: Int64, identities: NDArray[Any]) -> None:
+        rows = _dense_enough(rows)
         seed = self._seed()
         random = np.random.default_rng(seed)
         n_classes = int(codes.max()) + 1
@@ -122,53 +111,32 @@ class SimilarityAuto(AutoState, PairScorerMixin, BaseEstimator):
             folds=validation_folds(place, protocol, random),
             data=_data(rows, n_classes, protocol == "closed-set", pairs=False),
         )
-        kept = self._shelf(seed, raced, place)
-        return self._race(task, kept, seed, lambda model: model.fit(rows, codes))
+        self._race(task, self._shelf(seed, raced, place), seed, lambda model: model.fit(rows, codes))
 
-    def fit_pairs(
-        self, left: ArrayLike, right: ArrayLike, same: ArrayLike, sample_weight: ArrayLike | None = None
-    ) -> Self:
-        """Race on listed pairs, then fit the winner to all of them.
-
-        Folds hold out connected groups of points that same pairs join (open-set), or points (closed-set), with the
-        pairs among them; pairs across are left out of that fold.
-
-        Parameters
-        ----------
-        left, right : (n, d) finite numbers, dense or CSR.
-        same : (n,) 0 or 1; both must occur.
-        sample_weight : (n,) numbers >= 0.
-
-        Raises
-        ------
-        ValueError
-            As `fit`.
-        """
-        check_params(self, SimilarityAutoParams)
-        a = _dense_enough(checked_matrix(self, left, "left", accept_sparse=True, reset=True))
-        b = _dense_enough(checked_matrix(self, right, "right", accept_sparse=True))
-        flags, weight = checked_pairs(a.shape[0], b.shape[0], same, sample_weight)
+    def _learn_pairs(self, left: Any, right: Any, same: Bool, weight: Float64) -> None:
+        a, b = _dense_enough(left), _dense_enough(right)
         if _is_sparse(a) != _is_sparse(b):
             a, b = _dense(a), _dense(b)
         seed = self._seed()
         random = np.random.default_rng(seed)
-        some = some_pairs(flags, weight, 2 * self.max_rows, random)
+        some = some_pairs(same, weight, 2 * self.max_rows, random)
         left, right, weights = a[some], b[some], weight[some]
-        held = pair_folds(left, right, flags[some], weights, self.protocol, random)
+        # Connected groups of points that same pairs join are held out (open-set), or points, with the pairs among them;
+        # pairs across are left out of that fold.
+        held = pair_folds(left, right, same[some], weights, self.protocol, random)
         task = PairTask(
             left=left,
             right=right,
-            same=flags[some],
+            same=same[some],
             weight=weights,
             folds=held.folds,
             data=_data(a, held.n_groups, held.closed, pairs=True),
         )
-        kept = self._shelf(seed, left, flags[some])
-        return self._race(
-            task, kept, seed, lambda model: model.fit_pairs(a, b, flags, sample_weight=sample_weight)
-        )
+        kept = self._shelf(seed, left, same[some])
+        sample_weight = None if (weight == 1).all() else weight
+        self._race(task, kept, seed, lambda model: model.fit_pairs(a, b, same, sample_weight=sample_weight))
 
-    def _race(self, task: Task, kept: Checkpoints | None, seed: int, fit: Any) -> Self:
+    def _race(self, task: Task, kept: Checkpoints | None, seed: int, fit: Any) -> None:
         at = judged_rates(self.target_fpr)
         racing = self._racing(task.data)
         shared = {
@@ -201,7 +169,6 @@ class SimilarityAuto(AutoState, PairScorerMixin, BaseEstimator):
                 self.model_ = fit(model)
         self.winner_ = chosen.candidate.name
         self.leaderboard_ = leaderboard(entries, chosen, at)
-        return self
 
     def _racing(self, data: Data) -> list[Candidate]:
         asked = None if self.candidates is None else set(self.candidates)

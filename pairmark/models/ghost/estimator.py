@@ -11,8 +11,8 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from pairmark.models.core.arrays import Float32, Float64, Int64
-from pairmark.models.core.inputs import checked_identities, checked_matrix, checked_pairs, feature_names_of
+from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
+from pairmark.models.core.inputs import feature_names_of
 from pairmark.models.core.progress import report
 from pairmark.models.core.spec import check_params
 from pairmark.models.ghost import explain
@@ -48,6 +48,10 @@ class Ghost(GhostState, ClassifierMixin, BaseEstimator):
     exemplar, cost less than any other assignment by the error it makes: a max-margin conditional random field, solved
     by dual decomposition (sections 3.2 to 3.8; where the printed formulas fail, docs/ghost.md derives). The learned
     distance of two points is the weighted sum of their meta-features; a pair scores its negative.
+
+    Explicit pairs are each a training set of two points, in one cluster or two; when ``balanced``, both kinds weigh the
+    same in sum. They say nothing of larger sets or of classes: meta-features of those get no weight, and `predict` has
+    no classes to tell.
 
     Parameters
     ----------
@@ -138,9 +142,21 @@ class Ghost(GhostState, ClassifierMixin, BaseEstimator):
         ValueError
             On anything else, and when no weight is left.
         """
+        self._learn(*self._checked_identities(X, y), edges, sets)
+        return self
+
+    def _check_params(self) -> None:
+        check_params(self, GhostParams)
+
+    def _learn(
+        self,
+        X: Float32,
+        codes: Int64,
+        labels: NDArray[Any],
+        edges: ArrayLike | None,
+        sets: ArrayLike | None,
+    ) -> None:
         params = check_params(self, GhostParams)
-        X = checked_matrix(self, X, "X", reset=True)
-        labels, codes = checked_identities(y, X.shape[0])
         # The rows become part of the model, which must not follow what is done to the caller's.
         X = np.array(X, order="C")
         seed = self._seed()
@@ -167,26 +183,12 @@ class Ghost(GhostState, ClassifierMixin, BaseEstimator):
         )
         self.exemplars_ = self._classes.exemplars
         self._cluster_rows, self._cluster_price = price_rows(codes.size, withheld, seed), None
-        return self
 
-    def fit_pairs(
-        self, left: ArrayLike, right: ArrayLike, same: ArrayLike, sample_weight: ArrayLike | None = None
-    ) -> Self:
-        """Learn from explicit pairs: each is a training set of two points, in one cluster or two.
+    def _learn_identities(self, rows: Float32, codes: Int64, identities: NDArray[Any]) -> None:
+        self._learn(rows, codes, identities, None, None)
 
-        Pairs say nothing of larger sets or of classes: meta-features of those get no weight, and `predict` has no
-        classes to tell.
-
-        Parameters
-        ----------
-        left, right : (n, d) finite numbers.
-        same : (n,) 0 or 1; both must occur.
-        sample_weight : (n,) numbers >= 0. When ``balanced``, both kinds of pairs weigh the same in sum.
-        """
-        params = check_params(self, GhostParams)
-        a = checked_matrix(self, left, "left", reset=True)
-        b = checked_matrix(self, right, "right")
-        flags, weight = checked_pairs(a.shape[0], b.shape[0], same, sample_weight)
+    def _learn_pairs(self, left: Float32, right: Float32, same: Bool, weight: Float64) -> None:
+        a, b, flags, params = left, right, same, check_params(self, GhostParams)
         seed = self._seed()
         kept = np.flatnonzero(weight > 0)
         if kept.size > MAX_PAIRS:
@@ -230,7 +232,6 @@ class Ghost(GhostState, ClassifierMixin, BaseEstimator):
         for name in ("classes_", "exemplars_", "strategy_", "validation_", "temperature_"):
             if hasattr(self, name):
                 delattr(self, name)
-        return self
 
     def predict(self, X: ArrayLike, *, edges: ArrayLike | None = None) -> NDArray[Any]:
         """The class of each row: the one at the least distance.

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array, issparse
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from pairmark.models.core.arrays import Float64
+from pairmark.models.core.arrays import Bool, Float64, Int64
 from pairmark.models.core.base import EmbedderMixin, Float32, GalleryIndex, Matrix, PairScorerMixin
-from pairmark.models.core.inputs import checked_identities, checked_matrix, checked_pairs, one_of_equals
+from pairmark.models.core.inputs import one_of_equals
 from pairmark.models.core.row_pairs import PairsOfRows
 from pairmark.models.core.schema import Array, StoredState
 from pairmark.models.core.spec import check_params
@@ -54,6 +54,8 @@ def _whitens(file: StoredState) -> bool:
 class MetricSimilarity(DeclaredState, PairScorerMixin, EmbedderMixin, BaseEstimator):
     """A known metric, optionally after whitening within identities; nothing else is learned.
 
+    From explicit pairs, the same ones are what varies within identities; ``sample_weight`` weighs them.
+
     Scores, higher is more similar: the cosine, Pearson's correlation of the two rows, or the inner product (``dot``);
     else the negated distance, as `scipy.spatial.distance` defines it, except that Bray and Curtis's is
     ``sum |x - x'| / sum (|x| + |x'|)``, which is the same for vectors without negative numbers and defined for all.
@@ -89,59 +91,23 @@ class MetricSimilarity(DeclaredState, PairScorerMixin, EmbedderMixin, BaseEstima
         self.whiten = whiten
         self.shrinkage = shrinkage
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Check the data; with ``whiten``, learn the variation within identities.
-
-        Parameters
-        ----------
-        X : (n, d) finite numbers, dense or CSR.
-        y : (n,) identities or classes; at least two, one of them with at least two rows.
-
-        Raises
-        ------
-        ValueError
-            On anything else, on parameters out of bounds, and when there is nothing to whiten by.
-        """
-        self._check_params()
-        X = checked_matrix(self, X, "X", accept_sparse=True, reset=True)
-        _, codes = checked_identities(y, X.shape[0])
+    def _learn_identities(self, rows: Matrix, codes: Int64, identities: NDArray[Any]) -> None:
         if self.whiten:
-            rows = _dense(X)
+            rows = _dense(rows)
             self.mean_ = rows.mean(axis=0, dtype=np.float64)
             self.whitening_ = whitening_matrix(within_deviations(rows, codes), self.shrinkage)
         self._restored()
-        return self
 
-    def fit_pairs(
-        self, left: ArrayLike, right: ArrayLike, same: ArrayLike, sample_weight: ArrayLike | None = None
-    ) -> Self:
-        """Check the pairs; with ``whiten``, learn the variation within same pairs.
-
-        Parameters
-        ----------
-        left, right : (n, d) finite numbers, dense or CSR.
-        same : (n,) 0 or 1; both must occur.
-        sample_weight : (n,) numbers >= 0; weighs same pairs in the covariance.
-
-        Raises
-        ------
-        ValueError
-            As `fit`.
-        """
-        self._check_params()
-        a = checked_matrix(self, left, "left", accept_sparse=True, reset=True)
-        b = checked_matrix(self, right, "right", accept_sparse=True)
-        flags, weight = checked_pairs(a.shape[0], b.shape[0], same, sample_weight)
+    def _learn_pairs(self, left: Matrix, right: Matrix, same: Bool, weight: Float64) -> None:
         if self.whiten:
-            a, b = _dense(a), _dense(b)
+            a, b = _dense(left), _dense(right)
             share = weight / weight.sum()
             self.mean_ = (share @ a.astype(np.float64) + share @ b.astype(np.float64)) / 2
             # The covariance within is half that of the difference of two rows of one identity.
-            of_same = weight[flags] / weight[flags].mean()
-            apart = a[flags].astype(np.float64) - b[flags]
+            of_same = weight[same] / weight[same].mean()
+            apart = a[same].astype(np.float64) - b[same]
             self.whitening_ = whitening_matrix(apart * np.sqrt(of_same / 2)[:, None], self.shrinkage)
         self._restored()
-        return self
 
     def transform(self, X: ArrayLike) -> Float32:
         """The vectors that the metric compares: whitened where asked for, of length one for ``cosine``, centred too

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final, Literal, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64, Matrix
 from pairmark.models.core.base import EmbedderMixin, GalleryIndex, PairScorerMixin
 from pairmark.models.core.blas import one_blas_thread
-from pairmark.models.core.inputs import checked_identities, checked_matrix, checked_pairs, one_of_equals
+from pairmark.models.core.inputs import one_of_equals
 from pairmark.models.core.kernels import rows as row_kernels
 from pairmark.models.core.row_pairs import PairsOfRows
 from pairmark.models.core.spec import check_params
@@ -65,6 +65,9 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
     Every parameter that is ``auto`` is chosen by twice four folds of identities that are held out in turn (of rows,
     where classes are shared), by the mean true positive rate at low false positive rates.
 
+    From explicit pairs, points that same pairs join, at one or more removes, are one identity. Weights above 0 play no
+    part: identities are learned from, not pairs.
+
     Parameters
     ----------
     marginals : ``raw`` features, or each mapped to a normal distribution by its quantiles (``normal``).
@@ -111,47 +114,13 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
         self.target_fpr = target_fpr
         self.random_state = random_state
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Learn from points and identities.
+    def _learn_identities(self, rows: Float32, codes: Int64, identities: NDArray[Any]) -> None:
+        self._learn(rows, codes)
 
-        Parameters
-        ----------
-        X : (n, d) finite numbers.
-        y : (n,) identities or classes; at least two, one of them with at least two rows.
-
-        Raises
-        ------
-        ValueError
-            On anything else, and on parameters out of bounds.
-        """
-        self._check_params()
-        X = checked_matrix(self, X, "X", reset=True)
-        _, codes = checked_identities(y, X.shape[0])
-        return self._learn(X, codes)
-
-    def fit_pairs(
-        self, left: ArrayLike, right: ArrayLike, same: ArrayLike, sample_weight: ArrayLike | None = None
-    ) -> Self:
-        """Learn from explicit pairs: points that same pairs join, at one or more removes, are one identity.
-
-        Parameters
-        ----------
-        left, right : (n, d) finite numbers.
-        same : (n,) 0 or 1; both must occur.
-        sample_weight : (n,) numbers >= 0; pairs of weight 0 are left out. Beyond that weights play no part: identities
-            are learned from, not pairs.
-
-        Raises
-        ------
-        ValueError
-            As `fit`, and where same pairs join all points into one identity.
-        """
-        self._check_params()
-        a, b = checked_matrix(self, left, "left", reset=True), checked_matrix(self, right, "right")
-        flags, weight = checked_pairs(a.shape[0], b.shape[0], same, sample_weight)
+    def _learn_pairs(self, left: Float32, right: Float32, same: Bool, weight: Float64) -> None:
         used = weight > 0
-        points = np.concatenate([a[used], b[used]])
-        codes = identities_of_pairs(points, int(used.sum()), flags[used])
+        points = np.concatenate([left[used], right[used]])
+        codes = identities_of_pairs(points, int(used.sum()), same[used])
         # A point of many pairs is one row, or its identity would seem to vary less than it does.
         points, first = np.unique(points, axis=0, return_index=True)
         codes = codes[first]
@@ -162,7 +131,7 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
             )
         if np.bincount(codes).max() < 2:
             raise ValueError("same pairs hold equal rows only: expected some of rows that differ")
-        return self._learn(points, codes)
+        self._learn(points, codes)
 
     def _check_params(self) -> None:
         check_params(self, PldaParams)
@@ -204,7 +173,7 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
         self._restored()
         return self
 
-    def _learn(self, X: Float32, codes: Int64) -> Self:
+    def _learn(self, X: Float32, codes: Int64) -> None:
         random = np.random.default_rng(_seed(self.random_state))
         n_classes = int(codes.max()) + 1
         rows = some_rows(codes, random, JUDGED_TRAINING_ROWS)
@@ -215,7 +184,7 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
         # Hundreds of small matrices: several threads would only stand in each other's way.
         with one_blas_thread():
             choice = self.choose(some, place, folds)
-            return self.refit(X, codes, choice)
+            self.refit(X, codes, choice)
 
     def _asked(self) -> Asked:
         def given(value: Any, candidates: tuple[Any, ...]) -> tuple[Any, ...]:

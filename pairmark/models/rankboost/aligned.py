@@ -7,13 +7,13 @@ from typing import Any, Final, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, vstack
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from pairmark.models.core import progress
 from pairmark.models.core.base import EmbedderMixin, Float32, GalleryIndex, Matrix, PairScorerMixin
-from pairmark.models.core.inputs import checked_identities, checked_matrix, one_of_equals
+from pairmark.models.core.inputs import one_of_equals
 from pairmark.models.core.spec import check_params
 from pairmark.models.rankboost import embedding, network
 from pairmark.models.rankboost.binning import parts, sparse_rows
@@ -92,9 +92,7 @@ class AlignedKernel(NetworkState, KnownColumns, PairScorerMixin, EmbedderMixin, 
         ValueError
             On anything else, on parameters out of bounds, and when training diverges.
         """
-        check_params(self, AlignedKernelParams)
-        rows = sparse_rows(checked_matrix(self, X, "X", accept_sparse=True, reset=True))
-        labels, codes = checked_identities(y, rows.shape[0])
+        rows, codes, labels = self._checked_identities(X, y)
         pool = self._pool(unlabelled, rows)
         scaled = self._scaled(rows)
         rng = np.random.default_rng(self.random_state)
@@ -140,8 +138,8 @@ class AlignedKernel(NetworkState, KnownColumns, PairScorerMixin, EmbedderMixin, 
         ValueError
             As `fit`.
         """
-        check_params(self, AlignedKernelParams)
-        points, flags, weight = self._listed(left, right, same, sample_weight)
+        a, b, flags, weight = self._checked_pairs(left, right, same, sample_weight)
+        points = csr_array(vstack([a, b], format="csr"))
         n, pool = flags.size, self._pool(unlabelled, points)
         scaled = self._scaled(points)
         rng = np.random.default_rng(self.random_state)
@@ -160,6 +158,9 @@ class AlignedKernel(NetworkState, KnownColumns, PairScorerMixin, EmbedderMixin, 
 
         self._train(scaled, n, batches_of, lambda mine: of(mine[: _WATCHED**2]), rng)
         return self._finish(pool, rng)
+
+    def _check_params(self) -> None:
+        check_params(self, AlignedKernelParams)
 
     def _train(self, scaled: csr_array, n: int, batches_of: Any, some: Any, rng: np.random.Generator) -> None:
         seed = int(rng.integers(2**31))

@@ -7,13 +7,13 @@ from typing import Any, Final, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, vstack
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from pairmark.models.core import progress
 from pairmark.models.core.base import EmbedderMixin, Float32, GalleryIndex, Matrix, PairScorerMixin
-from pairmark.models.core.inputs import checked_identities, checked_matrix, one_of_equals
+from pairmark.models.core.inputs import one_of_equals
 from pairmark.models.core.spec import check_params
 from pairmark.models.rankboost import embedding
 from pairmark.models.rankboost.binning import binned, sparse_rows
@@ -127,9 +127,7 @@ class RankBoostKernel(RankersState, RanksRows, PairScorerMixin, EmbedderMixin, B
             On anything else, on parameters out of bounds, when no feature separates the labels, and when more pivots
             are asked for than there are rows.
         """
-        self._check_params()
-        rows = sparse_rows(checked_matrix(self, X, "X", accept_sparse=True, reset=True))
-        labels, codes = checked_identities(y, rows.shape[0])
+        rows, codes, labels = self._checked_identities(X, y)
         pool = self._pool(unlabelled, rows)
         rng = np.random.default_rng(self.random_state)
         tasks = (
@@ -168,8 +166,8 @@ class RankBoostKernel(RankersState, RanksRows, PairScorerMixin, EmbedderMixin, B
         ValueError
             As `fit`.
         """
-        self._check_params()
-        points, flags, weight = self._listed(left, right, same, sample_weight)
+        a, b, flags, weight = self._checked_pairs(left, right, same, sample_weight)
+        points = csr_array(vstack([a, b], format="csr"))
         pool = self._pool(unlabelled, points)
         rng = np.random.default_rng(self.random_state)
         self.classes_ = None

@@ -6,11 +6,9 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
-from numpy.typing import ArrayLike
 from pydantic import Field
 
-from pairmark.models.core.arrays import Float32, Float64, Int64
-from pairmark.models.core.inputs import checked_pairs
+from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
 from pairmark.models.core.schema import Array
 from pairmark.models.core.state import Fact
 from pairmark.models.pairs.identities import distinct_rows, joined_identities
@@ -106,11 +104,8 @@ def _widened(X: Float32, nominal: list[int], values: list[Float64]) -> Float32:
     return np.hstack([X[:, others], *coded]).astype(np.float32)
 
 
-def classes_of_pairs(
-    a: Float32, b: Float32, same: ArrayLike, sample_weight: ArrayLike | None
-) -> tuple[Float32, Int64]:
+def classes_of_pairs(a: Float32, b: Float32, flags: Bool, weight: Float64) -> tuple[Float32, Int64]:
     """Distinct rows of some pairs, in the order met, and the class of each: same pairs join rows, in chains too."""
-    flags, weight = checked_pairs(a.shape[0], b.shape[0], same, sample_weight)
     used = weight > 0
     both = np.concatenate([a[used], b[used]])
     first, number = distinct_rows(both)
