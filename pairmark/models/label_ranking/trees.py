@@ -298,19 +298,14 @@ def _grow_one(
 ) -> Trees:
     used = weight > 0
     own = order[used[order]].reshape(order.shape[0], -1)
-    feature, threshold, left, right = kernels.grow(
-        values,
-        own,
-        y,
-        norm,
-        weight,
-        np.iinfo(np.int64).max if options.max_depth is None else options.max_depth,
-        options.min_samples_leaf,
-        resolved_features(options.max_features, X.shape[1]),
-        kernels.LEVEL if options.split == "level" else kernels.BREIMAN,
-        kernels.RANDOM if options.splitter == "random" else kernels.BEST,
-        np.uint64(seed),
-    )
+    depth = np.iinfo(np.int64).max if options.max_depth is None else options.max_depth
+    tried = resolved_features(options.max_features, X.shape[1])
+    limits = (values, own, y, norm, weight, depth, options.min_samples_leaf, tried)
+    if options.split == "level":
+        feature, threshold, left, right = kernels.grow_by_level(*limits, np.uint64(seed))
+    else:
+        splitter = kernels.RANDOM if options.splitter == "random" else kernels.BEST
+        feature, threshold, left, right = kernels.grow_by_cell(*limits, splitter, np.uint64(seed))
     filling = np.flatnonzero(estimate).astype(np.int32)
     leaf = np.empty(filling.size, dtype=np.int32)
     kernels.leaves_of(X[filling], feature, threshold, left, right, leaf)
