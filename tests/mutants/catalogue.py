@@ -614,6 +614,14 @@ LOADING = (
         "tests/models/test_states.py::TestKnownAttacks::test_is_refused_by_array_and_row",
     ),
     mutant(
+        "cache-drops-what-is-used",
+        "the service's cache drops what was used longest ago",
+        "pairmark/service/caches.py",
+        "            if value is not None:\n                self._values.move_to_end(key)\n",
+        "",
+        "tests/service/test_caches.py::test_the_least_recently_used_is_dropped_first",
+    ),
+    mutant(
         "newer-formats-read",
         "a format newer than this code is refused",
         "pairmark/models/core/artefact.py",

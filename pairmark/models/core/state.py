@@ -76,7 +76,6 @@ class Part:
     ----------
     prefix : of the names of its arrays; ``*`` in it stands for the name.
     fact : the JSON object that holds its facts, null where there is no such part; else they stand among the others.
-    omitted : whether that object is left out instead of null.
     when : whether it is there; otherwise arrays decide.
     each : the attribute is a list, or a dict by these keys: one record each. ``{0}`` in a name or prefix is its number,
         ``{1}`` that of the next, ``{key}`` its key. Facts are lists, one value a record.
@@ -87,7 +86,6 @@ class Part:
 
     prefix: str = ""
     fact: str | None = None
-    omitted: bool = False
     when: When = None
     each: Each = None
     of: Callable[[StoredState, Any], type] | None = None
@@ -133,8 +131,6 @@ class DeclaredState(Stateful):
 
     _keeps_mapped: ClassVar[bool] = False
     """Whether arrays of a mapped file are used as they are; else copied, so that kernels meet one kind of array."""
-    _retired: ClassVar[Mapping[str, Array]] = {}
-    """Arrays that earlier versions wrote and nothing reads any more."""
     n_features_in_: int
 
     @classmethod
@@ -189,7 +185,7 @@ class DeclaredState(Stateful):
         layout = _Layout().add(declared, file, facts, "")
         inner = tuple(prefix for _, _, prefix in layout.learners)
         own = {name: array for name, array in arrays.items() if not inner or not name.startswith(inner)}
-        check_arrays(replace(file, arrays=own), layout.arrays | dict(cls._retired))
+        check_arrays(replace(file, arrays=own), layout.arrays)
         for record, prefix in layout.records:
             record.relate(file, prefix)
         cls._relate(file)
@@ -252,7 +248,7 @@ def _fields(declared: Declaration) -> dict[str, Any]:
         return {}
     model: Any = facts_model(declared.kind, nested=True)
     if marker.fact is not None:
-        return {marker.fact: (model | None if declared.optional else model, None if marker.omitted else ...)}
+        return {marker.fact: (model | None if declared.optional else model, ...)}
     fields = {}
     for part in declarations(declared.kind):
         for name, (own, default) in _fields(part).items():
@@ -278,7 +274,7 @@ def _facts(record: Any, cls: Any) -> dict[str, Any]:
             meta |= {name: [row[name] for row in rows] for name in facts_model(declared.kind).model_fields}
         elif value is None:
             names = facts_model(declared.kind).model_fields if marker.fact is None else [marker.fact]
-            meta |= {} if marker.omitted else dict.fromkeys(names)
+            meta |= dict.fromkeys(names)
         else:
             own = _facts(marker.write(value), declared.kind)
             meta |= own if marker.fact is None else {marker.fact: own}
