@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,17 +17,15 @@ from sklearn.utils.validation import check_is_fitted
 
 from pairmark.models.auto.candidates import CANDIDATES, DENSE_CELLS, RACING, Candidate, CandidateName, Data
 from pairmark.models.auto.race import Entry, IdentityTask, PairTask, Race, Task, leaderboard, winner
-from pairmark.models.auto.state import PREFIX
+from pairmark.models.auto.state import AutoState
+from pairmark.models.core.arrays import Bool, Float64, Int64
 from pairmark.models.core.base import Float32, GalleryIndex, Matrix, PairScorerMixin
 from pairmark.models.core.blas import one_blas_thread
 from pairmark.models.core.checkpoints import Checkpoints, checkpoints_of
-from pairmark.models.core.inner import inner_model, inner_state
-from pairmark.models.core.inputs import checked_identities, checked_matrix, checked_pairs
 from pairmark.models.core.progress import preparing, report
 from pairmark.models.core.row_pairs import PairsOfRows
-from pairmark.models.core.schema import State
 from pairmark.models.core.search.index import Found, Rows
-from pairmark.models.core.spec import RandomState, check_params, document_parameters
+from pairmark.models.core.spec import RandomState, document_parameters
 from pairmark.models.core.subjects import SampleSets, SubjectIndex
 from pairmark.models.evaluation.pair_folds import pair_folds
 from pairmark.models.evaluation.validation import (
@@ -47,7 +45,7 @@ def _winner_has(name: str) -> Any:
 
 
 @document_parameters
-class SimilarityAuto(PairScorerMixin, BaseEstimator):
+class SimilarityAuto(AutoState, PairScorerMixin, BaseEstimator):
     """Race simple and strong similarities on held-out identities, and be the winner.
 
     Cosine, whitened cosine, cosine of discriminant coordinates, PLDA and trees over its ratio always race; forests and
@@ -120,26 +118,9 @@ class SimilarityAuto(PairScorerMixin, BaseEstimator):
         self.verbose = verbose
 
     _accepts_sparse = True
-    model_: PairScorerMixin
-    winner_: str
-    leaderboard_: list[dict[str, Any]]
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Race, then fit the winner to points and identities.
-
-        Parameters
-        ----------
-        X : (n, d) finite numbers, dense or CSR.
-        y : (n,) identities or classes; at least two, one of them with at least two rows.
-
-        Raises
-        ------
-        ValueError
-            On anything else, on parameters out of bounds, and where no candidate takes the data.
-        """
-        check_params(self)
-        rows = _dense_enough(checked_matrix(self, X, "X", accept_sparse=True, reset=True))
-        _, codes = checked_identities(y, rows.shape[0])
+    def _learn_identities(self, rows: Any, codes: Int64, identities: NDArray[Any]) -> None:
+        rows = _dense_enough(rows)
         seed = self._seed()
         random = np.random.default_rng(seed)
         n_classes = int(codes.max()) + 1
@@ -153,53 +134,32 @@ class SimilarityAuto(PairScorerMixin, BaseEstimator):
             folds=validation_folds(place, protocol, random),
             data=_data(rows, n_classes, protocol == "closed-set", pairs=False),
         )
-        shelf = self._shelf(seed, raced, place)
-        return self._race(task, shelf, seed, lambda model: model.fit(rows, codes))
+        self._race(task, self._shelf(seed, raced, place), seed, lambda model: model.fit(rows, codes))
 
-    def fit_pairs(
-        self, left: ArrayLike, right: ArrayLike, same: ArrayLike, sample_weight: ArrayLike | None = None
-    ) -> Self:
-        """Race on listed pairs, then fit the winner to all of them.
-
-        Folds hold out connected groups of points that same pairs join (open-set), or points (closed-set), with the
-        pairs among them; pairs across are left out of that fold.
-
-        Parameters
-        ----------
-        left, right : (n, d) finite numbers, dense or CSR.
-        same : (n,) 0 or 1; both must occur.
-        sample_weight : (n,) numbers >= 0.
-
-        Raises
-        ------
-        ValueError
-            As `fit`.
-        """
-        check_params(self)
-        a = _dense_enough(checked_matrix(self, left, "left", accept_sparse=True, reset=True))
-        b = _dense_enough(checked_matrix(self, right, "right", accept_sparse=True))
-        flags, weight = checked_pairs(a.shape[0], b.shape[0], same, sample_weight)
+    def _learn_pairs(self, left: Any, right: Any, same: Bool, weight: Float64) -> None:
+        a, b = _dense_enough(left), _dense_enough(right)
         if _is_sparse(a) != _is_sparse(b):
             a, b = _dense(a), _dense(b)
         seed = self._seed()
         random = np.random.default_rng(seed)
-        race_pairs = some_pairs(flags, weight, 2 * self.max_rows, random)
+        race_pairs = some_pairs(same, weight, 2 * self.max_rows, random)
         left, right, weights = a[race_pairs], b[race_pairs], weight[race_pairs]
-        fold_plan = pair_folds(left, right, flags[race_pairs], weights, self.protocol, random)
+        # Connected groups of points that same pairs join are held out (open-set), or points, with the pairs among them;
+        # pairs across are left out of that fold.
+        fold_plan = pair_folds(left, right, same[race_pairs], weights, self.protocol, random)
         task = PairTask(
             left=left,
             right=right,
-            same=flags[race_pairs],
+            same=same[race_pairs],
             weight=weights,
             folds=fold_plan.folds,
             data=_data(a, fold_plan.n_groups, fold_plan.closed, pairs=True),
         )
-        shelf = self._shelf(seed, left, flags[race_pairs])
-        return self._race(
-            task, shelf, seed, lambda model: model.fit_pairs(a, b, flags, sample_weight=sample_weight)
-        )
+        shelf = self._shelf(seed, left, same[race_pairs])
+        sample_weight = None if (weight == 1).all() else weight
+        self._race(task, shelf, seed, lambda model: model.fit_pairs(a, b, same, sample_weight=sample_weight))
 
-    def _race(self, task: Task, shelf: Checkpoints | None, seed: int, fit: Any) -> Self:
+    def _race(self, task: Task, shelf: Checkpoints | None, seed: int, fit: Any) -> None:
         at = judged_rates(self.target_fpr)
         racing = self._racing(task.data)
         shared = {
@@ -232,7 +192,6 @@ class SimilarityAuto(PairScorerMixin, BaseEstimator):
                 self.model_ = fit(model)
         self.winner_ = best.candidate.name
         self.leaderboard_ = leaderboard(entries, best, at)
-        return self
 
     def _racing(self, data: Data) -> list[Candidate]:
         names = None if self.candidates is None else set(self.candidates)
@@ -358,19 +317,6 @@ class SimilarityAuto(PairScorerMixin, BaseEstimator):
         above: np.float32 | None,
     ) -> Found:
         return self.model_._top_k(self._as_taken(queries), index, k, allowed, above)
-
-    def to_state(self) -> State:
-        """The winner's arrays, under its own names with a prefix; its kind, parameters and facts; the race."""
-        arrays, inner = inner_state(RACING[self._kind], self.model_, PREFIX)
-        return arrays, {"winner": self.winner_, "model": inner, "leaderboard": self.leaderboard_}
-
-    def from_state(self, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> Self:
-        """The estimator, fitted with what `to_state` gave."""
-        self.model_ = inner_model(RACING, meta["model"], arrays, PREFIX)
-        if "n_features_in" in meta:
-            self.model_.n_features_in_ = int(meta["n_features_in"])
-        self.winner_, self.leaderboard_ = meta["winner"], meta["leaderboard"]
-        return self
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "model_")

@@ -9,7 +9,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from pairmark.models.core.schema import Array, Loaded, check_arrays, refuse, require
+from pairmark.models.core.schema import Array, StoredState, check_arrays, refuse, require
 
 _ROUNDING = 1e-9
 
@@ -54,16 +54,16 @@ def check_calibration(arrays: Mapping[str, NDArray[Any]], n_confidences: int) ->
         "lr_values": Array(kind="float64", shape=("lr_steps",), order="never-falling", optional=True),
     }
     # What later versions may add is not read.
-    known = {name: array for name, array in arrays.items() if name in layout}
-    loaded = Loaded(params={}, facts=SimpleNamespace(), arrays=known)
-    check_arrays(loaded, layout)
+    read = {name: array for name, array in arrays.items() if name in layout}
+    file = StoredState(params={}, facts=SimpleNamespace(), arrays=read)
+    check_arrays(file, layout)
     for name in ("thresholds", "bootstrap_thresholds"):
         values = arrays[name]
         require(values[1:] < values[:-1], name, values[1:], "less than the row before it", first_row=1)
-    n = loaded.sizes["thresholds"]
+    n = file.sizes["thresholds"]
     if n < 1:
         raise refuse("thresholds", None, "has no rows", "one or more")
-    n_units = loaded.sizes.get("cells", 0)
+    n_units = file.sizes.get("cells", 0)
     for name in ("graph_different", "graph_same"):
         if n_units:
             require(arrays[name] < n_units, name, arrays[name], f"less than {n_units}")

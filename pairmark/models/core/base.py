@@ -13,22 +13,23 @@ from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import issparse
 from sklearn.utils import Tags, TransformerTags
 from sklearn.utils.validation import check_is_fitted
 
 from pairmark.models.core import subjects as subject_scores
-from pairmark.models.core.arrays import Bool
+from pairmark.models.core.arrays import Bool, Float64, Int64
 from pairmark.models.core.arrays import Float32 as Float32
 from pairmark.models.core.arrays import Matrix as Matrix
-from pairmark.models.core.inputs import checked_matrix, row_numbers
+from pairmark.models.core.inputs import checked_identities, checked_matrix, checked_pairs, row_numbers
 from pairmark.models.core.row_pairs import PairsOfRows, scored_rows
 from pairmark.models.core.schema import Stateful
 from pairmark.models.core.search import index as search
 from pairmark.models.core.search.forms import SearchForm, top_k_by_form
 from pairmark.models.core.search.index import Found
 from pairmark.models.core.search.index import GalleryIndex as GalleryIndex
+from pairmark.models.core.spec import check_params
 from pairmark.models.core.subjects import OF_SCORES, Samples, SampleSets, SubjectIndex
 
 SCORE_BLOCK = 65_536
@@ -44,6 +45,8 @@ class PairScorerMixin(Stateful):
 
     n_features_in_: int
     _accepts_sparse: bool = False
+    _needs_both_kinds: bool = True
+    """Whether there is nothing to learn where all rows share an identity, or no two do."""
 
     def __sklearn_tags__(self) -> Tags:
         tags: Tags = super().__sklearn_tags__()  # type: ignore[misc]
@@ -51,15 +54,68 @@ class PairScorerMixin(Stateful):
         tags.input_tags.sparse = self._accepts_sparse
         return tags
 
-    @abstractmethod
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Learn from points and their identities (or classes)."""
+        """Learn from points and their identities.
 
-    @abstractmethod
+        Parameters
+        ----------
+        X : (n, d) finite numbers, dense; or CSR, where the learner takes sparse rows.
+        y : (n,) identities or classes; at least two, one of them with at least two rows.
+
+        Raises
+        ------
+        ValueError
+            On anything else, on parameters out of bounds, and where the learner finds nothing to learn.
+        """
+        self._learn_identities(*self._checked_identities(X, y))
+        return self
+
     def fit_pairs(
         self, left: ArrayLike, right: ArrayLike, same: ArrayLike, sample_weight: ArrayLike | None = None
     ) -> Self:
-        """Learn from explicit pairs."""
+        """Learn from explicit pairs.
+
+        Parameters
+        ----------
+        left, right : (n, d) finite numbers, as X of `fit`.
+        same : (n,) 0 or 1; both must occur.
+        sample_weight : (n,) numbers >= 0; pairs of weight 0 are left out. What others mean is the learner's: see there.
+
+        Raises
+        ------
+        ValueError
+            As `fit`.
+        """
+        self._learn_pairs(*self._checked_pairs(left, right, same, sample_weight))
+        return self
+
+    # What a family gives: the learning of checked rows; and checks of parameters beyond their annotations.
+
+    def _check_params(self) -> None:
+        check_params(self)
+
+    @abstractmethod
+    def _learn_identities(self, rows: Any, codes: Int64, identities: NDArray[Any]) -> None:
+        """Learn from rows (n, d) with codes into ``identities``, (n,)."""
+
+    @abstractmethod
+    def _learn_pairs(self, left: Any, right: Any, same: Bool, weight: Float64) -> None: ...
+
+    def _training_rows(self, X: Any, name: str, *, reset: bool = False) -> Any:
+        return checked_matrix(self, X, name, accept_sparse=self._accepts_sparse, reset=reset)
+
+    def _checked_identities(self, X: ArrayLike, y: ArrayLike) -> tuple[Any, Int64, NDArray[Any]]:
+        self._check_params()
+        rows = self._training_rows(X, "X", reset=True)
+        identities, codes = checked_identities(y, rows.shape[0], both_kinds=self._needs_both_kinds)
+        return rows, codes, identities
+
+    def _checked_pairs(
+        self, left: ArrayLike, right: ArrayLike, same: ArrayLike, sample_weight: ArrayLike | None
+    ) -> tuple[Any, Any, Bool, Float64]:
+        self._check_params()
+        a, b = self._training_rows(left, "left", reset=True), self._training_rows(right, "right")
+        return a, b, *checked_pairs(a.shape[0], b.shape[0], same, sample_weight)
 
     @abstractmethod
     def _pair_score(self, left: Matrix, right: Matrix) -> Float32: ...

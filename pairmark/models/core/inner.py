@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
 from pairmark.models.core.artefact import ArtefactError
-from pairmark.models.core.schema import checked_model
+from pairmark.models.core.schema import StoredState, checked_model
 from pairmark.models.core.spec import LearnerSpec, jsonable_params
 
 
@@ -24,23 +24,18 @@ class InnerModel(BaseModel):
     meta: dict[str, Any]
 
 
-def inner_state(spec: LearnerSpec, model: Any, prefix: str) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-    """The arrays of a fitted learner, named with a prefix, and the fields of `InnerModel`."""
-    arrays, meta = model.to_state()
-    fields = {"kind": spec.kind, "params": jsonable_params(spec, model), "meta": meta}
-    return {f"{prefix}{name}": array for name, array in arrays.items()}, fields
+def inner_facts(specs: Mapping[str, LearnerSpec], model: Any) -> dict[str, Any]:
+    """The fields of `InnerModel` of a fitted learner."""
+    spec = next(spec for spec in specs.values() if type(model) is spec.estimator)
+    return {"kind": spec.kind, "params": jsonable_params(spec, model), "meta": model.to_state()[1]}
 
 
-def inner_model(
-    specs: Mapping[str, LearnerSpec],
-    fields: Mapping[str, Any],
-    arrays: Mapping[str, NDArray[Any]],
-    prefix: str,
-) -> Any:
-    """The fitted learner of what `inner_state` gave."""
-    spec = specs[fields["kind"]]
-    model = spec.estimator(**spec.params.model_validate(fields["params"]).model_dump())
-    return model.from_state(_inner_arrays(arrays, prefix), fields["meta"])
+def inner_model(specs: Mapping[str, LearnerSpec], facts: InnerModel, file: StoredState, prefix: str) -> Any:
+    """The fitted learner whose arrays have a prefix."""
+    spec = specs[facts.kind]
+    model = spec.estimator(**spec.params.model_validate(facts.params).model_dump())
+    width = {"n_features_in": file.sizes["features"]} if "features" in file.sizes else {}
+    return model.from_state(_inner_arrays(file.arrays, prefix), facts.meta | width)
 
 
 def _inner_arrays(arrays: Mapping[str, NDArray[Any]], prefix: str) -> dict[str, np.ndarray[Any, Any]]:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Annotated
+
 import numpy as np
 from scipy.special import ndtr, ndtri
 
 from pairmark.models.core.arrays import Float32
 from pairmark.models.core.kernels import rows as row_kernels
+from pairmark.models.core.schema import Array, StoredState, refuse, require
 
 MAX_NORMAL = 4.0
 """Values beyond all training values become plus or minus this."""
@@ -14,17 +18,28 @@ _KNOTS = 128
 _ROWS = 100_000
 
 
+@dataclass(frozen=True)
 class NormalMarginals:
     """Broken lines from values to normal quantiles.
 
-    Parameters
+    Attributes
     ----------
     knots : (d, k) float32, each row ascending, padded with +inf.
     values : (d, k) float32, what the knots become; 0 where padded.
     """
 
-    def __init__(self, knots: Float32, values: Float32) -> None:
-        self.knots, self.values = knots, values
+    knots: Annotated[Float32, Array(shape=("features", "knots"), infinite=True)]
+    values: Annotated[Float32, Array(shape=("features", "knots"))]
+
+    @classmethod
+    def relate(cls, file: StoredState, prefix: str) -> None:
+        """Refuse knots that are none."""
+        name = f"{prefix}knots"
+        knots = file.arrays[name]
+        if knots.shape[1] < 1:
+            raise refuse(name, None, "has no columns", "one or more")
+        require(np.isfinite(knots[:, :1]), name, knots[:, :1], "a finite number first")
+        require(knots[:, 1:] >= knots[:, :-1], name, knots[:, 1:], "numbers that never fall within a row")
 
     @classmethod
     def fitted(cls, X: Float32) -> NormalMarginals:

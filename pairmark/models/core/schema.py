@@ -30,7 +30,7 @@ _BLOCK = 1 << 20
 
 
 class Facts(BaseModel):
-    """The JSON facts of every learner; a family adds its own fields. Numbers are finite, types are exact."""
+    """The JSON facts of every learner, beside its own. Numbers are finite, types are exact."""
 
     model_config = ConfigDict(strict=True, allow_inf_nan=False, extra="ignore")
 
@@ -46,12 +46,31 @@ class Facts(BaseModel):
 
 
 @dataclass(frozen=True, kw_only=True)
+class StoredState:
+    """A state as a file holds it: parameters and facts are checked already, arrays are checked in ``sizes``' terms.
+
+    ``mapped`` : whether arrays are used as they are read, memory-mapped, instead of copied.
+    """
+
+    params: Mapping[str, Any]
+    facts: Any
+    arrays: Mapping[str, NDArray[Any]]
+    sizes: dict[str, int] = field(default_factory=dict)
+    mapped: bool = False
+
+    def length(self, name: str, axis: int = 0) -> int:
+        """How long an array is along an axis, 0 where there is none."""
+        array = self.arrays.get(name)
+        return int(array.shape[axis]) if array is not None and array.ndim > axis else 0
+
+
+@dataclass(frozen=True, kw_only=True)
 class Array:
-    """What one array must be.
+    """What one array must be; as an annotation of an attribute it declares how that is stored, see `core.state`.
 
     Attributes
     ----------
-    kind : its dtype; ``labels`` are numbers or words, ``text`` words.
+    kind : its dtype, that of the annotated type when None; ``labels`` are numbers or words, ``text`` words.
     shape : of each axis a number, or the name of a size: the first array that has it says how large it is.
         ``name + 1`` is one more than a size.
     low, high : least and greatest value, inclusive.
@@ -60,9 +79,11 @@ class Array:
     nan, infinite : whether NaN and infinities are allowed.
     order : ``rising`` (each value above the one before) or ``never-falling``.
     optional : whether it may be missing.
+    name : that of the file, of the attribute when None.
+    when, each, get : as in `core.state.Part`.
     """
 
-    kind: Kind
+    kind: Kind | None = None
     shape: tuple[Size, ...]
     low: float | None = None
     high: float | None = None
@@ -72,70 +93,14 @@ class Array:
     infinite: bool = False
     order: Literal["rising", "never-falling"] | None = None
     optional: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class Loaded:
-    """What was read: parameters and facts are checked already, arrays are once they are in ``sizes``' terms."""
-
-    params: Mapping[str, Any]
-    facts: Any
-    arrays: Mapping[str, NDArray[Any]]
-    sizes: dict[str, int] = field(default_factory=dict)
-
-    @property
-    def n_features(self) -> int:
-        """Columns of the input."""
-        return int(self.facts.n_features_in)
-
-    def length(self, name: str, axis: int = 0) -> int:
-        """How long an array is along an axis, 0 where there is none: for arrays whose shape says what others are."""
-        array = self.arrays.get(name)
-        return int(array.shape[axis]) if array is not None and array.ndim > axis else 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class StateSchema:
-    """The schema of a learner's state.
-
-    Attributes
-    ----------
-    facts : model of the JSON facts.
-    layout : every array that there may be, by name; what parameters and facts decide, it reads from them.
-    relations : checks between arrays, made after those of each; they call `refuse`.
-    """
-
-    facts: type[Facts] = Facts
-    layout: Callable[[Loaded], Mapping[str, Array]]
-    relations: tuple[Callable[[Loaded], None], ...] = ()
-
-    def check(
-        self, params: Mapping[str, Any], meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
-    ) -> None:
-        """Hold a state against the schema; an `ArtefactError` names the fact, or the array and its row."""
-        loaded = Loaded(params=params, facts=checked_model(self.facts, meta), arrays=arrays)
-        check_arrays(loaded, self.layout(loaded))
-        for relation in self.relations:
-            relation(loaded)
-
-
-def checked_model(model: type[AnyModel], given: Mapping[str, Any], before: str = "") -> AnyModel:
-    """What a file says, by its model; an `ArtefactError` names the field that is wrong, with ``before`` in front."""
-    try:
-        return model.model_validate(given)
-    except ValidationError as error:
-        line = error.errors(include_url=False, include_context=False)[0]
-        where, said = ".".join(map(str, line["loc"])) or "meta", repr(line["input"])
-        raise ArtefactError(
-            f"{before}{where} is {said if len(said) < 80 else said[:80] + '...'}: {line['msg']}"
-        ) from None
+    name: str | None = None
+    when: Callable[[StoredState], bool] | None = None
+    each: Callable[[StoredState], Iterable[Any]] | None = None
+    get: Callable[[Any], Any] | None = None
 
 
 class Stateful:
-    """A learner whose fitted state is plain arrays and JSON-able facts.
-
-    Subclasses of a family's estimators inherit both methods, and with them galleries and digests.
-    """
+    """A learner whose fitted state is plain arrays and JSON-able facts: `core.state.DeclaredState` has all of it."""
 
     def to_state(self) -> State:
         """Fitted state as named arrays and JSON-able facts."""
@@ -145,18 +110,50 @@ class Stateful:
         """This estimator, fitted with what `to_state` gave. What comes from a file is checked before."""
         raise NotImplementedError(f"{type(self).__name__} has no from_state: its state cannot be loaded")
 
+    @classmethod
+    def check_state(
+        cls, params: Mapping[str, Any], meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
+    ) -> None:
+        """Check what a file holds; an `ArtefactError` names the fact, or the array and its row."""
+        raise NotImplementedError(f"{cls.__name__} has no check_state: its state cannot be loaded")
 
-def refuse(name: str, row: int | None, found: str, expected: str) -> ArtefactError:
+
+@dataclass(frozen=True)
+class StateSchema:
+    """The schema of a learner's state: what its class declares."""
+
+    declared: type[Stateful]
+
+    def check(
+        self, params: Mapping[str, Any], meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
+    ) -> None:
+        """See `Stateful.check_state`."""
+        self.declared.check_state(params, meta, arrays)
+
+
+def checked_model(model: type[AnyModel], content: Mapping[str, Any], before: str = "") -> AnyModel:
+    """What a file says, by its model; an `ArtefactError` names the field that is wrong, with ``before`` in front."""
+    try:
+        return model.model_validate(content)
+    except ValidationError as error:
+        line = error.errors(include_url=False, include_context=False)[0]
+        field_name, value = ".".join(map(str, line["loc"])) or "meta", repr(line["input"])
+        raise ArtefactError(
+            f"{before}{field_name} is {value if len(value) < 80 else value[:80] + '...'}: {line['msg']}"
+        ) from None
+
+
+def refuse(name: str, row: int | None, actual: str, expected: str) -> ArtefactError:
     """The error that names an array, its row, what is there and what was expected."""
-    where = f"array {name!r}" if row is None else f"array {name!r}, row {row}"
-    return ArtefactError(f"{where}: {found}; expected {expected}. Restore the artefact or train again")
+    place = f"array {name!r}" if row is None else f"array {name!r}, row {row}"
+    return ArtefactError(f"{place}: {actual}; expected {expected}. Restore the artefact or train again")
 
 
-def require(good: Bool, name: str, values: NDArray[Any], expected: str, *, first_row: int = 0) -> None:
-    """Refuse an array at the first place where ``good``, of the shape of ``values``, is false."""
-    if good.all():
+def require(valid: Bool, name: str, values: NDArray[Any], expected: str, *, first_row: int = 0) -> None:
+    """Refuse an array at the first place where ``valid``, of the shape of ``values``, is false."""
+    if valid.all():
         return
-    at = np.unravel_index(int(np.argmin(good)), good.shape)
+    at = np.unravel_index(int(np.argmin(valid)), valid.shape)
     raise refuse(name, first_row + int(at[0]), f"is {values[at]}", expected)
 
 
@@ -168,57 +165,62 @@ def require_offsets(name: str, offsets: NDArray[Any], total: int, of: str) -> No
         raise refuse(name, offsets.size - 1, f"is {offsets[-1]}", f"{total}, as there are rows of {of!r}")
 
 
-def check_arrays(loaded: Loaded, layout: Mapping[str, Array]) -> None:
-    """Hold arrays against a layout; fills ``loaded.sizes``."""
-    stray = sorted(loaded.arrays.keys() - layout.keys())
+def check_arrays(file: StoredState, layout: Mapping[str, Array]) -> None:
+    """Check arrays against a layout; fills ``file.sizes``."""
+    stray = sorted(file.arrays.keys() - layout.keys())
     if stray:
         raise ArtefactError(f"array {stray[0]!r} is none of this learner's: {', '.join(sorted(layout))}")
-    there = {name: spec for name, spec in layout.items() if name in loaded.arrays}
+    present = {name: spec for name, spec in layout.items() if name in file.arrays}
     for name, spec in layout.items():
-        if name not in there and not spec.optional:
+        if name not in present and not spec.optional:
             raise ArtefactError(f"array {name!r} is missing")
-    for name, spec in there.items():
-        _check_form(name, loaded.arrays[name], spec, loaded.sizes)
-    for name, spec in there.items():
-        _check_values(name, loaded.arrays[name], spec, loaded.sizes)
+    for name, spec in present.items():
+        _check_form(name, file.arrays[name], spec, file.sizes)
+    for name, spec in present.items():
+        _check_values(name, file.arrays[name], spec, file.sizes)
 
 
 def _check_form(name: str, array: NDArray[Any], spec: Array, sizes: dict[str, int]) -> None:
     kind = array.dtype
-    fits = {"text": kind.kind == "U", "labels": kind.kind in "biufSU"}.get(
-        spec.kind, kind.name == spec.kind and kind.isnative
+    matches = {"text": kind.kind == "U", "labels": kind.kind in "biufSU"}.get(
+        str(spec.kind), kind.name == spec.kind and kind.isnative
     )
-    if not fits:
-        raise refuse(name, None, f"dtype is {kind}", spec.kind)
-    wanted = tuple(_known(size, sizes) for size in spec.shape)
+    if not matches:
+        raise refuse(name, None, f"dtype is {kind}", str(spec.kind))
+    wanted = tuple(_resolved(size, sizes) for size in spec.shape)
     if array.ndim != len(wanted) or any(w not in (None, n) for w, n in zip(wanted, array.shape, strict=True)):
-        said = ", ".join(str(w if w is not None else s) for w, s in zip(wanted, spec.shape, strict=True))
-        raise refuse(name, None, f"shape is {array.shape}", f"({said})")
+        expected = ", ".join(str(w if w is not None else s) for w, s in zip(wanted, spec.shape, strict=True))
+        raise refuse(name, None, f"shape is {array.shape}", f"({expected})")
     for size, n in zip(spec.shape, array.shape, strict=True):
         if isinstance(size, str):
-            base, more = _parted(size)
-            if n < more:
-                raise refuse(name, None, f"shape is {array.shape}", f"at least {more} rows")
-            if sizes.setdefault(base, n - more) != n - more:
-                raise refuse(name, None, f"shape is {array.shape}", f"{sizes[base] + more} for {size!r}")
+            base, extra = size_parts(size)
+            if n < extra:
+                raise refuse(name, None, f"shape is {array.shape}", f"at least {extra} rows")
+            if sizes.setdefault(base, n - extra) != n - extra:
+                raise refuse(name, None, f"shape is {array.shape}", f"{sizes[base] + extra} for {size!r}")
 
 
-def _parted(size: str) -> tuple[str, int]:
-    base, _, more = size.partition(" + ")
-    return base, int(more or 0)
+def size_parts(size: str) -> tuple[str, int]:
+    """``name + 1`` as the name and the number."""
+    base, _, extra = size.partition(" + ")
+    return base, int(extra or 0)
 
 
-def _known(size: Size, sizes: Mapping[str, int]) -> int | None:
+def _resolved(size: Size, sizes: Mapping[str, int]) -> int | None:
     if isinstance(size, int):
         return size
-    base, more = _parted(size)
-    return sizes[base] + more if base in sizes else None
+    base, extra = size_parts(size)
+    return sizes[base] + extra if base in sizes else None
 
 
 def _check_values(name: str, array: NDArray[Any], spec: Array, sizes: Mapping[str, int]) -> None:
     if array.dtype.kind not in "iuf" or not array.size:
         return
-    below = None if spec.below is None else _known(spec.below, sizes)
+    below = None if spec.below is None else _resolved(spec.below, sizes)
+    if spec.below is not None and below is None:
+        raise refuse(
+            name, None, "has no bound", f"values below {spec.below!r}, which nothing in the file states"
+        )
     low = 0 if spec.low is None and below is not None else spec.low
     for start, block in _blocks(array):
         if block.dtype.kind == "f":
@@ -235,9 +237,9 @@ def _check_values(name: str, array: NDArray[Any], spec: Array, sizes: Mapping[st
         if below is not None:
             require(~(block >= below), name, block, f"less than {below}", first_row=start)
     if spec.order is not None and array.shape[0] > 1:
-        good = array[1:] > array[:-1] if spec.order == "rising" else array[1:] >= array[:-1]
+        valid = array[1:] > array[:-1] if spec.order == "rising" else array[1:] >= array[:-1]
         words = "more than" if spec.order == "rising" else "at least as much as"
-        require(good, name, array[1:], f"{words} the row before it", first_row=1)
+        require(valid, name, array[1:], f"{words} the row before it", first_row=1)
 
 
 def _blocks(array: NDArray[Any]) -> Iterable[tuple[int, NDArray[Any]]]:

@@ -12,10 +12,10 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from pairmark.models.core.arrays import Float32, Float64, Int64
-from pairmark.models.core.inputs import checked_identities, checked_matrix, checked_pairs, feature_names_of
+from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
+from pairmark.models.core.inputs import feature_names_of
 from pairmark.models.core.progress import report
-from pairmark.models.core.spec import RandomState, check_params, document_parameters
+from pairmark.models.core.spec import RandomState, document_parameters
 from pairmark.models.ghost import explain
 from pairmark.models.ghost.classify import (
     STRATEGIES,
@@ -55,10 +55,11 @@ class Ghost(GhostState, ClassifierMixin, BaseEstimator):
     Learns weights >= 0 of distance features so that in every training set the true clusters, each around its best
     exemplar, cost less than any other assignment by the error it makes: a max-margin conditional random field, solved
     by dual decomposition (sections 3.2 to 3.8; where the printed formulas fail, docs/ghost.md derives). The learned
-    distance of two points is the weighted sum of their meta-features; a pair scores its negative. Sets of three and
-    more count for classes, not for pairs. ``alpha``, ``beta``, ``tau``, ``penalty`` and ``balanced`` are of equations
-    8 and 10, ``max_iter``, ``n_updates`` and ``tol`` of Algorithm 1, ``graph`` of section 4.1, ``cluster_metric`` of
-    section 3.8, ``strategy`` of section 3.10; for ``coupling`` see docs/ghost.md.
+    distance of two points is the weighted sum of their meta-features; a pair scores its negative.
+
+    Explicit pairs are each a training set of two points, in one cluster or two; when ``balanced``, both kinds weigh the
+    same in sum. They say nothing of larger sets or of classes: meta-features of those get no weight, and `predict` has
+    no classes to tell.
 
     Attributes
     ----------
@@ -210,9 +211,17 @@ class Ghost(GhostState, ClassifierMixin, BaseEstimator):
         ValueError
             On anything else, and when no weight is left.
         """
-        check_params(self)
-        X = checked_matrix(self, X, "X", reset=True)
-        labels, codes = checked_identities(y, X.shape[0])
+        self._learn(*self._checked_identities(X, y), edges, sets)
+        return self
+
+    def _learn(
+        self,
+        X: Float32,
+        codes: Int64,
+        labels: NDArray[Any],
+        edges: ArrayLike | None,
+        sets: ArrayLike | None,
+    ) -> None:
         # The rows become part of the model, which must not follow what is done to the caller's.
         X = np.array(X, order="C")
         seed = self._seed()
@@ -239,26 +248,12 @@ class Ghost(GhostState, ClassifierMixin, BaseEstimator):
         )
         self.exemplars_ = self._classes.exemplars
         self._cluster_rows, self._cluster_price = price_rows(codes.size, withheld, seed), None
-        return self
 
-    def fit_pairs(
-        self, left: ArrayLike, right: ArrayLike, same: ArrayLike, sample_weight: ArrayLike | None = None
-    ) -> Self:
-        """Learn from explicit pairs: each is a training set of two points, in one cluster or two.
+    def _learn_identities(self, rows: Float32, codes: Int64, identities: NDArray[Any]) -> None:
+        self._learn(rows, codes, identities, None, None)
 
-        Pairs say nothing of larger sets or of classes: meta-features of those get no weight, and `predict` has no
-        classes to tell.
-
-        Parameters
-        ----------
-        left, right : (n, d) finite numbers.
-        same : (n,) 0 or 1; both must occur.
-        sample_weight : (n,) numbers >= 0. When ``balanced``, both kinds of pairs weigh the same in sum.
-        """
-        check_params(self)
-        a = checked_matrix(self, left, "left", reset=True)
-        b = checked_matrix(self, right, "right")
-        flags, weight = checked_pairs(a.shape[0], b.shape[0], same, sample_weight)
+    def _learn_pairs(self, left: Float32, right: Float32, same: Bool, weight: Float64) -> None:
+        a, b, flags = left, right, same
         seed = self._seed()
         kept = np.flatnonzero(weight > 0)
         if kept.size > MAX_PAIRS:
@@ -302,7 +297,6 @@ class Ghost(GhostState, ClassifierMixin, BaseEstimator):
         for name in ("classes_", "exemplars_", "strategy_", "validation_", "temperature_"):
             if hasattr(self, name):
                 delattr(self, name)
-        return self
 
     def predict(self, X: ArrayLike, *, edges: ArrayLike | None = None) -> NDArray[Any]:
         """The class of each row: the one at the least distance.

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from pydantic import Field
 
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
+from pairmark.models.core.schema import Array
+from pairmark.models.core.state import Fact
 from pairmark.models.ghost.kernels import graphs as graph_kernels
 
 MAX_POINTS = 5_000
@@ -35,13 +38,13 @@ class Graph:
     by_features : whether lengths are distances of features; else a new point's links have length ``unit``.
     """
 
-    paths: Float32
-    links: Bool
-    far: float
-    n_neighbours: int
-    top_degree: int
-    unit: float
-    by_features: bool
+    paths: Annotated[Float32, Array(shape=("rows", "rows"), low=0)]
+    links: Annotated[Bool, Array(shape=("rows", "rows"))]
+    far: Annotated[float, Fact(), Field(ge=0.0)]
+    n_neighbours: Annotated[int, Fact(), Field(ge=1, le=1_000)]
+    top_degree: Annotated[int, Fact(), Field(ge=0, le=MAX_POINTS)]
+    unit: Annotated[float, Fact(), Field(ge=0.0)]
+    by_features: Annotated[bool, Fact()]
 
     def __len__(self) -> int:
         return int(self.paths.shape[0])

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
-from pairmark.models.core.stored import Stored
+from pairmark.models.core.schema import Array, StoredState, require_offsets
 from pairmark.models.ghost.graphs import (
     Attached,
     Graph,
@@ -27,7 +27,7 @@ HOW = {"average": 0, "minimum": 1, "maximum": 2}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scales(Stored):
+class Scales:
     """What is remembered of the training rows to read others by.
 
     Attributes
@@ -37,9 +37,9 @@ class Scales(Stored):
     variances : (d,) of the scaled features.
     """
 
-    differences: Float64
-    thresholds: Float64
-    variances: Float64
+    differences: Annotated[Float64, Array(shape=("features",), low=0)]
+    thresholds: Annotated[Float64, Array(shape=("features",))]
+    variances: Annotated[Float64, Array(shape=("features",), low=0)]
 
 
 def scales_of(X: Float32) -> Scales:
@@ -132,7 +132,7 @@ class Points:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Companions(Stored):
+class Companions:
     """The sets {p_1, ..., p_l} of each class that stand beside p and q in a feature of higher order.
 
     Attributes
@@ -142,9 +142,15 @@ class Companions(Stored):
     first : (n_classes + 1,) where each class's sets begin.
     """
 
-    rows: Int64
-    members: Int64
-    first: Int64
+    rows: Annotated[Int64, Array(shape=("used",), below="rows")]
+    members: Annotated[Int64, Array(shape=("sets", "beside"), below="used")]
+    first: Annotated[Int64, Array(shape=("classes + 1",), low=0, order="never-falling")]
+
+    @classmethod
+    def relate(cls, file: StoredState, prefix: str) -> None:
+        """Refuse offsets that do not fit."""
+        name = f"{prefix}first"
+        require_offsets(name, file.arrays[name], file.sizes[f"{prefix}sets"], f"{prefix}members")
 
 
 def by_class(how: np.ufunc, table: Float64, codes: Int64, n_classes: int) -> Float64:

@@ -1,24 +1,19 @@
-"""A fitted GHOST as named arrays."""
+"""The state of a fitted GHOST: weights and scales; the graph with its rows; the classes with theirs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from pairmark.models.core.arrays import Float64, Int64
-from pairmark.models.core.schema import (
-    Array,
-    Facts,
-    Loaded,
-    State,
-    StateSchema,
-    refuse,
-    require_offsets,
-)
+from pairmark.models.core.arrays import Float32, Float64, Int64
+from pairmark.models.core.schema import Array, StateSchema, StoredState, refuse
+from pairmark.models.core.state import DeclaredState, Fact, Part
 from pairmark.models.ghost.classify import Classes, weighing_of
 from pairmark.models.ghost.clustering import MOST_CLUSTERED
 from pairmark.models.ghost.graphs import MAX_POINTS, Graph
@@ -28,145 +23,171 @@ from pairmark.models.ghost.scoring import GhostScores
 from pairmark.models.ghost.space import Companions, Points, Scales, Space
 
 
-class GhostState(GhostScores):
-    """Weights and scales; the graph with its rows; the classes with theirs."""
+@dataclass(frozen=True)
+class History:
+    """The course of learning, a row an iteration."""
+
+    history: Annotated[Float64, Array(shape=("iterations", 4))]
+    n_weights: Annotated[Int64, Array(shape=("iterations",), below="weights + 1")]
+
+    @classmethod
+    def of(cls, steps: list[Progress]) -> History:
+        """As arrays."""
+        rows = np.array([[step.objective, step.energy, step.dual, step.rounded] for step in steps])
+        return cls(rows, np.array([step.n_weights for step in steps], dtype=np.int64))
+
+    def steps(self) -> list[Progress]:
+        """As it was."""
+        return [
+            Progress(objective=row[0], energy=row[1], dual=row[2], rounded=row[3], n_weights=int(n))
+            for row, n in zip(self.history.tolist(), self.n_weights, strict=True)
+        ]
+
+
+def _without_graph(file: StoredState) -> bool:
+    return file.facts.graph is None
+
+
+@dataclass(frozen=True)
+class StoredClasses:
+    """How classes are described, and by which rows: the graph's where there is one."""
+
+    classes: Annotated[NDArray[Any], Array(kind="labels", shape=("classes",))]
+    codes: Annotated[Int64, Array(shape=("rows",), below="classes")]
+    exemplars: Annotated[Int64, Array(shape=("classes",), below="rows")]
+    rows: Annotated[Float32 | None, Array(shape=("rows", "features"), when=_without_graph)]
+    companions: Annotated[
+        dict[int, Companions],
+        Part(prefix="sets{key}_", each=lambda file: file.facts.classes.sizes, of=lambda *_: Companions),
+    ]
+    sizes: Annotated[list[int], Fact(kind=list[Annotated[int, Field(ge=3, le=5)]])]
+    strategy: Annotated[Literal["center", "average", "knn", "minimum", "maximum"], Fact()]
+    temperature: Annotated[float, Fact(), Field(gt=0.0)]
+    validation: Annotated[dict[str, float], Fact()]
+
+    @classmethod
+    def of(cls, model: Any) -> StoredClasses | None:
+        """Of a fitted model."""
+        classes = model._classes
+        return classes and cls(
+            classes=model.classes_,
+            codes=classes.codes,
+            exemplars=classes.exemplars,
+            rows=classes.members.raw,
+            companions=classes.companions,
+            sizes=sorted(classes.companions),
+            strategy=model.strategy_,
+            temperature=model.temperature_,
+            validation=model.validation_,
+        )
+
+
+def _price_of_fit(model: Any) -> float | None:
+    # Earlier versions chose it in fit. One chosen since is not kept: the state would depend on what was asked.
+    price: float | None = model._cluster_price if model._cluster_rows is None else None
+    return price
+
+
+class GhostState(DeclaredState, GhostScores):
+    """What is learned."""
 
     order: int
     meta_features: Any
     cluster_metric: bool
-    weights_: Float64
-    meta_feature_names_: NDArray[Any]
-    other_scales_: Float64
-    exemplar_price_: float
-    history_: list[Progress]
+    weights_: Annotated[Float64, Array(shape=("weights",), low=0)]
+    meta_feature_names_: Annotated[NDArray[Any], Array(name="names", kind="text", shape=("weights",))]
+    other_scales_: Annotated[Float64, Array(shape=("others",), low=0)]
+    exemplar_price_: Annotated[float, Fact()]
+    history_: Annotated[list[Progress], Part(of=lambda *_: History, write=History.of, read=History.steps)]
+    _scales: Annotated[Scales, Part(get=attrgetter("_space.scales"))]
+    _graph: Annotated[Graph | None, Part(fact="graph", get=attrgetter("_space.graph"))]
+    _graph_rows: Annotated[
+        Float32 | None,
+        Array(
+            shape=("rows", "features"),
+            when=lambda file: file.facts.graph is not None,
+            get=attrgetter("_space.graph_rows"),
+        ),
+    ]
+    _stored_classes: Annotated[StoredClasses | None, Part(fact="classes", get=StoredClasses.of)]
+    _cluster_rows: Annotated[
+        Int64 | None,
+        Array(
+            shape=("cluster rows",),
+            below="rows",
+            optional=True,
+            when=lambda file: file.facts.classes is not None,
+        ),
+    ]
+    """Rows that the price of a cluster is chosen on; None where it is known, or there are no classes."""
+    _cluster_price: Annotated[float | None, Fact(default=None, get=_price_of_fit), Field(ge=0.0, le=1.0)]
     classes_: NDArray[Any]
     exemplars_: Int64
     strategy_: str
     temperature_: float
     validation_: dict[str, float]
     _classes: Classes | None
-    _cluster_rows: Int64 | None
-    """Rows that the price of a cluster is chosen on; None where it is known, or there are no classes."""
-    _cluster_price: float | None
 
-    def to_state(self) -> State:
-        space, classes = self._space, self._classes
-        arrays: dict[str, NDArray[Any]] = {
-            "weights": self.weights_,
-            "names": self.meta_feature_names_,
-            "other_scales": self.other_scales_,
-            **space.scales.arrays(),
-            "history": np.array([[p.objective, p.energy, p.dual, p.rounded] for p in self.history_]),
-            "n_weights": np.array([p.n_weights for p in self.history_], dtype=np.int64),
+    def _restored(self) -> None:
+        linked = self._graph is not None
+        self._space = Space(_chosen(self._params(), linked), self._scales, self._graph, self._graph_rows)
+        self.n_features_in_ = int(self._scales.differences.size)
+        self._weighing = weighing_of(self._space, self.weights_, self.other_scales_, self.n_features_in_)
+        stored, self._classes = self._stored_classes, None
+        if stored is None:
+            return
+        rows = stored.rows
+        self.classes_, self.exemplars_, self.strategy_ = stored.classes, stored.exemplars, stored.strategy
+        self.temperature_, self.validation_ = stored.temperature, stored.validation
+        self._classes = Classes(
+            members=self._space.graph_points
+            if rows is None
+            else Points(self._space, rows, np.arange(len(rows))),
+            codes=stored.codes,
+            exemplars=stored.exemplars,
+            companions=stored.companions,
+        )
+
+    @classmethod
+    def _sizes(cls, file: StoredState) -> Mapping[str, int]:
+        chosen = _chosen(file.params, file.facts.graph is not None)
+        n_features, n_others = file.sizes["features"] if chosen.features else 0, len(chosen.names)
+        rows = "rows" if _without_graph(file) else "graph_rows"
+        return {
+            "weights": n_features + n_others,
+            "others": n_others,
+            "rows": file.length(rows),
+            "classes": file.length("classes"),
         }
-        meta: dict[str, Any] = {
-            "exemplar_price": self.exemplar_price_,
-            # A price that was chosen since the fit is not kept: the state would depend on what was asked.
-            "cluster_price": self._cluster_price if self._cluster_rows is None else None,
-            "graph": None,
-            "classes": None,
-        }
-        if self._cluster_rows is not None:
-            arrays["cluster_rows"] = self._cluster_rows
-        if space.graph is not None:
-            assert space.graph_rows is not None
-            graph = space.graph
-            arrays.update(graph_rows=space.graph_rows, paths=graph.paths, links=graph.links)
-            meta["graph"] = {name: getattr(graph, name) for name in GraphFacts.model_fields}
-        if classes is not None:
-            labels = np.asarray(self.classes_)
-            arrays.update(
-                classes=labels.astype(np.str_) if labels.dtype.kind == "O" else labels,
-                codes=classes.codes,
-                exemplars=classes.exemplars,
+
+    @classmethod
+    def _relate(cls, file: StoredState) -> None:
+        arrays, facts, n = file.arrays, file.facts, file.sizes["rows"]
+        rows = "rows" if facts.graph is None else "graph_rows"
+        if rows in arrays and not (n >= 1 and (facts.graph is None or n <= MAX_POINTS)):
+            raise refuse(rows, None, f"has {n} rows", f"1 or more, with a graph at most {MAX_POINTS}")
+        n = file.length("cluster_rows")
+        if "cluster_rows" in arrays and not 1 <= n <= MOST_CLUSTERED:
+            raise refuse("cluster_rows", None, f"has {n} rows", f"1 to {MOST_CLUSTERED}")
+        if facts.classes is None:
+            return
+        counts = np.bincount(arrays["codes"], minlength=file.sizes["classes"])
+        if not counts.all():
+            raise refuse(
+                "codes", None, f"hold no row of class {int(np.argmin(counts))}", "some of every class"
             )
-            if space.graph is None:
-                arrays["rows"] = classes.members.raw
-            for size, sets in classes.companions.items():
-                arrays |= {f"sets{size}_{name}": array for name, array in sets.arrays().items()}
-            meta["classes"] = {
-                "strategy": self.strategy_,
-                "temperature": self.temperature_,
-                "validation": self.validation_,
-                "sizes": sorted(classes.companions),
-            }
-        return arrays, meta
-
-    def from_state(self, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> Self:
-        # Copies, so that kernels meet one kind of array whether the file was mapped or read.
-        held = {name: np.array(array, order="C") for name, array in arrays.items()}
-        scales = Scales.restore(held)
-        graph = None
-        if meta["graph"] is not None:
-            graph = Graph(paths=held["paths"], links=held["links"], **meta["graph"])
-        chosen = _chosen(self._params(), graph is not None)
-        space = Space(chosen, scales, graph, held.get("graph_rows"))
-        self._space = space
-        self.weights_ = held["weights"]
-        self.meta_feature_names_ = held["names"]
-        self.other_scales_ = held["other_scales"]
-        self.exemplar_price_ = float(meta["exemplar_price"])
-        price = meta.get("cluster_price")
-        self._cluster_price = None if price is None else float(price)
-        # Earlier versions chose the price in fit.
-        self._cluster_rows = held.get("cluster_rows")
-        self.history_ = [
-            Progress(objective=row[0], energy=row[1], dual=row[2], rounded=row[3], n_weights=int(n))
-            for row, n in zip(held["history"].tolist(), held["n_weights"], strict=True)
-        ]
-        self.n_features_in_ = int(scales.differences.size)
-        self._weighing = weighing_of(space, self.weights_, self.other_scales_, self.n_features_in_)
-        self._classes = None
-        saved = meta["classes"]
-        if saved is not None:
-            rows = held["rows"] if graph is None else held["graph_rows"]
-            points = (
-                space.graph_points if graph is not None else Points(space, rows, np.arange(rows.shape[0]))
-            )
-            self.classes_ = held["classes"]
-            self._classes = Classes(
-                members=points,
-                codes=held["codes"],
-                exemplars=held["exemplars"],
-                companions={int(size): Companions.restore(held, f"sets{size}_") for size in saved["sizes"]},
-            )
-            self.exemplars_ = held["exemplars"]
-            self.strategy_ = str(saved["strategy"])
-            self.temperature_ = float(saved["temperature"])
-            self.validation_ = {str(name): float(value) for name, value in saved["validation"].items()}
-        return self
-
-
-class _Strict(BaseModel):
-    model_config = ConfigDict(strict=True, allow_inf_nan=False, extra="forbid")
-
-
-class GraphFacts(_Strict):
-    """The graph's numbers, see `Graph`."""
-
-    far: float = Field(ge=0.0)
-    n_neighbours: int = Field(ge=1, le=1_000)
-    top_degree: int = Field(ge=0, le=MAX_POINTS)
-    unit: float = Field(ge=0.0)
-    by_features: bool
-
-
-class ClassFacts(_Strict):
-    """How classes are described."""
-
-    strategy: Literal["center", "average", "knn", "minimum", "maximum"]
-    temperature: float = Field(gt=0.0)
-    validation: dict[str, float]
-    sizes: list[Annotated[int, Field(ge=3, le=5)]]
-
-
-class GhostFacts(Facts):
-    """What a saved GHOST says beside its arrays."""
-
-    exemplar_price: float
-    cluster_price: float | None = Field(None, ge=0.0, le=1.0)
-    graph: GraphFacts | None
-    classes: ClassFacts | None
+        for size in facts.classes.sizes:
+            if file.sizes[f"sets{size}_beside"] != size - 2:
+                raise refuse(f"sets{size}_members", None, "has too many columns or too few", f"{size - 2}")
+        chosen = _chosen(file.params, facts.graph is not None)
+        others = arrays["weights"][arrays["weights"].size - len(chosen.names) :]
+        weighed = (others > 0) & (arrays["other_scales"] > 0)
+        start = len(chosen.pairs)
+        for (name, size), used in zip(chosen.sets, weighed[start : start + len(chosen.sets)], strict=True):
+            if used and size not in facts.classes.sizes:
+                raise refuse(
+                    f"sets{size}_rows", None, "is missing", f"it, since {name} of {size} points has a weight"
+                )
 
 
 def _chosen(params: Mapping[str, Any], graph: bool) -> Chosen:
@@ -175,87 +196,4 @@ def _chosen(params: Mapping[str, Any], graph: bool) -> Chosen:
     )
 
 
-def _layout(loaded: Loaded) -> dict[str, Array]:
-    facts, d = loaded.facts, loaded.n_features
-    chosen = _chosen(loaded.params, facts.graph is not None)
-    n_others = len(chosen.names)
-    n_weights = n_others + (d if chosen.features else 0)
-    layout = {
-        "weights": Array(kind="float64", shape=(n_weights,), low=0),
-        "names": Array(kind="text", shape=(n_weights,)),
-        "other_scales": Array(kind="float64", shape=(n_others,), low=0),
-        "differences": Array(kind="float64", shape=(d,), low=0),
-        "thresholds": Array(kind="float64", shape=(d,)),
-        "variances": Array(kind="float64", shape=(d,), low=0),
-        "history": Array(kind="float64", shape=("iterations", 4)),
-        "n_weights": Array(kind="int64", shape=("iterations",), low=0, high=n_weights),
-    }
-    if facts.graph is not None:
-        layout |= {
-            "graph_rows": Array(kind="float32", shape=("rows", d)),
-            "paths": Array(kind="float32", shape=("rows", "rows"), low=0),
-            "links": Array(kind="bool", shape=("rows", "rows")),
-        }
-    if facts.classes is None:
-        return layout
-    if facts.graph is None:
-        layout["rows"] = Array(kind="float32", shape=("rows", d))
-    layout |= {
-        "classes": Array(kind="labels", shape=("classes",)),
-        "codes": Array(kind="int64", shape=("rows",), below="classes"),
-        "exemplars": Array(kind="int64", shape=("classes",), below="rows"),
-        "cluster_rows": Array(kind="int64", shape=("cluster rows",), below="rows", optional=True),
-    }
-    for size in facts.classes.sizes:
-        layout |= {
-            f"sets{size}_rows": Array(kind="int64", shape=(f"rows of sets of {size}",), below="rows"),
-            f"sets{size}_members": Array(
-                kind="int64", shape=(f"sets of {size}", size - 2), below=f"rows of sets of {size}"
-            ),
-            f"sets{size}_first": Array(kind="int64", shape=("classes + 1",), low=0, order="never-falling"),
-        }
-    return layout
-
-
-def _points(loaded: Loaded) -> None:
-    if not loaded.sizes.get("rows", 1) >= 1 or (
-        loaded.facts.graph is not None and loaded.sizes["rows"] > MAX_POINTS
-    ):
-        name = "rows" if loaded.facts.graph is None else "graph_rows"
-        raise refuse(
-            name, None, f"has {loaded.sizes['rows']} rows", f"1 or more, with a graph at most {MAX_POINTS}"
-        )
-
-
-def _cluster_rows(loaded: Loaded) -> None:
-    n = loaded.length("cluster_rows")
-    if "cluster_rows" in loaded.arrays and not 1 <= n <= MOST_CLUSTERED:
-        raise refuse("cluster_rows", None, f"has {n} rows", f"1 to {MOST_CLUSTERED}")
-
-
-def _classes(loaded: Loaded) -> None:
-    facts = loaded.facts.classes
-    if facts is None:
-        return
-    counts = np.bincount(loaded.arrays["codes"], minlength=loaded.sizes["classes"])
-    if not counts.all():
-        raise refuse("codes", None, f"hold no row of class {int(np.argmin(counts))}", "some of every class")
-    for size in facts.sizes:
-        require_offsets(
-            f"sets{size}_first",
-            loaded.arrays[f"sets{size}_first"],
-            loaded.sizes[f"sets of {size}"],
-            f"sets{size}_members",
-        )
-    chosen = _chosen(loaded.params, loaded.facts.graph is not None)
-    others = loaded.arrays["weights"][loaded.arrays["weights"].size - len(chosen.names) :]
-    weighed = (others > 0) & (loaded.arrays["other_scales"] > 0)
-    start = len(chosen.pairs)
-    for (name, size), used in zip(chosen.sets, weighed[start : start + len(chosen.sets)], strict=True):
-        if used and size not in facts.sizes:
-            raise refuse(
-                f"sets{size}_rows", None, "is missing", f"it, since {name} of {size} points has a weight"
-            )
-
-
-SCHEMA = StateSchema(facts=GhostFacts, layout=_layout, relations=(_points, _cluster_rows, _classes))
+SCHEMA = StateSchema(GhostState)

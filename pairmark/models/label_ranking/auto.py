@@ -48,8 +48,6 @@ class LabelRankingAuto(AutoState):
     aggregation_ : the aggregation used.
     """
 
-    aggregation_: str
-
     def __init__(
         self,
         *,
@@ -115,6 +113,8 @@ class LabelRankingAuto(AutoState):
         else:
             weights, blend = {names[0]: 1.0}, None
         self._settle(weights, blend, shown)
+        members: Any = list(weights)
+        self._member_names = members
         data = completed_examples(X, rankings.positions, rankings.shares)
         for number, name in enumerate(weights):
             self.members_[name] = fit_candidate(name, data, seeds[name], self.n_jobs)

@@ -4,27 +4,34 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
-from typing import Any, Self
+from typing import Annotated, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from pydantic import Field
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from pairmark.models.core.arrays import Float32, Float64
 from pairmark.models.core.inputs import checked_matrix
-from pairmark.models.core.schema import State, Stateful
+from pairmark.models.core.schema import Array, StoredState, require
 from pairmark.models.core.spec import check_params
+from pairmark.models.core.state import DeclaredState, Fact, Part
 from pairmark.models.evaluation.rankings import Positions, borda, copeland, kemeny, kendall_tau, positions_of
 from pairmark.models.label_ranking.calibration import PairCalibration
-from pairmark.models.label_ranking.rankings_data import TrainingRankings, training_rankings
+from pairmark.models.label_ranking.rankings_data import (
+    MAX_LABELS,
+    TrainingRankings,
+    n_pairs,
+    training_rankings,
+)
 
 _BLOCK_CELLS = 8_000_000
 """Numbers of a block of pairwise matrices: bounds the memory of a large batch."""
 
 
-class RankerBase(Stateful, BaseEstimator):
+class RankerBase(DeclaredState, BaseEstimator):
     """A ranker that learns in canonical label order (see `TrainingRankings`) and answers in the given one.
 
     Families' rankers give `_learn`, `_scores` and `_before`.
@@ -32,9 +39,10 @@ class RankerBase(Stateful, BaseEstimator):
 
     n_features_in_: int
     random_state: int | np.random.RandomState | None
-    order_: NDArray[np.intp]
-    n_labels_: int
-    calibration_: PairCalibration
+    order_: Annotated[NDArray[np.int64], Array(name="label_order", shape=("n_labels",), below="n_labels")]
+    n_labels_: Annotated[int, Fact(), Field(ge=2, le=MAX_LABELS)]
+    calibration_: Annotated[PairCalibration, Part()]
+    _keeps_mapped = True
 
     def fit(self, X: ArrayLike, Y: ArrayLike) -> Self:
         """Learn to rank labels.
@@ -115,19 +123,15 @@ class RankerBase(Stateful, BaseEstimator):
             raise ValueError("no row of Y orders two labels, so there is no tau to take the mean of")
         return float(np.nanmean(tau))
 
-    def to_state(self) -> State:
-        """The order of labels and the calibration."""
-        return {
-            "label_order": np.asarray(self.order_, dtype=np.int64),
-            "calibration": self.calibration_.knots,
-        }, {"n_labels": self.n_labels_}
+    @classmethod
+    def _sizes(cls, file: StoredState) -> Mapping[str, int]:
+        return {"pairs": n_pairs(file.facts.n_labels)}
 
-    def from_state(self, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> Self:
-        """The estimator, fitted with what `to_state` gave."""
-        self.order_ = np.asarray(arrays["label_order"], dtype=np.intp)
-        self.n_labels_ = int(meta["n_labels"])
-        self.calibration_ = PairCalibration(knots=np.asarray(arrays["calibration"]))
-        return self
+    @classmethod
+    def _relate(cls, file: StoredState) -> None:
+        order = file.arrays["label_order"]
+        counts = np.bincount(order, minlength=file.facts.n_labels)
+        require(counts[order] == 1, "label_order", order, "each label once")
 
     def _check(self) -> None:
         """Hold the parameters against their model; a `ValueError` names those that do not fit."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Annotated
 
 import numpy as np
 
 from pairmark.models.core.arrays import Float32, Float64
+from pairmark.models.core.schema import Array, StoredState, refuse, require
 
 _BINS = 64
 _MAX_PAIRS = 2_000_000
@@ -21,7 +23,18 @@ class PairCalibration:
     knots : (2, m) shares above one half and the probability at each; linear between, mirrored below.
     """
 
-    knots: Float64 = field(default_factory=lambda: np.array([[0.5, 1.0], [0.5, 1.0]]))
+    knots: Annotated[Float64, Array(name="calibration", shape=(2, "knots"), low=0, high=1)] = field(
+        default_factory=lambda: np.array([[0.5, 1.0], [0.5, 1.0]])
+    )
+
+    @classmethod
+    def relate(cls, file: StoredState, prefix: str) -> None:
+        """Refuse knots that are none, or fall."""
+        knots = file.arrays["calibration"]
+        if knots.shape[1] < 1:
+            raise refuse("calibration", None, "has no columns", "one or more")
+        rising = np.diff(knots[0], prepend=knots[0, :1]) >= 0
+        require(rising[None, :], "calibration", knots[:1], "shares that never fall")
 
     def apply(self, before: Float64) -> Float64:
         """Calibrated (n, k, k); the diagonal becomes 0.5."""

@@ -1,19 +1,19 @@
 """The rankers that `LabelRankingAuto` chooses among: each learns from canonical rankings and answers pairwise shares.
 
-A candidate is data: `fit` makes it, `shares` reads it, `arrays` and `restore` take it to disk and back.
+A candidate is data: `fit` makes it, `shares` reads it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.models.core.arrays import Float32, Float64, Int64
-from pairmark.models.core.stored import Stored
+from pairmark.models.core.schema import Array, StoredState, refuse
+from pairmark.models.core.state import Part
 from pairmark.models.label_ranking.kernels.trees import neighbour_votes
 from pairmark.models.label_ranking.pair_models import LogisticPairs, problems_of, square, standard
 from pairmark.models.label_ranking.rankings_data import completed_targets
@@ -36,14 +36,17 @@ class Examples:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ForestCandidate(Stored):
+class ForestCandidate:
     """Forest of best or of random borders, read by its leaves' pairwise votes."""
 
-    parts: ClassVar[Mapping[str, type[Stored]]] = {"trees": Trees}
+    trees: Annotated[Trees, Part()]
+    positions: Annotated[Float32, Array(shape=("rows", "n_labels"), nan=True)]
+    targets: Annotated[Float64, Array(shape=("rows", "n_labels"))]
 
-    trees: Trees
-    positions: Float32
-    targets: Float64
+    @classmethod
+    def relate(cls, file: StoredState, prefix: str) -> None:
+        """Refuse a forest without a tree."""
+        _require_trees(file, prefix)
 
     def shares(self, X: Float32) -> Float64:
         return self.trees.votes(X, self.positions, self.targets)
@@ -61,7 +64,7 @@ class ForestCandidate(Stored):
 
 
 @dataclass(frozen=True, kw_only=True)
-class BoostedCandidate(Stored):
+class BoostedCandidate:
     """Gradient boosting of positions by shallow trees on all labels at once (Friedman 2001, squared error).
 
     Attributes
@@ -69,13 +72,17 @@ class BoostedCandidate(Stored):
     values : (n_leaves, k) steps of the leaves; each leaf has one member, which points here.
     """
 
-    parts: ClassVar[Mapping[str, type[Stored]]] = {"trees": Trees}
     rounds: ClassVar[int] = 150
     rate: ClassVar[float] = 0.1
 
-    trees: Trees
-    values: Float64
-    base: Float64
+    trees: Annotated[Trees, Part()]
+    values: Annotated[Float64, Array(shape=("rows", "n_labels"))]
+    base: Annotated[Float64, Array(shape=("n_labels",))]
+
+    @classmethod
+    def relate(cls, file: StoredState, prefix: str) -> None:
+        """Refuse a forest without a tree."""
+        _require_trees(file, prefix)
 
     def shares(self, X: Float32) -> Float64:
         return gap_shares(self.base + self.trees.means(X, self.values) * self.trees.roots.size)
@@ -112,17 +119,24 @@ class BoostedCandidate(Stored):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NeighbourCandidate(Stored):
+class NeighbourCandidate:
     """The votes of the nearest rows in standardised features; how many is chosen leaving one out."""
 
     numbers: ClassVar[tuple[int, ...]] = (1, 3, 5, 10, 20, 40)
 
-    points: Float64
-    mean: Float64
-    scale: Float64
-    positions: Float32
-    targets: Float64
-    n_neighbours: Int64
+    points: Annotated[Float64, Array(shape=("rows", "features"))]
+    mean: Annotated[Float64, Array(shape=("features",))]
+    scale: Annotated[Float64, Array(shape=("features",), positive=True)]
+    positions: Annotated[Float32, Array(shape=("rows", "n_labels"), nan=True)]
+    targets: Annotated[Float64, Array(shape=("rows", "n_labels"))]
+    n_neighbours: Annotated[Int64, Array(shape=(), low=1)]
+
+    @classmethod
+    def relate(cls, file: StoredState, prefix: str) -> None:
+        """Refuse more neighbours than there are rows."""
+        n, most = file.arrays[f"{prefix}n_neighbours"], file.sizes[f"{prefix}rows"]
+        if n > most:
+            raise refuse(f"{prefix}n_neighbours", None, f"is {n}", f"at most {most}")
 
     def shares(self, X: Float32) -> Float64:
         from sklearn.neighbors import NearestNeighbors
@@ -161,7 +175,7 @@ class NeighbourCandidate(Stored):
 
 
 @dataclass(frozen=True, kw_only=True)
-class KernelCandidate(Stored):
+class KernelCandidate:
     """Kernel ridge regression of the pairs' signs (of positions where there are very many pairs).
 
     A Gaussian kernel on standardised features, through landmarks drawn from the rows (Nystroem); its width and the
@@ -172,13 +186,21 @@ class KernelCandidate(Stored):
     widths: ClassVar[tuple[float, ...]] = (0.03, 0.1, 0.3, 1.0, 3.0)
     ridges: ClassVar[tuple[float, ...]] = (1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0)
 
-    centres: Float64
-    mean: Float64
-    scale: Float64
-    gamma: Float64
-    coef: Float64
-    base: Float64
-    k: Int64
+    centres: Annotated[Float64, Array(shape=("centres", "features"))]
+    mean: Annotated[Float64, Array(shape=("features",))]
+    scale: Annotated[Float64, Array(shape=("features",), positive=True)]
+    gamma: Annotated[Float64, Array(shape=(), low=0)]
+    coef: Annotated[Float64, Array(shape=("centres", "outputs"))]
+    base: Annotated[Float64, Array(shape=("outputs",))]
+    k: Annotated[Int64, Array(shape=())]
+
+    @classmethod
+    def relate(cls, file: StoredState, prefix: str) -> None:
+        """Refuse outputs that are neither of labels nor of their pairs."""
+        _require_k(file, prefix)
+        n, expected = file.sizes[f"{prefix}outputs"], (file.facts.n_labels, file.sizes["pairs"])
+        if n not in expected:
+            raise refuse(f"{prefix}base", None, f"has {n} rows", f"{expected[0]} or {expected[1]}")
 
     def shares(self, X: Float32) -> Float64:
         from scipy.spatial.distance import cdist
@@ -237,15 +259,18 @@ class KernelCandidate(Stored):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LogisticCandidate(Stored):
+class LogisticCandidate:
     """A logistic regression a pair."""
 
-    parts: ClassVar[Mapping[str, type[Stored]]] = {"models": LogisticPairs}
+    models: Annotated[LogisticPairs, Part()]
+    modelled: Annotated[Int64, Array(shape=("models",), below="pairs", order="rising")]
+    constant: Annotated[Float64, Array(shape=("pairs",), low=0, high=1)]
+    k: Annotated[Int64, Array(shape=())]
 
-    models: LogisticPairs
-    modelled: Int64
-    constant: Float64
-    k: Int64
+    @classmethod
+    def relate(cls, file: StoredState, prefix: str) -> None:
+        """Refuse another number of labels."""
+        _require_k(file, prefix)
 
     def shares(self, X: Float32) -> Float64:
         return square(self.models.shares(X, 1), self.modelled, self.constant, int(self.k))
@@ -261,7 +286,8 @@ class LogisticCandidate(Stored):
 
 Candidate = ForestCandidate | BoostedCandidate | NeighbourCandidate | KernelCandidate | LogisticCandidate
 """Its ``shares``: how surely the first label comes before the second, (n, k, k), the diagonal 0."""
-_CLASSES: dict[str, Any] = {
+CandidateName = Literal["extra-trees", "forest", "neighbours", "kernel", "boosting", "logistic"]
+CANDIDATE_CLASSES: dict[str, Any] = {
     "extra-trees": ForestCandidate,
     "forest": ForestCandidate,
     "neighbours": NeighbourCandidate,
@@ -274,14 +300,19 @@ _CLASSES: dict[str, Any] = {
 def fit_candidate(name: str, data: Examples, seed: int, n_jobs: int | None) -> Candidate:
     """Fit the candidate of that name."""
     options = {"random": True} if name == "extra-trees" else {}
-    fitted: Candidate = _CLASSES[name].fit(data, seed, n_jobs, **options)
+    fitted: Candidate = CANDIDATE_CLASSES[name].fit(data, seed, n_jobs, **options)
     return fitted
 
 
-def restore_candidate(name: str, arrays: Any, prefix: str) -> Candidate:
-    """The candidate of that name from its arrays, named with a prefix."""
-    restored: Candidate = _CLASSES[name].restore(arrays, prefix)
-    return restored
+def _require_trees(file: StoredState, prefix: str) -> None:
+    if not file.sizes[f"{prefix}trees"]:
+        raise refuse(f"{prefix}roots", None, "has no rows", "one tree at least")
+
+
+def _require_k(file: StoredState, prefix: str) -> None:
+    k = file.arrays[f"{prefix}k"]
+    if k != file.facts.n_labels:
+        raise refuse(f"{prefix}k", None, f"is {k}", f"{file.facts.n_labels}, the number of labels")
 
 
 def completed_examples(X: Float32, positions: Float32, shares: Float64) -> Examples:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,12 +11,9 @@ from sklearn.base import clone
 
 from pairmark.models.core.arrays import Bool, Float32, Float64
 from pairmark.models.core.progress import report
-from pairmark.models.core.schema import Arrays
-from pairmark.models.core.stored import Stored
+from pairmark.models.core.schema import Array, StoredState, refuse
+from pairmark.models.core.state import Part
 from pairmark.models.label_ranking.trees import GrowOptions, Trees, end_to_end, grow_trees, in_threads
-
-FOREST_TREES = 50
-_FOREST_LEAF, _TREE_LEAF = 2, 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +69,7 @@ def standard(X: Float32) -> tuple[Float64, Float64]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LogisticPairs(Stored):
+class LogisticPairs:
     """Logistic regressions on standardised features.
 
     Attributes
@@ -81,10 +77,10 @@ class LogisticPairs(Stored):
     mean, scale : (d,) of the features. coef : (n_models, d). intercept : (n_models,).
     """
 
-    mean: Float64
-    scale: Float64
-    coef: Float64
-    intercept: Float64
+    mean: Annotated[Float64, Array(shape=("features",))]
+    scale: Annotated[Float64, Array(shape=("features",), positive=True)]
+    coef: Annotated[Float64, Array(shape=("models", "features"))]
+    intercept: Annotated[Float64, Array(shape=("models",))]
 
     def shares(self, X: Float32, n_threads: int) -> Float64:
         # einsum without BLAS: a row's answer does not depend on the rows beside it.
@@ -114,16 +110,17 @@ class LogisticPairs(Stored):
 
 @dataclass(frozen=True, kw_only=True)
 class TreePairs:
-    """A tree or a forest for each pair, on targets 0 and 1 (whose variance is half the Gini impurity).
+    """A tree for each pair, on targets 0 and 1 (whose variance is half the Gini impurity).
 
     Attributes
     ----------
     trees : of all pairs end to end, ``n_each`` a pair; members point into ``targets``, (n_examples, 1).
     """
 
-    trees: Trees
-    targets: Float64
-    n_each: int
+    trees: Annotated[Trees, Part()]
+    targets: Annotated[Float64, Array(shape=("rows", 1))]
+    n_each: ClassVar[int] = 1
+    options: ClassVar[GrowOptions] = GrowOptions(min_samples_leaf=5)
 
     def shares(self, X: Float32, n_threads: int) -> Float64:
         roots = self.trees.roots
@@ -133,8 +130,12 @@ class TreePairs:
         ]
         return np.hstack(columns) if columns else np.empty((X.shape[0], 0))
 
-    def arrays(self) -> Arrays:
-        return self.trees.arrays() | {"targets": self.targets}
+    @classmethod
+    def relate(cls, file: StoredState, prefix: str) -> None:
+        """Refuse another number of trees."""
+        n, expected = file.sizes[f"{prefix}trees"], file.sizes["models"] * cls.n_each
+        if n != expected:
+            raise refuse(f"{prefix}roots", None, f"has {n} rows", f"{expected}")
 
     @classmethod
     def fit(
@@ -142,25 +143,17 @@ class TreePairs:
         X: Float32,
         problems: list[PairProblem],
         *,
-        forest: bool,
         seeds: list[int],
         n_jobs: int | None,
         stage: str,
-    ) -> TreePairs:
-        options = GrowOptions(
-            min_samples_leaf=_FOREST_LEAF if forest else _TREE_LEAF,
-            max_features="sqrt" if forest else None,
-            bootstrap=forest,
-        )
-        n_each = FOREST_TREES if forest else 1
-
+    ) -> Self:
         def fit(job: tuple[PairProblem, int]) -> Trees:
             problem, seed = job
-            own = [int(s) for s in np.random.default_rng(seed).integers(0, 2**62, n_each)]
+            own = [int(s) for s in np.random.default_rng(seed).integers(0, 2**62, cls.n_each)]
             return grow_trees(
                 X[problem.rows],
                 [problem.first.astype(np.float64)[:, None]],
-                options,
+                cls.options,
                 own,
                 n_jobs=1,
                 stage="",
@@ -172,8 +165,15 @@ class TreePairs:
         return cls(
             trees=end_to_end(fitted, [first.size for first in firsts]),
             targets=np.concatenate([np.empty(0), *firsts]).astype(np.float64)[:, None],
-            n_each=n_each,
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForestPairs(TreePairs):
+    """A forest for each pair."""
+
+    n_each: ClassVar[int] = 50
+    options: ClassVar[GrowOptions] = GrowOptions(min_samples_leaf=2, max_features="sqrt", bootstrap=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,15 +215,8 @@ PairModels = LogisticPairs | TreePairs | UserPairs
 """Of the pairs that have something to tell apart; its ``shares``: chances of first before second, (n, n_models)."""
 
 
-def restore_pairs(kind: str, arrays: Mapping[str, Any]) -> PairModels:
-    """Built-in models from their arrays."""
-    if kind == "logistic":
-        return LogisticPairs.restore(arrays, "pairs_")
-    return TreePairs(
-        trees=Trees.restore(arrays, "pairs_"),
-        targets=arrays["pairs_targets"],
-        n_each=FOREST_TREES if kind == "forest" else 1,
-    )
+STORED: dict[str, type] = {"logistic": LogisticPairs, "tree": TreePairs, "forest": ForestPairs}
+"""By the estimator's name."""
 
 
 def fit_pair_models(
@@ -240,9 +233,8 @@ def fit_pair_models(
     if estimator == "logistic":
         return LogisticPairs.fit(X, problems, n_jobs, stage)
     if isinstance(estimator, str):
-        return TreePairs.fit(
-            X, problems, forest=estimator == "forest", seeds=seeds, n_jobs=n_jobs, stage=stage
-        )
+        trees = ForestPairs if estimator == "forest" else TreePairs
+        return trees.fit(X, problems, seeds=seeds, n_jobs=n_jobs, stage=stage)
     return UserPairs.fit(
         X, problems, estimator=estimator, seeds=seeds, weighted=weighted, n_jobs=n_jobs, stage=stage
     )

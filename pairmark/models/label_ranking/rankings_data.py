@@ -11,6 +11,13 @@ from pairmark.models.core.arrays import Float32, Float64, Int64
 from pairmark.models.evaluation.rankings import Positions, mid_positions, pairwise_shares
 
 MAX_LABELS = 1_000
+
+
+def n_pairs(k: int) -> int:
+    """Pairs of k labels."""
+    return k * (k - 1) // 2
+
+
 TARGET_GRID = 64
 """Completed targets are whole multiples of 1 / TARGET_GRID, so that sums of them are exact."""
 

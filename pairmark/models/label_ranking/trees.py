@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from threading import Event
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from joblib import Parallel, delayed, effective_n_jobs
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
 from pairmark.models.core.progress import report
-from pairmark.models.core.stored import Stored
+from pairmark.models.core.schema import Array, StoredState, refuse, require, require_offsets
 from pairmark.models.label_ranking.kernels import trees as kernels
 
 MaxFeatures = int | float | str | None
@@ -23,6 +23,8 @@ NEVER = np.zeros((0, 0), dtype=np.bool_)
 """No tree is skipped."""
 
 _ROWS_PER_THREAD = 2_048
+_DEEPEST = 100_000
+"""Levels that are walked to find out which nodes can be reached."""
 FAINT = 0.05
 """Weight of a vote by completed targets beside one by an order that was seen."""
 
@@ -45,7 +47,7 @@ class GrowOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trees(Stored):
+class Trees:
     """Grown trees end to end, and which training rows are in each leaf.
 
     Attributes
@@ -56,14 +58,31 @@ class Trees(Stored):
         (their share of the leaf).
     """
 
-    roots: Int64
-    feature: NDArray[np.int32]
-    threshold: Float32
-    left: NDArray[np.int32]
-    right: NDArray[np.int32]
-    member_start: Int64
-    members: NDArray[np.int32]
-    mass: Float32
+    roots: Annotated[Int64, Array(shape=("trees",), below="nodes")]
+    feature: Annotated[NDArray[np.int32], Array(shape=("nodes",), low=-1, below="features")]
+    threshold: Annotated[Float32, Array(shape=("nodes",))]
+    left: Annotated[NDArray[np.int32], Array(shape=("nodes",), below="nodes")]
+    right: Annotated[NDArray[np.int32], Array(shape=("nodes",), below="nodes")]
+    member_start: Annotated[Int64, Array(shape=("nodes + 1",), low=0, order="never-falling")]
+    members: Annotated[NDArray[np.int32], Array(shape=("members",), below="rows")]
+    mass: Annotated[Float32, Array(shape=("members",), low=0)]
+
+    @classmethod
+    def relate(cls, file: StoredState, prefix: str) -> None:
+        """Refuse offsets that do not fit, and a node that does not come after its parent: no walk is endless."""
+        starts = f"{prefix}member_start"
+        require_offsets(starts, file.arrays[starts], file.sizes[f"{prefix}members"], f"{prefix}members")
+        feature, left, right, roots = (
+            file.arrays[prefix + name] for name in ("feature", "left", "right", "roots")
+        )
+        number = np.arange(feature.size)
+        bad = (feature >= 0) & ((left <= number) | (right <= number))
+        if not bad.any():
+            return
+        # Nodes that nothing leads to are never read; earlier versions left some behind.
+        bad &= _reached(feature, left, right, roots)
+        for name, child in (("left", left), ("right", right)):
+            require(~bad | (child > number), prefix + name, child, "a node after its parent")
 
     def of(self, roots: Int64) -> tuple[Any, ...]:
         """Arguments of the reading kernels, for some of the trees."""
@@ -279,19 +298,14 @@ def _grow_one(
 ) -> Trees:
     used = weight > 0
     own = order[used[order]].reshape(order.shape[0], -1)
-    feature, threshold, left, right = kernels.grow(
-        values,
-        own,
-        y,
-        norm,
-        weight,
-        np.iinfo(np.int64).max if options.max_depth is None else options.max_depth,
-        options.min_samples_leaf,
-        resolved_features(options.max_features, X.shape[1]),
-        kernels.LEVEL if options.split == "level" else kernels.BREIMAN,
-        kernels.RANDOM if options.splitter == "random" else kernels.BEST,
-        np.uint64(seed),
-    )
+    depth = np.iinfo(np.int64).max if options.max_depth is None else options.max_depth
+    tried = resolved_features(options.max_features, X.shape[1])
+    limits = (values, own, y, norm, weight, depth, options.min_samples_leaf, tried)
+    if options.split == "level":
+        feature, threshold, left, right = kernels.grow_by_level(*limits, np.uint64(seed))
+    else:
+        splitter = kernels.RANDOM if options.splitter == "random" else kernels.BEST
+        feature, threshold, left, right = kernels.grow_by_cell(*limits, splitter, np.uint64(seed))
     filling = np.flatnonzero(estimate).astype(np.int32)
     leaf = np.empty(filling.size, dtype=np.int32)
     kernels.leaves_of(X[filling], feature, threshold, left, right, leaf)
@@ -330,6 +344,19 @@ def _bypass(
             elif total[b] == 0:
                 stand_in[node] = stand_in[a]
     return stand_in
+
+
+def _reached(feature: NDArray[Any], left: NDArray[Any], right: NDArray[Any], roots: Int64) -> Bool:
+    reached = np.zeros(feature.size, dtype=np.bool_)
+    level = np.unique(roots)
+    for _ in range(_DEEPEST):
+        level = level[~reached[level]]
+        if not level.size:
+            return reached
+        reached[level] = True
+        level = level[feature[level] >= 0]
+        level = np.unique(np.concatenate([left[level], right[level]]))
+    raise refuse("left", None, f"leads down more than {_DEEPEST} levels", "fewer")
 
 
 def _in_parts(read: Callable[[slice], None], n: int, n_threads: int) -> None:

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
 from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from pairmark.models.core.arrays import Float32, Int64, Matrix
+from pairmark.models.core.arrays import Bool, Float32, Float64, Int64, Matrix
 from pairmark.models.core.base import GalleryIndex, PairScorerMixin
 from pairmark.models.core.blas import one_blas_thread
-from pairmark.models.core.inputs import checked_identities, checked_matrix, checked_pairs, one_of_equals
+from pairmark.models.core.inputs import one_of_equals
 from pairmark.models.core.row_pairs import PairsOfRows
 from pairmark.models.core.search.index import Rows as RowNumbers
-from pairmark.models.core.spec import RandomState, check_params, document_parameters
+from pairmark.models.core.spec import RandomState, document_parameters
 from pairmark.models.logistic.kernels import scoring as kernels
 from pairmark.models.logistic.learning import fit_weights
 from pairmark.models.logistic.rows import RowMap, Rows, RowScale, is_sparse, parts
@@ -89,80 +89,40 @@ class SimilarityLogistic(LogisticState, PairScorerMixin, BaseEstimator):
         self.n_pairs = n_pairs
         self.random_state = random_state
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Learn from points and identities, by pairs drawn from them.
-
-        Parameters
-        ----------
-        X : (n, d) finite numbers, dense or CSR.
-        y : (n,) identities or classes; at least two, one of them with at least two rows.
-
-        Raises
-        ------
-        ValueError
-            On anything else, and on parameters out of bounds.
-        """
-        check_params(self)
-        rows: Any = checked_matrix(self, X, "X", accept_sparse=True, reset=True)
-        _, codes = checked_identities(y, rows.shape[0])
+    def _learn_identities(self, rows: Any, codes: Int64, identities: NDArray[Any]) -> None:
         seed = int(check_random_state(self.random_state).randint(2**31))
         self._map = RowMap.fitted(rows, self.rows)
         pairs = sample_pairs(codes, min(self.n_pairs, self._max_pairs), random_state=seed)
         prepared = self._map.prepared(rows)
         left, right = (prepared.take(side.astype(np.int64)) for side in (pairs.left, pairs.right))
-        return self._learn(left, right, pairs.same.astype(bool), None)
+        self._learn(left, right, pairs.same.astype(bool), None)
 
-    def fit_pairs(
-        self, left: ArrayLike, right: ArrayLike, same: ArrayLike, sample_weight: ArrayLike | None = None
-    ) -> Self:
-        """Learn from explicit pairs.
-
-        Parameters
-        ----------
-        left, right : (n, d) finite numbers, dense or CSR.
-        same : (n,) 0 or 1; both must occur.
-        sample_weight : (n,) numbers >= 0.
-
-        Raises
-        ------
-        ValueError
-            As `fit`.
-        """
-        check_params(self)
-        a: Any = checked_matrix(self, left, "left", accept_sparse=True, reset=True)
-        b: Any = checked_matrix(self, right, "right", accept_sparse=True)
-        flags, weight = checked_pairs(a.shape[0], b.shape[0], same, sample_weight)
-        if is_sparse(a) != is_sparse(b):
-            a, b = (_dense(side) for side in (a, b))
-        pair_rows = np.flatnonzero(weight > 0)
-        self._map = RowMap.fitted(_stacked(a[pair_rows], b[pair_rows]), self.rows)
+    def _learn_pairs(self, left: Any, right: Any, same: Bool, weight: Float64) -> None:
+        if is_sparse(left) != is_sparse(right):
+            left, right = (_dense(side) for side in (left, right))
+        used = np.flatnonzero(weight > 0)
+        self._map = RowMap.fitted(_stacked(left[used], right[used]), self.rows)
         random = np.random.default_rng(int(check_random_state(self.random_state).randint(2**31)))
-        pair_rows = some_pairs(flags, weight, self._max_pairs, random)
-        a, b, flags, weight = a[pair_rows], b[pair_rows], flags[pair_rows], weight[pair_rows]
-        share = weight / weight.mean()
-        return self._learn(self._map.prepared(a), self._map.prepared(b), flags, share)
+        used = some_pairs(same, weight, self._max_pairs, random)
+        share = weight[used] / weight[used].mean()
+        self._learn(self._map.prepared(left[used]), self._map.prepared(right[used]), same[used], share)
 
     @property
     def _max_pairs(self) -> int:
         """Pairs that are learned from at most: those of rows that are mostly zeros are learned from as sparse ones."""
         return _MOST_SPARSE if self._map.kind == "unit" else max(_LISTED, MOST_CELLS // self._map.scale.size)
 
-    def _learn(self, left: Rows, right: Rows, same: Any, weight: Any) -> Self:
+    def _learn(self, left: Rows, right: Rows, same: Any, weight: Any) -> None:
         with one_blas_thread():
-            self._weights = fit_weights(self._map, left, right, same, weight, self.C)
-        return self
+            fitted = fit_weights(self._map, left, right, same, weight, self.C)
+        self.coef_, self._terms = fitted.weights[: self._map.scale.size].copy(), fitted.terms
+        self._restored()
 
     @property
     def rows_(self) -> RowScale:
         """How rows are prepared."""
         check_is_fitted(self)
         return self._map.kind
-
-    @property
-    def coef_(self) -> Any:
-        """(d,) weight of each feature's difference."""
-        check_is_fitted(self)
-        return self._weights.weights[: self._map.scale.size].copy()
 
     def explain(
         self, left: ArrayLike, right: ArrayLike, feature_names: Sequence[str] | None = None

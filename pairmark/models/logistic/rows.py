@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 from scipy import sparse
 
 from pairmark.models.core.arrays import Float32, Float64
+from pairmark.models.core.schema import Array
+from pairmark.models.core.state import Fact
 from pairmark.models.logistic.kernels import scoring as kernels
 
 RowScale = Literal["unit", "standard"]
@@ -39,10 +41,10 @@ class RowMap:
     centre : (d,); zeros for ``unit``. scale : (d,): rarity of features (``unit``), or one over their spread.
     """
 
-    kind: RowScale
-    sparse: bool
-    centre: Float64 = field(repr=False)
-    scale: Float64 = field(repr=False)
+    kind: Annotated[RowScale, Fact(name="rows")]
+    sparse: Annotated[bool, Fact()]
+    centre: Annotated[Float64, Array(shape=("features",))] = field(repr=False)
+    scale: Annotated[Float64, Array(shape=("features",), low=0)] = field(repr=False)
 
     @classmethod
     def fitted(cls, X: Any, kind: str) -> RowMap:

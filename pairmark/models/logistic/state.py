@@ -1,60 +1,35 @@
-"""A fitted logistic similarity as named arrays, with the schema they are held against."""
+"""The state of a fitted logistic similarity."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Self
+from typing import Annotated
 
-import numpy as np
-from numpy.typing import NDArray
-
-from pairmark.models.core.schema import Array, Facts, Loaded, State, Stateful, StateSchema
+from pairmark.models.core.arrays import Float64
+from pairmark.models.core.schema import Array, StateSchema, StoredState, require
+from pairmark.models.core.state import DeclaredState, Part
 from pairmark.models.logistic.learning import N_TERMS, Weights
-from pairmark.models.logistic.rows import RowMap, RowScale
+from pairmark.models.logistic.rows import RowMap
+
+_MOST_RARE = 1e3
 
 
-class LogisticState(Stateful):
+class LogisticState(DeclaredState):
     """How rows are prepared, and the weights."""
 
-    _map: RowMap
+    coef_: Annotated[Float64, Array(name="weights", shape=("features",))]
+    _map: Annotated[RowMap, Part()]
+    _terms: Annotated[Float64, Array(shape=(N_TERMS,))]
     _weights: Weights
 
-    def to_state(self) -> State:
-        d = self._map.scale.size
-        return {
-            "centre": self._map.centre,
-            "scale": self._map.scale,
-            "weights": self._weights.weights[:d],
-            "terms": self._weights.terms,
-        }, {"rows": self._map.kind, "sparse": self._map.sparse}
+    def _restored(self) -> None:
+        self._weights = Weights(self._map.padded(self.coef_), self._terms)
 
-    def from_state(self, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> Self:
-        # Copies, so that kernels meet one kind of array whether the file was mapped or read.
-        centre, scale, weights, terms = (
-            np.array(arrays[name], dtype=np.float64) for name in ("centre", "scale", "weights", "terms")
-        )
-        self._map = RowMap(kind=meta["rows"], sparse=meta["sparse"], centre=centre, scale=scale)
-        self._weights = Weights(self._map.padded(weights), terms)
-        return self
+    @classmethod
+    def _relate(cls, file: StoredState) -> None:
+        if file.facts.rows == "unit":
+            scale = file.arrays["scale"]
+            valid = (scale > 0) & (scale <= _MOST_RARE)
+            require(valid, "scale", scale, f"a number above 0, at most {_MOST_RARE:g}")
 
 
-class LogisticFacts(Facts):
-    """What a saved one says beside its arrays."""
-
-    rows: RowScale
-    sparse: bool
-
-
-def _layout(loaded: Loaded) -> dict[str, Array]:
-    d = loaded.n_features
-    unit = loaded.facts.rows == "unit"
-    bounds = {"high": 1e3} if unit else {"low": 0.0}
-    return {
-        "centre": Array(kind="float64", shape=(d,)),
-        "scale": Array(kind="float64", shape=(d,), positive=unit, **bounds),  # type: ignore[arg-type]
-        "weights": Array(kind="float64", shape=(d,)),
-        "terms": Array(kind="float64", shape=(N_TERMS,)),
-    }
-
-
-SCHEMA = StateSchema(facts=LogisticFacts, layout=_layout)
+SCHEMA = StateSchema(LogisticState)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, Final, Literal, Self
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Final, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,10 +12,11 @@ from scipy.sparse import csr_array, issparse
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
+from pairmark.models.core.arrays import Bool, Float64, Int64
 from pairmark.models.core.base import EmbedderMixin, Float32, GalleryIndex, Matrix, PairScorerMixin
-from pairmark.models.core.inputs import checked_identities, checked_matrix, checked_pairs, one_of_equals
+from pairmark.models.core.inputs import one_of_equals
 from pairmark.models.core.row_pairs import PairsOfRows
-from pairmark.models.core.schema import State
+from pairmark.models.core.schema import Array, StoredState
 from pairmark.models.core.search.forms import (
     LENGTHS,
     Measure,
@@ -26,6 +27,7 @@ from pairmark.models.core.search.forms import (
 )
 from pairmark.models.core.search.index import Rows, sealed
 from pairmark.models.core.spec import check_params, document_parameters
+from pairmark.models.core.state import DeclaredState
 from pairmark.models.metric import explain
 from pairmark.models.metric.kernels import distances as kernels
 from pairmark.models.metric.whitening import whitening_matrix, within_deviations
@@ -65,9 +67,15 @@ _FORMS: Final[dict[int, tuple[Measure, Callable[[float], float]]]] = {
 _DENSE_BLOCK_BYTES = 64 * 1024 * 1024
 
 
+def _whitens(file: StoredState) -> bool:
+    return bool(file.params["whiten"])
+
+
 @document_parameters
-class MetricSimilarity(PairScorerMixin, EmbedderMixin, BaseEstimator):
+class MetricSimilarity(DeclaredState, PairScorerMixin, EmbedderMixin, BaseEstimator):
     """A known metric, optionally after whitening within identities; nothing else is learned.
+
+    From explicit pairs, the same ones are what varies within identities; ``sample_weight`` weighs them.
 
     Scores, higher is more similar: the cosine, Pearson's correlation of the two rows, or the inner product (``dot``);
     else the negated distance, as `scipy.spatial.distance` defines it, except that Bray and Curtis's is
@@ -84,6 +92,8 @@ class MetricSimilarity(PairScorerMixin, EmbedderMixin, BaseEstimator):
     mean_, whitening_ : (d,) and (d, d) float64, when ``whiten``.
     """
 
+    mean_: Annotated[Float64, Array(shape=("features",), when=_whitens)]
+    whitening_: Annotated[Float64, Array(shape=("features", "features"), when=_whitens)]
     _accepts_sparse = True
 
     def __init__(
@@ -116,57 +126,23 @@ class MetricSimilarity(PairScorerMixin, EmbedderMixin, BaseEstimator):
         self.whiten = whiten
         self.shrinkage = shrinkage
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Check the data; with ``whiten``, learn the variation within identities.
-
-        Parameters
-        ----------
-        X : (n, d) finite numbers, dense or CSR.
-        y : (n,) identities or classes; at least two, one of them with at least two rows.
-
-        Raises
-        ------
-        ValueError
-            On anything else, on parameters out of bounds, and when there is nothing to whiten by.
-        """
-        self._check_params()
-        X = checked_matrix(self, X, "X", accept_sparse=True, reset=True)
-        _, codes = checked_identities(y, X.shape[0])
+    def _learn_identities(self, rows: Matrix, codes: Int64, identities: NDArray[Any]) -> None:
         if self.whiten:
-            rows = _dense(X)
+            rows = _dense(rows)
             self.mean_ = rows.mean(axis=0, dtype=np.float64)
             self.whitening_ = whitening_matrix(within_deviations(rows, codes), self.shrinkage)
-        return self._finish()
+        self._restored()
 
-    def fit_pairs(
-        self, left: ArrayLike, right: ArrayLike, same: ArrayLike, sample_weight: ArrayLike | None = None
-    ) -> Self:
-        """Check the pairs; with ``whiten``, learn the variation within same pairs.
-
-        Parameters
-        ----------
-        left, right : (n, d) finite numbers, dense or CSR.
-        same : (n,) 0 or 1; both must occur.
-        sample_weight : (n,) numbers >= 0; weighs same pairs in the covariance.
-
-        Raises
-        ------
-        ValueError
-            As `fit`.
-        """
-        self._check_params()
-        a = checked_matrix(self, left, "left", accept_sparse=True, reset=True)
-        b = checked_matrix(self, right, "right", accept_sparse=True)
-        flags, weight = checked_pairs(a.shape[0], b.shape[0], same, sample_weight)
+    def _learn_pairs(self, left: Matrix, right: Matrix, same: Bool, weight: Float64) -> None:
         if self.whiten:
-            a, b = _dense(a), _dense(b)
+            a, b = _dense(left), _dense(right)
             share = weight / weight.sum()
             self.mean_ = (share @ a.astype(np.float64) + share @ b.astype(np.float64)) / 2
             # The covariance within is half that of the difference of two rows of one identity.
-            of_same = weight[flags] / weight[flags].mean()
-            differences = a[flags].astype(np.float64) - b[flags]
-            self.whitening_ = whitening_matrix(differences * np.sqrt(of_same / 2)[:, None], self.shrinkage)
-        return self._finish()
+            of_same = weight[same] / weight[same].mean()
+            apart = a[same].astype(np.float64) - b[same]
+            self.whitening_ = whitening_matrix(apart * np.sqrt(of_same / 2)[:, None], self.shrinkage)
+        self._restored()
 
     def transform(self, X: ArrayLike) -> Float32:
         """The vectors that the metric compares: whitened where asked for, of length one for ``cosine``, centred too
@@ -299,21 +275,8 @@ class MetricSimilarity(PairScorerMixin, EmbedderMixin, BaseEstimator):
                 "use whiten=False or another metric"
             )
 
-    def to_state(self) -> State:
-        """Mean and matrix of the whitening, where there is one."""
-        return ({"mean": self.mean_, "whitening": self.whitening_} if self.whiten else {}), {}
-
-    def from_state(self, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> Self:
-        """The estimator, fitted with what `to_state` gave."""
-        if self.whiten:
-            # Copies, so that kernels meet one kind of array whether the file was mapped or read.
-            self.mean_ = np.array(arrays["mean"], dtype=np.float64)
-            self.whitening_ = np.array(arrays["whitening"], dtype=np.float64, order="C")
-        return self._finish()
-
-    def _finish(self) -> Self:
+    def _restored(self) -> None:
         self._code = _CODES[self.metric]
-        return self
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_code")

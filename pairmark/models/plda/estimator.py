@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Final, Literal, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64, Matrix
 from pairmark.models.core.base import EmbedderMixin, GalleryIndex, PairScorerMixin
 from pairmark.models.core.blas import one_blas_thread
-from pairmark.models.core.inputs import checked_identities, checked_matrix, checked_pairs, one_of_equals
+from pairmark.models.core.inputs import one_of_equals
 from pairmark.models.core.kernels import rows as row_kernels
 from pairmark.models.core.row_pairs import PairsOfRows
 from pairmark.models.core.search.forms import LENGTHS, SearchForm, lengths, same_measure
@@ -43,8 +43,8 @@ from pairmark.models.plda.choosing import (
     fitted_model,
 )
 from pairmark.models.plda.kernels import scoring as kernels
-from pairmark.models.plda.mapping import MAX_COMPONENTS, Marginals, RowMap, row_map
-from pairmark.models.plda.residual import ROUNDS, Residual
+from pairmark.models.plda.mapping import MAX_COMPONENTS, Marginals, row_map
+from pairmark.models.plda.residual import ROUNDS
 from pairmark.models.plda.state import PldaState
 from pairmark.models.plda.subjects import Subjects
 
@@ -67,9 +67,10 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
     scan.
 
     Every parameter that is ``auto`` is chosen by twice four folds of identities that are held out in turn (of rows,
-    where classes are shared), by the mean true positive rate at low false positive rates. Lengths are normalised as
-    by Garcia-Romero and Espy-Wilson (Interspeech 2011); boosted trees move the ratio by at most half its standard
-    deviation over different pairs.
+    where classes are shared), by the mean true positive rate at low false positive rates.
+
+    From explicit pairs, points that same pairs join, at one or more removes, are one identity. Weights above 0 play no
+    part: identities are learned from, not pairs.
 
     Attributes
     ----------
@@ -153,47 +154,13 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
         self.target_fpr = target_fpr
         self.random_state = random_state
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Learn from points and identities.
+    def _learn_identities(self, rows: Float32, codes: Int64, identities: NDArray[Any]) -> None:
+        self._learn(rows, codes)
 
-        Parameters
-        ----------
-        X : (n, d) finite numbers.
-        y : (n,) identities or classes; at least two, one of them with at least two rows.
-
-        Raises
-        ------
-        ValueError
-            On anything else, and on parameters out of bounds.
-        """
-        self._check_params()
-        X = checked_matrix(self, X, "X", reset=True)
-        _, codes = checked_identities(y, X.shape[0])
-        return self._learn(X, codes)
-
-    def fit_pairs(
-        self, left: ArrayLike, right: ArrayLike, same: ArrayLike, sample_weight: ArrayLike | None = None
-    ) -> Self:
-        """Learn from explicit pairs: points that same pairs join, at one or more removes, are one identity.
-
-        Parameters
-        ----------
-        left, right : (n, d) finite numbers.
-        same : (n,) 0 or 1; both must occur.
-        sample_weight : (n,) numbers >= 0; pairs of weight 0 are left out. Beyond that weights play no part: identities
-            are learned from, not pairs.
-
-        Raises
-        ------
-        ValueError
-            As `fit`, and where same pairs join all points into one identity.
-        """
-        self._check_params()
-        a, b = checked_matrix(self, left, "left", reset=True), checked_matrix(self, right, "right")
-        flags, weight = checked_pairs(a.shape[0], b.shape[0], same, sample_weight)
-        weighted = weight > 0
-        points = np.concatenate([a[weighted], b[weighted]])
-        codes = identities_of_pairs(points, int(weighted.sum()), flags[weighted])
+    def _learn_pairs(self, left: Float32, right: Float32, same: Bool, weight: Float64) -> None:
+        used = weight > 0
+        points = np.concatenate([left[used], right[used]])
+        codes = identities_of_pairs(points, int(used.sum()), same[used])
         # A point of many pairs is one row, or its identity would seem to vary less than it does.
         points, first = np.unique(points, axis=0, return_index=True)
         codes = codes[first]
@@ -205,7 +172,7 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
             )
         if np.bincount(codes).max() < 2:
             raise ValueError("same pairs hold equal rows only: expected some of rows that differ")
-        return self._learn(points, codes)
+        self._learn(points, codes)
 
     def _check_params(self) -> None:
         check_params(self)
@@ -245,9 +212,11 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
         rows = row_map(
             preparation, choice.setting.shape, model.centre, model.axes, keeps_rows=trees is not None
         )
-        return self._restored(rows, model.psi, trees)
+        self._map, self.psi_, self._trees = rows, model.psi, trees
+        self._restored()
+        return self
 
-    def _learn(self, X: Float32, codes: Int64) -> Self:
+    def _learn(self, X: Float32, codes: Int64) -> None:
         random = np.random.default_rng(_seed(self.random_state))
         n_classes = int(codes.max()) + 1
         rows = some_rows(codes, random, JUDGED_TRAINING_ROWS)
@@ -258,7 +227,7 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
         # Hundreds of small matrices: several threads would only stand in each other's way.
         with one_blas_thread():
             choice = self.choose(judged_rows, place, folds)
-            return self.refit(X, codes, choice)
+            self.refit(X, codes, choice)
 
     def _grid(self) -> SettingGrid:
         def given(value: Any, candidates: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -273,16 +242,14 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
             rounds=given(self.residual_rounds, (0, *ROUNDS)),
         )
 
-    def _restored(self, rows: RowMap, psi: Float64, trees: Residual | None) -> Self:
-        """Build what scoring needs; also after loading."""
-        self._map, self.psi_, self._trees = rows, psi, trees
+    def _restored(self) -> None:
+        psi = self.psi_
         if self.scoring == "cosine":
             self._roots, self._square, self._constant = np.ones(psi.size), np.zeros(psi.size), 0.0
         else:
             weight, self._square, self._constant = pair_terms(psi)
             self._roots = np.sqrt(weight)
         self._width = -(-psi.size // kernels.LANES) * kernels.LANES
-        return self
 
     def transform(self, X: ArrayLike) -> Float32:
         """Latent coordinates: covariance 1 within identities, `psi_` between them.

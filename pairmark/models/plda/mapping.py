@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
+from pydantic import Field
 
 from pairmark.models.core.arrays import Float32, Float64
 from pairmark.models.core.kernels import rows as row_kernels
 from pairmark.models.core.marginals import NormalMarginals
+from pairmark.models.core.schema import Array
+from pairmark.models.core.state import Fact, Part
 from pairmark.models.core.two_covariance import pointed
 
 Marginals = Literal["raw", "normal"]
@@ -39,10 +42,10 @@ class Preparation:
     components : (d, p) orthonormal, of the largest variance first; None where features are used as they are.
     """
 
-    normal: NormalMarginals | None = field(repr=False)
-    centre: Float64 = field(repr=False)
-    scale: Float64 = field(repr=False)
-    components: Float32 | None = field(repr=False)
+    normal: Annotated[NormalMarginals | None, Part()] = field(repr=False)
+    centre: Annotated[Float64, Array(shape=("features",))] = field(repr=False)
+    scale: Annotated[Float64, Array(shape=("features",))] = field(repr=False)
+    components: Annotated[Float32 | None, Array(shape=("features", "prepared"))] = field(repr=False)
 
     @classmethod
     def of_marginals(cls, X: Float32, marginals: Marginals) -> Preparation:
@@ -80,10 +83,10 @@ class RowMap:
     weights, bias : (p, q) and (q,), the model's axes; of the features themselves where nothing comes in between.
     """
 
-    preparation: Preparation
-    length: float | None
-    weights: Float32 = field(repr=False)
-    bias: Float32 = field(repr=False)
+    preparation: Annotated[Preparation, Part()]
+    length: Annotated[float | None, Fact(), Field(gt=0.0, le=1e6)]
+    weights: Annotated[Float32, Array(shape=("prepared", "coordinates"))] = field(repr=False)
+    bias: Annotated[Float32, Array(shape=("coordinates",))] = field(repr=False)
 
     def prepared(self, X: Float32) -> Float32:
         """Rows in principal components, where there are any, before lengths: (n, p) float32."""

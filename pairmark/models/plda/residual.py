@@ -8,12 +8,15 @@ trees add is bounded, so that a gallery can be scanned by the ratio alone and fe
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
+from pairmark.models.core.schema import Array
+from pairmark.models.core.state import Fact
 from pairmark.models.core.two_covariance import moments, pair_terms, shrunk_model
 from pairmark.models.pairs.sampling import sample_pairs
 from pairmark.models.plda.kernels import residual as kernels
@@ -39,10 +42,10 @@ class Residual(NamedTuple):
     bound : most that all trees together add or take.
     """
 
-    features: NDArray[np.int32]
-    thresholds: Float32
-    values: Float64
-    bound: float
+    features: Annotated[NDArray[np.int32], Array(shape=("trees", kernels.NODES), below="prepared")]
+    thresholds: Annotated[Float32, Array(shape=("trees", kernels.NODES))]
+    values: Annotated[Float64, Array(shape=("trees", kernels.LEAVES))]
+    bound: Annotated[float, Fact(name="residual_bound"), Field(ge=0.0)]
 
     def square(self, rows: Float32, marks: list[int]) -> Float64:
         """What as many trees as each mark says add to pairs of rows: (n_marks, n, n), above the diagonal."""

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Annotated, Any, Final, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, vstack
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from pairmark.models.core import progress
 from pairmark.models.core.base import EmbedderMixin, Float32, GalleryIndex, Matrix, PairScorerMixin
-from pairmark.models.core.inputs import checked_identities, checked_matrix, one_of_equals
-from pairmark.models.core.schema import State
+from pairmark.models.core.inputs import one_of_equals
 from pairmark.models.core.search.forms import LENGTHS, SearchForm, lengths
 from pairmark.models.core.search.index import Rows, numbered, sealed
-from pairmark.models.core.spec import Seed, check_params, document_parameters
+from pairmark.models.core.spec import Seed, document_parameters
 from pairmark.models.rankboost import embedding, network
 from pairmark.models.rankboost.binning import parts, sparse_rows
 from pairmark.models.rankboost.kernels import aligned as kernels
 from pairmark.models.rankboost.sparse_input import KnownColumns
+from pairmark.models.rankboost.state import NetworkState
 
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
@@ -36,7 +36,7 @@ _WATCHED: Final = 64
 
 
 @document_parameters
-class AlignedKernel(KnownColumns, PairScorerMixin, EmbedderMixin, BaseEstimator):
+class AlignedKernel(NetworkState, KnownColumns, PairScorerMixin, EmbedderMixin, BaseEstimator):
     """Similarity by a network that is trained towards yy' (Sokolov, Urvoy and Ricard 2011, section 3.2).
 
     With ``psd``, tanh layers map each row to phi(x), and K(x, x') = <phi(x), phi(x')> / S, S being the last layer's
@@ -55,8 +55,6 @@ class AlignedKernel(KnownColumns, PairScorerMixin, EmbedderMixin, BaseEstimator)
     """
 
     _accepts_sparse = True
-    pivots_: tuple[Float64, Float64] | None
-    projection_: Float64 | None
 
     def __init__(
         self,
@@ -112,9 +110,7 @@ class AlignedKernel(KnownColumns, PairScorerMixin, EmbedderMixin, BaseEstimator)
         ValueError
             On anything else, on parameters out of bounds, and when training diverges.
         """
-        check_params(self)
-        rows = sparse_rows(checked_matrix(self, X, "X", accept_sparse=True, reset=True))
-        labels, codes = checked_identities(y, rows.shape[0])
+        rows, codes, labels = self._checked_identities(X, y)
         pool = self._pool(unlabelled, rows)
         scaled = self._scaled(rows)
         rng = np.random.default_rng(self.random_state)
@@ -160,8 +156,8 @@ class AlignedKernel(KnownColumns, PairScorerMixin, EmbedderMixin, BaseEstimator)
         ValueError
             As `fit`.
         """
-        check_params(self)
-        points, flags, weight = self._listed(left, right, same, sample_weight)
+        a, b, flags, weight = self._checked_pairs(left, right, same, sample_weight)
+        points = csr_array(vstack([a, b], format="csr"))
         n, pool = flags.size, self._pool(unlabelled, points)
         scaled = self._scaled(points)
         rng = np.random.default_rng(self.random_state)
@@ -220,6 +216,7 @@ class AlignedKernel(KnownColumns, PairScorerMixin, EmbedderMixin, BaseEstimator)
         self.weights_ = [made.weights[0] / self._scale[:, None], *made.weights[1:]]
         self.biases_ = made.biases
         self.second_ = None if made.second is None else made.second / self._scale[:, None]
+        self._layers = len(self.weights_)
         del self._scale
 
     def _scaled(self, rows: csr_array) -> csr_array:
@@ -237,25 +234,23 @@ class AlignedKernel(KnownColumns, PairScorerMixin, EmbedderMixin, BaseEstimator)
         return narrow
 
     def _finish(self, pool: Any, rng: np.random.Generator) -> Self:
-        self._prepare()
-        self.pivots_ = self.projection_ = None
+        self._restored()
+        self._pivots_left = self._pivots_right = self.projection_ = None
         if not self.psd:
             progress.report(0.95, "drawing pivots")
             n = embedding.number_of_pivots(None, pool.shape[0])
             at = embedding.candidate_rows("random", n, pool.shape[0], rng)
-            self.pivots_ = self._halves(self._drawn(pool, at))
+            self._pivots_left, self._pivots_right = self._halves(self._drawn(pool, at))
             if n > _COMPONENTS:
                 self.projection_ = np.ascontiguousarray(embedding.binary_projection(n, _COMPONENTS, rng))
         return self
 
-    def _prepare(self) -> Self:
-        """What scoring reads, from what was fitted."""
+    def _restored(self) -> None:
         flat = [self.biases_[0]]
         for weight, bias in zip(self.weights_[1:], self.biases_[1:], strict=True):
             flat += [weight.ravel(), bias]
         self._flat = np.concatenate(flat)
-        self._sizes = np.array([bias.size for bias in self.biases_], dtype=np.int64)
-        return self
+        self._sizes_of_layers = np.array([bias.size for bias in self.biases_], dtype=np.int64)
 
     # ------------------------------------------------------------ the kernel
 
@@ -271,15 +266,15 @@ class AlignedKernel(KnownColumns, PairScorerMixin, EmbedderMixin, BaseEstimator)
         rows = self._validated(X, "X")
         if self.psd:
             return self._phi(rows)
-        assert self.pivots_ is not None
-        n_pivots = self.pivots_[0].shape[0]
+        pivots: Any = (self._pivots_left, self._pivots_right)
+        n_pivots = pivots[0].shape[0]
         made = []
         for start in range(0, rows.shape[0], _BLOCK):
             halves = self._halves(rows[start : start + _BLOCK])
             n = halves[0].shape[0]
             K = np.empty(n * n_pivots)
             places = np.repeat(np.arange(n), n_pivots), np.tile(np.arange(n_pivots), n)
-            kernels.symmetrised(*halves, *self.pivots_, *places, self._sizes, self._flat, K)
+            kernels.symmetrised(*halves, *pivots, *places, self._sizes_of_layers, self._flat, K)
             K = K.reshape(n, n_pivots)
             if self.projection_ is not None:
                 out = np.empty((n, self.projection_.shape[1]))
@@ -343,7 +338,7 @@ class AlignedKernel(KnownColumns, PairScorerMixin, EmbedderMixin, BaseEstimator)
         if self.psd:
             kernels.inner(*mine, *other, left, right, out)
         else:
-            kernels.symmetrised(*mine, *other, left, right, self._sizes, self._flat, out)
+            kernels.symmetrised(*mine, *other, left, right, self._sizes_of_layers, self._flat, out)
         return out
 
     def _score_rows(self, queries: Matrix, index: GalleryIndex, rows: Rows) -> Float32:
@@ -354,34 +349,6 @@ class AlignedKernel(KnownColumns, PairScorerMixin, EmbedderMixin, BaseEstimator)
         gallery = tuple(index.arrays[name] for name in names)
         scores = self._scored(queries, gallery, left, right)
         return np.asarray(scores.reshape(n, numbers.size))
-
-    def to_state(self) -> State:
-        """Named arrays and the course of training."""
-        arrays: dict[str, NDArray[Any]] = {"columns": self.columns_}
-        for at, (weight, bias) in enumerate(zip(self.weights_, self.biases_, strict=True)):
-            arrays[f"weight_{at}"], arrays[f"bias_{at}"] = weight, bias
-        if self.second_ is not None and self.pivots_ is not None:
-            arrays["second"] = self.second_
-            arrays["pivots_left"], arrays["pivots_right"] = self.pivots_
-        if self.projection_ is not None:
-            arrays["projection"] = self.projection_
-        facts = {"layers": len(self.weights_), "learning_rate": self.learning_rate_}
-        return arrays, {**facts, "loss_curve": [float(value) for value in self.loss_curve_]}
-
-    def from_state(self, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> Self:
-        """The estimator, fitted with what `to_state` gave."""
-        layers = range(int(meta["layers"]))
-        self.columns_ = np.array(arrays["columns"], dtype=np.int64)
-        self.weights_ = [np.array(arrays[f"weight_{at}"], dtype=np.float64, order="C") for at in layers]
-        self.biases_ = [np.array(arrays[f"bias_{at}"], dtype=np.float64) for at in layers]
-        self.second_ = np.array(arrays["second"], dtype=np.float64) if "second" in arrays else None
-        self.pivots_ = None
-        if "pivots_left" in arrays:
-            self.pivots_ = np.array(arrays["pivots_left"]), np.array(arrays["pivots_right"])
-        self.projection_ = np.array(arrays["projection"]) if "projection" in arrays else None
-        self.learning_rate_ = float(meta["learning_rate"])
-        self.loss_curve_ = [float(value) for value in meta["loss_curve"]]
-        return self._prepare()
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_flat")

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Final, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, vstack
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from pairmark.models.core import progress
 from pairmark.models.core.base import EmbedderMixin, Float32, GalleryIndex, Matrix, PairScorerMixin
-from pairmark.models.core.inputs import checked_identities, checked_matrix, one_of_equals
-from pairmark.models.core.schema import State
+from pairmark.models.core.inputs import one_of_equals
 from pairmark.models.core.search.index import Rows, numbered
 from pairmark.models.core.spec import Seed, check_params, document_parameters
 from pairmark.models.rankboost import embedding
@@ -26,6 +24,7 @@ from pairmark.models.rankboost.kernels import scoring as scoring_kernels
 from pairmark.models.rankboost.pair_task import pair_task
 from pairmark.models.rankboost.ranking import Ranking, RanksRows, project
 from pairmark.models.rankboost.rules import Coordinates, FeatureMap, Rules
+from pairmark.models.rankboost.state import RankersState
 from pairmark.models.rankboost.svm import LinearRule, linear_svm
 from pairmark.models.rankboost.tasks import MOST_CLASSES, class_tasks, graded_task
 
@@ -48,7 +47,7 @@ _Size = Annotated[int, Field(ge=1, le=100_000)]
 
 
 @document_parameters
-class RankBoostKernel(RanksRows, PairScorerMixin, EmbedderMixin, BaseEstimator):
+class RankBoostKernel(RankersState, RanksRows, PairScorerMixin, EmbedderMixin, BaseEstimator):
     """Similarity by the weak rankers that two rows share (Sokolov, Urvoy and Ricard 2011).
 
     RankBoost learns H(x) = sum of alpha_t h_t(x) from labels (section 3.1), h_t being 1 where one feature (``stump``)
@@ -75,9 +74,6 @@ class RankBoostKernel(RanksRows, PairScorerMixin, EmbedderMixin, BaseEstimator):
     """
 
     _accepts_sparse = True
-    classes_: NDArray[Any] | None
-    svm_: LinearRule | None
-    projection_: Float64 | None
 
     def __init__(
         self,
@@ -212,9 +208,7 @@ class RankBoostKernel(RanksRows, PairScorerMixin, EmbedderMixin, BaseEstimator):
             On anything else, on parameters out of bounds, when no feature separates the labels, and when more pivots
             are asked for than there are rows.
         """
-        self._check_params()
-        rows = sparse_rows(checked_matrix(self, X, "X", accept_sparse=True, reset=True))
-        labels, codes = checked_identities(y, rows.shape[0])
+        rows, codes, labels = self._checked_identities(X, y)
         pool = self._pool(unlabelled, rows)
         rng = np.random.default_rng(self.random_state)
         tasks = (
@@ -253,8 +247,8 @@ class RankBoostKernel(RanksRows, PairScorerMixin, EmbedderMixin, BaseEstimator):
         ValueError
             As `fit`.
         """
-        self._check_params()
-        points, flags, weight = self._listed(left, right, same, sample_weight)
+        a, b, flags, weight = self._checked_pairs(left, right, same, sample_weight)
+        points = csr_array(vstack([a, b], format="csr"))
         pool = self._pool(unlabelled, points)
         rng = np.random.default_rng(self.random_state)
         self.classes_ = None
@@ -299,6 +293,7 @@ class RankBoostKernel(RanksRows, PairScorerMixin, EmbedderMixin, BaseEstimator):
             )
         self.rules_, self.task_, self.value_ = rules, task, value
         self._map = FeatureMap(rules, value, task, self.coordinates, self.n_features_in_)
+        self._centre = self._map.centre
 
     def _settings(self, *, alternate: bool = False) -> Settings:
         return Settings(
@@ -319,6 +314,7 @@ class RankBoostKernel(RanksRows, PairScorerMixin, EmbedderMixin, BaseEstimator):
             sample = np.sort(rng.choice(n_rows, min(n_rows, _CENTRE_ROWS), replace=False))
             mean = self._map(self._drawn(pool, sample)).matrix().mean(axis=0)
             self._map.centred(np.asarray(mean).ravel())
+            self._centre = self._map.centre
         pivots = None
         if "B" in self.chain:
             n = embedding.number_of_pivots(self.n_pivots, pool.shape[0])
@@ -408,45 +404,9 @@ class RankBoostKernel(RanksRows, PairScorerMixin, EmbedderMixin, BaseEstimator):
         )
         return out
 
-    def to_state(self) -> State:
-        """Named arrays. Pivots are in the projection, mapped and mixed: no row as it was."""
-        arrays = {name: np.asarray(array) for name, array in vars(self.rules_).items()}
-        arrays |= {"task": self.task_, "value": self.value_, "centre": self._map.centre}
-        if self.projection_ is not None:
-            arrays["projection"] = self.projection_
-        if self.classes_ is not None:
-            # Words of any length instead of objects.
-            plain = self.classes_.dtype.kind in "biufSU"
-            arrays["classes"] = self.classes_ if plain else self.classes_.astype(np.str_)
-        if self.svm_ is not None:
-            arrays["svm_coef"], arrays["svm_intercept"] = self.svm_.coef, self.svm_.intercept
-        return arrays, {}
-
-    def from_state(self, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> Self:
-        """The estimator, fitted with what `to_state` gave."""
-        self.rules_ = Rules(
-            features=np.array(arrays["features"], dtype=np.int64),
-            low=np.array(arrays["low"], dtype=np.float32),
-            high=np.array(arrays["high"], dtype=np.float32),
-            alpha=np.array(arrays["alpha"], dtype=np.float64),
-        )
-        self.task_ = np.array(arrays["task"], dtype=np.int64)
-        self.value_ = np.array(arrays["value"], dtype=np.float64)
-        self._map = FeatureMap(
-            self.rules_, self.value_, self.task_, self.coordinates, int(meta["n_features_in"])
-        )
-        self._map.centred(np.array(arrays["centre"], dtype=np.float64))
-        # Copies, so that kernels meet one kind of array whether the file was mapped or read.
-        self.projection_ = (
-            np.array(arrays["projection"], dtype=np.float64, order="C") if "projection" in arrays else None
-        )
-        self.classes_ = np.array(arrays["classes"]) if "classes" in arrays else None
-        self.svm_ = None
-        if "svm_coef" in arrays:
-            self.svm_ = LinearRule(
-                coef=np.array(arrays["svm_coef"]), intercept=np.array(arrays["svm_intercept"])
-            )
-        return self
+    def _restored(self) -> None:
+        self._map = FeatureMap(self.rules_, self.value_, self.task_, self.coordinates, self.n_features_in_)
+        self._map.centred(self._centre)
 
     def _check_params(self) -> None:
         check_params(self)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from pairmark.models.core.schema import Array
 from pairmark.models.rankboost.binning import parts
 from pairmark.models.rankboost.kernels import scoring as scoring_kernels
 
@@ -30,10 +31,10 @@ class Rules:
     alpha : (T,) weights in the ranking score, equation 6.
     """
 
-    features: NDArray[np.int64]
-    low: NDArray[np.float32]
-    high: NDArray[np.float32]
-    alpha: Float64
+    features: Annotated[NDArray[np.int64], Array(shape=("rankers", 2), low=-1, below="features")]
+    low: Annotated[NDArray[np.float32], Array(shape=("rankers", 2), infinite=True)]
+    high: Annotated[NDArray[np.float32], Array(shape=("rankers", 2), infinite=True)]
+    alpha: Annotated[Float64, Array(shape=("rankers",))]
 
     def __len__(self) -> int:
         return int(self.alpha.size)

@@ -6,11 +6,11 @@ import warnings
 from typing import Any, cast
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from scipy.sparse import csr_array, issparse, vstack
+from numpy.typing import NDArray
+from scipy.sparse import csr_array, issparse
 
 from pairmark.models.core.base import Matrix
-from pairmark.models.core.inputs import checked_matrix, checked_pairs
+from pairmark.models.core.inputs import checked_matrix
 from pairmark.models.rankboost.binning import sparse_rows
 
 
@@ -42,14 +42,8 @@ class KnownColumns:
                 )
         return checked_matrix(self, X, name, accept_sparse=True)
 
-    def _listed(
-        self, left: ArrayLike, right: ArrayLike, same: ArrayLike, sample_weight: ArrayLike | None
-    ) -> tuple[csr_array, NDArray[np.bool_], NDArray[np.float64]]:
-        """Listed pairs to learn from: the left rows and then the right ones, flags and weights."""
-        a = sparse_rows(checked_matrix(self, left, "left", accept_sparse=True, reset=True))
-        b = sparse_rows(checked_matrix(self, right, "right", accept_sparse=True))
-        flags, weight = checked_pairs(a.shape[0], b.shape[0], same, sample_weight)
-        return csr_array(vstack([a, b], format="csr")), flags, weight
+    def _training_rows(self, X: Any, name: str, *, reset: bool = False) -> csr_array:
+        return sparse_rows(checked_matrix(self, X, name, accept_sparse=True, reset=reset))
 
     def _pool(self, unlabelled: Any, rows: csr_array) -> Any:
         """Rows to draw pivots from. Not validated as a whole: only the rows that are drawn are read."""

@@ -1,96 +1,98 @@
-"""What saved kernels must look like."""
+"""The states of both kernels."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Annotated, Any
+
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
-from pairmark.models.core.schema import Array, Facts, Loaded, StateSchema, refuse, require
+from pairmark.models.core.arrays import Float64, Int64
+from pairmark.models.core.schema import Array, StateSchema, StoredState, refuse, require
+from pairmark.models.core.state import DeclaredState, Fact, Part
+from pairmark.models.rankboost.rules import Rules
+from pairmark.models.rankboost.svm import LinearRule
 
 
-def _rankers_layout(loaded: Loaded) -> dict[str, Array]:
-    d = loaded.n_features
-    bound = Array(kind="float32", shape=("rankers", 2), infinite=True)
-    n_classes = loaded.length("classes")
-    return {
-        "features": Array(kind="int64", shape=("rankers", 2), low=-1, below=d),
-        "low": bound,
-        "high": bound,
-        "alpha": Array(kind="float64", shape=("rankers",)),
-        "task": Array(kind="int64", shape=("rankers",), low=0, high=2**31),
-        "value": Array(kind="float64", shape=("rankers",)),
-        "centre": Array(kind="float64", shape=("coordinates",)),
-        "projection": Array(
-            kind="float64", shape=("coordinates", "components"), optional="C" not in loaded.params["chain"]
-        ),
-        "classes": Array(kind="labels", shape=("classes",), optional=True),
-        "svm_coef": Array(
-            kind="float64", shape=(1 if n_classes == 2 else n_classes, "embedded"), optional=True
-        ),
-        "svm_intercept": Array(
-            kind="float64",
-            shape=(1 if n_classes == 2 else n_classes,),
-            optional="svm_coef" not in loaded.arrays,
-        ),
-    }
+class RankersState(DeclaredState):
+    """Weak rankers and what follows them. Pivots are in the projection, mapped and mixed: no row as it was."""
+
+    rules_: Annotated[Rules, Part()]
+    task_: Annotated[Int64, Array(shape=("rankers",), low=0, high=2**31)]
+    value_: Annotated[Float64, Array(shape=("rankers",))]
+    _centre: Annotated[Float64, Array(shape=("coordinates",))]
+    projection_: Annotated[Float64 | None, Array(shape=("coordinates", "components"))]
+    classes_: Annotated[NDArray[Any] | None, Array(kind="labels", shape=("classes",))]
+    svm_: Annotated[LinearRule | None, Part(prefix="svm_")]
+
+    @classmethod
+    def _sizes(cls, file: StoredState) -> Mapping[str, int]:
+        n_classes = file.length("classes")
+        return {"machines": 1 if n_classes == 2 else n_classes}
+
+    @classmethod
+    def _relate(cls, file: StoredState) -> None:
+        arrays, n = file.arrays, file.sizes["rankers"]
+        if not n:
+            raise refuse("features", None, "has no rows", "one or more")
+        features = arrays["features"]
+        require(features[:, 0] >= 0, "features", features[:, 0], "a feature: only the second may be -1")
+        if file.params["coordinates"] == "features":
+            n = np.unique(np.stack([arrays["task"], features[:, 0]], axis=1), axis=0).shape[0]
+        if file.sizes["coordinates"] != n:
+            raise refuse("centre", None, f"has {file.sizes['coordinates']} rows", f"{n}, one a coordinate")
+        if "projection" not in arrays and {"B", "C"} & set(file.params["chain"]):
+            raise refuse("projection", None, "is missing", "it with pivots or a projection in the chain")
+        if "svm_coef" in arrays and "classes" not in arrays:
+            raise refuse("svm_coef", None, "stands alone", "svm_coef, svm_intercept and classes together")
+        width = file.sizes.get("components", n)
+        if file.sizes.get("svm_embedded", width) != width:
+            raise refuse("svm_coef", None, f"has {file.sizes['svm_embedded']} columns", f"{width}")
 
 
-def _rankers_fit_together(loaded: Loaded) -> None:
-    arrays, sizes = loaded.arrays, loaded.sizes
-    if not sizes["rankers"]:
-        raise refuse("features", None, "has no rows", "one or more")
-    features = arrays["features"]
-    require(features[:, 0] >= 0, "features", features[:, 0], "a feature: only the second may be -1")
-    n = sizes["rankers"]
-    if loaded.params["coordinates"] == "features":
-        n = np.unique(np.stack([arrays["task"], features[:, 0]], axis=1), axis=0).shape[0]
-    if sizes["coordinates"] != n:
-        raise refuse("centre", None, f"has {sizes['coordinates']} rows", f"{n}, one a coordinate")
-    if "B" in loaded.params["chain"] and "projection" not in arrays:
-        raise refuse("projection", None, "is missing", "it with pivots")
-    if ("svm_coef" in arrays) != ("svm_intercept" in arrays) or (
-        "svm_coef" in arrays and "classes" not in arrays
-    ):
-        raise refuse("svm_coef", None, "stands alone", "svm_coef, svm_intercept and classes together")
-    width = sizes.get("components", n)
-    if sizes.get("embedded", width) != width:
-        raise refuse("svm_coef", None, f"has {sizes['embedded']} columns", f"{width}")
+def _layers(file: StoredState) -> range:
+    return range(file.facts.layers)
 
 
-class NetworkFacts(Facts):
-    """What a saved network says beside its arrays."""
-
-    layers: int = Field(ge=1, le=5)
-    learning_rate: float = Field(gt=0.0)
-    loss_curve: list[float]
+def _both(file: StoredState) -> bool:
+    return not file.params["psd"]
 
 
-def _network_layout(loaded: Loaded) -> dict[str, Array]:
-    facts, psd = loaded.facts, bool(loaded.params["psd"])
-    sizes = [*loaded.params["hidden"], *([] if psd else [1])]
-    if facts.layers != len(sizes):
-        raise refuse("layers", None, f"is {facts.layers} in the manifest", f"{len(sizes)}, as parameters say")
-    layout = {"columns": Array(kind="int64", shape=("columns",), below=loaded.n_features, order="rising")}
-    inputs: list[int | str] = ["columns", *sizes]
-    for at, size in enumerate(sizes):
-        layout[f"weight_{at}"] = Array(kind="float64", shape=(inputs[at], size))
-        layout[f"bias_{at}"] = Array(kind="float64", shape=(size,))
-    if psd:
-        return layout
-    pivots = Array(kind="float64", shape=("pivots", sizes[0]))
-    return layout | {
-        "second": Array(kind="float64", shape=("columns", sizes[0])),
-        "pivots_left": pivots,
-        "pivots_right": pivots,
-        "projection": Array(kind="float64", shape=("pivots", "components"), optional=True),
-    }
+class NetworkState(DeclaredState):
+    """Layers, and without ``psd`` the pivots that rows are embedded by."""
+
+    columns_: Annotated[Int64, Array(shape=("columns",), below="features", order="rising")]
+    weights_: Annotated[list[Float64], Array(name="weight_{0}", shape=("size {0}", "size {1}"), each=_layers)]
+    biases_: Annotated[list[Float64], Array(name="bias_{0}", shape=("size {1}",), each=_layers)]
+    second_: Annotated[Float64 | None, Array(shape=("columns", "size 1"), when=_both)]
+    _pivots_left: Annotated[Float64 | None, Array(shape=("pivots", "size 1"), when=_both)]
+    _pivots_right: Annotated[Float64 | None, Array(shape=("pivots", "size 1"), when=_both)]
+    projection_: Annotated[Float64 | None, Array(shape=("pivots", "components"), when=_both, optional=True)]
+    learning_rate_: Annotated[float, Fact(), Field(gt=0.0)]
+    loss_curve_: Annotated[list[float], Fact()]
+    _layers: Annotated[int, Fact(), Field(ge=1, le=5)]
+
+    @classmethod
+    def _sizes(cls, file: StoredState) -> Mapping[str, int]:
+        sizes = [file.length("columns"), *file.params["hidden"], *([1] if _both(file) else [])]
+        if file.facts.layers != len(sizes) - 1:
+            raise refuse(
+                "layers",
+                None,
+                f"is {file.facts.layers} in the manifest",
+                f"{len(sizes) - 1}, as parameters say",
+            )
+        if not sizes[0]:
+            raise refuse("columns", None, "has no rows", "one or more")
+        return {f"size {at}": size for at, size in enumerate(sizes)}
+
+    @classmethod
+    def _relate(cls, file: StoredState) -> None:
+        if file.sizes.get("pivots", 1) < 1:
+            raise refuse("pivots_left", None, "has no rows", "one or more")
 
 
-def _some_columns(loaded: Loaded) -> None:
-    for name, size in (("columns", "columns"), ("pivots_left", "pivots")):
-        if loaded.sizes.get(size, 1) < 1:
-            raise refuse(name, None, "has no rows", "one or more")
-
-
-RANKERS = StateSchema(layout=_rankers_layout, relations=(_rankers_fit_together,))
-NETWORK = StateSchema(facts=NetworkFacts, layout=_network_layout, relations=(_some_columns,))
+RANKERS = StateSchema(RankersState)
+NETWORK = StateSchema(NetworkState)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.models.core.base import Float32
+from pairmark.models.core.schema import Array
 
 Float64 = NDArray[np.float64]
 
@@ -16,8 +18,8 @@ Float64 = NDArray[np.float64]
 class LinearRule:
     """Scores are rows @ coef.T + intercept: one column for two classes, else one a class."""
 
-    coef: Float64
-    intercept: Float64
+    coef: Annotated[Float64, Array(shape=("machines", "embedded"))]
+    intercept: Annotated[Float64, Array(shape=("machines",))]
 
     def score(self, rows: Float32) -> Float64:
         """(n,) for two classes, positive for the second; (n, classes) for more."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,8 +11,7 @@ from scipy.special import log_softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from pairmark.models.core.arrays import Float32, Float64, Int64
-from pairmark.models.core.inputs import checked_identities
+from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
 from pairmark.models.core.progress import report
 from pairmark.models.core.spec import Seed, check_params, document_parameters
 from pairmark.models.rsbl.choosing import Chosen, Judge, choose, class_distances, folds
@@ -52,6 +51,9 @@ class RSBL(RSBLState, ClassifierMixin, BaseEstimator):
     the rest. With more than ``max_references`` training rows only a sample of them, drawn class by class, can be
     neighbours, and with more than 2,000 rows k' is chosen on a sample and the final machine solved iteratively, with
     squared hinge loss.
+
+    From explicit pairs, rows that same pairs join, directly or in a chain, are one class. Pairs of positive weight
+    count alike: a chain is no stronger than its links.
 
     Attributes
     ----------
@@ -152,46 +154,12 @@ class RSBL(RSBLState, ClassifierMixin, BaseEstimator):
         self.random_state = random_state
         self.n_jobs = n_jobs
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Grow the space and train the final classifier.
+    def _learn_identities(self, rows: Float32, codes: Int64, identities: NDArray[Any]) -> None:
+        self._learn(rows, identities, codes)
 
-        Parameters
-        ----------
-        X : (n, d) finite numbers, dense.
-        y : (n,) classes or identities; at least two, one of them with at least two rows.
-
-        Raises
-        ------
-        ValueError
-            On anything else, and on parameters out of bounds.
-        """
-        self._check_params()
-        rows = self._validated(X, "X", reset=True)
-        classes, codes = checked_identities(y, rows.shape[0])
-        return self._fit(rows, classes, codes)
-
-    def fit_pairs(
-        self, left: ArrayLike, right: ArrayLike, same: ArrayLike, sample_weight: ArrayLike | None = None
-    ) -> Self:
-        """Learn from explicit pairs: rows that same pairs join, directly or in a chain, are one class.
-
-        Parameters
-        ----------
-        left, right : (n, d) finite numbers, dense.
-        same : (n,) 0 or 1; both must occur.
-        sample_weight : (n,) numbers >= 0; pairs of weight 0 are left out. Others count alike: a chain of same pairs
-            is no stronger than its links.
-
-        Raises
-        ------
-        ValueError
-            As `fit`, and when no pair of positive weight is of one kind, or all rows are joined into one class.
-        """
-        self._check_params()
-        a = self._validated(left, "left", reset=True)
-        b = self._validated(right, "right")
-        rows, codes = classes_of_pairs(a, b, same, sample_weight)
-        return self._fit(rows, np.arange(int(codes.max()) + 1), codes)
+    def _learn_pairs(self, left: Float32, right: Float32, same: Bool, weight: Float64) -> None:
+        rows, codes = classes_of_pairs(left, right, same, weight)
+        self._learn(rows, np.arange(int(codes.max()) + 1), codes)
 
     # ------------------------------------------------------------ fitting
 
@@ -203,14 +171,14 @@ class RSBL(RSBLState, ClassifierMixin, BaseEstimator):
             )
         check_params(self)
 
-    def _fit(self, X: Float32, classes: NDArray[Any], codes: Int64) -> Self:
+    def _learn(self, X: Float32, classes: NDArray[Any], codes: Int64) -> None:
         from threadpoolctl import threadpool_limits
 
         # Threads that wait for each other cost many times what products of so few rows take.
         with threadpool_limits(1 if X.shape[0] <= FEW_ROWS else None):
-            return self._fitted(X, classes, codes)
+            self._grow(X, classes, codes)
 
-    def _fitted(self, X: Float32, classes: NDArray[Any], codes: Int64) -> Self:
+    def _grow(self, X: Float32, classes: NDArray[Any], codes: Int64) -> None:
         rng = np.random.default_rng(seed_of(self.random_state))
         n, n_classes = X.shape[0], classes.size
         references = stratified(codes, self.max_references, rng)
@@ -230,7 +198,6 @@ class RSBL(RSBLState, ClassifierMixin, BaseEstimator):
         # Its distances take as much memory as the features.
         del growth
         self._set_classifier(blocks, codes, rng)
-        return self
 
     def choose_settings(
         self, X: Float32, codes: Int64, n_classes: int, rng: np.random.Generator
@@ -319,7 +286,7 @@ class RSBL(RSBLState, ClassifierMixin, BaseEstimator):
         )
 
     def _fitted_inputs(self, X: Float32) -> Inputs:
-        return Inputs().fit(
+        return Inputs.fitted(
             X,
             nominal=None if self.nominal is None else [int(column) for column in self.nominal],
             standardize=self.standardize,

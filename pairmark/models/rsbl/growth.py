@@ -7,12 +7,15 @@ inner products and Euclidean distances, and so linear SVMs and nearest rows, are
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import numpy as np
 from joblib import Parallel, delayed, effective_n_jobs
+from pydantic import Field
 
 from pairmark.models.core.arrays import Float32, Float64, Int64
+from pairmark.models.core.schema import Array
+from pairmark.models.core.state import Fact
 from pairmark.models.rsbl.kernels import spaces as kernels
 
 CODES: Final = {
@@ -38,9 +41,9 @@ class Layer:
     beta : of the Gaussians.
     """
 
-    columns: Int64 = field(repr=False)
-    counts: Float64 = field(repr=False)
-    beta: float
+    columns: Annotated[Int64, Array(shape=("columns",), below="references")] = field(repr=False)
+    counts: Annotated[Float64, Array(shape=("columns",), low=0)] = field(repr=False)
+    beta: Annotated[float, Fact(name="betas"), Field(ge=0.0)]
 
 
 class Distances:

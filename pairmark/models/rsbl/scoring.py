@@ -91,7 +91,10 @@ class RSBLScores(PairScorerMixin, EmbedderMixin):
         kernels.cosines(self._prepared(queries), gallery, True, scores)
         return scores
 
-    def _validated(self, X: Any, name: str, *, reset: bool = False) -> Float32:
+    def _validated(self, X: Any, name: str) -> Float32:
+        return self._training_rows(X, name)
+
+    def _training_rows(self, X: Any, name: str, *, reset: bool = False) -> Float32:
         if issparse(X):
             raise ValueError(
                 f"{name} is sparse and {type(self).__name__} compares dense rows: pass {name}.toarray(), or "

@@ -15,19 +15,14 @@ from pydantic import Field
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 
+from pairmark.models.core.arrays import Bool, Int64
 from pairmark.models.core.base import Float32, GalleryIndex, Matrix, PairScorerMixin
 from pairmark.models.core.checkpoints import Checkpoints, checkpoints_of, kept_seed
-from pairmark.models.core.inputs import (
-    checked_identities,
-    checked_matrix,
-    checked_same,
-    feature_names_of,
-)
+from pairmark.models.core.inputs import checked_same, feature_names_of
 from pairmark.models.core.progress import report
 from pairmark.models.core.row_pairs import PairsOfRows
 from pairmark.models.core.schema import State
 from pairmark.models.core.search.index import Found, Rows
-from pairmark.models.core.spec import check_params
 from pairmark.models.pairs.identities import distinct_rows, joined_identities
 from pairmark.models.pairs.sampling import MAX_PAIRS, PairMap, PairPopulation
 from pairmark.models.similarity import search
@@ -63,7 +58,17 @@ MaxFeatures = (
 
 
 class SimilarityBase(PairScorerMixin, BaseEstimator):
-    """A learner made of trees on pairs."""
+    """A learner made of trees on pairs.
+
+    Where no two points share an identity, or all do, and where all pairs of positive weight are of one kind, there is
+    nothing to learn and every pair scores alike. Explicit pairs are all used, `n_pairs` plays no part; their weights
+    with a relative precision of one in 2^30 of their sum. Each tree of a forest with ``bootstrap`` resamples them: as
+    many as there are up to 10,000, and of more at least 10,000 and so many that a pair is drawn four times over all
+    trees; with learned features half as many. Where ``pair_features`` are learned, points that same pairs join, at one
+    or more removes, are one identity.
+    """
+
+    _needs_both_kinds = False
 
     _packed: PackedTrees
     trees_: list[Tree]
@@ -87,55 +92,20 @@ class SimilarityBase(PairScorerMixin, BaseEstimator):
         for name, value in params.items():
             setattr(self, name, value)
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Learn from points and identities, by pairs drawn from them.
-
-        Where no two points share an identity, or all do, there is nothing to learn and every pair scores alike.
-
-        Parameters
-        ----------
-        X : (n, d) finite numbers, n >= 2.
-        y : (n,) identities or classes.
-
-        Raises
-        ------
-        ValueError
-            On anything else, and on parameters out of bounds.
-        """
+    def _learn_identities(self, rows: Float32, codes: Int64, identities: NDArray[Any]) -> None:
         random = self._begin()
-        X = checked_matrix(self, X, "X", reset=True)
-        _, codes = checked_identities(y, X.shape[0], both_kinds=False)
-        if X.shape[0] < 2:
+        if rows.shape[0] < 2:
             raise ValueError("X has 1 sample; expected at least two, which make a pair")
         source = PairSource(self.n_pairs, self.bootstrap, _seeds(random, 1)[0])
         source.population, source.codes = PairPopulation(codes), codes
-        self._learn(X, codes, source, random)
-        return self._grow(X, source, random)
+        self._learn(rows, codes, source, random)
+        self._grow(rows, source, random)
 
-    def fit_pairs(
-        self, left: ArrayLike, right: ArrayLike, same: ArrayLike, sample_weight: ArrayLike | None = None
-    ) -> Self:
-        """Learn from explicit pairs; all of them are used, `n_pairs` plays no part.
-
-        Each tree of a forest with ``bootstrap`` resamples them: as many as there are up to 10,000, and of more at least
-        10,000 and so many that a pair is drawn four times over all trees; with learned features half as many.
-
-        Where all pairs of positive weight are of one kind there is nothing to learn, and every pair scores alike.
-        Where ``pair_features`` are learned, points that same pairs join, at one or more removes, are one identity.
-
-        Parameters
-        ----------
-        left, right : (n, d) finite numbers.
-        same : (n,) 0 or 1.
-        sample_weight : (n,) numbers >= 0, used with a relative precision of one in 2^30 of their sum.
-
-        Raises
-        ------
-        ValueError
-            On anything else, and on parameters out of bounds.
-        """
-        random = self._begin()
-        a, b = checked_matrix(self, left, "left", reset=True), checked_matrix(self, right, "right")
+    def _checked_pairs(
+        self, left: ArrayLike, right: ArrayLike, same: ArrayLike, sample_weight: ArrayLike | None
+    ) -> tuple[Float32, Float32, Bool, Any]:
+        self._check_params()
+        a, b = self._training_rows(left, "left", reset=True), self._training_rows(right, "right")
         if a.shape[0] != b.shape[0]:
             raise ValueError(
                 f"left has {a.shape[0]} rows and right {b.shape[0]}: expected one of each a pair"
@@ -143,16 +113,19 @@ class SimilarityBase(PairScorerMixin, BaseEstimator):
         n = a.shape[0]
         if n > MAX_PAIRS:
             raise ValueError(f"{n} pairs given; expected at most {MAX_PAIRS}")
-        flags, weight = checked_same(same, n), integer_weights(sample_weight, n)
+        return a, b, checked_same(same, n), integer_weights(sample_weight, n)
+
+    def _learn_pairs(self, left: Float32, right: Float32, same: Bool, weight: Any) -> None:
+        random, n = self._begin(), same.size
         used = np.flatnonzero(weight > 0).astype(np.int32)
-        used = np.concatenate([used[flags[used]], used[~flags[used]]])
-        n_same = int(np.count_nonzero(flags[used]))
+        used = np.concatenate([used[same[used]], used[~same[used]]])
+        n_same = int(np.count_nonzero(same[used]))
         source = PairSource(self.n_pairs, self.bootstrap, _seeds(random, 1)[0])
-        points = np.concatenate([a, b])
+        points = np.concatenate([left, right])
         if self.pair_features != "raw" and 0 < n_same < used.size:
             # A row of many pairs is one row, or its identity would seem to vary less than it does.
             first, number = distinct_rows(points)
-            self._learn(points[first], joined_identities(first.size, number, flags), source, random)
+            self._learn(points[first], joined_identities(first.size, number, same), source, random)
             source.learned_rows = number
         else:
             self.learned_, self.pair_features_ = None, "raw"
@@ -162,7 +135,7 @@ class SimilarityBase(PairScorerMixin, BaseEstimator):
         source.half_learned = self.pair_features is None and self.n_estimators > 1
         source.most_given = max(least, each * n // self.n_estimators)
         source.given = source.described(weighted(used, used + np.int32(n), weight[used], n_same))
-        return self._grow(points, source, random)
+        self._grow(points, source, random)
 
     def explain(
         self, left: ArrayLike, right: ArrayLike, feature_names: Sequence[str] | None = None
@@ -209,8 +182,7 @@ class SimilarityBase(PairScorerMixin, BaseEstimator):
             )
 
     def _begin(self) -> np.random.RandomState:
-        """Check the parameters; the source of draws."""
-        check_params(self)
+        """The source of draws."""
         # A fit that goes on after it was killed must draw what it drew before.
         random: np.random.RandomState = check_random_state(
             kept_seed() if self.random_state is None else self.random_state
@@ -220,7 +192,7 @@ class SimilarityBase(PairScorerMixin, BaseEstimator):
     def _leaf_values(self, tree: Tree) -> NDArray[np.float64]:
         return tree.leaf_scores(self.max_depth)
 
-    def _grow(self, X: Float32, source: PairSource, random: np.random.RandomState) -> Self:
+    def _grow(self, X: Float32, source: PairSource, random: np.random.RandomState) -> None:
         n_trees = self.n_estimators
         # Drawn before any parallel work: the model depends on the seed, not on who grows which tree.
         seeds = _seeds(random, n_trees)
@@ -255,7 +227,6 @@ class SimilarityBase(PairScorerMixin, BaseEstimator):
                     print(f"{type(self).__name__}: tree {len(trees)} of {n_trees}, AUC {tree.auc():.4f}")
         self.trees_ = trees
         self._finish()
-        return self
 
     def _checkpoints(self, X: Float32, source: PairSource) -> Checkpoints | None:
         """Where finished trees are kept, by everything that a tree of a given seed depends on."""

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
-from pairmark.models.core.schema import Array, Facts, Loaded, StateSchema, refuse, require, require_offsets
+from pairmark.models.core.schema import (
+    Array,
+    Facts,
+    Stateful,
+    StateSchema,
+    StoredState,
+    check_arrays,
+    checked_model,
+    refuse,
+    require,
+    require_offsets,
+)
 from pairmark.models.similarity.kernels.layout import (
     CELL_DEPTH,
     CELL_DIFFERENT,
@@ -45,10 +57,10 @@ _AXES = ("cart", "exhaustive")
 """LeafRanks whose nodes test one pair feature."""
 
 
-def _layout(loaded: Loaded) -> dict[str, Array]:
+def _layout(loaded: StoredState) -> dict[str, Array]:
     """Arrays of a tree or a forest."""
     leaf_rank, forest = loaded.params["leaf_rank"], "n_estimators" in loaded.params
-    width = 2 * loaded.n_features + loaded.length("learned_forms")
+    width = 2 * loaded.sizes["features"] + loaded.length("learned_forms")
     offsets = Array(kind="int64", shape=("trees + 1",), low=0, order="never-falling")
     child = Array(kind="int32", shape=("nodes",), low=-(2**31))
     found = {
@@ -80,8 +92,8 @@ def _layout(loaded: Loaded) -> dict[str, Array]:
     return found | _learned(loaded)
 
 
-def _learned(loaded: Loaded) -> dict[str, Array]:
-    facts, d = loaded.facts.learned, loaded.n_features
+def _learned(loaded: StoredState) -> dict[str, Array]:
+    facts, d = loaded.facts.learned, loaded.sizes["features"]
     if facts is None:
         return {}
     form = Array(kind="float32", shape=("learned", "coordinates"))
@@ -99,7 +111,7 @@ def _learned(loaded: Loaded) -> dict[str, Array]:
     return {f"learned_{name}": array for name, array in found.items()}
 
 
-def _require_cells(loaded: Loaded) -> None:
+def _require_cells(loaded: StoredState) -> None:
     """Refuse cells that do not make one tree each: depths, places and children go together."""
     arrays, sizes = loaded.arrays, loaded.sizes
     cells, starts = arrays["cells"], arrays["cell_starts"]
@@ -137,7 +149,7 @@ def _require_cells(loaded: Loaded) -> None:
     require(parents == 1, "cells", parents, "one cell that leads to each")
 
 
-def _require_nodes(loaded: Loaded) -> None:
+def _require_nodes(loaded: StoredState) -> None:
     """Refuse nodes that lead nowhere, back, or into another cell's split; and features of no kind there is."""
     arrays, sizes = loaded.arrays, loaded.sizes
     starts, cell_starts = arrays["node_starts"], arrays["cell_starts"]
@@ -188,7 +200,7 @@ def _require_stumps(
     require(stump_starts == sums, "stump_starts", stump_starts, "the sums of stump_counts")
 
 
-def _require_learned(loaded: Loaded) -> None:
+def _require_learned(loaded: StoredState) -> None:
     """Refuse learned features of a kind that has other ones."""
     facts = loaded.facts
     if facts.learned is None:
@@ -199,7 +211,7 @@ def _require_learned(loaded: Loaded) -> None:
         raise refuse(
             "learned_forms", None, f"has {m} rows", f"at most {len(NAMES.get(kind, ()))} for {kind!r}"
         )
-    if q < 1 or (facts.learned.n_layers == 0 and q != loaded.n_features):
+    if q < 1 or (facts.learned.n_layers == 0 and q != loaded.sizes["features"]):
         raise refuse("learned_forms", None, f"has {q} columns", "one a coordinate")
     if facts.learned.waved is None and facts.learned.posteriors is None:
         raise refuse("learned_forms", None, "is of an unknown kind", "'waved' in the manifest")
@@ -209,6 +221,21 @@ def _require_learned(loaded: Loaded) -> None:
         )
 
 
-SCHEMA = StateSchema(
-    facts=SimilarityFacts, layout=_layout, relations=(_require_cells, _require_nodes, _require_learned)
-)
+class SimilarityState(Stateful):
+    """Of trees and forests."""
+
+    @classmethod
+    def check_state(
+        cls, params: Mapping[str, Any], meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
+    ) -> None:
+        """See `Stateful.check_state`."""
+        facts = checked_model(SimilarityFacts, meta)
+        loaded = StoredState(
+            params=params, facts=facts, arrays=arrays, sizes={"features": facts.n_features_in}
+        )
+        check_arrays(loaded, _layout(loaded))
+        for relation in (_require_cells, _require_nodes, _require_learned):
+            relation(loaded)
+
+
+SCHEMA = StateSchema(SimilarityState)

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -30,6 +29,7 @@ from pairmark.models.calibration.identification import (
     IdentificationPoint,
 )
 from pairmark.models.calibration.points import InsufficientCalibrationData
+from pairmark.service.caches import BoundedCache
 from pairmark.service.errors import Conflict, InsufficientCalibration, SearchTooLong, UnknownCalibration
 from pairmark.service.galleries import probe_repository
 from pairmark.service.galleries.catching_up import CatchingUp, CatchingUpSubjects, KeptProbes, Searched
@@ -45,6 +45,8 @@ Float32 = NDArray[np.float32]
 
 MAX_KEPT_BYTES = 64 * 2**20
 """Vectors of more bytes are not kept with a calibration."""
+MOST_POINTS = 4_096
+"""Thresholds that one process remembers."""
 KEPT_CALIBRATIONS = 16
 """Calibrations whose probes one process holds."""
 
@@ -54,12 +56,14 @@ class Thresholds:
 
     def __init__(self, galleries: Galleries) -> None:
         self._galleries = galleries
-        self._kept: OrderedDict[str, KeptProbes] = OrderedDict()
+        self._kept: BoundedCache[str, KeptProbes] = BoundedCache(KEPT_CALIBRATIONS)
         self._works: dict[str, CatchingUp] = {}
         self._searched: dict[str, Searched] = {}
         self._locks: dict[str, threading.Lock] = {}
         self._stored: dict[str, int] = {}
-        self._points: OrderedDict[tuple[str, int, int, float, float], IdentificationPoint] = OrderedDict()
+        self._points: BoundedCache[tuple[str, int, int, float, float], IdentificationPoint] = BoundedCache(
+            MOST_POINTS
+        )
         self._lock = threading.Lock()
         galleries.on_import = self.follow
 
@@ -116,10 +120,7 @@ class Thresholds:
         point = self._points.get(key)
         if point is None:
             point = point_of(calibration(), key[3], key[4])
-            with self._lock:
-                self._points[key] = point
-                while len(self._points) > 4096:
-                    self._points.popitem(last=False)
+            self._points.put(key, point)
         return point
 
     def _unkept(self, head: CalibrationHead) -> GalleryCalibration:
@@ -157,9 +158,9 @@ class Thresholds:
                 self._works.pop(head.id, None)
                 # Its places are those of the probes that were there.
                 self._searched.pop(head.id, None)
-                self._kept[head.id], self._stored[head.id] = kept, kept.seq
-                while len(self._kept) > KEPT_CALIBRATIONS:
-                    self._forget(next(iter(self._kept)))
+                self._stored[head.id] = kept.seq
+                for dropped in self._kept.put(head.id, kept):
+                    self._forget(dropped)
         return kept
 
     def _caught_up(
@@ -187,7 +188,7 @@ class Thresholds:
                 there = self._kept.get(head.id)
                 # Not over probes that were erased meanwhile.
                 if there is not None and there.revision == made.revision:
-                    self._kept[head.id] = made
+                    self._kept.put(head.id, made)
             return made
         finally:
             lock.release()
@@ -211,9 +212,7 @@ class Thresholds:
 
     def keep_up(self) -> None:
         """Store what this process worked out, and let go of probes that were erased or replaced."""
-        with self._lock:
-            known = list(self._kept.values())
-        for kept in known:
+        for _, kept in self._kept.entries():
             with self._galleries.database.read() as session:
                 revision = probe_repository.revision_of(session, kept.id)
             if revision != kept.revision:
@@ -228,8 +227,9 @@ class Thresholds:
                 self._stored[kept.id] = kept.seq
 
     def _forget(self, id: str) -> None:
-        for where in (self._kept, self._works, self._stored, self._searched):
-            where.pop(id, None)
+        self._kept.drop([id])
+        for by_id in (self._works, self._stored, self._searched):
+            by_id.pop(id, None)
 
 
 def load(session: Session, id: str) -> KeptProbes | None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
+from pairmark.service.caches import BoundedCache
 from pairmark.service.db import Database
 from pairmark.service.errors import UnknownGallery
 from pairmark.service.galleries import repository
@@ -36,7 +36,7 @@ class OpenGalleries:
     def __init__(self, db: Database, settings: Settings) -> None:
         self._db = db
         self._home = settings.home / "galleries"
-        self._live: OrderedDict[tuple[str, str, int], LiveGallery] = OrderedDict()
+        self._live: BoundedCache[tuple[str, str, int], LiveGallery] = BoundedCache(OPEN_GALLERIES)
         self._lock = threading.Lock()
         self._upkeep = ThreadPoolExecutor(1, thread_name_prefix="gallery-upkeep")
         self._scheduled: set[int] = set()
@@ -54,14 +54,7 @@ class OpenGalleries:
     def live(self, state: State, estimator: Any) -> LiveGallery:
         """The gallery as this process searches it."""
         key = (state.key, state.model_id, state.version)
-        with self._lock:
-            found = self._live.get(key)
-            if found is None:
-                found = self._live[key] = LiveGallery(self._db, self.disk(state), state, estimator)
-                while len(self._live) > OPEN_GALLERIES:
-                    self._live.popitem(last=False)
-            self._live.move_to_end(key)
-        return found
+        return self._live.get_or_make(key, lambda: LiveGallery(self._db, self.disk(state), state, estimator))
 
     def elsewhere(self, state: State, wanted: Filter, seq: int) -> Elsewhere | None:
         """Who searches blocks of a view for this process, if anybody does: see `Spread.searching`."""
@@ -74,8 +67,7 @@ class OpenGalleries:
 
     def of(self, key: str) -> list[LiveGallery]:
         """The gallery's views, one a version, as far as there are any."""
-        with self._lock:
-            return [live for (one, *_), live in self._live.items() if one == key]
+        return [live for (gallery, *_), live in self._live.entries() if gallery == key]
 
     def in_background(self, live: LiveGallery, work: Callable[[], Any], *, tidy: bool = True) -> None:
         """Do some work on a view unless some is waiting already, then merge and keep its blocks."""
@@ -104,21 +96,16 @@ class OpenGalleries:
 
     def forget(self, key: str) -> None:
         """Let go of a gallery that was deleted."""
-        with self._lock:
-            for known in [known for known in self._live if known[0] == key]:
-                del self._live[known]
+        self._live.drop([version for version, _ in self._live.entries() if version[0] == key])
         self._spread.settle(f"pairmark-{key}-")
 
     def keep_up(self) -> None:
         """See what other processes wrote and erased in the galleries this one has open (blocking)."""
-        with self._lock:
-            known = list(self._live.items())
-        for key, live in known:
+        for key, live in self._live.entries():
             with self._db.read() as session:
                 state = repository.state_by_id(session, live.id)
             if state is None or key[1:] not in state.versions:
-                with self._lock:
-                    self._live.pop(key, None)
+                self._live.drop([key])
                 self._spread.settle(prefix_of(*key))
             elif live.at_hand(0) is not None:
                 self.in_background(live, partial(live.view, state.seq))

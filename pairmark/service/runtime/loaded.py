@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
 
+from pairmark.service.caches import BoundedCache
 from pairmark.service.errors import CorruptArtefact, PairmarkError
 from pairmark.service.runtime.catalogue import VersionEntry, View
 from pairmark.service.runtime.metrics import LOADED, LOADS
@@ -30,8 +30,7 @@ class LoadedVersions:
 
     def __init__(self, load: Callable[[VersionEntry], Served], limit: int) -> None:
         self._load = load
-        self._limit = limit
-        self._loaded: OrderedDict[Identity, Served] = OrderedDict()
+        self._loaded: BoundedCache[Identity, Served] = BoundedCache(limit)
         self._loading: dict[Identity, asyncio.Task[Served]] = {}
         self._started: dict[Identity, float] = {}
         self._failed: dict[Identity, tuple[PairmarkError, float]] = {}
@@ -44,13 +43,12 @@ class LoadedVersions:
     def at_hand(self, entry: VersionEntry) -> Served | None:
         """The version if it is loaded."""
         identity = (entry.model_id, entry.version)
-        found = self._loaded.get(identity)
-        if found is not None:
-            self._loaded.move_to_end(identity)
-            if found.entry is not entry:
-                # The same bytes under a newer view: it may have another calibration by now.
-                found = self._loaded[identity] = replace(found, entry=entry)
-        return found
+        served = self._loaded.get(identity)
+        if served is not None and served.entry is not entry:
+            # The same bytes under a newer view: it may have another calibration by now.
+            served = replace(served, entry=entry)
+            self._loaded.put(identity, served)
+        return served
 
     async def get(self, entry: VersionEntry, alias: str | None) -> Served:
         """The version, loaded; a request by ``alias`` is answered by what the alias served last while the new
@@ -78,8 +76,7 @@ class LoadedVersions:
     def forget_deleted(self, view: View) -> None:
         """Drop versions that the view no longer holds."""
         there = {(model.id, version) for model in view.models.values() for version in model.versions}
-        for identity in [identity for identity in self._loaded if identity not in there]:
-            del self._loaded[identity]
+        self._loaded.drop([identity for identity, _ in self._loaded.entries() if identity not in there])
         LOADED.set(len(self._loaded))
         self._serving = {name: identity for name, identity in self._serving.items() if identity in there}
         self._failed = {identity: failure for identity, failure in self._failed.items() if identity in there}
@@ -130,10 +127,7 @@ class LoadedVersions:
             raise said from error
         self._failed.pop(identity, None)
         LOADS.labels("loaded").inc()
-        self._loaded[identity] = version
-        self._loaded.move_to_end(identity)
-        while len(self._loaded) > self._limit:
-            self._loaded.popitem(last=False)
+        self._loaded.put(identity, version)
         LOADED.set(len(self._loaded))
         log.info("version loaded", extra={"model": entry.name, "version": entry.version})
         return version

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, Final, Literal
 
@@ -20,6 +18,7 @@ from pairmark.models.evaluation.drawing import (
     draw_roc,
     draw_tippett,
 )
+from pairmark.service.caches import BoundedCache
 from pairmark.service.errors import ModelNotCapable
 from pairmark.service.store.schemas import ReportOut, VersionOut
 
@@ -30,8 +29,7 @@ PictureName = Literal[
 ]
 
 _KEPT: Final = 128
-_lock = threading.Lock()
-_drawn: OrderedDict[tuple[str, ...], bytes] = OrderedDict()
+_drawn: BoundedCache[tuple[str, ...], bytes] = BoundedCache(_KEPT)
 
 
 def picture_of(
@@ -58,11 +56,9 @@ def picture_of(
         format,
         str(adaptive),
     )
-    with _lock:
-        known = _drawn.get(key)
-        if known is not None:
-            _drawn.move_to_end(key)
-            return known
+    drawn = _drawn.get(key)
+    if drawn is not None:
+        return drawn
     found = report()
     curve = _curve(found, name)
     if curve is None:
@@ -72,10 +68,7 @@ def picture_of(
         )
     title = "" if adaptive else f"{version.model}, version {version.version}"
     encoded = _DRAWN_BY[name](found, curve, title).encoded(format, adaptive=adaptive)
-    with _lock:
-        _drawn[key] = encoded
-        while len(_drawn) > _KEPT:
-            _drawn.popitem(last=False)
+    _drawn.put(key, encoded)
     return encoded
 
 

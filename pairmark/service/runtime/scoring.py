@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -21,6 +19,7 @@ from pairmark.models.calibration.operating_points import Calibration
 from pairmark.models.calibration.points import InsufficientCalibrationData
 from pairmark.models.calibration.system_weights import SystemWeights
 from pairmark.models.core.subjects import SampleSets
+from pairmark.service.caches import BoundedCache
 from pairmark.service.errors import InsufficientCalibration, InvalidInput, ModelNotCapable
 from pairmark.service.runtime.catalogue import VersionEntry
 from pairmark.service.runtime.vectors import Features, Pairs, check_finite, to_rows
@@ -243,8 +242,7 @@ class Decisions:
     def __init__(self, load: Callable[[str], Loaded]) -> None:
         self.loaded = lru_cache(maxsize=32)(load)
         """The calibration of an id (blocking)."""
-        self._answers: OrderedDict[Question, Decision] = OrderedDict()
-        self._lock = threading.Lock()
+        self._answers: BoundedCache[Question, Decision] = BoundedCache(MOST_ANSWERS)
 
     def at_hand(self, question: Question) -> Decision | None:
         """The answer, when it was computed before."""
@@ -290,10 +288,7 @@ class Decisions:
             rate=f"{fpr:g}",
             lower=None if point.fnr_threshold is None else np.float32(point.fnr_threshold),
         )
-        with self._lock:
-            self._answers[question] = answer
-            while len(self._answers) > MOST_ANSWERS:
-                self._answers.popitem(last=False)
+        self._answers.put(question, answer)
         return answer
 
     def log10_fpr(

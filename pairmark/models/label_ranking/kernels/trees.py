@@ -10,11 +10,12 @@ Nodes: ``feature`` (-1 for a leaf), ``threshold`` (values at most that go left),
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
 
 from pairmark.models.core.compiled import kernel
 
-BREIMAN, LEVEL = 0, 1
 BEST, RANDOM = 0, 1
 
 FEW = 16
@@ -165,9 +166,49 @@ def _shuffled(features, n_done, state):
     return features[n_done]
 
 
+class Nodes(NamedTuple):
+    """A growing tree: what each node tests, its children, and the places of its rows in each feature's order."""
+
+    feature: Any
+    threshold: Any
+    left: Any
+    right: Any
+    start: Any
+    stop: Any
+
+
 @kernel
-def grow(values, order, y, norm, weight, max_depth, min_leaf, n_tried, rule, splitter, seed):
-    """Grow one tree: Algorithm 10 (Breiman) or Algorithm 9 (Level-Splits) of the paper's appendix D.
+def _root(m):
+    """Space for a tree of m rows, which are all in its first node."""
+    size = max(1, 2 * m - 1)
+    children = np.zeros((2, size), np.int32)
+    places = np.zeros((2, size), np.int64)
+    places[1, 0] = m
+    return Nodes(
+        np.full(size, -1, np.int32),
+        np.zeros(size, np.float32),
+        children[0],
+        children[1],
+        places[0],
+        places[1],
+    )
+
+
+@kernel
+def _split(nodes, node, n_nodes, f, at, values, order, goes_left, spare):
+    """Make two children of a node, numbers ``n_nodes`` and one more, by feature ``f`` before the place ``at``."""
+    a, b = nodes.start[node], nodes.stop[node]
+    nodes.feature[node] = f
+    nodes.threshold[node] = _middle(values[f, order[f, at - 1]], values[f, order[f, at]])
+    nodes.left[node], nodes.right[node] = n_nodes, n_nodes + 1
+    nodes.start[n_nodes], nodes.stop[n_nodes] = a, at
+    nodes.start[n_nodes + 1], nodes.stop[n_nodes + 1] = at, b
+    _part(order, f, a, at, b, goes_left, spare)
+
+
+@kernel
+def grow_by_cell(values, order, y, norm, weight, max_depth, min_leaf, n_tried, splitter, seed):
+    """Grow one tree, each cell by a feature of its own: Algorithm 10 (Breiman) of the paper's appendix D.
 
     Parameters
     ----------
@@ -177,7 +218,7 @@ def grow(values, order, y, norm, weight, max_depth, min_leaf, n_tried, rule, spl
     weight : (n,) float64 how often each row counts.
     max_depth : levels at most. min_leaf : rows a leaf holds at least. n_tried : features tried, constant ones not
         counted.
-    rule : ``BREIMAN`` or ``LEVEL``. splitter : ``BEST`` or ``RANDOM`` borders.
+    splitter : ``BEST`` or ``RANDOM`` borders.
     seed : of the features drawn.
 
     Returns
@@ -185,137 +226,128 @@ def grow(values, order, y, norm, weight, max_depth, min_leaf, n_tried, rule, spl
     feature, threshold, left, right : of each node.
     """
     d, m = order.shape
-    k = y.shape[1]
-    size = max(1, 2 * m - 1)
-    feature = np.full(size, -1, np.int32)
-    threshold = np.zeros(size, np.float32)
-    left, right = np.zeros(size, np.int32), np.zeros(size, np.int32)
-    start, stop = np.zeros(size, np.int64), np.zeros(size, np.int64)
-    depth = np.zeros(size, np.int64)
+    nodes, n_nodes = _root(m), 1
+    depth = np.zeros(nodes.feature.size, np.int64)
     onto = np.zeros(values.shape[1])
-    goes_left = np.zeros(values.shape[1], np.bool_)
-    spare = np.empty(m, np.int32)
-    total, low = np.zeros(k), np.zeros(k)
+    goes_left, spare = np.zeros(values.shape[1], np.bool_), np.empty(m, np.int32)
+    total, low = np.zeros(y.shape[1]), np.zeros(y.shape[1])
     features = np.arange(d)
     state = np.array([seed], np.uint64)
-    stop[0] = m
-    n_nodes = 1
-    if rule == BREIMAN:
-        waiting = np.zeros(size, np.int64)
-        n_waiting = 1
-        while n_waiting > 0:
-            n_waiting -= 1
-            node = waiting[n_waiting]
-            a, b = start[node], stop[node]
-            if b - a < 2 * min_leaf or b - a < 2 or depth[node] >= max_depth:
+    # Nodes that may still be split, the left child of the last split on top.
+    waiting, n_waiting = np.zeros(nodes.feature.size, np.int64), 1
+    while n_waiting > 0:
+        n_waiting -= 1
+        node = waiting[n_waiting]
+        a, b = nodes.start[node], nodes.stop[node]
+        if b - a < 2 * min_leaf or b - a < 2 or depth[node] >= max_depth:
+            continue
+        rows = order[0, a:b]
+        mass, differ = _totals(rows, y, weight, total)
+        if not differ:
+            continue
+        total_norm = _projections(rows, y, total, onto)
+        best, best_feature, best_at = -1.0, -1, 0
+        done = tried = 0
+        while done < d and (tried < n_tried or best_feature < 0):
+            f = _shuffled(features, done, state)
+            done += 1
+            rows = order[f, a:b]
+            if values[f, rows[0]] == values[f, rows[rows.shape[0] - 1]]:
                 continue
-            rows = order[0, a:b]
-            mass, differ = _totals(rows, y, weight, total)
-            if not differ:
-                continue
-            total_norm = _projections(rows, y, total, onto)
-            best, best_feature, best_at = -1.0, -1, 0
-            done = tried = 0
-            while done < d and (tried < n_tried or best_feature < 0):
-                f = _shuffled(features, done, state)
-                done += 1
-                rows = order[f, a:b]
-                if values[f, rows[0]] == values[f, rows[rows.shape[0] - 1]]:
+            tried += 1
+            if splitter == RANDOM:
+                gain, at = _random_of_feature(values[f], rows, y, weight, mass, total, min_leaf, low, state)
+                if at == 0 or gain <= best:
                     continue
-                tried += 1
-                if splitter == RANDOM:
-                    gain, at = _random_of_feature(
-                        values[f], rows, y, weight, mass, total, min_leaf, low, state
-                    )
-                    if at == 0 or gain <= best:
-                        continue
-                else:
-                    gain, at = _best_of_feature(
-                        values[f], rows, y, norm, weight, onto, mass, total_norm, min_leaf, best, low
-                    )
-                    if at == 0:
-                        continue
-                best, best_feature, best_at = gain, f, a + at
-            if best_feature < 0:
-                continue
-            f = best_feature
-            feature[node] = f
-            threshold[node] = _middle(values[f, order[f, best_at - 1]], values[f, order[f, best_at]])
-            left[node], right[node] = n_nodes, n_nodes + 1
-            start[n_nodes], stop[n_nodes] = a, best_at
-            start[n_nodes + 1], stop[n_nodes + 1] = best_at, b
-            depth[n_nodes] = depth[n_nodes + 1] = depth[node] + 1
-            _part(order, f, a, best_at, b, goes_left, spare)
-            waiting[n_waiting], waiting[n_waiting + 1] = n_nodes + 1, n_nodes
-            n_waiting += 2
-            n_nodes += 2
-    else:
-        cells = np.zeros(m, np.int64)
-        n_cells = 1
-        level = 0
-        while n_cells > 0 and level < max_depth:
-            level += 1
-            best, best_feature = -1.0, -1
-            gains, splits = np.zeros(d), np.zeros(d, np.int64)
-            # Cells outside, features inside: sums and projections of a cell serve all features.
-            n_open = 0
-            for q in range(n_cells):
-                node = cells[q]
-                a, b = start[node], stop[node]
-                rows = order[0, a:b]
-                mass, differ = _totals(rows, y, weight, total)
-                if not differ or b - a < 2 * min_leaf:
-                    continue
-                cells[n_open] = node
-                n_open += 1
-                total_norm = _projections(rows, y, total, onto)
-                for f in range(d):
-                    gain, at = _best_of_feature(
-                        values[f], order[f, a:b], y, norm, weight, onto, mass, total_norm, min_leaf, -1.0, low
-                    )
-                    if at > 0:
-                        splits[f] += 1
-                        gains[f] += gain - total_norm / mass
-            n_cells = n_open
-            done = tried = 0
-            while done < d and (tried < n_tried or best_feature < 0):
-                f = _shuffled(features, done, state)
-                done += 1
-                if splits[f] == 0:
-                    continue
-                tried += 1
-                if best_feature < 0 or gains[f] > best:
-                    best, best_feature = gains[f], f
-            if best_feature < 0:
-                break
-            f = best_feature
-            next_cells = np.zeros(m, np.int64)
-            n_next = 0
-            for q in range(n_cells):
-                node = cells[q]
-                a, b = start[node], stop[node]
-                rows = order[f, a:b]
-                mass, differ = _totals(rows, y, weight, total)
-                total_norm = _projections(rows, y, total, onto)
+            else:
                 gain, at = _best_of_feature(
-                    values[f], rows, y, norm, weight, onto, mass, total_norm, min_leaf, -1.0, low
+                    values[f], rows, y, norm, weight, onto, mass, total_norm, min_leaf, best, low
                 )
                 if at == 0:
-                    next_cells[n_next] = node
-                    n_next += 1
                     continue
-                at += a
-                feature[node] = f
-                threshold[node] = _middle(values[f, order[f, at - 1]], values[f, order[f, at]])
-                left[node], right[node] = n_nodes, n_nodes + 1
-                start[n_nodes], stop[n_nodes] = a, at
-                start[n_nodes + 1], stop[n_nodes + 1] = at, b
-                _part(order, f, a, at, b, goes_left, spare)
-                next_cells[n_next], next_cells[n_next + 1] = n_nodes, n_nodes + 1
-                n_next += 2
-                n_nodes += 2
-            cells, n_cells = next_cells, n_next
-    return feature[:n_nodes], threshold[:n_nodes], left[:n_nodes], right[:n_nodes]
+            best, best_feature, best_at = gain, f, a + at
+        if best_feature < 0:
+            continue
+        _split(nodes, node, n_nodes, best_feature, best_at, values, order, goes_left, spare)
+        depth[n_nodes] = depth[n_nodes + 1] = depth[node] + 1
+        waiting[n_waiting], waiting[n_waiting + 1] = n_nodes + 1, n_nodes
+        n_waiting += 2
+        n_nodes += 2
+    return nodes.feature[:n_nodes], nodes.threshold[:n_nodes], nodes.left[:n_nodes], nodes.right[:n_nodes]
+
+
+@kernel
+def grow_by_level(values, order, y, norm, weight, max_depth, min_leaf, n_tried, seed):
+    """Grow one tree, all cells of a level by one feature: Algorithm 9 (Level-Splits) of the paper's appendix D.
+
+    Parameters and what is returned are those of `grow_by_cell`.
+    """
+    d, m = order.shape
+    nodes, n_nodes = _root(m), 1
+    onto = np.zeros(values.shape[1])
+    goes_left, spare = np.zeros(values.shape[1], np.bool_), np.empty(m, np.int32)
+    total, low = np.zeros(y.shape[1]), np.zeros(y.shape[1])
+    features = np.arange(d)
+    state = np.array([seed], np.uint64)
+    cells, n_cells = np.zeros(m, np.int64), 1
+    level = 0
+    while n_cells > 0 and level < max_depth:
+        level += 1
+        gains, splits = np.zeros(d), np.zeros(d, np.int64)
+        # Cells outside, features inside: sums and projections of a cell serve all features.
+        n_open = 0
+        for q in range(n_cells):
+            node = cells[q]
+            a, b = nodes.start[node], nodes.stop[node]
+            rows = order[0, a:b]
+            mass, differ = _totals(rows, y, weight, total)
+            if not differ or b - a < 2 * min_leaf:
+                continue
+            cells[n_open] = node
+            n_open += 1
+            total_norm = _projections(rows, y, total, onto)
+            for f in range(d):
+                gain, at = _best_of_feature(
+                    values[f], order[f, a:b], y, norm, weight, onto, mass, total_norm, min_leaf, -1.0, low
+                )
+                if at > 0:
+                    splits[f] += 1
+                    gains[f] += gain - total_norm / mass
+        n_cells = n_open
+        best, best_feature = -1.0, -1
+        done = tried = 0
+        while done < d and (tried < n_tried or best_feature < 0):
+            f = _shuffled(features, done, state)
+            done += 1
+            if splits[f] == 0:
+                continue
+            tried += 1
+            if best_feature < 0 or gains[f] > best:
+                best, best_feature = gains[f], f
+        if best_feature < 0:
+            break
+        f = best_feature
+        next_cells, n_next = np.zeros(m, np.int64), 0
+        for q in range(n_cells):
+            node = cells[q]
+            a, b = nodes.start[node], nodes.stop[node]
+            rows = order[f, a:b]
+            mass, differ = _totals(rows, y, weight, total)
+            total_norm = _projections(rows, y, total, onto)
+            gain, at = _best_of_feature(
+                values[f], rows, y, norm, weight, onto, mass, total_norm, min_leaf, -1.0, low
+            )
+            if at == 0:
+                # This cell cannot be split by the level's feature; it waits for the next.
+                next_cells[n_next] = node
+                n_next += 1
+                continue
+            _split(nodes, node, n_nodes, f, a + at, values, order, goes_left, spare)
+            next_cells[n_next], next_cells[n_next + 1] = n_nodes, n_nodes + 1
+            n_next += 2
+            n_nodes += 2
+        cells, n_cells = next_cells, n_next
+    return nodes.feature[:n_nodes], nodes.threshold[:n_nodes], nodes.left[:n_nodes], nodes.right[:n_nodes]
 
 
 @kernel

@@ -1,0 +1,432 @@
+"""Fitted state is declared once, where it is held: writing, reading and checking follow from annotated attributes.
+
+    class DiagonalSimilarity(DeclaredState, PairScorerMixin, BaseEstimator):
+        weights_: Annotated[Float32, Array(shape=("features",), positive=True)]
+        rate_: Annotated[float, Fact(), Field(gt=0)]
+
+An `Array` is a file of the artefact, a `Fact` stands in its JSON, a `Part` is a record (dataclass or NamedTuple) whose
+attributes are declared likewise, an `Inner` another learner. ``X | None`` may be missing. Names are those of the
+attributes without underscores at either end, unless they are stated. A record may have a classmethod
+``relate(file, prefix)`` that checks what holds between its arrays.
+
+Sizes in shapes are names: ``features``, every integer fact, what `DeclaredState._sizes` adds, else the length of the
+first array that has it. Names of the last kind belong to the record that they occur in.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from types import NoneType, SimpleNamespace, UnionType
+from typing import Annotated, Any, ClassVar, NamedTuple, Self, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, create_model
+
+from pairmark.models.core.artefact import ArtefactError
+from pairmark.models.core.inner import InnerModel, check_inner, inner_facts, inner_model
+from pairmark.models.core.schema import (
+    Array,
+    Arrays,
+    Facts,
+    Size,
+    State,
+    Stateful,
+    StoredState,
+    check_arrays,
+    checked_model,
+    size_parts,
+)
+from pairmark.models.core.spec import LearnerSpec
+
+When = Callable[[StoredState], bool] | None
+Each = Callable[[StoredState], Iterable[Any]] | None
+Get = Callable[[Any], Any] | None
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fact:
+    """A value in the JSON, of the annotated type and what pydantic's ``Field`` beside it says.
+
+    ``kind`` : its type there, where ``write`` and ``read`` change it. ``default`` : what stands for a missing one.
+    ``get`` : as in `Part`.
+    """
+
+    name: str | None = None
+    kind: Any = None
+    default: Any = ...
+    get: Get = None
+    write: Callable[[Any], Any] = _same
+    read: Callable[[Any], Any] = _same
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """A record whose attributes are declared.
+
+    Attributes
+    ----------
+    prefix : of the names of its arrays; ``*`` in it stands for the name.
+    fact : the JSON object that holds its facts, null where there is no such part; else they stand among the others.
+    when : whether it is there; otherwise arrays decide.
+    each : the attribute is a list, or a dict by these keys: one record each. ``{0}`` in a name or prefix is its number,
+        ``{1}`` that of the next, ``{key}`` its key. Facts are lists, one value a record.
+    of : the record's class, by the file and the key, where it is not the annotated one.
+    get : how it is taken from the object when it is written, where that keeps it elsewhere.
+    write, read : between the attribute and the record.
+    """
+
+    prefix: str = ""
+    fact: str | None = None
+    when: When = None
+    each: Each = None
+    of: Callable[[StoredState, Any], type] | None = None
+    get: Get = None
+    write: Callable[[Any], Any] = _same
+    read: Callable[[Any], Any] = _same
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inner:
+    """A fitted learner of one of ``specs``, its arrays under a prefix; with ``each`` a list, perhaps with None."""
+
+    specs: Mapping[str, LearnerSpec]
+    prefix: str
+    fact: str
+    each: Each = None
+    when: When = None
+
+
+class Declaration(NamedTuple):
+    """One attribute: its type without None, or that of what it is a list or dict of, and its marker."""
+
+    attribute: str
+    hint: Any
+    kind: Any
+    optional: bool
+    marker: Any
+    constraints: tuple[Any, ...]
+
+    def of(self, record: Any) -> Any:
+        """The value to be written."""
+        get = getattr(self.marker, "get", None)
+        return getattr(record, self.attribute) if get is None else get(record)
+
+    @property
+    def name(self) -> str:
+        """What it is called in the file."""
+        return getattr(self.marker, "name", None) or self.attribute.strip("_")
+
+
+class DeclaredState(Stateful):
+    """A learner whose annotated attributes are its fitted state; see the module."""
+
+    _keeps_mapped: ClassVar[bool] = False
+    """Whether arrays of a mapped file are used as they are; else copied, so that kernels meet one kind of array."""
+    n_features_in_: int
+
+    @classmethod
+    def _sizes(cls, file: StoredState) -> Mapping[str, int]:
+        """Sizes that parameters, facts or other arrays decide."""
+        return {}
+
+    @classmethod
+    def _relate(cls, file: StoredState) -> None:
+        """Check what holds between arrays, each of which is as declared; raise `refuse`."""
+
+    def _restored(self) -> None:
+        """Work out what follows from the state, once it is read."""
+
+    def to_state(self) -> State:
+        """Fitted state as named arrays and JSON-able facts."""
+        cls: Any = type(self)
+        meta = _facts(self, cls)
+        return _arrays(self, cls, self._stored({}, meta), ""), meta
+
+    def from_state(self, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> Self:
+        """This estimator, fitted with what `to_state` gave."""
+        file = self._stored(arrays, meta)
+        if "n_features_in" in meta:
+            self.n_features_in_ = file.sizes["features"] = int(meta["n_features_in"])
+        for attribute, value in _attributes(type(self), file, file.facts, "").items():
+            setattr(self, attribute, value)
+        self._restored()
+        return self
+
+    def _stored(self, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> StoredState:
+        learner: Any = self
+        cls: Any = type(self)
+        return StoredState(
+            params=learner.get_params(deep=False),
+            facts=facts_model(cls).model_validate(meta),
+            arrays=arrays,
+            mapped=self._keeps_mapped,
+        )
+
+    @classmethod
+    def check_state(
+        cls, params: Mapping[str, Any], meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
+    ) -> None:
+        """Check what a file holds; an `ArtefactError` names the fact, or the array and its row."""
+        declared: Any = cls
+        common, facts = checked_model(Facts, meta), checked_model(facts_model(declared), meta)
+        file = StoredState(params=params, facts=facts, arrays=arrays)
+        file.sizes["features"] = common.n_features_in
+        file.sizes.update({name: value for name, value in facts if type(value) is int})
+        file.sizes.update(cls._sizes(file))
+        layout = _Layout().add(declared, file, facts, "")
+        inner = tuple(prefix for _, _, prefix in layout.learners)
+        own = {name: array for name, array in arrays.items() if not inner or not name.startswith(inner)}
+        check_arrays(replace(file, arrays=own), layout.arrays)
+        for record, prefix in layout.records:
+            record.relate(file, prefix)
+        cls._relate(file)
+        for specs, model, prefix in layout.learners:
+            if model.kind not in specs:
+                raise ArtefactError(f"model.kind is {model.kind[:80]!r}; expected one of {', '.join(specs)}")
+            check_inner(specs[model.kind], model, common.n_features_in, arrays, prefix)
+
+
+@cache
+def declarations(cls: Any) -> tuple[Declaration, ...]:
+    """What a class and its bases declare."""
+    declared: dict[str, Declaration] = {}
+    for base in reversed(cls.__mro__):
+        # Other annotations need not be resolvable, e.g. those of a user's subclass.
+        own = {
+            name: hint for name, hint in inspect.get_annotations(base).items() if "Annotated[" in str(hint)
+        }
+        scope = vars(sys.modules[base.__module__])
+        hints = get_type_hints(SimpleNamespace(__annotations__=own), scope, include_extras=True)
+        for attribute, annotated in hints.items():
+            if get_origin(annotated) is Annotated:
+                hint, *extras = get_args(annotated)
+                markers = [extra for extra in extras if isinstance(extra, Array | Fact | Part | Inner)]
+                if markers:
+                    constraints = tuple(extra for extra in extras if extra is not markers[0])
+                    declared[attribute] = _declaration(attribute, hint, markers[0], constraints)
+    return tuple(declared.values())
+
+
+def _declaration(attribute: str, hint: Any, marker: Any, constraints: tuple[Any, ...]) -> Declaration:
+    options = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    kinds = [option for option in options if option is not NoneType]
+    kind = kinds[0]
+    if not isinstance(marker, Fact) and marker.each is not None:
+        kind = get_args(kind)[-1]
+    return Declaration(attribute, hint, kind, len(kinds) < len(options), marker, constraints)
+
+
+@cache
+def facts_model(cls: Any, nested: bool = False) -> type[BaseModel]:
+    """The model of a class's facts."""
+    fields: dict[str, Any] = {}
+    for declared in declarations(cls):
+        fields |= _fields(declared)
+    config = ConfigDict(strict=True, allow_inf_nan=False, extra="forbid" if nested else "ignore")
+    made: type[BaseModel] = create_model(f"{cls.__name__}Facts", __config__=config, **fields)
+    return made
+
+
+def _fields(declared: Declaration) -> dict[str, Any]:
+    marker = declared.marker
+    if isinstance(marker, Fact):
+        kind = marker.kind or declared.hint
+        hint = Annotated[(kind, *declared.constraints)] if declared.constraints else kind
+        return {declared.name: (hint, marker.default)}
+    if isinstance(marker, Inner):
+        return {marker.fact: (InnerModel if marker.each is None else list[InnerModel | None], ...)}
+    if isinstance(marker, Array) or marker.of is not None:
+        return {}
+    model: Any = facts_model(declared.kind, nested=True)
+    if marker.fact is not None:
+        return {marker.fact: (model | None if declared.optional else model, ...)}
+    fields = {}
+    for part in declarations(declared.kind):
+        for name, (own, default) in _fields(part).items():
+            fields[name] = (list[own] if marker.each else own | None if declared.optional else own, default)  # type: ignore[valid-type]
+    return fields
+
+
+def _facts(record: Any, cls: Any) -> dict[str, Any]:
+    meta: dict[str, Any] = {}
+    for declared in declarations(cls):
+        marker = declared.marker
+        if isinstance(marker, Array) or (isinstance(marker, Part) and marker.of is not None):
+            continue
+        value = declared.of(record)
+        if isinstance(marker, Fact):
+            meta[declared.name] = _plain(marker.write(value))
+        elif isinstance(marker, Inner):
+            models = [value] if marker.each is None else value
+            facts = [None if model is None else inner_facts(marker.specs, model) for model in models]
+            meta[marker.fact] = facts[0] if marker.each is None else facts
+        elif marker.each is not None:
+            rows = [_facts(marker.write(item), declared.kind) for item in _items(value)]
+            meta |= {name: [row[name] for row in rows] for name in facts_model(declared.kind).model_fields}
+        elif value is None:
+            names = facts_model(declared.kind).model_fields if marker.fact is None else [marker.fact]
+            meta |= dict.fromkeys(names)
+        else:
+            own = _facts(marker.write(value), declared.kind)
+            meta |= own if marker.fact is None else {marker.fact: own}
+    return meta
+
+
+def _plain(value: Any) -> Any:
+    """As JSON has it."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, Mapping):
+        return {str(name): _plain(item) for name, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _items(value: Any) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value
+
+
+def _places(declared: Declaration, file: StoredState, prefix: str) -> Iterator[tuple[str, Any, int]]:
+    """Names or prefixes of what an attribute holds, with its key and number; none where it is not there."""
+    marker = declared.marker
+    if marker.when is not None and not marker.when(file):
+        return
+    label = declared.name if isinstance(marker, Array) else marker.prefix
+    if marker.each is None:
+        yield named(prefix, label), None, 0
+        return
+    for at, key in enumerate(marker.each(file)):
+        yield named(prefix, label.format(at, at + 1, key=key)), key, at
+
+
+def named(prefix: str, label: str) -> str:
+    """A name or size of a record in the file."""
+    return prefix.replace("*", label) if "*" in prefix else prefix + label
+
+
+def _arrays(record: Any, cls: Any, file: StoredState, prefix: str) -> Arrays:
+    arrays: Arrays = {}
+    for declared in declarations(cls):
+        marker = declared.marker
+        for name, key, at in () if isinstance(marker, Fact) else _places(declared, file, prefix):
+            item = declared.of(record)
+            if marker.each is not None and item is not None:
+                item = item[key if isinstance(item, dict) else at]
+            if item is None:
+                continue
+            if isinstance(marker, Array):
+                array = np.asarray(item)
+                # Words of any length instead of objects.
+                words = marker.kind in ("labels", "text") and array.dtype.kind not in "biufSU"
+                arrays[name] = array.astype(np.str_) if words else array
+            elif isinstance(marker, Inner):
+                arrays |= {f"{name}{inner}": array for inner, array in item.to_state()[0].items()}
+            else:
+                part = marker.write(item)
+                arrays |= _arrays(part, type(part), file, name)
+    return arrays
+
+
+def _attributes(cls: Any, file: StoredState, facts: Any, prefix: str) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for declared in declarations(cls):
+        marker, attribute = declared.marker, declared.attribute
+        if isinstance(marker, Fact):
+            values[attribute] = marker.read(getattr(facts, declared.name))
+            continue
+        places = _places(declared, file, prefix)
+        items = {key: _item(declared, file, facts, name, key, at) for name, key, at in places}
+        if marker.each is not None and (items or not declared.optional):
+            values[attribute] = items if get_origin(declared.hint) is dict else list(items.values())
+        elif items or declared.optional:
+            values[attribute] = items.get(None)
+    return values
+
+
+def _item(declared: Declaration, file: StoredState, facts: Any, name: str, key: Any, at: int) -> Any:
+    marker = declared.marker
+    if isinstance(marker, Array):
+        array = file.arrays.get(name)
+        return array if array is None else np.asarray(array) if file.mapped else np.array(array, order="C")
+    if isinstance(marker, Inner):
+        model = _inner_of(marker, facts, at)
+        return None if model is None else inner_model(marker.specs, model, file, name)
+    record, own = _part(declared, file, facts, name, key, at)
+    return None if record is None else marker.read(record(**_attributes(record, file, own, name)))
+
+
+def _inner_of(marker: Inner, facts: Any, at: int) -> InnerModel | None:
+    model = getattr(facts, marker.fact)
+    inner: InnerModel | None = model if marker.each is None else model[at]
+    return inner
+
+
+def _part(
+    declared: Declaration, file: StoredState, facts: Any, name: str, key: Any, at: int
+) -> tuple[Any, Any]:
+    """The class and the facts of a part; twice None where there is none."""
+    marker, record = declared.marker, declared.kind
+    if marker.of is not None:
+        record = marker.of(file, key)
+    elif marker.fact is not None:
+        facts = getattr(facts, marker.fact)
+    elif marker.each is not None:
+        names = facts_model(record).model_fields
+        facts = SimpleNamespace(**{field_name: getattr(facts, field_name)[at] for field_name in names})
+    if declared.optional and marker.when is None and marker.fact is None:
+        layout = _Layout().add(record, file, facts, name)
+        facts = facts if layout.arrays.keys() & file.arrays.keys() else None
+    return (None, None) if facts is None else (record, facts)
+
+
+@dataclass
+class _Layout:
+    """Every array that there may be by name, and the records and learners among them with their prefixes."""
+
+    arrays: dict[str, Array] = field(default_factory=dict)
+    records: list[tuple[Any, str]] = field(default_factory=list)
+    learners: list[tuple[Mapping[str, LearnerSpec], InnerModel, str]] = field(default_factory=list)
+
+    def add(self, cls: Any, file: StoredState, facts: Any, prefix: str) -> Self:
+        for declared in declarations(cls):
+            marker = declared.marker
+            for name, key, at in () if isinstance(marker, Fact) else _places(declared, file, prefix):
+                if isinstance(marker, Array):
+                    self.arrays[name] = _resolved(declared, file, prefix, at, key)
+                elif isinstance(marker, Inner):
+                    model = _inner_of(marker, facts, at)
+                    self.learners += [] if model is None else [(marker.specs, model, name)]
+                else:
+                    record, own = _part(declared, file, facts, name, key, at)
+                    if record is not None:
+                        self.add(record, file, own, name)
+                        self.records += [(record, name)] if hasattr(record, "relate") else []
+        return self
+
+
+def _resolved(declared: Declaration, file: StoredState, prefix: str, at: int, key: Any) -> Array:
+    """An array's declaration with its dtype, and with sizes of this record and number."""
+    marker: Array = declared.marker
+
+    def own(size: Size) -> Size:
+        if isinstance(size, int):
+            return size
+        size = size.format(at, at + 1, key=key)
+        return size if size_parts(size)[0] in file.sizes else named(prefix, size)
+
+    kind: Any = marker.kind or np.dtype(get_args(get_args(declared.kind)[1])[0]).name
+    return replace(
+        marker,
+        kind=kind,
+        shape=tuple(own(size) for size in marker.shape),
+        below=None if marker.below is None else own(marker.below),
+        optional=marker.optional or (declared.optional and marker.when is None),
+    )

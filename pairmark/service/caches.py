@@ -1,0 +1,65 @@
+"""The cache that the service uses wherever it keeps what it worked out."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from typing import Generic, TypeVar
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+
+class BoundedCache(Generic[Key, Value]):
+    """At most ``limit`` values by key; the least recently used one is dropped first. Threads may share it."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._values: OrderedDict[Key, Value] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __getitem__(self, key: Key) -> Value:
+        return self._values[key]
+
+    def get(self, key: Key) -> Value | None:
+        """The value, which counts as a use; None where there is none."""
+        with self._lock:
+            value = self._values.get(key)
+            if value is not None:
+                self._values.move_to_end(key)
+            return value
+
+    def put(self, key: Key, value: Value) -> list[Key]:
+        """Keep a value; returns the keys that were dropped for it."""
+        with self._lock:
+            return self._put(key, value)
+
+    def get_or_make(self, key: Key, make: Callable[[], Value]) -> Value:
+        """The value, made once for all threads that ask; ``make`` is short, since others wait for it."""
+        with self._lock:
+            value = self._values.get(key)
+            if value is None:
+                value = make()
+            self._put(key, value)
+            return value
+
+    def entries(self) -> list[tuple[Key, Value]]:
+        """All there are now, the least recently used first."""
+        with self._lock:
+            return list(self._values.items())
+
+    def drop(self, keys: Iterable[Key]) -> None:
+        """Let go of some, those that are there."""
+        with self._lock:
+            for key in keys:
+                self._values.pop(key, None)
+
+    def _put(self, key: Key, value: Value) -> list[Key]:
+        self._values[key] = value
+        self._values.move_to_end(key)
+        surplus = len(self._values) - self._limit
+        return [self._values.popitem(last=False)[0] for _ in range(surplus)]
