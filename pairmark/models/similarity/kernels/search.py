@@ -542,13 +542,14 @@ def walk_survivors(
     """Walk items down the trees in ``order``, giving each up once its bound falls below ``least``.
 
     ``bounds`` (n_items,) are of the whole sum, by the cut; each tree walked replaces its bound by its value. Items that
-    were given up have a bound below ``least`` when this ends.
+    were given up have a bound below ``least`` when this ends. Returns how often an item walked down a tree.
     """
     n_nodes = nodes.shape[0]
     features = np.empty((WALKED, 2 * d), dtype=np.float32)
     active, still = np.empty(WALKED, dtype=np.int64), np.empty(WALKED, dtype=np.int64)
     at = np.empty(WALKED, dtype=np.int64)
     bound = np.empty(WALKED)
+    n_walks = 0
     for first in range(0, items.shape[0], WALKED):
         n = min(WALKED, items.shape[0] - first)
         n_active = 0
@@ -578,6 +579,7 @@ def walk_survivors(
                 break
             t = order[number]
             moving = n_active
+            n_walks += n_active
             for j in range(n_active):
                 at[active[j]] = roots[t]
                 bound[active[j]] = greatest_below[roots[t]]
@@ -605,3 +607,4 @@ def walk_survivors(
                     active[left] = p
                     left += 1
             n_active = left
+    return n_walks
