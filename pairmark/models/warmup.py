@@ -64,7 +64,10 @@ def _search(estimator: Any, rows: Float32) -> None:
     estimator.top_k(rows[:2], estimator.index(rows), 3)
     if rows.shape[1] <= _WIDEST:
         many = np.tile(rows, (-(-_MANY // len(rows)), 1))
-        estimator.top_k(rows[:2], estimator.index(many), 3)
+        index = estimator.index(many)
+        estimator.top_k(rows[:2], index, 3)
+        if hasattr(estimator, "warm_search"):
+            estimator.warm_search(rows[:1], index)
 
 
 def warm(kinds: Collection[str] | None = None) -> None:

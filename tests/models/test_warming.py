@@ -19,6 +19,7 @@ from numba.core.dispatcher import Dispatcher
 import pairmark
 from pairmark.models.registry import spec_of
 from pairmark.models.warmup import warm_loaded
+from pairmark.models.similarity import search
 
 def compiled():
     return {one.py_func.__qualname__: len(one.overloads) for one in gc.get_objects() if isinstance(one, Dispatcher)}
@@ -31,6 +32,8 @@ X = np.random.default_rng(1).standard_normal((300, 8)).astype(np.float32)
 model.pair_score(X[:1], X[1:2])
 model.top_k(X[:1], model.index(X), 5, allowed=np.arange(300) % 2 == 0, above=np.float32(-1e9))
 model.top_k(X[:3], model.index(np.tile(X, (40, 1))), 5)
+search.FEW_WALKS = 0
+model.top_k(X[:3], model.index(np.tile(X, (40, 1)) + np.random.default_rng(2).normal(size=(12_000, 8))), 5)
 new = {name: n for name, n in compiled().items() if n > before.get(name, 0)}
 assert not new, f"compiled in a request: {sorted(new)}"
 """

@@ -291,9 +291,15 @@ class SimilarityBase(PairScorerMixin, BaseEstimator):
         n = len(index) if allowed is None else int(np.count_nonzero(allowed))
         trees = self._packed.search_trees(self.n_features_in_) if CODES in index.arrays else None
         # Few rows, or much of them wanted: bounds would not spare anything.
-        if trees is None or n < search.SMALLEST or 8 * k > n:
+        if trees is None or n < search.SMALLEST + search.FEW_WALKS // trees.roots.size or 64 * k > n:
             return super()._top_k(queries, index, k, allowed, above)
         return search.forest_top_k(trees, self, queries, index, k, allowed, above)
+
+    def warm_search(self, query: Float32, index: GalleryIndex) -> None:
+        """Compile what searches of galleries use that are many times as large, where the index has byte columns."""
+        trees = self._packed.search_trees(self.n_features_in_) if CODES in index.arrays else None
+        if trees is not None:
+            search.every_way(trees, self, query, index)
 
     def _score_rows(self, queries: Matrix, index: GalleryIndex, rows: Rows) -> Float32:
         if self.learned_ is None:

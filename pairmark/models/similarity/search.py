@@ -16,7 +16,9 @@ whether the item's own coordinate lies in a range. So a gallery is kept as colum
 
 Rows and scores are those of scoring everything, to the last bit; only time depends on how good the bounds are. They are
 good where leaves' values fall with the depth of the first splits, as ranks do, and weak where nearly every branch holds
-some leaf of great value, as log-odds of small leaves do.
+some leaf of great value, as log-odds of small leaves do. Where they do not prune, they give up: `_Ledger` adds up what
+each part of a search takes, by counting nodes, items and steps and never by the clock, and what is left is scored
+outright before the sum exceeds what scoring everything takes by more than a tenth.
 """
 
 from __future__ import annotations
@@ -27,27 +29,43 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from pairmark.models.core.base import PairScorerMixin
 from pairmark.models.core.search.index import Best, Float32, Found, GalleryIndex, padded, sealed
 from pairmark.models.similarity.kernels import search as kernels
 from pairmark.models.similarity.search_arrays import BIN_HIGH, BIN_LOW, CODES, SAMPLE, SAMPLED, SearchTrees
 
 SMALLEST = 8_192
 """Galleries of fewer rows are scored outright, which takes milliseconds."""
+FEW_WALKS = 1_500_000
+"""So are those of fewer rows than `SMALLEST` and this divided by the number of trees: sampling and choosing the first
+cut take about a tenth of scoring those."""
 _LEAST_SAMPLED = 48
 """Items whose walks say which nodes to look at where the gallery is small, and time short; else `SAMPLED`."""
 _FIRST_STEPS = 9
 """Nodes a tree that the first cut looks at, about."""
 _PRICES: Final = np.geomspace(3e-6, 0.1, 31)
 _PROMISING = 96
-_STEP_TIME, _WALK_TIME, _ITEM_TIME = 0.03e-9, 80e-9, 150e-9
-"""Seconds that one step takes an item, one tree a walked item, one item to begin walking: measured once, roughly, for
+_STEP_TIME, _NODE_TIME, _ITEM_TIME = 0.03e-9, 6e-9, 150e-9
+"""Seconds that one step takes an item, one node a walked item, one item to begin walking: measured once, roughly, for
 they only decide which of several exact ways is taken."""
+_SCORE_NODE_TIME, _SCORE_VALUE_TIME = 2.5e-9, 2e-9
+"""Seconds that one node and one feature take an item that is scored outright, in blocks: less than walking does."""
+_PROGRAM_TIME, _WEIGH_TIME = 1e-6, 4e-3
+"""Seconds that one step takes to be written, and those of weighing finer cuts whatever is sampled for it."""
+_SPARE = 0.1
+"""What a search may take beyond scoring everything, as a share of that."""
 _GATHER_TIME, _LINE_TIME = 1e-9, 6e-9
 """Seconds that it takes to lay a byte beside the others, and to fetch a line of memory for it."""
 _SAMPLE_TIME = 400e-9
 """Seconds that a sampled item takes a tree, weighing included."""
 _WORTHWHILE = 2e-3
 """Seconds of walking below which no finer cut is looked for."""
+_LEAST_WALKED = 128
+"""Items that walking is worth its calls for, where there are as many."""
+_HOPELESS = 0.8
+"""Share of scoring everything that what is left is expected to take from which on everything is scored."""
+_SURELY = 2.0
+"""Times its own cost that a cut has to promise to save where the search could not afford it in vain."""
 _MOST_CUTS = 8
 _CHUNK = 512
 
@@ -62,6 +80,26 @@ class _Cut:
     order: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
 
 
+@dataclass(kw_only=True)
+class _Ledger:
+    """What a search took so far, beside what scoring would have taken; seconds by the constants above.
+
+    Attributes
+    ----------
+    walk, score : one item down one tree by itself; one item by all trees, scored in blocks.
+    whole : scoring everything.
+    """
+
+    walk: float
+    score: float
+    whole: float
+    spent: float = 0.0
+
+    def room(self, n_left: int) -> float:
+        """Seconds that may be spent in vain, the items left being scored outright after that."""
+        return (1.0 + _SPARE) * self.whole - self.spent - n_left * self.score
+
+
 class ForestSearch:
     """One query against one gallery.
 
@@ -69,6 +107,7 @@ class ForestSearch:
     ----------
     best : what was found.
     steps : (items bounded, steps of the programs) of each cut; n_walked : items walked: how hard it was.
+    gave_up : whether everything was scored, because bounds did not prune.
     """
 
     def __init__(
@@ -98,9 +137,13 @@ class ForestSearch:
         # Sums differ from what the scoring kernel adds up by rounding alone.
         self._rounding = 1e-9 * float(np.abs(trees.leaf_values).max(initial=1.0)) * self._n_trees
         self._n_sampled = int(np.clip(self._n // 2_000, _LEAST_SAMPLED, SAMPLED))
-        self.best = Best(k, above)
+        n = self._n if allowed is None else int(np.count_nonzero(allowed))
+        self._ledger = _Ledger(walk=0.0, score=0.0, whole=float(n))
+        # Seconds that an item takes from here on if no finer cut is made.
+        self._stay = 0.0
+        self._above, self.best = above, Best(k, above)
         self.steps: list[tuple[int, int]] = []
-        self.n_walked = 0
+        self.n_walked, self.gave_up = 0, False
 
     def run(self) -> Best:
         """Find the best."""
@@ -112,6 +155,7 @@ class ForestSearch:
                 rows = np.flatnonzero(self._allowed)
                 rows = rows[:: max(1, rows.size // self._n_sampled)]
         self._sample(rows[: self._n_sampled])
+        self._price()
         cut, n_steps = self._first_cut()
         self._bound(cut, n_steps)
         left = None
@@ -125,7 +169,21 @@ class ForestSearch:
             cut = finer
             self._bound(cut, n_steps)
             left = self._reaching(cut)
-        self._walk(cut, self._reaching(cut))
+        left = self._reaching(cut)
+        if left.size * self._stay > _HOPELESS * self._ledger.whole:
+            return self._score_everything()
+        self._walk(cut, left)
+        return self.best
+
+    def _score_everything(self) -> Best:
+        """Give up: rows in their order are scored faster than rows here and there."""
+        self.gave_up = True
+        rows, scores = PairScorerMixin._top_k(
+            self._scorer, self._row, self._index, self.best.k, self._allowed, self._above
+        )
+        there = rows[0] >= 0
+        self.best = Best(self.best.k, self._above)
+        self.best.offer(rows[0, there], scores[0, there])
         return self.best
 
     def _sample(self, rows: NDArray[np.intp], *, judged: bool = False) -> None:
@@ -137,13 +195,34 @@ class ForestSearch:
         visits = self._visits_of(parts[0])
         if judged:
             self._visits_of(parts[1])
-        trees = self._trees
+        trees, self._visits = self._trees, visits
         # A node that a single sampled item passes says next to nothing.
         self._graph = kernels.often_visited(trees.nodes, visits, 2, trees.greatest)
         highs = trees.greatest[trees.roots]
         self._spread = max(float((highs - self._values).mean()) if rows.size else 0.0, 1e-9) * max(
             rows.size, 1
         )
+
+    def every_way(self) -> None:
+        """Take every step that some search takes, whether it pays here or not."""
+        self._sample(self._index.arrays[SAMPLE][: self._n_sampled])
+        self._price()
+        cut, n_steps = self._first_cut()
+        self._bound(cut, n_steps)
+        self._offer_promising(None)
+        left = self._reaching(cut)
+        self._levels()
+        self._only(left, cut)
+        self._walk_some(cut, np.arange(min(_CHUNK, left.size)))
+
+    def _price(self) -> None:
+        """What walking and scoring take with these trees and this query, by the nodes that the sample passed."""
+        nodes = float(self._visits[:, 0].sum()) / max(self._rows.shape[0], 1)
+        book = self._ledger
+        book.walk = _NODE_TIME * nodes / self._n_trees
+        book.score = _SCORE_NODE_TIME * nodes + _SCORE_VALUE_TIME * self._trees.width
+        book.whole *= book.score
+        book.spent = self._rows.shape[0] * self._n_trees * _SAMPLE_TIME
 
     def _visits_of(self, rows: NDArray[np.intp]) -> NDArray[np.int32]:
         trees = self._trees
@@ -180,7 +259,9 @@ class ForestSearch:
         """Bound every item that is looked at by a cut."""
         steps, ends = self._program(cut, n_steps)
         kernels.evaluate(steps, ends, self._field, self._blocks, self._total)
-        self.steps.append((int(self._blocks.size) * kernels.BLOCK, steps.shape[0]))
+        items = int(self._blocks.size) * kernels.BLOCK
+        self.steps.append((items, steps.shape[0]))
+        self._ledger.spent += n_steps * _PROGRAM_TIME + items * steps.shape[0] * _STEP_TIME
 
     def _program(self, cut: _Cut, n_steps: int) -> tuple[NDArray[np.int16], NDArray[np.int64]]:
         """A cut as programs for this query; says in the cut what their bytes mean."""
@@ -265,13 +346,16 @@ class ForestSearch:
             return
         least = 65_535 - int(np.searchsorted(from_above, min(wanted, from_above[-1])))
         found = kernels.reaching(self._total, self._waiting, self._blocks, least)
-        found = found[np.argsort(-self._total[found].astype(np.int32), kind="stable")[: 4 * wanted]]
+        found = found[
+            np.argsort(-self._total[found].astype(np.int32), kind="stable")[: max(wanted, 4 * _PROMISING)]
+        ]
         self._offer(np.sort(found))
 
     def _offer(self, places: NDArray[np.int64]) -> None:
         if places.size:
             self._waiting[places] = False
             rows = self._rows_at(places)
+            self._ledger.spent += rows.size * self._ledger.score
             self.best.offer(rows, self._scorer._score_rows(self._row, self._index, rows)[0])
 
     def _finer(self, cut: _Cut, left: NDArray[np.int64]) -> tuple[_Cut | None, int, bool]:
@@ -280,13 +364,17 @@ class ForestSearch:
         From a sample follows how many items each of some nested cuts would leave, and what walking those takes. The
         cheapest way from each cut on is worked out from the finest backwards: to walk, or to bound by a finer one.
         """
-        at_stake = left.size * (_ITEM_TIME + self._n_trees * _WALK_TIME)
-        if at_stake < _WORTHWHILE:
+        book = self._ledger
+        self._stay = book.score
+        at_stake = left.size * book.score
+        if at_stake < _WORTHWHILE or book.room(left.size) < _WEIGH_TIME:
             return None, 0, False
         n = int(np.clip(0.05 * at_stake / (_SAMPLE_TIME * self._n_trees), _LEAST_SAMPLED, 4 * SAMPLED))
         n = min(n, left.size)
+        book.spent += _WEIGH_TIME + n * self._n_trees * _SAMPLE_TIME
         self._sample(self._rows_at(left[np.linspace(0, left.size - 1, n).astype(np.intp)]), judged=True)
         (stay,), (cut.order,), _ = self._walking((cut.expanded == 0).astype(np.uint8), 1)
+        self._stay = stay
         if stay * left.size < _WORTHWHILE:
             return None, 0, False
         level, n_nodes = self._levels()
@@ -297,11 +385,16 @@ class ForestSearch:
             if reached[at] > 0.0 and further.any():
                 apart = self._apart(reached[at] * left.size, n_nodes[further]) / left.size
                 ahead[at] = min(ahead[at], (apart + ahead[further]).min())
-        in_place = self._spanned(left) * n_nodes * _STEP_TIME
+        in_place = n_nodes * (_PROGRAM_TIME + self._spanned(left) * _STEP_TIME)
         apart = self._apart(left.size, n_nodes)
-        costs = np.minimum(in_place, apart) + ahead * left.size
+        cutting = np.minimum(in_place, apart)
+        costs = cutting + ahead * left.size
         best = int(np.argmin(costs))
         if not costs[best] < 0.9 * stay * left.size:
+            return None, 0, False
+        # Half of the sample has not seen the cut: beyond what is to spare, it has to save several times its own cost.
+        saved = stay * left.size - costs[best]
+        if cutting[best] > book.room(left.size) and saved < _SURELY * cutting[best]:
             return None, 0, False
         finer = _Cut(expanded=(level <= best).astype(np.uint8), order=orders[best])
         return finer, int(n_nodes[best]), bool(apart[best] < in_place[best])
@@ -311,7 +404,7 @@ class ForestSearch:
         n_bytes = self._codes.shape[1] * n_items
         lines = min(n_bytes, self._codes.size / 64)
         laid: NDArray[np.float64] = (
-            n_items * n_nodes * _STEP_TIME + n_bytes * _GATHER_TIME + lines * _LINE_TIME
+            n_nodes * (_PROGRAM_TIME + n_items * _STEP_TIME) + n_bytes * _GATHER_TIME + lines * _LINE_TIME
         )
         return laid
 
@@ -330,8 +423,8 @@ class ForestSearch:
     def _walking(
         self, level: NDArray[np.uint8], n_levels: int
     ) -> tuple[NDArray[np.float64], list[NDArray[np.int64]], NDArray[np.float64]]:
-        """For each of nested cuts: seconds of walking that a sampled item takes on average if bounded by it; the best
-        order of trees; the share of items that are left to walk."""
+        """For each of nested cuts: seconds that a sampled item takes on average if bounded by it, walked and scored if
+        it is still good, or scored outright if that is less; the best order of trees; the share of items left."""
         trees, n = self._trees, self._rows.shape[0]
         bounds = np.empty((n_levels, n, self._n_trees))
         kernels.bounds_of_rows(
@@ -350,33 +443,57 @@ class ForestSearch:
             after = whole[there, None] - np.cumsum(gap[there][:, order], axis=1)
             walked = 1 + (after >= to_beat).sum(axis=1)
             if n:
-                seconds[at] = (_ITEM_TIME + walked * _WALK_TIME).sum() / n
+                book, good = self._ledger, whole - gap.sum(axis=1) >= to_beat
+                walking = (_ITEM_TIME + walked * book.walk).sum() + np.count_nonzero(good) * book.score
+                seconds[at] = min(walking, np.count_nonzero(there) * book.score) / n
                 reached[at] = there.mean()
         return seconds, orders, reached
 
     def _walk(self, cut: _Cut, left: NDArray[np.int64]) -> None:
-        """Walk what is left, best bounds first."""
-        trees = self._trees
+        """Walk what is left, best bounds first; score it outright where walking spares nothing."""
+        book = self._ledger
+        left = left[np.argsort(65_535 - self._total[left], kind="stable")]
+        lowest_first = self._total[left][::-1]
+        each = _ITEM_TIME + self._n_trees * book.walk
+        at, size, outright, walking = 0, _CHUNK, _CHUNK, True
+        while True:
+            # The best bounds come first: once they do not reach, none does.
+            n = left.size - int(np.searchsorted(lowest_first, self._total_to_beat(cut)))
+            if at >= n:
+                return
+            most = min(size, int(book.room(n - at) / each))
+            if walking and most >= min(_LEAST_WALKED, n - at):
+                items = left[at : min(at + most, n)]
+                before = book.spent
+                self._walk_some(cut, items)
+                walking = book.spent - before < items.size * book.score
+                size = min(2 * size, 65_536) if walking else _CHUNK
+            else:
+                # Those after have lower bounds: ever fewer times, some are walked again.
+                items = left[at : min(at + outright, n)]
+                self._offer(np.sort(items))
+                outright, walking = min(2 * outright, 65_536), True
+            at += items.size
+
+    def _walk_some(self, cut: _Cut, items: NDArray[np.int64]) -> None:
+        """Walk items down the trees and score those that are still good at the end."""
+        trees, to_beat = self._trees, self._to_beat()
         if cut.order.size == 0:
             _, (cut.order,), _ = self._walking((cut.expanded == 0).astype(np.uint8), 1)
-        left = left[np.argsort(65_535 - self._total[left], kind="stable")]
-        at, size = 0, _CHUNK
-        while at == 0 or at < left.size:
-            items = left[at : at + size]
-            at, size = at + size, min(2 * size, 65_536)
-            # The best bounds come first: once they do not reach, none does.
-            items = items[self._total[items] >= self._total_to_beat(cut)]
-            if not items.size and at > _CHUNK:
-                return
-            bounds = cut.base + cut.unit * self._total[items].astype(np.float64)
-            to_beat = self._to_beat()
-            kernels.walk_survivors(
-                *trees.walk, cut.order, trees.width, trees.pair_map, self._query, self._vectors,
-                self._rows_at(items), bounds,
-                to_beat, cut.expanded, trees.greatest, trees.leaf_values,
-            )  # fmt: skip
-            self.n_walked += items.size
-            self._offer(np.sort(items[bounds >= to_beat - self._rounding]))
+        bounds = cut.base + cut.unit * self._total[items].astype(np.float64)
+        n_walks = kernels.walk_survivors(
+            *trees.walk, cut.order, trees.width, trees.pair_map, self._query, self._vectors,
+            self._rows_at(items), bounds,
+            to_beat, cut.expanded, trees.greatest, trees.leaf_values,
+        )  # fmt: skip
+        self.n_walked += items.size
+        self._ledger.spent += items.size * _ITEM_TIME + n_walks * self._ledger.walk
+        self._offer(np.sort(items[bounds >= to_beat - self._rounding]))
+
+
+def every_way(trees: SearchTrees, scorer: Any, query: Float32, index: GalleryIndex) -> None:
+    """Compile all that `ForestSearch` may use."""
+    ForestSearch(trees, scorer, query, index, 1, None, None).every_way()
 
 
 def forest_top_k(

@@ -21,6 +21,7 @@ D = 5
 @pytest.fixture(autouse=True)
 def however_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search, "SMALLEST", 1)
+    monkeypatch.setattr(search, "FEW_WALKS", 0)
     monkeypatch.setattr(search, "_PROMISING", 4)
     monkeypatch.setattr(search, "_CHUNK", 16)
 
@@ -91,7 +92,9 @@ def test_forests_search_as_they_score(data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("aggregation", ["rank", "log-odds"])
 def test_every_way_through_the_search_is_exact(monkeypatch: pytest.MonkeyPatch, aggregation: str) -> None:
-    """Programs of every size, finer cuts and none, long walks and none."""
+    """Programs of every size, finer cuts and none, long walks and none, whatever they cost."""
+    for name, value in (("_SPARE", 1e9), ("_HOPELESS", 1e9), ("_PROGRAM_TIME", 0.0)):
+        monkeypatch.setattr(search, name, value)
     model = fitted("plain", n_estimators=9, aggregation=aggregation, max_depth=6)
     gallery, _ = world(np.random.default_rng(4), 6_000, "plain")
     index, queries = model.index(gallery), gallery[:3] + np.float32(0.1)
@@ -110,7 +113,7 @@ def test_every_way_through_the_search_is_exact(monkeypatch: pytest.MonkeyPatch, 
                 assert best.rows.tolist() == expected
                 assert best.scores.tolist() == grid[at, expected].tolist()
                 ways.add((len(one.steps), one.n_walked > 0))
-    assert {n for n, _ in ways} >= {1, 2}
+    assert {n > 1 for n, _ in ways} == {True, False}
     assert {walked for _, walked in ways} == {True, False}
 
 
@@ -124,6 +127,39 @@ def test_most_of_an_easy_gallery_is_never_scored() -> None:
     one = search.ForestSearch(model._packed.search_trees(16), model, X[:1], index, 5, None, None)
     assert one.run().rows.tolist() == model.top_k(X[:1], np.vstack([X] * 5), 5)[0][0].tolist()
     assert one.n_walked < 2_000
+
+
+def galleries_without_bounds(rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """Galleries of which bounds rule out next to nothing."""
+    own, _ = world(rng, 30_000, "plain")
+    return {
+        "one row again and again": np.repeat(own[:1], 30_000, axis=0),
+        "a hundred rows": np.tile(own[:100], (300, 1)),
+        "noise": rng.standard_normal((30_000, D)).astype(np.float32),
+        "far away": own + np.float32(1e6),
+    }
+
+
+@pytest.mark.parametrize("aggregation", ["rank", "log-odds"])
+@pytest.mark.parametrize("k", [1, 400])
+def test_no_search_counts_more_work_than_scoring_everything_and_a_tenth(
+    monkeypatch: pytest.MonkeyPatch, aggregation: str, k: int
+) -> None:
+    monkeypatch.undo()
+    model = fitted("plain", n_estimators=30, aggregation=aggregation, max_depth=6)
+    for name, gallery in galleries_without_bounds(np.random.default_rng(6)).items():
+        trees, query = model._packed.search_trees(D), gallery[:1] + np.float32(0.1)
+        one = search.ForestSearch(trees, model, query, model.index(gallery), k, None, None)
+        best = one.run()
+        grid = model.score_against(query, gallery)[0]
+        expected = np.lexsort((np.arange(grid.size), -grid))[:k]
+        assert best.rows.tolist() == expected.tolist(), name
+        assert best.scores.tobytes() == grid[expected].tobytes(), name
+        book = one._ledger
+        everything_too = book.whole if one.gave_up else 0.0
+        assert book.spent + everything_too <= 1.1 * book.whole, name
+        if name == "one row again and again":
+            assert one.gave_up
 
 
 def test_byte_columns_are_saved_and_mapped(tmp_path: Path) -> None:

@@ -18,6 +18,12 @@ from pairmark.models.core.compiled import kernel
 
 BEST, RANDOM = 0, 1
 
+LANES = 4
+"""Labels that are summed side by side."""
+_WEIGHT, _LENGTH, _ONTO = range(3)
+"""What the last block of `_weighted_lanes` holds of each row."""
+_ROUNDING = 1e-9
+"""Far more than rounding can be off by, relatively."""
 FEW = 16
 """Fewer rows than this are read one at a time in all trees at once."""
 
@@ -57,13 +63,13 @@ def _totals(rows, y, weight, total):
 
 
 @kernel
-def _projections(rows, y, total, onto):
+def _projections(rows, y, total, weight, lanes):
     """Inner product of each row's targets with the cell's sums, into ``onto``; returns the sums' squared length."""
     for r in rows:
         dot = 0.0
         for c in range(y.shape[1]):
             dot += total[c] * y[r, c]
-        onto[r] = dot
+        lanes[lanes.shape[0] - 1, r, _ONTO] = weight[r] * dot
     total_norm = 0.0
     for c in range(y.shape[1]):
         total_norm += total[c] * total[c]
@@ -71,37 +77,74 @@ def _projections(rows, y, total, onto):
 
 
 @kernel
-def _best_of_feature(values, rows, y, norm, weight, onto, mass, total_norm, min_leaf, floor, low):
-    """The border of largest between-children sum of squares, of one feature in one cell.
+def _weighted_lanes(y, norm, weight):
+    """What a border needs of each row, side by side: (blocks, n, LANES).
 
-    The squared length of the left sums grows by ``2 w s.y + w^2 |y|^2`` with each row and that of the right sums
-    follows from it and the projections, so a border costs one inner product.
+    Targets by the row's weight, `LANES` labels a block and 0 beyond the last; then, in a block of their own: the weight,
+    the squared length weighted alike, and a place for the row's projection by its weight.
+    """
+    n, k = y.shape
+    n_blocks = (k + LANES - 1) // LANES
+    lanes = np.zeros((n_blocks + 1, n, LANES))
+    for r in range(n):
+        w = weight[r]
+        for c in range(k):
+            lanes[c // LANES, r, c % LANES] = w * y[r, c]
+        lanes[n_blocks, r, _WEIGHT], lanes[n_blocks, r, _LENGTH] = w, w * w * norm[r]
+    return lanes
+
+
+@kernel
+def _growth(order, f, begin, end, lanes, work):
+    """By how much the squared length of the sums of a cell's first rows grows with each row: ``2 s.wy`` to ``work``.
+
+    The sums of four labels stay in registers, and their products are added in pairs: one after the other, each addition
+    would wait for the one before.
+    """
+    for block in range(np.uint64(lanes.shape[0] - 1)):
+        s0 = s1 = s2 = s3 = 0.0
+        for p in range(begin, end):
+            r = np.uint64(order[f, p])
+            v0, v1, v2, v3 = lanes[block, r, 0], lanes[block, r, 1], lanes[block, r, 2], lanes[block, r, 3]
+            product = 2.0 * ((s0 * v0 + s1 * v1) + (s2 * v2 + s3 * v3))
+            s0, s1, s2, s3 = s0 + v0, s1 + v1, s2 + v2, s3 + v3
+            work[p - begin] = product if block == 0 else work[p - begin] + product
+
+
+# Slices of arrays would count references, which costs as much as a small cell: hence rows by number.
+
+
+@kernel
+def _best_of_feature(values, order, f, start, stop, lanes, mass, total_norm, min_leaf, floor, work):
+    """The border of largest between-children sum of squares, of feature ``f`` in the cell ``start:stop``.
+
+    The squared length of the left sums grows row by row (`_growth`) and that of the right sums follows from it and the
+    projections, so a border costs one inner product. ``work`` (rows,) is scratch.
 
     Returns
     -------
     the sum of squares (``floor`` where none is larger) and the number of rows on the left (0: none).
     """
-    k = y.shape[1]
-    n = rows.shape[0]
-    low[:] = 0.0
+    column, begin, last = np.uint64(f), np.uint64(start), np.uint64(lanes.shape[0] - 1)
+    n = np.uint64(stop - start)
+    _growth(order, column, begin, begin + n, lanes, work)
     left_mass = left_norm = cross = 0.0
     best, best_at = floor, 0
-    for p in range(n - 1):
-        r = rows[p]
-        w = weight[r]
-        dot = 0.0
-        for c in range(k):
-            v = y[r, c]
-            dot += low[c] * v
-            low[c] += w * v
-        left_norm += w * (2.0 * dot + w * norm[r])
-        cross += w * onto[r]
-        left_mass += w
-        if p + 1 < min_leaf or n - p - 1 < min_leaf or values[r] == values[rows[p + 1]]:
-            continue
-        gain = left_norm / left_mass + (total_norm - 2.0 * cross + left_norm) / (mass - left_mass)
-        if gain > best:
-            best, best_at = gain, p + 1
+    bar = best - _ROUNDING * abs(best)
+    for p in range(n - np.uint64(1)):
+        r = np.uint64(order[column, begin + p])
+        left_norm += work[p] + lanes[last, r, _LENGTH]
+        cross += lanes[last, r, _ONTO]
+        left_mass += lanes[last, r, _WEIGHT]
+        right_norm, right_mass = total_norm - 2.0 * cross + left_norm, mass - left_mass
+        # Two divisions take longer than all the rest: only borders that might be better are divided for.
+        if left_norm * right_mass + right_norm * left_mass > bar * (left_mass * right_mass):
+            at = np.int64(p) + 1
+            gain = left_norm / left_mass + right_norm / right_mass
+            new = gain > best and at >= min_leaf and stop - start - at >= min_leaf
+            if new and values[f, order[f, start + at - 1]] != values[f, order[f, start + at]]:
+                best, best_at = gain, at
+                bar = best - _ROUNDING * abs(best)
     return best, best_at
 
 
@@ -141,19 +184,19 @@ def _random_of_feature(values, rows, y, weight, mass, total, min_leaf, low, stat
 def _part(order, skip, start, at, stop, goes_left, spare):
     """Part every feature's order of the cell ``start:stop`` as feature ``skip`` already is at ``at``."""
     for p in range(start, stop):
-        goes_left[order[skip, p]] = p < at
+        goes_left[order[skip, p]] = np.uint8(p < at)
+    begin, end = np.uint64(start), np.uint64(stop)
     for f in range(order.shape[0]):
         if f == skip:
             continue
-        kept, moved = start, 0
-        for p in range(start, stop):
+        kept, moved = begin, np.uint64(0)
+        for p in range(begin, end):
+            # Both places are written and one of them counts: a branch would be guessed wrong half the time.
             r = order[f, p]
-            if goes_left[r]:
-                order[f, kept] = r
-                kept += 1
-            else:
-                spare[moved] = r
-                moved += 1
+            left = np.uint64(goes_left[np.uint64(r)])
+            order[f, kept], spare[moved] = r, r
+            kept += left
+            moved += np.uint64(1) - left
         for q in range(moved):
             order[f, kept + q] = spare[q]
 
@@ -228,8 +271,8 @@ def grow_by_cell(values, order, y, norm, weight, max_depth, min_leaf, n_tried, s
     d, m = order.shape
     nodes, n_nodes = _root(m), 1
     depth = np.zeros(nodes.feature.size, np.int64)
-    onto = np.zeros(values.shape[1])
-    goes_left, spare = np.zeros(values.shape[1], np.bool_), np.empty(m, np.int32)
+    lanes, work = _weighted_lanes(y, norm, weight), np.empty(m)
+    goes_left, spare = np.zeros(values.shape[1], np.uint8), np.empty(m, np.int32)
     total, low = np.zeros(y.shape[1]), np.zeros(y.shape[1])
     features = np.arange(d)
     state = np.array([seed], np.uint64)
@@ -245,23 +288,23 @@ def grow_by_cell(values, order, y, norm, weight, max_depth, min_leaf, n_tried, s
         mass, differ = _totals(rows, y, weight, total)
         if not differ:
             continue
-        total_norm = _projections(rows, y, total, onto)
+        total_norm = _projections(rows, y, total, weight, lanes)
         best, best_feature, best_at = -1.0, -1, 0
         done = tried = 0
         while done < d and (tried < n_tried or best_feature < 0):
             f = _shuffled(features, done, state)
             done += 1
-            rows = order[f, a:b]
-            if values[f, rows[0]] == values[f, rows[rows.shape[0] - 1]]:
+            if values[f, order[f, a]] == values[f, order[f, b - 1]]:
                 continue
             tried += 1
             if splitter == RANDOM:
+                rows = order[f, a:b]
                 gain, at = _random_of_feature(values[f], rows, y, weight, mass, total, min_leaf, low, state)
                 if at == 0 or gain <= best:
                     continue
             else:
                 gain, at = _best_of_feature(
-                    values[f], rows, y, norm, weight, onto, mass, total_norm, min_leaf, best, low
+                    values, order, f, a, b, lanes, mass, total_norm, min_leaf, best, work
                 )
                 if at == 0:
                     continue
@@ -284,9 +327,9 @@ def grow_by_level(values, order, y, norm, weight, max_depth, min_leaf, n_tried, 
     """
     d, m = order.shape
     nodes, n_nodes = _root(m), 1
-    onto = np.zeros(values.shape[1])
-    goes_left, spare = np.zeros(values.shape[1], np.bool_), np.empty(m, np.int32)
-    total, low = np.zeros(y.shape[1]), np.zeros(y.shape[1])
+    lanes, work = _weighted_lanes(y, norm, weight), np.empty(m)
+    goes_left, spare = np.zeros(values.shape[1], np.uint8), np.empty(m, np.int32)
+    total = np.zeros(y.shape[1])
     features = np.arange(d)
     state = np.array([seed], np.uint64)
     cells, n_cells = np.zeros(m, np.int64), 1
@@ -305,10 +348,10 @@ def grow_by_level(values, order, y, norm, weight, max_depth, min_leaf, n_tried, 
                 continue
             cells[n_open] = node
             n_open += 1
-            total_norm = _projections(rows, y, total, onto)
+            total_norm = _projections(rows, y, total, weight, lanes)
             for f in range(d):
                 gain, at = _best_of_feature(
-                    values[f], order[f, a:b], y, norm, weight, onto, mass, total_norm, min_leaf, -1.0, low
+                    values, order, f, a, b, lanes, mass, total_norm, min_leaf, -1.0, work
                 )
                 if at > 0:
                     splits[f] += 1
@@ -333,10 +376,8 @@ def grow_by_level(values, order, y, norm, weight, max_depth, min_leaf, n_tried, 
             a, b = nodes.start[node], nodes.stop[node]
             rows = order[f, a:b]
             mass, differ = _totals(rows, y, weight, total)
-            total_norm = _projections(rows, y, total, onto)
-            gain, at = _best_of_feature(
-                values[f], rows, y, norm, weight, onto, mass, total_norm, min_leaf, -1.0, low
-            )
+            total_norm = _projections(rows, y, total, weight, lanes)
+            gain, at = _best_of_feature(values, order, f, a, b, lanes, mass, total_norm, min_leaf, -1.0, work)
             if at == 0:
                 # This cell cannot be split by the level's feature; it waits for the next.
                 next_cells[n_next] = node

@@ -410,42 +410,51 @@ def compile_cut(
 
 
 # Slices of arrays would count references, which costs as much as a step: hence rows by number.
+#
+# Steps blend with masks and have no branch: of `x[i] if test else 0` the compiler makes a load under a condition, which
+# only AVX-512 has for bytes. Without one every instruction set gets 16, 32 or 64 codes an instruction.
+
+
+@kernel
+def _mask(code, first, more):
+    """255 where a code lies in a range on the ring of codes, else 0; ``more`` is the number of the range's codes less
+    one."""
+    return np.uint8(0 - np.int64(np.uint8(code - first) <= more))
 
 
 @kernel
 def _step(columns, f, low_first, low_more, high_first, high_more, slots, low, high, to):
-    """Two branches that are arrays."""
-    none = np.uint8(0)
+    """Two branches that are arrays: the greater of those that a code may take, 0 for one that it may not."""
     for i in range(BLOCK):
         c = columns[f, i]
-        a = slots[low, i] if np.uint8(c - low_first) <= low_more else none
-        b = slots[high, i] if np.uint8(c - high_first) <= high_more else none
-        slots[to, i] = a if a > b else b
+        a = np.uint8(slots[low, i] & _mask(c, low_first, low_more))
+        b = np.uint8(slots[high, i] & _mask(c, high_first, high_more))
+        slots[to, i] = max(a, b)
 
 
 @kernel
 def _step_half(columns, f, low_first, low_more, high_first, high_more, slots, low, high, to):
     """One branch is a constant."""
-    none = np.uint8(0)
     for i in range(BLOCK):
         c = columns[f, i]
-        a = low if np.uint8(c - low_first) <= low_more else none
-        b = slots[high, i] if np.uint8(c - high_first) <= high_more else none
-        slots[to, i] = a if a > b else b
+        a = np.uint8(low & _mask(c, low_first, low_more))
+        b = np.uint8(slots[high, i] & _mask(c, high_first, high_more))
+        slots[to, i] = max(a, b)
 
 
 @kernel
 def _step_sure(columns, f, first, more, slots, inside, outside, to):
     """Where a range of codes gives a constant that no other branch exceeds, one test is enough."""
     for i in range(BLOCK):
-        slots[to, i] = inside if np.uint8(columns[f, i] - first) <= more else slots[outside, i]
+        other = slots[outside, i]
+        slots[to, i] = np.uint8(other ^ ((inside ^ other) & _mask(columns[f, i], first, more)))
 
 
 @kernel
 def _step_last(columns, f, first, more, slots, inside, outside, to):
     """As `_step_sure`, with a constant outside as well."""
     for i in range(BLOCK):
-        slots[to, i] = inside if np.uint8(columns[f, i] - first) <= more else outside
+        slots[to, i] = np.uint8(outside ^ ((inside ^ outside) & _mask(columns[f, i], first, more)))
 
 
 @kernel
@@ -533,13 +542,14 @@ def walk_survivors(
     """Walk items down the trees in ``order``, giving each up once its bound falls below ``least``.
 
     ``bounds`` (n_items,) are of the whole sum, by the cut; each tree walked replaces its bound by its value. Items that
-    were given up have a bound below ``least`` when this ends.
+    were given up have a bound below ``least`` when this ends. Returns how often an item walked down a tree.
     """
     n_nodes = nodes.shape[0]
     features = np.empty((WALKED, 2 * d), dtype=np.float32)
     active, still = np.empty(WALKED, dtype=np.int64), np.empty(WALKED, dtype=np.int64)
     at = np.empty(WALKED, dtype=np.int64)
     bound = np.empty(WALKED)
+    n_walks = 0
     for first in range(0, items.shape[0], WALKED):
         n = min(WALKED, items.shape[0] - first)
         n_active = 0
@@ -569,6 +579,7 @@ def walk_survivors(
                 break
             t = order[number]
             moving = n_active
+            n_walks += n_active
             for j in range(n_active):
                 at[active[j]] = roots[t]
                 bound[active[j]] = greatest_below[roots[t]]
@@ -596,3 +607,4 @@ def walk_survivors(
                     active[left] = p
                     left += 1
             n_active = left
+    return n_walks
