@@ -60,15 +60,16 @@ class FprBand:
 
 
 def finite_sample_band(
-    finite: FiniteSample, thresholds: NDArray[np.float32], confidence: float
+    finite: FiniteSample, thresholds: NDArray[np.float32], confidence: float, *, by_average: bool = False
 ) -> FprBand | None:
     """The band by halved failure probabilities; None when no rate below 1 is answered.
 
     Parameters
     ----------
     thresholds : (n,) float32, descending; what `FiniteSample` numbers.
+    by_average : by the average over all pairs, which is weaker and takes no search.
     """
-    n = finite.n if finite.n_matched is None else finite.n_matched
+    n = finite.n_matched
     if n < 1:
         return None
     # Where the first step lies is decided by n alone: labels and scores have no say.
@@ -79,7 +80,8 @@ def finite_sample_band(
     found: list[tuple[np.float32, float]] = []
     for k, level in enumerate(range(top, 0, -1)):
         rate = 10 ** (-level / STEPS_PER_DECADE)
-        chosen = finite.choose(rate, 1 - (1 - confidence) / 2 ** (k + 1))
+        each = 1 - (1 - confidence) / 2 ** (k + 1)
+        chosen = finite.choose_by_average(rate, each) if by_average else finite.choose(rate, each)
         if chosen is not None:
             found.append((np.float32(thresholds[chosen[0]]), rate))
     return _steps(found, confidence, "finite-sample")
