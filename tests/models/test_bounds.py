@@ -52,9 +52,12 @@ def test_the_bound_for_people_is_the_inverse_of_the_rule(n: int, share: float, c
         for at in (0, 20, 150):
             upper = bound.upper(at, confidence)
             assert upper is not None
-            for factor, admitted in ((1, True), (1 - 1e-9, False)):
-                found = bound.choose_by_average(upper * factor, confidence)
-                assert (found is not None and found[0] >= at) == admitted
+            tail = (
+                binomial_log_tail(round(above[at] * n), upper, n)
+                if counted
+                else average_log_tail(above[at] + upper * (1 - share), upper, n)
+            )
+            assert tail == pytest.approx(math.log1p(-confidence), rel=1e-6)
 
 
 def test_binomial_bound_is_clopper_and_pearsons() -> None:

@@ -60,14 +60,13 @@ class FprBand:
 
 
 def finite_sample_band(
-    finite: FiniteSample, thresholds: NDArray[np.float32], confidence: float, *, by_average: bool = False
+    finite: FiniteSample, thresholds: NDArray[np.float32], confidence: float
 ) -> FprBand | None:
     """The band by halved failure probabilities; None when no rate below 1 is answered.
 
     Parameters
     ----------
     thresholds : (n,) float32, descending; what `FiniteSample` numbers.
-    by_average : by the average over all pairs, which is weaker and takes no search.
     """
     n = finite.n_matched
     if n < 1:
@@ -80,8 +79,7 @@ def finite_sample_band(
     found: list[tuple[np.float32, float]] = []
     for k, level in enumerate(range(top, 0, -1)):
         rate = 10 ** (-level / STEPS_PER_DECADE)
-        each = 1 - (1 - confidence) / 2 ** (k + 1)
-        chosen = finite.choose_by_average(rate, each) if by_average else finite.choose(rate, each)
+        chosen = finite.choose(rate, 1 - (1 - confidence) / 2 ** (k + 1))
         if chosen is not None:
             found.append((np.float32(thresholds[chosen[0]]), rate))
     return _steps(found, confidence, "finite-sample")

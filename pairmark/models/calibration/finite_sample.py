@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,12 +86,6 @@ class FiniteSample:
         if self.population is None:
             return order_rank(self.n, fpr, confidence)
         return population_rank(self.n, self.population - self.n_same, fpr, confidence)
-
-    def choose_by_average(self, fpr: float, confidence: float) -> tuple[int, float] | None:
-        """As `choose`, by the average over all pairs: weaker, and without a search."""
-        admits = partial(self._average_admits, fpr=fpr, confidence=confidence)
-        at = last_true(admits, self.above.size)
-        return None if at is None else (at, fpr)
 
     def rate(self, at: int) -> float:
         """The observed false positive rate at a threshold."""

@@ -12,10 +12,10 @@
 In open-set use pairs of people and people weigh equally, as in the rates. A likelihood ratio says what the evidence is
 worth on average; unlike the operating points it promises no error rate. But no value is more than people can show:
 
-- Among scores above t, LR = TPR(t) / FPR(t) on average, and m people do not show that FPR(t) is less than an upper
-  bound of it, however many pairs they make. So no score is worth more than the largest TPR(t) / bound(t) of the t below
-  it. The bounds are those of the average over all pairs at ten rates a decade, each by itself at 95 % at least and all
-  together at 90 % (`pairmark.models.calibration.bands`): with no false match they allow about m / 6.
+- Among scores above t, LR = TPR(t) / FPR(t) on average. So no score is worth more than the largest
+  TPR(t) / ((n A(t) + 1) / (n + 1)) of the t below it, A(t) being the share of different pairs above t and n the
+  independent ones (half the people, where all pairs are scored), however many pairs they make: the rule of succession,
+  as if people had shown one more false match. Without any, that is at most n + 1.
 - No score is worth less than 1 / (S + 1), S being the independent same pairs (the rule of succession).
 """
 
@@ -30,8 +30,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
 
-from pairmark.models.calibration.bands import finite_sample_band
-from pairmark.models.calibration.finite_sample import FiniteSample
 from pairmark.models.core.blas import one_blas_thread
 from pairmark.models.core.schema import refuse, require
 from pairmark.models.pairs.samples import PairSample, Side, pair_sample
@@ -44,7 +42,6 @@ DEFAULT_METHOD: LrMethod = "pav"
 """It loses less on people never seen than the line does: see `benchmarks.evidence`."""
 _STEPS = 100
 _PULL = 1e-4
-_CAP_CONFIDENCE = 0.9
 _FACTS = ("slope", "intercept", "low", "high")
 
 
@@ -96,7 +93,7 @@ class LikelihoodRatios:
             slope, intercept = _logistic(sample.same, sample.different)
         begins, values = _pav(sample.same, sample.different)
         cap_scores, cap_values = _caps(sample)
-        low, high = -math.log(sample.same.n_blocks + 1), float(cap_values[-1]) if cap_values.size else 0.0
+        low, high = -math.log(sample.same.n_blocks + 1), float(cap_values[-1])
         # Steps begin where either does: the lesser of two rising steps rises.
         starts = np.unique(np.concatenate([begins, np.nextafter(cap_scores, np.float32(np.inf))]))
         starts = starts[starts >= begins[0]]
@@ -182,6 +179,12 @@ class LikelihoodRatios:
         require(begins[1:] > begins[:-1], "lr_scores", begins[1:], "more than the row before it", first_row=1)
         inside = (values >= facts["low"]) & (values <= facts["high"])
         require(inside, "lr_values", values, "within the limits of the likelihood ratios")
+        if "lr_cap_values" in arrays:
+            steps, most = arrays["lr_cap_scores"], arrays["lr_cap_values"]
+            if not steps.size or (np.diff(steps) <= 0).any() or (np.diff(most) < 0).any() or most[0] < 0:
+                raise refuse(
+                    "lr_cap_values", None, "do not rise from 0", "values that rise with their scores"
+                )
         # Maps of earlier versions were capped by pairs only.
         caps = {
             name: np.asarray(arrays.get(f"lr_{name}", default))
@@ -277,20 +280,15 @@ def _caps(sample: PairSample) -> tuple[NDArray[np.float32], Float64]:
     """Scores above which a log LR may be at most a value; both ascend."""
     thresholds, above = sample.different.steps()
     share = sample.different.total() if sample.protocol == "closed-set" else 1.0
-    finite = FiniteSample(
-        above=above, n=sample.different.n_blocks, n_matched=sample.different.n_blocks, different_share=share
-    )
-    band = finite_sample_band(finite, thresholds, _CAP_CONFIDENCE, by_average=True)
-    if band is None:
-        return np.empty(0, np.float32), np.empty(0)
+    n = sample.different.n_blocks
     scores, weight = sample.same.scores, np.cumsum(sample.same.weight) / sample.same.weight.sum()
-    at = np.searchsorted(-scores, -band.thresholds, side="left")
-    tpr = np.concatenate([[0.0], weight])[at]
+    tpr = np.concatenate([[0.0], weight])[np.searchsorted(-scores, -thresholds, side="left")]
     with np.errstate(divide="ignore"):
-        worth = np.log(tpr) - np.log(band.fpr)
-    # From the lowest threshold up; what a score above a lower one is worth, a score above a higher one is.
+        worth = np.log(tpr) - np.log((n * above / share + 1) / (n + 1))
+    # From the lowest threshold up: what a score above one threshold is worth, a score above a higher one is.
     rising = np.maximum.accumulate(np.maximum(worth[::-1], 0.0))
-    return np.ascontiguousarray(band.thresholds[::-1]), rising
+    first = np.flatnonzero(np.concatenate([[True], rising[1:] > rising[:-1]]))
+    return thresholds[::-1][first], rising[first]
 
 
 def _cap_at(scores: NDArray[np.float32], cap_scores: NDArray[np.float32], cap_values: Float64) -> Float64:

@@ -98,7 +98,7 @@ class Calibration:
         independent: bool = False,
         population: int | None = None,
         random_state: int | np.random.Generator | None = None,
-        secret: bytes = b"",
+        chance: Chance | None = None,
         n_replicates: int = N_REPLICATES,
         n_jobs: int | None = None,
         units_assumed: bool = False,
@@ -124,11 +124,11 @@ class Calibration:
         population : the pairs are a random sample, drawn without replacement, of so many, and the promise is about
             these, whatever depends on what. Units are not needed.
         random_state : of the random number that a threshold is drawn with, of splits of people and of the bootstrap.
-            None: a function of ``secret`` and of the names of the units, so that every version that is calibrated on
-            the same people shares it. Choosing a seed by what it gives breaks the promise: the best of 20 fails in more
+            None: a function of the names of the units, so that every version that is calibrated on the same people
+            shares it. Choosing a seed by what it gives breaks the promise: the best of 20 fails in more
             than a third of calibrations near the fewest people. People who are numbered from 0 share the number of all
             who number as many.
-        secret : key of that function.
+        chance : those random numbers themselves, instead: what a service derives from a secret of its own.
         n_replicates : bootstrap replicates, at least 1,000 (the 99 % bound is an order statistic of them).
         n_jobs : threads for the bootstrap; results do not depend on it.
         units_assumed : the units are a guess.
@@ -156,11 +156,9 @@ class Calibration:
         origin = origin_of(
             sample, listing, independent=independent, population=population, assumed=units_assumed
         )
-        chance = (
-            Chance.of_people(sample.names, secret)
-            if random_state is None
-            else Chance.of_generator(random_state)
-        )
+        if chance is None:
+            by_seed = random_state is not None
+            chance = Chance.of_generator(random_state) if by_seed else Chance.of_people(sample.names)
         held = HeldOutScores.of(
             sample,
             chance=chance,

@@ -65,6 +65,13 @@ def train(
             "(populations to compare)."
         ),
     ] = None,
+    listing: Annotated[
+        str | None,
+        typer.Option(
+            help="For a dataset that lists pairs, how the list came about: all, random or blocks. Without it a list "
+            "that is not all pairs guarantees nothing."
+        ),
+    ] = None,
     budget_seconds: Annotated[
         float | None,
         typer.Option(help="About how many seconds an automatic learner may spend on comparing candidates."),
@@ -95,6 +102,7 @@ def train(
         "n_pairs": n_pairs,
         "target_fpr": target_fpr,
         "groups": groups,
+        "listing": listing,
     }
     given = {
         "dataset": dataset,
