@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import ndtr, ndtri
 
+BEST_TPR = 0.9
+"""What a model could reach at a rate, where nothing is known of it."""
 STEADY_MULTIPLE = 2
 """From so many times the fewest people on, an answer hardly depends on chance."""
 CHANCES = (0.95, 0.5, 0.05)
