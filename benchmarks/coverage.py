@@ -12,7 +12,6 @@ Both presets go on where they were cut, a few draws at a time.
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ import joblib
 import numpy as np
 from scipy.stats import binom, norm
 
-from benchmarks import _intervals, gallery_calibration
+from benchmarks import _edges, _intervals, gallery_calibration
 from benchmarks.common import Claim, Parts, Preset, Result
 from pairmark.models.calibration.identification import GalleryCalibration
 from pairmark.models.calibration.operating_points import Calibration
@@ -229,9 +228,36 @@ def made(preset: Preset, parts: Parts) -> tuple[list[Row], list[dict[str, float]
     rows += parts.get(f"grown {n}", partial(grown, n))
     n = 400 if full else 40
     rows += parts.get(f"choosing {n}", partial(choosing, n))
+    for edge in _edges.EDGES:
+        rows += at_edge(edge, edge.full if full else 40, parts)
     for world in _intervals.WORLDS:
         rows += intervals(world, 400 if full else 100, parts)
     return rows, power(40 if full else 10, parts)
+
+
+def at_edge(edge: _edges.Edge, n: int, parts: Parts) -> list[Row]:
+    """Rows of one world at the promise's edge."""
+    counted: dict[str, list[int]] = {}
+    for start in range(0, n, BLOCK):
+        draws = range(start, min(n, start + BLOCK))
+        for method, failed, none in parts.get(f"{edge.draw} {draws}", partial(_edges.measured, edge, draws)):
+            count = counted.setdefault(method, [0, 0])
+            count[0] += failed
+            count[1] += none
+    print(f"{edge.name}: {n} calibrations done", flush=True)
+    return [
+        line(
+            "outside" if method in edge.outside else "edge",
+            edge.name,
+            edge.asked,
+            method,
+            n,
+            failed / n,
+            refused=none / n,
+            allowed=None if method in edge.outside else 0.05,
+        )
+        for method, (failed, none) in counted.items()
+    ]
 
 
 def line(
@@ -313,7 +339,7 @@ def _priced(multiple: int, seeds: range) -> list[tuple[float, float]]:
     found = []
     for seed in seeds:
         drawn = world.draw(np.random.default_rng([8, multiple, seed]))
-        made = Calibration.fit(drawn.scores, drawn.same, drawn.units, random_state=seed)
+        made = Calibration.fit(drawn.scores, drawn.same, drawn.units, random_state=seed, listing="drawn")
         threshold = made.operating_point(rate).threshold
         tpr = float(norm.sf((threshold - mates) / wide))
         found.append((world.true_rate(threshold) / rate, oracle - tpr))
@@ -350,22 +376,30 @@ def goals(rows: Sequence[Mapping[str, Any]], used: Sequence[Mapping[str, float]]
             0.05,
         ),
     ]
+    edges = [row for row in rows if row["kind"] == "edge"]
+    worst = max(edges, key=lambda row: row["failed"] - _most(row["calibrations"], 0.05) / row["calibrations"])
     return [
+        Claim(
+            what=f"the promise at its edges: the worst of {len(edges)} ({worst['scenario']}, {worst['method']}) fails",
+            goal="at most .05, but for chance",
+            measured=worst["failed"],
+            holds=worst["failed"] <= _most(worst["calibrations"], 0.05) / worst["calibrations"],
+        ),
         *(
             Claim(what=what, goal=goal, measured=value, holds=value <= most)
             for what, goal, value, most in measured
         ),
         Claim(
             what="median FPR / alpha at 1 %, twice the least number of people",
-            goal="at least .46",
+            goal="at least .59 (no valid method passes .615)",
             measured=twice["used"],
-            holds=twice["used"] >= 0.46,
+            holds=twice["used"] >= 0.59,
         ),
         Claim(
             what="the same, four times",
-            goal="at least .68",
+            goal="at least .73 (no valid method passes .81)",
             measured=four["used"],
-            holds=four["used"] >= 0.68,
+            holds=four["used"] >= 0.73,
         ),
         Claim(
             what="TPR lost to the promise at 1 %, four times the least number of people",
@@ -412,7 +446,7 @@ def _chosen(rate: float, seed: int) -> dict[str, bool]:
         rng = np.random.default_rng([11, seed, number])
         same = np.arange(2_400) >= 2_000
         scores, test = ((rng.standard_normal(same.size) + 3 * same).astype(np.float32) for _ in range(2))
-        made = Calibration.fit(scores, same, random_state=rng, n_replicates=1_000, n_jobs=1)
+        made = Calibration.fit(scores, same, random_state=rng, n_replicates=1_000, n_jobs=1, independent=True)
         alone = made.operating_point(rate)
         together = made.operating_point(rate, simultaneous=True, candidate=number)
         cut = np.quantile(test[~same], 1 - rate)
@@ -500,9 +534,8 @@ def _block(scenario: Scenario, draws: Sequence[int]) -> tuple[Counter[Key], Coun
 
 
 def _cores() -> int:
-    """Cores that this process may use."""
-    allowed = getattr(os, "sched_getaffinity", None)
-    return min(2, len(allowed(0)) if allowed else os.cpu_count() or 1)
+    """One: draws take milliseconds, and other work shares the machine."""
+    return 1
 
 
 def _calibrated(world: World, drawn: Scored, rng: np.random.Generator) -> Calibration:
@@ -514,6 +547,7 @@ def _calibrated(world: World, drawn: Scored, rng: np.random.Generator) -> Calibr
         random_state=rng,
         n_replicates=1_000,
         n_jobs=1,
+        listing="random" if isinstance(world, Photos) or getattr(world, "listed", "") else "drawn",
     )
 
 

@@ -116,10 +116,17 @@ class Models(Calls):
         *,
         left_unit: Sequence[int | str] | NDArray[Any] | None = None,
         right_unit: Sequence[int | str] | NDArray[Any] | None = None,
+        independent: bool = False,
+        listing: str | None = None,
+        blocks: str | Sequence[int | str] | NDArray[Any] | None = None,
+        population: int | None = None,
     ) -> Calibration:
         """Calibrate scores of another system; decide further ones with `match(scores=.., calibration=answer["id"])`.
 
-        Units are the identity (open-set) or the sample (closed-set) on each side; none when pairs are independent.
+        Units are the identity (open-set) or the sample (closed-set) on each side. Without them nothing is guaranteed,
+        unless pairs are declared ``independent``, or a random sample of a ``population`` of so many pairs. ``listing``
+        (``all``, ``random``, ``drawn``) or ``blocks`` (``components``, or each pair's) say how the pairs were listed;
+        a list of unknown origin that is not all pairs guarantees nothing.
         With several scores a pair, (n, n_systems), half of the units weigh the systems and the others calibrate.
         """
         body = {
@@ -128,6 +135,10 @@ class Models(Calls):
             "same": same,
             "left_unit": left_unit,
             "right_unit": right_unit,
+            "independent": independent or None,
+            "listing": listing,
+            "blocks": blocks,
+            "population": population,
         }
         return Calibration.of(await self._send("POST", "/calibrations", body, timeout=None))
 

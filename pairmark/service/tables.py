@@ -298,16 +298,33 @@ class CalibrationRow(Base):
 
 
 class CalibrationLedger(Base):
-    """The calibrations of versions on one dataset version, numbered as they were made. Outlives the versions."""
+    """The calibrations on people in common, numbered as they were made. Outlives the versions."""
 
     __tablename__ = "calibration_ledger"
-    dataset_sha256: Mapped[str] = mapped_column(String(64), primary_key=True)
-    number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
-    calibration_id: Mapped[str] = mapped_column(String(32), index=True, unique=True)
-    model: Mapped[str] = mapped_column(String(200))
-    version: Mapped[int]
+    calibration_id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    cohort: Mapped[str] = mapped_column(String(32), index=True)
+    number: Mapped[int]
+    dataset_sha256: Mapped[str | None] = mapped_column(String(64), index=True)
+    model: Mapped[str | None] = mapped_column(String(200))
+    version: Mapped[int | None]
     rates: Mapped[list[Any]]
     created_at: Mapped[float]
+
+
+class CalibratedPerson(Base):
+    """A keyed digest of somebody whom a calibration is from, and the cohort of calibrations on people in common."""
+
+    __tablename__ = "calibrated_people"
+    person: Mapped[str] = mapped_column(String(32), primary_key=True)
+    cohort: Mapped[str] = mapped_column(String(32), index=True)
+
+
+class ServiceSecret(Base):
+    """One row: the service's secret; see `pairmark.service.store.secret`."""
+
+    __tablename__ = "service_secret"
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    value: Mapped[bytes] = mapped_column(LargeBinary)
 
 
 class GalleryRow(Base):

@@ -15,6 +15,7 @@ from pairmark.models.calibration.bounds import (
     log_tail,
     order_rank,
     order_upper,
+    population_rank,
     wilson_interval,
 )
 from pairmark.models.calibration.finite_sample import FiniteSample
@@ -42,35 +43,58 @@ def test_binomial_tail() -> None:
 
 
 @pytest.mark.parametrize(
-    ("n", "share", "exact"), [(29, 1.0, False), (500, 1.0, False), (40, 0.9, False), (300, 1.0, True)]
+    ("n", "share", "counted"), [(29, 1.0, False), (500, 1.0, False), (40, 0.9, False), (300, 1.0, True)]
 )
-def test_threshold_is_the_lowest_admitted_and_the_bound_its_inverse(
-    n: int, share: float, exact: bool
-) -> None:
+def test_the_bound_for_people_is_the_inverse_of_the_rule(n: int, share: float, counted: bool) -> None:
     above = np.arange(301) / 300 * share
-    bound = FiniteSample(above=above, n=n, different_share=share, exact_binomial=exact)
-    for fpr in (0.12, 0.3, 0.6):
-        for confidence in (0.5, 0.9, 0.95, 0.999):
-            admitted = [at for at in range(above.size) if bound.admits(at, fpr, confidence)]
-            assert admitted == list(range(len(admitted)))
-            assert bound.lookup(fpr, confidence) == (admitted[-1] if admitted else None)
-            for at in (0, 20, 150):
-                upper = bound.upper(at, confidence)
-                assert upper is not None
-                assert bound.admits(at, upper, confidence)
-                assert not bound.admits(at, upper * (1 - 1e-9), confidence)
+    bound = FiniteSample(above=above, n=n, n_matched=n, different_share=share, counted=counted)
+    for confidence in (0.5, 0.9, 0.95, 0.999):
+        for at in (0, 20, 150):
+            upper = bound.upper(at, confidence)
+            assert upper is not None
+            tail = (
+                binomial_log_tail(round(above[at] * n), upper, n)
+                if counted
+                else average_log_tail(above[at] + upper * (1 - share), upper, n)
+            )
+            assert tail == pytest.approx(math.log1p(-confidence), rel=1e-6)
 
 
 def test_binomial_bound_is_clopper_and_pearsons() -> None:
-    bound = FiniteSample(above=np.arange(101) / 100, n=100, different_share=1.0, exact_binomial=True)
+    bound = FiniteSample(above=np.arange(101) / 100, n=100, n_matched=100, different_share=1.0, counted=True)
     for k in (0, 3, 50):
         assert bound.upper(k, 0.95) == pytest.approx(beta.ppf(0.95, k + 1, 100 - k), rel=1e-9)
 
 
+@pytest.mark.parametrize(("n", "population"), [(30, 30), (30, 60), (60, 90), (200, 1_000)])
+@pytest.mark.parametrize("fpr", [0.05, 0.1, 0.3])
+def test_a_sample_of_a_population_is_bounded_for_every_number_of_different_pairs(
+    n: int, population: int, fpr: float
+) -> None:
+    """The largest count that no population with a higher rate shows more often than allowed."""
+    from scipy.stats import hypergeom
+
+    def worst(k: int) -> float:
+        return max(
+            float(hypergeom.cdf(k, size, math.floor(fpr * size + 1e-12) + 1, n))
+            for size in range(n, population + 1)
+        )
+
+    rank = population_rank(n, population, fpr, 0.95)
+    if rank is None:
+        assert worst(0) > 0.05
+        return
+    assert worst(rank) <= 0.05
+    assert rank + 1 >= n or worst(rank + 1) > 0.05
+    # Never behind the bound for a population without an end; a population that was judged whole has no doubt left.
+    assert rank >= (order_rank(n, fpr, 0.95) or 0)
+    assert n < population or rank == math.floor(fpr * n + 1e-12)
+
+
 def test_no_blocks_no_answer() -> None:
-    bound = FiniteSample(above=np.zeros(1), n=0, different_share=1.0, exact_binomial=False)
+    bound = FiniteSample(above=np.zeros(1), n=0, n_matched=0, different_share=1.0)
     assert bound.smallest(0.95) is None
-    assert bound.lookup(0.99, 0.5) is None
+    assert bound.upper(0, 0.5) is None
 
 
 def test_wilson() -> None:
@@ -110,32 +134,9 @@ def test_order_statistic_rank_is_the_largest_admitted(n: int, p: float) -> None:
     assert binom.cdf(k, n, order_upper(k, n, 0.95)) == pytest.approx(0.05)
 
 
-@pytest.mark.parametrize("fpr", [0.05, 0.1, 0.3])
-def test_the_bound_of_the_order_statistic_is_clopper_and_pearsons_at_its_rank(fpr: float) -> None:
-    matched = np.arange(0, 240, 2)
-    bound = FiniteSample(
-        above=np.arange(301) / 300, n=40, different_share=1.0, exact_binomial=False, matched=matched,
-        n_matched=120, disjoint=True,
-    )  # fmt: skip
-    chosen = bound.choose(fpr, 0.95)
-    assert chosen is not None
-    at, upper = chosen
-    above = int((matched < at).sum())
-    # So many of 120 disjoint pairs lie above the threshold, and one more would be too many.
-    assert binom.cdf(above, 120, fpr) <= 0.05 < binom.cdf(above + 1, 120, fpr)
-    assert upper == pytest.approx(min(fpr, beta.ppf(0.95, above + 1, 120 - above)), rel=1e-9)
-
-
-def test_the_bound_of_a_threshold_chosen_by_scores_is_the_rate_that_was_asked_for() -> None:
-    """The bound at a threshold fixed beforehand is smaller, and does not hold at one that the scores chose."""
-    bound = FiniteSample(above=np.arange(6) / 5, n=200, different_share=1.0, exact_binomial=False)
-    assert bound.upper(1, 0.95) < 0.35
-    assert bound.choose(0.35, 0.95) == (1, 0.35)
-
-
 def test_the_bound_of_independent_rows_is_that_of_the_largest_rank() -> None:
     """Ties leave fewer rows above the threshold than the rank; only the rank was fixed before scores were seen."""
-    bound = FiniteSample(above=np.arange(6) / 5, n=200, different_share=1.0, exact_binomial=True)
+    bound = FiniteSample(above=np.arange(6) / 5, n=200, n_matched=200, different_share=1.0, counted=True)
     rank = order_rank(200, 0.35, 0.95)
     assert rank is not None
     assert bound.choose(0.35, 0.95) == (1, pytest.approx(beta.ppf(0.95, rank + 1, 200 - rank)))

@@ -76,8 +76,14 @@ def test_the_pav_map_is_scikit_learns_isotonic_regression():
     ours = LikelihoodRatios.fit(scores, same, units)
     theirs = IsotonicRegression(y_min=0, y_max=1).fit(scores, same, sample_weight=weight).predict(scores)
     with np.errstate(divide="ignore"):
-        expected = np.clip(np.log(theirs / (1 - theirs)), ours.low, ours.high)
-    np.testing.assert_allclose(ours.log_lr(scores, "pav"), expected, atol=1e-6)
+        expected = np.clip(np.log(theirs / (1 - theirs)), ours.low, None)
+    found = ours.log_lr(scores, "pav")
+    # What people can show is less at the top: there, and there only, values are cut.
+    cut = found < expected - 1e-6
+    np.testing.assert_allclose(found[~cut], expected[~cut], atol=1e-6)
+    assert (found <= expected + 1e-6).all()
+    assert expected[cut].min() > 0
+    assert cut.mean() < 0.3
     assert ours.pav_scores.size < np.unique(scores).size
 
 
@@ -88,10 +94,11 @@ def test_the_logistic_map_is_where_no_other_line_does_better():
     for slope, shift in itertools.product((0.8, 1.0, 1.2), (-0.3, 0.0, 0.3)):
         if (slope, shift) != (1.0, 0.0):
             other = slope * found.slope * scores.astype(np.float64) + found.intercept + shift
-            assert cllr(other, same, units) > best - 1e-5
+            capped = np.minimum(other, found.log_lr(np.full_like(scores, 1e6), "own").max())
+            assert cllr(capped, same, units) > best - 0.01
     reported = likelihood_report(LikelihoodRatios.fit(*scored(2, 80)), *scored(3, 80))
     assert reported["calibration_loss"] == pytest.approx(reported["cllr"] - reported["cllr_min"])
-    assert 0 <= reported["calibration_loss"] < 0.05
+    assert 0 <= reported["calibration_loss"] < 0.08
 
 
 def test_maps_do_not_depend_on_the_number_of_threads():
@@ -113,6 +120,25 @@ def test_no_likelihood_ratio_is_stronger_than_the_pairs_can_show():
         assert worth.min() >= -math.log(4)
         assert worth.max() <= math.log(5)
     np.testing.assert_allclose(found.log_lr([0.5, 6.5], "pav"), [-math.log(4), math.log(5)])
+
+
+def test_no_likelihood_ratio_is_stronger_than_the_people_can_show() -> None:
+    """Thirty people make 435 pairs: without a false match they show odds of 16, step by step less with some."""
+    who = np.arange(30)
+    units = np.concatenate([np.stack(np.triu_indices(30, 1), axis=1), np.stack([who, who], axis=1)])
+    same = units[:, 0] == units[:, 1]
+    scores = np.where(same, 5.0, 0.0) + np.random.default_rng(0).random(same.size)
+    found = LikelihoodRatios.fit(scores, same, units)
+    for method in ("logistic", "pav", "own"):
+        assert math.exp(found.log_lr([1e6], method)[0]) <= 16 * (1 + 1e-9)
+    assert math.exp(found.log_lr([5.9], "pav")[0]) == pytest.approx(16)
+    # Somebody who matches everybody is in 29 of 435 pairs: as much as one of the 15 independent ones.
+    wolf = (units == 0).any(axis=1) & ~same
+    shown = LikelihoodRatios.fit(np.where(wolf, 5.5, scores), same, units)
+    assert math.exp(shown.log_lr([5.45], "pav")[0]) <= 8 * (1 + 1e-9)
+    arrays, facts = shown.to_state()
+    with pytest.raises(ValueError, match="lr_cap"):
+        LikelihoodRatios.from_state({**arrays, "lr_cap_values": arrays["lr_cap_values"][::-1] - 1}, facts)
 
 
 @pytest.mark.parametrize("method", ["logistic", "pav"])

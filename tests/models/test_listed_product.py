@@ -34,7 +34,6 @@ def listed(scores: np.ndarray, units: np.ndarray, kind: type[ListedPairs] = List
     sample = pair_sample(scores, np.zeros(scores.size), units)
     thresholds, above = sample.different.steps()
     graph = ScoredGraph.of(sample, thresholds)
-    assert graph is not None
     assert not graph.cell.size
     return kind(graph, above, seed=0)
 
@@ -90,7 +89,7 @@ def failures(kind: type[ListedPairs], n: int) -> int:
         units = np.stack([first[kept], second[kept]], axis=1)
         scores = rng.random(units.shape[0]).astype(np.float32)  # type: ignore[attr-defined]
         bound = listed(scores, units, kind)
-        at = bound.lookup(fpr, 0.95, ((1.0, 0.8),))
+        at = bound.lookup(fpr, math.log(20), ((1.0, 0.8),))
         thresholds = pair_sample(scores, np.zeros(scores.size), units).different.steps()[0]
         admitted += at is not None and 1 - float(thresholds[at]) > fpr
     return admitted

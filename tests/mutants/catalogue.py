@@ -39,6 +39,8 @@ BOUNDS = "tests/models/test_bounds.py"
 POINTS = "tests/models/test_operating_points.py"
 SPLITS = "tests/models/test_splits.py"
 BLIND = "tests/models/test_score_blindness.py"
+EDGES = "tests/models/test_promise_edges.py"
+LEDGER = "tests/service/test_ledger.py"
 POWER = "tests/faults/test_power_cuts.py"
 QUEUE = "tests/service/test_queue.py"
 ACCESS = "tests/service/api/test_access.py"
@@ -195,18 +197,18 @@ VALIDITY = (
         "deleted-versions-leave-the-ledger",
         "a version that was looked at stays in the ledger",
         "pairmark/service/store/ledger.py",
-        "select(func.max(table.number)).where(table.dataset_sha256 == row.dataset_sha256)",
-        "select(func.count()).select_from(CalibrationRow).where("
-        "CalibrationRow.dataset_sha256 == row.dataset_sha256, CalibrationRow.id != row.id)",
+        "        number=max(count, last or 0) + 1,\n",
+        "        number=1 + (session.scalar(select(func.count()).select_from(CalibrationRow).where("
+        "CalibrationRow.dataset_sha256 == row.dataset_sha256, CalibrationRow.id != row.id)) or 0),\n",
         "tests/service/test_ledger.py",
     ),
     mutant(
         "classes-choose-the-bound",
         "which finite-sample bound answers depends on sizes alone",
         "pairmark/models/calibration/matching_product.py",
-        "(self._graph.row_at.size + self._graph.same.shape[0])",
-        "self._graph.row_at.size",
-        f"{BLIND}::test_which_bound_answers_is_blind_to_labels_in_closed_set_use",
+        "(graph.row_at.size + graph.same.shape[0])",
+        "graph.row_at.size",
+        f"{BLIND}::test_how_many_splits_are_averaged_is_blind_to_labels_in_closed_set_use",
     ),
     mutant(
         "live-watch-begins-anew",
@@ -218,11 +220,11 @@ VALIDITY = (
     ),
     mutant(
         "one-probe-counts-as-two-people",
-        "a probe that is sent again is not taken for a pair of strangers",
+        "a user who returns counts as one",
         "pairmark/service/runtime/unrelated.py",
-        "        other = (left != right).any(axis=1)\n",
-        "        other = np.ones(len(left), dtype=bool)\n",
-        "tests/service/runtime/test_unrelated.py::test_one_probe_again_and_again_says_nothing",
+        "        if not pairs.is_new(probe):\n            return\n",
+        "",
+        "tests/service/runtime/test_unrelated.py::test_users_who_return_count_as_one",
     ),
     mutant(
         "live-watch-forgets-nothing",
@@ -233,27 +235,11 @@ VALIDITY = (
         "tests/models/test_live_rate.py::test_a_long_good_time_does_not_hide_a_bad_one",
     ),
     mutant(
-        "bound-of-one-rank-less",
-        "fpr_upper_bound is an upper confidence bound of the rate at the threshold",
-        "pairmark/models/calibration/finite_sample.py",
-        "min(fpr, order_upper(rank, self.matched.size, confidence))",
-        "min(fpr, order_upper(max(rank - 1, 0), self.matched.size, confidence))",
-        f"{BOUNDS}::test_the_bound_of_the_order_statistic_is_clopper_and_pearsons_at_its_rank",
-    ),
-    mutant(
-        "bound-of-a-threshold-that-scores-chose",
-        "fpr_upper_bound is an upper confidence bound of the rate at the threshold",
-        "pairmark/models/calibration/finite_sample.py",
-        "        return at, fpr\n\n    def rate",
-        "        return at, min(fpr, self.upper(at, confidence) or fpr)\n\n    def rate",
-        f"{BOUNDS}::test_the_bound_of_a_threshold_chosen_by_scores_is_the_rate_that_was_asked_for",
-    ),
-    mutant(
         "bound-of-one-independent-row-less",
         "fpr_upper_bound is an upper confidence bound of the rate at the threshold",
         "pairmark/models/calibration/finite_sample.py",
-        "order_upper(min(rank, self.n), self.n, confidence)",
-        "order_upper(max(min(rank, self.n) - 1, 0), self.n, confidence)",
+        "min(fpr, order_upper(rank, self.n, confidence))",
+        "min(fpr, order_upper(max(rank - 1, 0), self.n, confidence))",
         f"{BOUNDS}::test_the_bound_of_independent_rows_is_that_of_the_largest_rank",
     ),
     mutant(
@@ -276,14 +262,6 @@ VALIDITY = (
         "rates-below-the-floor-answered",
         "what the calibration data cannot support is refused, never extrapolated",
         "pairmark/models/calibration/bounds.py",
-        "    if not test(0):\n        return None\n    low, high",
-        "    low, high",
-        f"{BOUNDS}::test_threshold_is_the_lowest_admitted_and_the_bound_its_inverse",
-    ),
-    mutant(
-        "rates-below-the-order-statistics-floor-answered",
-        "what the calibration data cannot support is refused, never extrapolated",
-        "pairmark/models/calibration/bounds.py",
         "        return None\n    low, high = 0, n\n",
         "        return 0\n    low, high = 0, n\n",
         f"{POINTS}::test_the_smallest_rate_is_answered_and_anything_below_refused",
@@ -300,18 +278,10 @@ VALIDITY = (
         "matching-by-score",
         "which disjoint pairs stand for the rest does not depend on scores, on partial lists of pairs too",
         "pairmark/models/pairs/samples.py",
-        "greedy_matching(codes, rng.permutation(codes.shape[0]), int(known.size))",
+        "greedy_matching(codes, rng.permutation(codes.shape[0]), int(units.size))",
         "greedy_matching(codes, np.argsort(-np.bincount(different.edge, different.scores, codes.shape[0])), "
-        "int(known.size))",
-        f"{BLIND}::test_the_matching_is_blind_to_scores",
-    ),
-    mutant(
-        "matching-by-label",
-        "which disjoint pairs stand for the rest does not depend on labels in closed-set use",
-        "pairmark/models/pairs/samples.py",
-        'if sample.protocol == "open-set":\n        edges',
-        "if True:\n        edges",
-        f"{BLIND}::test_the_matching_is_blind_to_labels_in_closed_set_use",
+        "int(units.size))",
+        f"{BLIND}::test_how_many_pairs_are_matched_is_blind_to_scores",
     ),
     Mutant(
         name="calibration-split-by-label",
@@ -859,7 +829,7 @@ EVIDENCE = (
         "evidence-without-limits",
         "no likelihood ratio is stronger than the pairs can show",
         "pairmark/models/calibration/likelihood_ratios.py",
-        "return np.clip(raw, self.low, self.high)",
+        "return np.maximum(np.minimum(raw, _cap_at(values, self.cap_scores, self.cap_values)), self.low)",
         "return raw",
         f"{RATIOS}::test_no_likelihood_ratio_is_stronger_than_the_pairs_can_show",
     ),
@@ -1408,10 +1378,118 @@ UPLOADS = (
     ),
 )
 
+PROMISE_EDGES = (
+    mutant(
+        "a-fixed-uniform",
+        "the random number of a threshold is uniform and independent of scores",
+        "pairmark/models/calibration/chance.py",
+        "uniform=((first >> 11) + 0.5) * HALVES",
+        "uniform=0.5",
+        f"{EDGES}::test_the_random_number_is_the_peoples_own",
+    ),
+    mutant(
+        "uniform-by-rows",
+        "the random number of a threshold depends on who the people are, not on rows",
+        "pairmark/models/calibration/chance.py",
+        "for name in sorted(known):",
+        "for name in known:",
+        f"{EDGES}::test_the_random_number_is_the_peoples_own",
+    ),
+    mutant(
+        "names-that-join",
+        "two sets of people never share a random number",
+        "pairmark/models/calibration/chance.py",
+        'made.update(len(name).to_bytes(8, "big") + name)',
+        "made.update(name)",
+        f"{EDGES}::test_the_random_number_is_the_peoples_own",
+    ),
+    mutant(
+        "uniform-by-scores",
+        "versions on the same people share one random number, whatever their scores are",
+        "pairmark/models/calibration/operating_points.py",
+        "else Chance.of_people(sample.names)",
+        "else Chance.of_people(sample.names, sample.different.scores[:1].tobytes())",
+        f"{EDGES}::test_versions_on_the_same_people_share_it_whatever_their_scores_and_rows_are",
+    ),
+    mutant(
+        "luck-below-the-floor",
+        "a rate is refused below the floor, whatever the random number is",
+        "pairmark/models/calibration/finite_sample.py",
+        "            if multiple < 1 - _HAIR:\n                return None\n",
+        "",
+        f"{EDGES}::test_no_random_number_costs_power_and_none_answers_below_the_floor",
+    ),
+    mutant(
+        "a-seed-moves-the-threshold",
+        "no seed that a caller can give moves a threshold of the service",
+        "pairmark/service/store/calibrations.py",
+        "            chance=chance,\n            units_assumed",
+        "            random_state=random_state,\n            units_assumed",
+        f"{LEDGER}::test_no_seed_of_a_caller_moves_a_threshold",
+    ),
+    mutant(
+        "cells-of-somebodys-list",
+        "complete parts of a list are cells only where Pairmark drew them",
+        "pairmark/models/calibration/origins.py",
+        'return "unknown" if listing is None else',
+        'return "drawn" if listing is None else',
+        f"{EDGES}::test_blocks_that_match_everything_are_counted_as_blocks",
+    ),
+    mutant(
+        "people-in-two-blocks",
+        "blocks that share a person are not taken for independent",
+        "pairmark/models/pairs/samples.py",
+        "    if torn.size:\n",
+        "    if False:\n",
+        f"{EDGES}::test_all_pairs_are_recognised_and_what_is_declared_is_checked",
+    ),
+    mutant(
+        "unnamed-people-promised",
+        "nothing is guaranteed where nobody says whom pairs are of",
+        "pairmark/models/calibration/origins.py",
+        'return "independent" if independent else "unnamed"',
+        'return "independent"',
+        f"{EDGES}::test_a_list_is_promised_what_its_origin_allows",
+    ),
+    mutant(
+        "a-population-of-the-least-size",
+        "a sample of a population is bounded for every number of different pairs in it",
+        "pairmark/models/calibration/bounds.py",
+        "math.floor(p * population) + 2",
+        "math.floor(p * n) + 2",
+        f"{BOUNDS}::test_a_sample_of_a_population_is_bounded_for_every_number_of_different_pairs",
+    ),
+    mutant(
+        "files-are-counted",
+        "the ledger counts calibrations on people in common, whatever file names them",
+        "pairmark/service/store/ledger.py",
+        "            cohorts.add(cohort)\n",
+        "",
+        f"{LEDGER}::test_people_are_counted_whatever_file_names_them",
+    ),
+    mutant(
+        "misses-one-by-one",
+        "under a simultaneous promise all false negative rates hold at once",
+        "pairmark/models/calibration/refusals.py",
+        "    if simultaneous:\n        sure",
+        "    if False:\n        sure",
+        f"{EDGES}::test_false_negative_rates_hold_together_under_a_simultaneous_promise",
+    ),
+    mutant(
+        "evidence-of-pairs",
+        "no likelihood ratio is stronger than the people can show",
+        "pairmark/models/calibration/likelihood_ratios.py",
+        "    n = sample.different.n_blocks\n",
+        "    n = len(sample.different)\n",
+        f"{RATIOS}::test_no_likelihood_ratio_is_stronger_than_the_people_can_show",
+    ),
+)
+
 MUTANTS = (
     *REQUESTS,
     *IDS,
     *UPLOADS,
+    *PROMISE_EDGES,
     *SUBJECTS,
     *RACE,
     *EVIDENCE,

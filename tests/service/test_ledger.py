@@ -1,11 +1,14 @@
-"""The ledger of a dataset version: every calibration of a version on it, in order, for good."""
+"""The ledger: every calibration on people in common, in order, for good; and what is drawn for these people."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import Any
 
+import numpy as np
+
 from pairmark.service.runtime.runtime import Runtime
+from pairmark.service.store.secret import service_secret
 from tests.service.conftest import Deployment, people
 
 COSINE = {"learner": "metric", "params": {"metric": "cosine"}, "promote": False}
@@ -43,3 +46,57 @@ def test_a_promise_for_whichever_is_chosen_counts_every_version(deployment: Depl
     # Jobs enter what they hold out of their own dataset.
     own = deployment.store.ledger("people:1", deployment.datasets.get("people").sha256)
     assert [(one.number, one.version) for one in own.versions] == [(1, 1), (2, 2)]
+
+
+def outside(first: int, n: int) -> dict[str, Any]:
+    """Scores made elsewhere of all pairs of people who are named by number."""
+    rng = np.random.default_rng(first)
+    left, right = np.triu_indices(n, 0)
+    return {
+        "scores": (rng.random(left.size) + (left == right)).tolist(),
+        "same": (left == right).astype(int).tolist(),
+        "left_unit": [f"p{first + one}" for one in left],
+        "right_unit": [f"p{first + one}" for one in right],
+    }
+
+
+def test_people_are_counted_whatever_file_names_them(deployment: Deployment) -> None:
+    store = deployment.store
+    numbers = [
+        store.ledger_number(store.calibrations.add_scores(f"vendor-{first}", **outside(first, 40)).id)
+        for first in (0, 100, 20, 60, 200, 0)
+    ]
+    # The third shares people with the first, the fourth has met the second through nobody, and the sixth knows all.
+    assert numbers == [1, 1, 2, 1, 1, 3]
+    joined = store.calibrations.add_scores("both", **outside(30, 100))
+    assert store.ledger_number(joined.id) == 6
+    unnamed = store.calibrations.add_scores(
+        "vendor", scores=[0.1, 0.9, 0.2], same=[0, 1, 0], independent=True
+    )
+    assert store.ledger_number(unnamed.id) is None
+
+    # A pointwise answer says that it is not the first on these people.
+    runtime = Runtime(store, deployment.db, deployment.settings)
+    asked = runtime.decide(None, 0.3, 0.95, "finite-sample", joined.id)
+    point = asyncio.run(asked).public
+    assert (point["number"], point["guarantee"]) == (6, "finite-sample")
+    assert "calibration 6 on these people" in point["meaning"]
+
+
+def test_no_seed_of_a_caller_moves_a_threshold(deployment: Deployment) -> None:
+    store = deployment.store
+    trained = deployment.train(**COSINE)
+    deployment.upload("strangers", *people(60, 3, seed=9, first=1_000))
+    points = [
+        store.calibrations.load(
+            store.calibrations.calibrate("faces", trained, "strangers", random_state=seed).id
+        )[0].operating_point(0.1)
+        for seed in range(3)
+    ]
+    assert points[0] == points[1] == points[2]
+    # The secret is made once, and every process reads the same.
+    secret = service_secret(deployment.db)
+    assert (len(secret), service_secret(deployment.db)) == (32, secret)
+    scores = [store.calibrations.add_scores("vendor", **outside(500, 40)).id for _ in range(2)]
+    first, second = (store.calibrations.load(one)[0].operating_point(0.2) for one in scores)
+    assert first == second

@@ -68,7 +68,7 @@ def finite_sample_band(
     ----------
     thresholds : (n,) float32, descending; what `FiniteSample` numbers.
     """
-    n = finite.n if finite.n_matched is None else finite.n_matched
+    n = finite.n_matched
     if n < 1:
         return None
     # Where the first step lies is decided by n alone: labels and scores have no say.

@@ -117,11 +117,11 @@ def bootstrap_table(
     """
     thresholds, stops = _grid(sample)
     if not stops.size or sample.n_units < ENOUGH_UNITS:
-        return _empty()
+        return empty_table()
     rate, variance, effective, most = _observed(sample, stops)
     admitted = (_pairs_above(sample, stops) >= ENOUGH_PAIRS) & (effective >= ENOUGH_UNITS)
     if not admitted.any():
-        return _empty()
+        return empty_table()
     # Bounds from fewer pairs than that say nothing and must not enter the running maximum below.
     start = int(np.argmax(admitted))
     thresholds, stops, admitted = thresholds[start:], stops[start:], admitted[start:]
@@ -148,7 +148,8 @@ def bootstrap_table(
     return BootstrapTable(thresholds=thresholds, upper=upper, admitted=admitted, simultaneous=everywhere)
 
 
-def _empty() -> BootstrapTable:
+def empty_table() -> BootstrapTable:
+    """That of a sample that the bootstrap does not answer for."""
     return BootstrapTable(
         thresholds=np.empty(0, dtype=np.float32),
         upper=np.empty((len(CONFIDENCES), 0)),

@@ -1,25 +1,13 @@
-"""The finite-sample bound on the false positive rate, for every distribution and every sample size.
+"""Tails that the finite-sample bounds rest on, and intervals.
 
 Rows of one pair of units are averaged, then pairs of units: A(t) is the average of 1{different, score > t} and B
 that of 1{different}. The average of 1{different, score > t} + alpha 1{same}, that is A(t) + alpha (1 - B), has an
 expectation above alpha exactly when FPR(t) is above alpha, whatever the mix of classes in the draw, so labels need
-not be conditioned on (in open-set use B = 1). t is admitted when
-
-    n KL(A(t) + alpha (1 - B) || alpha) >= log(1 / (1 - confidence)),
-
-n being the number of independent blocks (`pairmark.models.pairs.samples.independent_blocks`): floor(m/2) for
-all pairs of m
-units, floor(P/(D+1)) for P pairs with at most D at one unit (Chernoff's bound for U-statistics, Hoeffding 1963). The
-same averaging over blocks holds for every convex function, not only the exponential, so the best function of the form
-(c - u)+ is used beside it: P(U <= x) <= min over c > x of E(c - B/n)+ / (c - x), B binomial (Bentkus 2004; for
-U-statistics by Hoeffding's section 5). It is never worse, has the same floor, and takes about a third off the price.
-
-Independent rows of equal weight take the exact binomial tail instead (Tong, Feng & Li 2018), which is sharper still.
-So do pairs of units that a random, score-blind matching has made disjoint: their scores are independent, and the
-(k+1)-th largest of N is admitted when P(Binomial(N, alpha) <= k) <= 1 - confidence. It uses one pair in m and depends
-on the matching, but near the floor, where the average over all pairs must be zero or next to it, it leaves much more
-of the TPR. Which bound answers is fixed by sizes alone (`pairmark.models.calibration.finite_sample`), so no error is
-shared.
+not be conditioned on (in open-set use B = 1). `average_log_tail` bounds how often it is so small. With n independent
+blocks (`pairmark.models.pairs.samples.independent_blocks`) Chernoff's bound for U-statistics is -n KL (Hoeffding 1963).
+The same averaging over blocks holds for every convex function, so the best function of the form (c - u)+ is used beside
+it: P(U <= x) <= min over c > x of E(c - B/n)+ / (c - x), B binomial (Bentkus 2004). The curves that people look at and
+the caps of likelihood ratios take this bound, which costs no search; thresholds take sharper ones (`finite_sample`).
 """
 
 from __future__ import annotations
@@ -34,6 +22,7 @@ from scipy.special import bdtr, bdtri, ndtr, ndtri, stdtrit
 from pairmark.models.calibration.kernels.bounds import stop_loss_log_tail
 
 _STEPS = 200
+_CASES = 1_000
 MOST_BLOCKS = 10**15
 """What `blocks_needed` says at most: beyond it the number has no meaning."""
 
@@ -155,6 +144,37 @@ def order_rank(n: int, p: float, confidence: float) -> int | None:
     limit = math.log1p(-confidence)
     # At 0 a hair off: a floor asked back must be answered.
     return last_true(lambda k: binomial_log_tail(k, p, n) <= (limit if k else limit * (1 - 1e-12)), n)
+
+
+def population_rank(n: int, population: int, p: float, confidence: float) -> int | None:
+    """False matches that n different pairs, drawn at random without replacement, may show; None when not even 0.
+
+    A rate above p among D different pairs means at least F = floor(p D) + 1 false matches, so that k or fewer are drawn
+    with at most the hypergeometric probability. Which D between n and ``population`` is true is not known. That
+    probability falls with F and rises with D, so for each F the largest D with that F is the worst; many F are taken
+    together by the least of them and the largest D.
+    """
+    # Heavy to load, and for fixed populations only.
+    from scipy.stats import hypergeom
+
+    if n < 1:
+        return None
+    low, high = math.floor(p * n) + 1, math.floor(p * population) + 2
+    first = np.arange(low, high + 1)
+    if first.size > _CASES:
+        first = np.unique(np.geomspace(low, high, _CASES).astype(np.int64))
+    last = first[1:] - 1
+    sizes = np.minimum(np.ceil(last / p).astype(np.int64), population)
+    # The largest D with floor(p D) + 1 <= last; p * (last / p) may be rounded either way.
+    for _ in range(2):
+        sizes -= np.floor(p * sizes) + 1 > last
+    kept = (sizes >= n) & (first[:-1] <= sizes)
+    matches, sizes = first[:-1][kept], sizes[kept]
+
+    def admits(k: int) -> bool:
+        return bool(hypergeom.cdf(k, sizes, matches, n).max(initial=0.0) <= 1 - confidence)
+
+    return last_true(admits, n)
 
 
 def order_pairs_needed(fpr: float, confidence: float) -> int:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, Self, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmark.models.calibration.bootstrap import CONFIDENCES, BootstrapTable, bootstrap_table
+from pairmark.models.calibration.block_product import Blocks
+from pairmark.models.calibration.bootstrap import CONFIDENCES, BootstrapTable, bootstrap_table, empty_table
+from pairmark.models.calibration.chance import Chance
 from pairmark.models.calibration.finite_sample import FiniteSample
 from pairmark.models.calibration.likelihood_ratios import LikelihoodRatios
 from pairmark.models.calibration.listed_product import ListedPairs
 from pairmark.models.calibration.matching_product import AllPairs, ScoredGraph
+from pairmark.models.calibration.origins import Origin
 from pairmark.models.calibration.schema import check_calibration, reading_state
 from pairmark.models.calibration.steps import n_above
 from pairmark.models.pairs.samples import PairSample, matched_scores
@@ -46,22 +49,16 @@ class HeldOutScores:
         self.thresholds: NDArray[np.float32] = self.arrays["thresholds"]
         ratios = meta.get("likelihood_ratios")
         self.likelihood_ratios = None if ratios is None else LikelihoodRatios.from_state(self.arrays, ratios)
-        graph = ScoredGraph.from_arrays(self.arrays)
         self.finite = FiniteSample(
             above=self.arrays["above"],
             n=int(meta["n_independent"]),
+            n_matched=int(meta["n_matched"]),
             different_share=float(meta["different_share"]),
-            exact_binomial=bool(meta["exact_binomial"]),
-            # Calibrations stored before there was a matching answer by the average alone, as they always did.
-            matched=self.arrays.get("matched"),
-            n_matched=meta.get("n_matched"),
-            disjoint=bool(meta.get("disjoint", False)),
-            product=None
-            if graph is None
-            else (AllPairs if graph.cell.size else ListedPairs)(
-                graph, self.arrays["above"], seed=int(meta["seed"])
-            ),
-            protocol=str(meta["protocol"]),
+            counted=bool(meta["counted"]),
+            product=_product(self.arrays, meta),
+            uniform=float(meta["uniform"]),
+            population=meta["population"],
+            n_same=int(meta["n_same_pairs"]),
         )
 
     @classmethod
@@ -69,37 +66,45 @@ class HeldOutScores:
         cls,
         sample: PairSample,
         *,
-        seed: int,
+        chance: Chance,
         n_replicates: int,
         n_jobs: int | None = None,
-        units_assumed: bool = False,
+        origin: Origin,
+        population: int | None = None,
     ) -> Self:
         """Count what bounds need. The bootstrap, which takes longest, waits until somebody asks for it."""
         thresholds, above = sample.different.steps()
         mate_scores, mate_above = sample.same.steps()
-        matched, n_matched, matched_same = None, None, np.sort(sample.same.scores)
+        n_matched, n, share = sample.different.n_blocks, sample.different.n_blocks, 1.0
+        matched_same = np.sort(sample.same.scores)
         if not sample.independent:
-            different, matched_same, n_matched = matched_scores(sample, np.random.default_rng([seed, 1]))
-            matched = np.searchsorted(-thresholds, -different).astype(np.int64)
+            matched_same, n_matched = matched_scores(sample, np.random.default_rng([chance.seed, 1]))
+        if sample.protocol == "closed-set":
+            share = sample.different.total()
+        # Pairs that share no unit are independent, and counted as such.
+        counted = sample.independent or (
+            not sample.by_block and n_matched == len(sample.different) + len(sample.same) * (share < 1)
+        )
+        if counted:
+            n, above, share = len(sample.different), above / share, 1.0
         meta: dict[str, Any] = {
             "state_version": STATE_VERSION,
             "protocol": sample.protocol,
             "n_units": sample.n_units,
-            "n_independent": sample.different.n_blocks,
+            "n_independent": n,
             "n_negative_pairs": len(sample.different),
             "n_same_pairs": len(sample.same),
             "n_same_independent": sample.same.n_blocks,
             "independent_rows": sample.independent,
             "weighted": False,
-            "different_share": sample.different.total() if sample.protocol == "closed-set" else 1.0,
-            "exact_binomial": sample.independent,
-            "units": "assumed" if units_assumed else "independent" if sample.independent else "given",
-            "n_matched": n_matched,
-            "disjoint": n_matched == len(sample.different) + len(sample.same)
-            if sample.protocol == "closed-set"
-            else n_matched == len(sample.different),
+            "different_share": share,
+            "counted": counted,
+            "origin": origin,
+            "population": population,
+            "n_matched": n if counted else n_matched,
             "n_replicates": n_replicates,
-            "seed": seed,
+            "seed": chance.seed,
+            "uniform": chance.uniform,
         }
         arrays: Arrays = {
             "thresholds": thresholds,
@@ -108,14 +113,13 @@ class HeldOutScores:
             "same_above": mate_above,
             "matched_same": matched_same,
         }
-        if matched is not None:
-            arrays["matched"] = matched
         if len(sample.same):
             ratios, meta["likelihood_ratios"] = LikelihoodRatios.of_sample(sample).to_state()
             arrays |= ratios
-        graph = ScoredGraph.of(sample, thresholds)
-        if graph is not None:
-            arrays |= graph.arrays()
+        if sample.by_block:
+            arrays |= Blocks.of(sample.different, thresholds).arrays()
+        elif not counted:
+            arrays |= ScoredGraph.of(sample, thresholds, cells=origin == "drawn").arrays()
         made = cls(arrays, meta, None)
         made._sample, made._n_jobs = sample, n_jobs
         return made
@@ -145,13 +149,16 @@ class HeldOutScores:
                 simultaneous=arrays.get("bootstrap_simultaneous"),
             )
             # The arrays of later versions are kept as they are.
-            kept = {name: array for name, array in arrays.items() if not name.startswith("bootstrap_")}
-            return cls(kept, meta, table)
+            facts = _as_of_today(arrays, meta)
+            if facts["origin"] not in get_args(Origin) or not 0 < facts["uniform"] <= 1:
+                raise ValueError("the calibration's origin or random number is none that a fit writes")
+            own = {name: array for name, array in arrays.items() if not name.startswith("bootstrap_")}
+            return cls(own, facts, table)
 
     @property
-    def units(self) -> str:
-        """``given``, ``independent`` or ``assumed``, as in `OperatingPoint`; as far as is known of old calibrations."""
-        return str(self.facts.get("units", "independent" if self.facts["independent_rows"] else "given"))
+    def origin(self) -> Origin:
+        """How the pairs came about."""
+        return cast(Origin, self.facts["origin"])
 
     @property
     def protocol(self) -> str:
@@ -169,11 +176,46 @@ class HeldOutScores:
         with self._lock:
             if self._table is None:
                 assert self._sample is not None
-                self._table = bootstrap_table(
-                    self._sample,
-                    n_replicates=int(self.facts["n_replicates"]),
-                    seed=int(self.facts["seed"]),
-                    n_jobs=self._n_jobs,
+                plain = self.origin not in ("blocks", "population")
+                self._table = (
+                    bootstrap_table(
+                        self._sample,
+                        n_replicates=int(self.facts["n_replicates"]),
+                        seed=int(self.facts["seed"]),
+                        n_jobs=self._n_jobs,
+                    )
+                    if plain
+                    else empty_table()
                 )
                 self._sample = None
             return self._table
+
+
+def _product(arrays: Arrays, meta: Mapping[str, Any]) -> AllPairs | ListedPairs | Blocks | None:
+    """The bound for pairs that are not independent of each other; None where they are counted."""
+    if meta["counted"]:
+        return None
+    if meta["origin"] == "blocks":
+        return Blocks.from_arrays(arrays)
+    graph = ScoredGraph.from_arrays(arrays)
+    kind = AllPairs if graph.cell.size else ListedPairs
+    return kind(graph, arrays["above"], seed=int(meta["seed"]))
+
+
+def _as_of_today(arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> dict[str, Any]:
+    """Facts of a calibration that was stored before lists had an origin: what it does not say is not supposed."""
+    facts = dict(meta)
+    if "origin" in facts:
+        return facts
+    if "n_matched" not in facts:
+        raise ValueError("the calibration was made by a version before 0.2: calibrate again")
+    counted = bool(facts["independent_rows"] or facts.get("disjoint"))
+    complete = not counted and arrays["graph_cell"].size and not arrays["graph_cell"].any()
+    if facts["n_matched"] is None:
+        facts["n_matched"] = facts["n_independent"]
+    origin = "assumed" if facts.get("units") == "assumed" else "unknown"
+    if facts["independent_rows"]:
+        origin = "unnamed"
+    elif complete and origin == "unknown":
+        origin = "all"
+    return {**facts, "origin": origin, "counted": counted, "population": None, "uniform": 1.0}

@@ -9,9 +9,14 @@
 ``own``
     The score itself, for learners whose score is a log likelihood ratio already.
 
-In open-set use pairs of people and people weigh equally, as in the rates. No value leaves [-log(S + 1), log(D + 1)],
-with S same and D different edges of units: n pairs show no odds beyond n + 1 (the rule of succession). A likelihood
-ratio says what the evidence is worth on average; unlike the operating points it promises no error rate.
+In open-set use pairs of people and people weigh equally, as in the rates. A likelihood ratio says what the evidence is
+worth on average; unlike the operating points it promises no error rate. But no value is more than people can show:
+
+- Among scores above t, LR = TPR(t) / FPR(t) on average. So no score is worth more than the largest
+  TPR(t) / ((n A(t) + 1) / (n + 1)) of the t below it, A(t) being the share of different pairs above t and n the
+  independent ones (half the people, where all pairs are scored), however many pairs they make: the rule of succession,
+  as if people had shown one more false match. Without any, that is at most n + 1.
+- No score is worth less than 1 / (S + 1), S being the independent same pairs (the rule of succession).
 """
 
 from __future__ import annotations
@@ -50,13 +55,17 @@ class LikelihoodRatios:
     ----------
     slope, intercept : of the logistic map.
     pav_scores, pav_values : (k,) where each step of the PAV map begins, ascending, and its log LR.
-    low, high : what the numbers of pairs can show at most.
+    cap_scores, cap_values : (c,) scores above which the log LR may be at most the value, both ascending; at most 0 up
+        to the first.
+    low, high : what the numbers of people can show at most.
     """
 
     slope: float
     intercept: float
     pav_scores: NDArray[np.float32] = field(repr=False)
     pav_values: Float64 = field(repr=False)
+    cap_scores: NDArray[np.float32] = field(repr=False)
+    cap_values: Float64 = field(repr=False)
     low: float
     high: float
 
@@ -79,17 +88,25 @@ class LikelihoodRatios:
     @classmethod
     def of_sample(cls, sample: PairSample) -> Self:
         """Fit both maps on pairs of both kinds that were checked before."""
-        n_same, n_different = (side.edge_units.shape[0] for side in (sample.same, sample.different))
         # On several threads sums of many products end in other digits, and wait for each other on a busy machine.
         with one_blas_thread():
             slope, intercept = _logistic(sample.same, sample.different)
         begins, values = _pav(sample.same, sample.different)
-        low, high = -math.log(n_same + 1), math.log(n_different + 1)
+        cap_scores, cap_values = _caps(sample)
+        low, high = -math.log(sample.same.n_blocks + 1), float(cap_values[-1])
+        # Steps begin where either does: the lesser of two rising steps rises.
+        starts = np.unique(np.concatenate([begins, np.nextafter(cap_scores, np.float32(np.inf))]))
+        starts = starts[starts >= begins[0]]
+        raw = values[np.searchsorted(begins, starts, side="right") - 1]
+        capped = np.maximum(np.minimum(raw, _cap_at(starts, cap_scores, cap_values)), low)
+        kept = np.concatenate([[True], capped[1:] > capped[:-1]])
         return cls(
             slope=slope,
             intercept=intercept,
-            pav_scores=begins,
-            pav_values=np.clip(values, low, high),
+            pav_scores=starts[kept],
+            pav_values=capped[kept],
+            cap_scores=cap_scores,
+            cap_values=cap_values,
             low=low,
             high=high,
         )
@@ -111,7 +128,7 @@ class LikelihoodRatios:
             return np.asarray(self.pav_values[np.maximum(at, 0)], dtype=np.float64)
         exact = values.astype(np.float64)
         raw = exact if method == "own" else self.slope * exact + self.intercept
-        return np.clip(raw, self.low, self.high)
+        return np.maximum(np.minimum(raw, _cap_at(values, self.cap_scores, self.cap_values)), self.low)
 
     def threshold(self, log_lr: float, method: str = DEFAULT_METHOD) -> float:
         """The score whose log LR is that: a float64, infinite where no score has so much (or so little)."""
@@ -119,19 +136,26 @@ class LikelihoodRatios:
             return math.inf
         if log_lr < self.low:
             return -math.inf
-        if method == "own":
-            return log_lr
         if method == "pav":
             # Above the last step that is worth no more; each score from the next step's first on is worth more.
             at = int(np.searchsorted(self.pav_values, log_lr, side="right"))
             if at == self.pav_scores.size:
                 return math.inf
             return -math.inf if at == 0 else float(np.nextafter(self.pav_scores[at], np.float32(-np.inf)))
-        return (log_lr - self.intercept) / self.slope if self.slope > 0 else math.inf
+        # Scores have to be past the first cap that allows more, too.
+        allowed = -math.inf if log_lr < 0 else float(self.cap_scores[np.argmax(self.cap_values > log_lr)])
+        if method == "own":
+            return max(log_lr, allowed)
+        return max((log_lr - self.intercept) / self.slope, allowed) if self.slope > 0 else math.inf
 
     def to_state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         """Arrays and JSON-able facts; `from_state` gives the same answers to the last bit."""
-        arrays: dict[str, NDArray[Any]] = {"lr_scores": self.pav_scores, "lr_values": self.pav_values}
+        arrays: dict[str, NDArray[Any]] = {
+            "lr_scores": self.pav_scores,
+            "lr_values": self.pav_values,
+            "lr_cap_scores": self.cap_scores,
+            "lr_cap_values": self.cap_values,
+        }
         return arrays, {name: getattr(self, name) for name in _FACTS}
 
     @classmethod
@@ -147,15 +171,28 @@ class LikelihoodRatios:
             not isinstance(facts.get(name), float) or not math.isfinite(facts[name]) for name in _FACTS
         ):
             raise refuse("likelihood_ratios", None, f"holds {facts!r}"[:200], "four finite numbers")
-        if facts["slope"] < 0 or not facts["low"] < 0 < facts["high"]:
-            raise refuse("likelihood_ratios", None, "falls, or has no room", "slope >= 0 and low < 0 < high")
+        if facts["slope"] < 0 or not facts["low"] < 0 <= facts["high"]:
+            raise refuse("likelihood_ratios", None, "falls, or has no room", "slope >= 0 and low < 0 <= high")
         begins, values = arrays["lr_scores"], arrays["lr_values"]
         if not begins.size:
             raise refuse("lr_scores", None, "has no rows", "one or more")
         require(begins[1:] > begins[:-1], "lr_scores", begins[1:], "more than the row before it", first_row=1)
         inside = (values >= facts["low"]) & (values <= facts["high"])
         require(inside, "lr_values", values, "within the limits of the likelihood ratios")
-        return cls(pav_scores=begins, pav_values=values, **{name: float(facts[name]) for name in _FACTS})
+        if "lr_cap_values" in arrays:
+            steps, most = arrays["lr_cap_scores"], arrays["lr_cap_values"]
+            if not steps.size or (np.diff(steps) <= 0).any() or (np.diff(most) < 0).any() or most[0] < 0:
+                raise refuse(
+                    "lr_cap_values", None, "do not rise from 0", "values that rise with their scores"
+                )
+        # Maps of earlier versions were capped by pairs only.
+        caps = {
+            name: np.asarray(arrays.get(f"lr_{name}", default))
+            for name, default in (("cap_scores", [-np.inf]), ("cap_values", [facts["high"]]))
+        }
+        return cls(
+            pav_scores=begins, pav_values=values, **caps, **{name: float(facts[name]) for name in _FACTS}
+        )
 
 
 def bayes_threshold(prior: float, cost_ratio: float) -> float:
@@ -237,3 +274,24 @@ def _pav(same: Side, different: Side) -> tuple[NDArray[np.float32], Float64]:
     values = pooled(mine, theirs)
     first = np.flatnonzero(np.concatenate([[True], values[1:] > values[:-1]]))
     return scores[first], values[first]
+
+
+def _caps(sample: PairSample) -> tuple[NDArray[np.float32], Float64]:
+    """Scores above which a log LR may be at most a value; both ascend."""
+    thresholds, above = sample.different.steps()
+    share = sample.different.total() if sample.protocol == "closed-set" else 1.0
+    n = sample.different.n_blocks
+    scores, weight = sample.same.scores, np.cumsum(sample.same.weight) / sample.same.weight.sum()
+    tpr = np.concatenate([[0.0], weight])[np.searchsorted(-scores, -thresholds, side="left")]
+    with np.errstate(divide="ignore"):
+        worth = np.log(tpr) - np.log((n * above / share + 1) / (n + 1))
+    # From the lowest threshold up: what a score above one threshold is worth, a score above a higher one is.
+    rising = np.maximum.accumulate(np.maximum(worth[::-1], 0.0))
+    first = np.flatnonzero(np.concatenate([[True], rising[1:] > rising[:-1]]))
+    return thresholds[::-1][first], rising[first]
+
+
+def _cap_at(scores: NDArray[np.float32], cap_scores: NDArray[np.float32], cap_values: Float64) -> Float64:
+    """The most that each score may be worth."""
+    capped: Float64 = np.concatenate([[0.0], cap_values])[np.searchsorted(cap_scores, scores, side="left")]
+    return capped

@@ -23,7 +23,6 @@ Float64 = NDArray[np.float64]
 N_DRAWS = 256
 MOST_VISITS = 100_000_000
 """Listed pairs times draws; a longer list gets fewer draws."""
-MOST_LISTED = 3_000_000
 _PILOT_DRAWS = 48
 _PILOT_ROUNDS = 2
 _PREFERENCE = 0.8
@@ -49,24 +48,20 @@ class ListedPairs:
         self._degree = np.bincount(ends, minlength=m)
         self._start = np.concatenate([[0], np.cumsum(self._degree)]).astype(np.int64)
 
-    def affordable(self, fpr: float) -> bool:
-        """Whether drawing takes reasonable time: by the length of the list."""
-        return self._n_edges <= MOST_LISTED
-
-    def admits(self, at: int, fpr: float, confidence: float, parts: Mixture) -> bool:
+    def admits(self, at: int, fpr: float, limit: float, parts: Mixture) -> bool:
         """Whether a threshold of number ``at`` or lower is admitted."""
-        found = self.lookup(fpr, confidence, parts)
-        return found is not None and found >= at
+        lowest = self.lookup(fpr, limit, parts)
+        return lowest is not None and lowest >= at
 
-    def lookup(self, fpr: float, confidence: float, parts: Mixture) -> int | None:
+    def lookup(self, fpr: float, limit: float, parts: Mixture) -> int | None:
         """Number of the lowest threshold that is admitted; None when not even the highest is."""
         at = int(np.searchsorted(self._above, 0.6 * fpr, side="right")) - 1
         pilot = max(16, min(_PILOT_DRAWS, MOST_VISITS // (8 * self._n_edges)))
         for turn in range(_PILOT_ROUNDS):
-            found = self._search(at, pilot, [self._seed, 3, turn], fpr, confidence, parts)
-            at = max(found if found is not None else at // 2, 0)
+            lowest = self._search(at, pilot, [self._seed, 3, turn], fpr, limit, parts)
+            at = max(lowest if lowest is not None else at // 2, 0)
         n = max(32, min(N_DRAWS, MOST_VISITS // self._n_edges))
-        return self._search(at, n, [self._seed, 4], fpr, confidence, parts)
+        return self._search(at, n, [self._seed, 4], fpr, limit, parts)
 
     def shares(self, at: int, fpr: float) -> Float64:
         """a of every listed pair of units at threshold number ``at``."""
@@ -94,11 +89,10 @@ class ListedPairs:
         return matched, log_ratio
 
     def _search(
-        self, pilot: int, n: int, seed: list[int], fpr: float, confidence: float, parts: Mixture
+        self, pilot: int, n: int, seed: list[int], fpr: float, limit: float, parts: Mixture
     ) -> int | None:
         matched, log_ratio = self.draw(pilot, n, seed, fpr)
         sizes = (matched >= 0).sum(axis=1)
-        limit = -math.log1p(-confidence) + math.log(n)
 
         def admits(at: int) -> bool:
             # The last entry is that of the padding: no pair at all.
@@ -110,7 +104,7 @@ class ListedPairs:
                 - sizes * math.log1p(-shrink * fpr)
                 for part, shrink in parts
             ]
-            return bool(np.logaddexp.reduce(np.concatenate(logs)) >= limit)
+            return bool(np.logaddexp.reduce(np.concatenate(logs)) >= limit + math.log(n))
 
         high = int(np.searchsorted(self._above, min(1.5 * fpr, 1.0), side="right"))
         return last_true(admits, high)

@@ -5,6 +5,10 @@ probability is at most p. L_n(q) = q/p after a hit and (1 - q)/(1 - p) after a m
 every q > p. The Shiryaev-Roberts sum M_n = (M_{n-1} + 1) L_n, averaged over several q, therefore satisfies
 E M_n <= n, and the mean number of pairs before M_n first reaches A is at least A (an e-detector: Shin, Ramdas and
 Rinaldo 2022, theorem 2.4). It forgets good times: a rate that doubles after a year is seen as fast as on the first day.
+
+That is an average run length, no promise for every time: at exactly the promised rate an alarm comes sooner or later
+(within 20,000 pairs in about one run in six), and pairs of people who return depend on each other, so that alarms come
+sooner.
 """
 
 from __future__ import annotations

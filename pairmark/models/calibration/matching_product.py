@@ -7,9 +7,9 @@ other, so that
     e_M(t) = product over (i, j) in M of (1 - lambda a_ij(t)) / (1 - lambda alpha)
 
 has an expectation of at most 1 where FPR(t) >= alpha, and so has every average over matchings that looks at no score.
-A threshold is admitted where such an average reaches 1 / (1 - confidence). The average over matchings is a permanent;
-its lower bound by matrix scaling is monotone in t, so that t may be searched for. ``docs/matching-product-bound.md``
-has the proof.
+A threshold is admitted where such an average reaches U / (1 - confidence), U being uniform on (0, 1) and independent of
+scores. The average over matchings is a permanent; its lower bound by matrix scaling is monotone in t, so that t may be
+searched for. ``docs/matching-product-bound.md`` has the proof.
 
 `AllPairs` is for pairs that fall into cells of units with every pair inside a cell scored: all pairs of m units, and
 what `pairmark.models.pairs.splits.held_out_pairs` chooses from more units than pairs can be afforded for.
@@ -18,7 +18,7 @@ what `pairmark.models.pairs.splits.held_out_pairs` chooses from more units than 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -37,23 +37,20 @@ Mixture = tuple[tuple[float, float], ...]
 _PARTS = ("different", "same", "cell", "row_edge", "row_at")
 N_SPLITS = 8
 MOST_ENTRIES = 20_000_000
-"""Expected pairs above the threshold beyond which the search would take too long."""
-ORDER_BELOW = 1.2
-ORDER_BELOW_CLOSED = 1.5
-"""Below so many times the floor's units the order statistic of one matching leaves more of the TPR."""
+"""Expected pairs above the threshold from which fewer splits are averaged, to save time."""
+WHOLE = 1 - 1e-6
+"""lambda near the floor: 1 but for the logarithm of 0."""
 
 
-def mixture(multiple: float, protocol: str) -> Mixture | None:
-    """Which lambda answers, by sizes alone; None where the order statistic does.
+def mixture(multiple: float) -> Mixture:
+    """Which lambda answers, by sizes alone.
 
     Parameters
     ----------
     multiple : units, in multiples of what the rate takes at least (`multiple_of_floor`).
     """
-    if multiple < (ORDER_BELOW if protocol == "open-set" else ORDER_BELOW_CLOSED):
-        return None
     if multiple < 2:
-        return ((1.0, 0.999),)
+        return ((1.0, WHOLE),)
     if multiple < 6:
         return ((0.8, 0.999), (0.2, 0.8)) if multiple < 3.5 else ((0.3, 0.999), (0.7, 0.8))
     return ((1.0, 0.75),)
@@ -84,26 +81,28 @@ class ScoredGraph:
     cell: Int32 = field(repr=False)
 
     @classmethod
-    def of(cls, sample: PairSample, thresholds: NDArray[np.float32]) -> ScoredGraph | None:
-        """The graph of a sample; None for independent rows and more than int32 can number."""
+    def of(cls, sample: PairSample, thresholds: NDArray[np.float32], *, cells: bool = False) -> ScoredGraph:
+        """The graph of a sample of units. ``cells``: Pairmark drew the pairs, so complete parts are cells of its own;
+        else they may be blocks, whose people are no random draw."""
         side = sample.different
-        if sample.independent or len(side) >= 2**31:
-            return None
+        if len(side) >= 2**31:
+            raise ValueError(f"there are {len(side)} different pairs; expected fewer than {2**31}")
         mates = sample.same.edge_units if sample.protocol == "closed-set" else np.empty((0, 2), np.int64)
         edges = np.concatenate([side.edge_units, mates])
-        known, inverse = np.unique(edges, return_inverse=True)
+        units, inverse = np.unique(edges, return_inverse=True)
         codes: Int32 = inverse.reshape(-1, 2).astype(np.int32)
         different = codes[: side.edge_units.shape[0]]
         row_edge = side.edge
         if len(side) == different.shape[0]:
             # One row each: numbering pairs by score makes row_edge trivial, which compresses well.
             different, row_edge = different[row_edge], np.arange(len(side))
+        cell = _cells(codes, int(units.size))
         return cls(
             different=different,
             same=codes[side.edge_units.shape[0] :],
             row_edge=row_edge.astype(np.int32),
             row_at=np.searchsorted(-thresholds, -side.scores).astype(np.int32),
-            cell=_cells(codes, int(known.size)),
+            cell=cell if cells or not cell.any() else cell[:0],
         )
 
     def arrays(self) -> dict[str, NDArray[np.int32]]:
@@ -111,10 +110,8 @@ class ScoredGraph:
         return {f"graph_{name}": getattr(self, name) for name in _PARTS}
 
     @classmethod
-    def from_arrays(cls, arrays: dict[str, NDArray[np.int32]]) -> ScoredGraph | None:
-        """What `arrays` gave; None for calibrations stored before there was a graph."""
-        if "graph_different" not in arrays:
-            return None
+    def from_arrays(cls, arrays: Mapping[str, NDArray[np.int32]]) -> ScoredGraph:
+        """What `arrays` gave."""
         return cls(**{name: arrays[f"graph_{name}"] for name in _PARTS})
 
     @cached_property
@@ -195,26 +192,22 @@ class AllPairs:
         self._splits = [_Split.draw(graph.cell, rng) for _ in range(N_SPLITS)]
         self.n = int((np.bincount(graph.cell) // 2).sum())
 
-    def affordable(self, fpr: float) -> bool:
-        """Whether a search takes reasonable time: by the number of pairs, not by their scores or their classes."""
-        return bool(fpr * (self._graph.row_at.size + self._graph.same.shape[0]) <= MOST_ENTRIES)
-
-    def lookup(self, fpr: float, confidence: float, parts: Mixture) -> int | None:
+    def lookup(self, fpr: float, limit: float, parts: Mixture) -> int | None:
         """Number of the lowest threshold that is admitted; None when not even the highest is."""
         # No average below is admitted far above fpr; where the search ends may depend on anything.
         high = int(np.searchsorted(self._above, 1.1 * fpr, side="right"))
-        return last_true(self._test(high, fpr, confidence, parts), high)
+        return last_true(self._test(high, fpr, limit, parts), high)
 
-    def admits(self, at: int, fpr: float, confidence: float, parts: Mixture) -> bool:
-        """Whether the rate at threshold number ``at`` is at most ``fpr`` with this confidence."""
-        return self._test(at, fpr, confidence, parts)(at)
+    def admits(self, at: int, fpr: float, limit: float, parts: Mixture) -> bool:
+        """Whether the statistic at threshold number ``at`` reaches e^limit."""
+        return self._test(at, fpr, limit, parts)(at)
 
-    def _test(self, high: int, fpr: float, confidence: float, parts: Mixture) -> Callable[[int], bool]:
+    def _test(self, high: int, fpr: float, limit: float, parts: Mixture) -> Callable[[int], bool]:
         """Whether thresholds up to number ``high`` are admitted; scalings are kept from one threshold to the next."""
         matrices = self.matrices(high, fpr)
         scales = [[np.ones(one.split.block_of_column.size) for _ in parts] for one in matrices]
         weighed = [
-            (math.log(share / N_SPLITS) - self.n * math.log1p(-shrink * fpr), shrink)
+            (math.log(share / len(matrices)) - self.n * math.log1p(-shrink * fpr), shrink)
             for share, shrink in parts
         ]
 
@@ -224,7 +217,7 @@ class AllPairs:
                 for entries, its in zip(matrices, scales, strict=True)
                 for (log_weight, shrink), scale in zip(weighed, its, strict=True)
             ]
-            return bool(np.logaddexp.reduce(logs) >= -math.log1p(-confidence))
+            return bool(np.logaddexp.reduce(logs) >= limit)
 
         return admits
 
@@ -233,8 +226,10 @@ class AllPairs:
         graph = self._graph
         end = int(np.searchsorted(graph.row_at, high))
         edges = graph.different[graph.row_edge[:end]]
+        # By the number of pairs, not by their scores or their classes.
+        pairs = fpr * (graph.row_at.size + graph.same.shape[0])
         made = []
-        for split in self._splits:
+        for split in self._splits[: max(1, min(N_SPLITS, int(MOST_ENTRIES * N_SPLITS / pairs)))]:
             kept, rows, columns = split.between(edges)
             _, same_rows, same_columns = split.between(graph.same)
             made.append(

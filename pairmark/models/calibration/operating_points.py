@@ -20,9 +20,10 @@ threshold that keeps alpha, and the test was wrong at that single point.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -30,15 +31,19 @@ from numpy.typing import ArrayLike, NDArray
 from pairmark.models.calibration.bands import FprBand, bootstrap_band, finite_sample_band
 from pairmark.models.calibration.bootstrap import CONFIDENCES, N_REPLICATES, confidence_row
 from pairmark.models.calibration.bounds import small_sample_interval
+from pairmark.models.calibration.chance import Chance
 from pairmark.models.calibration.estimate import suggested_threshold
 from pairmark.models.calibration.held_out import Arrays, HeldOutScores
+from pairmark.models.calibration.matching_product import multiple_of_floor
+from pairmark.models.calibration.origins import Guarantee, Origin, guarantee_of, origin_of
 from pairmark.models.calibration.points import (
-    GUARANTEES,
+    ANSWERING,
     METHODS,
     InsufficientCalibrationData,
     Method,
     OperatingPoint,
 )
+from pairmark.models.calibration.price import CHANCES, STEADY_MULTIPLE, Price
 from pairmark.models.calibration.promises import candidate_share, checked_rate
 from pairmark.models.calibration.refusals import (
     joint_refusal,
@@ -88,39 +93,79 @@ class Calibration:
         units: ArrayLike | None = None,
         *,
         protocol: str | None = None,
+        listing: str | None = None,
+        blocks: ArrayLike | Literal["components"] | None = None,
+        independent: bool = False,
+        population: int | None = None,
         random_state: int | np.random.Generator | None = None,
+        chance: Chance | None = None,
         n_replicates: int = N_REPLICATES,
         n_jobs: int | None = None,
         units_assumed: bool = False,
     ) -> Self:
         """Calibrate on scored held-out pairs.
 
-        Which pairs were scored must not depend on scores, nor (closed-set) on labels, and the units must be a
-        random sample: `pairmark.models.pairs.splits` sees to both.
+        Which pairs were scored must depend neither on people nor on scores, nor (closed-set) on labels, and the units
+        must be a random sample: `pairmark.models.pairs.splits` sees to both. What is not so, and what nobody says,
+        is answered with ``guarantee`` ``none``.
 
         Parameters
         ----------
         scores : (n_pairs,) higher is more similar; taken as float32.
         same : (n_pairs,) 0 or 1. Without a same pair there is no TPR.
         units : (n_pairs, 2) the sampling unit on each side (identity in open-set use, where same-identity
-            pairs carry the same unit twice; sample in closed-set use), or None for independent rows.
+            pairs carry the same unit twice; sample in closed-set use), or None.
         protocol : inferred when None: closed-set if any same pair carries two different units.
-        random_state : of the bootstrap. A generator is drawn from once.
+        listing : which pairs of the units these are: ``all``; ``random``, listed without looking at people; ``drawn``
+            by `pairmark.models.pairs`; None: unknown, unless they are all.
+        blocks : (n_pairs,) the block that each pair was listed in, or ``components``, the connected parts of the list.
+            Blocks become the units, each of the same weight.
+        independent : with no ``units``, that no two pairs share a person.
+        population : the pairs are a random sample, drawn without replacement, of so many, and the promise is about
+            these, whatever depends on what. Units are not needed.
+        random_state : of the random number that a threshold is drawn with, of splits of people and of the bootstrap.
+            None: a function of the names of the units, so that every version that is calibrated on the same people
+            shares it. Choosing a seed by what it gives breaks the promise: the best of 20 fails in more
+            than a third of calibrations near the fewest people. People who are numbered from 0 share the number of all
+            who number as many.
+        chance : those random numbers themselves, instead: what a service derives from a secret of its own.
         n_replicates : bootstrap replicates, at least 1,000 (the 99 % bound is an order statistic of them).
         n_jobs : threads for the bootstrap; results do not depend on it.
-        units_assumed : the units are a guess: answers say so, and guarantee nothing.
+        units_assumed : the units are a guess.
 
         Raises
         ------
         ValueError
-            For scores that are not finite or all equal, shapes that do not fit, no different pair, one unit.
+            For scores that are not finite or all equal, shapes that do not fit, no different pair, one unit, a listing
+            that the pairs contradict, somebody in two blocks, a population smaller than the sample.
         """
         if n_replicates < 1000:
             raise ValueError(f"n_replicates is {n_replicates}; expected at least 1000")
-        sample = pair_sample(scores, same, units, protocol=protocol)
-        seed = int(np.random.default_rng(random_state).integers(0, 2**62))
+        if population is not None and blocks is not None:
+            raise ValueError(
+                "a sample of a population needs no blocks: expected one of population and blocks"
+            )
+        sample = pair_sample(
+            scores, same, units if population is None else None, protocol=protocol, blocks=blocks
+        )
+        n = len(sample.different) + len(sample.same)
+        if population is not None and population < n:
+            raise ValueError(
+                f"population is {population}; expected at least the {n} pairs that are a sample of it"
+            )
+        origin = origin_of(
+            sample, listing, independent=independent, population=population, assumed=units_assumed
+        )
+        if chance is None:
+            by_seed = random_state is not None
+            chance = Chance.of_generator(random_state) if by_seed else Chance.of_people(sample.names)
         held = HeldOutScores.of(
-            sample, seed=seed, n_replicates=n_replicates, n_jobs=n_jobs, units_assumed=units_assumed
+            sample,
+            chance=chance,
+            n_replicates=n_replicates,
+            n_jobs=n_jobs,
+            origin=origin,
+            population=population,
         )
         return cls(held)
 
@@ -140,9 +185,14 @@ class Calibration:
         return cls(HeldOutScores.from_state(arrays, meta))
 
     @property
-    def units(self) -> str:
-        """``given``, ``independent`` or ``assumed``, as in `OperatingPoint`; as far as is known of old calibrations."""
-        return self._held.units
+    def origin(self) -> Origin:
+        """How the pairs came about, as in `OperatingPoint`."""
+        return self._held.origin
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """Of ``finite-sample`` answers."""
+        return guarantee_of("finite-sample", self.origin)
 
     @property
     def protocol(self) -> str:
@@ -290,7 +340,7 @@ class Calibration:
     def summary(self) -> dict[str, Any]:
         """JSON-able facts: sizes, protocol, and the smallest rate by confidence and method."""
         facts = {name: self._held.facts[name] for name in _PUBLIC_FACTS}
-        facts["units"] = self.units
+        facts["origin"] = self.origin
         facts["score_range"] = [float(self._thresholds[-1]), float(self._thresholds[0])]
         facts["smallest_fpr"] = {f"{c:.2f}": self.smallest_fpr(c) for c in CONFIDENCES}
         return facts
@@ -335,7 +385,7 @@ class Calibration:
         )
         # The other promise is to hold for as many candidates.
         each = 1 - (1 - each) * (candidate_share(candidate) if simultaneous and candidate else 1.0)
-        score, bound = lower_threshold(self._held, fnr, each, confidence)
+        score, bound = lower_threshold(self._held, fnr, each, confidence, simultaneous=simultaneous)
         lower = min(score, upper.threshold)
         cut = np.float32(lower)
         return replace(
@@ -357,7 +407,8 @@ class Calibration:
         if chosen is None:
             return None
         at, bound = chosen
-        return self._point(np.float32(self._thresholds[at]), bound, fpr, confidence, "finite-sample")
+        point = self._point(np.float32(self._thresholds[at]), bound, fpr, confidence, "finite-sample")
+        return replace(point, price=self._price(fpr, confidence))
 
     def _estimate(self, fpr: float, confidence: float) -> OperatingPoint:
         rates = np.minimum(1.0, self._held.arrays["above"] / self._finite.different_share)
@@ -368,8 +419,8 @@ class Calibration:
         return self._point(threshold, bound, fpr, confidence, "estimate")
 
     def _asymptotic(self, fpr: float, confidence: float) -> OperatingPoint | None:
-        found = self._held.bootstrap().lookup(fpr, confidence)
-        return None if found is None else self._point(*found, fpr, confidence, "bootstrap")
+        answer = self._held.bootstrap().lookup(fpr, confidence)
+        return None if answer is None else self._point(*answer, fpr, confidence, "bootstrap")
 
     def _point(
         self, threshold: np.float32, bound: float, fpr: float, confidence: float, method: Method
@@ -391,15 +442,38 @@ class Calibration:
             n_negative_pairs=int(self._held.facts["n_negative_pairs"]),
             protocol=self.protocol,
             observed_fpr=self._observed_fpr(threshold),
-            n_independent=self._finite.n if self._finite.n_matched is None else self._finite.n_matched,
-            units=self.units,
+            n_independent=self._finite.n_matched,
+            origin=self.origin,
+            population=None
+            if self._finite.population is None
+            else {
+                "pairs": self._finite.population,
+                "judged": int(self._held.facts["n_negative_pairs"]) + int(self._held.facts["n_same_pairs"]),
+            },
         )
+
+    def _price(self, fpr: float, confidence: float) -> Price | None:
+        """What near the fewest units another random number would have given."""
+        multiple = multiple_of_floor(self._finite.n_matched, fpr, confidence)
+        if (
+            self._finite.product is None
+            or multiple >= STEADY_MULTIPLE
+            or not self._held.facts["n_same_pairs"]
+        ):
+            return None
+        tprs = []
+        for uniform in CHANCES:
+            chosen = replace(self._finite, uniform=uniform).choose(fpr, confidence)
+            at = None if chosen is None else np.float32(self._thresholds[chosen[0]])
+            tprs.append(0.0 if at is None else self._held.share_above(at))
+        needed = math.ceil(int(self._held.facts["n_units"]) * STEADY_MULTIPLE / multiple)
+        return Price(tpr=tprs[1], low=tprs[0], high=tprs[2], steady_units=needed)
 
     def _observed_fpr(self, threshold: np.float32) -> float:
         return self._finite.rate(min(n_above(self._thresholds, threshold), self._thresholds.size - 1))
 
     def _refusal(self, fpr: float, confidence: float, tried: list[str]) -> InsufficientCalibrationData:
-        answers = {name: self._answer(name, fpr, confidence) for name in GUARANTEES if name not in tried}
+        answers = {name: self._answer(name, fpr, confidence) for name in ANSWERING if name not in tried}
         return refusal(self._held, fpr, confidence, tried, answers)
 
 
@@ -411,11 +485,17 @@ def operating_point(
     units: ArrayLike | None = None,
     confidence: float = 0.95,
     method: str = "auto",
+    independent: bool = False,
+    listing: str | None = None,
+    blocks: ArrayLike | Literal["components"] | None = None,
+    population: int | None = None,
     random_state: int | np.random.Generator | None = None,
 ) -> OperatingPoint:
     """The lowest threshold at which the false positive rate is at most ``fpr``, with this confidence.
 
-    Shorthand for `Calibration.fit` and `Calibration.operating_point`; see there for values and errors.
+    Shorthand for `Calibration.fit` and `Calibration.operating_point`; see there for values and errors. Without
+    ``random_state`` the random number that a threshold is drawn with is a function of the names in ``units``; who tries
+    several seeds, or several names, and takes the best threshold has no promise.
 
     Examples
     --------
@@ -424,5 +504,14 @@ def operating_point(
     """
     checked_rate(fpr, "fpr")
     checked_rate(confidence, "confidence")
-    calibration = Calibration.fit(scores, same, units, random_state=random_state)
+    calibration = Calibration.fit(
+        scores,
+        same,
+        units,
+        listing=listing,
+        blocks=blocks,
+        independent=independent,
+        population=population,
+        random_state=random_state,
+    )
     return calibration.operating_point(fpr, confidence, method)

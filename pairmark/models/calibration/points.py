@@ -7,15 +7,13 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any, Literal
 
+from pairmark.models.calibration.origins import Guarantee, guarantee_of, meaning_of
+from pairmark.models.calibration.price import Price
+
 Method = Literal["finite-sample", "bootstrap", "estimate"]
-Guarantee = Literal["finite-sample", "asymptotic", "none"]
 
 METHODS = ("auto", "finite-sample", "bootstrap", "estimate")
-GUARANTEES: dict[str, Guarantee] = {
-    "finite-sample": "finite-sample",
-    "bootstrap": "asymptotic",
-    "estimate": "none",
-}
+ANSWERING: tuple[Method, ...] = ("finite-sample", "bootstrap", "estimate")
 
 
 class InsufficientCalibrationData(ValueError):
@@ -69,8 +67,10 @@ class OperatingPoint:
     protocol : ``open-set`` or ``closed-set``.
     observed_fpr : the rate at the threshold on the calibration pairs (units weighed equally).
     n_independent : pairs that share no unit, which ``finite-sample`` counts.
-    units : ``given``; ``independent``, each pair by itself; or ``assumed``: guessed, since nothing said who the points
-        belong to, so nothing is guaranteed.
+    origin : how the pairs came about: ``all``, every pair of the units; ``drawn`` by Pairmark; listed at ``random``;
+        inside of ``blocks``; ``independent`` of each other, as declared; a random sample of a ``population``; or, so
+        that nothing is guaranteed, ``unknown``, ``unnamed`` (nothing says whom a pair is of) or ``assumed`` (people
+        were guessed).
     simultaneous : whether the promise holds for all rates at once; else for this one, fixed before scores were seen.
     candidate : with ``simultaneous``, this version's number among those calibrated on the same data, for all of which
         the promise holds at once, whichever is chosen; None where it is of this one alone.
@@ -78,8 +78,12 @@ class OperatingPoint:
         called different, and the bound of that rate; ``confidence`` is then that both bounds hold. None without.
     review_same, review_different : with ``fnr``, the shares of same and of different calibration pairs whose score is
         between the two thresholds. None without, and ``review_same`` where no same pairs were given.
-    guarantee : of the rate asked: ``finite-sample``, whatever the distribution of scores; ``asymptotic``, the
-        confidence is approached as units grow in number; or ``none``.
+    population : with ``finite-population``, its ``pairs`` and how many of them were ``judged``; None without.
+    price : what the promise costs in TPR near the fewest people that the rate takes; see `Price`. None elsewhere.
+    guarantee : of the rate asked: ``finite-sample``, about new units, whatever the distribution of scores;
+        ``finite-population``, about one stated set of pairs; ``asymptotic``, the confidence is approached as units grow
+        in number; or ``none``.
+    meaning : the guarantee in words: what holds, for whom, and under which assumption.
     """
 
     fpr: float
@@ -94,7 +98,7 @@ class OperatingPoint:
     protocol: str
     observed_fpr: float
     n_independent: int
-    units: str = "given"
+    origin: str = "all"
     simultaneous: bool = False
     candidate: int | None = None
     fnr: float | None = None
@@ -102,11 +106,23 @@ class OperatingPoint:
     fnr_upper_bound: float | None = None
     review_same: float | None = None
     review_different: float | None = None
+    population: dict[str, int] | None = None
+    price: Price | None = None
     guarantee: Guarantee = field(init=False)
+    meaning: str = field(init=False)
 
     def __post_init__(self) -> None:
-        held = "none" if self.units == "assumed" else GUARANTEES[self.method]
-        object.__setattr__(self, "guarantee", held)
+        guarantee = guarantee_of(self.method, self.origin)
+        object.__setattr__(self, "guarantee", guarantee)
+        words = meaning_of(
+            guarantee,
+            self.origin,
+            fpr=self.fpr,
+            confidence=self.confidence,
+            protocol=self.protocol,
+            pairs=self.population["pairs"] if self.population else None,
+        )
+        object.__setattr__(self, "meaning", words)
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-able: the attributes by name."""

@@ -11,8 +11,10 @@ import numpy as np
 from pairmark.models.calibration.bands import FprBand
 from pairmark.models.calibration.bootstrap import confidence_row
 from pairmark.models.calibration.bounds import MOST_BLOCKS, order_pairs_needed, order_rank, order_upper
+from pairmark.models.calibration.finite_sample import STEPS_PER_DECADE
 from pairmark.models.calibration.held_out import HeldOutScores
-from pairmark.models.calibration.points import GUARANTEES, InsufficientCalibrationData, OperatingPoint
+from pairmark.models.calibration.origins import guarantee_of
+from pairmark.models.calibration.points import InsufficientCalibrationData, OperatingPoint
 from pairmark.models.calibration.promises import units_needed
 
 
@@ -24,7 +26,7 @@ def smallest_rates(held: HeldOutScores, confidence: float) -> dict[str, float | 
 
 def units_required(held: HeldOutScores, fpr: float, confidence: float) -> dict[str, int | None]:
     """Method -> units that ``fpr`` takes; see `InsufficientCalibrationData.required_units`."""
-    per_row = bool(held.facts["independent_rows"])
+    per_row = bool(held.facts["independent_rows"]) or held.origin == "blocks"
     needed = units_needed(
         fpr,
         confidence,
@@ -49,11 +51,8 @@ def refusal(
     """The error that says what the tried methods lack; ``answers`` are those of the other methods."""
     smallest, required = smallest_rates(held, confidence), units_required(held, fpr, confidence)
     n_units, n_different = int(held.facts["n_units"]), int(held.facts["n_negative_pairs"])
-    unit = (
-        "pairs"
-        if held.facts["independent_rows"]
-        else ("identities" if held.protocol == "open-set" else "samples")
-    )
+    people = "identities" if held.protocol == "open-set" else "samples"
+    unit = "pairs" if held.facts["independent_rows"] else "blocks" if held.origin == "blocks" else people
     said = []
     for name in tried:
         floor, needed = smallest[name], required[name]
@@ -67,7 +66,7 @@ def refusal(
     alternatives: dict[str, dict[str, Any]] = {}
     for name, point in answers.items():
         alternatives[name] = (
-            {"refused": True, "guarantee": GUARANTEES[name], "smallest_fpr": smallest[name]}
+            {"refused": True, "guarantee": guarantee_of(name, held.origin), "smallest_fpr": smallest[name]}
             if point is None
             else point.as_dict()
         )
@@ -97,12 +96,16 @@ def joint_refusal(
     )
 
 
-def lower_threshold(held: HeldOutScores, fnr: float, each: float, confidence: float) -> tuple[float, float]:
+def lower_threshold(
+    held: HeldOutScores, fnr: float, each: float, confidence: float, *, simultaneous: bool
+) -> tuple[float, float]:
     """The largest score that keeps the false negative rate of scores at or below it, and the rate's upper bound.
 
     Parameters
     ----------
     each : the confidence of this promise; ``confidence`` is that of both promises together.
+    simultaneous : whether it is to hold for all rates at once: those of a band, ten to the decade, the k-th of which
+        from the smallest fails with probability (1 - each) / 2^(k + 1), as in `pairmark.models.calibration.bands`.
 
     Raises
     ------
@@ -114,17 +117,23 @@ def lower_threshold(held: HeldOutScores, fnr: float, each: float, confidence: fl
     same = held.arrays.get("matched_same")
     if same is None or not same.size:
         raise ValueError("fnr takes same pairs, which this calibration does not keep: calibrate again")
-    rank = order_rank(same.size, fnr, each)
+    rate, sure, k = fnr, each, 0
+    if simultaneous:
+        sure = 1 - (1 - each) / 2
+        step = math.ceil(-math.log10(fnr) * STEPS_PER_DECADE - 1e-9)
+        k = math.floor(-math.log10(order_upper(0, same.size, sure)) * STEPS_PER_DECADE) - step
+        rate, sure = 10 ** (-step / STEPS_PER_DECADE), 1 - (1 - each) / 2 ** (max(k, 0) + 1)
+    rank = None if k < 0 else order_rank(same.size, rate, sure)
     if rank is None:
-        needed = order_pairs_needed(fnr, each)
+        needed = order_pairs_needed(rate, sure)
         raise InsufficientCalibrationData(
             f"{same.size} independent same pairs cannot support a false negative rate of {fnr:g} at confidence "
-            f"{each:g}, which each rate needs so that both hold at {confidence:g}: the smallest supported rate is "
-            f"{order_upper(0, same.size, each):.3g}; {fnr:g} takes {needed:,} people with two samples. Ask for a "
+            f"{sure:g}, which each rate needs so that both hold at {confidence:g}: the smallest supported rate is "
+            f"{order_upper(0, same.size, sure):.3g}; {fnr:g} takes {needed:,} people with two samples. Ask for a "
             "higher rate, or calibrate with more people",
             smallest_fpr=smallest_rates(held, each),
             required_units={"finite-sample": needed},
         )
     rank = min(rank, same.size - 1)
     # A rate of scores strictly below the rank's score is what the order statistic bounds.
-    return float(np.nextafter(same[rank], np.float32(-np.inf))), order_upper(rank, same.size, each)
+    return float(np.nextafter(same[rank], np.float32(-np.inf))), order_upper(rank, same.size, sure)

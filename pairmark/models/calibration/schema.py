@@ -38,7 +38,6 @@ def check_calibration(arrays: Mapping[str, NDArray[Any]], n_confidences: int) ->
         "above": share,
         "same_scores": Array(kind="float32", shape=("same",)),
         "same_above": Array(kind="float64", shape=("same",), low=0, high=1 + _ROUNDING),
-        "matched": Array(kind="int64", shape=("matched",), low=0, order="never-falling", optional=True),
         "bootstrap_thresholds": Array(kind="float32", shape=("stops",)),
         "bootstrap_upper": Array(kind="float64", shape=(n_confidences, "stops"), low=0, infinite=True),
         "bootstrap_admitted": Array(kind="bool", shape=("stops",)),
@@ -50,8 +49,15 @@ def check_calibration(arrays: Mapping[str, NDArray[Any]], n_confidences: int) ->
         "graph_cell": Array(kind="int32", shape=("cells",), low=0, optional=True),
         "graph_row_edge": Array(kind="int32", shape=("rows",), below="edges", optional=True),
         "graph_row_at": Array(kind="int32", shape=("rows",), low=0, order="never-falling", optional=True),
+        "block_row_block": Array(kind="int32", shape=("rows",), low=0, optional=True),
+        "block_row_at": Array(kind="int32", shape=("rows",), low=0, order="never-falling", optional=True),
+        "block_row_share": Array(kind="float64", shape=("rows",), low=0, high=1 + _ROUNDING, optional=True),
         "lr_scores": Array(kind="float32", shape=("lr_steps",), optional=True),
         "lr_values": Array(kind="float64", shape=("lr_steps",), order="never-falling", optional=True),
+        "lr_cap_scores": Array(kind="float32", shape=("lr_caps",), optional=True),
+        "lr_cap_values": Array(
+            kind="float64", shape=("lr_caps",), low=0, order="never-falling", optional=True
+        ),
     }
     # What later versions may add is not read.
     read = {name: array for name, array in arrays.items() if name in layout}
@@ -67,5 +73,3 @@ def check_calibration(arrays: Mapping[str, NDArray[Any]], n_confidences: int) ->
     for name in ("graph_different", "graph_same"):
         if n_units:
             require(arrays[name] < n_units, name, arrays[name], f"less than {n_units}")
-    if "matched" in arrays:
-        require(arrays["matched"] <= n, "matched", arrays["matched"], f"at most {n}")

@@ -7,14 +7,14 @@ averaged first, edges weigh equally, and the graph gives the number of independe
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import cast
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pairmark.models.calibration.kernels.matching import greedy_matching
-from pairmark.models.pairs.splits import Protocol
+from pairmark.models.pairs.splits import Protocol, joined_groups
 
 Float64 = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -69,6 +69,8 @@ class PairSample:
     independent : no units were given: every row is an observation of its own.
     n_units : m, units among the pairs that the false positive rate is measured on.
     different, same : the two sides.
+    names : every unit that is named, whichever pairs it is in, ascending.
+    by_block : blocks are the units: an edge is a block.
     """
 
     protocol: Protocol
@@ -76,6 +78,16 @@ class PairSample:
     n_units: int
     different: Side
     same: Side
+    names: NDArray[Any] = field(repr=False)
+    by_block: bool = False
+
+    @property
+    def complete(self) -> bool:
+        """Whether every two units are there: in open-set use as a different pair, in closed-set use as either."""
+        n_edges = self.different.edge_units.shape[0]
+        if self.protocol == "closed-set":
+            n_edges += self.same.edge_units.shape[0]
+        return not self.independent and n_edges == self.n_units * (self.n_units - 1) // 2
 
 
 def pair_sample(
@@ -86,6 +98,7 @@ def pair_sample(
     protocol: str | None = None,
     sample_weight: ArrayLike | None = None,
     both_kinds: bool = False,
+    blocks: ArrayLike | Literal["components"] | None = None,
 ) -> PairSample:
     """Check scored pairs and group them by edges of units.
 
@@ -97,10 +110,15 @@ def pair_sample(
     protocol : when None: closed-set if any same pair carries two different units, else open-set.
     sample_weight : (n,) not negative, chosen without looking at scores; rows of weight 0 are left out.
     both_kinds : whether same pairs are needed too.
+    blocks : (n,) block of each pair, or ``components``, the connected parts of the list: these become the units, and
+        all blocks weigh equally. Open-set only; nobody may be in two blocks.
     """
     values, is_same = _checked_scores(scores, same)
     weight = _checked_weight(sample_weight, values.size)
-    pairs = None if units is None else _unit_codes(units, values.size)
+    names: NDArray[Any] = np.empty(0, dtype=np.int64)
+    pairs = None
+    if units is not None:
+        names, pairs = _unit_codes(units, values.size)
     if weight is not None and not weight.all():
         kept = weight > 0
         values, is_same, weight = values[kept], is_same[kept], weight[kept]
@@ -122,6 +140,7 @@ def pair_sample(
     else:
         chosen = _protocol_of(pairs, is_same, protocol)
     independent = units is None
+    block_of = None if blocks is None else _block_of_unit(pairs, chosen, blocks, independent=independent)
     relative = np.ones(values.size) if weight is None else weight / weight.max()
     if independent:
         n_different = int((~is_same).sum())
@@ -132,6 +151,9 @@ def pair_sample(
         different = _side(values, relative, pairs, ~is_same, None, blocks=None)
         mates = _side(values, relative, pairs, is_same, None, blocks=None)
         n_units = int(np.unique(different.edge_units).size)
+        if block_of is not None:
+            different, mates = _by_block(different, block_of), _by_block(mates, block_of)
+            n_units = different.n_blocks
     else:
         # Edges of both kinds count: labels are part of what was drawn, so they may not be conditioned on.
         edges = np.unique(np.sort(pairs, axis=1), axis=0)
@@ -147,6 +169,48 @@ def pair_sample(
         n_units=n_units,
         different=different,
         same=mates,
+        names=names,
+        by_block=block_of is not None,
+    )
+
+
+def _block_of_unit(
+    pairs: Indices, protocol: Protocol, blocks: ArrayLike, *, independent: bool
+) -> NDArray[np.int64]:
+    """The block of each unit code; a ``ValueError`` where somebody is in two."""
+    if independent or protocol != "open-set":
+        raise ValueError("blocks are for lists of people in open-set use: give units that name identities")
+    n = int(pairs.max()) + 1
+    if isinstance(blocks, str):
+        if blocks != "components":
+            raise ValueError(f"blocks is {blocks!r}; expected 'components', or the block of each pair")
+        return joined_groups(n, pairs[:, 0], pairs[:, 1])[1]
+    named = np.asarray(blocks)
+    if named.shape != pairs.shape[:1]:
+        raise ValueError(f"blocks have shape {named.shape}; expected {pairs.shape[:1]}, one block a pair")
+    codes = np.unique(named, return_inverse=True)[1].astype(np.int64)
+    block_of = np.full(n, -1, dtype=np.int64)
+    block_of[pairs] = codes[:, None]
+    torn = np.flatnonzero((block_of[pairs] != codes[:, None]).any(axis=1))
+    if torn.size:
+        raise ValueError(
+            f"pair {int(torn[0])} has a person who is in another block too: blocks are units only where nobody is in "
+            "two; blocks='components' takes blocks that share a person together"
+        )
+    return block_of
+
+
+def _by_block(side: Side, block_of: Indices) -> Side:
+    """The side with blocks as its edges: rows of two units are averaged first, then pairs of units, then blocks."""
+    names, block = np.unique(block_of[side.edge_units[:, 0]], return_inverse=True)
+    rows, edges = np.bincount(side.edge), np.bincount(block)
+    of_row = block[side.edge].astype(np.int64)
+    return replace(
+        side,
+        weight=1.0 / (rows[side.edge] * edges[of_row] * max(1, names.size)),
+        edge=of_row,
+        edge_units=np.stack([names, names], axis=1),
+        n_blocks=int(names.size),
     )
 
 
@@ -172,30 +236,27 @@ def independent_blocks(edges: Indices) -> int:
     return n_edges // (largest + 1)
 
 
-def matched_scores(
-    sample: PairSample, rng: np.random.Generator
-) -> tuple[NDArray[np.float32], NDArray[np.float32], int]:
-    """Scores of pairs that share no unit, independent of each other: for order statistics.
-
-    Those of different pairs, best first; those of same pairs, lowest first (in open-set use one pair of each person);
-    and how many pairs are matched, in closed-set use same and different ones.
+def matched_scores(sample: PairSample, rng: np.random.Generator) -> tuple[NDArray[np.float32], int]:
+    """Scores of same pairs that share no unit, lowest first (in open-set use one pair of each person or block), and how
+    many pairs share no unit, in closed-set use same and different ones.
 
     The matching is greedy along a random order of the scored pairs of units, same and different alike, so neither
     scores nor labels have a say; one row stands for each pair of units, drawn at random.
     """
     different, same = sample.different, sample.same
     n_different = different.edge_units.shape[0]
+    if sample.by_block:
+        return np.sort(_one_of_each(same, np.arange(same.n_blocks), rng)), n_different
     edges = np.concatenate([different.edge_units, same.edge_units])
     if sample.protocol == "open-set":
         edges = different.edge_units
-    known, codes = np.unique(edges, return_inverse=True)
+    units, codes = np.unique(edges, return_inverse=True)
     codes = codes.reshape(-1, 2).astype(np.int64)
-    chosen = greedy_matching(codes, rng.permutation(codes.shape[0]), int(known.size))
+    chosen = greedy_matching(codes, rng.permutation(codes.shape[0]), int(units.size))
     mates = chosen[chosen >= n_different] - n_different
     if sample.protocol == "open-set":
         mates = np.arange(same.edge_units.shape[0])
-    of_different = np.sort(_one_of_each(different, chosen[chosen < n_different], rng))[::-1]
-    return of_different, np.sort(_one_of_each(same, mates, rng)), int(chosen.size)
+    return np.sort(_one_of_each(same, mates, rng)), int(chosen.size)
 
 
 def _one_of_each(side: Side, edges: Indices, rng: np.random.Generator) -> NDArray[np.float32]:
@@ -264,7 +325,8 @@ def _checked_weight(sample_weight: ArrayLike | None, n: int) -> Float64 | None:
     return weight
 
 
-def _unit_codes(units: ArrayLike, n: int) -> Indices:
+def _unit_codes(units: ArrayLike, n: int) -> tuple[NDArray[Any], Indices]:
+    """The distinct units, ascending, and the number of each side's."""
     given = np.asarray(units)
     if given.shape != (n, 2):
         raise ValueError(
@@ -272,10 +334,10 @@ def _unit_codes(units: ArrayLike, n: int) -> Indices:
         )
     if given.dtype.kind not in "iuUSb" and not (given.dtype.kind == "f" and np.isfinite(given).all()):
         raise ValueError(f"units have dtype {given.dtype}; expected whole numbers or strings, none missing")
-    codes = np.unique(given, return_inverse=True)[1].reshape(n, 2).astype(np.int64)
-    if codes.max() == 0:
+    names, codes = np.unique(given, return_inverse=True)
+    if names.size < 2:
         raise ValueError("units name a single unit; expected at least two")
-    return codes
+    return names, codes.reshape(n, 2).astype(np.int64)
 
 
 def _checked_protocol(protocol: str) -> Protocol:

@@ -60,6 +60,8 @@ class HeldOutPairs:
     units : (n, 2) the sampling unit on each side: an identity (open-set) or a row (closed-set).
     protocol : resolved.
     units_assumed : whether units were guessed, since nothing says who the points belong to.
+    listing : which pairs of the units these are, as `pairmark.operating_point` takes it.
+    blocks : (n,) block of each pair, or ``components``; None where pairs were not listed inside of blocks.
     """
 
     left: Indices = field(repr=False)
@@ -68,6 +70,8 @@ class HeldOutPairs:
     units: Indices = field(repr=False)
     protocol: Protocol
     units_assumed: bool = False
+    listing: Literal["all", "random", "drawn"] | None = "drawn"
+    blocks: Indices | Literal["components"] | None = None
 
     def __len__(self) -> int:
         return int(self.left.size)

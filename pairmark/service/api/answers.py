@@ -62,16 +62,31 @@ class OperatingPointOut(BaseModel):
     n_negative_pairs: int
     observed_fpr: float = Field(description="the rate on the calibration pairs at this threshold")
     n_independent: int = Field(description="number of pairs that share no unit; `finite-sample` counts these")
-    units: str = Field(
-        description="`given`; `independent`: each pair is a unit; `assumed`: the data do not say who the points "
-        "belong to, so nothing is guaranteed"
+    origin: str = Field(
+        description="how the calibration pairs came about: `all` pairs of the units, `drawn` by Pairmark, listed at "
+        "`random`, inside of `blocks`, `independent` of each other, a random sample of a `population`; or, with "
+        "nothing guaranteed, `unknown`, `unnamed` (no units) or `assumed` (people were guessed)"
+    )
+    population: dict[str, int] | None = Field(
+        None, description="with `finite-population`: its `pairs`, and how many of them were `judged`"
+    )
+    price: dict[str, Any] | None = Field(
+        None,
+        description="near the fewest units that the rate takes: `tpr` to expect over the random number that the "
+        "service draws for these people, `low` and `high` (nine in ten lie between), and `steady_units`, the number of "
+        "units from which it hardly plays a part; null elsewhere",
+    )
+    number: int | None = Field(
+        None,
+        description="this calibration's number among those on people in common, from 1; a pointwise guarantee is not "
+        "for the best of several",
     )
     simultaneous: bool = Field(
         description="whether the guarantee holds for all rates at once or only for this one"
     )
     candidate: int | None = Field(
         None,
-        description="with `simultaneous`: this version's number among those calibrated on the same dataset version",
+        description="with `simultaneous`: this version's number among those calibrated on people in common",
     )
     promise: str = Field(
         description="`pointwise`: the guarantee is for this rate and for a version that was chosen without looking "
@@ -95,8 +110,12 @@ class OperatingPointOut(BaseModel):
         description="with `fnr`: share of the different calibration pairs that are between the two thresholds",
     )
     guarantee: str = Field(
-        description="`finite-sample`: holds for every distribution of scores; `asymptotic`: the confidence is "
-        "approached as the number of units grows; `none`: an estimate without a guarantee"
+        description="`finite-sample`: about new people, for every distribution of scores; `finite-population`: about "
+        "one stated set of pairs; `asymptotic`: the confidence is approached as the number of units grows; `none`: "
+        "nothing is guaranteed"
+    )
+    meaning: str = Field(
+        description="the guarantee in words: what holds, for whom and under which assumption, or what would change it"
     )
     protocol: str
     calibration_id: str

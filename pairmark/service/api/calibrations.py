@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import Path, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
@@ -22,7 +22,8 @@ class ScoresRequest(BaseModel):
     """Scores of pairs whose truth is known.
 
     Units are what was drawn independently: in open-set use the identity on each side (a same pair has the same identity
-    twice), in closed-set use the sample. Without units, every pair counts as independent.
+    twice), in closed-set use the sample. Nothing is guaranteed where nothing is known of units or of how the pairs were
+    listed, unless every two units are a scored pair.
     """
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
@@ -37,6 +38,26 @@ class ScoresRequest(BaseModel):
     same: list[int | bool] = Field(min_length=1, description="1: same, 0: different", examples=[[1, 0, 0]])
     left_unit: list[Unit] | None = Field(None, description="unit of each left side")
     right_unit: list[Unit] | None = Field(None, description="unit of each right side")
+    independent: bool = Field(
+        False,
+        description="without units: you declare that no two pairs share a person, or depend on each other otherwise",
+    )
+    listing: Literal["all", "random", "drawn"] | None = Field(
+        None,
+        description="which pairs of the units these are. `all`: every pair; `random`: listed without looking at "
+        "people; `drawn`: by Pairmark; null: unknown, unless they are all",
+    )
+    blocks: Literal["components"] | list[Unit] | None = Field(
+        None,
+        description="for pairs listed inside of blocks (one postcode, say): the block of each pair, or `components`, "
+        "the connected parts of the list. Blocks become the units, and weigh equally; nobody may be in two",
+    )
+    population: int | None = Field(
+        None,
+        ge=1,
+        description="the pairs are a random sample, drawn without replacement, of so many pairs: the guarantee is then "
+        "`finite-population`, about these pairs and no others, whatever depends on what. Units are not needed",
+    )
 
 
 class CalibrationQuery(Query):
@@ -55,11 +76,7 @@ async def add_calibration(
     """Calibrate scores of another system. `POST /match?fpr=..&calibration=ID {"scores": [..]}` then decides."""
     check_may(http, "train", request.name)
     async with services.runtime.batch_place() as place:
-        made = await place.run(
-            lambda: services.store.calibrations.add_scores(
-                request.name, request.scores, request.same, request.left_unit, request.right_unit
-            )
-        )
+        made = await place.run(lambda: services.store.calibrations.add_scores(**dict(request)))
     response.headers["Location"] = f"/calibrations/{made.id}"
     return made
 

@@ -20,7 +20,7 @@ from pairmark.service.api.services import Caller, InServices, check_may, key_of,
 from pairmark.service.blobs.base import storage_errors
 from pairmark.service.errors import InvalidInput
 from pairmark.service.heldout.errors import KEPT, ErrorKind
-from pairmark.service.heldout.schemas import ROLE_TEXT, GroupRole, Protocol, RocOut
+from pairmark.service.heldout.schemas import LISTING_TEXT, ROLE_TEXT, GroupRole, ListOrigin, Protocol, RocOut
 from pairmark.service.runtime.pictures import MEDIA_TYPES, Format, PictureName, picture_of
 from pairmark.service.runtime.trees import tree_data, tree_svg
 from pairmark.service.store.refs import MAX_VERSION, name_of
@@ -131,11 +131,16 @@ class MeasureRequest(BaseModel):
     protocol: Protocol = Field("auto", description="`auto`: the protocol of the version's training")
     n_pairs: int | None = Field(None, ge=2, description="largest number of pairs to score; default: 200,000")
     groups: GroupRole = Field("together", description=ROLE_TEXT)
-    random_state: int = Field(0, ge=0, le=2**32 - 1)
+    random_state: int = Field(0, ge=0, le=2**32 - 1, description="draws the pairs that are measured")
 
 
 class CalibrationRequest(MeasureRequest):
     """The data to calibrate a version on."""
+
+    random_state: int = Field(
+        0, ge=0, le=2**32 - 1, description="accepted for earlier callers: no seed moves a threshold"
+    )
+    listing: ListOrigin | None = Field(None, description=LISTING_TEXT)
 
     dataset: str = Field(
         max_length=200,

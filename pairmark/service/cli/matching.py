@@ -205,22 +205,24 @@ def _decide(
 
 def _promise(point: dict[str, Any]) -> str:
     """One line on what the decisions are worth."""
-    if point["guarantee"] == "none":
-        return (
-            f"An estimate for {point['fpr']:g}, without a guarantee. With confidence {point['confidence']:g} the false "
-            f"positive rate is at most {point['fpr_upper_bound']:.3g}."
+    text = str(point["meaning"])
+    if point["guarantee"] == "none" and point["method"] == "estimate":
+        text += (
+            f" With confidence {point['confidence']:g} the false positive rate is at most "
+            f"{point['fpr_upper_bound']:.3g}."
         )
-    kind = "any distribution" if point["guarantee"] == "finite-sample" else "asymptotic"
-    text = (
-        f"With confidence {point['confidence']:g} ({kind}) the false positive rate is at most "
-        f"{point['fpr_upper_bound']:.3g}"
-    )
     if point.get("fnr") is not None:
-        text += f" and the false negative rate at most {point['fnr_upper_bound']:.3g}"
+        text += f" The false negative rate is at most {point['fnr_upper_bound']:.3g}; both hold together."
     if point.get("samples"):
         enrolled, probes = point["samples"]
-        text += f" for subjects of {enrolled} and {probes} samples ({point['aggregation']})"
-    return f"{text}, from {point['n_units']:,} units."
+        text += f" It is for subjects of {enrolled} and {probes} samples ({point['aggregation']})."
+    if point.get("price"):
+        price = point["price"]
+        text += (
+            f" So near the fewest people that this rate takes, the TPR lies between {price['low']:.2f} and "
+            f"{price['high']:.2f} by chance; {price['steady_units']:,} in all would steady it."
+        )
+    return f"{text} It is from {point['n_units']:,} units."
 
 
 def _side(given: str, subject: str | None) -> list[Any]:

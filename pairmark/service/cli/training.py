@@ -65,6 +65,13 @@ def train(
             "(populations to compare)."
         ),
     ] = None,
+    listing: Annotated[
+        str | None,
+        typer.Option(
+            help="For a dataset that lists pairs, how the list came about: all, random or blocks. Without it a list "
+            "that is not all pairs guarantees nothing."
+        ),
+    ] = None,
     budget_seconds: Annotated[
         float | None,
         typer.Option(help="About how many seconds an automatic learner may spend on comparing candidates."),
@@ -95,6 +102,7 @@ def train(
         "n_pairs": n_pairs,
         "target_fpr": target_fpr,
         "groups": groups,
+        "listing": listing,
     }
     given = {
         "dataset": dataset,
@@ -152,6 +160,7 @@ def plan(
     json: output.JsonOption = False,
 ) -> None:
     """Show how many people, samples and pairs a false positive rate takes, before you collect them."""
+    from pairmark.models.calibration.price import BEST_TPR, expected_tpr
     from pairmark.models.calibration.promises import AMPLE_MULTIPLE, units_needed
     from pairmark.service.heldout.schemas import EvaluationRequest
 
@@ -180,7 +189,13 @@ def plan(
         )
     protocol = "open-set" if classes is None else "closed-set"
     counted = {"open-set": "people", "closed-set": "samples"}[protocol]
-    ample = AMPLE_MULTIPLE * (units["finite-sample"] or 0)
+    least = units["finite-sample"] or 0
+    ample = AMPLE_MULTIPLE * least
+    prices = [
+        {"people": multiple * least, "tpr": tpr, "low": low, "high": high}
+        for multiple in (1, 2, AMPLE_MULTIPLE)
+        for tpr, low, high in [expected_tpr(fpr, multiple, BEST_TPR)]
+    ]
 
     def human(to: Console) -> None:
         to.print(
@@ -200,14 +215,30 @@ def plan(
         output.table([named[name] for name in shown], rows, empty="")(to)
         to.print(
             f"\nA training job calibrates on {fraction:.0%} of the dataset's {counted}.\nfinite-sample holds for every "
-            "distribution; it is what `auto` uses. With the smallest number the TPR is low;\nwith about "
-            f"{ample:,} {counted} to calibrate on, the threshold is close to the best one.\nbootstrap is asymptotic. "
+            "distribution; it is what `auto` uses. What it costs, of a model that could\nrecognise "
+            f"{BEST_TPR:.0%} of same pairs at this rate:"
+        )
+        for price in prices:
+            to.print(
+                f"  with {price['people']:,} {counted} to calibrate on about {price['tpr']:.0%} "
+                f"({price['low']:.0%} to {price['high']:.0%} in nine of ten calibrations)"
+            )
+        to.print(
+            "bootstrap is asymptotic. "
             "It answers only if you ask for it (method=bootstrap) or a policy allows it, at confidence\n0.90, 0.95 or "
             "0.99. Its numbers here are approximate."
         )
 
     output.show(
-        {"fpr": fpr, "confidence": confidence, "protocol": protocol, "ample": ample, "needs": needs}, human
+        {
+            "fpr": fpr,
+            "confidence": confidence,
+            "protocol": protocol,
+            "ample": ample,
+            "needs": needs,
+            "prices": prices,
+        },
+        human,
     )
 
 

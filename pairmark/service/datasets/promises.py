@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
+from pairmark.models.calibration.price import BEST_TPR, STEADY_MULTIPLE, expected_tpr
 from pairmark.models.calibration.promises import reach
 from pairmark.models.pairs.splits import CALIBRATION_FRACTION, resolve_protocol
 
@@ -26,6 +27,14 @@ class Promise(BaseModel):
     )
     next_fpr: float
     more_units: int = Field(description="how many more units the dataset needs for `next_fpr`")
+    expected_tpr: list[float] | None = Field(
+        None,
+        description="at `smallest_fpr`, of a model that could recognise 90 % there: the TPR to expect, and between "
+        "what nine in ten calibrations lie",
+    )
+    steady_units: int | None = Field(
+        None, description="how many more units make the threshold at `smallest_fpr` hardly depend on chance"
+    )
     text: str
 
 
@@ -54,6 +63,14 @@ def promise_of(
     else:
         said += f"they support false positive rates of {in_percent(found.smallest_fpr)} and above"
     said += f"; {100 * found.next_fpr:g}% takes {more:,} more {counted}"
+    tpr, steady = None, None
+    if found.smallest_fpr is not None:
+        tpr = [round(share, 2) for share in expected_tpr(found.smallest_fpr, 1.0, BEST_TPR)]
+        steady = max(0, math.ceil(STEADY_MULTIPLE * own / fraction) - units)
+        said += (
+            f". At the smallest rate, a model that could recognise {BEST_TPR:.0%} recognises about {tpr[0]:.0%} "
+            f"({tpr[1]:.0%} to {tpr[2]:.0%}, by chance); {steady:,} more {counted} steady that"
+        )
     return Promise(
         protocol=protocol,
         counted=counted,
@@ -64,6 +81,8 @@ def promise_of(
         smallest_fpr=found.smallest_fpr,
         next_fpr=found.next_fpr,
         more_units=more,
+        expected_tpr=tpr,
+        steady_units=steady,
         text=said,
     )
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from pairmark.models.calibration.chance import Chance
 from pairmark.models.calibration.differentials import differentials
 from pairmark.models.calibration.groups import group_rates
 from pairmark.models.calibration.operating_points import Calibration
@@ -99,14 +100,16 @@ def _calibrations(scores: Any, pairs: HeldOutPairs, sides: Any) -> dict[str, Cal
     values, found = np.asarray(scores), {}
     for name in np.unique(sides):
         mine = (sides == name).all(axis=1)
-        if pairs.same[mine].all() or np.unique(values[mine]).size < 2:
+        if pairs.blocks is not None or pairs.same[mine].all() or np.unique(values[mine]).size < 2:
             continue
         found[str(name)] = Calibration.fit(
             values[mine],
             pairs.same[mine],
             pairs.units[mine],
             protocol=pairs.protocol,
-            random_state=0,
+            listing=None if pairs.listing == "all" else pairs.listing,
+            # Bounds of many groups at a threshold from elsewhere: nothing is drawn for them.
+            chance=Chance(uniform=1.0, seed=0),
             n_jobs=1,
         )
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +12,7 @@ from pairmark.models.pairs.listed import ListedUnits, listed_units
 from pairmark.models.pairs.splits import HeldOutPairs, held_out_pairs, joined_groups, resolve_protocol
 from pairmark.service.datasets.data import LabelledData
 from pairmark.service.errors import InvalidInput
+from pairmark.service.heldout.schemas import ListOrigin
 
 Indices = NDArray[np.int64]
 
@@ -69,7 +71,13 @@ def pairs_among(
 
 
 def listed_pairs(
-    data: LabelledData, numbers: Indices, listed: ListedUnits, *, n_pairs: int, random_state: int
+    data: LabelledData,
+    numbers: Indices,
+    listed: ListedUnits,
+    *,
+    n_pairs: int,
+    random_state: int,
+    listing: ListOrigin | None = None,
 ) -> HeldOutPairs:
     """Some pairs of a dataset's own list; beyond ``n_pairs`` a random sample of them.
 
@@ -77,9 +85,13 @@ def listed_pairs(
     ----------
     numbers : which pairs of the list.
     listed : units of the whole list.
+    listing : how the list came about; None: unknown, unless it is all pairs.
     """
     assert data.pairs is not None
+    origin: Literal["all", "random"] | None = None if listing in ("blocks", "all") else listing
     if numbers.size > n_pairs:
+        if listing == "all" or (listing is None and _all_listed(data, numbers, listed)):
+            origin = "random"
         numbers = np.sort(np.random.default_rng(random_state).choice(numbers, size=n_pairs, replace=False))
     return HeldOutPairs(
         left=np.asarray(data.pairs.left)[numbers],
@@ -88,11 +100,30 @@ def listed_pairs(
         units=listed.units[numbers],
         protocol=listed.protocol,
         units_assumed=listed.assumed,
+        listing=origin,
+        blocks="components" if listing == "blocks" else None,
     )
 
 
-def whole_dataset(data: LabelledData, *, protocol: str, n_pairs: int, random_state: int) -> HeldOutPairs:
-    """Pairs of a dataset that is held out as a whole.
+def _all_listed(data: LabelledData, numbers: Indices, listed: ListedUnits) -> bool:
+    """Whether every two units are listed, in open-set use as a pair that differs."""
+    assert data.pairs is not None
+    units = listed.units[numbers]
+    if listed.protocol == "open-set":
+        units = units[~np.asarray(data.pairs.same)[numbers]]
+    edges, m = np.unique(np.sort(units, axis=1), axis=0), np.unique(units).size
+    return bool(edges.shape[0] == m * (m - 1) // 2)
+
+
+def whole_dataset(
+    data: LabelledData,
+    *,
+    protocol: str,
+    n_pairs: int,
+    random_state: int,
+    listing: ListOrigin | None = None,
+) -> HeldOutPairs:
+    """Pairs of a dataset that is held out as a whole; ``listing`` as `listed_pairs` takes it.
 
     Raises
     ------
@@ -103,7 +134,9 @@ def whole_dataset(data: LabelledData, *, protocol: str, n_pairs: int, random_sta
         if data.pairs is not None:
             listed = units_of_list(data, protocol)
             everything = np.flatnonzero(listed.usable)
-            pairs = listed_pairs(data, everything, listed, n_pairs=n_pairs, random_state=random_state)
+            pairs = listed_pairs(
+                data, everything, listed, n_pairs=n_pairs, random_state=random_state, listing=listing
+            )
         elif data.y is not None:
             resolved = resolve_protocol(protocol, len(data.identities))
             everything = np.arange(len(data), dtype=np.int64)

@@ -18,6 +18,14 @@ ROLE_TEXT = (
 DEFAULT_EVALUATION_PAIRS = 200_000
 
 
+ListOrigin = Literal["all", "random", "blocks"]
+LISTING_TEXT = (
+    "for datasets that list pairs: how the list came about. `all`: every pair of the people; `random`: drawn without "
+    "looking at people; `blocks`: all inside of blocks that share nobody, the connected parts of the list, which "
+    "become the units; null: unknown, and then nothing is guaranteed unless the list is all pairs"
+)
+
+
 class EvaluationRequest(BaseModel):
     """Which data a job holds out, and how many held-out pairs it scores."""
 
@@ -38,6 +46,7 @@ class EvaluationRequest(BaseModel):
         TEST_FRACTION, gt=0.0, lt=1.0, description="share held out for the report's figures"
     )
     groups: GroupRole = Field("together", description=ROLE_TEXT)
+    listing: ListOrigin | None = Field(None, description=LISTING_TEXT)
     n_pairs: int = Field(
         DEFAULT_EVALUATION_PAIRS,
         ge=2,

@@ -280,7 +280,14 @@ class Decisions:
         except ValueError as error:
             raise InvalidInput(str(error)) from error
         promise = "simultaneous" if point.simultaneous else "pointwise"
+        number = loaded.number
         public = {**plain(asdict(point)), "promise": promise, "calibration_id": calibration_id, **of}
+        public["number"] = number
+        if number is not None and number > 1 and not point.simultaneous and point.guarantee != "none":
+            public["meaning"] += (
+                f" This is calibration {number} on these people: the guarantee is not for the best of them, unless it "
+                "was chosen without looking at them; simultaneous=true is for all."
+            )
         answer = Decision(
             threshold=np.float32(point.threshold),
             public=public,
@@ -309,7 +316,7 @@ class Decisions:
             "fpr": found.fpr.tolist(),
             "confidence": found.confidence,
             "method": found.method,
-            "guarantee": "none" if calibration.units == "assumed" else "finite-sample",
+            "guarantee": calibration.guarantee,
         }
 
     def combined(self, calibration_id: str, scores: NDArray[Any]) -> NDArray[np.float32]:

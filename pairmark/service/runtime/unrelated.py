@@ -1,14 +1,16 @@
 """The false positive rate in use, without labels: probes of unrelated requests are scored against each other.
 
 One vector of each request is kept, in memory only, until `POOL` of them are there. They are then paired at random, each
-once, and scored. Such pairs are different people as long as the requests of a pool are about different people: a client
-that sends one probe again and again is seen (equal vectors are left out), one that sends many photos of one person is
-not. `pairmark.models.calibration.live_rate` says when the rate is above the promised one.
+once, and scored. Such pairs are different people as long as the requests of a pool are about different people. A vector
+counts once: users who return with the template they are enrolled by, and clients that send one probe again and again,
+count as one. Who returns with new photos is not seen. `pairmark.models.calibration.live_rate` says when the rate is above
+the promised one.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import random
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,6 +25,7 @@ from pairmark.service.runtime.scoring import Served
 POOL = 64
 MOST_VERSIONS = 256
 MOST_THRESHOLDS = 16
+MOST_REMEMBERED = 1 << 16
 MOST_NUMBERS = 1 << 22
 """Numbers kept in all pools together; vectors beyond are not taken."""
 
@@ -36,6 +39,18 @@ class UnrelatedPairs:
     probes: list[NDArray[np.float32]] = field(default_factory=list)
     watches: dict[tuple[str, np.float32], RateWatch] = field(default_factory=dict)
     published: dict[str, tuple[int, int, int]] = field(default_factory=dict)
+    seen: dict[bytes, None] = field(default_factory=dict, repr=False)
+    """Digests of the newest vectors that were taken."""
+
+    def is_new(self, vector: NDArray[np.float32]) -> bool:
+        """Whether a vector was not taken before, as far as that is remembered."""
+        digest = hashlib.blake2b(vector.tobytes(), digest_size=8).digest()
+        if digest in self.seen:
+            return False
+        self.seen[digest] = None
+        if len(self.seen) > MOST_REMEMBERED:
+            del self.seen[next(iter(self.seen))]
+        return True
 
     def observe(self, scores: NDArray[np.float32]) -> None:
         """Hold scores of unrelated pairs against every served threshold."""
@@ -91,8 +106,11 @@ class UnrelatedCheck:
             pairs.watches[key] = RateWatch(fpr)
         if self._kept + rows.shape[1] > MOST_NUMBERS:
             return
-        self._kept += rows.shape[1]
-        pairs.probes.append(np.array(rows[0], dtype=np.float32))
+        probe = np.array(rows[0], dtype=np.float32)
+        if not pairs.is_new(probe):
+            return
+        self._kept += probe.size
+        pairs.probes.append(probe)
         if len(pairs.probes) >= POOL:
             probes, pairs.probes = pairs.probes, []
             self._kept -= sum(probe.size for probe in probes)
@@ -103,13 +121,8 @@ class UnrelatedCheck:
     async def _score(self, served: Served, pairs: UnrelatedPairs, probes: list[NDArray[np.float32]]) -> None:
         self._random.shuffle(probes)
         left, right = np.stack(probes[::2]), np.stack(probes[1::2])
-        other = (left != right).any(axis=1)
-        if not other.any():
-            return
         try:
-            scores = await asyncio.get_running_loop().run_in_executor(
-                None, lambda: served.score(left[other], right[other])
-            )
+            scores = await asyncio.get_running_loop().run_in_executor(None, lambda: served.score(left, right))
         except PairmarkError:
             # A score that is not finite: these probes say nothing of the rate.
             return

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pairmark.models.calibration.chance import Chance
 from pairmark.models.calibration.operating_points import Calibration
 from pairmark.models.calibration.system_weights import MAX_SYSTEMS, SystemWeights, halves
 from pairmark.models.core.artefact import ArtefactError, read_artefact, write_artefact
 from pairmark.models.core.inputs import checked_same
-from pairmark.models.pairs.splits import HeldOutPairs
+from pairmark.models.pairs.splits import HeldOutPairs, resolve_protocol
 from pairmark.models.registry import spec_of
 from pairmark.service.audit.log import record
 from pairmark.service.blobs import Blobs, delete_unused, hold
@@ -31,13 +32,15 @@ from pairmark.service.errors import (
 from pairmark.service.heldout.groups import without_groups
 from pairmark.service.heldout.overlap import overlap_with
 from pairmark.service.heldout.pairs import whole_dataset
+from pairmark.service.heldout.people import digests_of, people_of
 from pairmark.service.heldout.report import read_trained_on
-from pairmark.service.heldout.schemas import GroupRole, Protocol
+from pairmark.service.heldout.schemas import GroupRole, ListOrigin, Protocol
 from pairmark.service.heldout.scoring import taken_by
 from pairmark.service.names import checked_name
 from pairmark.service.pagination import start_of
 from pairmark.service.store import repository
 from pairmark.service.store.schemas import CalibrationDetail, CalibrationOut, CalibrationPage, NewCalibration
+from pairmark.service.store.secret import service_secret
 from pairmark.service.store.versions import VersionStore
 from pairmark.service.store.views import calibration_out
 from pairmark.service.tables import CalibrationRow, ModelVersion
@@ -65,6 +68,7 @@ class Calibrations:
         default: bool | None = None,
         random_state: int = 0,
         groups: GroupRole = "together",
+        listing: ListOrigin | None = None,
     ) -> CalibrationOut:
         """Calibrate a version on a dataset it was not trained on.
 
@@ -75,6 +79,9 @@ class Calibrations:
         n_pairs : most pairs scored; default 200,000.
         default : whether it answers from now on when a request names no calibration; by default only if the
             version has none.
+        random_state : taken for the sake of earlier callers. Thresholds do not depend on it: what is drawn for the
+            people follows from who they are and from the service's secret.
+        listing : for a dataset that lists pairs, how the list came about.
 
         Raises
         ------
@@ -86,34 +93,52 @@ class Calibrations:
         row, data = self.taken(name, version, dataset)
         chosen = self.protocol_of(row, protocol)
         self.refuse_overlap(row, name, data, chosen)
+        secret = service_secret(self._versions.db)
+        resolved = resolve_protocol(chosen, len(data.identities)) if data.y is not None else "closed-set"
+        people = people_of(data, np.arange(len(data), dtype=np.int64), resolved)
+        chance = Chance.of_people(people, secret)
         scores, pairs = self.scored(
             row,
             name,
             without_groups(data, groups),
             protocol=chosen,
             n_pairs=n_pairs,
-            random_state=random_state,
+            random_state=chance.seed,
+            listing=listing,
         )
         calibration = fitted(
             scores,
             pairs.same,
             pairs.units,
             protocol=pairs.protocol,
-            random_state=random_state,
+            chance=chance,
             units_assumed=pairs.units_assumed,
+            listing=pairs.listing,
+            blocks=pairs.blocks,
         )
         return self.registered(
             calibration,
             name=f"{data.name}:{data.version}",
-            facts={"dataset": f"{data.name}:{data.version}", "random_state": random_state},
+            facts={"dataset": f"{data.name}:{data.version}"},
             dataset_id=data.dataset_id,
             dataset_sha256=data.sha256,
             model=(name, version),
             default=default,
+            people=digests_of(people, secret),
         )
 
     def add_scores(
-        self, name: str, scores: Any, same: Any, left_unit: Any = None, right_unit: Any = None
+        self,
+        name: str,
+        scores: Any,
+        same: Any,
+        left_unit: Any = None,
+        right_unit: Any = None,
+        *,
+        independent: bool = False,
+        listing: str | None = None,
+        blocks: Any = None,
+        population: int | None = None,
     ) -> CalibrationOut:
         """Calibrate scores of another system.
 
@@ -122,8 +147,10 @@ class Calibrations:
         Parameters
         ----------
         scores, same : (n,) numbers, and 0 or 1; or (n, n_systems) numbers.
-        left_unit, right_unit : (n,) sampling unit on each side, strings or whole numbers; neither when the scored
-            pairs are independent of one another. Same-identity pairs carry the same unit twice in open-set use.
+        left_unit, right_unit : (n,) sampling unit on each side, strings or whole numbers. Same-identity pairs carry the
+            same unit twice in open-set use.
+        independent, listing, blocks, population : as `pairmark.operating_point` takes them: what is known of how the
+            pairs came about. Where nothing is known, nothing is guaranteed.
 
         Raises
         ------
@@ -141,16 +168,30 @@ class Calibrations:
                 "left_unit and right_unit go together: give both, or neither when pairs are independent",
                 field="right_unit" if right_unit is None else "left_unit",
             )
-        units = None if left_unit is None else _units(left_unit, right_unit, len(values))
+        people: list[str] = []
+        units = None
+        if left_unit is not None:
+            people, units = _units(left_unit, right_unit, len(values))
         facts: dict[str, Any] = {}
         if values.ndim == 2:
+            if blocks is not None or population is not None:
+                raise InvalidInput(
+                    "scores: several systems go with people only, not with blocks or a population"
+                )
             values, same, units, facts = _combined(values, same, units)
-        calibration = fitted(values, same, units, protocol=None, random_state=0)
-        return self.registered(
-            calibration,
-            name=name,
-            facts=facts,
+        secret = service_secret(self._versions.db)
+        calibration = fitted(
+            values,
+            same,
+            units,
+            protocol=None,
+            chance=Chance.of_people(people, secret),
+            independent=independent,
+            listing=listing,
+            blocks=blocks if blocks is None or isinstance(blocks, str) else [str(block) for block in blocks],
+            population=population,
         )
+        return self.registered(calibration, name=name, facts=facts, people=digests_of(people, secret))
 
     def load(self, calibration_id: str) -> tuple[Calibration, CalibrationOut]:
         """A calibration, loaded, and its facts, or `UnknownCalibration`."""
@@ -180,11 +221,14 @@ class Calibrations:
         protocol: str,
         n_pairs: int | None,
         random_state: int,
+        listing: ListOrigin | None = None,
     ) -> tuple[NDArray[np.float32], HeldOutPairs]:
         """Scored pairs of a dataset that is held out as a whole."""
         estimator = self._versions.load(row, name)
         asked = min(n_pairs or DEFAULT_PAIRS, self._versions.settings.max_calibration_pairs)
-        pairs = whole_dataset(data, protocol=protocol, n_pairs=asked, random_state=random_state)
+        pairs = whole_dataset(
+            data, protocol=protocol, n_pairs=asked, random_state=random_state, listing=listing
+        )
         X = taken_by(spec_of(row.kind), data.X, self._versions.settings.max_dense_bytes)
         return estimator.score_pairs(X, pairs.left, pairs.right), pairs
 
@@ -240,9 +284,10 @@ class Calibrations:
         default: bool | None = None,
         parent_id: str | None = None,
         subjects: str | None = None,
+        people: tuple[str, ...] = (),
     ) -> CalibrationOut:
         """Store a calibration, of scores made elsewhere where no model is given; ``parent_id`` and ``subjects`` are of
-        one of subjects: whose people it is from, and their class."""
+        one of subjects: whose people it is from, and their class; ``people`` are digests of those it is from."""
         db, blobs = self._versions.db, self._versions.blobs
         blob = store_calibration(blobs, calibration)
         new = NewCalibration(
@@ -254,6 +299,7 @@ class Calibrations:
             dataset_sha256=dataset_sha256,
             parent_id=parent_id,
             subjects=subjects,
+            people=people,
         )
         try:
             with db.write() as session:
@@ -296,20 +342,10 @@ class Calibrations:
         return found
 
 
-def fitted(
-    scores: Any,
-    same: Any,
-    units: Any,
-    *,
-    protocol: str | None,
-    random_state: int,
-    units_assumed: bool = False,
-) -> Calibration:
+def fitted(scores: Any, same: Any, units: Any, **options: Any) -> Calibration:
     """`Calibration.fit`, with what it refuses as `InvalidInput`."""
     try:
-        return Calibration.fit(
-            scores, same, units, protocol=protocol, random_state=random_state, units_assumed=units_assumed
-        )
+        return Calibration.fit(scores, same, units, **options)
     except (ValueError, TypeError) as error:
         raise InvalidInput(f"these scores cannot be calibrated: {error}") from error
 
@@ -395,7 +431,8 @@ def _numbers(values: Any, field: str) -> NDArray[np.float32]:
     return single
 
 
-def _units(left: Any, right: Any, n: int) -> NDArray[np.int64]:
+def _units(left: Any, right: Any, n: int) -> tuple[list[str], NDArray[np.int64]]:
+    """Names of the units, and the number of each side's: by their names, not by the order in which they come."""
     sides = []
     for values, field in ((left, "left_unit"), (right, "right_unit")):
         listed = values.tolist() if isinstance(values, np.ndarray) else list(values)
@@ -403,6 +440,7 @@ def _units(left: Any, right: Any, n: int) -> NDArray[np.int64]:
             raise InvalidInput(f"{field}: {len(listed)} units; expected {n}, one a score", field=field)
         if not all(isinstance(one, int | str) and not isinstance(one, bool) for one in listed):
             raise InvalidInput(f"{field}: expected strings or whole numbers", field=field)
-        sides.append(listed)
-    codes: dict[int | str, int] = {}
-    return np.array([[codes.setdefault(one, len(codes)) for one in side] for side in sides], dtype=np.int64).T
+        # 1 and "1" are two people.
+        sides.append([f"{'n' if isinstance(one, int) else 's'}{one}" for one in listed])
+    codes = {name: code for code, name in enumerate(sorted({*sides[0], *sides[1]}))}
+    return [*codes], np.array([[codes[one] for one in side] for side in sides], dtype=np.int64).T

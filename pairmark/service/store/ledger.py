@@ -1,35 +1,63 @@
-"""SQL of the ledger: which versions were calibrated on which dataset version, and what was asked of them.
+"""SQL of the ledger: which calibrations were made on the same people, and what was asked of them.
 
-Entries outlive versions: a version that was deleted was looked at all the same. Nothing here commits.
+Calibrations count together, in one cohort, where they share a person (by a keyed digest of the name) or a dataset
+version, directly or through others. Entries outlive versions: a version that was deleted was looked at all the same.
+Nothing here commits.
 """
 
 from __future__ import annotations
 
-from sqlalchemy import func, select
+from collections.abc import Sequence
+
+from sqlalchemy import func, insert, select, update
 from sqlalchemy.orm import Session
 
 from pairmark.service.db import bump_revision
 from pairmark.service.store.schemas import LedgerEntry, LedgerOut
-from pairmark.service.tables import CalibrationLedger, CalibrationRow, Model
+from pairmark.service.tables import CalibratedPerson, CalibrationLedger, CalibrationRow, Model
 
 MOST_RATES = 200
 """Different rates of one version that are noted."""
+_AT_ONCE = 500
 
 
-def enter(session: Session, row: CalibrationRow) -> int | None:
-    """Give a new calibration the next number of its dataset version; None for scores made elsewhere."""
-    if row.dataset_sha256 is None or row.model_id is None or row.version is None:
+def enter(session: Session, row: CalibrationRow, people: Sequence[str]) -> int | None:
+    """Give a new calibration the next number of its cohort; None where neither people nor a dataset are known.
+
+    Parameters
+    ----------
+    people : digests of the people (or samples) that it is from.
+    """
+    if row.dataset_sha256 is None and not people:
         return None
     # Whoever else enters one waits here until this transaction ends.
     bump_revision(session)
-    table = CalibrationLedger
-    last = session.scalar(select(func.max(table.number)).where(table.dataset_sha256 == row.dataset_sha256))
-    model = session.get_one(Model, row.model_id)
-    entry = table(
-        dataset_sha256=row.dataset_sha256,
-        number=(last or 0) + 1,
+    entries, persons = CalibrationLedger, CalibratedPerson
+    cohorts, known = set[str](), set[str]()
+    for at in range(0, len(people), _AT_ONCE):
+        some = select(persons.person, persons.cohort).where(persons.person.in_(people[at : at + _AT_ONCE]))
+        for person, cohort in session.execute(some):
+            known.add(person)
+            cohorts.add(cohort)
+    if row.dataset_sha256 is not None:
+        same_data = select(entries.cohort).where(entries.dataset_sha256 == row.dataset_sha256).distinct()
+        cohorts |= set(session.scalars(same_data))
+    cohort = min(cohorts, default=row.id)
+    for other in cohorts - {cohort}:
+        session.execute(update(entries).where(entries.cohort == other).values(cohort=cohort))
+        session.execute(update(persons).where(persons.cohort == other).values(cohort=cohort))
+    newcomers = [{"person": person, "cohort": cohort} for person in people if person not in known]
+    if newcomers:
+        session.execute(insert(persons), newcomers)
+    count, last = session.execute(
+        select(func.count(), func.max(entries.number)).where(entries.cohort == cohort)
+    ).one()
+    entry = entries(
         calibration_id=row.id,
-        model=model.name,
+        cohort=cohort,
+        number=max(count, last or 0) + 1,
+        dataset_sha256=row.dataset_sha256,
+        model=None if row.model_id is None else session.get_one(Model, row.model_id).name,
         version=row.version,
         rates=[],
         created_at=row.created_at,
@@ -40,23 +68,25 @@ def enter(session: Session, row: CalibrationRow) -> int | None:
 
 
 def number_of(session: Session, calibration_id: str) -> int | None:
-    """A calibration's number among those of its dataset version, from 1; None when it is in no ledger."""
-    table = CalibrationLedger
-    return session.scalar(select(table.number).where(table.calibration_id == calibration_id))
+    """A calibration's number among those on its people when it was made, from 1; None when it is in no ledger."""
+    entry = session.get(CalibrationLedger, calibration_id)
+    return None if entry is None else entry.number
 
 
 def asked(session: Session, calibration_id: str, rate: float) -> None:
     """Note that an operating point of a calibration was asked for at a rate."""
-    table = CalibrationLedger
-    entry = session.scalar(select(table).where(table.calibration_id == calibration_id).with_for_update())
+    entry = session.get(CalibrationLedger, calibration_id, with_for_update=True)
     if entry is not None and rate not in entry.rates and len(entry.rates) < MOST_RATES:
         entry.rates = sorted([*entry.rates, rate])
 
 
 def ledger(session: Session, dataset: str, sha256: str) -> LedgerOut:
-    """The ledger of a dataset version."""
+    """The ledger of the people of a dataset version."""
     table = CalibrationLedger
-    rows = session.scalars(select(table).where(table.dataset_sha256 == sha256).order_by(table.number)).all()
+    cohorts = select(table.cohort).where(table.dataset_sha256 == sha256)
+    rows = session.scalars(
+        select(table).where(table.cohort.in_(cohorts)).order_by(table.number, table.created_at)
+    ).all()
     return LedgerOut(
         dataset=dataset,
         dataset_sha256=sha256,

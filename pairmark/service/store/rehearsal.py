@@ -61,7 +61,7 @@ def rehearse(new: NewVersion, report: Path | None, calibration: Calibration | No
 def _rows(new: NewVersion, reported: bool) -> tuple[ModelVersion, list[CalibrationRow]]:
     """The version and its calibration as they would be stored."""
     made = new.calibration
-    rows = [] if made is None else [CalibrationRow(id="-", version=1, created_at=0.0, **vars(made))]
+    rows = [] if made is None else [CalibrationRow(id="-", version=1, created_at=0.0, **made.columns())]
     columns = {**new.columns(), "report": "-" if reported else None}
     return ModelVersion(version=1, calibration_id="-" if rows else None, created_at=0.0, **columns), rows
 

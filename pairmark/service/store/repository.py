@@ -104,11 +104,11 @@ def add_calibration(
         model_id=model_id,
         version=version,
         created_at=now,
-        **vars(new),
+        **new.columns(),
     )
     session.add(row)
     session.flush()
-    ledger.enter(session, row)
+    ledger.enter(session, row, new.people)
     return row
 
 

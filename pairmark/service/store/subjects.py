@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy.exc import IntegrityError
 
+from pairmark.models.calibration.chance import Chance
 from pairmark.models.core.subjects import SampleSets
 from pairmark.models.pairs.subjects import SubjectPairs, TooFewSamples, subject_pairs
 from pairmark.models.registry import spec_of
@@ -20,10 +21,12 @@ from pairmark.service.datasets.data import LabelledData
 from pairmark.service.datasets.ingest import Datasets
 from pairmark.service.errors import CalibrationOverlap, InsufficientCalibration, TooLarge, UnknownDataset
 from pairmark.service.heldout.pairs import split_codes
+from pairmark.service.heldout.people import digests_of, people_of
 from pairmark.service.heldout.report import read_calibration_rows
 from pairmark.service.heldout.scoring import score_subject_pairs, taken_by
 from pairmark.service.store import repository
 from pairmark.service.store.calibrations import Calibrations, fitted
+from pairmark.service.store.secret import service_secret
 from pairmark.service.store.versions import VersionStore
 from pairmark.service.tables import CalibrationRow, ModelVersion
 
@@ -106,7 +109,10 @@ class SubjectCalibrations:
             )
         version = self._versions.row(name, parent.version)
         data, rows = self._held_out(parent, version, name, asked)
-        pairs = _drawn(data, rows, asked, seed=int(parent.summary.get("random_state", 0)))
+        secret = service_secret(self._versions.db)
+        people = people_of(data, rows, "open-set")
+        chance = Chance.of_people(people, secret)
+        pairs = _drawn(data, rows, asked, seed=chance.seed)
         X = taken_by(spec_of(version.kind), data.X, self._versions.settings.max_dense_bytes)
         sets = SampleSets(rows=X, index=rows[pairs.index], counts=pairs.counts)
         scores = score_subject_pairs(estimator, sets, pairs.left, pairs.right, asked.aggregation)
@@ -115,10 +121,11 @@ class SubjectCalibrations:
             pairs.same,
             pairs.units,
             protocol="open-set",
-            random_state=int(parent.summary.get("random_state", 0)),
+            listing="drawn",
+            chance=chance,
         )
         facts: dict[str, Any] = {
-            **{key: parent.summary[key] for key in ("dataset", "random_state") if key in parent.summary},
+            **{key: parent.summary[key] for key in ("dataset",) if key in parent.summary},
             **asked.facts,
             "parent": parent.id,
             "people": pairs.n_people,
@@ -135,6 +142,7 @@ class SubjectCalibrations:
                 default=False,
                 parent_id=parent.id,
                 subjects=asked.key,
+                people=digests_of(people, secret),
             ).id
         except IntegrityError:
             other = self._found(parent.id, asked)

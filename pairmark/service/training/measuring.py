@@ -65,7 +65,9 @@ def calibrate(scored: Scored) -> Calibrated:
             parts.calibration.units,
             protocol=parts.calibration.protocol,
             units_assumed=parts.calibration.units_assumed,
-            random_state=parts.loaded.seed,
+            listing=parts.calibration.listing,
+            blocks=parts.calibration.blocks,
+            chance=parts.chance,
         )
     return Calibrated(scored=scored, calibration=found)
 

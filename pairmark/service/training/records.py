@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pairmark.models.calibration.chance import Chance
 from pairmark.models.calibration.operating_points import Calibration
 from pairmark.models.core.spec import LearnerSpec
 from pairmark.models.evaluation.pairs import EvaluationReport
@@ -27,7 +28,8 @@ class Loaded:
     ----------
     X : the points as the learner takes them.
     unlabelled : further rows for learners that use some; None without.
-    seed : of everything that is drawn: the learner's own, so that one number repeats the whole job.
+    seed : of the split and of what the learner draws: the learner's own, so that one number repeats the job.
+    secret : of the service: what is drawn for the calibration people follows from it and from who they are.
     """
 
     claim: Claim
@@ -36,6 +38,7 @@ class Loaded:
     X: Any = field(repr=False)
     unlabelled: LabelledData | None
     seed: int
+    secret: bytes = field(repr=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +50,7 @@ class Parts:
     rows : training rows. pairs : numbers of the listed training pairs, when the dataset lists pairs.
     learned : the rows that the learner learns from: ``rows``, or none where it learns nothing.
     calibration, test : held-out pairs to score; None for a learner that scores none.
-    calibration_rows : rows held out to calibrate on.
+    calibration_rows : rows held out to calibrate on. people : whose they are, by name.
     test_rows : held-out rows that are judged one by one: rankings, and rows of learned classes; else None.
     sizes : rows (or listed pairs) in each part, for the lineage.
     """
@@ -60,8 +63,14 @@ class Parts:
     calibration: HeldOutPairs | None = None
     test: HeldOutPairs | None = None
     calibration_rows: Indices = field(repr=False, default_factory=lambda: np.empty(0, dtype=np.int64))
+    people: list[str] = field(repr=False, default_factory=list)
     test_rows: Indices | None = field(repr=False, default=None)
     sizes: dict[str, int]
+
+    @property
+    def chance(self) -> Chance:
+        """What is drawn for the calibration people: no seed of the job's moves a threshold."""
+        return Chance.of_people(self.people, self.loaded.secret)
 
     @property
     def row_units(self) -> Indices | None:

@@ -15,6 +15,7 @@ from pairmark.service.datasets.promises import in_percent
 from pairmark.service.db import Database
 from pairmark.service.heldout.errors import error_arrays
 from pairmark.service.heldout.overlap import trained_on
+from pairmark.service.heldout.people import digests_of
 from pairmark.service.heldout.report import write_report
 from pairmark.service.heldout.suspects import doubtful
 from pairmark.service.jobs.leases import persist
@@ -129,6 +130,7 @@ class Registry:
             },
             dataset_id=loaded.data.dataset_id,
             dataset_sha256=loaded.data.sha256,
+            people=digests_of(reported.calibrated.scored.fitted.parts.people, loaded.secret),
         )
 
     def _registered(self, claim: Claim, reported: Reported, new: NewVersion) -> int:

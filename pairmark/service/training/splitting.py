@@ -6,12 +6,14 @@ from typing import Any
 
 import numpy as np
 
+from pairmark.models.calibration.chance import Chance
 from pairmark.models.evaluation.ranking_metrics import split_rankings
 from pairmark.models.pairs.splits import HeldOutPairs, split_data, split_pairs
 from pairmark.service.datasets.data import LabelledData
 from pairmark.service.errors import refusals
 from pairmark.service.heldout.groups import without_groups
 from pairmark.service.heldout.pairs import listed_pairs, pairs_among, split_codes, units_of_list
+from pairmark.service.heldout.people import people_of
 from pairmark.service.training.records import Indices, Loaded, Parts
 
 ROWS = "held-out-rows"
@@ -72,9 +74,12 @@ def _listed(loaded: Loaded, data: LabelledData) -> Parts:
     found = split_pairs(
         listed.units, same, listed.usable, protocol=listed.protocol, name=listed.name, **_fractions(loaded)
     )
+    calibration_rows = np.unique(np.concatenate([end[found.calibration] for end in ends]))
+    people = people_of(data, calibration_rows, listed.protocol)
+    seeds = (Chance.of_people(people, loaded.secret).seed, loaded.seed + 2)
     calibration, test = (
-        listed_pairs(data, numbers, listed, n_pairs=asked.n_pairs, random_state=loaded.seed + offset)
-        for offset, numbers in ((1, found.calibration), (2, found.test))
+        listed_pairs(data, numbers, listed, n_pairs=asked.n_pairs, random_state=seed, listing=asked.listing)
+        for seed, numbers in zip(seeds, (found.calibration, found.test), strict=True)
     )
     # A learner that learns nothing still wants to see data; it may see what calibrates it.
     fitted = found.train if found.train.size else found.calibration
@@ -87,7 +92,8 @@ def _listed(loaded: Loaded, data: LabelledData) -> Parts:
         pairs=fitted,
         calibration=calibration,
         test=test,
-        calibration_rows=np.unique(np.concatenate([end[found.calibration] for end in ends])),
+        calibration_rows=calibration_rows,
+        people=people,
         sizes={
             "train_pairs": int(found.train.size),
             "calibration_pairs": int(found.calibration.size),
@@ -102,9 +108,11 @@ def _identities(loaded: Loaded, data: LabelledData) -> Parts:
     codes, protocol = split_codes(data, asked.protocol)
     whole = "open-set" if data.groups is not None else protocol
     found = split_data(codes, protocol=whole, **_fractions(loaded))
+    people = people_of(data, found.calibration, protocol)
+    seeds = (Chance.of_people(people, loaded.secret).seed, loaded.seed + 2)
     calibration, test = (
-        pairs_among(data, rows, protocol=protocol, n_pairs=asked.n_pairs, random_state=loaded.seed + offset)
-        for offset, rows in ((1, found.calibration), (2, found.test))
+        pairs_among(data, rows, protocol=protocol, n_pairs=asked.n_pairs, random_state=seed)
+        for seed, rows in zip(seeds, (found.calibration, found.test), strict=True)
     )
     _check_both_kinds(calibration, test)
     y = np.asarray(data.y)
@@ -117,6 +125,7 @@ def _identities(loaded: Loaded, data: LabelledData) -> Parts:
         calibration=calibration,
         test=test,
         calibration_rows=np.asarray(found.calibration, dtype=np.int64),
+        people=people,
         test_rows=_rows_of_learned_classes(loaded, protocol, found.test),
         sizes={
             **{f"{name}_rows": int(part.size) for name, part in rows.items()},

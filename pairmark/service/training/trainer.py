@@ -20,6 +20,7 @@ from pairmark.service.jobs.progress import Progress
 from pairmark.service.jobs.queue import JobQueue
 from pairmark.service.jobs.schemas import Claim
 from pairmark.service.settings import Settings
+from pairmark.service.store.secret import service_secret
 from pairmark.service.store.store import ModelStore
 from pairmark.service.training.fitting import fit
 from pairmark.service.training.measuring import calibrate, report, score
@@ -44,6 +45,7 @@ class Trainer:
     """Runs one attempt at a job, from its dataset to one transaction that registers what was made."""
 
     def __init__(self, db: Database, blobs: Blobs, settings: Settings) -> None:
+        self._db = db
         self._settings = settings
         self._queue = JobQueue(db, settings)
         self._datasets = Datasets(db, blobs, settings)
@@ -95,6 +97,7 @@ class Trainer:
             X=taken_by(spec, data.X, self._settings.max_dense_bytes),
             unlabelled=None if more is None else self._datasets.load(more),
             seed=int(claim.params.get("random_state") or 0),
+            secret=service_secret(self._db),
         )
 
 

@@ -50,11 +50,18 @@ def test_a_live_rate_of_twice_the_promised_one_raises_the_alarm() -> None:
     assert good.n == 4_000 // POOL * POOL // 2
 
 
-def test_one_probe_again_and_again_says_nothing() -> None:
+def test_users_who_return_count_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
     check = UnrelatedCheck(enabled=True)
-    asyncio.run(answer(check, np.ones((4 * POOL, 3), dtype=np.float32)))
+    users = np.random.default_rng(0).random((2 * POOL, 3)).astype(np.float32)
+    asyncio.run(answer(check, users[np.random.default_rng(1).integers(0, len(users), 40 * POOL)]))
     (pairs,) = check.versions()
-    assert pairs.counts() == {"0.02": (0, 0, 0)}
+    assert pairs.counts()["0.02"][0] == POOL
+    # No more is remembered than there is room for.
+    monkeypatch.setattr(unrelated, "MOST_REMEMBERED", 10)
+    check = UnrelatedCheck(enabled=True)
+    asyncio.run(answer(check, np.concatenate([users[:20], users[:5]])))
+    assert len(check.versions()[0].seen) == 10
+    assert len(check.versions()[0].probes) == 25
 
 
 def test_nothing_is_kept_where_that_is_not_wanted_and_pools_are_bounded(

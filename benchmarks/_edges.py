@@ -1,0 +1,361 @@
+"""The promise at its edges: lists, missing people, seeds, evidence, populations, and what is asked again and again.
+
+Each world is a function of a generator that says, by method, whether one calibration failed; None where nothing was
+promised. The truth is known from formulas, or from fresh draws.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import norm
+
+from pairmark.models.calibration.chance import Chance
+from pairmark.models.calibration.identification import GalleryCalibration
+from pairmark.models.calibration.likelihood_ratios import LikelihoodRatios
+from pairmark.models.calibration.operating_points import Calibration
+from pairmark.models.calibration.points import InsufficientCalibrationData
+from pairmark.models.pairs.splits import held_out_pairs
+
+Outcome = dict[str, bool | None]
+Rng = np.random.Generator
+WOLF = 12.0
+"""What is added to the scores of those who match everybody."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Edge:
+    """A world, the rate asked of it, and calibrations in the full preset.
+
+    Attributes
+    ----------
+    outside : methods that show why something is asked for; nothing is promised by them.
+    """
+
+    name: str
+    asked: float | str
+    draw: Callable[[Rng], Outcome]
+    outside: tuple[str, ...] = ()
+    full: int = 400
+
+
+def failed(
+    true_rate: Callable[[float], float], rate: float, made: Calibration, **options: Any
+) -> bool | None:
+    """Whether an answer broke its promise; None where it was refused, or promised nothing."""
+    try:
+        point = made.operating_point(rate, **options)
+    except InsufficientCalibrationData:
+        return None
+    return None if point.guarantee == "none" else true_rate(point.threshold) > rate
+
+
+def blocks(rng: Rng, *, n: int, size: int, rate: float = 0.05, share: float = 0.05) -> Outcome:
+    """All pairs inside of blocks; a share of blocks match all."""
+    within = np.stack(np.triu_indices(size, 1), axis=1)
+    units = np.concatenate([within + size * block for block in range(n)])
+    wolf = WOLF * (rng.random(n) < share)
+    scores = wolf[units[:, 0] // size] + rng.standard_normal(len(units))
+    same = np.zeros(len(units))
+
+    def true_rate(t: float) -> float:
+        return share * float(norm.sf(t - WOLF)) + (1 - share) * float(norm.sf(t))
+
+    def made(**options: Any) -> Calibration:
+        return Calibration.fit(scores, same, units, random_state=seed, **options)
+
+    seed = int(rng.integers(2**31))
+    return {
+        "auto": failed(true_rate, rate, made()),
+        "blocks": failed(true_rate, rate, made(blocks="components")),
+        "declared random": failed(true_rate, rate, made(listing="random")),
+    }
+
+
+def wolves_rate(share: float, spread: float) -> Callable[[float], float]:
+    """FPR by threshold of pairs of people of whom a share matches everybody."""
+
+    def true_rate(t: float) -> float:
+        one, none = 1 - (1 - share) ** 2, (1 - share) ** 2
+        return one * float(norm.sf((t - WOLF) / spread)) + none * float(norm.sf(t / spread))
+
+    return true_rate
+
+
+def wolves(
+    rng: Rng, m: int, share: float
+) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.bool_]]:
+    """Units and scores of all pairs of people, and who matches everybody."""
+    units = np.stack(np.triu_indices(m, 1), axis=1)
+    wolf = rng.random(m) < share
+    either = wolf[units].any(axis=1)
+    return units, WOLF * either + rng.standard_normal(len(units)), wolf
+
+
+def rare_listing(rng: Rng, *, m: int = 400, share: float = 0.01, rate: float = 0.0195) -> Outcome:
+    """Those who match everybody are listed less often: .002 against .03 a pair."""
+    units, scores, wolf = wolves(rng, m, share)
+    listed = rng.random(len(units)) < np.where(wolf[units].any(axis=1), 0.002, 0.03)
+    seed = int(rng.integers(2**31))
+    made = [
+        Calibration.fit(
+            scores[listed], np.zeros(listed.sum()), units[listed], random_state=seed, listing=listing
+        )
+        for listing in (None, "random")
+    ]
+    true_rate = wolves_rate(share, 1.0)
+    return {
+        "auto": failed(true_rate, rate, made[0]),
+        "declared random": failed(true_rate, rate, made[1]),
+    }
+
+
+def no_units(rng: Rng, *, m: int, share: float = 0.03, rate: float = 0.05) -> Outcome:
+    """All pairs of people whom nobody names."""
+    units, scores, _ = wolves(rng, m, share)
+    same = np.zeros(len(units))
+    true_rate = wolves_rate(share, 1.0)
+    return {
+        "auto": failed(true_rate, rate, Calibration.fit(scores, same)),
+        "declared independent": failed(true_rate, rate, Calibration.fit(scores, same, independent=True)),
+        "units named": failed(true_rate, rate, Calibration.fit(scores, same, units, random_state=rng)),
+    }
+
+
+def seeds(rng: Rng, *, m: int, share: float = 0.0254, rate: float = 0.05) -> Outcome:
+    """The lowest threshold of 20 tries: seeds of one's own, and calls of a service, whose secret settles it."""
+    units, scores, _ = wolves(rng, m, share)
+    same = np.zeros(len(units))
+    true_rate = wolves_rate(share, 1.0)
+    secret = rng.bytes(16)
+    at_service = [
+        failed(
+            true_rate,
+            rate,
+            Calibration.fit(scores, same, units, chance=Chance.of_people(np.arange(m), secret)),
+        )
+        for _ in range(2)
+    ]
+    tried = [failed(true_rate, rate, Calibration.fit(scores, same, units, random_state=k)) for k in range(20)]
+    return {"auto": max(at_service, key=bool), "the best of 20 random_state": max(tried, key=bool)}
+
+
+def many_fnr(rng: Rng, *, people: int = 400) -> Outcome:
+    """Any of 40 false negative rates beside one false positive rate."""
+    same = np.arange(people + 600) >= 600
+    scores = (rng.standard_normal(same.size) + 3 * same).astype(np.float32)
+    made = Calibration.fit(scores, same, independent=True)
+    found: Outcome = {"pointwise": False, "simultaneous": False}
+    for fnr in np.geomspace(0.012, 0.5, 40):
+        for name in found:
+            try:
+                point = made.operating_point(0.2, fnr=float(fnr), simultaneous=name == "simultaneous")
+            except InsufficientCalibrationData:
+                continue
+            assert point.fnr_threshold is not None
+            # Where the two meet, the one for false positives is the lower.
+            if point.fnr_threshold < point.threshold and norm.cdf(point.fnr_threshold - 3) > fnr:
+                found[name] = True
+    return found
+
+
+def evidence(rng: Rng, *, m: int, share: float = 0.005) -> Outcome:
+    """The likelihood ratio of the highest scores: whether it is claimed more than 1.3 times too large."""
+    who = np.arange(m)
+    units, different, _ = wolves(rng, m, share)
+    effects = 0.5 * rng.standard_normal(m)
+    different = different + effects[units].sum(axis=1)
+    same_scores = 4 + 2 * effects + rng.standard_normal(m)
+    scores = np.concatenate([different, same_scores]).astype(np.float32)
+    ends = np.concatenate([units, np.stack([who, who], axis=1)])
+    made = LikelihoodRatios.fit(scores, ends[:, 0] == ends[:, 1], ends)
+    top = float(np.nextafter(made.pav_scores[-1], np.float32(-np.inf)))
+    tpr = float(norm.sf((top - 4) / math.sqrt(2)))
+    claimed = math.exp(made.pav_values[-1])
+    return {"pav": claimed > 1.3 * tpr / wolves_rate(share, math.sqrt(1.5))(top)}
+
+
+def crowd(rng: Rng, effects: NDArray[np.float64], y: NDArray[np.int64], n_pairs: int) -> Calibration:
+    """People with effects, and a number of samples each, as Pairmark draws their pairs."""
+    pairs = held_out_pairs(y, protocol="open-set", n_pairs=n_pairs, random_state=rng)
+    scores = effects[pairs.units].sum(axis=1) + rng.standard_normal(len(pairs)) + 4.0 * pairs.same
+    return Calibration.fit(scores, pairs.same, pairs.units, random_state=rng, listing="drawn")
+
+
+@lru_cache
+def lambs() -> NDArray[np.float64]:
+    """A million scores of different people of whom a fifth are easy to match, in order."""
+    rng = np.random.default_rng(96)
+    sides = 0.5 * rng.standard_normal((2, 1_000_000)) + 1.5 * (rng.random((2, 1_000_000)) < 0.2)
+    return np.sort(sides.sum(axis=0) + rng.standard_normal(1_000_000))
+
+
+def lambs_rate(t: float) -> float:
+    """FPR of those people."""
+    return 1 - float(np.searchsorted(lambs(), t, side="right")) / lambs().size
+
+
+def informative(rng: Rng, *, m: int = 160, rate: float = 0.05) -> Outcome:
+    """Those who are easy to match have few samples, all others many."""
+    lamb = rng.random(m) < 0.2
+    effects = 0.5 * rng.standard_normal(m) + 1.5 * lamb
+    y = np.repeat(np.arange(m), np.where(lamb, 1, rng.integers(4, 12, m)))
+    return {"auto": failed(lambs_rate, rate, crowd(rng, effects, y, 8_000))}
+
+
+def twins(rng: Rng, *, m: int = 200, rate: float = 0.05) -> Outcome:
+    """A tenth of the people are there under two names."""
+    person = np.concatenate([np.arange(m), rng.permutation(m)[: m // 10]])
+    effects = 0.5 * rng.standard_normal(m) + 1.5 * (rng.random(m) < 0.2)
+    units = np.stack(np.triu_indices(person.size, 1), axis=1)
+    ends = person[units]
+    scores = effects[ends].sum(axis=1) + rng.standard_normal(len(units)) + 4.0 * (ends[:, 0] == ends[:, 1])
+    made = Calibration.fit(scores, np.zeros(len(units)), units, random_state=rng)
+    return {"auto": failed(lambs_rate, rate, made)}
+
+
+def families(rng: Rng, *, rate: float = 0.05, probes: int = 300) -> Outcome:
+    """A gallery that grows by a tenth, by relatives of those who search: the threshold follows it."""
+    kin = rng.standard_normal((60, 6))
+
+    def people(n: int) -> NDArray[np.float64]:
+        return kin[rng.integers(0, 60, n)] + 0.7 * rng.standard_normal((n, 6))
+
+    gallery = rng.standard_normal((500, 6))
+    strangers = people(probes)
+    grown = np.concatenate([gallery, people(50)])
+    fresh = (people(20_000) @ grown.T).max(axis=1)
+    found: Outcome = {}
+    for name, items in (("auto", grown), ("as calibrated", gallery)):
+        threshold = (
+            GalleryCalibration((strangers @ items.T).max(axis=1), gallery_size=len(items))
+            .operating_point(rate)
+            .threshold
+        )
+        found[name] = bool((fresh > threshold).mean() > rate)
+    return found
+
+
+def groups(rng: Rng, *, m: int = 120, share: float = 0.02) -> Outcome:
+    """The bound of a group at a threshold that other people gave, as reports state it."""
+    units, scores, _ = wolves(rng, m, share)
+    threshold = float(np.quantile(wolves(rng, m, share)[1], 0.97))
+    made = Calibration.fit(scores, np.zeros(len(units)), units, chance=Chance(uniform=1.0, seed=0))
+    return {"bound of a group": wolves_rate(share, 1.0)(threshold) > made.rate_bound(threshold)}
+
+
+def adaptive(rng: Rng, *, m: int = 240) -> Outcome:
+    """Rates are asked from small to large until the TPR is enough; the answer that was stopped at is used."""
+    y = np.repeat(np.arange(m), 2)
+    effects = 0.5 * rng.standard_normal(m) + 1.5 * (rng.random(m) < 0.2)
+    made = crowd(rng, effects, y, 30_000)
+    found: Outcome = {}
+    for name in ("pointwise", "simultaneous"):
+        found[name] = None
+        for rate in np.geomspace(0.03, 0.4, 25):
+            try:
+                point = made.operating_point(float(rate), simultaneous=name == "simultaneous")
+            except InsufficientCalibrationData:
+                continue
+            found[name] = lambs_rate(point.threshold) > rate
+            if (point.tpr or 0.0) >= 0.95:
+                break
+    return found
+
+
+def population(rng: Rng, *, size: int = 3_000, judged: int = 400, rate: float = 0.03) -> Outcome:
+    """A random sample of a fixed list: blocks, hubs and people who match everybody are in it once and for all."""
+    block = rng.integers(0, 40, size)
+    same = rng.random(size) < 0.2
+    scores = (WOLF * (rng.random(40) < 0.05)[block] + rng.standard_normal(size) + 4 * same).astype(np.float32)
+    some = rng.permutation(size)[:judged]
+    made = Calibration.fit(scores[some], same[some], population=size)
+
+    def true_rate(t: float) -> float:
+        return float((scores[~same] > np.float32(t)).mean())
+
+    return {"auto": failed(true_rate, rate, made)}
+
+
+EDGES = (
+    Edge(
+        name="12 blocks of 20, 5 % match all",
+        asked=0.05,
+        draw=partial(blocks, n=12, size=20),
+        outside=("declared random",),
+    ),
+    Edge(
+        name="30 blocks of 8, 5 % match all",
+        asked=0.05,
+        draw=partial(blocks, n=30, size=8),
+        outside=("declared random",),
+    ),
+    Edge(
+        name="60 blocks of 4, 5 % match all",
+        asked=0.05,
+        draw=partial(blocks, n=60, size=4),
+        outside=("declared random",),
+    ),
+    Edge(
+        name="those who match everybody are listed less often",
+        asked=0.0195,
+        draw=rare_listing,
+        outside=("declared random",),
+    ),
+    Edge(
+        name="40 people without units, 3 % wolves",
+        asked=0.1,
+        draw=partial(no_units, m=40, rate=0.1),
+        outside=("declared independent",),
+    ),
+    Edge(
+        name="120 people without units, 3 % wolves",
+        asked=0.05,
+        draw=partial(no_units, m=120),
+        outside=("declared independent",),
+    ),
+    Edge(
+        name="118 people, 20 tries",
+        asked=0.05,
+        draw=partial(seeds, m=118),
+        outside=("the best of 20 random_state",),
+    ),
+    Edge(
+        name="140 people, 20 tries",
+        asked=0.05,
+        draw=partial(seeds, m=140),
+        outside=("the best of 20 random_state",),
+    ),
+    Edge(name="any of 40 false negative rates", asked="40 fnr", draw=many_fnr, outside=("pointwise",)),
+    Edge(
+        name="likelihood ratio of the top step, 120 people",
+        asked="1.3 times the true",
+        draw=partial(evidence, m=120),
+    ),
+    Edge(
+        name="likelihood ratio of the top step, 300 people",
+        asked="1.3 times the true",
+        draw=partial(evidence, m=300),
+    ),
+    Edge(name="informative numbers of samples", asked=0.05, draw=informative),
+    Edge(name="twins under two labels", asked=0.05, draw=twins),
+    Edge(name="a gallery that grows by families", asked=0.05, draw=families, outside=("as calibrated",)),
+    Edge(name="a group at a threshold from elsewhere", asked="its bound", draw=groups),
+    Edge(name="rates asked until one is liked", asked="25 rates", draw=adaptive, outside=("pointwise",)),
+    Edge(name="a sample of a fixed population", asked=0.03, draw=population),
+)
+
+
+def measured(edge: Edge, draws: range) -> list[tuple[str, int, int]]:
+    """By method: how many calibrations failed, and how many promised nothing."""
+    found = [edge.draw(np.random.default_rng([31, seed])) for seed in draws]
+    return [
+        (name, sum(bool(one[name]) for one in found), sum(one[name] is None for one in found))
+        for name in found[0]
+    ]
