@@ -1096,7 +1096,37 @@ UPLOADS = (
     ),
 )
 
+RESPONSES = (
+    Mutant(
+        name="exports-that-never-begin-stay",
+        guarantee="what an answer needed on disk goes when it ends, begun or not",
+        edits=(
+            Edit(
+                file="service/api/services.py",
+                old="    with services.blobs.workspace() as folder:\n        yield folder\n",
+                new="    import tempfile\n\n"
+                '    yield Path(tempfile.mkdtemp(dir=services.settings.home / "artefacts" / "tmp"))\n',
+            ),
+            Edit(
+                file="service/api/models.py",
+                old="            yield piece\n",
+                new="            yield piece\n    path.unlink()\n    path.parent.rmdir()\n",
+            ),
+        ),
+        tests=("tests/e2e/test_aborted_exports.py::test_aborted_exports_leave_nothing",),
+    ),
+    mutant(
+        "a-start-sweeps-nothing",
+        "what a crash left half-made in storage goes at the next start",
+        "service/blobs/collect.py",
+        "    _record(db, blobs.sweep(), [])\n",
+        "    _record(db, 0, [])\n",
+        "tests/e2e/test_aborted_exports.py::test_what_a_crash_left_goes_at_the_next_start",
+    ),
+)
+
 MUTANTS = (
+    *RESPONSES,
     *UPLOADS,
     *SUBJECTS,
     *RACE,
