@@ -36,8 +36,10 @@ def await_none(server: RunningServer) -> None:
 def test_aborted_exports_leave_nothing(serve: Serve) -> None:
     server = serve("--with-worker")
     rng = np.random.default_rng(0)
-    server.upload("d", rng.normal(size=(80, 4)).astype(np.float32), np.repeat(np.arange(40), 2))
-    job = server.train(learner="metric", dataset="d", model="m", params={"metric": "euclidean"})
+    # More numbers than a connection takes at once.
+    server.upload("d", rng.normal(size=(80, 1_000)).astype(np.float32), np.repeat(np.arange(40), 2))
+    params = {"metric": "euclidean", "whiten": True}
+    job = server.train(learner="metric", dataset="d", model="m", params=params)
     assert job["state"] == "succeeded", job
     path = "/models/m/versions/1/export"
     before = set(Path("/tmp").glob("pairmark-export-*"))

@@ -1109,11 +1109,14 @@ RESPONSES = (
             ),
             Edit(
                 file="service/api/models.py",
-                old="            yield piece\n",
-                new="            yield piece\n    path.unlink()\n    path.parent.rmdir()\n",
+                old='    with path.open("rb") as stream:\n        while piece := stream.read(1024 * 1024):\n'
+                "            yield piece\n",
+                new='    try:\n        with path.open("rb") as stream:\n'
+                "            while piece := stream.read(1024 * 1024):\n                yield piece\n"
+                "    finally:\n        path.unlink()\n        path.parent.rmdir()\n",
             ),
         ),
-        tests=("tests/e2e/test_aborted_exports.py::test_aborted_exports_leave_nothing",),
+        tests=("tests/service/api/test_aborted_answers.py::test_an_aborted_export_leaves_nothing",),
     ),
     mutant(
         "a-start-sweeps-nothing",
