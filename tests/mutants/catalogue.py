@@ -1485,9 +1485,42 @@ PROMISE_EDGES = (
     ),
 )
 
+RESPONSES = (
+    Mutant(
+        name="exports-that-never-begin-stay",
+        guarantee="what an answer needed on disk goes when it ends, begun or not",
+        edits=(
+            Edit(
+                file="pairmark/service/api/services.py",
+                old="    with services.blobs.workspace() as folder:\n        yield folder\n",
+                new="    import tempfile\n\n"
+                '    yield Path(tempfile.mkdtemp(dir=services.settings.home / "artefacts" / "tmp"))\n',
+            ),
+            Edit(
+                file="pairmark/service/api/models.py",
+                old='    with path.open("rb") as stream:\n        while piece := stream.read(1024 * 1024):\n'
+                "            yield piece\n",
+                new='    try:\n        with path.open("rb") as stream:\n'
+                "            while piece := stream.read(1024 * 1024):\n                yield piece\n"
+                "    finally:\n        path.unlink()\n        path.parent.rmdir()\n",
+            ),
+        ),
+        tests=("tests/service/api/test_aborted_answers.py::test_an_aborted_export_leaves_nothing",),
+    ),
+    mutant(
+        "a-start-sweeps-nothing",
+        "what a crash left half-made in storage goes at the next start",
+        "pairmark/service/blobs/collect.py",
+        "    _record(db, blobs.sweep(), [])\n",
+        "    _record(db, 0, [])\n",
+        "tests/e2e/test_aborted_exports.py::test_what_a_crash_left_goes_at_the_next_start",
+    ),
+)
+
 MUTANTS = (
     *REQUESTS,
     *IDS,
+    *RESPONSES,
     *UPLOADS,
     *PROMISE_EDGES,
     *SUBJECTS,

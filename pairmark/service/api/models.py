@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path as FilePath
 from typing import Annotated, Any, Literal
@@ -16,8 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from pairmark.service.api.query import FROM_QUERY, PageQuery, Query
 from pairmark.service.api.report_page import report_page
-from pairmark.service.api.services import Caller, InServices, check_may, key_of, may
-from pairmark.service.blobs.base import storage_errors
+from pairmark.service.api.services import Caller, InServices, Workspace, check_may, key_of, may
 from pairmark.service.errors import InvalidInput
 from pairmark.service.heldout.errors import KEPT, ErrorKind
 from pairmark.service.heldout.schemas import LISTING_TEXT, ROLE_TEXT, GroupRole, ListOrigin, Protocol, RocOut
@@ -307,29 +304,20 @@ async def get_tree_svg(
     return Response(body, media_type=MEDIA_TYPES["svg"], headers={"cache-control": "private, max-age=3600"})
 
 
-def export_version(services: InServices, name: Name, version: Number) -> StreamingResponse:
+def export_version(services: InServices, folder: Workspace, name: Name, version: Number) -> StreamingResponse:
     """A version as one file, with report and calibration, for `POST /models` of another service."""
-    with storage_errors("making a temporary folder"):
-        folder = FilePath(tempfile.mkdtemp(prefix="pairmark-export-"))
-    try:
-        path = services.store.export(name, version, folder)
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
+    path = services.store.export(name, version, folder)
     headers = {
         "content-disposition": f'attachment; filename="{name}-{version}.zip"',
         "content-length": str(path.stat().st_size),
     }
-    return StreamingResponse(_file_then_gone(path, folder), media_type="application/zip", headers=headers)
+    return StreamingResponse(_pieces(path), media_type="application/zip", headers=headers)
 
 
-def _file_then_gone(path: FilePath, folder: FilePath) -> Iterator[bytes]:
-    try:
-        with path.open("rb") as stream:
-            while piece := stream.read(1024 * 1024):
-                yield piece
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+def _pieces(path: FilePath) -> Iterator[bytes]:
+    with path.open("rb") as stream:
+        while piece := stream.read(1024 * 1024):
+            yield piece
 
 
 async def calibrate(

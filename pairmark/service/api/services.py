@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated
 
 from fastapi import Depends, Request
@@ -102,4 +104,13 @@ def check_may(request: Request, scope: Scope, resource: str | None = None, *, re
 
 
 InServices = Annotated[Services, Depends(deployment_of)]
+
+
+def workspace_of(services: InServices) -> Iterator[Path]:
+    """A temporary folder of one request, which goes when its answer has ended, begun or not."""
+    with services.blobs.workspace() as folder:
+        yield folder
+
+
+Workspace = Annotated[Path, Depends(workspace_of)]
 Caller = Annotated[str, Depends(caller_of)]

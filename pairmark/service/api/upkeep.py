@@ -6,6 +6,7 @@ import asyncio
 import logging
 
 from pairmark.service.api.services import Services
+from pairmark.service.blobs.collect import sweep_unfinished
 from pairmark.service.errors import NotReady, PairmarkError
 
 log = logging.getLogger(__name__)
@@ -30,6 +31,7 @@ async def keep_galleries(services: Services, *, sweep: bool) -> None:
         try:
             if sweep:
                 await asyncio.to_thread(galleries.sweep)
+                await asyncio.to_thread(sweep_unfinished, services.database, services.blobs)
                 sweep = False
             await asyncio.to_thread(galleries.views.keep_up)
             await asyncio.to_thread(services.thresholds.keep_up)

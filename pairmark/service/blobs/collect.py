@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
+from pairmark.service.audit.recovery import recovered
 from pairmark.service.blobs.base import Blobs
 from pairmark.service.blobs.repository import backup_under_way, lock_blobs, named_blobs
 from pairmark.service.db import Database
@@ -60,4 +61,17 @@ def collect(db: Database, blobs: Blobs, *, grace_s: float = GRACE_S) -> Collecte
     """Remove what killed processes left: half-made folders, and blobs that no row has named for ``grace_s``."""
     unfinished = blobs.sweep()
     gone = delete_unused(db, blobs, [key for key, age in blobs.stored() if age >= grace_s])
+    _record(db, unfinished, gone)
     return Collected(unfinished=unfinished, blobs=gone)
+
+
+def sweep_unfinished(db: Database, blobs: Blobs) -> None:
+    """Remove only what killed processes left half-made: the first, cheap part of `collect`."""
+    _record(db, blobs.sweep(), [])
+
+
+def _record(db: Database, unfinished: int, gone: list[str]) -> None:
+    if unfinished or gone:
+        with db.write() as session:
+            facts = {"unfinished": unfinished, "blobs": len(gone)}
+            recovered(session, db.now(session), "storage", "storage", **facts)

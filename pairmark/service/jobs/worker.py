@@ -16,7 +16,6 @@ from contextlib import contextmanager
 
 from pairmark.service.audit.actor import Actor, acting
 from pairmark.service.audit.log import AuditLog
-from pairmark.service.audit.recovery import recovered
 from pairmark.service.blobs import collect, open_blobs
 from pairmark.service.db import open_database
 from pairmark.service.errors import Fenced, JobTimeout, PairmarkError, TrainingFailed, TrainingKilled
@@ -107,11 +106,7 @@ class Worker:
             return
         self._collected = time.monotonic()
         with self._bearing("storage was not tidied"):
-            gone = collect(self._db, self._blobs)
-            if gone.unfinished or gone.blobs:
-                with self._db.write() as session:
-                    facts = {"unfinished": gone.unfinished, "blobs": len(gone.blobs)}
-                    recovered(session, self._db.now(session), "storage", "storage", **facts)
+            collect(self._db, self._blobs)
             if self.settings.audit_retention_days is not None:
                 AuditLog(self._db).prune(self.settings.audit_retention_days)
 
