@@ -143,6 +143,22 @@ RACE = (
         "        places = np.delete(places[:looked_at], order)\n",
         "tests/models/test_search_forms.py::test_rows_far_down_a_gallery_are_found",
     ),
+    mutant(
+        "filtered-rows-misnumbered",
+        "a search among few allowed rows returns the rows and scores of scoring everything",
+        "pairmark/models/search/forms.py",
+        "if isinstance(rows, slice) else rows[places]",
+        "if isinstance(rows, slice) else places",
+        "tests/models/test_search_forms.py::test_rows_far_down_a_gallery_are_found",
+    ),
+    mutant(
+        "metadata-numbers-unchecked-in-bulk",
+        "rows checked together are stored as rows checked one by one",
+        "pairmark/service/galleries/metadata.py",
+        "    if types <= {int, float} and all(-_LARGEST <= value <= _LARGEST for value in values):\n",
+        "    if types <= {int, float}:\n",
+        "tests/service/galleries/test_gallery_rows.py::test_metadata_checked_together_is_that_checked_one_by_one",
+    ),
 )
 
 VALIDITY = (
