@@ -46,13 +46,13 @@ ROUTES = "tests/service/api/test_routes.py"
 KEYS = "tests/service/test_keys.py"
 TRAINER = "tests/service/test_trainer.py"
 
-KEPT = "tests/service/galleries/test_gallery_kept.py"
+KEPT = "tests/service/galleries/test_gallery_thresholds.py"
 
 GALLERIES = (
     mutant(
         "erased-best-items-count-on",
         "a gallery's threshold follows every erasure",
-        "pairmark/service/galleries/catching_up.py",
+        "pairmark/service/galleries/probe_updates.py",
         'strangers & ~view.holds(records["at"])',
         'strangers & (records["at"] < 0)',
         f"{KEPT}::test_every_interleaving_scores_as_a_fresh_calibration_does",
@@ -60,7 +60,7 @@ GALLERIES = (
     mutant(
         "new-items-are-not-searched",
         "a gallery's threshold follows every write",
-        "pairmark/service/galleries/catching_up.py",
+        "pairmark/service/galleries/probe_updates.py",
         "if view.seq > self._kept.seq:",
         "if view.seq < self._kept.seq:",
         f"{KEPT}::test_every_interleaving_scores_as_a_fresh_calibration_does",
@@ -68,7 +68,7 @@ GALLERIES = (
     mutant(
         "touched-subjects-keep-their-scores",
         "a threshold of whole subjects follows every write and erasure",
-        "pairmark/service/galleries/catching_up.py",
+        "pairmark/service/galleries/probe_updates.py",
         "self.searched.whose[at] in touched",
         "self.searched.whose[at] is None",
         f"{KEPT}::test_no_probe_keeps_the_score_of_a_subject_that_changed",
@@ -76,7 +76,7 @@ GALLERIES = (
     mutant(
         "uploads-on-a-full-disk-fail-inside",
         "on a full or read-only disk, writes are refused with the cause",
-        "pairmark/service/galleries/sweeping.py",
+        "pairmark/service/galleries/leftovers.py",
         'with storage_errors("writing temporary files"):',
         "if home:",
         "tests/faults/test_full_disk.py::test_every_write_on_a_full_disk_is_refused_in_words",
@@ -92,7 +92,7 @@ GALLERIES = (
     mutant(
         "enrolled-probes-stay-strangers",
         "a probe whose subject is enrolled is no stranger",
-        "pairmark/service/galleries/records.py",
+        "pairmark/service/galleries/kept_probes.py",
         'enrolled = records["own_items"] > 0',
         'enrolled = records["own_items"] < 0',
         f"{KEPT}::test_every_interleaving_scores_as_a_fresh_calibration_does",
@@ -100,7 +100,7 @@ GALLERIES = (
     mutant(
         "erased-probes-stay-in-memory",
         "an erased subject is in no probe, of any process",
-        "pairmark/service/galleries/kept.py",
+        "pairmark/service/galleries/thresholds.py",
         "if kept is None or kept.revision != head.revision:",
         "if kept is None:",
         f"{KEPT}::test_every_interleaving_scores_as_a_fresh_calibration_does",
@@ -917,10 +917,10 @@ SUBJECTS = (
     mutant(
         "erased-samples-stay-in-templates",
         "an erased sample has no part in its subject's template",
-        "pairmark/service/galleries/templates.py",
+        "pairmark/service/galleries/subject_search.py",
         "gone = np.flatnonzero(before & ~new.alive)",
         "gone = np.flatnonzero(before & ~before)",
-        "tests/service/galleries/test_gallery_templates.py",
+        "tests/service/galleries/test_gallery_subjects.py",
     ),
     mutant(
         "verifications-use-the-threshold-of-pairs",

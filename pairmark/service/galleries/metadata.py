@@ -231,7 +231,7 @@ def _condition(name: str, wanted: Any, where: str) -> Condition:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class MetadataColumn:
     """One field of n items: what kind of value each has, numbers (booleans and numbers), and codes into ``words``."""
 
     kinds: NDArray[np.uint8]
@@ -281,7 +281,7 @@ _ORDER: dict[str, Callable[[Any, Any], Any]] = {
     "lte": lambda a, b: a <= b,
 }
 
-Columns = dict[str, Column]
+Columns = dict[str, MetadataColumn]
 
 
 def columns_of(metadata: list[str | None]) -> Columns:
@@ -293,7 +293,7 @@ def columns_of(metadata: list[str | None]) -> Columns:
         for name, (rows, values) in _by_field(_read(metadata[start : start + _READ_ROWS])).items():
             if name not in columns:
                 kinds, numbers = np.full(n, _ABSENT, dtype=np.uint8), np.zeros(n, dtype=np.float64)
-                columns[name] = Column(kinds, numbers, np.zeros(n, dtype=np.int32), ())
+                columns[name] = MetadataColumn(kinds, numbers, np.zeros(n, dtype=np.int32), ())
                 words[name] = {}
             column, codes = columns[name], words[name]
             places = np.array(rows) + start
@@ -340,6 +340,8 @@ def read_columns(folder: Path) -> Columns:
         return np.load(folder / f"{number}-{name}.npy", mmap_mode="r", allow_pickle=False)
 
     return {
-        name: Column(part(number, "kinds"), part(number, "numbers"), part(number, "codes"), tuple(words))
+        name: MetadataColumn(
+            part(number, "kinds"), part(number, "numbers"), part(number, "codes"), tuple(words)
+        )
         for number, (name, words) in enumerate(names.items())
     }
