@@ -23,9 +23,9 @@ from pairmark.models.calibration.identification import GalleryCalibration
 from pairmark.service.db import Database, open_database
 from pairmark.service.galleries.galleries import Galleries
 from pairmark.service.galleries.identification import Identification
-from pairmark.service.galleries.kept import Thresholds
 from pairmark.service.galleries.rows import RowErrors, Rows
 from pairmark.service.galleries.schemas import GalleryCalibrationRequest
+from pairmark.service.galleries.thresholds import Thresholds
 from pairmark.service.runtime.catalogue import VersionEntry
 from pairmark.service.runtime.scoring import Served
 from pairmark.service.settings import Settings

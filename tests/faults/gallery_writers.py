@@ -20,7 +20,7 @@ sys.path.insert(0, str(ROOT))
 
 from pairmark.models import MetricSimilarity  # noqa: E402
 from pairmark.service.db import Database  # noqa: E402
-from pairmark.service.galleries import live as live_module  # noqa: E402
+from pairmark.service.galleries import live_gallery as live_module  # noqa: E402
 from pairmark.service.galleries.galleries import Galleries  # noqa: E402
 from pairmark.service.galleries.rows import RowErrors  # noqa: E402
 from pairmark.service.settings import Settings  # noqa: E402

@@ -17,7 +17,7 @@ from pairmark.models.core.artefact import ArtefactError
 from pairmark.service.blobs.local import LocalBlobs
 from pairmark.service.db import Database, bump_revision
 from pairmark.service.errors import CorruptArtefact
-from pairmark.service.galleries.blocks import Block, BlockFolder, make_block
+from pairmark.service.galleries.blocks import BlockFolder, IndexBlock, make_block
 from pairmark.service.galleries.rows import StoredRows
 from tests.crashes import PowerCuts
 from tests.sqlite_syncs import followed_syncs, shared_library
@@ -137,7 +137,7 @@ def test_an_artefact_survives_a_power_cut_and_its_replacement_is_the_old_or_the_
     assert cuts.made > 10
 
 
-def block_content(block: Block) -> dict[str, object]:
+def block_content(block: IndexBlock) -> dict[str, object]:
     """What a block answers with."""
     return {
         "range": (block.low, block.high, block.as_of),

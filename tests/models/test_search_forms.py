@@ -122,13 +122,15 @@ def test_a_form_whose_score_flattens_out_keeps_ties_by_row() -> None:
         assert ids[at].tolist() == sorted(range(60), key=lambda i, at=at: (-grid[at, i], i))[:40]
 
 
-@pytest.mark.parametrize("share", [None, 0.6])
+@pytest.mark.parametrize("share", [None, 0.6, 0.2])
 @pytest.mark.parametrize("k", [10, 3_000])
 def test_rows_far_down_a_gallery_are_found(
     k: int, share: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first few thousand rows are looked at before the others; the best may stand anywhere, and be many."""
     monkeypatch.setattr(search_forms, "BLOCK", 65_536)
+    # Of few allowed rows, those alone are scanned, side by side and some at a time.
+    monkeypatch.setattr(search_forms, "_COPIED_ROWS", 1_500)
     rng = np.random.default_rng(0)
     gallery = rng.standard_normal((20_000, 8)).astype(np.float32)
     model = MetricSimilarity().fit(gallery[:4], [0, 0, 1, 1])

@@ -50,13 +50,13 @@ TRAINER = "tests/service/test_trainer.py"
 CONFINED = "tests/service/test_confined.py"
 CRAFTED = "tests/e2e/test_crafted_uploads.py"
 
-KEPT = "tests/service/galleries/test_gallery_kept.py"
+KEPT = "tests/service/galleries/test_gallery_thresholds.py"
 
 GALLERIES = (
     mutant(
         "erased-best-items-count-on",
         "a gallery's threshold follows every erasure",
-        "pairmark/service/galleries/catching_up.py",
+        "pairmark/service/galleries/probe_updates.py",
         'strangers & ~view.holds(records["at"])',
         'strangers & (records["at"] < 0)',
         f"{KEPT}::test_every_interleaving_scores_as_a_fresh_calibration_does",
@@ -64,7 +64,7 @@ GALLERIES = (
     mutant(
         "new-items-are-not-searched",
         "a gallery's threshold follows every write",
-        "pairmark/service/galleries/catching_up.py",
+        "pairmark/service/galleries/probe_updates.py",
         "if view.seq > self._kept.seq:",
         "if view.seq < self._kept.seq:",
         f"{KEPT}::test_every_interleaving_scores_as_a_fresh_calibration_does",
@@ -72,7 +72,7 @@ GALLERIES = (
     mutant(
         "touched-subjects-keep-their-scores",
         "a threshold of whole subjects follows every write and erasure",
-        "pairmark/service/galleries/catching_up.py",
+        "pairmark/service/galleries/probe_updates.py",
         "self.searched.whose[at] in touched",
         "self.searched.whose[at] is None",
         f"{KEPT}::test_no_probe_keeps_the_score_of_a_subject_that_changed",
@@ -80,7 +80,7 @@ GALLERIES = (
     mutant(
         "uploads-on-a-full-disk-fail-inside",
         "on a full or read-only disk, writes are refused with the cause",
-        "pairmark/service/galleries/sweeping.py",
+        "pairmark/service/galleries/leftovers.py",
         'with storage_errors("writing temporary files"):',
         "if home:",
         "tests/faults/test_full_disk.py::test_every_write_on_a_full_disk_is_refused_in_words",
@@ -96,7 +96,7 @@ GALLERIES = (
     mutant(
         "enrolled-probes-stay-strangers",
         "a probe whose subject is enrolled is no stranger",
-        "pairmark/service/galleries/records.py",
+        "pairmark/service/galleries/kept_probes.py",
         'enrolled = records["own_items"] > 0',
         'enrolled = records["own_items"] < 0',
         f"{KEPT}::test_every_interleaving_scores_as_a_fresh_calibration_does",
@@ -104,7 +104,7 @@ GALLERIES = (
     mutant(
         "erased-probes-stay-in-memory",
         "an erased subject is in no probe, of any process",
-        "pairmark/service/galleries/kept.py",
+        "pairmark/service/galleries/thresholds.py",
         "if kept is None or kept.revision != head.revision:",
         "if kept is None:",
         f"{KEPT}::test_every_interleaving_scores_as_a_fresh_calibration_does",
@@ -146,6 +146,22 @@ RACE = (
         "        places = np.delete(places, order)\n",
         "        places = np.delete(places[:looked_at], order)\n",
         "tests/models/test_search_forms.py::test_rows_far_down_a_gallery_are_found",
+    ),
+    mutant(
+        "filtered-rows-misnumbered",
+        "a search among few allowed rows returns the rows and scores of scoring everything",
+        "pairmark/models/core/search/forms.py",
+        "if isinstance(rows, slice) else rows[places]",
+        "if isinstance(rows, slice) else places",
+        "tests/models/test_search_forms.py::test_rows_far_down_a_gallery_are_found",
+    ),
+    mutant(
+        "metadata-numbers-unchecked-in-bulk",
+        "rows checked together are stored as rows checked one by one",
+        "pairmark/service/galleries/metadata.py",
+        "    if types <= {int, float} and all(-_LARGEST <= value <= _LARGEST for value in values):\n",
+        "    if types <= {int, float}:\n",
+        "tests/service/galleries/test_gallery_rows.py::test_metadata_checked_together_is_that_checked_one_by_one",
     ),
 )
 
@@ -904,10 +920,10 @@ SUBJECTS = (
     mutant(
         "erased-samples-stay-in-templates",
         "an erased sample has no part in its subject's template",
-        "pairmark/service/galleries/templates.py",
+        "pairmark/service/galleries/subject_search.py",
         "gone = np.flatnonzero(before & ~new.alive)",
         "gone = np.flatnonzero(before & ~before)",
-        "tests/service/galleries/test_gallery_templates.py",
+        "tests/service/galleries/test_gallery_subjects.py",
     ),
     mutant(
         "verifications-use-the-threshold-of-pairs",

@@ -20,7 +20,7 @@ from pairmark.service.blobs.repository import all_named_blobs
 from pairmark.service.db import Database
 from pairmark.service.errors import Conflict, CorruptArtefact, InvalidInput
 from pairmark.service.galleries import probe_repository
-from pairmark.service.galleries.records import RECORD
+from pairmark.service.galleries.kept_probes import RECORD
 from pairmark.service.keys import Keys
 from pairmark.service.operations.backup import MANIFEST, back_up
 from pairmark.service.operations.dump import dumped_tables

@@ -14,7 +14,7 @@ from pairmark.service.api.routing import Found
 from pairmark.service.api.services import Services
 from pairmark.service.errors import Forbidden, InvalidInput, Unauthenticated
 from pairmark.service.keys import ActiveKey
-from pairmark.service.runtime.catalogue import View
+from pairmark.service.runtime.catalogue import CatalogueView
 
 BURST_S = 10.0
 """So many seconds' worth of requests a key may send at once."""
@@ -32,7 +32,7 @@ class Admission:
         self._let_in: dict[Any, ActiveKey] = {}
         """Keys that `_let_in_by` admits, by the headers that showed them and the route. Keys are few, and so are direct
         routes whose address names nothing."""
-        self._let_in_by: View | None = None
+        self._let_in_by: CatalogueView | None = None
         self._admitted: set[tuple[str | None, bytes | None, bytes | None, bytes | None]] = set()
 
     async def admit(
@@ -82,7 +82,7 @@ class Admission:
             self._services.rates.take(key.id, rate, max(1.0, BURST_S * rate), _rate_said(rate))
 
     def _key_of_session(
-        self, scope: Scope, view: View, headers: dict[bytes, bytes], method: str, shown: str | None
+        self, scope: Scope, view: CatalogueView, headers: dict[bytes, bytes], method: str, shown: str | None
     ) -> ActiveKey | None:
         """The key that the console's session stands for, where the request shows no key of its own."""
         word = access.shown_session(headers) if shown is None else None

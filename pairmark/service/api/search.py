@@ -13,7 +13,7 @@ from pairmark.service.api.scoring import PointQuery
 from pairmark.service.api.wire import JSON, Answer, Call, only_json
 from pairmark.service.errors import InsufficientCalibration, TooLarge, UnknownModel
 from pairmark.service.galleries.repository import State
-from pairmark.service.galleries.searching import dense, parse_probe, parse_search
+from pairmark.service.galleries.searches import dense, parse_probe, parse_search
 from pairmark.service.runtime.scoring import Decision, Served
 from pairmark.service.store.subjects import SubjectClass
 

@@ -22,8 +22,8 @@ from pairmark.service.db import open_database
 from pairmark.service.errors import Forbidden
 from pairmark.service.galleries.galleries import Galleries
 from pairmark.service.galleries.identification import Identification
-from pairmark.service.galleries.kept import Thresholds
-from pairmark.service.galleries.searching import Searches
+from pairmark.service.galleries.searches import Searches
+from pairmark.service.galleries.thresholds import Thresholds
 from pairmark.service.keys.keys import ActiveKey, Keys
 from pairmark.service.keys.schemas import Scope
 from pairmark.service.keys.sessions import Sessions

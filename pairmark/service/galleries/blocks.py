@@ -31,7 +31,7 @@ Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Block:
+class IndexBlock:
     """The items that were written in (low, high] and were still so at ``as_of``.
 
     Attributes
@@ -81,14 +81,14 @@ class Block:
 
 def make_block(
     estimator: Any, parts: Sequence[StoredRows], dimension: int, *, low: int, high: int, as_of: int
-) -> Block:
+) -> IndexBlock:
     """A block in memory, of all parts' rows."""
     rows = StoredRows.sorted(parts, dimension)
     order = np.argsort(rows.seqs).astype(np.int64, copy=False)
     known = sorted({subject for subject in rows.subjects if subject is not None})
     code_of: dict[str | None, int] = {subject: code for code, subject in enumerate(known)}
     code_of[None] = -1
-    return Block(
+    return IndexBlock(
         low=low,
         high=high,
         as_of=as_of,
@@ -108,7 +108,7 @@ class BlockFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def keep(self, block: Block, estimator: Any) -> Block:
+    def keep(self, block: IndexBlock, estimator: Any) -> IndexBlock:
         """Write a block and give it back memory-mapped. It appears by one rename, whole."""
         make_folders(self.path)
         part = self.path / f".part-{secrets.token_hex(8)}"
@@ -138,7 +138,7 @@ class BlockFolder:
             raise
         return open_block(path, estimator)
 
-    def stored(self, estimator: Any) -> list[Block]:
+    def stored(self, estimator: Any) -> list[IndexBlock]:
         """Blocks that cover disjoint ranges, in order; what is damaged or covered by another is removed.
 
         The caller holds the gallery's lock, so nothing half-made belongs to anybody.
@@ -152,7 +152,7 @@ class BlockFolder:
             except (ArtefactError, OSError, ValueError, KeyError, TypeError):
                 remove(path)
         found.sort(key=lambda block: (block.low, -block.high, -block.as_of))
-        chosen: list[Block] = []
+        chosen: list[IndexBlock] = []
         at = 0
         for block in found:
             if block.low >= at:
@@ -232,7 +232,7 @@ def _folders(path: Path) -> list[Path]:
         return []
 
 
-def open_block(path: Path, estimator: Any) -> Block:
+def open_block(path: Path, estimator: Any) -> IndexBlock:
     """A kept block, memory-mapped.
 
     Raises
@@ -247,7 +247,7 @@ def open_block(path: Path, estimator: Any) -> Block:
     def array(name: str) -> Any:
         return np.load(path / f"{name}.npy", mmap_mode="r", allow_pickle=False)
 
-    block = Block(
+    block = IndexBlock(
         low=facts["low"],
         high=facts["high"],
         as_of=facts["as_of"],

@@ -27,17 +27,17 @@ from pairmark.service.errors import (
     UnknownModel,
 )
 from pairmark.service.galleries import item_repository, probe_repository, repository
-from pairmark.service.galleries.live import BLOCK_ROWS, TAIL_ROWS, LiveGallery
-from pairmark.service.galleries.opened import OpenGalleries
+from pairmark.service.galleries.kept_probes import erase_probes
+from pairmark.service.galleries.leftovers import remove_rows, sweep, workspace
+from pairmark.service.galleries.live_gallery import BLOCK_ROWS, TAIL_ROWS, LiveGallery
+from pairmark.service.galleries.open_galleries import OpenGalleries
 from pairmark.service.galleries.receipts import keeping_rows, left_to_do
-from pairmark.service.galleries.records import erase_probes
 from pairmark.service.galleries.repository import State
 from pairmark.service.galleries.rows import RowErrors, Rows, checked_id, spellings, within_fields
 from pairmark.service.galleries.schemas import GalleryOut, GalleryPage, ItemOut, ItemPage, Receipt, UpsertOut
-from pairmark.service.galleries.sweeping import remove_rows, sweep, workspace
 from pairmark.service.names import checked_name
 from pairmark.service.pagination import start_of
-from pairmark.service.runtime.catalogue import View as Catalogue
+from pairmark.service.runtime.catalogue import CatalogueView
 from pairmark.service.runtime.places import Places
 from pairmark.service.runtime.scoring import Served
 from pairmark.service.settings import Settings
@@ -313,7 +313,7 @@ class Galleries:
     # ------------------------------------------------------------ erasing
 
     def erase(
-        self, name: str, catalogue: Catalogue, *, id: str | None = None, subject: str | None = None
+        self, name: str, catalogue: CatalogueView, *, id: str | None = None, subject: str | None = None
     ) -> Receipt:
         """Remove an item, or all of a subject's, from rows, index and files; returns what was removed. A subject
         without items gives a receipt of none: what is asked for holds. Ids and subjects that are refused today may be

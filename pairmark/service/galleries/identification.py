@@ -20,12 +20,11 @@ from pairmark.service.errors import (
     UnknownEvaluation,
 )
 from pairmark.service.galleries import item_repository, probe_repository, repository
-from pairmark.service.galleries.catching_up import CatchingUp, CatchingUpSubjects, KeptProbes
 from pairmark.service.galleries.galleries import Galleries
-from pairmark.service.galleries.kept import MAX_KEPT_BYTES, Thresholds, calibration_of, is_stale, point_of
-from pairmark.service.galleries.probe_scores import ranks_of, search_left_out
-from pairmark.service.galleries.probes import Float32, ProbeReader, Probes
-from pairmark.service.galleries.records import columns_of, scores_of
+from pairmark.service.galleries.gallery_view import GalleryView, ItemHit
+from pairmark.service.galleries.kept_probes import KeptProbes, columns_of, scores_of
+from pairmark.service.galleries.probe_updates import ProbeUpdate, SubjectProbeUpdate
+from pairmark.service.galleries.probes import Float32, ProbeReader, Probes, ranks_of, search_left_out
 from pairmark.service.galleries.repository import Measured, State
 from pairmark.service.galleries.schemas import (
     GalleryCalibrationOut,
@@ -35,8 +34,14 @@ from pairmark.service.galleries.schemas import (
     ModelOfGallery,
     ProbesRequest,
 )
-from pairmark.service.galleries.templates import SubjectHit
-from pairmark.service.galleries.view import Hit, View
+from pairmark.service.galleries.subject_search import SubjectHit
+from pairmark.service.galleries.thresholds import (
+    MAX_KEPT_BYTES,
+    Thresholds,
+    calibration_of,
+    is_stale,
+    point_of,
+)
 from pairmark.service.jobs.leases import persist
 from pairmark.service.jobs.queue import JobQueue
 from pairmark.service.jobs.schemas import JobOut, NewJob, Task
@@ -210,16 +215,22 @@ class Identification:
         return evaluation_out(self._stored(state, make, ending))
 
     def _searched(
-        self, state: State, served: Served, probes: Probes, how: str | None, view: View, share: float = 0.9
+        self,
+        state: State,
+        served: Served,
+        probes: Probes,
+        how: str | None,
+        view: GalleryView,
+        share: float = 0.9,
     ) -> KeptProbes:
         """The probes with their scores in a view of the gallery, which is that share of the whole work."""
         fresh = KeptProbes.unsearched(probes.subjects, probes.vectors, how)
-        way = CatchingUp if how is None else CatchingUpSubjects
+        way = ProbeUpdate if how is None else SubjectProbeUpdate
         return way(self._galleries, state, served, fresh, view).run(share=share)
 
     def _subjects(
-        self, state: State, view: View, how: str | None, probes: Float32, k: int
-    ) -> list[list[Hit]] | list[list[SubjectHit]]:
+        self, state: State, view: GalleryView, how: str | None, probes: Float32, k: int
+    ) -> list[list[ItemHit]] | list[list[SubjectHit]]:
         """The best subjects of each probe, by their best item or, with ``how``, as wholes."""
         views = self._galleries.views
         if how is not None:

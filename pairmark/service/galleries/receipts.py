@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pairmark.models.registry import spec_of
 from pairmark.service.galleries.schemas import ModelOfGallery
-from pairmark.service.runtime.catalogue import View
+from pairmark.service.runtime.catalogue import CatalogueView
 
 
 def left_to_do(
@@ -40,7 +40,7 @@ def left_to_do(
     return complete, pending
 
 
-def keeping_rows(catalogue: View) -> list[ModelOfGallery]:
+def keeping_rows(catalogue: CatalogueView) -> list[ModelOfGallery]:
     """The versions whose artefacts hold rows of their training data."""
     return [
         ModelOfGallery(name=entry.name, version=entry.version, kind=entry.kind)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.service.errors import InvalidInput, UnknownItem
-from pairmark.service.galleries.metadata import MAX_FIELDS, checked_metadata, fields_of
+from pairmark.service.galleries.metadata import MAX_FIELDS, checked_column, checked_metadata, fields_of
 
 Float32 = NDArray[np.float32]
 
@@ -175,7 +175,8 @@ class RowChecks:
             subjects is not None and not _plain([one for one in subjects if one is not None])
         ):
             return None
-        if metadata is not None and any(one is not None for one in metadata):
+        facts = [None] * len(ids) if metadata is None else checked_column(metadata)
+        if facts is None:
             return None
         if len(set(ids)) < len(ids) or not self._seen.keys().isdisjoint(ids):
             return None
@@ -188,7 +189,7 @@ class RowChecks:
             ids=list(ids),
             subjects=[None] * len(ids) if subjects is None else list(subjects),
             vectors=chosen,
-            metadata=[None] * len(ids),
+            metadata=facts,
             places=list(places),
         )
 

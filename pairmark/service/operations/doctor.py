@@ -17,7 +17,7 @@ from pairmark.service.blobs.repository import all_named_blobs
 from pairmark.service.db import Database
 from pairmark.service.errors import NotReady, PairmarkError
 from pairmark.service.galleries import repository as gallery_repository
-from pairmark.service.galleries.kept import is_stale
+from pairmark.service.galleries.thresholds import is_stale
 from pairmark.service.jobs import repository as job_repository
 from pairmark.service.jobs.queue import JobQueue
 from pairmark.service.settings import Settings

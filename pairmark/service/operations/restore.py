@@ -18,7 +18,7 @@ from pairmark.service.blobs.base import storage_errors
 from pairmark.service.db import Database
 from pairmark.service.errors import Conflict, CorruptArtefact, InvalidInput
 from pairmark.service.galleries import item_repository, probe_repository, repository
-from pairmark.service.galleries.records import erase_probes
+from pairmark.service.galleries.kept_probes import erase_probes
 from pairmark.service.galleries.rows import ERRORS_SHOWN, id_text
 from pairmark.service.operations import dump
 from pairmark.service.operations.backup import FORMAT, FORMAT_VERSION, MANIFEST, probe

@@ -54,7 +54,7 @@ class ModelEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class CatalogueView:
     """Everything at one revision."""
 
     revision: int
@@ -162,24 +162,24 @@ class Catalogue:
     def __init__(self, database: Database, ttl_s: float) -> None:
         self._database = database
         self._ttl = ttl_s
-        self._view: View | None = None
+        self._view: CatalogueView | None = None
         self._fresh_until = 0.0
-        self._refreshing: asyncio.Task[View] | None = None
+        self._refreshing: asyncio.Task[CatalogueView] | None = None
         self._away = False
         self._changed_at = 0.0
 
     @property
-    def view(self) -> View:
+    def view(self) -> CatalogueView:
         """The view at hand, however old. `NotReady` before the first one."""
         if self._view is None:
             raise NotReady("the catalogue of models was not read yet")
         return self._view
 
-    def current(self) -> View | None:
+    def current(self) -> CatalogueView | None:
         """The view if it is fresh, else None: then await `refreshed`."""
         return self._view if time.monotonic() < self._fresh_until else None
 
-    async def refreshed(self) -> View:
+    async def refreshed(self) -> CatalogueView:
         """A fresh view; when the database is slow or away, the one at hand. `NotReady` when there is none."""
         if time.monotonic() < self._fresh_until and self._view is not None:
             return self._view
@@ -196,7 +196,7 @@ class Catalogue:
         self._changed_at = time.monotonic()
         self._fresh_until = 0.0
 
-    async def changed(self) -> View:
+    async def changed(self) -> CatalogueView:
         """The view after a change this worker made or learned of."""
         self.expire()
         pending = self._refreshing
@@ -205,7 +205,7 @@ class Catalogue:
             await asyncio.wait([pending])
         return await self.refreshed()
 
-    async def looked_up(self) -> View:
+    async def looked_up(self) -> CatalogueView:
         """A view read from now on, for whom an older one would tell that something does not exist. `NotReady` when the
         database does not answer in time: whether it exists is not known."""
         self.expire()
@@ -218,18 +218,18 @@ class Catalogue:
         except TimeoutError:
             raise NotReady("the database does not answer in time; try again") from None
 
-    def _refresh_task(self) -> asyncio.Task[View]:
+    def _refresh_task(self) -> asyncio.Task[CatalogueView]:
         if self._refreshing is None:
             self._refreshing = asyncio.get_running_loop().create_task(self._refresh())
             self._refreshing.add_done_callback(self._refresh_ended)
         return self._refreshing
 
-    def _refresh_ended(self, task: asyncio.Task[View]) -> None:
+    def _refresh_ended(self, task: asyncio.Task[CatalogueView]) -> None:
         self._refreshing = None
         if not task.cancelled():
             task.exception()  # Seen here, so that nobody need await it.
 
-    async def _refresh(self) -> View:
+    async def _refresh(self) -> CatalogueView:
         asked = time.monotonic()
         try:
             view = await asyncio.get_running_loop().run_in_executor(None, self.read)
@@ -248,7 +248,7 @@ class Catalogue:
             self._fresh_until = asked + self._ttl
         return view
 
-    def read(self) -> View:
+    def read(self) -> CatalogueView:
         """Read the database (blocking): only the revision, when nothing changed."""
         with self._database.read() as session:
             revision = repository.revision(session)
@@ -266,7 +266,7 @@ class Catalogue:
                 versions.setdefault(entry.model_id, {})[entry.version] = entry
             for model_id, alias, version in repository.aliases(session):
                 aliases.setdefault(model_id, {})[alias] = version
-            return View(
+            return CatalogueView(
                 revision=revision,
                 models=models,
                 keys=active_keys(session),

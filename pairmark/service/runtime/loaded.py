@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from pairmark.service.caches import BoundedCache
 from pairmark.service.errors import CorruptArtefact, PairmarkError
-from pairmark.service.runtime.catalogue import VersionEntry, View
+from pairmark.service.runtime.catalogue import CatalogueView, VersionEntry
 from pairmark.service.runtime.metrics import LOADED, LOADS
 from pairmark.service.runtime.scoring import Served
 
@@ -73,7 +73,7 @@ class LoadedVersions:
             self._serving[(entry.model_id, alias)] = identity
         return found
 
-    def forget_deleted(self, view: View) -> None:
+    def forget_deleted(self, view: CatalogueView) -> None:
         """Drop versions that the view no longer holds."""
         there = {(model.id, version) for model in view.models.values() for version in model.versions}
         self._loaded.drop([identity for identity, _ in self._loaded.entries() if identity not in there])

@@ -24,7 +24,7 @@ from pairmark.service.errors import (
     UnknownCalibration,
     UnknownModel,
 )
-from pairmark.service.runtime.catalogue import Catalogue, VersionEntry, View
+from pairmark.service.runtime.catalogue import Catalogue, CatalogueView, VersionEntry
 from pairmark.service.runtime.live import LiveCheck
 from pairmark.service.runtime.loaded import LoadedVersions
 from pairmark.service.runtime.places import Lane, Places
@@ -55,7 +55,7 @@ class Runtime:
         self.live = LiveCheck(lambda id: self.decisions.loaded(id).calibration)
         self.unrelated = UnrelatedCheck(enabled=settings.live_probes)
         self.warm = False
-        self._seen: View | None = None
+        self._seen: CatalogueView | None = None
         self._served: dict[tuple[str | None, str], Served] = {}
         self._made_for: dict[str, MadeFor] = {}
         self._classes: dict[tuple[str, SubjectClass], str] = {}
@@ -274,7 +274,7 @@ class Runtime:
         """Let threads end."""
         self.batch_place.close()
 
-    async def _view(self) -> View:
+    async def _view(self) -> CatalogueView:
         """What there is now; what was deleted is forgotten."""
         view = self.catalogue.current()
         if view is None:

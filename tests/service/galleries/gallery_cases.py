@@ -8,12 +8,12 @@ import numpy as np
 
 from pairmark.service.db import Database
 from pairmark.service.galleries.rows import Rows
-from pairmark.service.runtime.catalogue import VersionEntry, View
+from pairmark.service.runtime.catalogue import CatalogueView, VersionEntry
 from pairmark.service.runtime.scoring import Served
 from pairmark.service.tables import Model, ModelVersion
 
 WIDTH = 4
-NOTHING = View(revision=0, models={}, keys={}, locked=False)
+NOTHING = CatalogueView(revision=0, models={}, keys={}, locked=False)
 
 
 def served(estimator: Any, version: int = 1, kind: str = "metric") -> Served:

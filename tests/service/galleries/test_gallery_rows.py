@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pairmark.service.errors import InvalidInput
+from pairmark.service.galleries.metadata import checked_column
 from pairmark.service.galleries.rows import RowChecks, RowErrors, StoredRows, id_text
 
 IDS: list[Any] = [
@@ -61,6 +62,46 @@ def test_rows_checked_together_are_those_checked_one_by_one(data: st.DataObject)
             )
         )
     assert reported[0] == reported[1]
+
+
+FACTS: list[Any] = [
+    None,
+    {},
+    {"a": 1},
+    {"b": "ü", "a": None},
+    '{"a": 1.5, "b": "x"}',
+    '{"a": true}',
+    "{}",
+    "",
+    "[1]",
+    '{"a": 1},{"a": 2}',
+    '{"a": [1',
+    "2]}",
+    '{"a": 9007199254740993}',
+    '{"a": NaN}',
+    '{"a": "\\ud800"}',
+    '{"a": "\\u0000"}',
+    {"": 1},
+    {"long": "x" * 5_000},
+    {str(at): at for at in range(65)},
+]
+
+
+@given(st.lists(st.sampled_from(FACTS), max_size=5))
+def test_metadata_checked_together_is_that_checked_one_by_one(facts: list[Any]) -> None:
+    reported = []
+    for together in (True, False):
+        with pytest.MonkeyPatch.context() as patch:
+            if not together:
+                patch.setattr(RowChecks, "_whole", lambda *_: None)
+            errors = RowErrors()
+            ids = [f"i{at}" for at in range(len(facts))]
+            rows = RowChecks(1, errors).rows(0, ids, np.zeros((len(facts), 1)), None, list(facts))
+            reported.append((rows.ids, rows.metadata, errors.listed))
+    assert reported[0] == reported[1]
+    if not reported[0][2]:
+        # Nothing to refuse: these went the way of bulk rows, all at once.
+        assert checked_column(facts) == reported[0][1]
 
 
 ODD = (

@@ -12,7 +12,7 @@ from sqlalchemy import insert, update
 from pairmark.service.db import Database, bump_revision
 from pairmark.service.errors import AmbiguousModel, ModelNotCapable, NotReady, UnknownModel
 from pairmark.service.keys import Keys
-from pairmark.service.runtime.catalogue import Catalogue, View
+from pairmark.service.runtime.catalogue import Catalogue, CatalogueView
 from pairmark.service.tables import Alias, Model, ModelVersion
 
 
@@ -149,7 +149,7 @@ def test_the_last_view_serves_while_the_database_is_away(new_database: Any) -> N
 class SlowCatalogue(Catalogue):
     """Of a database that takes longer than requests wait for."""
 
-    def read(self) -> View:
+    def read(self) -> CatalogueView:
         time.sleep(0.7)
         return super().read()
 

@@ -11,7 +11,7 @@ import pytest
 
 from pairmark.service.errors import CorruptArtefact
 from pairmark.service.runtime import loaded as module
-from pairmark.service.runtime.catalogue import ModelEntry, VersionEntry, View
+from pairmark.service.runtime.catalogue import CatalogueView, ModelEntry, VersionEntry
 from pairmark.service.runtime.loaded import LoadedVersions
 from pairmark.service.runtime.scoring import Served
 
@@ -115,7 +115,7 @@ def test_memory_is_bounded_and_deleted_versions_leave_it() -> None:
         assert len(versions) == 2
         assert versions.at_hand(entry(1)) is None
         kept = ModelEntry(id="id-faces", name="faces", versions={3: entry(3)}, aliases={})
-        versions.forget_deleted(View(revision=2, models={"faces": kept}, keys={}, locked=False))
+        versions.forget_deleted(CatalogueView(revision=2, models={"faces": kept}, keys={}, locked=False))
         assert versions.at_hand(entry(2)) is None
         assert versions.at_hand(entry(3)) is not None
 

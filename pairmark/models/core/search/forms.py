@@ -9,7 +9,7 @@ summation), so rows that cannot be among the best are left out for certain; the 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Literal, Protocol
@@ -35,6 +35,10 @@ _UNIT = 2.0**-24
 _TINY = 2.0**-120
 _HUGE = 1e37
 """Measures beyond this could overflow float32 on the way: such rows are scored exactly at once."""
+_GATHERED = 4
+"""A row copied before it is scanned costs about as much as so many that are scanned where they are."""
+_COPIED_ROWS = 8_192
+"""Rows copied at a time: vectors may be wide."""
 _SURE = 32
 _FIRST = 4_096
 _QUERIES = 32
@@ -109,36 +113,55 @@ def top_k_by_form(
     best = [Best(k, above) for _ in range(vectors.shape[0])]
     for first in range(0, vectors.shape[0], _QUERIES):
         batch = slice(first, first + _QUERIES)
-        lengths_of_batch = np.linalg.norm(vectors[batch].astype(np.float64), axis=1)
-        estimates = np.empty((lengths_of_batch.size, min(BLOCK, n)), dtype=np.float32)
-        for number, start in enumerate(range(0, n, BLOCK)):
-            stop = min(start + BLOCK, n)
-            if allowed is not None and not allowed[start:stop].any():
-                continue
-            search_kernels.scan(_CODES[form.measure], gallery, start, stop, vectors[batch], estimates)
+        norms = np.linalg.norm(vectors[batch].astype(np.float64), axis=1)
+        estimates = np.empty((norms.size, min(BLOCK, n)), dtype=np.float32)
+        for rows, block, mask in _blocks(gallery, allowed):
+            size = block.shape[0]
+            search_kernels.scan(_CODES[form.measure], block, 0, size, vectors[batch], estimates)
             if form.offsets is not None:
-                estimates[:, : stop - start] += form.offsets[start:stop]
-            for at in range(lengths_of_batch.size):
-                scale = lengths_of_batch[at] * longest[number] if longest is not None else math.nan
-                query, best_of_query = queries[first + at : first + at + 1], best[first + at]
+                estimates[:, :size] += form.offsets[rows]
+            # Gathered rows come from many blocks: the greatest length of all bounds them.
+            part = (
+                slice(rows.start // BLOCK, rows.start // BLOCK + 1)
+                if isinstance(rows, slice)
+                else slice(None)
+            )
+            for at in range(norms.size):
+                scale = math.nan if longest is None else norms[at] * longest[part].max()
+                query, query_best = queries[first + at : first + at + 1], best[first + at]
 
                 def offer(
                     places: NDArray[np.intp],
                     query: Any = query,
-                    best_of_query: Best = best_of_query,
-                    start: int = start,
+                    query_best: Best = query_best,
+                    rows: Rows = rows,
                 ) -> None:
-                    rows = np.sort(places) + start
-                    best_of_query.offer(rows, scorer._score_rows(query, index, rows)[0])
+                    places = np.sort(places)
+                    numbers = places + rows.start if isinstance(rows, slice) else rows[places]
+                    query_best.offer(numbers, scorer._score_rows(query, index, numbers)[0])
 
                 look_through(
-                    offer,
-                    partial(limit, form, width, scale),
-                    estimates[at, : stop - start],
-                    None if allowed is None else allowed[start:stop],
-                    best_of_query,
+                    offer, partial(limit, form, width, scale), estimates[at, :size], mask, query_best
                 )
     return padded(best, k)
+
+
+def _blocks(
+    gallery: Float32, allowed: NDArray[np.bool_] | None
+) -> Iterator[tuple[Rows, Float32, NDArray[np.bool_] | None]]:
+    """Row numbers, rows and mask of each block to scan: few allowed rows are copied side by side, without a mask."""
+    n = gallery.shape[0]
+    if allowed is not None and _GATHERED * np.count_nonzero(allowed) <= n:
+        numbers = np.flatnonzero(allowed)
+        for at in range(0, numbers.size, _COPIED_ROWS):
+            copied = numbers[at : at + _COPIED_ROWS]
+            yield copied, sealed(gallery[copied]), None
+        return
+    for start in range(0, n, BLOCK):
+        block = slice(start, min(start + BLOCK, n))
+        mask = None if allowed is None else allowed[block]
+        if mask is None or mask.any():
+            yield block, gallery[block], mask
 
 
 def look_through(

@@ -16,14 +16,15 @@ from pairmark.models import MetricSimilarity, Plda, SimilarityForest
 from pairmark.models.calibration.identification import GalleryCalibration
 from pairmark.service.db import Database
 from pairmark.service.errors import Conflict, SearchTooLong
-from pairmark.service.galleries import catching_up, templates
-from pairmark.service.galleries import live as live_module
+from pairmark.service.galleries import live_gallery as live_module
+from pairmark.service.galleries import probe_updates, subject_search
 from pairmark.service.galleries.galleries import Galleries
+from pairmark.service.galleries.gallery_view import GalleryView
 from pairmark.service.galleries.identification import Identification
-from pairmark.service.galleries.kept import Thresholds, is_stale, load
+from pairmark.service.galleries.kept_probes import load
 from pairmark.service.galleries.rows import RowErrors
 from pairmark.service.galleries.schemas import GalleryCalibrationRequest
-from pairmark.service.galleries.view import View
+from pairmark.service.galleries.thresholds import Thresholds, is_stale
 from pairmark.service.settings import Settings
 from pairmark.service.tables import GalleryCalibrationRow, GalleryProbe
 from tests.service.galleries.gallery_cases import NOTHING, WIDTH, add_model, rows, served
@@ -50,7 +51,7 @@ def estimators() -> dict[str, Any]:
 def galleries(settings: Settings, database: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[Galleries]:
     monkeypatch.setattr(live_module, "BLOCK_ROWS", 12)
     monkeypatch.setattr(live_module, "TAIL_ROWS", 5)
-    monkeypatch.setattr(templates, "TOUCHED", 6)
+    monkeypatch.setattr(subject_search, "TOUCHED", 6)
     add_model(database, 1)
     made = Galleries(database, settings)
     yield made
@@ -263,12 +264,12 @@ def test_a_long_catching_up_goes_on_where_a_request_gave_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     identification, model, probes = calibrated
-    monkeypatch.setattr(catching_up, "PROBES_AT_A_TIME", 1)
+    monkeypatch.setattr(probe_updates, "PROBES_AT_A_TIME", 1)
     identification.calibrate("g", model, request(probes))
     thresholds = Thresholds(galleries)
     enrol(galleries, "g", {"n": (np.zeros(WIDTH, np.float32), None, None)})
     searched = 0
-    search = View.search
+    search = GalleryView.search
 
     def slow(*args: Any, **kwargs: Any) -> Any:
         nonlocal searched
@@ -277,8 +278,8 @@ def test_a_long_catching_up_goes_on_where_a_request_gave_up(
         return search(*args, **kwargs)
 
     clock = [0.0]
-    monkeypatch.setattr(View, "search", slow)
-    monkeypatch.setattr("pairmark.service.galleries.kept.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr(GalleryView, "search", slow)
+    monkeypatch.setattr("pairmark.service.galleries.thresholds.time.monotonic", lambda: clock[0])
     attempts = 0
     while True:
         attempts += 1
@@ -302,13 +303,13 @@ def test_of_whole_subjects_only_what_was_touched_is_searched(
     assert identification.calibration("g", of_items.id).probes_kept
     thresholds = Thresholds(galleries)
     compared: list[tuple[int, int]] = []
-    best = templates.Templates.best
+    best = subject_search.SubjectTemplates.best
 
     def counted(self: Any, queries: Any, *args: Any) -> Any:
         compared.append((len(queries), len(self.keys)))
         return best(self, queries, *args)
 
-    monkeypatch.setattr(templates.Templates, "best", counted)
+    monkeypatch.setattr(subject_search.SubjectTemplates, "best", counted)
 
     def look() -> list[tuple[int, int]]:
         compared.clear()

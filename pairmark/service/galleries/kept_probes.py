@@ -1,13 +1,16 @@
-"""Scores of kept probes, as a calibration's row stores them; see `kept.py`."""
+"""Probes kept with a gallery's calibration, and their scores as the calibration's row stores them."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy.orm import Session
 
+from pairmark.models.calibration.identification import GalleryCalibration
 from pairmark.service.galleries import probe_repository
 from pairmark.service.tables import GalleryCalibrationRow
 
@@ -24,6 +27,51 @@ def scores_of(records: NDArray[np.void]) -> tuple[Float32, Float32]:
     """Best scores of strangers, and scores of the enrolled with their own subject."""
     enrolled = records["own_items"] > 0
     return records["best"][~enrolled].astype(np.float32), records["own"][enrolled].astype(np.float32)
+
+
+@dataclass(frozen=True)
+class KeptProbes:
+    """Probes and what they score in a gallery at ``seq``.
+
+    Attributes
+    ----------
+    id : of the calibration, "" while it has none. revision : counts erasures of probes.
+    subjects : n different texts. vectors : (n, d). records : (n,) of `RECORD`.
+    size : items of the gallery. aggregation : how probes are compared with whole subjects; None: with items.
+    """
+
+    id: str
+    revision: int
+    subjects: list[str]
+    vectors: Float32
+    records: NDArray[np.void]
+    seq: int
+    size: int
+    aggregation: str | None = None
+
+    @classmethod
+    def unsearched(cls, subjects: list[str], vectors: Float32, aggregation: str | None = None) -> KeptProbes:
+        """Probes that were never compared with anything."""
+        records = np.zeros(len(subjects), dtype=RECORD)
+        records["best"], records["at"] = -np.inf, -1
+        return cls("", 0, subjects, vectors, records, 0, 0, aggregation)
+
+    @cached_property
+    def calibration(self) -> GalleryCalibration:
+        """What the strangers among them say; there must be one."""
+        best, mated = scores_of(self.records)
+        return GalleryCalibration(best, gallery_size=max(self.size, 1), mated_scores=mated)
+
+
+def load(session: Session, id: str) -> KeptProbes | None:
+    """The probes that a calibration keeps; None when it keeps none."""
+    row = session.get(GalleryCalibrationRow, id)
+    if row is None or row.kept is None:
+        return None
+    subjects, vectors = probe_repository.probes_of(session, id)
+    records = np.frombuffer(row.kept, dtype=RECORD)
+    size = int(row.summary["gallery_size"])
+    return KeptProbes(id, row.revision, subjects, vectors, records, row.seq, size, row.aggregation)
 
 
 def columns_of(records: NDArray[np.void], seq: int, size: int, summary: dict[str, Any]) -> dict[str, Any]:

@@ -16,13 +16,13 @@ import numpy as np
 from pairmark.service.db import Database
 from pairmark.service.errors import UnknownGallery
 from pairmark.service.galleries import item_repository, repository
-from pairmark.service.galleries.blocks import Block, GalleryDisk, make_block, remove
-from pairmark.service.galleries.held import prefix_of
+from pairmark.service.galleries.blocks import GalleryDisk, IndexBlock, make_block, remove
+from pairmark.service.galleries.gallery_view import GalleryView, Part, TailItem
 from pairmark.service.galleries.item_repository import Removal
 from pairmark.service.galleries.repository import State
 from pairmark.service.galleries.rows import StoredRows
-from pairmark.service.galleries.templates import SubjectViews
-from pairmark.service.galleries.view import Part, TailItem, View
+from pairmark.service.galleries.subject_search import SubjectViews
+from pairmark.service.galleries.worker_blocks import prefix_of
 
 log = logging.getLogger(__name__)
 
@@ -45,19 +45,19 @@ class LiveGallery:
         self._dimension = state.dimension
         self._estimator = estimator
         self._lock = threading.Lock()
-        self._view: View | None = None
+        self._view: GalleryView | None = None
         self._parts: list[Part] = []
         self._tail: dict[str, TailItem] = {}
         self._seq = 0
         self.blocks = disk.blocks(state.model_id, state.version)
         self.subjects = SubjectViews()
 
-    def at_hand(self, seq: int) -> View | None:
+    def at_hand(self, seq: int) -> GalleryView | None:
         """The view, if it holds everything up to ``seq``."""
         view = self._view
         return view if view is not None and view.seq >= seq else None
 
-    def view(self, seq: int) -> View:
+    def view(self, seq: int) -> GalleryView:
         """A view that holds everything up to ``seq`` at least. `UnknownGallery` when it was deleted meanwhile."""
         found = self.at_hand(seq)
         if found is not None:
@@ -88,8 +88,8 @@ class LiveGallery:
 
     # ------------------------------------------------------------ catching up
 
-    def _made(self) -> View:
-        return View(self._estimator, self._seq, tuple(self._parts), dict(self._tail), self._dimension)
+    def _made(self) -> GalleryView:
+        return GalleryView(self._estimator, self._seq, tuple(self._parts), dict(self._tail), self._dimension)
 
     def _catch_up(self, seq: int) -> None:
         if self._view is not None and len(self._tail) + seq - self._seq <= TAIL_ROWS:
@@ -159,7 +159,7 @@ class LiveGallery:
         for name in [name for name, item in self._tail.items() if item.seq <= sealed]:
             del self._tail[name]
 
-    def _insert(self, block: Block) -> None:
+    def _insert(self, block: IndexBlock) -> None:
         self._parts.append(Part(block, block.as_of))
         self._parts.sort(key=lambda part: part.block.low)
 
@@ -215,7 +215,7 @@ class LiveGallery:
 
     # ------------------------------------------------------------ making blocks
 
-    def _built(self, session: Any, state: State, low: int, high: int, limit: int) -> Block:
+    def _built(self, session: Any, state: State, low: int, high: int, limit: int) -> IndexBlock:
         """A block of the first ``limit`` rows in (low, high], in memory."""
         parts: list[StoredRows] = []
         n = 0
@@ -227,7 +227,7 @@ class LiveGallery:
                 break
         return make_block(self._estimator, parts, self._dimension, low=low, high=high, as_of=state.seq)
 
-    def _keep(self, block: Block) -> Block:
+    def _keep(self, block: IndexBlock) -> IndexBlock:
         if not len(block):
             return block
         try:
@@ -251,7 +251,7 @@ class LiveGallery:
             return False
         low, high = group[0].block.low, group[-1].block.high
         own = {part.block.folder for part in self._parts}
-        made: Block | None = None
+        made: IndexBlock | None = None
         misfit = False
         with self._disk.lock():
             for block in self.blocks.stored(self._estimator):

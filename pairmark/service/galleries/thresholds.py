@@ -21,7 +21,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy.orm import Session
 
 from pairmark.models.calibration.identification import (
     STALE_SHARE,
@@ -32,12 +31,12 @@ from pairmark.models.calibration.points import InsufficientCalibrationData
 from pairmark.service.caches import BoundedCache
 from pairmark.service.errors import Conflict, InsufficientCalibration, SearchTooLong, UnknownCalibration
 from pairmark.service.galleries import probe_repository
-from pairmark.service.galleries.catching_up import CatchingUp, CatchingUpSubjects, KeptProbes, Searched
 from pairmark.service.galleries.galleries import Galleries
+from pairmark.service.galleries.gallery_view import GalleryView
+from pairmark.service.galleries.kept_probes import KeptProbes, columns_of, load
 from pairmark.service.galleries.probe_repository import CalibrationHead
-from pairmark.service.galleries.records import RECORD, columns_of
+from pairmark.service.galleries.probe_updates import BaseScores, ProbeUpdate, SubjectProbeUpdate
 from pairmark.service.galleries.repository import State
-from pairmark.service.galleries.view import View
 from pairmark.service.runtime.scoring import Served, plain
 from pairmark.service.tables import GalleryCalibrationRow
 
@@ -57,8 +56,8 @@ class Thresholds:
     def __init__(self, galleries: Galleries) -> None:
         self._galleries = galleries
         self._kept: BoundedCache[str, KeptProbes] = BoundedCache(KEPT_CALIBRATIONS)
-        self._works: dict[str, CatchingUp] = {}
-        self._searched: dict[str, Searched] = {}
+        self._works: dict[str, ProbeUpdate] = {}
+        self._searched: dict[str, BaseScores] = {}
         self._locks: dict[str, threading.Lock] = {}
         self._stored: dict[str, int] = {}
         self._points: BoundedCache[tuple[str, int, int, float, float], IdentificationPoint] = BoundedCache(
@@ -75,7 +74,7 @@ class Thresholds:
         confidence: float,
         deadline: float | None = None,
         aggregation: str | None = None,
-    ) -> tuple[dict[str, Any], np.float32, View]:
+    ) -> tuple[dict[str, Any], np.float32, GalleryView]:
         """The operating point as JSON shows it, its threshold, and the view of the gallery that it is exact for.
         `SearchTooLong` when so much was written that the deadline passed; the next call resumes the work.
 
@@ -132,7 +131,7 @@ class Thresholds:
 
     def _at_one_moment(
         self, state: State, served: Served, head: CalibrationHead, deadline: float | None
-    ) -> tuple[KeptProbes, View]:
+    ) -> tuple[KeptProbes, GalleryView]:
         live = self._galleries.views.live(state, served.estimator)
         view = live.view(state.seq)
         while True:
@@ -164,7 +163,7 @@ class Thresholds:
         return kept
 
     def _caught_up(
-        self, state: State, served: Served, head: CalibrationHead, view: View, deadline: float | None
+        self, state: State, served: Served, head: CalibrationHead, view: GalleryView, deadline: float | None
     ) -> KeptProbes:
         with self._lock:
             lock = self._locks.setdefault(head.id, threading.Lock())
@@ -193,10 +192,10 @@ class Thresholds:
         finally:
             lock.release()
 
-    def _work(self, state: State, served: Served, kept: KeptProbes, view: View) -> CatchingUp:
+    def _work(self, state: State, served: Served, kept: KeptProbes, view: GalleryView) -> ProbeUpdate:
         if kept.aggregation is None:
-            return CatchingUp(self._galleries, state, served, kept, view)
-        work = CatchingUpSubjects(self._galleries, state, served, kept, view, self._searched.get(kept.id))
+            return ProbeUpdate(self._galleries, state, served, kept, view)
+        work = SubjectProbeUpdate(self._galleries, state, served, kept, view, self._searched.get(kept.id))
         with self._lock:
             self._searched[kept.id] = work.searched
         return work
@@ -230,17 +229,6 @@ class Thresholds:
         self._kept.drop([id])
         for by_id in (self._works, self._stored, self._searched):
             by_id.pop(id, None)
-
-
-def load(session: Session, id: str) -> KeptProbes | None:
-    """The probes that a calibration keeps; None when it keeps none."""
-    row = session.get(GalleryCalibrationRow, id)
-    if row is None or row.kept is None:
-        return None
-    subjects, vectors = probe_repository.probes_of(session, id)
-    records = np.frombuffer(row.kept, dtype=RECORD)
-    size = int(row.summary["gallery_size"])
-    return KeptProbes(id, row.revision, subjects, vectors, records, row.seq, size, row.aggregation)
 
 
 def is_stale(size: int, changed: int) -> bool:

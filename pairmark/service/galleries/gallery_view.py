@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from pairmark.models.core.search.index import merge_top_k
 from pairmark.service.errors import SearchTooLong
-from pairmark.service.galleries.blocks import Block, Mask, make_block
+from pairmark.service.galleries.blocks import IndexBlock, Mask, make_block
 from pairmark.service.galleries.metadata import Filter, choose
 from pairmark.service.galleries.rows import StoredRows
 from pairmark.service.runtime.vectors import check_finite
@@ -35,7 +35,7 @@ def whose(subject: str | None, id: str) -> Key:
 class Part:
     """A block and which of its rows are still so (None: all), as of ``seen``."""
 
-    block: Block
+    block: IndexBlock
     seen: int
     alive: Mask | None = None
 
@@ -62,7 +62,7 @@ class TailItem:
 
 
 @dataclass(frozen=True, slots=True)
-class Hit:
+class ItemHit:
     """One item that a search found."""
 
     id: str
@@ -70,14 +70,16 @@ class Hit:
     score: float
 
 
-Chosen = Sequence[tuple[Part, Mask | None]]
-Best = Callable[[Float32, int], list[list[Hit]]]
-Elsewhere = Callable[[Chosen, Float32, int, np.float32 | None, float | None], tuple[list[list[Hit]], Chosen]]
+MaskedParts = Sequence[tuple[Part, Mask | None]]
+Search = Callable[[Float32, int], list[list[ItemHit]]]
+OtherSearch = Callable[
+    [MaskedParts, Float32, int, np.float32 | None, float | None], tuple[list[list[ItemHit]], MaskedParts]
+]
 """Blocks with masks, queries, k, the score to beat and a deadline -> the best of those that it searched (nothing, where
 it searched none), and the blocks that are left."""
 
 
-class View:
+class GalleryView:
     """Blocks and a small tail: everything that was written up to ``seq``. Never changes."""
 
     def __init__(
@@ -139,9 +141,9 @@ class View:
         above: np.float32 | None = None,
         by_subject: bool = False,
         deadline: float | None = None,
-        elsewhere: Elsewhere | None = None,
+        elsewhere: OtherSearch | None = None,
         after: int = 0,
-    ) -> list[list[Hit]]:
+    ) -> list[list[ItemHit]]:
         """The k best items (or subjects, each by its best item) of every query: best first, ties by id.
 
         Parameters
@@ -163,7 +165,7 @@ class View:
         if not n:
             return [[] for _ in queries]
 
-        def best(some: Float32, k: int) -> list[list[Hit]]:
+        def best(some: Float32, k: int) -> list[list[ItemHit]]:
             found, left = ([], chosen) if elsewhere is None else elsewhere(chosen, some, k, above, deadline)
             blocks = [(part.block, mask) for part, mask in left]
             here = best_of_blocks(self.estimator, some, k, blocks, above, deadline)
@@ -172,7 +174,7 @@ class View:
             both = zip(found, here, strict=True)
             return [sorted([*a, *b], key=lambda hit: (-hit.score, hit.id))[:k] for a, b in both]
 
-        found: list[list[Hit]] = []
+        found: list[list[ItemHit]] = []
         for start in range(0, len(queries), QUERIES_AT_A_TIME):
             some = queries[start : start + QUERIES_AT_A_TIME]
             if by_subject:
@@ -196,13 +198,13 @@ class View:
         return part.alive if mask is None else mask & part.alive
 
 
-def _subjects(best: Best, query: Float32, k: int, n: int) -> list[Hit]:
+def _subjects(best: Search, query: Float32, k: int, n: int) -> list[ItemHit]:
     # The best item of every subject that is among the best items is the subject's best: ask for more items until
     # k subjects are among them, or there are no more.
     asked = min(4 * k, n)
     while True:
         items = best(query, asked)[0]
-        of: dict[Key, Hit] = {}
+        of: dict[Key, ItemHit] = {}
         for hit in items:
             of.setdefault(whose(hit.subject, hit.id), hit)
         hits = list(of.values())
@@ -215,10 +217,10 @@ def best_of_blocks(
     estimator: Any,
     queries: Float32,
     k: int,
-    blocks: Sequence[tuple[Block, Mask | None]],
+    blocks: Sequence[tuple[IndexBlock, Mask | None]],
     above: np.float32 | None,
     deadline: float | None,
-) -> list[list[Hit]]:
+) -> list[list[ItemHit]]:
     """The k best rows of some blocks together, of each query: best first, ties by id. Masks say which rows may be
     found; None: all."""
     if not blocks:
@@ -244,7 +246,7 @@ def best_of_blocks(
     ):
         found.append(
             [
-                Hit(blocks[at][0].ids[row], blocks[at][0].subject(row), score)
+                ItemHit(blocks[at][0].ids[row], blocks[at][0].subject(row), score)
                 for at, row, score in zip(parts, rows, scores, strict=True)
                 if at >= 0
             ]

@@ -17,8 +17,8 @@ import pytest
 
 from pairmark.service.blobs import open_blobs
 from pairmark.service.db import Database
-from pairmark.service.galleries import live as live_module
-from pairmark.service.galleries import spread
+from pairmark.service.galleries import cluster_search
+from pairmark.service.galleries import live_gallery as live_module
 from pairmark.service.galleries.galleries import Galleries
 from pairmark.service.galleries.metadata import parse_filter
 from pairmark.service.galleries.rows import RowErrors
@@ -90,7 +90,7 @@ def world(
 def galleries(world: tuple[Deployment, Cluster], monkeypatch: pytest.MonkeyPatch) -> Iterator[Galleries]:
     monkeypatch.setattr(live_module, "BLOCK_ROWS", 100)
     monkeypatch.setattr(live_module, "TAIL_ROWS", 30)
-    monkeypatch.setattr(spread, "LEAST_ROWS", 1)
+    monkeypatch.setattr(cluster_search, "LEAST_ROWS", 1)
     deployment, cluster = world
     made = Galleries(
         deployment.db, deployment.settings.model_copy(update={"dask_scheduler": cluster.address})
@@ -198,9 +198,11 @@ def test_blocks_are_made_from_rows_where_no_file_is_seen(
     deployment, _ = world
     version = served(deployment)
     enrolled(galleries, "elsewhere", version, 230)
-    given = spread.recipe_of
+    given = cluster_search.recipe_of
     # As on a machine that has no such folder.
-    monkeypatch.setattr(spread, "recipe_of", lambda state, part: replace(given(state, part), folder=None))
+    monkeypatch.setattr(
+        cluster_search, "recipe_of", lambda state, part: replace(given(state, part), folder=None)
+    )
     both(galleries, "elsewhere", version, np.ones((2, WIDTH), np.float32))
 
 
@@ -213,8 +215,10 @@ def test_a_block_made_from_newer_rows_than_the_view_is_searched_here(
     state = galleries.state("newer")
     view = galleries.views.live(state, version.estimator).view(state.seq)
     galleries.write("newer", [rows({"i0000": (np.zeros(WIDTH, np.float32), None, None)})], RowErrors(), None)
-    given = spread.recipe_of
-    monkeypatch.setattr(spread, "recipe_of", lambda state, part: replace(given(state, part), folder=None))
+    given = cluster_search.recipe_of
+    monkeypatch.setattr(
+        cluster_search, "recipe_of", lambda state, part: replace(given(state, part), folder=None)
+    )
     elsewhere = galleries.views.elsewhere(state, (), view.seq)
     queries = np.ones((1, WIDTH), np.float32)
     assert view.search(queries, 230, elsewhere=elsewhere) == view.search(queries, 230)
@@ -258,7 +262,7 @@ def test_without_the_cluster_searches_go_on_here(
     deployment, _ = world
     version = served(deployment)
     enrolled(galleries, "alone", version, 230)
-    monkeypatch.setattr(spread, "CONNECT_S", 1)
+    monkeypatch.setattr(cluster_search, "CONNECT_S", 1)
     nowhere = deployment.settings.model_copy(update={"dask_scheduler": f"tcp://127.0.0.1:{free_port()}"})
     other = Galleries(deployment.db, nowhere)
     try:

@@ -14,13 +14,13 @@ from pairmark.models.core.subjects import SampleSets
 from pairmark.service.errors import InvalidInput, TooLarge, UnknownItem
 from pairmark.service.galleries import item_repository
 from pairmark.service.galleries.galleries import Galleries
-from pairmark.service.galleries.kept import Thresholds
+from pairmark.service.galleries.gallery_view import ItemHit
 from pairmark.service.galleries.metadata import parse_filter
 from pairmark.service.galleries.repository import State
 from pairmark.service.galleries.rows import StoredRows, checked_id
 from pairmark.service.galleries.schemas import SearchBody, VerifyBody
-from pairmark.service.galleries.templates import SubjectHit
-from pairmark.service.galleries.view import Hit
+from pairmark.service.galleries.subject_search import SubjectHit
+from pairmark.service.galleries.thresholds import Thresholds
 from pairmark.service.runtime.diagnosis import check_side, check_vectors, validated
 from pairmark.service.runtime.parsing import side_of, subjects_of
 from pairmark.service.runtime.scoring import Decision, Served
@@ -152,7 +152,7 @@ class Searches:
                 f"expected to return up to about {asked.fpr * view.n_items:.3g} strangers; ask for fpir, which is of "
                 "the whole search"
             )
-        hits: Sequence[Sequence[Hit | SubjectHit]]
+        hits: Sequence[Sequence[ItemHit | SubjectHit]]
         if how is not None:
             hits = live.subjects.at(view, how).search(queries, k, above)
         else:
@@ -239,7 +239,7 @@ def dense(given: Float32 | SparseRows, name: str, dimension: int) -> Float32:
 
 
 def _reported(
-    hits: Sequence[Hit | SubjectHit], decides: bool, scores: bool, decision: Decision | None
+    hits: Sequence[ItemHit | SubjectHit], decides: bool, scores: bool, decision: Decision | None
 ) -> list[dict[str, Any]]:
     """Hits as JSON shows them: all of them match, unless some are for review."""
     codes = [1] * len(hits)

@@ -6,21 +6,20 @@ import time
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmark.models.calibration.identification import GalleryCalibration
 from pairmark.models.core.progress import report
 from pairmark.models.core.subjects import SampleSets
 from pairmark.service.errors import SearchTooLong
 from pairmark.service.galleries import item_repository
 from pairmark.service.galleries.galleries import Galleries
-from pairmark.service.galleries.records import RECORD, scores_of
+from pairmark.service.galleries.gallery_view import GalleryView, Key, whose
+from pairmark.service.galleries.kept_probes import KeptProbes
 from pairmark.service.galleries.repository import State
-from pairmark.service.galleries.templates import Templates
-from pairmark.service.galleries.view import Key, View, whose
+from pairmark.service.galleries.subject_search import SubjectTemplates
 from pairmark.service.runtime.scoring import Served
 
 Float32 = NDArray[np.float32]
@@ -31,45 +30,11 @@ MAX_TEMPLATES = 10_000
 """Most items of one subject that a probe of the subject is compared with."""
 
 
-@dataclass(frozen=True)
-class KeptProbes:
-    """Probes and what they score in a gallery at ``seq``.
-
-    Attributes
-    ----------
-    id : of the calibration, "" while it has none. revision : counts erasures of probes.
-    subjects : n different texts. vectors : (n, d). records : (n,) of `RECORD`.
-    size : items of the gallery. aggregation : how probes are compared with whole subjects; None: with items.
-    """
-
-    id: str
-    revision: int
-    subjects: list[str]
-    vectors: Float32
-    records: NDArray[np.void]
-    seq: int
-    size: int
-    aggregation: str | None = None
-
-    @classmethod
-    def unsearched(cls, subjects: list[str], vectors: Float32, aggregation: str | None = None) -> KeptProbes:
-        """Probes that were never compared with anything."""
-        records = np.zeros(len(subjects), dtype=RECORD)
-        records["best"], records["at"] = -np.inf, -1
-        return cls("", 0, subjects, vectors, records, 0, 0, aggregation)
-
-    @cached_property
-    def calibration(self) -> GalleryCalibration:
-        """What the strangers among them say; there must be one."""
-        best, mated = scores_of(self.records)
-        return GalleryCalibration(best, gallery_size=max(self.size, 1), mated_scores=mated)
-
-
-class CatchingUp:
+class ProbeUpdate:
     """Brings probes up to a view, a few probes at a time; it can be left and resumed."""
 
     def __init__(
-        self, galleries: Galleries, state: State, served: Served, kept: KeptProbes, view: View
+        self, galleries: Galleries, state: State, served: Served, kept: KeptProbes, view: GalleryView
     ) -> None:
         self._galleries, self._state, self._kept, self.view = galleries, state, kept, view
         self._records = kept.records.copy()
@@ -158,7 +123,7 @@ class CatchingUp:
 
 
 @dataclass(eq=False)
-class Searched:
+class BaseScores:
     """What probes score with the subjects of one base, whatever was touched since: best score, and whose it is.
 
     Attributes
@@ -166,19 +131,19 @@ class Searched:
     base : the base, as long as anybody else holds it. known : (n,) whether a probe was searched.
     """
 
-    base: weakref.ref[Templates]
+    base: weakref.ref[SubjectTemplates]
     known: NDArray[np.bool_] = field(repr=False)
     best: Float32 = field(repr=False)
     whose: list[Key | None] = field(repr=False)
 
     @classmethod
-    def of(cls, base: Templates, n: int) -> Searched:
+    def of(cls, base: SubjectTemplates, n: int) -> BaseScores:
         """Of no probe yet."""
         known = np.zeros(n, dtype=np.bool_)
         return cls(weakref.ref(base), known, np.full(n, -np.inf, dtype=np.float32), [None] * n)
 
 
-class CatchingUpSubjects(CatchingUp):
+class SubjectProbeUpdate(ProbeUpdate):
     """The same with probes that are compared with whole subjects.
 
     A subject's score may rise or fall with each of its items, so a write or an erasure touches the subject as a whole:
@@ -192,15 +157,15 @@ class CatchingUpSubjects(CatchingUp):
         state: State,
         served: Served,
         kept: KeptProbes,
-        view: View,
-        searched: Searched | None = None,
+        view: GalleryView,
+        searched: BaseScores | None = None,
     ) -> None:
         assert kept.aggregation is not None
         self._how = kept.aggregation
         self._subjects = galleries.views.live(state, served.estimator).subjects.at(view, self._how)
         base = self._subjects.base
         fits = searched is not None and searched.base() is base and searched.known.size == len(kept.records)
-        self.searched = searched if searched is not None and fits else Searched.of(base, len(kept.records))
+        self.searched = searched if searched is not None and fits else BaseScores.of(base, len(kept.records))
         super().__init__(galleries, state, served, kept, view)
 
     def _own(self, served: Served, probe: Float32, items: Float32) -> float:

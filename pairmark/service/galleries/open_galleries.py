@@ -14,12 +14,12 @@ from pairmark.service.db import Database
 from pairmark.service.errors import UnknownGallery
 from pairmark.service.galleries import repository
 from pairmark.service.galleries.blocks import GalleryDisk
-from pairmark.service.galleries.held import prefix_of
-from pairmark.service.galleries.live import LiveGallery
+from pairmark.service.galleries.cluster_search import ClusterSearch
+from pairmark.service.galleries.gallery_view import OtherSearch
+from pairmark.service.galleries.live_gallery import LiveGallery
 from pairmark.service.galleries.metadata import Filter
 from pairmark.service.galleries.repository import State
-from pairmark.service.galleries.spread import Spread
-from pairmark.service.galleries.view import Elsewhere
+from pairmark.service.galleries.worker_blocks import prefix_of
 from pairmark.service.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ class OpenGalleries:
         self._lock = threading.Lock()
         self._upkeep = ThreadPoolExecutor(1, thread_name_prefix="gallery-upkeep")
         self._scheduled: set[int] = set()
-        self._spread = Spread(settings)
+        self._spread = ClusterSearch(settings)
 
     def close(self) -> None:
         """Let the thread and the cluster's connection end."""
@@ -56,8 +56,8 @@ class OpenGalleries:
         key = (state.key, state.model_id, state.version)
         return self._live.get_or_make(key, lambda: LiveGallery(self._db, self.disk(state), state, estimator))
 
-    def elsewhere(self, state: State, wanted: Filter, seq: int) -> Elsewhere | None:
-        """Who searches blocks of a view for this process, if anybody does: see `Spread.searching`."""
+    def elsewhere(self, state: State, wanted: Filter, seq: int) -> OtherSearch | None:
+        """Who searches blocks of a view for this process, if anybody does: see `ClusterSearch.searching`."""
         return self._spread.searching(state, wanted, seq)
 
     def tidy_later(self, live: LiveGallery) -> None:

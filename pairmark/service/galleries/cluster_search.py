@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 
 from pairmark.service.cluster import connected
 from pairmark.service.errors import InvalidInput, SearchTooLong
-from pairmark.service.galleries import held
-from pairmark.service.galleries.held import Question, Recipe
+from pairmark.service.galleries import worker_blocks
+from pairmark.service.galleries.gallery_view import ItemHit, MaskedParts, OtherSearch, Part
 from pairmark.service.galleries.metadata import Filter
 from pairmark.service.galleries.repository import State
-from pairmark.service.galleries.view import Chosen, Elsewhere, Hit, Part
+from pairmark.service.galleries.worker_blocks import BlockQuery, Recipe
 from pairmark.service.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ Group = tuple[str | None, list[str]]
 """A worker, and blocks that it holds for one of its threads."""
 
 
-class Spread:
+class ClusterSearch:
     """The cluster, as searches of one process ask it. Where ``dask_scheduler`` names none, nothing is spread."""
 
     def __init__(self, settings: Settings) -> None:
@@ -52,7 +52,7 @@ class Spread:
         self._held: dict[str, Any] = {}
         self._not_before = 0.0
 
-    def searching(self, state: State, wanted: Filter, seq: int) -> Elsewhere | None:
+    def searching(self, state: State, wanted: Filter, seq: int) -> OtherSearch | None:
         """Searches of one view there; None: here.
 
         Parameters
@@ -63,12 +63,12 @@ class Spread:
             return None
 
         def best(
-            chosen: Chosen, queries: Float32, k: int, above: np.float32 | None, deadline: float | None
-        ) -> tuple[list[list[Hit]], Chosen]:
+            chosen: MaskedParts, queries: Float32, k: int, above: np.float32 | None, deadline: float | None
+        ) -> tuple[list[list[ItemHit]], MaskedParts]:
             there = [part for part, _ in chosen if part.block.high > 0]
             if time.monotonic() < self._not_before or sum(len(one.block) for one in there) < LEAST_ROWS:
                 return [], chosen
-            question = Question(queries=queries, k=k, wanted=wanted, above=above)
+            question = BlockQuery(queries=queries, k=k, wanted=wanted, above=above)
             try:
                 return self._asked(state, there, chosen, question, seq, deadline)
             except (SearchTooLong, InvalidInput):
@@ -86,11 +86,11 @@ class Spread:
         self,
         state: State,
         there: list[Part],
-        chosen: Chosen,
-        question: Question,
+        chosen: MaskedParts,
+        question: BlockQuery,
         seq: int,
         deadline: float | None,
-    ) -> tuple[list[list[Hit]], Chosen]:
+    ) -> tuple[list[list[ItemHit]], MaskedParts]:
         from distributed import wait
 
         client = self._connected()
@@ -100,7 +100,7 @@ class Spread:
         groups = self._groups(client, blocks)
         asked = [
             client.submit(
-                held.search,
+                worker_blocks.search,
                 [blocks[key] for key in keys],
                 [_gone(parts[key]) for key in keys],
                 question,
@@ -117,7 +117,7 @@ class Spread:
         except BaseException:
             client.cancel(asked)
             raise
-        hits: list[list[Hit]] = [[] for _ in question.queries]
+        hits: list[list[ItemHit]] = [[] for _ in question.queries]
         done: set[int] = set()
         for (_, keys), (found, as_of) in zip(groups, answers, strict=True):
             # A block made from newer rows than the view's lacks what was replaced since: it is searched here.
@@ -135,7 +135,7 @@ class Spread:
             for recipe in recipes:
                 known = self._held.get(recipe.key)
                 if known is None or known.status in ("error", "cancelled", "lost"):
-                    self._held[recipe.key] = client.submit(held.hold, recipe, key=recipe.key)
+                    self._held[recipe.key] = client.submit(worker_blocks.open_or_make, recipe, key=recipe.key)
             return {recipe.key: self._held[recipe.key] for recipe in recipes}
 
     def _groups(self, client: Any, blocks: dict[str, Any]) -> list[Group]:

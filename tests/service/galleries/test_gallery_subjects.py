@@ -10,10 +10,10 @@ import pytest
 
 from pairmark.models import MetricSimilarity, Plda
 from pairmark.service.db import Database
-from pairmark.service.galleries import live as live_module
-from pairmark.service.galleries import templates
+from pairmark.service.galleries import live_gallery as live_module
+from pairmark.service.galleries import subject_search
 from pairmark.service.galleries.galleries import Galleries
-from pairmark.service.galleries.live import LiveGallery
+from pairmark.service.galleries.live_gallery import LiveGallery
 from pairmark.service.galleries.rows import RowErrors
 from pairmark.service.settings import Settings
 from tests.service.galleries.gallery_cases import NOTHING, WIDTH, add_model, rows, served
@@ -31,7 +31,7 @@ ESTIMATORS: dict[str, Any] = {
 def galleries(settings: Settings, database: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[Galleries]:
     monkeypatch.setattr(live_module, "BLOCK_ROWS", 12)
     monkeypatch.setattr(live_module, "TAIL_ROWS", 5)
-    monkeypatch.setattr(templates, "TOUCHED", 3)
+    monkeypatch.setattr(subject_search, "TOUCHED", 3)
     add_model(database, 1, 2)
     made = Galleries(database, settings)
     yield made

@@ -1,6 +1,6 @@
 """A gallery's blocks on the workers of a Dask cluster, where they are made, kept and searched.
 
-This is the workers' side; `pairmark.service.galleries.spread` asks. A worker has the service's own settings in
+This is the workers' side; `pairmark.service.galleries.cluster_search` asks. A worker has the service's own settings in
 its environment
 (``PAIRMARK_DATABASE_URL``, ``PAIRMARK_ARTEFACTS``, ``PAIRMARK_HOME``), so that nothing secret and no vectors of the
 gallery travel with a task. It maps a block's files where it sees them and else makes the block anew from the rows.
@@ -21,9 +21,9 @@ from pairmark.service.blobs import open_blobs
 from pairmark.service.db import Database, open_database
 from pairmark.service.errors import UnknownGallery
 from pairmark.service.galleries import item_repository, repository
-from pairmark.service.galleries.blocks import Block, make_block, open_block
+from pairmark.service.galleries.blocks import IndexBlock, make_block, open_block
+from pairmark.service.galleries.gallery_view import ItemHit, best_of_blocks
 from pairmark.service.galleries.metadata import Filter, choose
-from pairmark.service.galleries.view import Hit, best_of_blocks
 from pairmark.service.settings import Settings
 from pairmark.service.store.store import ModelStore
 
@@ -65,7 +65,7 @@ def prefix_of(gallery: str, model_id: str, version: int) -> str:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Question:
+class BlockQuery:
     """One search, as every block is asked it."""
 
     queries: Float32 = field(repr=False)
@@ -74,19 +74,19 @@ class Question:
     above: np.float32 | None
 
 
-class HeldBlock:
+class WorkerBlock:
     """A block in a worker's memory. Where Dask wants it elsewhere, it is made there: its vectors do not travel."""
 
     __slots__ = ("block", "estimator", "recipe")
 
-    def __init__(self, recipe: Recipe, block: Block, estimator: Any) -> None:
+    def __init__(self, recipe: Recipe, block: IndexBlock, estimator: Any) -> None:
         self.recipe, self.block, self.estimator = recipe, block, estimator
 
     def __sizeof__(self) -> int:
         return 0 if self.block.index is None else int(self.block.index.nbytes)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return hold, (self.recipe,)
+        return open_or_make, (self.recipe,)
 
 
 @cache
@@ -102,7 +102,7 @@ def _estimator(model_id: str, model: str, version: int) -> Any:
     return _opened()[2].load(model, version)
 
 
-def hold(recipe: Recipe) -> HeldBlock:
+def open_or_make(recipe: Recipe) -> WorkerBlock:
     """Open a block where its files are seen, else make it from the rows."""
     settings, database, _ = _opened()
     with _loading:
@@ -111,7 +111,7 @@ def hold(recipe: Recipe) -> HeldBlock:
         versions = settings.home / "galleries" / recipe.gallery
         folder = versions / f"{recipe.model_id}-{recipe.version}" / recipe.folder
         try:
-            return HeldBlock(recipe, open_block(folder, estimator), estimator)
+            return WorkerBlock(recipe, open_block(folder, estimator), estimator)
         except (ArtefactError, OSError, ValueError, KeyError):
             pass
     with database.read(one_moment=True) as session:
@@ -121,12 +121,12 @@ def hold(recipe: Recipe) -> HeldBlock:
             raise UnknownGallery("the gallery is not in this worker's database")
         parts = list(item_repository.read_range(session, state, recipe.low, recipe.high))
     block = make_block(estimator, parts, state.dimension, low=recipe.low, high=recipe.high, as_of=state.seq)
-    return HeldBlock(recipe, block, estimator)
+    return WorkerBlock(recipe, block, estimator)
 
 
 def search(
-    blocks: list[HeldBlock], gone: list[NDArray[np.int64]], asked: Question
-) -> tuple[list[list[Hit]], int]:
+    blocks: list[WorkerBlock], gone: list[NDArray[np.int64]], asked: BlockQuery
+) -> tuple[list[list[ItemHit]], int]:
     """The best rows of some blocks together, of each query, and the newest sequence number whose rows a block holds.
 
     Parameters
@@ -144,7 +144,7 @@ def search(
         if len(block) and (mask is None or mask.any()):
             chosen.append((block, mask))
     if not chosen:
-        hits: list[list[Hit]] = [[] for _ in asked.queries]
+        hits: list[list[ItemHit]] = [[] for _ in asked.queries]
     else:
         hits = best_of_blocks(blocks[0].estimator, asked.queries, asked.k, chosen, asked.above, None)
     return hits, max(held.block.as_of for held in blocks)

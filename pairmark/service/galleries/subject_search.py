@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from pairmark.models.core.subjects import SampleSets, SubjectIndex
 from pairmark.service.errors import TooLarge
-from pairmark.service.galleries.blocks import Block
-from pairmark.service.galleries.view import Key, Part, View, whose
+from pairmark.service.galleries.blocks import IndexBlock
+from pairmark.service.galleries.gallery_view import GalleryView, Key, Part, whose
 from pairmark.service.runtime.vectors import check_finite
 
 Float32 = NDArray[np.float32]
@@ -39,7 +39,7 @@ class SubjectHit:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Templates:
+class SubjectTemplates:
     """Subjects in ascending order of their names, prepared for one model's searches."""
 
     estimator: Any = field(repr=False)
@@ -76,7 +76,7 @@ class Templates:
 
 def made_of(
     estimator: Any, aggregation: str, parts: Iterable[Part], n: int, only: set[Key] | None = None
-) -> Templates:
+) -> SubjectTemplates:
     """Subjects of some blocks' live rows; ``only`` some of them."""
     if n > MAX_ITEMS:
         raise TooLarge(
@@ -106,7 +106,7 @@ def made_of(
         vectors.append(np.asarray(block.index.vectors[rows], dtype=np.float32))
     code = np.concatenate(codes) if codes else np.empty(0, dtype=np.int64)
     if not code.size:
-        return Templates(estimator=estimator, keys=[], counts=np.empty(0, dtype=np.int64), index=None)
+        return SubjectTemplates(estimator=estimator, keys=[], counts=np.empty(0, dtype=np.int64), index=None)
     # Subjects in order of their names: ties of scores are then ties by name.
     names = list(keys)
     order = sorted(range(len(names)), key=lambda at: (names[at][1], names[at][0]))
@@ -120,7 +120,7 @@ def made_of(
         index=np.argsort(code, kind="stable").astype(np.int64),
         counts=counts[there].astype(np.int64),
     )
-    return Templates(
+    return SubjectTemplates(
         estimator=estimator,
         keys=[names[order[at]] for at in there.tolist()],
         counts=sets.counts,
@@ -128,7 +128,7 @@ def made_of(
     )
 
 
-def _key(block: Block, row: int) -> Key:
+def _key(block: IndexBlock, row: int) -> Key:
     return whose(block.subject(row), block.ids[row])
 
 
@@ -136,9 +136,9 @@ def _key(block: Block, row: int) -> Key:
 class SubjectView:
     """Subjects of one view: a base, those that differ from it now, and these as they are now."""
 
-    base: Templates
+    base: SubjectTemplates
     touched: frozenset[Key]
-    fresh: Templates
+    fresh: SubjectTemplates
 
     def search(self, queries: Float32, k: int, above: np.float32 | None = None) -> list[list[SubjectHit]]:
         """The k best subjects of each query, of one sample: best first, ties by name."""
@@ -158,10 +158,10 @@ class SubjectViews:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._bases: dict[str, tuple[tuple[Part, ...], Templates]] = {}
-        self._views: dict[str, tuple[View, SubjectView]] = {}
+        self._bases: dict[str, tuple[tuple[Part, ...], SubjectTemplates]] = {}
+        self._views: dict[str, tuple[GalleryView, SubjectView]] = {}
 
-    def at(self, view: View, aggregation: str) -> SubjectView:
+    def at(self, view: GalleryView, aggregation: str) -> SubjectView:
         """The subjects of a view."""
         with self._lock:
             known = self._views.get(aggregation)
@@ -182,7 +182,7 @@ class SubjectViews:
             return found
 
 
-def _touched(parts: tuple[Part, ...], n_subjects: int, view: View) -> set[Key] | None:
+def _touched(parts: tuple[Part, ...], n_subjects: int, view: GalleryView) -> set[Key] | None:
     """Subjects that differ from a base made of these parts; None: of too many, or of other blocks."""
     if len(parts) != len(view.parts):
         return None
