@@ -136,8 +136,8 @@ def test_no_likelihood_ratio_is_stronger_than_the_people_can_show() -> None:
     wolf = (units == 0).any(axis=1) & ~same
     shown = LikelihoodRatios.fit(np.where(wolf, 5.5, scores), same, units)
     assert math.exp(shown.log_lr([5.45], "pav")[0]) <= 8 * (1 + 1e-9)
+    arrays, facts = shown.to_state()
     with pytest.raises(ValueError, match="lr_cap"):
-        arrays, facts = shown.to_state()
         LikelihoodRatios.from_state({**arrays, "lr_cap_values": arrays["lr_cap_values"][::-1] - 1}, facts)
 
 
