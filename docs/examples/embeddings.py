@@ -40,7 +40,7 @@ from pairmark import operating_point
 points = {}
 for name, model in (("cosine", cosine), ("PLDA", plda)):
     scores = model.pair_score(X[left], X[right])
-    point = operating_point(scores, same, fpr=0.01, units=people, random_state=0)
+    point = operating_point(scores, same, fpr=0.01, units=people)
     print(f"{name}: TPR {point.tpr:.2f} at FPR 0.01, {point.guarantee}, {point.n_units} people")
     points[name] = point
 # [check]

@@ -29,7 +29,7 @@ from pairmark import operating_point
 
 for name, model in models.items():
     scores = model.fit(X[train], y[train]).pair_score(rows[left], rows[right])
-    point = operating_point(scores, same, fpr=0.05, units=units, random_state=0)
+    point = operating_point(scores, same, fpr=0.05, units=units)
     print(f"{name}: TPR {point.tpr:.2f} at FPR 0.05, {point.guarantee}, {point.n_units} people")
 # [file]
 with open("keystrokes.csv", "w", encoding="utf-8") as file:

@@ -18,7 +18,7 @@ units = np.stack([person[left], person[right]], axis=1)
 # [decide]
 from pairmark import operating_point
 
-point = operating_point(scores, same, fpr=0.01, units=units, random_state=0)
+point = operating_point(scores, same, fpr=0.01, units=units, listing="random")
 bound, confidence = point.fpr_upper_bound, point.confidence
 print(f"match above {point.threshold:.2f}: FPR at most {bound:.4f} at {confidence:.0%} confidence")
 print(f"TPR {point.tpr:.2f}, guarantee {point.guarantee}, from {point.n_units} people")
@@ -35,6 +35,7 @@ body = {
     "same": same[few].astype(int).tolist(),
     "left_unit": units[few, 0].tolist(),
     "right_unit": units[few, 1].tolist(),
+    "listing": "random",
 }
 with open("scores.json", "w", encoding="utf-8") as file:
     json.dump(body, file)

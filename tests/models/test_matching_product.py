@@ -187,8 +187,11 @@ def test_states_of_earlier_versions_load_and_suppose_nothing_that_they_do_not_sa
     broken = {**arrays, "graph_row_edge": np.full_like(arrays["graph_row_edge"], 2**30)}
     with pytest.raises(ValueError, match="graph_row_edge"):
         Calibration.from_state(broken, meta)
-    with pytest.raises(ValueError, match="calibrate again"):
-        Calibration.from_state(arrays, {name: older[name] for name in older.keys() - {"n_matched"}})
+    # Still older ones answer by the average over all pairs.
+    oldest = {name: array for name, array in arrays.items() if not name.startswith("graph_")}
+    first = Calibration.from_state(oldest, {name: older[name] for name in older.keys() - {"n_matched"}})
+    assert first.operating_point(0.3).guarantee == "none"
+    assert first.operating_point(0.3).threshold >= now.operating_point(0.3).threshold
 
 
 def test_what_the_plan_says_is_enough_is_answered() -> None:

@@ -150,6 +150,7 @@ def test_every_field_of_the_evaluation_is_an_option(pairmark: Pairmark, flowers:
         "--n-pairs": "1500",
         "--target-fpr": "0.05",
         "--groups": "together",
+        "--listing": "random",
     }
     words = [word for option in options.items() for word in option]
     job = pairmark(
@@ -163,6 +164,7 @@ def test_every_field_of_the_evaluation_is_an_option(pairmark: Pairmark, flowers:
         "n_pairs": 1500,
         "target_fpr": 0.05,
         "groups": "together",
+        "listing": "random",
     }
     assert job.json["promote"] is None
     missing = pairmark("train", "--dataset", "iris")

@@ -356,7 +356,8 @@ def test_a_metric_that_learns_nothing_calibrates_on_everybody_outside_the_test_p
 
 
 def test_units_of_a_pairs_file_are_people_or_said_to_be_assumed(deployment):
-    """Photos of 60 people: with names or units at most 60 units, else a guess that promises nothing."""
+    """Photos of 60 people: with names or units at most 60 units, else a guess that promises nothing; and so does a list
+    of which nobody says how it came about."""
     X, y = people(60, 6)
     rng = np.random.default_rng(1)
     lines = [f"{6 * who},{6 * who + 1},1" for who in range(60)]
@@ -369,17 +370,21 @@ def test_units_of_a_pairs_file_are_people_or_said_to_be_assumed(deployment):
     deployment.upload("guessed", X, pairs="\n".join(["left,right,same", *plain]) + "\n")
     deployment.upload("owned", X, pairs="\n".join(["left,right,same,left_unit,right_unit", *owned]) + "\n")
     deployment.upload("named", X, y, pairs="\n".join(["left,right,same", *plain]) + "\n")
-    evaluation = {"calibration_fraction": 0.5}
-    for name, units, guarantee in (
-        ("guessed", "assumed", "none"),
-        ("owned", "given", "finite-sample"),
-        ("named", "given", "finite-sample"),
+    for number, (name, listing, origin, guarantee) in enumerate(
+        (
+            ("guessed", "random", "assumed", "none"),
+            ("owned", "random", "random", "finite-sample"),
+            ("named", "random", "random", "finite-sample"),
+            ("named", None, "unknown", "none"),
+        )
     ):
-        deployment.train(learner="metric", dataset=name, model=name, params={}, evaluation=evaluation)
-        calibration = deployment.store.calibrations.load(deployment.store.version(name, 1).calibration_id)[0]
+        evaluation = {"calibration_fraction": 0.5, "listing": listing}
+        model = f"{name}-{number}"
+        deployment.train(learner="metric", dataset=name, model=model, params={}, evaluation=evaluation)
+        calibration = deployment.store.calibrations.load(deployment.store.version(model, 1).calibration_id)[0]
         point = calibration.operating_point(calibration.smallest_fpr()["finite-sample"])
-        assert (point.units, point.guarantee) == (units, guarantee)
-        assert (point.n_units <= 60) == (units == "given")
+        assert (point.origin, point.guarantee) == (origin, guarantee)
+        assert (point.n_units <= 60) == (origin != "assumed")
     with pytest.raises(InvalidInput, match="left_unit is given alone"):
         deployment.upload("half", X, pairs="left,right,same,left_unit\n0,1,1,0\n0,9,0,0\n")
 

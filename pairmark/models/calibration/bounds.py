@@ -172,7 +172,8 @@ def population_rank(n: int, population: int, p: float, confidence: float) -> int
     matches, sizes = first[:-1][kept], sizes[kept]
 
     def admits(k: int) -> bool:
-        return bool(hypergeom.cdf(k, sizes, matches, n).max(initial=0.0) <= 1 - confidence)
+        tails = np.asarray(hypergeom.cdf(k, sizes, matches, n))
+        return float(tails.max(initial=0.0)) <= 1 - confidence
 
     return last_true(admits, n)
 

@@ -193,7 +193,7 @@ class HeldOutScores:
 
 def _product(arrays: Arrays, meta: Mapping[str, Any]) -> AllPairs | ListedPairs | Blocks | None:
     """The bound for pairs that are not independent of each other; None where they are counted."""
-    if meta["counted"]:
+    if meta["counted"] or ("block_row_at" not in arrays and "graph_different" not in arrays):
         return None
     if meta["origin"] == "blocks":
         return Blocks.from_arrays(arrays)
@@ -207,11 +207,10 @@ def _as_of_today(arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) ->
     facts = dict(meta)
     if "origin" in facts:
         return facts
-    if "n_matched" not in facts:
-        raise ValueError("the calibration was made by a version before 0.2: calibrate again")
     counted = bool(facts["independent_rows"] or facts.get("disjoint"))
-    complete = not counted and arrays["graph_cell"].size and not arrays["graph_cell"].any()
-    if facts["n_matched"] is None:
+    cells = arrays.get("graph_cell", np.empty(0))
+    complete = not counted and cells.size and not cells.any()
+    if facts.get("n_matched") is None:
         facts["n_matched"] = facts["n_independent"]
     origin = "assumed" if facts.get("units") == "assumed" else "unknown"
     if facts["independent_rows"]:

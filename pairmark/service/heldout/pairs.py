@@ -88,7 +88,7 @@ def listed_pairs(
     listing : how the list came about; None: unknown, unless it is all pairs.
     """
     assert data.pairs is not None
-    origin: Literal["all", "random"] | None = None if listing in ("blocks", "all") else listing
+    origin: Literal["random"] | None = "random" if listing == "random" else None
     if numbers.size > n_pairs:
         if listing == "all" or (listing is None and _all_listed(data, numbers, listed)):
             origin = "random"

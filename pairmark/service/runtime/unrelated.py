@@ -3,8 +3,8 @@
 One vector of each request is kept, in memory only, until `POOL` of them are there. They are then paired at random, each
 once, and scored. Such pairs are different people as long as the requests of a pool are about different people. A vector
 counts once: users who return with the template they are enrolled by, and clients that send one probe again and again,
-count as one. Who returns with new photos is not seen. `pairmark.models.calibration.live_rate`
-says when the rate is above the promised one.
+count as one. Who returns with new photos is not seen. `pairmark.models.calibration.live_rate` says when the rate is
+above the promised one.
 """
 
 from __future__ import annotations
