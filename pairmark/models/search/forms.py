@@ -181,16 +181,16 @@ def look_through(
     """
     sure = max(_SURE, 2 * best.k)
     first = max(_FIRST, 2 * sure)
-    bound = least_estimate(float(best.least))
-    offered: NDArray[np.intp] = np.empty(0, dtype=np.intp)
+    bound = least_estimate(float(best.floor))
+    scored: NDArray[np.intp] = np.empty(0, dtype=np.intp)
     if bound == -math.inf and allowed is None and estimates.size > first:
         # Nothing is known yet: the best of a few rule out nearly all others before those are listed.
-        offered = np.argpartition(-estimates[:first], sure)[:sure]
-        offer(offered)
-        bound = least_estimate(float(best.least))
+        scored = np.argpartition(-estimates[:first], sure)[:sure]
+        offer(scored)
+        bound = least_estimate(float(best.floor))
     places: NDArray[np.intp] = search_kernels.at_least(estimates, bound)
-    if offered.size:
-        places = np.setdiff1d(places, offered, assume_unique=True)
+    if scored.size:
+        places = np.setdiff1d(places, scored, assume_unique=True)
     if allowed is not None:
         places = places[allowed[places]]
     for looked_at in (first, places.size):
@@ -199,7 +199,7 @@ def look_through(
         order = np.argpartition(-estimates[places[:looked_at]], sure)[:sure]
         offer(places[order])
         places = np.delete(places, order)
-        bound = least_estimate(float(best.least))
+        bound = least_estimate(float(best.floor))
         places = places[~(estimates[places] < bound)]
     for at in range(0, places.size, BLOCK):
         offer(places[at : at + BLOCK])
@@ -209,16 +209,16 @@ def limit(form: SearchForm, width: int, scale: float, score: float) -> np.float3
     """A row estimated below this cannot reach ``score``."""
     if score == -math.inf:
         return np.float32(-math.inf)
-    least = form.least_measure(score)
-    least -= form.slack + abs(least) * 2.0**-40
+    measure = form.least_measure(score)
+    measure -= form.slack + abs(measure) * 2.0**-40
     gamma = (width + 8) * _UNIT / (1.0 - (width + 8) * _UNIT)
     if form.measure == "inner":
         error = gamma * scale + 2 * width * _TINY
         unsafe = not scale < _HUGE
     else:
         # Sums of numbers of one sign: the error is a share of the sum.
-        error = gamma * abs(least) * 1.01 + 2 * width * _TINY
-        unsafe = not abs(least) < _HUGE
-    if unsafe or not math.isfinite(least):
+        error = gamma * abs(measure) * 1.01 + 2 * width * _TINY
+        unsafe = not abs(measure) < _HUGE
+    if unsafe or not math.isfinite(measure):
         return np.float32(-math.inf)
-    return np.float32(np.nextafter(np.float32(least - error), np.float32(-math.inf)))
+    return np.float32(np.nextafter(np.float32(measure - error), np.float32(-math.inf)))

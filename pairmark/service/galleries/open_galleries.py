@@ -40,12 +40,12 @@ class OpenGalleries:
         self._lock = threading.Lock()
         self._upkeep = ThreadPoolExecutor(1, thread_name_prefix="gallery-upkeep")
         self._scheduled: set[int] = set()
-        self._spread = ClusterSearch(settings)
+        self._cluster = ClusterSearch(settings)
 
     def close(self) -> None:
         """Let the thread and the cluster's connection end."""
         self._upkeep.shutdown(wait=False, cancel_futures=True)
-        self._spread.close()
+        self._cluster.close()
 
     def disk(self, state: State) -> GalleryDisk:
         """The gallery's files on this machine."""
@@ -55,17 +55,17 @@ class OpenGalleries:
         """The gallery as this process searches it."""
         key = (state.key, state.model_id, state.version)
         with self._lock:
-            found = self._live.get(key)
-            if found is None:
-                found = self._live[key] = LiveGallery(self._db, self.disk(state), state, estimator)
+            live = self._live.get(key)
+            if live is None:
+                live = self._live[key] = LiveGallery(self._db, self.disk(state), state, estimator)
                 while len(self._live) > OPEN_GALLERIES:
                     self._live.popitem(last=False)
             self._live.move_to_end(key)
-        return found
+        return live
 
-    def elsewhere(self, state: State, wanted: Filter, seq: int) -> OtherSearch | None:
+    def cluster_search(self, state: State, conditions: Filter, seq: int) -> OtherSearch | None:
         """Who searches blocks of a view for this process, if anybody does: see `ClusterSearch.searching`."""
-        return self._spread.searching(state, wanted, seq)
+        return self._cluster.searching(state, conditions, seq)
 
     def tidy_later(self, live: LiveGallery) -> None:
         """Have blocks merged and kept in the background, if that is needed."""
@@ -75,7 +75,7 @@ class OpenGalleries:
     def of(self, key: str) -> list[LiveGallery]:
         """The gallery's views, one a version, as far as there are any."""
         with self._lock:
-            return [live for (one, *_), live in self._live.items() if one == key]
+            return [live for (gallery_key, *_), live in self._live.items() if gallery_key == key]
 
     def in_background(self, live: LiveGallery, work: Callable[[], Any], *, tidy: bool = True) -> None:
         """Do some work on a view unless some is waiting already, then merge and keep its blocks."""
@@ -92,7 +92,7 @@ class OpenGalleries:
                 work()
                 while tidy and live.tidy():
                     pass
-                self._spread.settle(prefix_of(*live.key), live.block_names())
+                self._cluster.settle(prefix_of(*live.key), live.block_names())
             except UnknownGallery:
                 pass
 
@@ -105,21 +105,21 @@ class OpenGalleries:
     def forget(self, key: str) -> None:
         """Let go of a gallery that was deleted."""
         with self._lock:
-            for known in [known for known in self._live if known[0] == key]:
-                del self._live[known]
-        self._spread.settle(f"pairmark-{key}-")
+            for version_key in [version_key for version_key in self._live if version_key[0] == key]:
+                del self._live[version_key]
+        self._cluster.settle(f"pairmark-{key}-")
 
     def keep_up(self) -> None:
         """See what other processes wrote and erased in the galleries this one has open (blocking)."""
         with self._lock:
-            known = list(self._live.items())
-        for key, live in known:
+            opened_galleries = list(self._live.items())
+        for key, live in opened_galleries:
             with self._db.read() as session:
                 state = repository.state_by_id(session, live.id)
             if state is None or key[1:] not in state.versions:
                 with self._lock:
                     self._live.pop(key, None)
-                self._spread.settle(prefix_of(*key))
+                self._cluster.settle(prefix_of(*key))
             elif live.at_hand(0) is not None:
                 self.in_background(live, partial(live.view, state.seq))
 

@@ -66,22 +66,22 @@ def at_least(values, limit):
     n = 0
     for i in range(values.shape[0]):
         n += not values[i] < limit
-    found = np.empty(n, dtype=np.int64)
+    places = np.empty(n, dtype=np.int64)
     n = 0
     for i in range(values.shape[0]):
         if not values[i] < limit:
-            found[n] = i
+            places[n] = i
             n += 1
-    return found
+    return places
 
 
 @kernel
 def longest(rows, start, stop):
     """Greatest Euclidean length of rows ``start:stop``, in float64."""
-    most = 0.0
+    greatest = 0.0
     for i in range(start, stop):
         total = 0.0
         for j in range(rows.shape[1]):
             total += np.float64(rows[i, j]) * np.float64(rows[i, j])
-        most = max(most, total)
-    return np.sqrt(most)
+        greatest = max(greatest, total)
+    return np.sqrt(greatest)
