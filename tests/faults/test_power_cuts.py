@@ -90,7 +90,7 @@ def test_a_blob_damaged_by_a_power_cut_is_never_read_and_can_be_put_again(
     def check(state: Path) -> None:
         blobs = LocalBlobs(state / "artefacts")
         blobs.sweep()
-        for key, _ in list(blobs.stored()):
+        for key, _ in list(blobs.disjoint_blocks()):
             try:
                 assert content_of(blobs.folder(key)) == files
             except CorruptArtefact:
@@ -167,7 +167,7 @@ def test_a_kept_gallery_block_is_there_whole_after_a_power_cut(tmp_path: Path, f
     kept = False
 
     def check(state: Path) -> None:
-        found = BlockFolder(state / "galleries" / "g" / "m-1").stored(estimator)
+        found = BlockFolder(state / "galleries" / "g" / "m-1").disjoint_blocks(estimator)
         # A block that is missing is made anew from the database; a wrong one would answer wrongly.
         assert [block_content(block) for block in found] in ([], [expected])
         if kept:

@@ -292,7 +292,7 @@ class ForestSearch:
 
     def _to_beat(self) -> float:
         """The sum below which an item is out."""
-        least = np.nextafter(self.best.least, np.float32(-np.inf))
+        least = np.nextafter(self.best.floor, np.float32(-np.inf))
         return float(least) * self._n_trees - self._rounding
 
     def _total_to_beat(self, cut: _Cut) -> int:

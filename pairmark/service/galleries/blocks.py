@@ -65,8 +65,8 @@ class IndexBlock:
             return np.empty(0, dtype=np.int64)
         seqs = seqs[(seqs >= self.seqs[0]) & (seqs <= self.seqs[-1])]
         at = np.searchsorted(self.seqs, seqs)
-        found: NDArray[np.int64] = self.order[at[self.seqs[at] == seqs]]
-        return found
+        rows: NDArray[np.int64] = self.order[at[self.seqs[at] == seqs]]
+        return rows
 
     def subject(self, row: int) -> str | None:
         """Whose a row is."""
@@ -74,7 +74,7 @@ class IndexBlock:
         return None if code < 0 else self.names[code]
 
     @property
-    def kept(self) -> bool:
+    def is_on_disk(self) -> bool:
         """Whether its folder is there (or nothing need be kept)."""
         return not len(self) or (self.folder is not None and self.folder.exists())
 
@@ -85,8 +85,8 @@ def make_block(
     """A block in memory, of all parts' rows."""
     rows = StoredRows.sorted(parts, dimension)
     order = np.argsort(rows.seqs).astype(np.int64, copy=False)
-    known = sorted({subject for subject in rows.subjects if subject is not None})
-    code_of: dict[str | None, int] = {subject: code for code, subject in enumerate(known)}
+    names = sorted({subject for subject in rows.subjects if subject is not None})
+    code_of: dict[str | None, int] = {subject: code for code, subject in enumerate(names)}
     code_of[None] = -1
     return IndexBlock(
         low=low,
@@ -94,7 +94,7 @@ def make_block(
         as_of=as_of,
         ids=Texts.of(rows.ids),
         subjects=np.array([code_of[subject] for subject in rows.subjects], dtype=np.int32),
-        names=Texts.of(known),
+        names=Texts.of(names),
         seqs=rows.seqs[order],
         order=order,
         columns=columns_of(rows.metadata),
@@ -128,8 +128,8 @@ class BlockFolder:
                 "rows": len(block),
             }
             (part / FACTS).write_text(json.dumps(facts))
-            for written in [*part.rglob("*"), part]:
-                fsync_path(written)
+            for file in [*part.rglob("*"), part]:
+                fsync_path(file)
             path = self.path / f"{block.low}-{block.high}-{secrets.token_hex(8)}"
             part.rename(path)
             fsync_path(self.path)
@@ -138,41 +138,41 @@ class BlockFolder:
             raise
         return open_block(path, estimator)
 
-    def stored(self, estimator: Any) -> list[IndexBlock]:
+    def disjoint_blocks(self, estimator: Any) -> list[IndexBlock]:
         """Blocks that cover disjoint ranges, in order; what is damaged or covered by another is removed.
 
         The caller holds the gallery's lock, so nothing half-made belongs to anybody.
         """
-        found = []
+        blocks = []
         for path in _folders(self.path):
             try:
                 if path.name.startswith(".part-"):
                     raise ArtefactError("left by a process that was killed")
-                found.append(open_block(path, estimator))
+                blocks.append(open_block(path, estimator))
             except (ArtefactError, OSError, ValueError, KeyError, TypeError):
                 remove(path)
-        found.sort(key=lambda block: (block.low, -block.high, -block.as_of))
-        chosen: list[IndexBlock] = []
+        blocks.sort(key=lambda block: (block.low, -block.high, -block.as_of))
+        disjoint: list[IndexBlock] = []
         at = 0
-        for block in found:
+        for block in blocks:
             if block.low >= at:
-                chosen.append(block)
+                disjoint.append(block)
                 at = block.high
             elif block.high <= at:
                 assert block.folder is not None
                 remove(block.folder)
-        return chosen
+        return disjoint
 
     def drop_holders(self, ids: list[str]) -> int:
         """Remove every block that holds one of these ids, alive or replaced; returns how many."""
         dropped = 0
         for path in _folders(self.path):
             try:
-                held = Texts.read(path, "ids")
-                holds = any(held.find(name) >= 0 for name in ids)
+                block_ids = Texts.read(path, "ids")
+                holds_one = any(block_ids.find(name) >= 0 for name in ids)
             except (OSError, ValueError):
-                holds = True
-            if holds:
+                holds_one = True
+            if holds_one:
                 remove(path)
                 dropped += 1
         return dropped
@@ -209,14 +209,14 @@ class GalleryDisk:
 
     def keep_only(self, versions: set[tuple[str, int]]) -> int:
         """Remove blocks of versions that no longer serve the gallery; returns of how many."""
-        named = {f"{model_id}-{version}" for model_id, version in versions}
-        if not any(folder.name not in named for folder in _folders(self.path)):
+        current = {f"{model_id}-{version}" for model_id, version in versions}
+        if not any(folder.name not in current for folder in _folders(self.path)):
             return 0
         with self.lock():
-            others = [folder for folder in _folders(self.path) if folder.name not in named]
-            for folder in others:
+            outdated = [folder for folder in _folders(self.path) if folder.name not in current]
+            for folder in outdated:
                 remove(folder)
-        return len(others)
+        return len(outdated)
 
     def drop(self) -> None:
         """Remove everything."""
@@ -227,7 +227,7 @@ class GalleryDisk:
 
 def _folders(path: Path) -> list[Path]:
     try:
-        return [found for found in path.iterdir() if found.is_dir()]
+        return [entry for entry in path.iterdir() if entry.is_dir()]
     except FileNotFoundError:
         return []
 
@@ -274,11 +274,11 @@ def open_block(path: Path, estimator: Any) -> IndexBlock:
 
 def remove(path: Path) -> None:
     """Remove a folder, so that nobody sees a part of it; who has it mapped keeps what is mapped."""
-    gone = path.with_name(f".part-{secrets.token_hex(8)}")
+    hidden = path.with_name(f".part-{secrets.token_hex(8)}")
     try:
-        path.rename(gone)
+        path.rename(hidden)
     except FileNotFoundError:
         return
-    shutil.rmtree(gone, ignore_errors=True)
+    shutil.rmtree(hidden, ignore_errors=True)
     # An erasure is promised to be over: a power cut must not bring the folder back.
     fsync_path(path.parent)

@@ -49,28 +49,35 @@ class ClusterSearch:
         self._address = settings.dask_scheduler
         self._lock = threading.Lock()
         self._client: Any = None
-        self._held: dict[str, Any] = {}
+        self._tasks: dict[str, Any] = {}
         self._not_before = 0.0
 
-    def searching(self, state: State, wanted: Filter, seq: int) -> OtherSearch | None:
+    def searching(self, state: State, conditions: Filter, seq: int) -> OtherSearch | None:
         """Searches of one view there; None: here.
 
         Parameters
         ----------
-        wanted : the search's filter. seq : of the view; rows that were written or removed later do not count.
+        conditions : the search's filter. seq : of the view; rows that were written or removed later do not count.
         """
         if self._address is None:
             return None
 
         def best(
-            chosen: MaskedParts, queries: Float32, k: int, above: np.float32 | None, deadline: float | None
+            parts_to_search: MaskedParts,
+            queries: Float32,
+            k: int,
+            above: np.float32 | None,
+            deadline: float | None,
         ) -> tuple[list[list[ItemHit]], MaskedParts]:
-            there = [part for part, _ in chosen if part.block.high > 0]
-            if time.monotonic() < self._not_before or sum(len(one.block) for one in there) < LEAST_ROWS:
-                return [], chosen
-            question = BlockQuery(queries=queries, k=k, wanted=wanted, above=above)
+            on_cluster = [part for part, _ in parts_to_search if part.block.high > 0]
+            if (
+                time.monotonic() < self._not_before
+                or sum(len(part.block) for part in on_cluster) < LEAST_ROWS
+            ):
+                return [], parts_to_search
+            block_query = BlockQuery(queries=queries, k=k, conditions=conditions, above=above)
             try:
-                return self._asked(state, there, chosen, question, seq, deadline)
+                return self._ask_workers(state, on_cluster, parts_to_search, block_query, seq, deadline)
             except (SearchTooLong, InvalidInput):
                 raise
             except Exception as error:
@@ -78,32 +85,32 @@ class ClusterSearch:
                 log.warning("the Dask cluster cannot search; searches go on here", exc_info=error)
                 self._not_before = time.monotonic() + PAUSE_S
                 self.close()
-                return [], chosen
+                return [], parts_to_search
 
         return best
 
-    def _asked(
+    def _ask_workers(
         self,
         state: State,
-        there: list[Part],
-        chosen: MaskedParts,
-        question: BlockQuery,
+        on_cluster: list[Part],
+        parts_to_search: MaskedParts,
+        block_query: BlockQuery,
         seq: int,
         deadline: float | None,
     ) -> tuple[list[list[ItemHit]], MaskedParts]:
         from distributed import wait
 
         client = self._connected()
-        parts = {recipe_of(state, part).key: part for part in there}
-        blocks = self._blocks(client, state, there)
+        parts_of = {recipe_of(state, part).key: part for part in on_cluster}
+        blocks = self._blocks(client, state, on_cluster)
         _waited(wait, list(blocks.values()), deadline)
         groups = self._groups(client, blocks)
-        asked = [
+        searches = [
             client.submit(
                 worker_blocks.search,
                 [blocks[key] for key in keys],
-                [_gone(parts[key]) for key in keys],
-                question,
+                [_dead_seqs(parts_of[key]) for key in keys],
+                block_query,
                 workers=None if worker is None else [worker],
                 # A worker that is lost meanwhile must not hold up the answer.
                 allow_other_workers=worker is not None,
@@ -112,31 +119,33 @@ class ClusterSearch:
             for worker, keys in groups
         ]
         try:
-            _waited(wait, asked, deadline)
-            answers = client.gather(asked)
+            _waited(wait, searches, deadline)
+            answers = client.gather(searches)
         except BaseException:
-            client.cancel(asked)
+            client.cancel(searches)
             raise
-        hits: list[list[ItemHit]] = [[] for _ in question.queries]
-        done: set[int] = set()
-        for (_, keys), (found, as_of) in zip(groups, answers, strict=True):
+        hits: list[list[ItemHit]] = [[] for _ in block_query.queries]
+        searched: set[int] = set()
+        for (_, keys), (block_hits, as_of) in zip(groups, answers, strict=True):
             # A block made from newer rows than the view's lacks what was replaced since: it is searched here.
             if as_of > seq:
                 continue
-            done.update(id(parts[key]) for key in keys)
-            for mine, theirs in zip(hits, found, strict=True):
-                mine.extend(theirs)
-        return hits, [(part, mask) for part, mask in chosen if id(part) not in done]
+            searched.update(id(parts_of[key]) for key in keys)
+            for hits_of_query, worker_hits in zip(hits, block_hits, strict=True):
+                hits_of_query.extend(worker_hits)
+        return hits, [(part, mask) for part, mask in parts_to_search if id(part) not in searched]
 
     def _blocks(self, client: Any, state: State, parts: list[Part]) -> dict[str, Any]:
         """The tasks that hold these blocks."""
         recipes = [recipe_of(state, part) for part in parts]
         with self._lock:
             for recipe in recipes:
-                known = self._held.get(recipe.key)
-                if known is None or known.status in ("error", "cancelled", "lost"):
-                    self._held[recipe.key] = client.submit(worker_blocks.open_or_make, recipe, key=recipe.key)
-            return {recipe.key: self._held[recipe.key] for recipe in recipes}
+                task = self._tasks.get(recipe.key)
+                if task is None or task.status in ("error", "cancelled", "lost"):
+                    self._tasks[recipe.key] = client.submit(
+                        worker_blocks.open_or_make, recipe, key=recipe.key
+                    )
+            return {recipe.key: self._tasks[recipe.key] for recipe in recipes}
 
     def _groups(self, client: Any, blocks: dict[str, Any]) -> list[Group]:
         where: dict[str, list[str]] = client.who_has(list(blocks.values()))
@@ -151,11 +160,11 @@ class ClusterSearch:
             groups += [(worker, keys[at::n]) for at in range(n)]
         return groups
 
-    def settle(self, prefix: str, kept: Collection[str] = ()) -> None:
+    def settle(self, prefix: str, current: Collection[str] = ()) -> None:
         """Let go of the blocks whose names begin so but these: what was erased is to leave the workers' memory too."""
         with self._lock:
-            for key in [key for key in self._held if key.startswith(prefix) and key not in kept]:
-                del self._held[key]
+            for key in [key for key in self._tasks if key.startswith(prefix) and key not in current]:
+                del self._tasks[key]
 
     def _connected(self) -> Any:
         with self._lock:
@@ -167,7 +176,7 @@ class ClusterSearch:
     def close(self) -> None:
         """Let go of the cluster."""
         with self._lock:
-            client, self._client, self._held = self._client, None, {}
+            client, self._client, self._tasks = self._client, None, {}
         if client is not None:
             client.close(timeout=2)
 
@@ -188,7 +197,7 @@ def recipe_of(state: State, part: Part) -> Recipe:
     )
 
 
-def _gone(part: Part) -> NDArray[np.int64]:
+def _dead_seqs(part: Part) -> NDArray[np.int64]:
     """Sequence numbers of a part's rows that are no longer so."""
     if part.alive is None:
         return np.empty(0, dtype=np.int64)
@@ -196,11 +205,11 @@ def _gone(part: Part) -> NDArray[np.int64]:
 
 
 def _waited(wait: Any, futures: list[Any], deadline: float | None) -> None:
-    left = PATIENCE_S if deadline is None else deadline - time.monotonic()
+    remaining = PATIENCE_S if deadline is None else deadline - time.monotonic()
     try:
-        if left <= 0:
+        if remaining <= 0:
             raise TimeoutError
-        wait(futures, timeout=left)
+        wait(futures, timeout=remaining)
     except TimeoutError:
         raise SearchTooLong(
             "the search took longer than a request may; send fewer queries at a time"

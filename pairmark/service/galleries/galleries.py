@@ -31,7 +31,7 @@ from pairmark.service.galleries.kept_probes import erase_probes
 from pairmark.service.galleries.leftovers import remove_rows, sweep, workspace
 from pairmark.service.galleries.live_gallery import BLOCK_ROWS, TAIL_ROWS, LiveGallery
 from pairmark.service.galleries.open_galleries import OpenGalleries
-from pairmark.service.galleries.receipts import keeping_rows, left_to_do
+from pairmark.service.galleries.receipts import database_duties, keeping_rows
 from pairmark.service.galleries.repository import State
 from pairmark.service.galleries.rows import RowErrors, Rows, checked_id, spellings, within_fields
 from pairmark.service.galleries.schemas import GalleryOut, GalleryPage, ItemOut, ItemPage, Receipt, UpsertOut
@@ -74,7 +74,7 @@ class Galleries:
         self.import_place = Places("gallery-import", imports, imports)
         self.on_move: Callable[[], None] = lambda: None
         """Called when a gallery began to move to another version."""
-        self.on_import: Callable[[State, Served], None] = lambda state, served: None
+        self.on_import: Callable[[State, Served], None] = lambda state, version: None
         """Called in the background after many items were written."""
 
     def close(self) -> None:
@@ -85,7 +85,7 @@ class Galleries:
 
     # ------------------------------------------------------------ galleries
 
-    def put(self, name: str, served: Served) -> tuple[GalleryOut, bool]:
+    def put(self, name: str, version: Served) -> tuple[GalleryOut, bool]:
         """Make a gallery for a version, or move it to that one; says whether it was made.
 
         An empty gallery moves at once; one with items is indexed anew in the background while the version it has
@@ -94,15 +94,15 @@ class Galleries:
         checked_name(name, "gallery")
         for attempt in range(3):
             try:
-                return self._put(name, served)
+                return self._put(name, version)
             except IntegrityError:
                 # Two requests made it at once.
                 if attempt == 2:
                     raise
         raise AssertionError
 
-    def _put(self, name: str, served: Served) -> tuple[GalleryOut, bool]:
-        entry = served.entry
+    def _put(self, name: str, version: Served) -> tuple[GalleryOut, bool]:
+        entry = version.entry
         with self._db.write() as session:
             # Held, so that nobody deletes the version meanwhile.
             model = store_repository.model_for_update(session, entry.name)
@@ -111,75 +111,75 @@ class Galleries:
             now = self._db.now(session)
             state = repository.locked(session, name)
             if state is None:
-                made = GalleryRow(
+                row = GalleryRow(
                     key=secrets.token_hex(16),
                     name=name,
                     model_id=entry.model_id,
                     version=entry.version,
-                    dimension=served.n_features,
+                    dimension=version.n_features,
                     created_at=now,
                     updated_at=now,
                 )
-                repository.add(session, made)
-                aim = f"{entry.name}:{entry.version}"
-                record(session, now, "gallery.create", f"gallery:{name}", after={"model": aim})
+                repository.add(session, row)
+                reference = f"{entry.name}:{entry.version}"
+                record(session, now, "gallery.create", f"gallery:{name}", after={"model": reference})
             else:
-                self._aim(session, state, served, now)
-            found = repository.state_of(session, name)
-            assert found is not None
-            if state is not None and found.next_version is not None:
+                self._aim(session, state, version, now)
+            changed_state = repository.state_of(session, name)
+            assert changed_state is not None
+            if state is not None and changed_state.next_version is not None:
                 record(
                     session,
                     now,
                     "gallery.move",
                     f"gallery:{name}",
-                    before={"model": f"{found.model}:{found.version}"},
-                    after={"model": f"{found.next_model}:{found.next_version}"},
+                    before={"model": f"{changed_state.model}:{changed_state.version}"},
+                    after={"model": f"{changed_state.next_model}:{changed_state.next_version}"},
                 )
-        if found.next_version is not None:
+        if changed_state.next_version is not None:
             self.on_move()
-        return GalleryOut.of(found), state is None
+        return GalleryOut.of(changed_state), state is None
 
-    def _aim(self, session: Any, state: State, served: Served, now: float) -> None:
-        wanted = (served.entry.model_id, served.entry.version)
-        if wanted == (state.model_id, state.version):
+    def _aim(self, session: Any, state: State, version: Served, now: float) -> None:
+        target = (version.entry.model_id, version.entry.version)
+        if target == (state.model_id, state.version):
             if state.next_version is not None:
                 repository.change(session, state.id, next_model_id=None, next_version=None, updated_at=now)
         elif not state.items:
             repository.change(
                 session,
                 state.id,
-                model_id=wanted[0],
-                version=wanted[1],
+                model_id=target[0],
+                version=target[1],
                 next_model_id=None,
                 next_version=None,
-                dimension=served.n_features,
+                dimension=version.n_features,
                 updated_at=now,
             )
-        elif served.n_features != state.dimension:
+        elif version.n_features != state.dimension:
             raise Conflict(
-                f"gallery {state.name!r} holds vectors of {state.dimension} numbers, and {served.entry.name}:"
-                f"{served.entry.version} takes {served.n_features}: make another gallery for it"
+                f"gallery {state.name!r} holds vectors of {state.dimension} numbers, and {version.entry.name}:"
+                f"{version.entry.version} takes {version.n_features}: make another gallery for it"
             )
-        elif wanted != (state.next_model_id, state.next_version):
+        elif target != (state.next_model_id, state.next_version):
             repository.change(
-                session, state.id, next_model_id=wanted[0], next_version=wanted[1], updated_at=now
+                session, state.id, next_model_id=target[0], next_version=target[1], updated_at=now
             )
 
     def state(self, name: str) -> State:
         """The gallery's row, or `UnknownGallery`."""
         with self._db.read() as session:
-            return _there(name, partial(repository.state_of, session))
+            return _existing(name, partial(repository.state_of, session))
 
     def get(self, name: str) -> GalleryOut:
         """A gallery."""
         state = self.state(name)
         with self._db.read() as session:
-            found = GalleryOut.of(state, item_repository.count_subjects(session, state.id))
+            gallery = GalleryOut.of(state, item_repository.count_subjects(session, state.id))
             calibration = probe_repository.newest_head(session, state)
-            found.calibration = None if calibration is None else calibration.id
-            found.evaluation = repository.newest_evaluation(session, state.id)
-            return found
+            gallery.calibration = None if calibration is None else calibration.id
+            gallery.evaluation = repository.newest_evaluation(session, state.id)
+            return gallery
 
     def page(self, limit: int, cursor: str | None, *, names: frozenset[str] | None = None) -> GalleryPage:
         """Galleries by name; of some names if given."""
@@ -196,10 +196,10 @@ class Galleries:
     def delete(self, name: str) -> None:
         """Delete a gallery with everything in it."""
         with self._db.write() as session:
-            state = _there(name, partial(repository.locked, session))
+            state = _existing(name, partial(repository.locked, session))
             repository.remove_gallery(session, state.id)
-            held = {"model": f"{state.model}:{state.version}", "items": state.items}
-            record(session, self._db.now(session), "gallery.delete", f"gallery:{name}", before=held)
+            before = {"model": f"{state.model}:{state.version}", "items": state.items}
+            record(session, self._db.now(session), "gallery.delete", f"gallery:{name}", before=before)
         self.views.forget(state.key)
         try:
             self.views.disk(state).drop()
@@ -212,25 +212,25 @@ class Galleries:
     # ------------------------------------------------------------ items
 
     def write(
-        self, name: str, batches: Iterable[Rows], errors: RowErrors, served: Served | None
+        self, name: str, batches: Iterable[Rows], errors: RowErrors, version: Served | None
     ) -> UpsertOut:
         """Store batches of rows, one transaction each: each is whole or not there, and seen by the next search.
         `InvalidInput` when no row could be stored, or the body cannot be read; batches before that stay.
 
         Parameters
         ----------
-        served : the gallery's version, to index while more rows come; None: the next search will.
+        version : the gallery's version, to index while more rows come; None: the next search will.
         """
-        stored = 0
+        n_stored = 0
         for rows in batches:
             if len(rows):
-                kept, state = self._write(name, rows, errors)
-                stored += kept
-                if served is not None:
-                    self._index_meanwhile(state, served)
-        if served is not None and stored > TAIL_ROWS:
-            self._index_meanwhile(self.state(name), served, at_once=True)
-        if not stored and errors.count:
+                n_written, state = self._write(name, rows, errors)
+                n_stored += n_written
+                if version is not None:
+                    self._index_meanwhile(state, version)
+        if version is not None and n_stored > TAIL_ROWS:
+            self._index_meanwhile(self.state(name), version, at_once=True)
+        if not n_stored and errors.count:
             first = errors.listed[0]
             raise InvalidInput(
                 f"no row could be stored; row {first['row']}: {first['detail']}",
@@ -239,12 +239,12 @@ class Galleries:
                 n_errors=errors.count,
             )
         return UpsertOut.model_validate(
-            {"upserted": stored, "errors": errors.listed, "n_errors": errors.count}
+            {"upserted": n_stored, "errors": errors.listed, "n_errors": errors.count}
         )
 
     def _write(self, name: str, rows: Rows, errors: RowErrors) -> tuple[int, State]:
         with self._db.write() as session:
-            state = _there(name, partial(repository.locked, session))
+            state = _existing(name, partial(repository.locked, session))
             if rows.vectors.shape[1] != state.dimension:
                 raise Conflict(f"gallery {name!r} was moved to a version of another width meanwhile")
             if state.items + len(rows) > self._settings.max_gallery_items:
@@ -255,28 +255,28 @@ class Galleries:
             rows, new_fields = within_fields(rows, state.fields, errors)
             if len(rows):
                 now = self._db.now(session)
-                state = _respelled(session, state, rows, now)
+                state = _without_other_spellings(session, state, rows, now)
                 item_repository.upsert(session, state, rows, now, new_fields)
                 record(session, now, "gallery.upsert", f"gallery:{name}", after={"items": len(rows)})
                 item_repository.prune_removals(session, state)
-            found = repository.state_by_id(session, state.id)
-            assert found is not None
-        return len(rows), found
+            written_state = repository.state_by_id(session, state.id)
+            assert written_state is not None
+        return len(rows), written_state
 
-    def _index_meanwhile(self, state: State, served: Served, *, at_once: bool = False) -> None:
-        if (served.entry.model_id, served.entry.version) != (state.model_id, state.version):
+    def _index_meanwhile(self, state: State, version: Served, *, at_once: bool = False) -> None:
+        if (version.entry.model_id, version.entry.version) != (state.model_id, state.version):
             return
-        live = self.views.live(state, served.estimator)
+        live = self.views.live(state, version.estimator)
         # Few rows are the next search's own affair.
         if at_once and live.pending(state.seq) > TAIL_ROWS:
-            self.views.in_background(live, lambda: self._follow(live, state, served))
+            self.views.in_background(live, lambda: self._follow(live, state, version))
         elif live.pending(state.seq) >= BLOCK_ROWS:
             # Not tidied either: a request that waits for the last rows would wait for that too.
             self.views.in_background(live, live.fill, tidy=False)
 
-    def _follow(self, live: LiveGallery, state: State, served: Served) -> None:
+    def _follow(self, live: LiveGallery, state: State, version: Served) -> None:
         live.view(state.seq)
-        self.on_import(state, served)
+        self.on_import(state, version)
 
     def item(self, name: str, id: str) -> ItemOut:
         """One item with its vector, or `UnknownItem`."""
@@ -319,19 +319,21 @@ class Galleries:
         without items gives a receipt of none: what is asked for holds. Ids and subjects that are refused today may be
         stored since before, so any text is looked for."""
         with self._db.write() as session:
-            state = _there(name, partial(repository.locked, session))
+            state = _existing(name, partial(repository.locked, session))
             probes = 0
             if id is not None:
                 ids = list(item_repository.seqs_of(session, state.id, spellings(id)))
             else:
                 assert subject is not None
                 ids = item_repository.subject_ids(session, state.id, subject)
-                probes = sum(erase_probes(session, state.id, one) for one in spellings(subject))
+                probes = sum(erase_probes(session, state.id, spelling) for spelling in spellings(subject))
             now = self._db.now(session)
             item_repository.erase(session, state, ids, now)
             before = {"items": len(ids), **({"probes": probes} if probes else {})}
             record(session, now, "gallery.erase", f"gallery:{name}", before=before)
-        # An erasure that was cut short before this point is completed by asking again, or by the next search.
+        # The rows are gone and counted. Next go the files that hold them, then the database's log, then what this
+        # process has in memory. An erasure cut short before this point is completed by asking again, or by the next
+        # search.
         unfinished = None
         try:
             blocks = self.views.disk(state).drop_holders(ids or ([] if id is None else spellings(id)))
@@ -343,12 +345,12 @@ class Galleries:
             self.views.in_background(live, partial(live.view, state.seq + 1))
         if id is not None and not ids:
             raise UnknownItem(f"gallery {name!r} has no item {id[:100]!r}", field="id")
-        complete, pending = left_to_do(
+        complete, pending = database_duties(
             len(ids) + probes,
             unfinished=unfinished,
             log_empty=log_empty,
             sqlite=self._db.is_sqlite,
-            spread=self._settings.dask_scheduler is not None,
+            clustered=self._settings.dask_scheduler is not None,
         )
         return Receipt(
             gallery=name,
@@ -371,28 +373,30 @@ class Galleries:
         with self._db.read() as session:
             return repository.moving(session)
 
-    def move(self, state: State, served: Served) -> None:
+    def move(self, state: State, version: Served) -> None:
         """Index a gallery for the version it moves to, then let that one serve (blocking)."""
         assert state.next_model_id is not None
         assert state.next_version is not None
         assert state.next_kind is not None
-        aimed = replace(state, model_id=state.next_model_id, version=state.next_version, kind=state.next_kind)
-        live = self.views.live(aimed, served.estimator)
+        target = replace(
+            state, model_id=state.next_model_id, version=state.next_version, kind=state.next_kind
+        )
+        live = self.views.live(target, version.estimator)
         try:
             live.view(state.seq)
         except UnknownGallery:
             return
         with self._db.write() as session:
-            now = repository.locked(session, state.name)
-            if now is None or now.key != state.key:
+            current = repository.locked(session, state.name)
+            if current is None or current.key != state.key:
                 return
-            if (now.next_model_id, now.next_version) != (state.next_model_id, state.next_version):
+            if (current.next_model_id, current.next_version) != (state.next_model_id, state.next_version):
                 return
             repository.change(
                 session,
-                now.id,
-                model_id=now.next_model_id,
-                version=now.next_version,
+                current.id,
+                model_id=current.next_model_id,
+                version=current.next_version,
                 next_model_id=None,
                 next_version=None,
                 updated_at=self._db.now(session),
@@ -407,20 +411,20 @@ class Galleries:
         return workspace(self._home)
 
 
-def _respelled(session: Session, state: State, rows: Rows, now: float) -> State:
+def _without_other_spellings(session: Session, state: State, rows: Rows, now: float) -> State:
     """The gallery without the items that these rows replace under another spelling of their id."""
-    others = [one for id in rows.ids if not id.isascii() for one in spellings(id)[1:]]
-    if not others:
+    other_spellings = [spelling for id in rows.ids if not id.isascii() for spelling in spellings(id)[1:]]
+    if not other_spellings:
         return state
-    item_repository.erase(session, state, others, now)
-    changed = repository.state_by_id(session, state.id)
-    assert changed is not None
-    return changed
+    item_repository.erase(session, state, other_spellings, now)
+    without_others = repository.state_by_id(session, state.id)
+    assert without_others is not None
+    return without_others
 
 
-def _there(name: str, find: Callable[[str], State | None]) -> State:
+def _existing(name: str, find: Callable[[str], State | None]) -> State:
     """The gallery of that name, or `UnknownGallery`; names that none can have are not asked for."""
-    found = find(name) if name.isascii() and name.isprintable() and len(name) <= 200 else None
-    if found is None:
+    state = find(name) if name.isascii() and name.isprintable() and len(name) <= 200 else None
+    if state is None:
         raise UnknownGallery(f"there is no gallery {name[:100]!r}", field="gallery")
-    return found
+    return state

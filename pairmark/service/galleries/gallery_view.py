@@ -26,7 +26,7 @@ Key = tuple[str, str]
 QUERIES_AT_A_TIME = 32
 
 
-def whose(subject: str | None, id: str) -> Key:
+def owner_of(subject: str | None, id: str) -> Key:
     """What an item is part of."""
     return ("item", id) if subject is None else ("subject", subject)
 
@@ -36,7 +36,7 @@ class Part:
     """A block and which of its rows are still so (None: all), as of ``seen``."""
 
     block: IndexBlock
-    seen: int
+    as_of: int
     alive: Mask | None = None
 
     @property
@@ -48,7 +48,7 @@ class Part:
         """The part without these rows."""
         alive = np.ones(len(self.block), dtype=np.bool_) if self.alive is None else self.alive.copy()
         alive[rows] = False
-        return Part(self.block, self.seen, alive)
+        return Part(self.block, self.as_of, alive)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,19 +113,19 @@ class GalleryView:
 
     def holds(self, seqs: NDArray[np.int64]) -> Mask:
         """Which of the rows that were written under these numbers can still be found."""
-        found = np.zeros(seqs.shape, dtype=np.bool_)
+        present = np.zeros(seqs.shape, dtype=np.bool_)
         for part in self.all_parts:
             block = part.block
             if not len(block):
                 continue
             at = np.minimum(np.searchsorted(block.seqs, seqs), len(block) - 1)
             here = block.seqs[at] == seqs
-            found |= here if part.alive is None else here & part.alive[block.order[at]]
-        return found
+            present |= here if part.alive is None else here & part.alive[block.order[at]]
+        return present
 
     def tail_keys(self) -> set[Key]:
         """Whose the items of the tail are."""
-        return {whose(item.subject, name) for name, item in self._tail.items()}
+        return {owner_of(item.subject, name) for name, item in self._tail.items()}
 
     @property
     def nbytes(self) -> int:
@@ -137,11 +137,11 @@ class GalleryView:
         queries: Float32,
         k: int,
         *,
-        wanted: Filter = (),
+        conditions: Filter = (),
         above: np.float32 | None = None,
         by_subject: bool = False,
         deadline: float | None = None,
-        elsewhere: OtherSearch | None = None,
+        other_search: OtherSearch | None = None,
         after: int = 0,
     ) -> list[list[ItemHit]]:
         """The k best items (or subjects, each by its best item) of every query: best first, ties by id.
@@ -152,43 +152,49 @@ class GalleryView:
         above : only scores strictly above it.
         by_subject : one item a subject; items without one stand for themselves.
         deadline : monotonic time after which it is given up.
-        elsewhere : who searches some of the blocks instead; it must be None with ``after``.
+        other_search : who searches some of the blocks instead; it must be None with ``after``.
         after : only items that were written under a greater sequence number.
         """
-        masks = [self._mask(part, wanted, after) for part in self.all_parts]
-        chosen = [
+        masks = [self._mask(part, conditions, after) for part in self.all_parts]
+        parts_to_search = [
             (part, mask)
             for part, mask in zip(self.all_parts, masks, strict=True)
             if mask is None or mask.any()
         ]
-        n = sum(len(part.block) if mask is None else int(np.count_nonzero(mask)) for part, mask in chosen)
+        n = sum(
+            len(part.block) if mask is None else int(np.count_nonzero(mask)) for part, mask in parts_to_search
+        )
         if not n:
             return [[] for _ in queries]
 
-        def best(some: Float32, k: int) -> list[list[ItemHit]]:
-            found, left = ([], chosen) if elsewhere is None else elsewhere(chosen, some, k, above, deadline)
-            blocks = [(part.block, mask) for part, mask in left]
-            here = best_of_blocks(self.estimator, some, k, blocks, above, deadline)
-            if not found:
-                return here
-            both = zip(found, here, strict=True)
-            return [sorted([*a, *b], key=lambda hit: (-hit.score, hit.id))[:k] for a, b in both]
+        def search_items(batch: Float32, k: int) -> list[list[ItemHit]]:
+            hits, remaining = (
+                ([], parts_to_search)
+                if other_search is None
+                else other_search(parts_to_search, batch, k, above, deadline)
+            )
+            blocks = [(part.block, mask) for part, mask in remaining]
+            local_hits = best_of_blocks(self.estimator, batch, k, blocks, above, deadline)
+            if not hits:
+                return local_hits
+            pairs = zip(hits, local_hits, strict=True)
+            return [sorted([*a, *b], key=lambda hit: (-hit.score, hit.id))[:k] for a, b in pairs]
 
-        found: list[list[ItemHit]] = []
+        hits: list[list[ItemHit]] = []
         for start in range(0, len(queries), QUERIES_AT_A_TIME):
-            some = queries[start : start + QUERIES_AT_A_TIME]
+            batch = queries[start : start + QUERIES_AT_A_TIME]
             if by_subject:
-                found += [_subjects(best, some[at : at + 1], k, n) for at in range(len(some))]
+                hits += [_best_subjects(search_items, batch[at : at + 1], k, n) for at in range(len(batch))]
             else:
-                found += best(some, min(k, n))
-        return found
+                hits += search_items(batch, min(k, n))
+        return hits
 
-    def _mask(self, part: Part, wanted: Filter, after: int) -> Mask | None:
+    def _mask(self, part: Part, conditions: Filter, after: int) -> Mask | None:
         """Which rows may be found; None: all."""
         block = part.block
         if not len(block) or block.seqs[-1] <= after:
             return np.zeros(len(block), dtype=np.bool_)
-        mask = choose(block.columns, len(block), wanted)
+        mask = choose(block.columns, len(block), conditions)
         if block.seqs[0] <= after:
             young = np.zeros(len(block), dtype=np.bool_)
             young[block.order[np.searchsorted(block.seqs, after, side="right") :]] = True
@@ -198,19 +204,19 @@ class GalleryView:
         return part.alive if mask is None else mask & part.alive
 
 
-def _subjects(best: Search, query: Float32, k: int, n: int) -> list[ItemHit]:
+def _best_subjects(best: Search, query: Float32, k: int, n: int) -> list[ItemHit]:
     # The best item of every subject that is among the best items is the subject's best: ask for more items until
     # k subjects are among them, or there are no more.
-    asked = min(4 * k, n)
+    n_wanted = min(4 * k, n)
     while True:
-        items = best(query, asked)[0]
-        of: dict[Key, ItemHit] = {}
+        items = best(query, n_wanted)[0]
+        best_of: dict[Key, ItemHit] = {}
         for hit in items:
-            of.setdefault(whose(hit.subject, hit.id), hit)
-        hits = list(of.values())
-        if len(hits) >= k or len(items) < asked or asked >= n:
+            best_of.setdefault(owner_of(hit.subject, hit.id), hit)
+        hits = list(best_of.values())
+        if len(hits) >= k or len(items) < n_wanted or n_wanted >= n:
             return hits[:k]
-        asked = min(4 * asked, n)
+        n_wanted = min(4 * n_wanted, n)
 
 
 def best_of_blocks(
@@ -226,29 +232,29 @@ def best_of_blocks(
     if not blocks:
         return [[] for _ in queries]
     results = []
-    best = np.empty((len(queries), 0), dtype=np.float32)
+    best_scores = np.empty((len(queries), 0), dtype=np.float32)
     for block, mask in blocks:
         if deadline is not None and time.monotonic() > deadline:
             raise SearchTooLong("the search took longer than a request may; send fewer queries at a time")
         floor = above
-        if best.shape[1] >= k:
+        if best_scores.shape[1] >= k:
             # What is below every query's k-th best so far cannot be among the best; what equals it may, by its id.
-            least = np.nextafter(best[:, :k].min(), np.float32(-np.inf), dtype=np.float32)
-            floor = least if floor is None else max(floor, least)
+            k_th_best = np.nextafter(best_scores[:, :k].min(), np.float32(-np.inf), dtype=np.float32)
+            floor = k_th_best if floor is None else max(floor, k_th_best)
         rows, scores = estimator.top_k(queries, block.index, k, allowed=mask, above=floor)
         check_finite(np.where(rows < 0, 0, scores), "score of query", "queries")
         results.append((rows, scores))
-        best = -np.sort(-np.concatenate([best, scores], axis=1), axis=1)[:, :k]
+        best_scores = -np.sort(-np.concatenate([best_scores, scores], axis=1), axis=1)[:, :k]
     merged = merge_top_k(results, k, [block.ids for block, _ in blocks])
-    found = []
+    hits = []
     for parts, rows, scores in zip(
         merged.part.tolist(), merged.row.tolist(), merged.score.tolist(), strict=True
     ):
-        found.append(
+        hits.append(
             [
                 ItemHit(blocks[at][0].ids[row], blocks[at][0].subject(row), score)
                 for at, row, score in zip(parts, rows, scores, strict=True)
                 if at >= 0
             ]
         )
-    return found
+    return hits

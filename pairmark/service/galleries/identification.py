@@ -98,20 +98,20 @@ class Identification:
         return self._queue.enqueue(prepare)
 
     def calibrate(
-        self, name: str, served: Served, request: GalleryCalibrationRequest, *, ending: Ending | None = None
+        self, name: str, version: Served, request: GalleryCalibrationRequest, *, ending: Ending | None = None
     ) -> GalleryCalibrationOut:
         """Learn what strangers score in a gallery."""
-        state, probes, warnings = self._reader.read(name, served, request, refuse_overlap=True)
+        state, probes, warnings = self._reader.read(name, version, request, refuse_overlap=True)
         if probes.enrolled.all():
             raise InvalidInput(
                 f"all {len(probes.subjects)} subjects of the probes are enrolled; expected some who are not, because "
                 "the threshold comes from their scores",
                 field="subjects",
             )
-        how = None if request.aggregation is None else served.aggregation(request.aggregation)
-        view = self._galleries.views.live(state, served.estimator).view(state.seq)
-        kept = self._searched(state, served, probes, how, view)
-        calibration = kept.calibration
+        aggregation = None if request.aggregation is None else version.aggregation(request.aggregation)
+        view = self._galleries.views.live(state, version.estimator).view(state.seq)
+        probe_set = self._searched(state, version, probes, aggregation, view)
+        calibration = probe_set.calibration
         keeps = request.keep_probes and probes.vectors.nbytes <= MAX_KEPT_BYTES
         if request.keep_probes and not keeps:
             warnings.append(
@@ -125,12 +125,12 @@ class Identification:
                 gallery_id=state.id,
                 model_id=state.model_id,
                 version=state.version,
-                aggregation=how,
+                aggregation=aggregation,
                 created_at=self._galleries.database.now(session),
                 **columns_of(
-                    kept.records,
-                    kept.seq,
-                    kept.size,
+                    probe_set.records,
+                    probe_set.seq,
+                    probe_set.size,
                     {"state": calibration.to_state()[1], "warnings": warnings},
                 ),
             )
@@ -138,28 +138,28 @@ class Identification:
                 row.kept = None
             repository.add(session, row)
             if keeps:
-                probe_repository.add_probes(session, row, kept.subjects, kept.vectors)
+                probe_repository.add_probes(session, row, probe_set.subjects, probe_set.vectors)
             return row
 
-        return calibration_out(state, self._stored(state, make, ending))
+        return calibration_out(state, self._store(state, make, ending))
 
     def calibration(self, name: str, id: str) -> GalleryCalibrationOut:
         """A calibration, or `UnknownCalibration`."""
-        state, row = self._found(name, GalleryCalibrationRow, id)
+        state, row = self._measured_row(name, GalleryCalibrationRow, id)
         if row is None:
             raise UnknownCalibration(f"gallery {name!r} has no calibration {id[:64]!r}", field="calibration")
         return calibration_out(state, row)
 
     def evaluate(
-        self, name: str, served: Served, request: GalleryEvaluationRequest, *, ending: Ending | None = None
+        self, name: str, version: Served, request: GalleryEvaluationRequest, *, ending: Ending | None = None
     ) -> GalleryEvaluationOut:
         """Measure who is found: CMC, FNIR at FPIR, and what the gallery's own threshold does; kept under an id."""
-        state, probes, warnings = self._reader.read(name, served, request, refuse_overlap=False)
-        view = self._galleries.views.live(state, served.estimator).view(state.seq)
-        how = None if request.aggregation is None else served.aggregation(request.aggregation)
-        scored = self._searched(state, served, probes, how, view, share=0.4)
+        state, probes, warnings = self._reader.read(name, version, request, refuse_overlap=False)
+        view = self._galleries.views.live(state, version.estimator).view(state.seq)
+        aggregation = None if request.aggregation is None else version.aggregation(request.aggregation)
+        scored = self._searched(state, version, probes, aggregation, view, share=0.4)
         best, own = scores_of(scored.records)
-        search = partial(self._subjects, state, view, how)
+        search = partial(self._subjects, state, view, aggregation)
         ranks = ranks_of(search, probes, scored.records, request.max_rank)
         identification: list[dict[str, Any]] = []
         if best.size:
@@ -172,12 +172,12 @@ class Identification:
                     identification.append({"fpir": rate, "refused": error.detail, **error.facts})
         else:
             warnings.append("every probe's subject is enrolled, so nothing is known of strangers")
-        threshold, calibrated = self._calibrated(state, served, request, best, own, how)
+        threshold, calibrated = self._calibrated(state, version, request, best, own, aggregation)
         left_out = None
         if request.leave_one_out:
             if threshold is None:
-                known = [entry["threshold"] for entry in identification if "threshold" in entry]
-                threshold = known[0] if known else None
+                thresholds = [entry["threshold"] for entry in identification if "threshold" in entry]
+                threshold = thresholds[0] if thresholds else None
             if threshold is None:
                 warnings.append("leave-one-out needs a threshold: calibrate the gallery, or send strangers")
             else:
@@ -188,9 +188,9 @@ class Identification:
         result = plain(
             {
                 "gallery": name,
-                "model": served.model,
+                "model": version.model,
                 "gallery_size": view.n_items,
-                "aggregation": how,
+                "aggregation": aggregation,
                 "n_mated": int(own.size),
                 "n_strangers": int(best.size),
                 "rank_1": None if curve is None else curve["rate"][0],
@@ -212,32 +212,32 @@ class Identification:
             repository.add(session, row)
             return row
 
-        return evaluation_out(self._stored(state, make, ending))
+        return evaluation_out(self._store(state, make, ending))
 
     def _searched(
         self,
         state: State,
-        served: Served,
+        version: Served,
         probes: Probes,
-        how: str | None,
+        aggregation: str | None,
         view: GalleryView,
         share: float = 0.9,
     ) -> KeptProbes:
         """The probes with their scores in a view of the gallery, which is that share of the whole work."""
-        fresh = KeptProbes.unsearched(probes.subjects, probes.vectors, how)
-        way = ProbeUpdate if how is None else SubjectProbeUpdate
-        return way(self._galleries, state, served, fresh, view).run(share=share)
+        fresh = KeptProbes.unsearched(probes.subjects, probes.vectors, aggregation)
+        way = ProbeUpdate if aggregation is None else SubjectProbeUpdate
+        return way(self._galleries, state, version, fresh, view).run(share=share)
 
     def _subjects(
-        self, state: State, view: GalleryView, how: str | None, probes: Float32, k: int
+        self, state: State, view: GalleryView, aggregation: str | None, probes: Float32, k: int
     ) -> list[list[ItemHit]] | list[list[SubjectHit]]:
         """The best subjects of each probe, by their best item or, with ``how``, as wholes."""
         views = self._galleries.views
-        if how is not None:
-            return views.live(state, view.estimator).subjects.at(view, how).search(probes, k)
-        return view.search(probes, k, elsewhere=views.elsewhere(state, (), view.seq), by_subject=True)
+        if aggregation is not None:
+            return views.live(state, view.estimator).subjects.at(view, aggregation).search(probes, k)
+        return view.search(probes, k, other_search=views.cluster_search(state, (), view.seq), by_subject=True)
 
-    def _stored(self, state: State, make: Callable[[Session], Measured], ending: Ending | None) -> Measured:
+    def _store(self, state: State, make: Callable[[Session], Measured], ending: Ending | None) -> Measured:
         """What ``make`` inserts, unless the gallery was moved or deleted meanwhile."""
 
         def keep(session: Session) -> Measured:
@@ -255,7 +255,7 @@ class Identification:
         with self._galleries.database.write() as session:
             return keep(session)
 
-    def _found(self, name: str, table: type[Measured], id: str) -> tuple[State, Measured | None]:
+    def _measured_row(self, name: str, table: type[Measured], id: str) -> tuple[State, Measured | None]:
         state = self._galleries.state(name)
         askable = id.isascii() and id.isalnum() and len(id) <= 32
         with self._galleries.database.read() as session:
@@ -263,7 +263,7 @@ class Identification:
 
     def evaluation(self, name: str, id: str) -> GalleryEvaluationOut:
         """An evaluation, or `UnknownEvaluation`."""
-        _, row = self._found(name, GalleryEvaluationRow, id)
+        _, row = self._measured_row(name, GalleryEvaluationRow, id)
         if row is None:
             raise UnknownEvaluation(f"gallery {name!r} has no evaluation {id[:64]!r}", field="evaluation")
         return evaluation_out(row)
@@ -271,46 +271,48 @@ class Identification:
     def _calibrated(
         self,
         state: State,
-        served: Served,
+        version: Served,
         request: GalleryEvaluationRequest,
         best: Float32,
         own: Float32,
-        how: str | None,
+        aggregation: str | None,
     ) -> tuple[float | None, dict[str, Any] | None]:
         if not request.fpir:
             return None, None
         try:
             point, threshold, _ = self._thresholds.at(
-                state, served, request.fpir[0], request.confidence, aggregation=how
+                state, version, request.fpir[0], request.confidence, aggregation=aggregation
             )
         except (UnknownCalibration, InsufficientCalibration, Conflict):
             return None, None
-        seen = {
+        observed = {
             "seen_fpir": float((best > threshold).mean()) if best.size else None,
             "seen_fnir": float((own <= threshold).mean()) if own.size else None,
         }
-        return float(threshold), {**point, **seen}
+        return float(threshold), {**point, **observed}
 
 
 def calibration_out(state: State, row: GalleryCalibrationRow) -> GalleryCalibrationOut:
     """A calibration as JSON shows it."""
-    changed = max(state.seq - row.seq, 0)
+    n_changed = max(state.seq - row.seq, 0)
     size = int(row.summary["gallery_size"])
-    same = (row.model_id, row.version) == (state.model_id, state.version)
+    same_version = (row.model_id, row.version) == (state.model_id, state.version)
     return GalleryCalibrationOut(
         id=row.id,
         gallery=state.name,
         model=ModelOfGallery(
-            name=state.model if same else "(earlier)", version=row.version, kind=state.kind if same else None
+            name=state.model if same_version else "(earlier)",
+            version=row.version,
+            kind=state.kind if same_version else None,
         ),
         aggregation=row.aggregation,
         n_probes=int(row.summary["n_probes"]),
         n_mated=int(row.summary["n_mated"]),
         gallery_size=size,
         smallest_fpir=calibration_of(row).smallest_fpir(),
-        changed=changed,
+        changed=n_changed,
         probes_kept=row.kept is not None,
-        stale=not same or (row.kept is None and is_stale(size, changed)),
+        stale=not same_version or (row.kept is None and is_stale(size, n_changed)),
         warnings=list(row.summary["warnings"]),
         created_at=iso(row.created_at),
     )

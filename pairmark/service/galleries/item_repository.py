@@ -41,7 +41,7 @@ class Removal:
 
     seq: int
     removed: int
-    erased: bool
+    is_erasure: bool
 
 
 # ---------------------------------------------------------------- writing items
@@ -75,10 +75,10 @@ def upsert(session: Session, state: State, rows: Rows, now: float, new_fields: S
     else:
         _insert(session, values)
     n_new = len(rows) - len(replaced)
-    changed: dict[str, Any] = {"seq": state.seq + len(rows), "items": state.items + n_new, "updated_at": now}
+    columns: dict[str, Any] = {"seq": state.seq + len(rows), "items": state.items + n_new, "updated_at": now}
     if new_fields:
-        changed["fields"] = [*state.fields, *new_fields]
-    repository.change(session, state.id, **changed)
+        columns["fields"] = [*state.fields, *new_fields]
+    repository.change(session, state.id, **columns)
     return n_new
 
 
@@ -87,11 +87,11 @@ def _insert(session: Session, values: list[tuple[Any, ...]]) -> None:
     # statement instead of once a row.
     connection = session.connection()
     for start in range(0, len(values), ROWS_A_STATEMENT):
-        some = values[start : start + ROWS_A_STATEMENT]
-        marks = ", ".join(["(?, ?, ?, ?, ?, ?)"] * len(some))
+        batch = values[start : start + ROWS_A_STATEMENT]
+        marks = ", ".join(["(?, ?, ?, ?, ?, ?)"] * len(batch))
         connection.exec_driver_sql(
             f"INSERT INTO gallery_items ({_COLUMNS}) VALUES {marks} {_UPSERTING}",
-            tuple(chain.from_iterable(some)),
+            tuple(chain.from_iterable(batch)),
         )
 
 
@@ -124,16 +124,16 @@ def seqs_of(session: Session, gallery_id: int, ids: Sequence[str]) -> dict[str, 
     """Sequence numbers of those ids that are there."""
     connection = session.connection()
     if session.get_bind().dialect.name == "postgresql":
-        found = connection.exec_driver_sql(
+        rows = connection.exec_driver_sql(
             "SELECT id, seq FROM gallery_items WHERE gallery_id = %s AND id = ANY(%s)",
             (gallery_id, list(ids)),
         )
     else:
-        found = connection.exec_driver_sql(
+        rows = connection.exec_driver_sql(
             "SELECT id, seq FROM gallery_items WHERE gallery_id = ? AND id IN (SELECT value FROM json_each(?))",
             (gallery_id, json.dumps(list(ids))),
         )
-    return {row[0]: row[1] for row in found}
+    return {row[0]: row[1] for row in rows}
 
 
 def erase(session: Session, state: State, ids: Sequence[str], now: float) -> None:
@@ -144,9 +144,9 @@ def erase(session: Session, state: State, ids: Sequence[str], now: float) -> Non
     names = list(seqs)
     seq = state.seq + len(names)
     for start in range(0, len(names), 500):
-        some = names[start : start + 500]
+        batch = names[start : start + 500]
         session.execute(
-            delete(GalleryItem).where(GalleryItem.gallery_id == state.id, GalleryItem.id.in_(some))
+            delete(GalleryItem).where(GalleryItem.gallery_id == state.id, GalleryItem.id.in_(batch))
         )
     session.execute(
         insert(GalleryRemoval),
@@ -175,12 +175,12 @@ def prune_removals(session: Session, state: State) -> None:
 def removals(session: Session, gallery_id: int, after: int) -> list[Removal]:
     """What was removed after a sequence number, in order."""
     table = GalleryRemoval
-    found = session.execute(
+    rows = session.execute(
         select(table.seq, table.removed, table.erased)
         .where(table.gallery_id == gallery_id, table.seq > after)
         .order_by(table.seq)
     )
-    return [Removal(*row) for row in found]
+    return [Removal(*row) for row in rows]
 
 
 def count_range(session: Session, gallery_id: int, low: int, high: int) -> int:
@@ -208,11 +208,11 @@ def read_range(session: Session, state: State, low: int, high: int) -> Iterator[
     )
     with closing(cursor):
         while rows := cursor.execute(sql, (state.id, low, high)).fetchall():
-            yield _stored(rows, state.dimension)
+            yield _stored_rows(rows, state.dimension)
             low = rows[-1][4]
 
 
-def _stored(rows: Sequence[Any], dimension: int) -> StoredRows:
+def _stored_rows(rows: Sequence[Any], dimension: int) -> StoredRows:
     ids, subjects, vectors, metadata, seqs = zip(*rows, strict=True)
     return StoredRows(
         seqs=np.array(seqs, dtype=np.int64),
@@ -227,7 +227,7 @@ def _stored(rows: Sequence[Any], dimension: int) -> StoredRows:
 
 def find_item(session: Session, gallery_id: int, id: str) -> GalleryItem | None:
     """One item, also one whose stored id is another spelling."""
-    rows = (session.get(GalleryItem, (gallery_id, one)) for one in spellings(id))
+    rows = (session.get(GalleryItem, (gallery_id, spelling)) for spelling in spellings(id))
     return next((row for row in rows if row is not None), None)
 
 
@@ -260,22 +260,22 @@ def subject_rows(session: Session, state: State, subject: str, limit: int) -> St
         .limit(limit)
     )
     rows = session.execute(statement).all()
-    return _stored(rows, state.dimension) if rows else None
+    return _stored_rows(rows, state.dimension) if rows else None
 
 
 def stamps(session: Session, gallery_id: int, subjects: Sequence[str]) -> dict[str, tuple[int, int]]:
     """Of those subjects that are enrolled: how many items, and the newest one's sequence number."""
-    found: dict[str, tuple[int, int]] = {}
+    stamps_of: dict[str, tuple[int, int]] = {}
     item = GalleryItem
     for start in range(0, len(subjects), 500):
-        some = subjects[start : start + 500]
+        batch = subjects[start : start + 500]
         statement = (
             select(item.subject, func.count(), func.max(item.seq))
-            .where(item.gallery_id == gallery_id, item.subject.in_(some))
+            .where(item.gallery_id == gallery_id, item.subject.in_(batch))
             .group_by(item.subject)
         )
-        found.update((subject or "", (n, newest)) for subject, n, newest in session.execute(statement))
-    return found
+        stamps_of.update((subject or "", (n, newest)) for subject, n, newest in session.execute(statement))
+    return stamps_of
 
 
 def names(session: Session, gallery_id: int) -> Iterator[tuple[str, str | None]]:

@@ -99,8 +99,10 @@ def erase_probes(session: Session, gallery_id: int, subject: str) -> int:
         row = session.get(GalleryCalibrationRow, id)
         assert row is not None
         assert row.kept is not None
-        left = np.array([other != subject for other in probe_repository.subjects_of(session, id)])
-        records = np.frombuffer(row.kept, dtype=RECORD)[left]
+        remains = np.array(
+            [probe_subject != subject for probe_subject in probe_repository.subjects_of(session, id)]
+        )
+        records = np.frombuffer(row.kept, dtype=RECORD)[remains]
         columns = columns_of(records, row.seq, int(row.summary["gallery_size"]), row.summary)
         for name, value in columns.items():
             setattr(row, name, value)

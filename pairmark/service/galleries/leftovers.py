@@ -23,11 +23,11 @@ def sweep(db: Database, home: Path) -> None:
     # Before the rows: a gallery has a row before it has a folder, so a folder without a row is nobody's.
     folders = list(home.iterdir()) if home.exists() else []
     with db.read() as session:
-        gone = repository.orphans(session)
+        orphan_ids = repository.orphans(session)
         states = {state.key: state for state in repository.page(session, limit=None)}
-    for number in gone:
+    for number in orphan_ids:
         remove_rows(db, number)
-    if gone:
+    if orphan_ids:
         db.truncate_log()
     removed = 0
     for folder in folders:
@@ -40,9 +40,9 @@ def sweep(db: Database, home: Path) -> None:
         else:
             GalleryDisk(folder).drop()
             removed += 1
-    if gone or removed:
+    if orphan_ids or removed:
         with db.write() as session:
-            facts = {"galleries": len(gone), "folders": removed}
+            facts = {"galleries": len(orphan_ids), "folders": removed}
             recovered(session, db.now(session), "galleries", "gallery", **facts)
 
 

@@ -2,6 +2,10 @@
 
 The rows in the database are the truth. Whoever needs a block makes it under the gallery's lock and keeps it in a
 folder; the machine's other processes map the same files. What is too young for a block waits in a small tail.
+
+Two locks, always taken in this order: the object's own (threads of this process that need a newer view), and the
+disk's (threads and processes of this machine that make or remove blocks). Searches take neither: a view never changes,
+and a new one replaces it by one assignment.
 """
 
 from __future__ import annotations
@@ -59,20 +63,20 @@ class LiveGallery:
 
     def view(self, seq: int) -> GalleryView:
         """A view that holds everything up to ``seq`` at least. `UnknownGallery` when it was deleted meanwhile."""
-        found = self.at_hand(seq)
-        if found is not None:
-            return found
+        view = self.at_hand(seq)
+        if view is not None:
+            return view
         with self._lock:
-            found = self.at_hand(seq)
-            if found is None:
+            view = self.at_hand(seq)
+            if view is None:
                 self._catch_up(seq)
-                found = self._view = self._made()
-        return found
+                view = self._view = self._new_view()
+        return view
 
     def block_names(self) -> set[str]:
         """What a cluster's workers call the blocks that there are."""
         prefix = prefix_of(*self.key)
-        return {f"{prefix}{one.block.low}-{one.block.high}-{one.block.as_of}" for one in self._parts}
+        return {f"{prefix}{part.block.low}-{part.block.high}-{part.block.as_of}" for part in self._parts}
 
     def pending(self, seq: int) -> int:
         """At most how many rows are neither in a view nor in a block."""
@@ -88,41 +92,46 @@ class LiveGallery:
 
     # ------------------------------------------------------------ catching up
 
-    def _made(self) -> GalleryView:
+    def _new_view(self) -> GalleryView:
         return GalleryView(self._estimator, self._seq, tuple(self._parts), dict(self._tail), self._dimension)
 
     def _catch_up(self, seq: int) -> None:
+        # Few new rows go to the tail, without the disk's lock. How many there are is only known with the state that is
+        # read, and removals before `floor` are forgotten: then, blocks have to be made or read anew.
         if self._view is not None and len(self._tail) + seq - self._seq <= TAIL_ROWS:
-            erased: list[str] | None = None
+            erased_ids: list[str] | None = None
             with self._db.read(one_moment=True) as session:
                 state = self._state(session)
                 if state.floor <= self._seq and len(self._tail) + state.seq - self._seq <= TAIL_ROWS:
-                    erased = self._refresh(session, state)
+                    erased_ids = self._refresh(session, state)
                     self._fill_tail(session, state)
-            if erased is not None:
-                self._purge(erased)
+            if erased_ids is not None:
+                self._purge(erased_ids)
                 return
         # In steps, each under the lock for one block at most: an erasure waits for no more than that.
         while not self._step():
             pass
 
-    def _step(self, least: int | None = None) -> bool:
-        """Open what others made, or make one block; says whether that was all. With ``least``, no block of fewer rows
-        is made at the end, and what is too young for one is left unseen."""
+    def _step(self, smallest: int | None = None) -> bool:
+        """Open what others made, or make one block; says whether that was all. With ``smallest``, no block of fewer
+        rows is made at the end, and what is too young for one is left unseen."""
         with self._disk.lock():
             self._adopt()
+            # Removals, rows and the state's number are of one moment: a row replaced meanwhile is neither lost nor
+            # twice there.
             with self._db.read(one_moment=True) as session:
                 state = self._state(session)
                 if state.floor > self._since(state):
                     self._forget()
-                erased = self._refresh(session, state)
-                gap = self._gap(session, state, TAIL_ROWS + 1 if least is None else least)
+                erased_ids = self._refresh(session, state)
+                gap = self._gap(session, state, TAIL_ROWS + 1 if smallest is None else smallest)
                 if gap is not None:
-                    block = self._built(session, state, *gap, BLOCK_ROWS)
+                    block = self._new_block(session, state, *gap, BLOCK_ROWS)
                     self._insert(self._keep(block))
-                elif least is None:
+                elif smallest is None:
                     self._fill_tail(session, state)
-        self._purge(erased)
+        # Files of the erased go only now: dropping them takes the lock itself.
+        self._purge(erased_ids)
         return gap is None
 
     def _state(self, session: Any) -> State:
@@ -133,14 +142,14 @@ class LiveGallery:
 
     def _since(self, state: State) -> int:
         """After which number removals are to be applied."""
-        seen = [part.seen for part in self._parts]
-        return min(seen, default=state.seq) if self._view is None else min([self._seq, *seen])
+        applied = [part.as_of for part in self._parts]
+        return min(applied, default=state.seq) if self._view is None else min([self._seq, *applied])
 
     def _refresh(self, session: Any, state: State) -> list[str]:
         """Apply what was removed up to the state; returns the ids of what was erased."""
-        erased = self._apply(item_repository.removals(session, self._id, self._since(state)))
-        self._parts = [replace(part, seen=max(part.seen, state.seq)) for part in self._parts]
-        return erased
+        erased_ids = self._apply(item_repository.removals(session, self._id, self._since(state)))
+        self._parts = [replace(part, as_of=max(part.as_of, state.seq)) for part in self._parts]
+        return erased_ids
 
     def _forget(self) -> None:
         for part in self._parts:
@@ -150,10 +159,10 @@ class LiveGallery:
 
     def _adopt(self) -> None:
         """Take blocks that others made and that lie where nothing is sealed here."""
-        known = {part.block.folder for part in self._parts}
-        for block in self.blocks.stored(self._estimator):
+        open_folders = {part.block.folder for part in self._parts}
+        for block in self.blocks.disjoint_blocks(self._estimator):
             fits = all(block.high <= part.block.low or block.low >= part.block.high for part in self._parts)
-            if block.folder not in known and fits:
+            if block.folder not in open_folders and fits:
                 self._insert(block)
         sealed = self._parts[-1].block.high if self._parts else 0
         for name in [name for name, item in self._tail.items() if item.seq <= sealed]:
@@ -167,32 +176,32 @@ class LiveGallery:
         """Mask what was replaced or deleted; returns the ids of what was erased, as far as they are known here."""
         if not removals:
             return []
-        gone = np.unique(np.array([one.removed for one in removals], dtype=np.int64))
-        erased = {one.removed for one in removals if one.erased}
-        if erased:
+        removed_seqs = np.unique(np.array([removal.removed for removal in removals], dtype=np.int64))
+        erased_seqs = {removal.removed for removal in removals if removal.is_erasure}
+        if erased_seqs:
             # What an erased row once replaced is to go too.
-            for one in sorted(removals, key=lambda one: -one.seq):
-                if one.seq in erased and not one.erased:
-                    erased.add(one.removed)
-        wanted = np.array(sorted(erased), dtype=np.int64)
-        names: set[str] = set()
+            for removal in sorted(removals, key=lambda removal: -removal.seq):
+                if removal.seq in erased_seqs and not removal.is_erasure:
+                    erased_seqs.add(removal.removed)
+        erased_array = np.array(sorted(erased_seqs), dtype=np.int64)
+        erased_ids: set[str] = set()
         for at, part in enumerate(self._parts):
-            names.update(part.block.ids[int(row)] for row in part.block.rows_of(wanted))
-            rows = part.block.rows_of(gone)
+            erased_ids.update(part.block.ids[int(row)] for row in part.block.rows_of(erased_array))
+            rows = part.block.rows_of(removed_seqs)
             if rows.size and (part.alive is None or part.alive[rows].any()):
                 self._parts[at] = part.without(rows)
-        dead = set(gone.tolist())
-        for name in [name for name, item in self._tail.items() if item.seq in dead]:
-            if self._tail[name].seq in erased:
-                names.add(name)
+        removed_set = set(removed_seqs.tolist())
+        for name in [name for name, item in self._tail.items() if item.seq in removed_set]:
+            if self._tail[name].seq in erased_seqs:
+                erased_ids.add(name)
             del self._tail[name]
-        return sorted(names)
+        return sorted(erased_ids)
 
-    def _purge(self, erased: list[str]) -> None:
-        if erased:
-            self._disk.drop_holders(erased)
+    def _purge(self, erased_ids: list[str]) -> None:
+        if erased_ids:
+            self._disk.drop_holders(erased_ids)
 
-    def _gap(self, session: Any, state: State, least: int) -> tuple[int, int] | None:
+    def _gap(self, session: Any, state: State, smallest: int) -> tuple[int, int] | None:
         """The first range that needs a block; the last one does from so many rows on."""
         at = 0
         for part in self._parts:
@@ -200,9 +209,9 @@ class LiveGallery:
                 return at, part.block.low
             at = part.block.high
         n = state.seq - at
-        if n >= least:
+        if n >= smallest:
             n = item_repository.count_range(session, self._id, at, state.seq)
-        return (at, state.seq) if n >= least else None
+        return (at, state.seq) if n >= smallest else None
 
     def _fill_tail(self, session: Any, state: State) -> None:
         low = max(self._seq, self._parts[-1].block.high if self._parts else 0)
@@ -215,7 +224,7 @@ class LiveGallery:
 
     # ------------------------------------------------------------ making blocks
 
-    def _built(self, session: Any, state: State, low: int, high: int, limit: int) -> IndexBlock:
+    def _new_block(self, session: Any, state: State, low: int, high: int, limit: int) -> IndexBlock:
         """A block of the first ``limit`` rows in (low, high], in memory."""
         parts: list[StoredRows] = []
         n = 0
@@ -249,49 +258,51 @@ class LiveGallery:
             group = self._group()
         if group is None:
             return False
+        # 1. Under the disk's lock alone, so that searches go on: take what another process merged, or merge.
         low, high = group[0].block.low, group[-1].block.high
-        own = {part.block.folder for part in self._parts}
-        made: IndexBlock | None = None
+        own_folders = {part.block.folder for part in self._parts}
+        merged: IndexBlock | None = None
         misfit = False
         with self._disk.lock():
-            for block in self.blocks.stored(self._estimator):
-                if block.folder in own or block.high <= low or block.low >= high:
+            for block in self.blocks.disjoint_blocks(self._estimator):
+                if block.folder in own_folders or block.high <= low or block.low >= high:
                     continue
                 if (block.low, block.high) != (low, high):
                     # Another process cut the gallery up otherwise. Its files are as good as these: they are opened.
                     misfit = True
-                made = block
-            if made is None and not misfit:
+                merged = block
+            if merged is None and not misfit:
                 with self._db.read(one_moment=True) as session:
                     state = self._state(session)
-                    made = self._built(session, state, low, high, 2**62)
-                made = self._keep(made)
-                if made.kept:
+                    merged = self._new_block(session, state, low, high, 2**62)
+                merged = self._keep(merged)
+                if merged.is_on_disk:
                     for part in group:
                         if part.block.folder is not None:
                             remove(part.block.folder)
+        # 2. Under the own lock: put the block in the group's place, unless a search changed the parts meanwhile.
         with self._lock:
-            if misfit or made is None:
+            if misfit or merged is None:
                 self._parts, self._tail, self._seq = [], {}, 0
                 self._view, seq = None, self._view.seq if self._view is not None else 0
                 self._catch_up(seq)
-                self._view = self._made()
+                self._view = self._new_view()
                 return True
-            there = {id(part.block) for part in self._parts}
-            if self._view is None or not all(id(part.block) in there for part in group):
+            open_blocks = {id(part.block) for part in self._parts}
+            if self._view is None or not all(id(part.block) in open_blocks for part in group):
                 return False
-            kept = [part for part in self._parts if not low <= part.block.low < high]
-            self._parts = sorted([*kept, Part(made, made.as_of)], key=lambda part: part.block.low)
+            neighbours = [part for part in self._parts if not low <= part.block.low < high]
+            self._parts = sorted([*neighbours, Part(merged, merged.as_of)], key=lambda part: part.block.low)
             # The block may be newer than the view: both are brought to one moment.
-            self._catch_up(max(made.as_of, self._seq))
-            self._view = self._made()
+            self._catch_up(max(merged.as_of, self._seq))
+            self._view = self._new_view()
         return True
 
     def _group(self) -> list[Part] | None:
         """Neighbouring parts to make into one block."""
         parts = self._parts
         for part in parts:
-            if not part.block.kept or part.n_alive < (1 - DEAD_SHARE) * len(part.block):
+            if not part.block.is_on_disk or part.n_alive < (1 - DEAD_SHARE) * len(part.block):
                 return [part]
         # As a binary counter: a block is merged with the one before while that is no larger, so that there are few
         # blocks and each row is written a few times only.

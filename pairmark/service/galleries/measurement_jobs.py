@@ -42,21 +42,21 @@ class Measurer:
         try:
             state = galleries.state(claim.gallery)
             runtime = Runtime(self._store, self._db, self._settings)
-            served = asyncio.run(runtime.version_for(f"{state.model}:{state.version}", "search"))
+            version = asyncio.run(runtime.version_for(f"{state.model}:{state.version}", "search"))
             identification = Identification(galleries, self._datasets, self._store, self._settings)
             # The version of the dataset that there was when the job was submitted.
-            given: dict[str, Any] = {**claim.params, "dataset": claim.dataset}
-            what = "calibration" if claim.task == "gallery-calibration" else "evaluation"
+            params: dict[str, Any] = {**claim.params, "dataset": claim.dataset}
+            product = "calibration" if claim.task == "gallery-calibration" else "evaluation"
 
             def end(session: Session, id: str) -> None:
-                self._queue.finish(claim, session, result={what: id}, message=f"{what} {id}")
+                self._queue.finish(claim, session, result={product: id}, message=f"{product} {id}")
 
             progress.stage("searching")
             with listening(progress.within):
-                if what == "calibration":
-                    calibration = GalleryCalibrationRequest.model_validate(given)
-                    return identification.calibrate(state.name, served, calibration, ending=end).id
-                evaluation = GalleryEvaluationRequest.model_validate(given)
-                return identification.evaluate(state.name, served, evaluation, ending=end).id
+                if product == "calibration":
+                    calibration = GalleryCalibrationRequest.model_validate(params)
+                    return identification.calibrate(state.name, version, calibration, ending=end).id
+                evaluation = GalleryEvaluationRequest.model_validate(params)
+                return identification.evaluate(state.name, version, evaluation, ending=end).id
         finally:
             galleries.close()

@@ -37,26 +37,26 @@ Value = str | float | bool | None
 Mask = NDArray[np.bool_]
 
 
-def checked_metadata(given: Any) -> str | None:
+def checked_metadata(value: Any) -> str | None:
     """Metadata as compact JSON text; None for none."""
-    if isinstance(given, str):
+    if isinstance(value, str):
         try:
-            given = json.loads(given)
+            value = json.loads(value)
         except (ValueError, RecursionError):
             raise InvalidInput("metadata is not JSON; expected an object", field="metadata") from None
-    if not isinstance(given, Mapping):
+    if not isinstance(value, Mapping):
         raise InvalidInput("metadata is not an object of field: value", field="metadata")
-    if not given:
+    if not value:
         return None
-    if len(given) > MAX_FIELDS:
+    if len(value) > MAX_FIELDS:
         raise InvalidInput(
-            f"metadata has {len(given)} fields; expected at most {MAX_FIELDS}", field="metadata"
+            f"metadata has {len(value)} fields; expected at most {MAX_FIELDS}", field="metadata"
         )
-    for name, value in given.items():
+    for name, content in value.items():
         _check_field(name)
-        _check_value(value, f"metadata.{name[:60]}")
+        _check_value(content, f"metadata.{name[:60]}")
     try:
-        text = json.dumps(given, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
         size = len(text.encode())
     except UnicodeEncodeError:
         raise InvalidInput(
@@ -100,10 +100,10 @@ def checked_column(column: Sequence[Any]) -> list[str | None] | None:
             return None
     except (ValueError, TypeError, InvalidInput):
         return None
-    checked: list[str | None] = [None] * len(column)
+    texts_or_none: list[str | None] = [None] * len(column)
     for at, line in zip(places, lines, strict=bool(places)):
-        checked[at] = None if line == "{}" else line
-    return checked
+        texts_or_none[at] = None if line == "{}" else line
+    return texts_or_none
 
 
 def _check_values(values: list[Any], name: str) -> None:
@@ -181,50 +181,50 @@ class Condition:
 Filter = tuple[Condition, ...]
 
 
-def parse_filter(given: Any, known: Iterable[str]) -> Filter:
-    """A filter, checked. ``known``: the fields that the gallery's items have had."""
-    if given is None:
+def parse_filter(body: Any, gallery_fields: Iterable[str]) -> Filter:
+    """A filter, checked. ``gallery_fields``: the fields that the gallery's items have had."""
+    if body is None:
         return ()
-    if not isinstance(given, dict):
+    if not isinstance(body, dict):
         raise InvalidInput(
             'filter: expected an object, e.g. {"site": "north", "year": {"gte": 2020}}', field="filter"
         )
-    fields = set(known)
+    fields = set(gallery_fields)
     conditions = []
-    for name, wanted in given.items():
+    for name, condition in body.items():
         where = f"filter.{name[:60]}"
         if name not in fields:
-            listed = ", ".join(sorted(fields)[:20]) or "none"
-            raise InvalidInput(f"{where}: no item has that field; known: {listed}", field=where)
-        conditions.append(_condition(name, wanted, where))
+            examples = ", ".join(sorted(fields)[:20]) or "none"
+            raise InvalidInput(f"{where}: no item has that field; known: {examples}", field=where)
+        conditions.append(_condition(name, condition, where))
     return tuple(conditions)
 
 
-def _condition(name: str, wanted: Any, where: str) -> Condition:
-    if isinstance(wanted, list):
-        wanted = {"in": wanted}
-    if not isinstance(wanted, dict):
-        _check_value(wanted, where)
-        return Condition(name, (wanted,))
-    if set(wanted) == {"in"}:
-        values = wanted["in"]
+def _condition(name: str, condition: Any, where: str) -> Condition:
+    if isinstance(condition, list):
+        condition = {"in": condition}
+    if not isinstance(condition, dict):
+        _check_value(condition, where)
+        return Condition(name, (condition,))
+    if set(condition) == {"in"}:
+        values = condition["in"]
         if not isinstance(values, list) or not 0 < len(values) <= MAX_FILTER_VALUES:
             raise InvalidInput(f"{where}.in: expected a list of 1 to {MAX_FILTER_VALUES} values", field=where)
         for value in values:
             _check_value(value, where)
         return Condition(name, tuple(values))
-    if not wanted or not set(wanted) <= set(_RANGES):
+    if not condition or not set(condition) <= set(_RANGES):
         raise InvalidInput(
             f'{where}: expected a value, {{"in": [..]}}, or a range of {", ".join(_RANGES)}', field=where
         )
-    kinds = {type(value) is str for value in wanted.values()}
+    kinds = {type(value) is str for value in condition.values()}
     if len(kinds) > 1 or any(
-        value is None or isinstance(value, (bool, list, dict)) for value in wanted.values()
+        value is None or isinstance(value, (bool, list, dict)) for value in condition.values()
     ):
         raise InvalidInput(f"{where}: a range is between numbers, or between texts", field=where)
-    for value in wanted.values():
+    for value in condition.values():
         _check_value(value, where)
-    return Condition(name, None, tuple(wanted.items()))
+    return Condition(name, None, tuple(condition.items()))
 
 
 # ---------------------------------------------------------------- columns
@@ -239,39 +239,39 @@ class MetadataColumn:
     codes: NDArray[np.int32]
     words: tuple[str, ...]
 
-    def chosen(self, condition: Condition) -> Mask:
+    def matches(self, condition: Condition) -> Mask:
         """(n,) which items fulfil the condition."""
         if condition.values is not None:
             return self._any_of(condition.values)
         textual = isinstance(condition.bounds[0][1], str)
-        found: Mask = self.kinds == (_TEXT if textual else _NUMBER)
+        mask: Mask = self.kinds == (_TEXT if textual else _NUMBER)
         for word, bound in condition.bounds:
             if textual:
-                fits = np.array([_ORDER[word](one, bound) for one in self.words], dtype=np.bool_)
-                if not fits.size:
+                matching = np.array([_ORDER[word](text, bound) for text in self.words], dtype=np.bool_)
+                if not matching.size:
                     return np.zeros(self.kinds.shape, dtype=np.bool_)
-                found &= fits[self.codes]
+                mask &= matching[self.codes]
             else:
-                found &= _ORDER[word](self.numbers, bound)
-        return found
+                mask &= _ORDER[word](self.numbers, bound)
+        return mask
 
     def _any_of(self, values: tuple[Value, ...]) -> Mask:
-        found = np.zeros(self.kinds.shape, dtype=np.bool_)
+        mask = np.zeros(self.kinds.shape, dtype=np.bool_)
         if None in values:
-            found |= self.kinds == _NULL
+            mask |= self.kinds == _NULL
         flags = [value for value in values if isinstance(value, bool)]
         if flags:
-            found |= (self.kinds == _BOOL) & np.isin(self.numbers, np.array(flags, dtype=np.float64))
+            mask |= (self.kinds == _BOOL) & np.isin(self.numbers, np.array(flags, dtype=np.float64))
         numbers = [
             value for value in values if isinstance(value, (int, float)) and not isinstance(value, bool)
         ]
         if numbers:
-            found |= (self.kinds == _NUMBER) & np.isin(self.numbers, np.array(numbers, dtype=np.float64))
+            mask |= (self.kinds == _NUMBER) & np.isin(self.numbers, np.array(numbers, dtype=np.float64))
         texts = {value for value in values if isinstance(value, str)}
         if texts and self.words:
-            fits = np.array([word in texts for word in self.words], dtype=np.bool_)
-            found |= (self.kinds == _TEXT) & fits[self.codes]
-        return found
+            matching = np.array([word in texts for word in self.words], dtype=np.bool_)
+            mask |= (self.kinds == _TEXT) & matching[self.codes]
+        return mask
 
 
 _ORDER: dict[str, Callable[[Any, Any], Any]] = {
@@ -308,16 +308,16 @@ def columns_of(metadata: list[str | None]) -> Columns:
     return {name: replace(column, words=tuple(words[name])) for name, column in columns.items()}
 
 
-def choose(columns: Columns, n: int, wanted: Filter) -> Mask | None:
+def choose(columns: Columns, n: int, conditions: Filter) -> Mask | None:
     """(n,) which items fulfil every condition; None when there is none."""
-    if not wanted:
+    if not conditions:
         return None
     mask = np.ones(n, dtype=np.bool_)
-    for condition in wanted:
+    for condition in conditions:
         column = columns.get(condition.field)
         if column is None:
             return np.zeros(n, dtype=np.bool_)
-        mask &= column.chosen(condition)
+        mask &= column.matches(condition)
     return mask
 
 

@@ -40,12 +40,12 @@ class OpenGalleries:
         self._lock = threading.Lock()
         self._upkeep = ThreadPoolExecutor(1, thread_name_prefix="gallery-upkeep")
         self._scheduled: set[int] = set()
-        self._spread = ClusterSearch(settings)
+        self._cluster = ClusterSearch(settings)
 
     def close(self) -> None:
         """Let the thread and the cluster's connection end."""
         self._upkeep.shutdown(wait=False, cancel_futures=True)
-        self._spread.close()
+        self._cluster.close()
 
     def disk(self, state: State) -> GalleryDisk:
         """The gallery's files on this machine."""
@@ -56,9 +56,9 @@ class OpenGalleries:
         key = (state.key, state.model_id, state.version)
         return self._live.get_or_make(key, lambda: LiveGallery(self._db, self.disk(state), state, estimator))
 
-    def elsewhere(self, state: State, wanted: Filter, seq: int) -> OtherSearch | None:
+    def cluster_search(self, state: State, conditions: Filter, seq: int) -> OtherSearch | None:
         """Who searches blocks of a view for this process, if anybody does: see `ClusterSearch.searching`."""
-        return self._spread.searching(state, wanted, seq)
+        return self._cluster.searching(state, conditions, seq)
 
     def tidy_later(self, live: LiveGallery) -> None:
         """Have blocks merged and kept in the background, if that is needed."""
@@ -67,7 +67,7 @@ class OpenGalleries:
 
     def of(self, key: str) -> list[LiveGallery]:
         """The gallery's views, one a version, as far as there are any."""
-        return [live for (gallery, *_), live in self._live.entries() if gallery == key]
+        return [live for (gallery_key, *_), live in self._live.entries() if gallery_key == key]
 
     def in_background(self, live: LiveGallery, work: Callable[[], Any], *, tidy: bool = True) -> None:
         """Do some work on a view unless some is waiting already, then merge and keep its blocks."""
@@ -84,7 +84,7 @@ class OpenGalleries:
                 work()
                 while tidy and live.tidy():
                     pass
-                self._spread.settle(prefix_of(*live.key), live.block_names())
+                self._cluster.settle(prefix_of(*live.key), live.block_names())
             except UnknownGallery:
                 pass
 
@@ -96,8 +96,8 @@ class OpenGalleries:
 
     def forget(self, key: str) -> None:
         """Let go of a gallery that was deleted."""
-        self._live.drop([version for version, _ in self._live.entries() if version[0] == key])
-        self._spread.settle(f"pairmark-{key}-")
+        self._live.drop([version_key for version_key, _ in self._live.entries() if version_key[0] == key])
+        self._cluster.settle(f"pairmark-{key}-")
 
     def keep_up(self) -> None:
         """See what other processes wrote and erased in the galleries this one has open (blocking)."""
@@ -106,7 +106,7 @@ class OpenGalleries:
                 state = repository.state_by_id(session, live.id)
             if state is None or key[1:] not in state.versions:
                 self._live.drop([key])
-                self._spread.settle(prefix_of(*key))
+                self._cluster.settle(prefix_of(*key))
             elif live.at_hand(0) is not None:
                 self.in_background(live, partial(live.view, state.seq))
 

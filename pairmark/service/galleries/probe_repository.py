@@ -93,15 +93,15 @@ def probes_of(session: Session, calibration_id: str) -> tuple[list[str], NDArray
 def calibrations_with(session: Session, gallery_id: int, subject: str) -> list[str]:
     """The calibrations of a gallery that keep probes of a subject."""
     probe = GalleryProbe
-    found = select(probe.calibration_id).where(probe.gallery_id == gallery_id, probe.subject == subject)
-    return list(session.scalars(found.distinct().order_by(probe.calibration_id)))
+    ids = select(probe.calibration_id).where(probe.gallery_id == gallery_id, probe.subject == subject)
+    return list(session.scalars(ids.distinct().order_by(probe.calibration_id)))
 
 
 def subjects_of(session: Session, calibration_id: str) -> list[str]:
     """Subjects of the probes that a calibration keeps, by place."""
     probe = GalleryProbe
-    found = select(probe.subject).where(probe.calibration_id == calibration_id).order_by(probe.place)
-    return list(session.scalars(found))
+    subjects = select(probe.subject).where(probe.calibration_id == calibration_id).order_by(probe.place)
+    return list(session.scalars(subjects))
 
 
 def subjects(session: Session, gallery_id: int) -> list[str]:

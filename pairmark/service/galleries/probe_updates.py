@@ -1,4 +1,4 @@
-"""Kept probes brought up to a moment of their gallery: see `kept.py`."""
+"""Kept probes brought up to a view of their gallery, so that they score as if they were searched anew in it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pairmark.models.core.subjects import SampleSets
 from pairmark.service.errors import SearchTooLong
 from pairmark.service.galleries import item_repository
 from pairmark.service.galleries.galleries import Galleries
-from pairmark.service.galleries.gallery_view import GalleryView, Key, whose
+from pairmark.service.galleries.gallery_view import GalleryView, Key, owner_of
 from pairmark.service.galleries.kept_probes import KeptProbes
 from pairmark.service.galleries.repository import State
 from pairmark.service.galleries.subject_search import SubjectTemplates
@@ -34,36 +34,39 @@ class ProbeUpdate:
     """Brings probes up to a view, a few probes at a time; it can be left and resumed."""
 
     def __init__(
-        self, galleries: Galleries, state: State, served: Served, kept: KeptProbes, view: GalleryView
+        self, galleries: Galleries, state: State, version: Served, probes: KeptProbes, view: GalleryView
     ) -> None:
-        self._galleries, self._state, self._kept, self.view = galleries, state, kept, view
-        self._records = kept.records.copy()
-        self._enrol(served)
+        self._galleries, self._state, self._probes, self.view = galleries, state, probes, view
+        self._records = probes.records.copy()
+        self._enrol(version)
         self._todo = self._planned(self._records["own_items"] == 0)
         self._n = len(self._todo)
 
     def _planned(self, strangers: NDArray[np.bool_]) -> list[Callable[[], None]]:
         """Pieces of work that bring the strangers' best scores up to the view."""
         records, view = self._records, self.view
-        self._found: dict[int, str] = {}
+        # 1. Where the row that gave a best score was replaced or erased, the score is void: search the whole gallery.
+        # 2. Else only rows written after the last update can beat it: search those.
+        # 3. Note the sequence numbers of the rows that gave new best scores.
+        self._best_ids: dict[int, str] = {}
         records["at"][~strangers] = -1
-        anew = strangers & ~view.holds(records["at"])
-        records["best"][anew] = -np.inf
-        rest = np.flatnonzero(strangers & ~anew)
+        lost = strangers & ~view.holds(records["at"])
+        records["best"][lost] = -np.inf
+        unchanged = np.flatnonzero(strangers & ~lost)
         # Like with like: what a few probes have in common as their best score need not be looked below.
-        rest = rest[np.argsort(-records["best"][rest], kind="stable")]
-        todo = [partial(self._search, some, 0) for some in _pieces(np.flatnonzero(anew))]
-        if view.seq > self._kept.seq:
-            todo += [partial(self._search, some, self._kept.seq) for some in _pieces(rest)]
+        unchanged = unchanged[np.argsort(-records["best"][unchanged], kind="stable")]
+        todo = [partial(self._search, places, 0) for places in _pieces(np.flatnonzero(lost))]
+        if view.seq > self._probes.seq:
+            todo += [partial(self._search, places, self._probes.seq) for places in _pieces(unchanged)]
         return [*todo, self._number]
 
-    def _enrol(self, served: Served) -> None:
+    def _enrol(self, version: Served) -> None:
         """See who of the probes' subjects is enrolled, and score those whose items changed."""
-        records, kept, state = self._records, self._kept, self._state
+        records, probes, state = self._records, self._probes, self._state
         with self._galleries.database.read() as session:
-            now = item_repository.stamps(session, state.id, kept.subjects)
-        for at, subject in enumerate(kept.subjects):
-            n, newest = now.get(subject, (0, 0))
+            stamps = item_repository.stamps(session, state.id, probes.subjects)
+        for at, subject in enumerate(probes.subjects):
+            n, newest = stamps.get(subject, (0, 0))
             record = records[at]
             if (n, newest) == (record["own_items"], record["own_newest"]):
                 continue
@@ -72,14 +75,16 @@ class ProbeUpdate:
                     items = item_repository.subject_rows(session, state, subject, MAX_TEMPLATES)
                 # Erased since: found by nobody.
                 own = (
-                    -np.inf if items is None else self._own(served, kept.vectors[at : at + 1], items.vectors)
+                    -np.inf
+                    if items is None
+                    else self._own(version, probes.vectors[at : at + 1], items.vectors)
                 )
                 record["own"] = own
             record["own_items"], record["own_newest"] = n, newest
 
-    def _own(self, served: Served, probe: Float32, items: Float32) -> float:
+    def _own(self, version: Served, probe: Float32, items: Float32) -> float:
         """Score of a probe with its own subject."""
-        return float(served.score(probe, items).max())
+        return float(version.score(probe, items).max())
 
     def run(self, deadline: float | None = None, share: float = 0.9) -> KeptProbes:
         """Search until everything is done; that is reported as ``share`` of the whole work. `SearchTooLong` when the
@@ -93,31 +98,31 @@ class ProbeUpdate:
             report(share * (1 - len(self._todo) / self._n), "searching with probes")
             self._todo[0]()
             self._todo.pop(0)
-        return replace(self._kept, records=self._records, seq=self.view.seq, size=self.view.n_items)
+        return replace(self._probes, records=self._records, seq=self.view.seq, size=self.view.n_items)
 
-    def _search(self, some: Indices, after: int) -> None:
+    def _search(self, places: Indices, after: int) -> None:
         """Best scores of some probes with what was written after a sequence number."""
         records = self._records
-        least = records["best"][some].min()
-        elsewhere = None if after else self._galleries.views.elsewhere(self._state, (), self.view.seq)
+        lowest_best = records["best"][places].min()
+        other_search = None if after else self._galleries.views.cluster_search(self._state, (), self.view.seq)
         hits = self.view.search(
-            self._kept.vectors[some],
+            self._probes.vectors[places],
             1,
-            above=np.float32(least) if np.isfinite(least) else None,
-            elsewhere=elsewhere,
+            above=np.float32(lowest_best) if np.isfinite(lowest_best) else None,
+            other_search=other_search,
             after=after,
         )
-        for at, found in zip(some.tolist(), hits, strict=True):
-            if found and np.float32(found[0].score) > records["best"][at]:
-                records["best"][at], self._found[at] = found[0].score, found[0].id
+        for at, probe_hits in zip(places.tolist(), hits, strict=True):
+            if probe_hits and np.float32(probe_hits[0].score) > records["best"][at]:
+                records["best"][at], self._best_ids[at] = probe_hits[0].score, probe_hits[0].id
 
     def _number(self) -> None:
         """Note which rows gave the best scores; one that was replaced or erased since the view counts as gone."""
-        if not self._found:
+        if not self._best_ids:
             return
         with self._galleries.database.read() as session:
-            seqs = item_repository.seqs_of(session, self._state.id, sorted(set(self._found.values())))
-        for at, id in self._found.items():
+            seqs = item_repository.seqs_of(session, self._state.id, sorted(set(self._best_ids.values())))
+        for at, id in self._best_ids.items():
             seq = seqs.get(id, -1)
             self._records["at"][at] = seq if seq <= self.view.seq else -1
 
@@ -128,19 +133,20 @@ class BaseScores:
 
     Attributes
     ----------
-    base : the base, as long as anybody else holds it. known : (n,) whether a probe was searched.
+    base : the base, as long as anybody else holds it. searched : (n,) whether a probe was searched.
+    best, best_owner : its best score, and whose that is.
     """
 
     base: weakref.ref[SubjectTemplates]
-    known: NDArray[np.bool_] = field(repr=False)
+    searched: NDArray[np.bool_] = field(repr=False)
     best: Float32 = field(repr=False)
-    whose: list[Key | None] = field(repr=False)
+    best_owner: list[Key | None] = field(repr=False)
 
     @classmethod
     def of(cls, base: SubjectTemplates, n: int) -> BaseScores:
         """Of no probe yet."""
-        known = np.zeros(n, dtype=np.bool_)
-        return cls(weakref.ref(base), known, np.full(n, -np.inf, dtype=np.float32), [None] * n)
+        searched = np.zeros(n, dtype=np.bool_)
+        return cls(weakref.ref(base), searched, np.full(n, -np.inf, dtype=np.float32), [None] * n)
 
 
 class SubjectProbeUpdate(ProbeUpdate):
@@ -155,52 +161,68 @@ class SubjectProbeUpdate(ProbeUpdate):
         self,
         galleries: Galleries,
         state: State,
-        served: Served,
-        kept: KeptProbes,
+        version: Served,
+        probes: KeptProbes,
         view: GalleryView,
-        searched: BaseScores | None = None,
+        base_scores: BaseScores | None = None,
     ) -> None:
-        assert kept.aggregation is not None
-        self._how = kept.aggregation
-        self._subjects = galleries.views.live(state, served.estimator).subjects.at(view, self._how)
+        assert probes.aggregation is not None
+        self._aggregation = probes.aggregation
+        self._subjects = galleries.views.live(state, version.estimator).subjects.at(view, self._aggregation)
         base = self._subjects.base
-        fits = searched is not None and searched.base() is base and searched.known.size == len(kept.records)
-        self.searched = searched if searched is not None and fits else BaseScores.of(base, len(kept.records))
-        super().__init__(galleries, state, served, kept, view)
+        fits = (
+            base_scores is not None
+            and base_scores.base() is base
+            and base_scores.searched.size == len(probes.records)
+        )
+        self.base_scores = (
+            base_scores if base_scores is not None and fits else BaseScores.of(base, len(probes.records))
+        )
+        super().__init__(galleries, state, version, probes, view)
 
-    def _own(self, served: Served, probe: Float32, items: Float32) -> float:
+    def _own(self, version: Served, probe: Float32, items: Float32) -> float:
         enrolled = SampleSets.of_rows(items, np.array([len(items)]))
-        return float(served.score_subjects(SampleSets.of_rows(probe), enrolled, self._how)[0])
+        return float(version.score_subjects(SampleSets.of_rows(probe), enrolled, self._aggregation)[0])
 
     def _planned(self, strangers: NDArray[np.bool_]) -> list[Callable[[], None]]:
         self._records["best"][strangers] = -np.inf
-        unknown = np.flatnonzero(strangers & ~self.searched.known)
+        unknown = np.flatnonzero(strangers & ~self.base_scores.searched)
         return [
-            *(partial(self._know, some) for some in _pieces(unknown)),
-            *(partial(self._meet, some) for some in _pieces(np.flatnonzero(strangers))),
+            *(partial(self._search_base, places) for places in _pieces(unknown)),
+            *(partial(self._meet_touched, places) for places in _pieces(np.flatnonzero(strangers))),
         ]
 
-    def _know(self, some: Indices) -> None:
-        hits = self._subjects.base.best(SampleSets.of_rows(self._kept.vectors[some]), 1, None)
-        for at, found in zip(some.tolist(), hits, strict=True):
-            if found:
-                subject, id = found[0].subject, found[0].id or ""
-                self.searched.best[at], self.searched.whose[at] = found[0].score, whose(subject, id)
-        self.searched.known[some] = True
+    def _search_base(self, places: Indices) -> None:
+        hits = self._subjects.base.best(SampleSets.of_rows(self._probes.vectors[places]), 1, None)
+        for at, probe_hits in zip(places.tolist(), hits, strict=True):
+            if probe_hits:
+                subject, id = probe_hits[0].subject, probe_hits[0].id or ""
+                self.base_scores.best[at], self.base_scores.best_owner[at] = (
+                    probe_hits[0].score,
+                    owner_of(subject, id),
+                )
+        self.base_scores.searched[places] = True
 
-    def _meet(self, some: Indices) -> None:
+    def _meet_touched(self, places: Indices) -> None:
+        # 1. A best score with a subject of the base that was not touched stands.
+        # 2. Where the best subject was touched, search the base again, without all touched subjects.
+        # 3. Every probe meets the touched subjects as they are now.
         best, touched = self._records["best"], self._subjects.touched
-        moved = np.array([self.searched.whose[at] in touched for at in some.tolist()], dtype=np.bool_)
-        best[some[~moved]] = self.searched.best[some[~moved]]
-        for templates, probes, without in (
-            (self._subjects.base, some[moved], touched),
-            (self._subjects.fresh, some if touched else some[:0], frozenset()),
+        best_touched = np.array(
+            [self.base_scores.best_owner[at] in touched for at in places.tolist()], dtype=np.bool_
+        )
+        best[places[~best_touched]] = self.base_scores.best[places[~best_touched]]
+        for templates, members, left_out in (
+            (self._subjects.base, places[best_touched], touched),
+            (self._subjects.fresh, places if touched else places[:0], frozenset()),
         ):
-            if probes.size:
-                sets = SampleSets.of_rows(self._kept.vectors[probes])
-                for at, found in zip(probes.tolist(), templates.best(sets, 1, None, without), strict=True):
-                    if found:
-                        best[at] = max(best[at], np.float32(found[0].score))
+            if members.size:
+                sets = SampleSets.of_rows(self._probes.vectors[members])
+                for at, probe_hits in zip(
+                    members.tolist(), templates.best(sets, 1, None, left_out), strict=True
+                ):
+                    if probe_hits:
+                        best[at] = max(best[at], np.float32(probe_hits[0].score))
 
 
 def _pieces(which: Indices) -> list[Indices]:

@@ -55,15 +55,15 @@ class ProbeReader:
         self._store = store
 
     def read(
-        self, name: str, served: Served, request: ProbesRequest, *, refuse_overlap: bool
+        self, name: str, version: Served, request: ProbesRequest, *, refuse_overlap: bool
     ) -> tuple[State, Probes, list[str]]:
         """The gallery, one probe a subject, and warnings."""
         state = self._galleries.state(name)
-        if (state.model_id, state.version) != (served.entry.model_id, served.entry.version):
+        if (state.model_id, state.version) != (version.entry.model_id, version.entry.version):
             raise Conflict(f"gallery {name!r} moved to another version just now: ask again")
         if not state.items:
             raise Conflict(f"gallery {name!r} is empty: enrol people first")
-        vectors, subjects, warnings = self._given(served, request, refuse_overlap)
+        vectors, subjects, warnings = self._labelled(version, request, refuse_overlap)
         if vectors.shape[1] != state.dimension:
             raise InvalidInput(
                 f"probes have {vectors.shape[1]} numbers; the gallery's vectors have {state.dimension}",
@@ -76,30 +76,30 @@ class ProbeReader:
         for at in order.tolist():
             first.setdefault(subjects[at], at)
         rows = sorted(first.values())
-        chosen = [subjects[at] for at in rows]
+        drawn_subjects = [subjects[at] for at in rows]
         with self._galleries.database.read() as session:
-            known = item_repository.stamps(session, state.id, chosen)
-        enrolled = np.array([subject in known for subject in chosen], dtype=np.bool_)
-        return state, Probes(vectors=vectors[rows], subjects=chosen, enrolled=enrolled), warnings
+            stamps = item_repository.stamps(session, state.id, drawn_subjects)
+        enrolled = np.array([subject in stamps for subject in drawn_subjects], dtype=np.bool_)
+        return state, Probes(vectors=vectors[rows], subjects=drawn_subjects, enrolled=enrolled), warnings
 
-    def _given(
-        self, served: Served, request: ProbesRequest, refuse_overlap: bool
+    def _labelled(
+        self, version: Served, request: ProbesRequest, refuse_overlap: bool
     ) -> tuple[Float32, list[str], list[str]]:
         if (request.dataset is None) == (request.vectors is None):
             raise InvalidInput("expected either dataset, or vectors and subjects", field="dataset")
         if request.dataset is not None:
-            return self._of_dataset(served, request.dataset, refuse_overlap)
-        given, subjects = request.vectors, request.subjects
-        if not given or subjects is None or len(subjects) != len(given):
+            return self._of_dataset(version, request.dataset, refuse_overlap)
+        rows, subjects = request.vectors, request.subjects
+        if not rows or subjects is None or len(subjects) != len(rows):
             n = 0 if subjects is None else len(subjects)
             raise InvalidInput(
-                f"there are {len(given or ())} vectors and {n} subjects; expected equal numbers, at least one",
+                f"there are {len(rows or ())} vectors and {n} subjects; expected equal numbers, at least one",
                 field="subjects",
             )
-        if len({len(row) for row in given}) != 1:
+        if len({len(row) for row in rows}) != 1:
             raise InvalidInput("vectors are of different lengths; expected one", field="vectors")
         with np.errstate(over="ignore"):
-            vectors = np.array(given, dtype=np.float32)
+            vectors = np.array(rows, dtype=np.float32)
         if not vectors.shape[1] or not np.isfinite(vectors).all():
             raise InvalidInput(
                 "vectors hold NaN, infinities or nothing; expected finite numbers", field="vectors"
@@ -107,7 +107,7 @@ class ProbeReader:
         return vectors, [id_text(subject, "subjects") for subject in subjects], []
 
     def _of_dataset(
-        self, served: Served, reference: str, refuse_overlap: bool
+        self, version: Served, reference: str, refuse_overlap: bool
     ) -> tuple[Float32, list[str], list[str]]:
         data = self._datasets.load(self._datasets.get(reference).id)
         if data.y is None:
@@ -115,7 +115,7 @@ class ProbeReader:
                 f"dataset {data.name}:{data.version} has no labels; expected the subject of each row as its label",
                 field="dataset",
             )
-        overlap = self._store.overlap(served.entry.name, served.entry.version, data, refuse=refuse_overlap)
+        overlap = self._store.overlap(version.entry.name, version.entry.version, data, refuse=refuse_overlap)
         warnings = []
         if overlap is not None and (overlap.rows or overlap.identities):
             warnings.append(
@@ -136,9 +136,11 @@ def ranks_of(search: Search, probes: Probes, records: NDArray[np.void], max_rank
     for at in enrolled.tolist():
         report(0.4 + 0.4 * len(ranks) / enrolled.size, "ranking the enrolled")
         hits = search(probes.vectors[at : at + 1], max_rank + 1)[0]
-        mine = records["own"][at]
-        others = sum(hit.subject != probes.subjects[at] and np.float32(hit.score) >= mine for hit in hits)
-        ranks.append(min(1 + others, max_rank + 1))
+        own_score = records["own"][at]
+        n_better = sum(
+            hit.subject != probes.subjects[at] and np.float32(hit.score) >= own_score for hit in hits
+        )
+        ranks.append(min(1 + n_better, max_rank + 1))
     return np.array(ranks, dtype=np.int64)
 
 

@@ -7,8 +7,8 @@ from pairmark.service.galleries.schemas import ModelOfGallery
 from pairmark.service.runtime.catalogue import CatalogueView
 
 
-def left_to_do(
-    removed: int, *, unfinished: str | None, log_empty: bool, sqlite: bool, spread: bool
+def database_duties(
+    removed: int, *, unfinished: str | None, log_empty: bool, sqlite: bool, clustered: bool
 ) -> tuple[bool, list[str]]:
     """Whether the database's files no longer hold what was erased, and what is still to be done.
 
@@ -26,7 +26,7 @@ def left_to_do(
             f"files of the index hold it still ({unfinished}): free some space and ask again; searches do not find it "
             "there"
         )
-    if spread:
+    if clustered:
         pending.append("Dask workers mask it at their next search, and let go of its block within 15 seconds")
     if not sqlite:
         complete = not removed

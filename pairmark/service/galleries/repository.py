@@ -87,10 +87,10 @@ class State:
     @property
     def versions(self) -> set[tuple[str, int]]:
         """The version that serves the gallery, and the one it moves to."""
-        found = {(self.model_id, self.version)}
+        versions = {(self.model_id, self.version)}
         if self.next_model_id is not None and self.next_version is not None:
-            found.add((self.next_model_id, self.next_version))
-        return found
+            versions.add((self.next_model_id, self.next_version))
+        return versions
 
 
 # ---------------------------------------------------------------- galleries
@@ -122,8 +122,8 @@ def page(
 
 def moving(session: Session) -> list[State]:
     """Galleries on their way to another version."""
-    found = session.execute(_STATE.where(GalleryRow.next_version.is_not(None)).limit(1000))
-    return [State(**row._mapping) for row in found]
+    rows = session.execute(_STATE.where(GalleryRow.next_version.is_not(None)).limit(1000))
+    return [State(**row._mapping) for row in rows]
 
 
 def locked(session: Session, name: str) -> State | None:
@@ -152,29 +152,29 @@ def remove_gallery(session: Session, gallery_id: int) -> None:
 
 def orphans(session: Session) -> list[int]:
     """Numbers of galleries that are gone while some of their rows are not."""
-    found: set[int] = set()
+    orphan_ids: set[int] = set()
     for table in (GalleryItem, GalleryRemoval):
         # One step of the index for each gallery, however many rows it has.
         last = -1
         while True:
-            after = session.scalar(select(func.min(table.gallery_id)).where(table.gallery_id > last))
-            if after is None:
+            next_id = session.scalar(select(func.min(table.gallery_id)).where(table.gallery_id > last))
+            if next_id is None:
                 break
-            last = after
-            if session.scalar(select(GalleryRow.id).where(GalleryRow.id == after)) is None:
-                found.add(after)
-    return sorted(found)
+            last = next_id
+            if session.scalar(select(GalleryRow.id).where(GalleryRow.id == next_id)) is None:
+                orphan_ids.add(next_id)
+    return sorted(orphan_ids)
 
 
 def remove_orphans(session: Session, gallery_id: int, limit: int) -> int:
     """Delete at most ``limit`` rows of a gallery that is gone; returns how many went."""
     ids = select(GalleryItem.id).where(GalleryItem.gallery_id == gallery_id).limit(limit)
-    gone = touched(
+    n_removed = touched(
         session, delete(GalleryItem).where(GalleryItem.gallery_id == gallery_id, GalleryItem.id.in_(ids))
     )
-    if not gone:
+    if not n_removed:
         session.execute(delete(GalleryRemoval).where(GalleryRemoval.gallery_id == gallery_id))
-    return gone
+    return n_removed
 
 
 # ---------------------------------------------------------------- what was measured

@@ -175,7 +175,7 @@ class RowChecks:
             subjects is not None and not _plain([one for one in subjects if one is not None])
         ):
             return None
-        facts = [None] * len(ids) if metadata is None else checked_column(metadata)
+        facts: list[str | None] | None = [None] * len(ids) if metadata is None else checked_column(metadata)
         if facts is None:
             return None
         if len(set(ids)) < len(ids) or not self._seen.keys().isdisjoint(ids):

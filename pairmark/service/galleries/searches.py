@@ -37,41 +37,41 @@ MAX_TEMPLATES = 10_000
 class SearchRequest(NamedTuple):
     """A search as it was asked for, and the rows of its queries."""
 
-    asked: SearchBody
+    body: SearchBody
     queries: Float32 | SparseRows
 
 
 def parse_search(body: bytes | bytearray, settings: Settings) -> SearchRequest:
     """Read a JSON body."""
-    given = validated(SearchBody, body, queries=check_vectors)
-    if given.fpir is not None and given.fpr is not None:
+    parsed = validated(SearchBody, body, queries=check_vectors)
+    if parsed.fpir is not None and parsed.fpr is not None:
         raise InvalidInput("fpir and fpr exclude one another; expected one of them", field="fpr")
-    if given.fnr is not None and given.fpr is None:
+    if parsed.fnr is not None and parsed.fpr is None:
         raise InvalidInput("fnr is of one comparison, as fpr is; expected fpr with it", field="fnr")
-    if given.aggregation is not None:
-        _check_whole_subjects(given)
-    queries = side_of(given.queries, "queries")
+    if parsed.aggregation is not None:
+        _check_whole_subjects(parsed)
+    queries = side_of(parsed.queries, "queries")
     if len(queries) > settings.max_search_queries:
         raise TooLarge(
             f"the request has {len(queries)} queries; at most {settings.max_search_queries} are taken at a time",
             limit=settings.max_search_queries,
         )
-    return SearchRequest(given, queries)
+    return SearchRequest(parsed, queries)
 
 
-def _check_whole_subjects(given: SearchBody) -> None:
-    if given.group_by is None:
+def _check_whole_subjects(body: SearchBody) -> None:
+    if body.group_by is None:
         raise InvalidInput(
             "aggregation compares subjects as a whole; expected group_by: subject with it",
             field="aggregation",
         )
-    if given.fpr is not None:
+    if body.fpr is not None:
         raise InvalidInput(
             "fpr is the rate of one comparison, and its threshold depends on the number of items; use fpir, the rate "
             "of the whole search",
             field="fpr",
         )
-    if given.filter is not None:
+    if body.filter is not None:
         raise InvalidInput(
             "filter selects single items, but subjects are compared by all their items; leave out filter or "
             "aggregation",
@@ -81,8 +81,8 @@ def _check_whole_subjects(given: SearchBody) -> None:
 
 def parse_probe(body: bytes | bytearray, max_samples: int) -> Float32 | SparseRows:
     """Read the one vector of a verification, or the samples of its one subject."""
-    given = validated(VerifyBody, body, probe=check_side)
-    probe, counts = subjects_of(given.probe, "probe")
+    parsed = validated(VerifyBody, body, probe=check_side)
+    probe, counts = subjects_of(parsed.probe, "probe")
     if counts.size != 1:
         raise InvalidInput(
             f"probe has {counts.size} vectors; expected one, or one subject of several samples", field="probe"
@@ -109,7 +109,7 @@ class Searches:
     def search(
         self,
         state: State,
-        served: Served,
+        version: Served,
         request: SearchRequest,
         decision: Decision | None,
         *,
@@ -123,20 +123,20 @@ class Searches:
         decision : the operating point at the request's ``fpr``, if it has one.
         scores : whether hits carry theirs.
         """
-        asked = request.asked
+        body = request.body
         queries = dense(request.queries, "queries", state.dimension)
-        wanted = parse_filter(asked.filter, state.fields) if state.items else ()
+        conditions = parse_filter(body.filter, state.fields) if state.items else ()
         deadline = time.monotonic() + self._settings.request_timeout_s
-        live = self._galleries.views.live(state, served.estimator)
+        live = self._galleries.views.live(state, version.estimator)
         point, above, warning = None, None, None
-        how = None if asked.aggregation is None else served.aggregation(asked.aggregation)
-        if asked.fpir is None:
+        aggregation = None if body.aggregation is None else version.aggregation(body.aggregation)
+        if body.fpir is None:
             view = live.view(state.seq)
         else:
             point, above, view = self._thresholds.at(
-                state, served, asked.fpir, asked.confidence, deadline, aggregation=how
+                state, version, body.fpir, body.confidence, deadline, aggregation=aggregation
             )
-        k = min(asked.k, max(view.n_items, 1))
+        k = min(body.k, max(view.n_items, 1))
         if k * len(queries) > self._settings.max_search_results:
             raise TooLarge(
                 f"{len(queries)} queries with k = {k} may return {k * len(queries)} items; at most "
@@ -146,30 +146,30 @@ class Searches:
         if decision is not None:
             point = decision.public
             above = decision.threshold if decision.lower is None else decision.lower
-            assert asked.fpr is not None
+            assert body.fpr is not None
             warning = (
                 f"fpr is of one comparison: a search of {view.n_items} items with a person who is not enrolled is "
-                f"expected to return up to about {asked.fpr * view.n_items:.3g} strangers; ask for fpir, which is of "
+                f"expected to return up to about {body.fpr * view.n_items:.3g} strangers; ask for fpir, which is of "
                 "the whole search"
             )
         hits: Sequence[Sequence[ItemHit | SubjectHit]]
-        if how is not None:
-            hits = live.subjects.at(view, how).search(queries, k, above)
+        if aggregation is not None:
+            hits = live.subjects.at(view, aggregation).search(queries, k, above)
         else:
             hits = view.search(
                 queries,
                 k,
-                wanted=wanted,
+                conditions=conditions,
                 above=above,
-                by_subject=asked.group_by is not None,
+                by_subject=body.group_by is not None,
                 deadline=deadline,
-                elsewhere=self._galleries.views.elsewhere(state, wanted, view.seq),
+                other_search=self._galleries.views.cluster_search(state, conditions, view.seq),
             )
         self._galleries.views.tidy_later(live)
-        results = [_reported(some, point is not None, scores, decision) for some in hits]
-        facts = {"aggregation": how, "operating_point": point, "warning": warning}
-        stated = {name: fact for name, fact in facts.items() if fact is not None}
-        return to_json({"model": served.model, "results": results, **stated}), sum(map(len, hits))
+        results = [_reported(query_hits, point is not None, scores, decision) for query_hits in hits]
+        facts = {"aggregation": aggregation, "operating_point": point, "warning": warning}
+        present_facts = {name: fact for name, fact in facts.items() if fact is not None}
+        return to_json({"model": version.model, "results": results, **present_facts}), sum(map(len, hits))
 
     def enrolled(self, state: State, subject: str) -> StoredRows:
         """A subject's items (blocking)."""
@@ -185,12 +185,12 @@ class Searches:
 
     def verify(
         self,
-        served: Served,
+        version: Served,
         subject: str,
         probe: Float32,
         items: StoredRows,
         decision: Decision,
-        how: str | None,
+        aggregation: str | None,
         *,
         scores: bool = True,
     ) -> bytes:
@@ -201,30 +201,30 @@ class Searches:
         probe : (p, d) its samples.
         how : the aggregation that ``decision`` is calibrated for; None: the best of single comparisons decides.
         """
-        found = served.score(probe[:1], items.vectors)
-        best = int(np.argmax(found))
+        item_scores = version.score(probe[:1], items.vectors)
+        best = int(np.argmax(item_scores))
         bound = decision.public["fpr_upper_bound"]
-        if how is None:
-            score = found[best : best + 1]
+        if aggregation is None:
+            score = item_scores[best : best + 1]
             bound = min(1.0, bound * len(items))
         else:
             k, p = (np.array([side.shape[0]], dtype=np.int64) for side in (items.vectors, probe))
-            score = served.score_subjects(
-                SampleSets.of_rows(items.vectors, k), SampleSets.of_rows(probe, p), how
+            score = version.score_subjects(
+                SampleSets.of_rows(items.vectors, k), SampleSets.of_rows(probe, p), aggregation
             )
         answer = {
-            "model": served.model,
+            "model": version.model,
             "subject": subject,
             "match": bool(decision.matches(score)[0]),
             **({} if decision.lower is None else {"decision": DECISIONS[int(decision.decided(score)[0])]}),
             **({"score": float(score[0])} if scores else {}),
             "id": items.ids[best],
             "items": len(items),
-            **({} if how is None else {"aggregation": how}),
+            **({} if aggregation is None else {"aggregation": aggregation}),
             "operating_point": decision.public,
             "fpr_upper_bound": bound,
         }
-        if how is None and len(items) > 1:
+        if aggregation is None and len(items) > 1:
             answer["warning"] = (
                 f"the best of {len(items)} comparisons decides, each at fpr {decision.public['fpr']:g}: together they "
                 f"match somebody else in at most {bound:.3g} of verifications"
@@ -232,10 +232,10 @@ class Searches:
         return to_json(answer)
 
 
-def dense(given: Float32 | SparseRows, name: str, dimension: int) -> Float32:
+def dense(rows: Float32 | SparseRows, name: str, dimension: int) -> Float32:
     """Rows of the gallery's width."""
-    rows: Float32 = to_rows(given, name, dimension, accepts_sparse=False)
-    return np.ascontiguousarray(rows, dtype=np.float32)
+    vectors: Float32 = to_rows(rows, name, dimension, accepts_sparse=False)
+    return np.ascontiguousarray(vectors, dtype=np.float32)
 
 
 def _reported(
@@ -246,7 +246,7 @@ def _reported(
     three_way = decision is not None and decision.lower is not None
     if decision is not None and three_way:
         codes = decision.decided(np.array([hit.score for hit in hits], dtype=np.float32)).tolist()
-    found = []
+    entries = []
     for hit, code in zip(hits, codes, strict=True):
         entry: dict[str, Any] = {"id": hit.id, "subject": hit.subject}
         if isinstance(hit, SubjectHit):
@@ -257,5 +257,5 @@ def _reported(
             entry["match"] = code == 1
         if three_way:
             entry["decision"] = DECISIONS[code]
-        found.append(entry)
-    return found
+        entries.append(entry)
+    return entries

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pairmark.models.core.subjects import SampleSets, SubjectIndex
 from pairmark.service.errors import TooLarge
 from pairmark.service.galleries.blocks import IndexBlock
-from pairmark.service.galleries.gallery_view import GalleryView, Key, Part, whose
+from pairmark.service.galleries.gallery_view import GalleryView, Key, Part, owner_of
 from pairmark.service.runtime.vectors import check_finite
 
 Float32 = NDArray[np.float32]
@@ -48,24 +48,24 @@ class SubjectTemplates:
     index: SubjectIndex | None = field(repr=False)
 
     def best(
-        self, queries: SampleSets, k: int, above: np.float32 | None, without: Iterable[Key] = ()
+        self, queries: SampleSets, k: int, above: np.float32 | None, left_out: Iterable[Key] = ()
     ) -> list[list[SubjectHit]]:
         """The k best subjects of each query, ties by name."""
         if self.index is None:
             return [[] for _ in range(len(queries))]
         allowed = None
-        places = {key: at for at, key in enumerate(self.keys)} if without else {}
-        gone = [places[key] for key in without if key in places]
-        if gone:
+        places = {key: at for at, key in enumerate(self.keys)} if left_out else {}
+        excluded = [places[key] for key in left_out if key in places]
+        if excluded:
             allowed = np.ones(len(self.keys), dtype=np.bool_)
-            allowed[gone] = False
+            allowed[excluded] = False
         rows, scores = self.estimator._top_k_subjects(
             queries, self.index, min(k, len(self.keys)), allowed, above
         )
         check_finite(np.where(rows < 0, 0, scores), "score of query", "queries")
         return [
-            [self._hit(row, score) for row, score in zip(some, values, strict=True) if row >= 0]
-            for some, values in zip(rows.tolist(), scores.tolist(), strict=True)
+            [self._hit(row, score) for row, score in zip(query_rows, values, strict=True) if row >= 0]
+            for query_rows, values in zip(rows.tolist(), scores.tolist(), strict=True)
         ]
 
     def _hit(self, row: int, score: float) -> SubjectHit:
@@ -74,8 +74,8 @@ class SubjectTemplates:
         return SubjectHit(name, None, n, score) if kind == "subject" else SubjectHit(None, name, n, score)
 
 
-def made_of(
-    estimator: Any, aggregation: str, parts: Iterable[Part], n: int, only: set[Key] | None = None
+def templates_of(
+    estimator: Any, aggregation: str, parts: Iterable[Part], n: int, owners: set[Key] | None = None
 ) -> SubjectTemplates:
     """Subjects of some blocks' live rows; ``only`` some of them."""
     if n > MAX_ITEMS:
@@ -91,11 +91,11 @@ def made_of(
             continue
         rows = np.arange(len(block)) if part.alive is None else np.flatnonzero(part.alive)
         of_names = [("subject", block.names[at]) for at in range(len(block.names))]
-        if only is not None:
-            wanted = np.array([key in only for key in of_names] + [True], dtype=np.bool_)
+        if owners is not None:
+            is_wanted = np.array([key in owners for key in of_names] + [True], dtype=np.bool_)
             # The last place is that of code -1: items that stand for themselves are looked up one by one.
-            rows = rows[wanted[block.subjects[rows]]]
-            rows = np.array([row for row in rows.tolist() if _key(block, row) in only], dtype=np.intp)
+            rows = rows[is_wanted[block.subjects[rows]]]
+            rows = np.array([row for row in rows.tolist() if _key(block, row) in owners], dtype=np.intp)
         own = np.asarray(block.subjects)[rows]
         code = np.empty(rows.size, dtype=np.int64)
         place = np.array([keys.setdefault(key, len(keys)) for key in of_names], dtype=np.int64)
@@ -114,22 +114,22 @@ def made_of(
     rank[order] = np.arange(len(names))
     code = rank[code]
     counts = np.bincount(code, minlength=len(names))
-    there = np.flatnonzero(counts)
+    occurring = np.flatnonzero(counts)
     sets = SampleSets(
         rows=np.concatenate(vectors),
         index=np.argsort(code, kind="stable").astype(np.int64),
-        counts=counts[there].astype(np.int64),
+        counts=counts[occurring].astype(np.int64),
     )
     return SubjectTemplates(
         estimator=estimator,
-        keys=[names[order[at]] for at in there.tolist()],
+        keys=[names[order[at]] for at in occurring.tolist()],
         counts=sets.counts,
         index=estimator._indexed_subjects(sets, aggregation),
     )
 
 
 def _key(block: IndexBlock, row: int) -> Key:
-    return whose(block.subject(row), block.ids[row])
+    return owner_of(block.subject(row), block.ids[row])
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -143,13 +143,13 @@ class SubjectView:
     def search(self, queries: Float32, k: int, above: np.float32 | None = None) -> list[list[SubjectHit]]:
         """The k best subjects of each query, of one sample: best first, ties by name."""
         sets = SampleSets.of_rows(queries)
-        found = self.base.best(sets, k, above, self.touched)
+        base_hits = self.base.best(sets, k, above, self.touched)
         if not self.touched:
-            return found
+            return base_hits
         fresh = self.fresh.best(sets, k, above)
         return [
             sorted([*a, *b], key=lambda hit: (-hit.score, hit.subject or hit.id or ""))[:k]
-            for a, b in zip(found, fresh, strict=True)
+            for a, b in zip(base_hits, fresh, strict=True)
         ]
 
 
@@ -164,22 +164,22 @@ class SubjectViews:
     def at(self, view: GalleryView, aggregation: str) -> SubjectView:
         """The subjects of a view."""
         with self._lock:
-            known = self._views.get(aggregation)
-            if known is not None and known[0] is view:
-                return known[1]
+            cached = self._views.get(aggregation)
+            if cached is not None and cached[0] is view:
+                return cached[1]
             parts, base = self._bases.get(aggregation, ((), None))
             touched = None if base is None else _touched(parts, len(base.keys), view)
             if base is None or touched is None:
-                base = made_of(view.estimator, aggregation, view.parts, view.n_items)
+                base = templates_of(view.estimator, aggregation, view.parts, view.n_items)
                 self._bases[aggregation] = (view.parts, base)
                 # Of blocks as they are; what waits in the tail is touched, however much that is.
                 touched = view.tail_keys()
-            fresh = made_of(
+            fresh = templates_of(
                 view.estimator, aggregation, view.all_parts if touched else (), view.n_items, touched
             )
-            found = SubjectView(base=base, touched=frozenset(touched), fresh=fresh)
-            self._views[aggregation] = (view, found)
-            return found
+            subject_view = SubjectView(base=base, touched=frozenset(touched), fresh=fresh)
+            self._views[aggregation] = (view, subject_view)
+            return subject_view
 
 
 def _touched(parts: tuple[Part, ...], n_subjects: int, view: GalleryView) -> set[Key] | None:
@@ -193,8 +193,8 @@ def _touched(parts: tuple[Part, ...], n_subjects: int, view: GalleryView) -> set
             return None
         if old.alive is not new.alive and new.alive is not None:
             before = np.ones(len(old.block), dtype=np.bool_) if old.alive is None else old.alive
-            gone = np.flatnonzero(before & ~new.alive)
-            if gone.size > limit:
+            removed_rows = np.flatnonzero(before & ~new.alive)
+            if removed_rows.size > limit:
                 return None
-            touched.update(_key(new.block, row) for row in gone.tolist())
+            touched.update(_key(new.block, row) for row in removed_rows.tolist())
     return touched if len(touched) <= limit or not n_subjects else None

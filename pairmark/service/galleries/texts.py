@@ -33,7 +33,7 @@ class Texts:
             ends = np.cumsum(np.fromiter(map(len, values), dtype=np.int64, count=len(values)))
             return cls(np.frombuffer(joined.encode(), dtype=np.uint8), ends)
         encoded = [value.encode() for value in values]
-        ends = np.cumsum([len(one) for one in encoded], dtype=np.int64)
+        ends = np.cumsum([len(body) for body in encoded], dtype=np.int64)
         return cls(np.frombuffer(b"".join(encoded), dtype=np.uint8), ends)
 
     def __len__(self) -> int:
@@ -42,17 +42,17 @@ class Texts:
     def encoded(self, at: int) -> bytes:
         """One text's bytes."""
         start = int(self._ends[at - 1]) if at else 0
-        found: bytes = self._body[start : int(self._ends[at])].tobytes()
-        return found
+        body: bytes = self._body[start : int(self._ends[at])].tobytes()
+        return body
 
     def __getitem__(self, at: int) -> str:
         return self.encoded(at).decode()
 
     def find(self, value: str) -> int:
         """Where a text is among *sorted* ones; -1 when it is not there."""
-        wanted = value.encode()
-        at = bisect_left(range(len(self)), wanted, key=self.encoded)
-        return at if at < len(self) and self.encoded(at) == wanted else -1
+        encoded = value.encode()
+        at = bisect_left(range(len(self)), encoded, key=self.encoded)
+        return at if at < len(self) and self.encoded(at) == encoded else -1
 
     def write(self, folder: Path, name: str) -> None:
         """Two plain arrays."""
@@ -65,7 +65,7 @@ class Texts:
 
         def array(part: str) -> Any:
             path = folder / f"{part}.npy"
-            found = np.load(path, mmap_mode="r" if path.stat().st_size > 4096 else None, allow_pickle=False)
-            return found
+            values = np.load(path, mmap_mode="r" if path.stat().st_size > 4096 else None, allow_pickle=False)
+            return values
 
         return cls(array(name), array(f"{name}-ends"))

@@ -1,4 +1,4 @@
-"""Kept probes of a calibrated gallery: thresholds that follow every write and erasure.
+"""Thresholds of a calibrated gallery, which follow every write and erasure by probes that are kept.
 
 A calibration at sequence number c holds, for each probe, its best score in the gallery and the number of the item that
 gave it. At a later moment the best score is the larger one of that and of the best among the items written since; where
@@ -55,11 +55,11 @@ class Thresholds:
 
     def __init__(self, galleries: Galleries) -> None:
         self._galleries = galleries
-        self._kept: BoundedCache[str, KeptProbes] = BoundedCache(KEPT_CALIBRATIONS)
-        self._works: dict[str, ProbeUpdate] = {}
-        self._searched: dict[str, BaseScores] = {}
+        self._probes: BoundedCache[str, KeptProbes] = BoundedCache(KEPT_CALIBRATIONS)
+        self._updates: dict[str, ProbeUpdate] = {}
+        self._base_scores: dict[str, BaseScores] = {}
         self._locks: dict[str, threading.Lock] = {}
-        self._stored: dict[str, int] = {}
+        self._stored_seqs: dict[str, int] = {}
         self._points: BoundedCache[tuple[str, int, int, float, float], IdentificationPoint] = BoundedCache(
             MOST_POINTS
         )
@@ -69,7 +69,7 @@ class Thresholds:
     def at(
         self,
         state: State,
-        served: Served,
+        version: Served,
         fpir: float,
         confidence: float,
         deadline: float | None = None,
@@ -86,18 +86,18 @@ class Thresholds:
             head = probe_repository.newest_head(session, state, aggregation)
         if head is None:
             of = "" if aggregation is None else f" of subjects by {aggregation}"
-            given = "" if aggregation is None else f' and "aggregation": "{aggregation}"'
+            example = "" if aggregation is None else f' and "aggregation": "{aggregation}"'
             raise UnknownCalibration(
                 f"gallery {state.name!r} has no calibration{of} with {state.model}:{state.version}; make one with "
-                f"POST /galleries/{state.name}/calibrations from people who are not enrolled{given}",
+                f"POST /galleries/{state.name}/calibrations from people who are not enrolled{example}",
                 field="fpir",
             )
         if head.keeps_probes:
-            kept, view = self._at_one_moment(state, served, head, deadline)
-            key = (kept.id, kept.revision, kept.seq, fpir, confidence)
-            point = self._point(key, lambda: _calibration(kept, state))
+            probes, view = self._at_one_moment(state, version, head, deadline)
+            key = (probes.id, probes.revision, probes.seq, fpir, confidence)
+            point = self._point(key, lambda: _calibration(probes, state))
         else:
-            view = self._galleries.views.live(state, served.estimator).view(state.seq)
+            view = self._galleries.views.live(state, version.estimator).view(state.seq)
             key = (head.id, head.revision, head.seq, fpir, confidence)
             point = self._point(key, lambda: self._unkept(head))
             if is_stale(point.gallery_size, state.seq - head.seq):
@@ -108,10 +108,10 @@ class Thresholds:
                     calibration_id=head.id,
                     changed=state.seq - head.seq,
                 )
-        stated = {**plain(point.as_dict()), "calibration_id": head.id, "sequence": key[2]}
+        facts = {**plain(point.as_dict()), "calibration_id": head.id, "sequence": key[2]}
         if aggregation is not None:
-            stated["aggregation"] = aggregation
-        return stated, np.float32(point.threshold), view
+            facts["aggregation"] = aggregation
+        return facts, np.float32(point.threshold), view
 
     def _point(
         self, key: tuple[str, int, int, float, float], calibration: Callable[[], GalleryCalibration]
@@ -130,41 +130,42 @@ class Thresholds:
     # ------------------------------------------------------------ following the gallery
 
     def _at_one_moment(
-        self, state: State, served: Served, head: CalibrationHead, deadline: float | None
+        self, state: State, version: Served, head: CalibrationHead, deadline: float | None
     ) -> tuple[KeptProbes, GalleryView]:
-        live = self._galleries.views.live(state, served.estimator)
+        live = self._galleries.views.live(state, version.estimator)
         view = live.view(state.seq)
         while True:
-            kept = self._held(head)
-            if kept.seq == view.seq:
-                return kept, view
-            if kept.seq > view.seq:
+            probes = self._newest(head)
+            if probes.seq == view.seq:
+                return probes, view
+            if probes.seq > view.seq:
                 # Another search was faster: its view holds what this one's does.
-                view = live.view(kept.seq)
+                view = live.view(probes.seq)
                 continue
-            kept = self._caught_up(state, served, head, view, deadline)
+            probes = self._caught_up(state, version, head, view, deadline)
 
-    def _held(self, head: CalibrationHead) -> KeptProbes:
+    def _newest(self, head: CalibrationHead) -> KeptProbes:
         """The newest known scores of a calibration, of this process or of the database."""
-        kept = self._kept.get(head.id)
-        if kept is None or kept.revision != head.revision:
+        probes = self._probes.get(head.id)
+        if probes is None or probes.revision != head.revision:
             with self._galleries.database.read(one_moment=True) as session:
-                loaded = load(session, head.id)
-            if loaded is None:
+                stored_probes = load(session, head.id)
+            if stored_probes is None:
                 raise Conflict("the calibration was replaced just now: ask again", calibration_id=head.id)
-            kept = loaded
+            probes = stored_probes
             with self._lock:
-                self._works.pop(head.id, None)
+                self._updates.pop(head.id, None)
                 # Its places are those of the probes that were there.
-                self._searched.pop(head.id, None)
-                self._stored[head.id] = kept.seq
-                for dropped in self._kept.put(head.id, kept):
-                    self._forget(dropped)
-        return kept
+                self._base_scores.pop(head.id, None)
+                self._stored_seqs[head.id] = probes.seq
+                for evicted_id in self._probes.put(head.id, probes):
+                    self._forget(evicted_id)
+        return probes
 
     def _caught_up(
-        self, state: State, served: Served, head: CalibrationHead, view: GalleryView, deadline: float | None
+        self, state: State, version: Served, head: CalibrationHead, view: GalleryView, deadline: float | None
     ) -> KeptProbes:
+        # One thread a calibration works; others wait for it. A deadline leaves the work where it is, for the next call.
         with self._lock:
             lock = self._locks.setdefault(head.id, threading.Lock())
         wait = -1 if deadline is None else max(deadline - time.monotonic(), 0.001)
@@ -173,67 +174,71 @@ class Thresholds:
                 f"much was written to gallery {state.name!r}: its threshold is being brought up to date; ask again"
             )
         try:
-            kept = self._held(head)
-            if kept.seq >= view.seq:
-                return kept
-            work = self._works.get(head.id)
-            if work is None:
-                work = self._work(state, served, kept, view)
+            probes = self._newest(head)
+            if probes.seq >= view.seq:
+                return probes  # Done while this thread waited.
+            probe_update = self._updates.get(head.id)
+            if probe_update is None:
+                probe_update = self._new_update(state, version, probes, view)
                 with self._lock:
-                    self._works[head.id] = work
-            made = work.run(deadline)
+                    self._updates[head.id] = probe_update
+            updated = probe_update.run(deadline)
             with self._lock:
-                self._works.pop(head.id, None)
-                there = self._kept.get(head.id)
+                self._updates.pop(head.id, None)
+                current = self._probes.get(head.id)
                 # Not over probes that were erased meanwhile.
-                if there is not None and there.revision == made.revision:
-                    self._kept.put(head.id, made)
-            return made
+                if current is not None and current.revision == updated.revision:
+                    self._probes.put(head.id, updated)
+            return updated
         finally:
             lock.release()
 
-    def _work(self, state: State, served: Served, kept: KeptProbes, view: GalleryView) -> ProbeUpdate:
-        if kept.aggregation is None:
-            return ProbeUpdate(self._galleries, state, served, kept, view)
-        work = SubjectProbeUpdate(self._galleries, state, served, kept, view, self._searched.get(kept.id))
+    def _new_update(
+        self, state: State, version: Served, probes: KeptProbes, view: GalleryView
+    ) -> ProbeUpdate:
+        if probes.aggregation is None:
+            return ProbeUpdate(self._galleries, state, version, probes, view)
+        probe_update = SubjectProbeUpdate(
+            self._galleries, state, version, probes, view, self._base_scores.get(probes.id)
+        )
         with self._lock:
-            self._searched[kept.id] = work.searched
-        return work
+            self._base_scores[probes.id] = probe_update.base_scores
+        return probe_update
 
-    def follow(self, state: State, served: Served) -> None:
+    def follow(self, state: State, version: Served) -> None:
         """Bring a gallery's probes up to date after a bulk import, before a search waits for it."""
-        hows = (None, *served.estimator.aggregations)
+        hows = (None, *version.estimator.aggregations)
         with self._galleries.database.read() as session:
             heads = [probe_repository.newest_head(session, state, how) for how in hows]
         for head in heads:
             if head is not None and head.keeps_probes:
-                self._at_one_moment(state, served, head, None)
+                self._at_one_moment(state, version, head, None)
 
     def keep_up(self) -> None:
         """Store what this process worked out, and let go of probes that were erased or replaced."""
-        for _, kept in self._kept.entries():
+        for _, probes in self._probes.entries():
             with self._galleries.database.read() as session:
-                revision = probe_repository.revision_of(session, kept.id)
-            if revision != kept.revision:
+                revision = probe_repository.revision_of(session, probes.id)
+            if revision != probes.revision:
                 with self._lock:
-                    self._forget(kept.id)
-            elif kept.seq > self._stored.get(kept.id, 0):
+                    self._forget(probes.id)
+            elif probes.seq > self._stored_seqs.get(probes.id, 0):
                 with self._galleries.database.write() as session:
-                    row = session.get(GalleryCalibrationRow, kept.id)
+                    row = session.get(GalleryCalibrationRow, probes.id)
                     if row is not None:
-                        values = columns_of(kept.records, kept.seq, kept.size, row.summary)
-                        probe_repository.bring_up(session, kept.id, kept.revision, values)
-                self._stored[kept.id] = kept.seq
+                        values = columns_of(probes.records, probes.seq, probes.size, row.summary)
+                        probe_repository.bring_up(session, probes.id, probes.revision, values)
+                self._stored_seqs[probes.id] = probes.seq
 
     def _forget(self, id: str) -> None:
-        self._kept.drop([id])
-        for by_id in (self._works, self._stored, self._searched):
+        self._probes.drop([id])
+        for by_id in (self._updates, self._stored_seqs, self._base_scores):
             by_id.pop(id, None)
 
 
-def is_stale(size: int, changed: int) -> bool:
+def is_stale(size: int, n_changed: int) -> bool:
     """Whether so many changes are too many for a calibration without kept probes of a gallery of that size."""
-    return changed > STALE_SHARE * max(size, 1)
+    return n_changed > STALE_SHARE * max(size, 1)
 
 
 def calibration_of(row: Any) -> GalleryCalibration:
@@ -254,11 +259,11 @@ def point_of(calibration: GalleryCalibration, fpir: float, confidence: float) ->
         ) from error
 
 
-def _calibration(kept: KeptProbes, state: State) -> GalleryCalibration:
-    if not np.any(kept.records["own_items"] == 0):
+def _calibration(probes: KeptProbes, state: State) -> GalleryCalibration:
+    if not np.any(probes.records["own_items"] == 0):
         raise Conflict(
             f"every probe of the calibration of gallery {state.name!r} was enrolled or erased since: calibrate again "
             f"(POST /galleries/{state.name}/calibrations)",
-            calibration_id=kept.id,
+            calibration_id=probes.id,
         )
-    return kept.calibration
+    return probes.calibration

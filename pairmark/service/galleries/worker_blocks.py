@@ -70,7 +70,7 @@ class BlockQuery:
 
     queries: Float32 = field(repr=False)
     k: int
-    wanted: Filter
+    conditions: Filter
     above: np.float32 | None
 
 
@@ -90,7 +90,7 @@ class WorkerBlock:
 
 
 @cache
-def _opened() -> tuple[Settings, Database, ModelStore]:
+def _connections() -> tuple[Settings, Database, ModelStore]:
     """What one worker process keeps open."""
     settings = Settings()
     database = open_database(settings)
@@ -99,12 +99,12 @@ def _opened() -> tuple[Settings, Database, ModelStore]:
 
 @lru_cache(maxsize=ESTIMATORS)
 def _estimator(model_id: str, model: str, version: int) -> Any:
-    return _opened()[2].load(model, version)
+    return _connections()[2].load(model, version)
 
 
 def open_or_make(recipe: Recipe) -> WorkerBlock:
     """Open a block where its files are seen, else make it from the rows."""
-    settings, database, _ = _opened()
+    settings, database, _ = _connections()
     with _loading:
         estimator = _estimator(recipe.model_id, recipe.model, recipe.version)
     if recipe.folder is not None:
@@ -125,7 +125,7 @@ def open_or_make(recipe: Recipe) -> WorkerBlock:
 
 
 def search(
-    blocks: list[WorkerBlock], gone: list[NDArray[np.int64]], asked: BlockQuery
+    blocks: list[WorkerBlock], dead_seqs: list[NDArray[np.int64]], query: BlockQuery
 ) -> tuple[list[list[ItemHit]], int]:
     """The best rows of some blocks together, of each query, and the newest sequence number whose rows a block holds.
 
@@ -133,18 +133,18 @@ def search(
     ----------
     gone : for each block, the sequence numbers of rows that are no longer so.
     """
-    chosen = []
-    for held, dead in zip(blocks, gone, strict=True):
-        block = held.block
-        mask = choose(block.columns, len(block), asked.wanted)
-        rows = block.rows_of(dead)
+    masked_blocks = []
+    for worker_block, seqs in zip(blocks, dead_seqs, strict=True):
+        block = worker_block.block
+        mask = choose(block.columns, len(block), query.conditions)
+        rows = block.rows_of(seqs)
         if rows.size:
             mask = np.ones(len(block), dtype=np.bool_) if mask is None else mask
             mask[rows] = False
         if len(block) and (mask is None or mask.any()):
-            chosen.append((block, mask))
-    if not chosen:
-        hits: list[list[ItemHit]] = [[] for _ in asked.queries]
+            masked_blocks.append((block, mask))
+    if not masked_blocks:
+        hits: list[list[ItemHit]] = [[] for _ in query.queries]
     else:
-        hits = best_of_blocks(blocks[0].estimator, asked.queries, asked.k, chosen, asked.above, None)
-    return hits, max(held.block.as_of for held in blocks)
+        hits = best_of_blocks(blocks[0].estimator, query.queries, query.k, masked_blocks, query.above, None)
+    return hits, max(worker_block.block.as_of for worker_block in blocks)

@@ -145,7 +145,7 @@ def both(galleries: Galleries, name: str, version: Served, queries: np.ndarray, 
     state = galleries.state(name)
     view = galleries.views.live(state, version.estimator).view(state.seq)
     wanted = parse_filter(how.pop("filter", None), state.fields)
-    elsewhere = galleries.views.elsewhere(state, wanted, view.seq)
+    elsewhere = galleries.views.cluster_search(state, wanted, view.seq)
     assert elsewhere is not None
     counted: list[int] = []
 
@@ -154,8 +154,8 @@ def both(galleries: Galleries, name: str, version: Served, queries: np.ndarray, 
         counted.append(len(asked[0]) - len(left))
         return found, left
 
-    there = view.search(queries, 12, wanted=wanted, elsewhere=watched, **how)
-    here = view.search(queries, 12, wanted=wanted, **how)
+    there = view.search(queries, 12, conditions=wanted, other_search=watched, **how)
+    here = view.search(queries, 12, conditions=wanted, **how)
     assert there == here
     assert all(counted), "the cluster was not asked"
     return there
@@ -219,9 +219,9 @@ def test_a_block_made_from_newer_rows_than_the_view_is_searched_here(
     monkeypatch.setattr(
         cluster_search, "recipe_of", lambda state, part: replace(given(state, part), folder=None)
     )
-    elsewhere = galleries.views.elsewhere(state, (), view.seq)
+    elsewhere = galleries.views.cluster_search(state, (), view.seq)
     queries = np.ones((1, WIDTH), np.float32)
-    assert view.search(queries, 230, elsewhere=elsewhere) == view.search(queries, 230)
+    assert view.search(queries, 230, other_search=elsewhere) == view.search(queries, 230)
 
 
 def test_what_was_erased_leaves_the_workers_memory(
@@ -270,7 +270,7 @@ def test_without_the_cluster_searches_go_on_here(
         view = other.views.live(state, version.estimator).view(state.seq)
         queries = np.ones((1, WIDTH), np.float32)
         for _ in range(2):
-            elsewhere = other.views.elsewhere(state, (), view.seq)
-            assert view.search(queries, 9, elsewhere=elsewhere) == view.search(queries, 9)
+            elsewhere = other.views.cluster_search(state, (), view.seq)
+            assert view.search(queries, 9, other_search=elsewhere) == view.search(queries, 9)
     finally:
         other.close()

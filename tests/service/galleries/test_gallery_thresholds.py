@@ -153,7 +153,7 @@ def test_every_interleaving_scores_as_a_fresh_calibration_does(
                 except Conflict:
                     continue
                 assert view.seq == state.seq == point["sequence"]
-                kept = workers[argument]._kept[made.id]
+                kept = workers[argument]._probes[made.id]
                 some = np.array([left[subject] for subject in left])
                 best, mated = [], []
                 for subject, vector in zip(left, some, strict=True):
@@ -223,7 +223,7 @@ def test_an_erased_subject_is_in_no_probe(
         assert not [body for body in bytes_there if vector in body]
     # A process that held them lets go of them, without a search.
     thresholds.keep_up()
-    assert not thresholds._kept
+    assert not thresholds._probes
     point, *_ = thresholds.at(galleries.state("g"), model, 0.2, 0.95)
     assert point["n_probes"] == 59
 
@@ -349,13 +349,13 @@ def test_no_probe_keeps_the_score_of_a_subject_that_changed(
 
     def look() -> tuple[np.ndarray, Any]:
         thresholds.at(galleries.state("g"), model, 0.4, 0.95, aggregation="mean")
-        best = thresholds._kept[made.id].records["best"]
+        best = thresholds._probes[made.id].records["best"]
         expected = [
             brute_one(estimator, truth, subject, probe, "mean")[0]
             for subject, probe in zip(PROBES, probes, strict=False)
         ]
         assert best.tolist() == expected
-        return best.copy(), thresholds._searched[made.id]
+        return best.copy(), thresholds._base_scores[made.id]
 
     def write(id: str, subject: str, value: float) -> None:
         truth[id] = (np.full(WIDTH, value, np.float32), subject, None)

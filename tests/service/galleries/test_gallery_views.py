@@ -184,7 +184,7 @@ def test_filters_choose_before_ranking(galleries: Galleries, estimators: dict[st
 
     def chosen(given: Any) -> list[int]:
         hits = view.search(
-            np.zeros((1, WIDTH), np.float32) + 1, 100, wanted=parse_filter(given, state.fields)
+            np.zeros((1, WIDTH), np.float32) + 1, 100, conditions=parse_filter(given, state.fields)
         )[0]
         return sorted(int(hit.id[1:]) for hit in hits)
 

@@ -181,16 +181,16 @@ def look_through(
     """
     sure = max(_SURE, 2 * best.k)
     first = max(_FIRST, 2 * sure)
-    bound = least_estimate(float(best.least))
-    offered: NDArray[np.intp] = np.empty(0, dtype=np.intp)
+    bound = least_estimate(float(best.floor))
+    scored: NDArray[np.intp] = np.empty(0, dtype=np.intp)
     if bound == -math.inf and allowed is None and estimates.size > first:
         # Nothing is known yet: the best of a few rule out nearly all others before those are listed.
-        offered = np.argpartition(-estimates[:first], sure)[:sure]
-        offer(offered)
-        bound = least_estimate(float(best.least))
+        scored = np.argpartition(-estimates[:first], sure)[:sure]
+        offer(scored)
+        bound = least_estimate(float(best.floor))
     places: NDArray[np.intp] = search_kernels.at_least(estimates, bound)
-    if offered.size:
-        places = np.setdiff1d(places, offered, assume_unique=True)
+    if scored.size:
+        places = np.setdiff1d(places, scored, assume_unique=True)
     if allowed is not None:
         places = places[allowed[places]]
     for looked_at in (first, places.size):
@@ -199,7 +199,7 @@ def look_through(
         order = np.argpartition(-estimates[places[:looked_at]], sure)[:sure]
         offer(places[order])
         places = np.delete(places, order)
-        bound = least_estimate(float(best.least))
+        bound = least_estimate(float(best.floor))
         places = places[~(estimates[places] < bound)]
     for at in range(0, places.size, BLOCK):
         offer(places[at : at + BLOCK])

@@ -152,14 +152,14 @@ def checked_allowed(allowed: ArrayLike | None, n: int) -> NDArray[np.bool_] | No
     """
     if allowed is None:
         return None
-    flags = np.asarray(allowed)
-    if flags.dtype == np.bool_ and flags.shape == (n,):
-        return None if flags.all() else flags
-    numbers = flags.astype(np.intp) if flags.size == 0 else flags
+    candidates = np.asarray(allowed)
+    if candidates.dtype == np.bool_ and candidates.shape == (n,):
+        return None if candidates.all() else candidates
+    numbers = candidates.astype(np.intp) if candidates.size == 0 else candidates
     if numbers.ndim != 1 or numbers.dtype.kind not in "iu":
         raise ValueError(
-            f"allowed has shape {flags.shape} and dtype {flags.dtype}; expected a boolean mask of shape ({n},) or a "
-            "list of row numbers"
+            f"allowed has shape {candidates.shape} and dtype {candidates.dtype}; expected a boolean mask of shape "
+            f"({n},) or a list of row numbers"
         )
     if numbers.size and (numbers.min() < 0 or numbers.max() >= n):
         raise ValueError(f"allowed holds row numbers outside 0 to {n - 1}")
@@ -187,7 +187,7 @@ class Best:
         self.scores = np.empty(0, dtype=np.float32)
 
     @property
-    def least(self) -> np.float32:
+    def floor(self) -> np.float32:
         """A row scored below this can no longer be among the best."""
         if self.rows.size >= self.k:
             return np.float32(self.scores[-1])
@@ -195,17 +195,17 @@ class Best:
 
     def offer(self, rows: NDArray[np.intp], scores: Float32) -> None:
         """Consider these rows too; none may be offered twice."""
-        keep = scores >= self.least
+        keep = scores >= self.floor
         if self._above is not None:
             keep &= scores > self._above
-        positions = np.flatnonzero(keep)
-        if positions.size > 4 * self.k:
-            line = scores[positions]
-            positions = positions[line >= np.partition(line, line.size - self.k)[line.size - self.k]]
-        if not positions.size:
+        candidates = np.flatnonzero(keep)
+        if candidates.size > 4 * self.k:
+            line = scores[candidates]
+            candidates = candidates[line >= np.partition(line, line.size - self.k)[line.size - self.k]]
+        if not candidates.size:
             return
-        rows = np.concatenate([self.rows, rows[positions]])
-        scores = np.concatenate([self.scores, scores[positions]])
+        rows = np.concatenate([self.rows, rows[candidates]])
+        scores = np.concatenate([self.scores, scores[candidates]])
         order = np.lexsort((rows, -scores))[: self.k]
         self.rows, self.scores = rows[order], scores[order]
 
@@ -214,8 +214,11 @@ def padded(best: Sequence[Best], k: int) -> Found:
     """The results of several queries as arrays."""
     rows = np.full((len(best), k), -1, dtype=np.intp)
     scores = np.full((len(best), k), -np.inf, dtype=np.float32)
-    for at, hits in enumerate(best):
-        rows[at, : hits.rows.size], scores[at, : hits.rows.size] = hits.rows, hits.scores
+    for at, query_best in enumerate(best):
+        rows[at, : query_best.rows.size], scores[at, : query_best.rows.size] = (
+            query_best.rows,
+            query_best.scores,
+        )
     return rows, scores
 
 
@@ -262,18 +265,20 @@ def merge_top_k(parts: Sequence[Found], k: int, keys: Sequence[Any]) -> Merged:
     part = np.full((n_queries, k), -1, dtype=np.intp)
     row, score = part.copy(), np.full((n_queries, k), -np.inf, dtype=np.float32)
     sources = np.concatenate([np.full(rows.shape[1], at) for at, (rows, _) in enumerate(parts)])
-    rows = np.concatenate([found[0] for found in parts], axis=1)
-    scores = np.concatenate([found[1] for found in parts], axis=1)
+    rows = np.concatenate([candidates[0] for candidates in parts], axis=1)
+    scores = np.concatenate([candidates[1] for candidates in parts], axis=1)
     for query in range(n_queries):
         there = np.flatnonzero(rows[query] >= 0)
         line = scores[query, there]
         if there.size > k:
-            enough = line >= np.partition(line, line.size - k)[line.size - k]
-            there, line = there[enough], line[enough]
-        found = [(-s, keys[sources[at]][rows[query, at]]) for at, s in zip(there, line.tolist(), strict=True)]
-        order = np.array(sorted(range(len(found)), key=found.__getitem__)[:k], dtype=np.intp)
-        chosen = there[order]
-        part[query, : order.size], row[query, : order.size] = sources[chosen], rows[query, chosen]
+            among_best = line >= np.partition(line, line.size - k)[line.size - k]
+            there, line = there[among_best], line[among_best]
+        candidates = [
+            (-s, keys[sources[at]][rows[query, at]]) for at, s in zip(there, line.tolist(), strict=True)
+        ]
+        order = np.array(sorted(range(len(candidates)), key=candidates.__getitem__)[:k], dtype=np.intp)
+        columns = there[order]
+        part[query, : order.size], row[query, : order.size] = sources[columns], rows[query, columns]
         score[query, : order.size] = line[order]
     return Merged(part, row, score)
 
