@@ -52,7 +52,12 @@ def run(preset: Preset) -> Result:
         scratch("soak") as folder,
         database("sqlite", folder) as (url, _),
         serving(
-            folder / "home", url, "--with-worker", PAIRMARK_VERIFY_LIMIT="0", PAIRMARK_LOG_LEVEL="WARNING"
+            folder / "home",
+            url,
+            "--with-worker",
+            PAIRMARK_PROBE_LIMIT="0",
+            PAIRMARK_VERIFY_LIMIT="0",
+            PAIRMARK_LOG_LEVEL="WARNING",
         ) as server,
     ):
         furnish(server)

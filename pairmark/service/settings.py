@@ -138,13 +138,17 @@ class Settings(BaseSettings):
         description="requests per second that one key may send to this machine, in bursts of up to ten seconds' worth; "
         "0: no limit. A key can have its own limit",
     )
+    probe_limit: float = Field(
+        1_000.0,
+        ge=0,
+        description="probes per minute of one gallery by one key, in whichever way they are sent: each query of a "
+        "search and each verification is one; 0: no limit",
+    )
     verify_limit: float = Field(
         60.0,
         ge=0,
-        description="verifications per minute of one subject by one key, since many tries defeat any FPR; 0: no limit",
-    )
-    search_limit: float = Field(
-        0.0, ge=0, description="searches per minute of one gallery by one key; 0: no limit"
+        description="verifications per minute of one subject by one key, since many tries defeat any FPR; each counts "
+        "as a probe too; 0: no limit",
     )
     max_waiting_searches: int = Field(
         256, description="gallery searches and imports that one process runs or keeps waiting"

@@ -13,6 +13,7 @@ import httpx
 import numpy as np
 import pytest
 
+from pairmark.service.settings import Settings
 from tests.serving import RunningServer, Serve, serving
 
 BOUNDS = {
@@ -177,10 +178,8 @@ def test_without_a_key_requests_need_a_host_and_no_foreign_page(guarded: Running
         assert answer.split(b" ")[1] in (b"403", b"400"), answer
 
 
-def test_keys_have_rates_and_subjects_so_many_tries(serve: Serve) -> None:
-    server = serve(
-        "--with-worker", PAIRMARK_VERIFY_LIMIT="5", PAIRMARK_SEARCH_LIMIT="7", PAIRMARK_RATE_LIMIT="2"
-    )
+def test_keys_have_rates_and_one_budget_of_probes_for_each_gallery(serve: Serve) -> None:
+    server = serve("--with-worker", PAIRMARK_VERIFY_LIMIT="5", PAIRMARK_PROBE_LIMIT="12")
     rng = np.random.default_rng(0)
     server.upload("d", rng.normal(size=(80, 4)).astype(np.float32), np.repeat(np.arange(40), 2))
     job = server.train(learner="metric", dataset="d", model="m", params={"metric": "euclidean"})
@@ -189,7 +188,8 @@ def test_keys_have_rates_and_subjects_so_many_tries(serve: Serve) -> None:
     items = [{"id": f"i{at}", "subject": f"s{at}", "vector": [at, 0.0, 0.0, 1.0]} for at in range(3)]
     assert server.http.put("/galleries/g/items", json={"items": items}).status_code == 200
     keys = [
-        json.loads(server.cli("keys", "create", "--scope", "gallery", "--json").stdout)["key"] for _ in "ab"
+        json.loads(server.cli("keys", "create", "--scope", "gallery", *rate, "--json").stdout)["key"]
+        for rate in ((), (), ("--rate", "2"))
     ]
     time.sleep(0.5)
 
@@ -198,18 +198,64 @@ def test_keys_have_rates_and_subjects_so_many_tries(serve: Serve) -> None:
             server.http.post(path, json=body, headers={"x-api-key": key}).status_code for _ in range(tries)
         ]
 
-    probe = {"probe": [0.0, 0.0, 0.0, 1.0]}
-    verified = statuses("/galleries/g/subjects/s0/verify?fpr=0.2", probe, 8, keys[0])
+    def ask(path: str, body: object, key: str) -> httpx.Response:
+        return server.http.post(path, json=body, headers={"x-api-key": key})
+
+    verify = "/galleries/g/subjects/{}/verify?fpr=0.2"
+    search = "/galleries/g/search"
+    one, probe = [0.0, 0.0, 0.0, 1.0], {"probe": [0.0, 0.0, 0.0, 1.0]}
+    verified = [ask(verify.format("s0"), probe, keys[0]).status_code for _ in range(8)]
     assert verified.count(429) == 3
-    refused = server.http.post(
-        "/galleries/g/subjects/s0/verify?fpr=0.2", json=probe, headers={"x-api-key": keys[0]}
-    )
+    refused = ask(verify.format("s0"), probe, keys[0])
     assert refused.json()["type"] == "/problems/rate-limited"
     assert int(refused.headers["retry-after"]) == refused.json()["retry_after"] >= 1
-    # Another subject, and another key, have tries of their own.
-    assert 429 not in statuses("/galleries/g/subjects/s1/verify?fpr=0.2", probe, 3, keys[0])
-    assert 429 not in statuses("/galleries/g/subjects/s0/verify?fpr=0.2", probe, 3, keys[1])
-    searched = statuses("/galleries/g/search", {"queries": [0.0, 0.0, 0.0, 1.0]}, 9, keys[1])
-    assert searched.count(429) == 2
-    many = [server.http.get("/galleries", headers={"x-api-key": keys[0]}).status_code for _ in range(40)]
-    assert 429 in many
+    assert '"verifications";q=5;w=60' in refused.headers["ratelimit-policy"]
+    assert '"verifications";r=0;t=' in refused.headers["ratelimit"]
+
+    # Five of twelve probes are gone, and one comes back in 5 s.
+    answer = ask(verify.format("s1"), probe, keys[0])
+    assert answer.status_code == 200
+    assert '"probes";q=12;w=60' in answer.headers["ratelimit-policy"]
+    assert 6 <= remaining_probes(answer) <= 9
+    assert ask(search, {"queries": [one] * 11}, keys[0]).status_code == 429
+    answer = ask(search, {"queries": [one] * 5}, keys[0])
+    assert answer.status_code == 200
+    assert 1 <= remaining_probes(answer) <= 5
+
+    # Each way to ask takes from the same twelve: one query, a batch, another subject.
+    for path, body in (
+        (search, {"queries": one}),
+        (search, {"queries": [one] * 2}),
+        (verify.format("s2"), probe),
+    ):
+        while ask(search, {"queries": one}, keys[0]).status_code == 200:
+            pass
+        refused = ask(path, body, keys[0])
+        assert refused.status_code == 429, path
+        assert "12 probes of the gallery 'g' by this key in 60 s" in refused.json()["detail"]
+        assert remaining_probes(refused) < 2
+    never = ask(search, {"queries": [one] * 13}, keys[0])
+    assert never.status_code == 413
+    assert never.json()["limit"] == 12
+    # Another key, and another gallery, have probes of their own.
+    assert ask(search, {"queries": [one] * 12}, keys[1]).status_code == 200
+    made = server.http.put("/galleries/h", json={"model": "m"}, headers={"x-api-key": keys[0]})
+    assert made.status_code == 201
+    assert ask("/galleries/h/search", {"queries": [one] * 12}, keys[0]).status_code == 200
+
+    many = [server.http.get("/galleries", headers={"x-api-key": keys[2]}) for _ in range(60)]
+    assert {answer.headers["ratelimit-policy"] for answer in many} == {'"requests";q=20;w=10'}
+    assert {answer.status_code for answer in many} == {200, 429}
+    assert "ratelimit" not in server.http.get("/healthz").headers
+
+
+def remaining_probes(answer: httpx.Response) -> int:
+    """What an answer says of the budget of probes."""
+    (item,) = [item for item in answer.headers["ratelimit"].split(", ") if item.startswith('"probes"')]
+    return int(item.split(";")[1].removeprefix("r="))
+
+
+def test_probes_are_limited_unless_one_says_otherwise() -> None:
+    settings = Settings()
+    assert settings.probe_limit >= settings.max_search_queries, "a search of the largest size is possible"
+    assert settings.probe_limit <= 1_000

@@ -936,6 +936,7 @@ SUBJECTS = (
 )
 
 ENDLESS = "tests/e2e/test_endless_requests.py"
+LIMITS = "tests/e2e/test_limits.py"
 HEADS = "tests/e2e/test_http_heads.py"
 CONNECTIONS = "pairmark/service/api/connections.py"
 
@@ -1027,6 +1028,39 @@ REQUESTS = (
         "connection.phase == _LINGER and waited > LINGER_S",
         "connection.phase == _LINGER and waited < 0",
         f"{ENDLESS}::test_a_client_that_sends_slowly_after_its_refusal_is_left_soon",
+    ),
+    mutant(
+        "a-batch-is-one-probe",
+        "each query of a search is a probe",
+        "service/api/search.py",
+        "_draw_probes(call, name, len(request.queries))",
+        "_draw_probes(call, name, 1)",
+        f"{LIMITS}::test_keys_have_rates_and_one_budget_of_probes_for_each_gallery",
+    ),
+    mutant(
+        "verifications-are-no-probes",
+        "verifications and searches share one budget",
+        "service/api/search.py",
+        "_draw_probes(call, name, 1)",
+        "pass",
+        f"{LIMITS}::test_keys_have_rates_and_one_budget_of_probes_for_each_gallery",
+    ),
+    mutant(
+        "probes-without-a-limit",
+        "probes are limited by default",
+        "service/settings.py",
+        "        1_000.0,\n",
+        "        0.0,\n",
+        f"{LIMITS}::test_probes_are_limited_unless_one_says_otherwise",
+    ),
+    mutant(
+        "answers-hide-their-limits",
+        "every limited answer states its limits",
+        "service/api/rates.py",
+        "    if limits is None:",
+        "    if limits:",
+        f"{LIMITS}::test_keys_have_rates_and_one_budget_of_probes_for_each_gallery",
+        "tests/service/api/test_rates.py::test_an_answer_states_what_remains_of_each_limit",
     ),
     mutant(
         "other-protocols-swallow-bodies",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import time
 from typing import Any
 
@@ -10,6 +9,7 @@ from starlette.types import Scope
 
 from pairmark.service.api import access
 from pairmark.service.api.access import Access
+from pairmark.service.api.rates import limit_of
 from pairmark.service.api.routing import Found
 from pairmark.service.api.services import Services
 from pairmark.service.errors import Forbidden, InvalidInput, Unauthenticated
@@ -79,7 +79,8 @@ class Admission:
         self._services.last_use[key.id] = time.time()
         rate = key.rate or self._settings.rate_limit
         if rate:
-            self._services.rates.take(key.id, rate, max(1.0, BURST_S * rate), _rate_said(rate))
+            limit = limit_of("requests", rate, BURST_S)
+            self._services.rates.draw(scope, key.id, limit, "requests of this key")
 
     def _key_of_session(
         self, scope: Scope, view: CatalogueView, headers: dict[bytes, bytes], method: str, shown: str | None
@@ -119,8 +120,3 @@ class Admission:
             raise Forbidden("without an API key, web pages of other sites are not served; make a key")
         if len(self._admitted) < 1024:
             self._admitted.add(asked)
-
-
-@functools.lru_cache(64)
-def _rate_said(rate: float) -> str:
-    return f"at most {rate:g} requests a second are taken from this key"

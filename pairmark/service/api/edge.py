@@ -32,6 +32,7 @@ from pairmark.service.api.problems import (
     UnsupportedMediaType,
     render,
 )
+from pairmark.service.api.rates import rate_fields
 from pairmark.service.api.routing import Route, RouteTable
 from pairmark.service.api.services import Services
 from pairmark.service.api.tracing import Trace, trace_of
@@ -55,10 +56,10 @@ _OF_PAGES = (b"referrer-policy", b"same-origin")
 class Answering:
     """Sends an answer with what every answer carries, and remembers its status."""
 
-    __slots__ = ("_request_id", "_send", "_traced", "status")
+    __slots__ = ("_fields", "_request_id", "_send", "status")
 
-    def __init__(self, send: Send, request_id: bytes, traced: tuple[tuple[bytes, bytes], ...] = ()) -> None:
-        self._send, self._request_id, self._traced = send, request_id, traced
+    def __init__(self, send: Send, request_id: bytes, fields: tuple[tuple[bytes, bytes], ...] = ()) -> None:
+        self._send, self._request_id, self._fields = send, request_id, fields
         self.status = 0
 
     async def __call__(self, message: Message) -> None:
@@ -67,7 +68,7 @@ class Answering:
             more: tuple[tuple[bytes, bytes], ...] = (
                 (b"x-request-id", self._request_id),
                 _NOSNIFF,
-                *self._traced,
+                *self._fields,
             )
             headers = message.get("headers", ())
             kind = next((value for name, value in headers if name == b"content-type"), b"")
@@ -137,11 +138,12 @@ class Edge:
                     _NOSNIFF,
                     *extra,
                     *traced,
+                    *rate_fields(scope),
                 ]
                 await send({"type": "http.response.start", "status": 200, "headers": fields})
                 await send({"type": "http.response.body", "body": body})
             else:
-                answer = Answering(send, request_id, traced)
+                answer = Answering(send, request_id, (*traced, *rate_fields(scope)))
                 scope["pairmark.query"] = query
                 scope["path_params"] = found.path
                 scope["pairmark.route"] = route
@@ -161,9 +163,8 @@ class Edge:
         status = status or (0 if answer is None else answer.status)
         if problem is not None:
             if status == 0:
-                status = await self._refuse(
-                    scope, Answering(send, request_id, traced), problem, route, headers
-                )
+                refusing = Answering(send, request_id, (*traced, *rate_fields(scope)))
+                status = await self._refuse(scope, refusing, problem, route, headers)
             elif failure is None:
                 failure = problem
         seconds = time.perf_counter() - started

@@ -22,6 +22,14 @@ A model is named `name` (its production version), `name@alias` or `name:version`
 `application/problem+json`; their `type` is a page of this service that says how to fix them.
 """
 _BINARY: Final = {"type": "string", "format": "binary"}
+_RATE_LIMITS: Final = {
+    name: {"description": said, "schema": {"type": "string"}}
+    for name, said in (
+        ("RateLimit-Policy", "the limits that this request counts towards: `q` at once, and in `w` seconds"),
+        ("RateLimit", "what remains of each: `r` now, all of it in `t` seconds"),
+    )
+}
+"""Fields of answers where something is limited (draft-ietf-httpapi-ratelimit-headers-11)."""
 _PATHS: Final = {"gallery": "the gallery's name", "subject": "the subject; it may contain slashes"}
 """Parameters in the paths of routes whose handlers the framework does not read."""
 
@@ -84,7 +92,10 @@ def _complete(route: Route, operation: dict[str, Any]) -> None:
     answers["422"] = responses(422)[422]
     for status, answer in answers.items():
         if status.startswith("2"):
-            answer.setdefault("headers", {})["X-Request-ID"] = {"schema": {"type": "string"}}
+            headers = answer.setdefault("headers", {})
+            headers["X-Request-ID"] = {"schema": {"type": "string"}}
+            if route.access != "open":
+                headers.update(_RATE_LIMITS)
     done = answers[str(route.status)]
     content = operation.get("requestBody", {}).get("content", {})
     if route.example is not None:

@@ -7,15 +7,19 @@ instant may count once; a bucket that was not used lately is dropped for another
 
 from __future__ import annotations
 
+import functools
 import mmap
 import os
 import time
+from dataclasses import dataclass
 from hashlib import blake2b
 from math import ceil
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
-from pairmark.service.errors import RateLimited
+from starlette.types import Scope
+
+from pairmark.service.errors import RateLimited, TooLarge
 
 SETS: Final = 8_192
 WAYS: Final = 8
@@ -23,6 +27,52 @@ WAYS: Final = 8
 MOST_KNOWN: Final = 4_096
 """Names whose places a process remembers."""
 _BYTES: Final = SETS * WAYS * 16
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """So many tokens at once, and again over time.
+
+    Attributes
+    ----------
+    name : what ``RateLimit`` fields call it.
+    quota : tokens of a full bucket. window_s : seconds in which an empty one is full again.
+    policy : the limit as an item of ``RateLimit-Policy``.
+    """
+
+    name: str
+    quota: float
+    window_s: float
+    policy: str
+
+
+@functools.lru_cache(256)
+def limit_of(name: str, per_second: float, burst_s: float) -> Limit:
+    """The limit of a rate, with so many seconds' worth at once, and at least one token."""
+    quota = max(1.0, per_second * burst_s)
+    window = quota / per_second
+    return Limit(name, quota, window, f'"{name}";q={int(quota)};w={ceil(window)}')
+
+
+class BucketState(NamedTuple):
+    """A bucket after a request: the tokens that remain, whole seconds until it is full, and until there are enough."""
+
+    remaining: int
+    full_in_s: int
+    wait_s: int
+
+
+def rate_fields(scope: Scope) -> tuple[tuple[bytes, bytes], ...]:
+    """``RateLimit-Policy`` and ``RateLimit`` of an answer, by draft-ietf-httpapi-ratelimit-headers-11; none where
+    nothing is limited."""
+    limits: list[tuple[Limit, BucketState]] | None = scope.get("pairmark.limits")
+    if limits is None:
+        return ()
+    states = [f'"{limit.name}";r={state.remaining};t={state.full_in_s}' for limit, state in limits]
+    return (
+        (b"ratelimit-policy", ", ".join([limit.policy for limit, _ in limits]).encode()),
+        (b"ratelimit", ", ".join(states).encode()),
+    )
 
 
 class Rates:
@@ -35,24 +85,43 @@ class Rates:
         self._names = view[: _BYTES // 2].cast("Q")
         self._full_at = view[_BYTES // 2 :].cast("d")
 
-    def take(self, name: str, per_second: float, burst: float, said: str) -> None:
-        """Take one token of a bucket, or raise `RateLimited` with ``retry_after`` in whole seconds.
+    def draw(self, scope: Scope, bucket: str, limit: Limit, what: str, count: int = 1) -> None:
+        """Take tokens of a bucket for a request, whose answer then states what remains (see `rate_fields`).
 
-        ``burst`` : tokens that it holds when full. ``said`` : what is limited, for the refusal.
+        `RateLimited` says in ``retry_after`` (whole seconds) when there are enough; `TooLarge`: there never will be.
+        ``what`` : what the tokens stand for, for the refusals.
         """
-        mark, at = self._known.get(name, (0, 0))
+        if count > limit.quota:
+            raise TooLarge(
+                f"the request has {count} {what}; at most {limit.quota:g} are taken in {limit.window_s:g} s",
+                limit=int(limit.quota),
+            )
+        state = self.take(bucket, limit, count)
+        scope.setdefault("pairmark.limits", []).append((limit, state))
+        if state.wait_s:
+            raise RateLimited(
+                f"at most {limit.quota:g} {what} in {limit.window_s:g} s; try again in {state.wait_s} s",
+                retry_after=state.wait_s,
+            )
+
+    def take(self, bucket: str, limit: Limit, count: int = 1) -> BucketState:
+        """Take so many tokens of a bucket, or none where it does not hold them."""
+        mark, at = self._known.get(bucket, (0, 0))
         if not mark or self._names[at] != mark:
-            mark, at = self._found(name)
-        now, step = time.time(), 1.0 / per_second
+            mark, at = self._found(bucket)
+        now, step, window = time.time(), limit.window_s / limit.quota, limit.window_s
         # A moment further ahead than a bucket can be empty was written before the clock was set back.
         full_at = self._full_at[at] if self._names[at] == mark else 0.0
-        start = full_at if now < full_at <= now + step * burst + 1.0 else now
-        wait = start + step - now - step * burst
+        start = full_at if now < full_at <= now + window + 1.0 else now
+        end = start + step * count
+        wait = end - now - window
         if wait > 1e-9:
-            seconds = max(1, ceil(wait))
-            raise RateLimited(f"{said}; try again in {seconds} s", retry_after=seconds)
+            return BucketState(
+                int((now + window - start) / step + 1e-6), ceil(start - now), max(1, ceil(wait))
+            )
         self._names[at] = mark
-        self._full_at[at] = start + step
+        self._full_at[at] = end
+        return BucketState(int((now + window - end) / step + 1e-6), ceil(end - now), 0)
 
     def _found(self, name: str) -> tuple[int, int]:
         """The fingerprint of a bucket and its place, which is remembered: looking costs more than taking."""

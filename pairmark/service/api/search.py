@@ -9,6 +9,7 @@ from typing import Literal
 from pydantic import Field
 
 from pairmark.service.api.metrics import SEARCHED
+from pairmark.service.api.rates import limit_of
 from pairmark.service.api.scoring import PointQuery
 from pairmark.service.api.wire import JSON, Answer, Call, only_json
 from pairmark.service.errors import InsufficientCalibration, TooLarge, UnknownModel
@@ -51,8 +52,8 @@ async def search(call: Call) -> Answer:
     """
     only_json(call)
     services, name = call.services, call.path["gallery"]
-    _limit(call, services.settings.search_limit, f"search {name}", f"searches of the gallery {name[:100]!r}")
     request = parse_search(await call.body(), services.settings)
+    _draw_probes(call, name, len(request.queries))
     asked = request.asked
     async with services.galleries.search_place() as place:
         served = await _expected(call, name)
@@ -94,9 +95,10 @@ async def verify(call: Call) -> Answer:
     only_json(call)
     services = call.services
     name, subject = call.path["gallery"], call.path["subject"]
-    limited = f"verifications of the subject {subject[:100]!r}"
-    _limit(call, services.settings.verify_limit, f"verify {name}/{subject}", limited)
     probe = parse_probe(await call.body(), services.settings.max_subject_samples)
+    what = f"verifications of the subject {subject[:100]!r} by this key"
+    _draw(call, "verifications", services.settings.verify_limit, f"{name}/{subject}", what)
+    _draw_probes(call, name, 1)
     async with services.galleries.search_place() as place:
         while True:
             state = await place.run(lambda: services.galleries.state(name))
@@ -140,16 +142,18 @@ async def _whole_or_best(call: Call, served: Served, k: int, p: int) -> tuple[De
     return await decide(), None
 
 
-def _limit(call: Call, a_minute: float, what: str, said: str) -> None:
-    """Count a try of the key, which gets a minute's worth at once; without keys clients are not distinguished."""
+def _draw_probes(call: Call, name: str, count: int) -> None:
+    """Count probes of a gallery, in whichever way they are sent."""
+    what = f"probes of the gallery {name[:100]!r} by this key"
+    _draw(call, "probes", call.services.settings.probe_limit, name, what, count)
+
+
+def _draw(call: Call, limit: str, a_minute: float, of: str, what: str, count: int = 1) -> None:
+    """Take from a budget of the key, which has a minute's worth at once; without keys clients are not distinguished."""
     key = call.key
     if key is not None and a_minute:
-        call.services.rates.take(
-            f"{key.id} {what}",
-            a_minute / 60,
-            a_minute,
-            f"at most {a_minute:g} {said} a minute are made by one key",
-        )
+        bucket = f"{key.id} {limit} {of}"
+        call.services.rates.draw(call.scope, bucket, limit_of(limit, a_minute / 60, 60), what, count)
 
 
 async def _expected(call: Call, name: str) -> Served | None:

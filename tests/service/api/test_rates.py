@@ -6,39 +6,65 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from pairmark.service.api.rates import SETS, WAYS, Rates
-from pairmark.service.errors import RateLimited
+from pairmark.service.api.rates import SETS, WAYS, Rates, limit_of, rate_fields
+from pairmark.service.errors import RateLimited, TooLarge
+
+SLOW = limit_of("tries", 0.01, 500)
 
 
-def taken(rates: Rates, name: str, tries: int, per_second: float = 0.01, burst: float = 5) -> int:
+def taken(rates: Rates, name: str, tries: int, per_second: float = 0.01, burst_s: float = 500) -> int:
     """How many of so many tries were let through."""
-    done = 0
-    for _ in range(tries):
-        try:
-            rates.take(name, per_second, burst, "at most a few")
-            done += 1
-        except RateLimited:
-            pass
-    return done
+    limit = limit_of("tries", per_second, burst_s)
+    return sum(rates.take(name, limit).wait_s == 0 for _ in range(tries))
 
 
 def test_a_bucket_gives_its_burst_and_then_says_when(tmp_path: Path) -> None:
     rates = Rates(tmp_path / "rates")
     assert taken(rates, "a", 20) == 5
     assert taken(rates, "b", 3) == 3
-    with pytest.raises(RateLimited, match="at most a few; try again in") as refused:
-        rates.take("a", 0.01, 5, "at most a few")
+    with pytest.raises(RateLimited, match="at most 5 tries of it in 500 s; try again in") as refused:
+        rates.draw({}, "a", SLOW, "tries of it")
     assert 90 <= refused.value.facts["retry_after"] <= 100
+
+
+def test_several_are_taken_at_once_or_none(tmp_path: Path) -> None:
+    rates = Rates(tmp_path / "rates")
+    assert rates.take("a", SLOW, 3).remaining == 2
+    refused = rates.take("a", SLOW, 4)
+    assert refused.remaining == 2
+    assert 190 <= refused.wait_s <= 200
+    assert rates.take("a", SLOW, 2) == (0, 500, 0)
+    with pytest.raises(TooLarge, match="the request has 6 tries; at most 5 are taken in 500 s") as never:
+        rates.draw({}, "b", SLOW, "tries", 6)
+    assert never.value.facts["limit"] == 5
+    assert rates.take("b", SLOW, 5).wait_s == 0
+
+
+def test_an_answer_states_what_remains_of_each_limit(tmp_path: Path) -> None:
+    rates = Rates(tmp_path / "rates")
+    scope: dict[str, Any] = {}
+    assert rate_fields(scope) == ()
+    rates.draw(scope, "key", limit_of("requests", 2.0, 10), "requests")
+    rates.draw(scope, "key probes", SLOW, "probes", 3)
+    assert dict(rate_fields(scope)) == {
+        b"ratelimit-policy": b'"requests";q=20;w=10, "tries";q=5;w=500',
+        b"ratelimit": b'"requests";r=19;t=1, "tries";r=2;t=300',
+    }
+
+
+def test_less_than_one_in_a_burst_is_one(tmp_path: Path) -> None:
+    assert taken(Rates(tmp_path / "rates"), "a", 5, per_second=0.01, burst_s=10) == 1
 
 
 def test_a_bucket_fills_up_again(tmp_path: Path) -> None:
     rates = Rates(tmp_path / "rates")
-    assert taken(rates, "a", 10, per_second=20, burst=2) == 2
+    assert taken(rates, "a", 10, per_second=20, burst_s=0.1) == 2
     time.sleep(0.3)
-    assert taken(rates, "a", 10, per_second=20, burst=2) == 2
+    assert taken(rates, "a", 10, per_second=20, burst_s=0.1) == 2
 
 
 def test_processes_share_their_buckets(tmp_path: Path) -> None:
@@ -56,7 +82,7 @@ def test_processes_share_their_buckets(tmp_path: Path) -> None:
 def test_a_crowd_of_names_is_bounded_and_starves_nobody(tmp_path: Path) -> None:
     rates = Rates(tmp_path / "rates")
     for number in range(3 * SETS * WAYS):
-        rates.take(f"name {number}", 1000.0, 1, "")
+        rates.take(f"name {number}", limit_of("tries", 1000.0, 0.001))
     assert (tmp_path / "rates").stat().st_size == SETS * WAYS * 16
     assert taken(rates, "somebody else", 20) == 5
 
