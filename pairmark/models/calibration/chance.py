@@ -29,7 +29,7 @@ class Chance:
     @classmethod
     def of_people(cls, names: ArrayLike, secret: bytes = b"") -> Self:
         """By HMAC-SHA256 of the set of names; order and repetition do not matter."""
-        return cls._of(people_digest(np.unique(np.asarray(names)).tolist(), secret))
+        return cls._of(people_digest(np.asarray(names).ravel().tolist(), secret))
 
     @classmethod
     def of_generator(cls, random_state: int | np.random.Generator | None) -> Self:

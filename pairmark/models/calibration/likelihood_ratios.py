@@ -186,12 +186,16 @@ class LikelihoodRatios:
                     "lr_cap_values", None, "do not rise from 0", "values that rise with their scores"
                 )
         # Maps of earlier versions were capped by pairs only.
-        caps = {
-            name: np.asarray(arrays.get(f"lr_{name}", default))
-            for name, default in (("cap_scores", [-np.inf]), ("cap_values", [facts["high"]]))
-        }
+        number = {name: float(facts[name]) for name in _FACTS}
         return cls(
-            pav_scores=begins, pav_values=values, **caps, **{name: float(facts[name]) for name in _FACTS}
+            slope=number["slope"],
+            intercept=number["intercept"],
+            pav_scores=begins,
+            pav_values=values,
+            cap_scores=np.asarray(arrays.get("lr_cap_scores", np.array([-np.inf], np.float32))),
+            cap_values=np.asarray(arrays.get("lr_cap_values", np.array([number["high"]]))),
+            low=number["low"],
+            high=number["high"],
         )
 
 

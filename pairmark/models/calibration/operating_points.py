@@ -473,7 +473,9 @@ class Calibration:
         return self._finite.rate(min(n_above(self._thresholds, threshold), self._thresholds.size - 1))
 
     def _refusal(self, fpr: float, confidence: float, tried: list[str]) -> InsufficientCalibrationData:
-        answers = {name: self._answer(name, fpr, confidence) for name in ANSWERING if name not in tried}
+        answers: dict[str, OperatingPoint | None] = {
+            name: self._answer(name, fpr, confidence) for name in ANSWERING if name not in tried
+        }
         return refusal(self._held, fpr, confidence, tried, answers)
 
 
