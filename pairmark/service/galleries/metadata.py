@@ -107,7 +107,6 @@ def checked_column(column: Sequence[Any]) -> list[str | None] | None:
 
 
 def _check_values(values: list[Any], name: str) -> None:
-    """`_check_value` of a whole column."""
     types = set(map(type, values))
     if types == {str} and "\0" not in "".join(values):
         return
@@ -137,7 +136,6 @@ def _read(metadata: Iterable[str | None]) -> list[dict[str, Any]]:
 
 
 def fields_of(metadata: Iterable[str | None]) -> set[str]:
-    """Every field that occurs."""
     return set().union(*_read(metadata))
 
 
@@ -285,7 +283,6 @@ Columns = dict[str, MetadataColumn]
 
 
 def columns_of(metadata: list[str | None]) -> Columns:
-    """Columns of n items' metadata."""
     n = len(metadata)
     columns: Columns = {}
     words: dict[str, dict[str, int]] = {}
@@ -333,7 +330,6 @@ def write_columns(columns: Columns, folder: Path) -> None:
 
 
 def read_columns(folder: Path) -> Columns:
-    """What `write_columns` wrote."""
     names = json.loads((folder / "columns.json").read_text())
 
     def part(number: int, name: str) -> Any:

@@ -43,12 +43,10 @@ class OpenGalleries:
         self._cluster = ClusterSearch(settings)
 
     def close(self) -> None:
-        """Let the thread and the cluster's connection end."""
         self._upkeep.shutdown(wait=False, cancel_futures=True)
         self._cluster.close()
 
     def disk(self, state: State) -> GalleryDisk:
-        """The gallery's files on this machine."""
         return GalleryDisk(self._home / state.key)
 
     def live(self, state: State, estimator: Any) -> LiveGallery:
@@ -103,7 +101,6 @@ class OpenGalleries:
             self._scheduled.discard(id(live))
 
     def forget(self, key: str) -> None:
-        """Let go of a gallery that was deleted."""
         with self._lock:
             for version_key in [version_key for version_key in self._live if version_key[0] == key]:
                 del self._live[version_key]
