@@ -69,7 +69,6 @@ class IndexBlock:
         return rows
 
     def subject(self, row: int) -> str | None:
-        """Whose a row is."""
         code = int(self.subjects[row])
         return None if code < 0 else self.names[code]
 
@@ -197,7 +196,6 @@ class GalleryDisk:
             os.close(number)
 
     def blocks(self, model_id: str, version: int) -> BlockFolder:
-        """The blocks of one version."""
         return BlockFolder(self.path / f"{model_id}-{version}")
 
     def drop_holders(self, ids: list[str]) -> int:
@@ -219,7 +217,6 @@ class GalleryDisk:
         return len(outdated)
 
     def drop(self) -> None:
-        """Remove everything."""
         if self.path.exists():
             with self.lock():
                 shutil.rmtree(self.path, ignore_errors=True)

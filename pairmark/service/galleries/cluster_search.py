@@ -136,7 +136,6 @@ class ClusterSearch:
         return hits, [(part, mask) for part, mask in parts_to_search if id(part) not in searched]
 
     def _blocks(self, client: Any, state: State, parts: list[Part]) -> dict[str, Any]:
-        """The tasks that hold these blocks."""
         recipes = [recipe_of(state, part) for part in parts]
         with self._lock:
             for recipe in recipes:
@@ -174,7 +173,6 @@ class ClusterSearch:
             return self._client
 
     def close(self) -> None:
-        """Let go of the cluster."""
         with self._lock:
             client, self._client, self._tasks = self._client, None, {}
         if client is not None:

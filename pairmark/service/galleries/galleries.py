@@ -78,7 +78,6 @@ class Galleries:
         """Called in the background after many items were written."""
 
     def close(self) -> None:
-        """Let threads end."""
         for places in (self.search_place, self.write_place, self.import_place):
             places.close()
         self.views.close()
@@ -172,7 +171,6 @@ class Galleries:
             return _existing(name, partial(repository.state_of, session))
 
     def get(self, name: str) -> GalleryOut:
-        """A gallery."""
         state = self.state(name)
         with self._db.read() as session:
             gallery = GalleryOut.of(state, item_repository.count_subjects(session, state.id))
@@ -194,7 +192,6 @@ class Galleries:
             return repository.sizes(session, limit)
 
     def delete(self, name: str) -> None:
-        """Delete a gallery with everything in it."""
         with self._db.write() as session:
             state = _existing(name, partial(repository.locked, session))
             repository.remove_gallery(session, state.id)
@@ -290,7 +287,6 @@ class Galleries:
     def items(
         self, name: str, limit: int, cursor: str | None, *, subject: str | None, vectors: bool
     ) -> ItemPage:
-        """A gallery's items, ordered by id."""
         try:
             after = bytes.fromhex(start_of(limit, cursor, str) or "").decode() or None
         except ValueError as error:
@@ -369,7 +365,6 @@ class Galleries:
     # ------------------------------------------------------------ upkeep
 
     def moving(self) -> list[State]:
-        """Galleries on their way to another version."""
         with self._db.read() as session:
             return repository.moving(session)
 

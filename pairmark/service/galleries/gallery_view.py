@@ -41,11 +41,9 @@ class Part:
 
     @property
     def n_alive(self) -> int:
-        """Rows that are still so."""
         return len(self.block) if self.alive is None else int(np.count_nonzero(self.alive))
 
     def without(self, rows: NDArray[np.int64]) -> Part:
-        """The part without these rows."""
         alive = np.ones(len(self.block), dtype=np.bool_) if self.alive is None else self.alive.copy()
         alive[rows] = False
         return Part(self.block, self.as_of, alive)
@@ -108,7 +106,6 @@ class GalleryView:
 
     @cached_property
     def n_items(self) -> int:
-        """Items that can be found."""
         return sum(part.n_alive for part in self.parts) + len(self._tail)
 
     def holds(self, seqs: NDArray[np.int64]) -> Mask:
@@ -126,11 +123,6 @@ class GalleryView:
     def tail_keys(self) -> set[Key]:
         """Whose the items of the tail are."""
         return {owner_of(item.subject, name) for name, item in self._tail.items()}
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the indexes, mapped or in memory."""
-        return sum(int(part.block.index.nbytes) for part in self.all_parts if part.block.index is not None)
 
     def search(
         self,
@@ -190,7 +182,6 @@ class GalleryView:
         return hits
 
     def _mask(self, part: Part, conditions: Filter, after: int) -> Mask | None:
-        """Which rows may be found; None: all."""
         block = part.block
         if not len(block) or block.seqs[-1] <= after:
             return np.zeros(len(block), dtype=np.bool_)

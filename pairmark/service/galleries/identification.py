@@ -144,7 +144,6 @@ class Identification:
         return calibration_out(state, self._store(state, make, ending))
 
     def calibration(self, name: str, id: str) -> GalleryCalibrationOut:
-        """A calibration, or `UnknownCalibration`."""
         state, row = self._measured_row(name, GalleryCalibrationRow, id)
         if row is None:
             raise UnknownCalibration(f"gallery {name!r} has no calibration {id[:64]!r}", field="calibration")
@@ -262,7 +261,6 @@ class Identification:
             return state, repository.find(session, table, state.id, id) if askable else None
 
     def evaluation(self, name: str, id: str) -> GalleryEvaluationOut:
-        """An evaluation, or `UnknownEvaluation`."""
         _, row = self._measured_row(name, GalleryEvaluationRow, id)
         if row is None:
             raise UnknownEvaluation(f"gallery {name!r} has no evaluation {id[:64]!r}", field="evaluation")
@@ -293,7 +291,6 @@ class Identification:
 
 
 def calibration_out(state: State, row: GalleryCalibrationRow) -> GalleryCalibrationOut:
-    """A calibration as JSON shows it."""
     n_changed = max(state.seq - row.seq, 0)
     size = int(row.summary["gallery_size"])
     same_version = (row.model_id, row.version) == (state.model_id, state.version)
@@ -319,7 +316,6 @@ def calibration_out(state: State, row: GalleryCalibrationRow) -> GalleryCalibrat
 
 
 def evaluation_out(row: GalleryEvaluationRow) -> GalleryEvaluationOut:
-    """An evaluation as JSON shows it."""
     return GalleryEvaluationOut.model_validate(
         {**row.result, "id": row.id, "created_at": iso(row.created_at)}
     )

@@ -121,7 +121,6 @@ def _copy(session: Session, values: list[tuple[Any, ...]]) -> None:
 
 
 def seqs_of(session: Session, gallery_id: int, ids: Sequence[str]) -> dict[str, int]:
-    """Sequence numbers of those ids that are there."""
     connection = session.connection()
     if session.get_bind().dialect.name == "postgresql":
         rows = connection.exec_driver_sql(
@@ -173,7 +172,6 @@ def prune_removals(session: Session, state: State) -> None:
 
 
 def removals(session: Session, gallery_id: int, after: int) -> list[Removal]:
-    """What was removed after a sequence number, in order."""
     table = GalleryRemoval
     rows = session.execute(
         select(table.seq, table.removed, table.erased)
@@ -184,7 +182,6 @@ def removals(session: Session, gallery_id: int, after: int) -> list[Removal]:
 
 
 def count_range(session: Session, gallery_id: int, low: int, high: int) -> int:
-    """Items with low < seq <= high."""
     item = GalleryItem
     return (
         session.scalar(
@@ -234,7 +231,6 @@ def find_item(session: Session, gallery_id: int, id: str) -> GalleryItem | None:
 def page_items(
     session: Session, gallery_id: int, *, limit: int, after: str | None, subject: str | None
 ) -> list[GalleryItem]:
-    """A gallery's items, ordered by id."""
     statement = select(GalleryItem).where(GalleryItem.gallery_id == gallery_id)
     if subject is not None:
         statement = statement.where(GalleryItem.subject.in_(spellings(subject)))
@@ -244,7 +240,6 @@ def page_items(
 
 
 def subject_ids(session: Session, gallery_id: int, subject: str) -> list[str]:
-    """Ids of a subject's items, sorted."""
     item = GalleryItem
     statement = select(item.id).where(item.gallery_id == gallery_id, item.subject.in_(spellings(subject)))
     return list(session.scalars(statement.order_by(item.id)))
@@ -279,7 +274,6 @@ def stamps(session: Session, gallery_id: int, subjects: Sequence[str]) -> dict[s
 
 
 def names(session: Session, gallery_id: int) -> Iterator[tuple[str, str | None]]:
-    """Every item's id and subject."""
     item = GalleryItem
     statement = select(item.id, item.subject).where(item.gallery_id == gallery_id)
     for row in session.execute(statement.execution_options(yield_per=READ_ROWS)):
@@ -287,7 +281,6 @@ def names(session: Session, gallery_id: int) -> Iterator[tuple[str, str | None]]
 
 
 def count_subjects(session: Session, gallery_id: int) -> int:
-    """Different subjects."""
     item = GalleryItem
     return (
         session.scalar(select(func.count(item.subject.distinct())).where(item.gallery_id == gallery_id)) or 0

@@ -47,7 +47,6 @@ def sweep(db: Database, home: Path) -> None:
 
 
 def remove_rows(db: Database, gallery_id: int) -> None:
-    """Delete what a deleted gallery held."""
     # Piece by piece, so that other writers are let in between.
     while True:
         with db.write() as session:

@@ -30,6 +30,7 @@ _LARGEST = 2**53
 _RANGES = ("gt", "gte", "lt", "lte")
 _ABSENT, _NULL, _BOOL, _NUMBER, _TEXT = range(5)
 _KINDS: dict[type, int] = {type(None): _NULL, bool: _BOOL, int: _NUMBER, float: _NUMBER, str: _TEXT}
+_FEW_WORDS = 4
 _READ_ROWS = 16_384
 """Rows whose metadata is read into objects at a time."""
 
@@ -107,7 +108,6 @@ def checked_column(column: Sequence[Any]) -> list[str | None] | None:
 
 
 def _check_values(values: list[Any], name: str) -> None:
-    """`_check_value` of a whole column."""
     types = set(map(type, values))
     if types == {str} and "\0" not in "".join(values):
         return
@@ -137,7 +137,6 @@ def _read(metadata: Iterable[str | None]) -> list[dict[str, Any]]:
 
 
 def fields_of(metadata: Iterable[str | None]) -> set[str]:
-    """Every field that occurs."""
     return set().union(*_read(metadata))
 
 
@@ -243,16 +242,26 @@ class MetadataColumn:
         """(n,) which items fulfil the condition."""
         if condition.values is not None:
             return self._any_of(condition.values)
-        textual = isinstance(condition.bounds[0][1], str)
-        mask: Mask = self.kinds == (_TEXT if textual else _NUMBER)
+        if isinstance(condition.bounds[0][1], str):
+            return self._of_words(
+                [all(_ORDER[word](text, bound) for word, bound in condition.bounds) for text in self.words]
+            )
+        mask: Mask = self.kinds == _NUMBER
         for word, bound in condition.bounds:
-            if textual:
-                matching = np.array([_ORDER[word](text, bound) for text in self.words], dtype=np.bool_)
-                if not matching.size:
-                    return np.zeros(self.kinds.shape, dtype=np.bool_)
-                mask &= matching[self.codes]
-            else:
-                mask &= _ORDER[word](self.numbers, bound)
+            mask &= _ORDER[word](self.numbers, bound)
+        return mask
+
+    def _of_words(self, matching: list[bool]) -> Mask:
+        """Items whose text is one of the words that match."""
+        codes = np.flatnonzero(np.array(matching, dtype=np.bool_))
+        # A few comparisons of whole columns cost less than looking every code up.
+        if codes.size <= _FEW_WORDS:
+            mask = np.zeros(self.kinds.shape, dtype=np.bool_)
+            for code in codes.astype(np.int32):
+                mask |= self.codes == code
+        else:
+            mask = np.array(matching, dtype=np.bool_)[self.codes]
+        mask &= self.kinds == _TEXT
         return mask
 
     def _any_of(self, values: tuple[Value, ...]) -> Mask:
@@ -268,9 +277,8 @@ class MetadataColumn:
         if numbers:
             mask |= (self.kinds == _NUMBER) & np.isin(self.numbers, np.array(numbers, dtype=np.float64))
         texts = {value for value in values if isinstance(value, str)}
-        if texts and self.words:
-            matching = np.array([word in texts for word in self.words], dtype=np.bool_)
-            mask |= (self.kinds == _TEXT) & matching[self.codes]
+        if texts:
+            mask |= self._of_words([word in texts for word in self.words])
         return mask
 
 
@@ -285,7 +293,6 @@ Columns = dict[str, MetadataColumn]
 
 
 def columns_of(metadata: list[str | None]) -> Columns:
-    """Columns of n items' metadata."""
     n = len(metadata)
     columns: Columns = {}
     words: dict[str, dict[str, int]] = {}
@@ -333,7 +340,6 @@ def write_columns(columns: Columns, folder: Path) -> None:
 
 
 def read_columns(folder: Path) -> Columns:
-    """What `write_columns` wrote."""
     names = json.loads((folder / "columns.json").read_text())
 
     def part(number: int, name: str) -> Any:

@@ -43,12 +43,10 @@ class OpenGalleries:
         self._cluster = ClusterSearch(settings)
 
     def close(self) -> None:
-        """Let the thread and the cluster's connection end."""
         self._upkeep.shutdown(wait=False, cancel_futures=True)
         self._cluster.close()
 
     def disk(self, state: State) -> GalleryDisk:
-        """The gallery's files on this machine."""
         return GalleryDisk(self._home / state.key)
 
     def live(self, state: State, estimator: Any) -> LiveGallery:
@@ -95,7 +93,6 @@ class OpenGalleries:
             self._scheduled.discard(id(live))
 
     def forget(self, key: str) -> None:
-        """Let go of a gallery that was deleted."""
         self._live.drop([version_key for version_key, _ in self._live.entries() if version_key[0] == key])
         self._cluster.settle(f"pairmark-{key}-")
 

@@ -91,7 +91,6 @@ def probes_of(session: Session, calibration_id: str) -> tuple[list[str], NDArray
 
 
 def calibrations_with(session: Session, gallery_id: int, subject: str) -> list[str]:
-    """The calibrations of a gallery that keep probes of a subject."""
     probe = GalleryProbe
     ids = select(probe.calibration_id).where(probe.gallery_id == gallery_id, probe.subject == subject)
     return list(session.scalars(ids.distinct().order_by(probe.calibration_id)))

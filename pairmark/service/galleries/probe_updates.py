@@ -83,7 +83,6 @@ class ProbeUpdate:
             record["own_items"], record["own_newest"] = n, newest
 
     def _own(self, version: Served, probe: Float32, items: Float32) -> float:
-        """Score of a probe with its own subject."""
         return float(version.score(probe, items).max())
 
     def run(self, deadline: float | None = None, share: float = 0.9) -> KeptProbes:

@@ -97,13 +97,11 @@ class State:
 
 
 def state_of(session: Session, name: str) -> State | None:
-    """The gallery of that name."""
     row = session.execute(_STATE.where(GalleryRow.name == name)).first()
     return None if row is None else State(**row._mapping)
 
 
 def state_by_id(session: Session, gallery_id: int) -> State | None:
-    """The gallery of that number."""
     row = session.execute(_STATE.where(GalleryRow.id == gallery_id)).first()
     return None if row is None else State(**row._mapping)
 
@@ -121,7 +119,6 @@ def page(
 
 
 def moving(session: Session) -> list[State]:
-    """Galleries on their way to another version."""
     rows = session.execute(_STATE.where(GalleryRow.next_version.is_not(None)).limit(1000))
     return [State(**row._mapping) for row in rows]
 
@@ -133,13 +130,11 @@ def locked(session: Session, name: str) -> State | None:
 
 
 def add(session: Session, row: GalleryRow | GalleryCalibrationRow | GalleryEvaluationRow) -> None:
-    """Insert a gallery, a calibration or an evaluation."""
     session.add(row)
     session.flush()
 
 
 def change(session: Session, gallery_id: int, **values: Any) -> None:
-    """Set columns of the gallery's row."""
     session.execute(update(GalleryRow).where(GalleryRow.id == gallery_id).values(**values))
 
 
@@ -181,13 +176,11 @@ def remove_orphans(session: Session, gallery_id: int, limit: int) -> int:
 
 
 def find(session: Session, table: type[Measured], gallery_id: int, id: str) -> Measured | None:
-    """A calibration or an evaluation of this gallery."""
     row = session.get(table, id)
     return row if row is not None and row.gallery_id == gallery_id else None
 
 
 def newest_evaluation(session: Session, gallery_id: int) -> str | None:
-    """The id of the newest evaluation of the gallery."""
     table = GalleryEvaluationRow
     return session.scalar(
         select(table.id)

@@ -42,7 +42,6 @@ class SearchRequest(NamedTuple):
 
 
 def parse_search(body: bytes | bytearray, settings: Settings) -> SearchRequest:
-    """Read a JSON body."""
     parsed = validated(SearchBody, body, queries=check_vectors)
     if parsed.fpir is not None and parsed.fpr is not None:
         raise InvalidInput("fpir and fpr exclude one another; expected one of them", field="fpr")
@@ -172,7 +171,6 @@ class Searches:
         return to_json({"model": version.model, "results": results, **present_facts}), sum(map(len, hits))
 
     def enrolled(self, state: State, subject: str) -> StoredRows:
-        """A subject's items (blocking)."""
         with self._galleries.database.read() as session:
             items = item_repository.subject_rows(
                 session, state, checked_id(subject, "subject"), MAX_TEMPLATES + 1
@@ -233,7 +231,6 @@ class Searches:
 
 
 def dense(rows: Float32 | SparseRows, name: str, dimension: int) -> Float32:
-    """Rows of the gallery's width."""
     vectors: Float32 = to_rows(rows, name, dimension, accepts_sparse=False)
     return np.ascontiguousarray(vectors, dtype=np.float32)
 

@@ -50,7 +50,6 @@ class SubjectTemplates:
     def best(
         self, queries: SampleSets, k: int, above: np.float32 | None, left_out: Iterable[Key] = ()
     ) -> list[list[SubjectHit]]:
-        """The k best subjects of each query, ties by name."""
         if self.index is None:
             return [[] for _ in range(len(queries))]
         allowed = None
@@ -77,7 +76,7 @@ class SubjectTemplates:
 def templates_of(
     estimator: Any, aggregation: str, parts: Iterable[Part], n: int, owners: set[Key] | None = None
 ) -> SubjectTemplates:
-    """Subjects of some blocks' live rows; ``only`` some of them."""
+    """Subjects of some blocks' live rows; of some ``owners`` only."""
     if n > MAX_ITEMS:
         raise TooLarge(
             f"the gallery has {n} items; subjects of at most {MAX_ITEMS} are searched as wholes",
@@ -162,7 +161,6 @@ class SubjectViews:
         self._views: dict[str, tuple[GalleryView, SubjectView]] = {}
 
     def at(self, view: GalleryView, aggregation: str) -> SubjectView:
-        """The subjects of a view."""
         with self._lock:
             cached = self._views.get(aggregation)
             if cached is not None and cached[0] is view:

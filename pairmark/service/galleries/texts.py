@@ -27,7 +27,6 @@ class Texts:
 
     @classmethod
     def of(cls, values: Sequence[str]) -> Texts:
-        """Pack texts."""
         joined = "".join(values)
         if joined.isascii():
             ends = np.cumsum(np.fromiter(map(len, values), dtype=np.int64, count=len(values)))
@@ -40,7 +39,6 @@ class Texts:
         return int(self._ends.size)
 
     def encoded(self, at: int) -> bytes:
-        """One text's bytes."""
         start = int(self._ends[at - 1]) if at else 0
         body: bytes = self._body[start : int(self._ends[at])].tobytes()
         return body
@@ -55,14 +53,11 @@ class Texts:
         return at if at < len(self) and self.encoded(at) == encoded else -1
 
     def write(self, folder: Path, name: str) -> None:
-        """Two plain arrays."""
         np.save(folder / f"{name}.npy", self._body, allow_pickle=False)
         np.save(folder / f"{name}-ends.npy", self._ends, allow_pickle=False)
 
     @classmethod
     def read(cls, folder: Path, name: str) -> Texts:
-        """What `write` wrote, memory-mapped."""
-
         def array(part: str) -> Any:
             path = folder / f"{part}.npy"
             values = np.load(path, mmap_mode="r" if path.stat().st_size > 4096 else None, allow_pickle=False)

@@ -242,7 +242,6 @@ def is_stale(size: int, n_changed: int) -> bool:
 
 
 def calibration_of(row: Any) -> GalleryCalibration:
-    """A stored calibration."""
     return GalleryCalibration.from_state(
         {"best": np.frombuffer(row.best, dtype="<f4"), "mated": np.frombuffer(row.mated, dtype="<f4")},
         row.summary["state"],

@@ -363,7 +363,7 @@ def test_no_probe_keeps_the_score_of_a_subject_that_changed(
 
     write("new", "somebody", 1.0)
     before, searched = look()
-    of = [name for _, name in searched.whose]
+    of = [name for _, name in searched.best_owner]
     replaced, added, erased = list(dict.fromkeys(of))[:3]
     write(next(id for id, item in truth.items() if item[1] == replaced), replaced, -9.0)
     write("another", added, -9.0)
@@ -388,5 +388,5 @@ def test_probes_that_were_all_enrolled_promise_nothing(
 
 
 def test_a_gallery_that_has_changed_is_stale() -> None:
-    assert not is_stale(100, changed=10)
-    assert is_stale(100, changed=11)
+    assert not is_stale(100, n_changed=10)
+    assert is_stale(100, n_changed=11)
