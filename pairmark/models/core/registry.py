@@ -22,6 +22,7 @@ from pairmark.models.logistic import spec as logistic
 from pairmark.models.metric import spec as metric
 from pairmark.models.plda import spec as plda
 from pairmark.models.rankboost import spec as rankboost
+from pairmark.models.records import spec as records
 from pairmark.models.rsbl import spec as rsbl
 from pairmark.models.similarity import spec as similarity
 
@@ -32,6 +33,8 @@ LEARNERS: tuple[LearnerSpec, ...] = (
     similarity.FOREST,
     metric.METRIC,
     logistic.LOGISTIC,
+    records.RECORDS,
+    records.FELLEGI_SUNTER,
     cohort.COHORT,
     fusion.FUSION,
     rsbl.RSBL_SPEC,
