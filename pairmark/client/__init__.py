@@ -13,6 +13,7 @@ Errors are one tree::
     ClientError
     ├── Unreachable            nobody answers at that address
     ├── JobFailed              a job that was waited for failed or was cancelled (.job)
+    ├── InvalidName            a name that cannot stand in an address; nothing was sent (a ValueError too)
     └── Problem                the service refused (.status, .slug, .title, .detail, .facts)
         ├── InvalidInput       400, 415, 422
         │   └── InsufficientCalibration   (.facts: smallest_fpr, required_units)
@@ -32,6 +33,7 @@ from pairmark.client.errors import (
     Denied,
     InsufficientCalibration,
     InvalidInput,
+    InvalidName,
     JobFailed,
     NotFound,
     Problem,
@@ -86,6 +88,7 @@ __all__ = [
     "Hit",
     "InsufficientCalibration",
     "InvalidInput",
+    "InvalidName",
     "Item",
     "Job",
     "JobFailed",

@@ -26,6 +26,10 @@ class JobFailed(ClientError):
         super().__init__(f"job {job.get('id')} {job.get('state')}: {detail}")
 
 
+class InvalidName(ClientError, ValueError):
+    """A name or id that cannot stand in an address; nothing was sent."""
+
+
 class Problem(ClientError):
     """The service refused, and said why (RFC 9457).
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from pairmark.client.calls import Calls
 from pairmark.client.results import Answer, Enrolled, Gallery, Item, Job, Receipt, SearchResult, Verification
-from pairmark.client.wire import Progress, Reported, Side, Vectors, npz, path_part, path_segment, without_none
+from pairmark.client.wire import Progress, Reported, Side, Vectors, npz, path_part, without_none
 
 UPSERT_ROWS = 50_000
 """Rows of a gallery sent at a time."""
@@ -38,7 +38,7 @@ class Galleries(Calls):
     ) -> Verification:
         """Whether a vector, or ``{"samples": vectors}``, is of a subject; ``options`` are ``aggregation``,
         ``confidence``, ``method`` and ``calibration``."""
-        path = f"/galleries/{path_part(gallery)}/subjects/{path_segment(subject)}/verify"
+        path = f"/galleries/{path_part(gallery)}/subjects/{path_part(subject)}/verify"
         asked = {"fpr": fpr, **options}
         return Verification.of(await self._send("POST", path, {"probe": probe}, params=asked))
 
@@ -152,14 +152,15 @@ class Galleries(Calls):
 
     async def item(self, gallery: str, id: str) -> Item:
         """One item with its vector."""
-        return Item.of(await self._get(f"/galleries/{path_part(gallery)}/items/{path_segment(id)}"))
+        return Item.of(await self._get(f"/galleries/{path_part(gallery)}/items/{path_part(id)}"))
 
     async def erase(self, gallery: str, *, id: str | None = None, subject: str | None = None) -> Receipt:
         """Erase an item, or everything of a subject; the receipt says what was removed."""
         if (id is None) == (subject is None):
             raise ValueError("expected either id or subject")
-        what = f"items/{path_segment(id)}" if id is not None else f"subjects/{path_segment(subject or '')}"
-        return Receipt.of((await self.request("DELETE", f"/galleries/{path_part(gallery)}/{what}")).json())
+        # In the body: an id in the path of a DELETE could be resolved to another address on the way.
+        path = f"/galleries/{path_part(gallery)}/erase"
+        return Receipt.of(await self._send("POST", path, {"id": id, "subject": subject}))
 
     async def calibrate_gallery(
         self,

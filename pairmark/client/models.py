@@ -36,11 +36,13 @@ class Models(Calls):
 
     async def version(self, name: str, version: int) -> Version:
         """One version: kind, params, metrics with intervals, lineage."""
-        return Version.of(await self._get(f"/models/{path_part(name)}/versions/{version}"))
+        return Version.of(await self._get(f"/models/{path_part(name)}/versions/{path_part(version)}"))
 
     async def leaderboard(self, name: str, version: int) -> Answer:
         """The version among cheap baselines on the same held-out data, best first."""
-        return Answer.of(await self._get(f"/models/{path_part(name)}/versions/{version}/leaderboard"))
+        return Answer.of(
+            await self._get(f"/models/{path_part(name)}/versions/{path_part(version)}/leaderboard")
+        )
 
     async def errors(
         self,
@@ -53,23 +55,23 @@ class Models(Calls):
     ) -> Answer:
         """The hardest held-out pairs by row of the dataset: ``false-match`` or ``false-non-match``; with ``fpr``, those
         that are wrong at that operating point."""
-        path = f"/models/{path_part(name)}/versions/{version}/errors"
+        path = f"/models/{path_part(name)}/versions/{path_part(version)}/errors"
         return Answer.of(await self._get(path, kind=kind, fpr=fpr, limit=limit))
 
     async def report(self, name: str, version: int) -> Answer:
         """Everything that is known of a version: promise, error rates, groups, evidence, limits and a model card."""
-        return Answer.of(await self._get(f"/models/{path_part(name)}/versions/{version}/report"))
+        return Answer.of(await self._get(f"/models/{path_part(name)}/versions/{path_part(version)}/report"))
 
     async def report_page(self, name: str, version: int) -> str:
         """The report as one HTML page with its pictures, which asks nothing from elsewhere."""
-        path = f"/models/{path_part(name)}/versions/{version}/report"
+        path = f"/models/{path_part(name)}/versions/{path_part(version)}/report"
         answer = await self.request("GET", path, params={"format": "html"})
         return str(answer.text)
 
     async def picture(self, name: str, version: int, picture: str, *, format: str = "svg") -> bytes:
         """A picture of the report, ``svg`` or ``png``: ``roc``, ``det``, ``histograms``, ``tippett``,
         ``calibration``, ``identification``, ``cmc``, or for rankers ``ranking-noise``."""
-        path = f"/models/{path_part(name)}/versions/{version}/{path_part(picture)}.{path_part(format)}"
+        path = f"/models/{path_part(name)}/versions/{path_part(version)}/{path_part(picture)}.{path_part(format)}"
         return bytes((await self.request("GET", path)).content)
 
     async def promote(
@@ -103,7 +105,7 @@ class Models(Calls):
     async def calibrate(self, /, name: str, version: int, dataset: str, **options: Any) -> Calibration:
         """Calibrate a version on another dataset; ``options`` are ``protocol``, ``n_pairs`` and ``default``, which
         makes it the one that answers from now on."""
-        path = f"/models/{path_part(name)}/versions/{version}/calibrations"
+        path = f"/models/{path_part(name)}/versions/{path_part(version)}/calibrations"
         return Calibration.of(await self._send("POST", path, {"dataset": dataset, **options}, timeout=None))
 
     async def calibrate_scores(
@@ -137,7 +139,7 @@ class Models(Calls):
         self, name: str, version: int, dataset: str, *, protocol: str | None = None
     ) -> Evaluation:
         """Measure a version on another dataset: metrics, ROC, and what its thresholds do there."""
-        path = f"/models/{path_part(name)}/versions/{version}/evaluations"
+        path = f"/models/{path_part(name)}/versions/{path_part(version)}/evaluations"
         body = {"dataset": dataset, "protocol": protocol}
         return Evaluation.of(await self._send("POST", path, body, timeout=None))
 
@@ -146,7 +148,7 @@ class Models(Calls):
         target = Path(file)
         part = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}.part")
         try:
-            path = f"/models/{path_part(name)}/versions/{version}/export"
+            path = f"/models/{path_part(name)}/versions/{path_part(version)}/export"
             async with contextlib.aclosing(self._http.streamed(path)) as chunks:
                 with part.open("wb") as stream:
                     async for chunk in chunks:
@@ -168,4 +170,4 @@ class Models(Calls):
 
     async def delete_version(self, name: str, version: int) -> None:
         """Delete a version that no alias holds."""
-        await self.request("DELETE", f"/models/{path_part(name)}/versions/{version}")
+        await self.request("DELETE", f"/models/{path_part(name)}/versions/{path_part(version)}")

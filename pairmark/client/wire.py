@@ -11,6 +11,8 @@ from urllib.parse import quote
 
 import numpy as np
 
+from pairmark.client.errors import InvalidName
+
 RAW_FROM = 4096
 """Numbers in a request from which dense arrays travel as raw float32 (1/23 of the CPU of the best JSON)."""
 Progress = Callable[[float, str], None]
@@ -124,14 +126,19 @@ def without_none(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def path_part(text: str) -> str:
-    """One path segment; ':' and '@' are part of references and stay readable."""
-    return quote(str(text), safe=":@")
+def path_part(name: object) -> str:
+    """A name, id or subject as one path segment; ':' and '@' are part of references and stay readable.
 
-
-def path_segment(text: str) -> str:
-    """An id or subject in a path: it may hold anything, slashes too."""
-    return quote(str(text), safe="")
+    Raises
+    ------
+    InvalidName
+        For what is no segment: empty, ``.`` or ``..``. They survive quoting, and HTTP libraries resolve them, so the
+        request would go to another address.
+    """
+    text = str(name)
+    if text in ("", ".", ".."):
+        raise InvalidName(f"{text!r} cannot stand in an address; expected another name or id")
+    return quote(text, safe=":@")
 
 
 def npz(**arrays: Any) -> bytes:

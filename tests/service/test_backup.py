@@ -19,13 +19,22 @@ from pairmark.service.blobs.holds import hold_all
 from pairmark.service.blobs.repository import all_named_blobs
 from pairmark.service.db import Database
 from pairmark.service.errors import Conflict, CorruptArtefact, InvalidInput
+from pairmark.service.galleries import probe_repository
+from pairmark.service.galleries.records import RECORD
 from pairmark.service.keys import Keys
 from pairmark.service.operations.backup import MANIFEST, back_up
 from pairmark.service.operations.dump import dumped_tables
 from pairmark.service.operations.restore import restore
 from pairmark.service.settings import Settings
 from pairmark.service.store.store import ModelStore
-from pairmark.service.tables import AuditRow, GalleryItem, GalleryRow
+from pairmark.service.tables import (
+    AuditRow,
+    GalleryCalibrationRow,
+    GalleryItem,
+    GalleryProbe,
+    GalleryRow,
+    Model,
+)
 from tests.service.conftest import people
 
 KINDS = ("sqlite", "postgresql")
@@ -120,6 +129,40 @@ def test_a_restored_place_is_the_same_to_the_bit_whatever_its_database(place, el
         assert session.scalar(select(func.max(GalleryRow.id))) == 2
     # And it goes on as before.
     there.store.promote("faces", "canary", 1, by="test")
+
+
+def test_items_that_an_upload_would_be_refused_are_not_restored(deployment, elsewhere, tmp_path):
+    deployment.train()
+    vector = np.zeros(6, dtype="<f4").tobytes()
+    with deployment.db.write() as session:
+        gallery = GalleryRow(
+            key="k", name="staff", model_id=session.scalar(select(Model.id)), version=1, dimension=6, items=4, seq=4,
+            floor=0, fields=[], created_at=1.5, updated_at=2.5,
+        )  # fmt: skip
+        session.add(gallery)
+        session.flush()
+        of = gallery.id
+        for seq, (id, subject) in enumerate([("..", None), ("a", "b"), ("c", "x/../y"), ("d\u202e", "e")], 1):
+            session.add(GalleryItem(gallery_id=of, id=id, subject=subject, vector=vector, seq=seq))
+        calibration = GalleryCalibrationRow(
+            id="cal", gallery_id=of, model_id=gallery.model_id, version=1, seq=4, best=b"", mated=b"", created_at=1.0,
+            summary={"gallery_size": 4, "state": {}}, kept=np.zeros(2, dtype=RECORD).tobytes(),
+        )  # fmt: skip
+        session.add(calibration)
+        session.flush()
+        probe_repository.add_probes(session, calibration, ["..", "b"], np.zeros((2, 6), dtype=np.float32))
+    place = Place(deployment.settings, deployment.db, deployment.blobs)
+    place.back_up(tmp_path / "a.tar")
+    there = elsewhere("sqlite")
+    reported = there.restore(tmp_path / "a.tar")
+    assert [(one.get("id"), one.get("subject")) for one in reported["refused"]] == [
+        ("..", None), ("c", None), ("d\u202e", None), (None, ".."),
+    ]  # fmt: skip
+    assert (reported["n_refused"], reported["refused"][0]["gallery"]) == (4, "staff")
+    with there.db.read() as session:
+        assert session.scalars(select(GalleryItem.id)).all() == ["a"]
+        assert session.scalar(select(GalleryRow.items)) == 1
+        assert session.scalars(select(GalleryProbe.subject)).all() == ["b"]
 
 
 def test_a_backup_under_load_is_one_moment_and_whole(deployment, elsewhere, tmp_path):

@@ -1,23 +1,39 @@
-"""The HTTP protocol of a serving process, with bounds on what a connection may take before a request is one.
+"""The HTTP protocol of a serving process, with bounds on what a connection may take beside the bodies of requests.
 
-uvicorn waits for ever for the rest of a head or body, and takes the trailers of a chunked body for headers.
+uvicorn waits for ever for the rest of a head or body, keeps the trailers of a chunked body as headers without a bound,
+and goes on parsing a request that was answered before its body was read.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable
 from functools import cache
 from typing import Any, Final
 
+from httptools import HttpParserError
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from pairmark.service.api.wire import body_seconds
 from pairmark.service.settings import Settings
 
 MAX_HEAD_BYTES: Final = 64 * 1024
+MAX_HEADERS: Final = 256
+MAX_FRAMING_BYTES: Final = 64 * 1024
+"""Most bytes of a chunked body that are neither its data nor the frame of a chunk of fair size: chunk extensions,
+trailers, and the frames of tiny chunks."""
+FRAME_BYTES: Final = 16
+"""Bytes of a chunk's size and line ends that are not counted, at most as many as the chunk has data."""
+MAX_PIPELINED: Final = 64
+"""Requests of one connection that wait for the answers to earlier ones."""
+SLICE_BYTES: Final = 16 * 1024
+"""Most bytes that are parsed before the bounds are checked again."""
+LINGER_S: Final = 2.0
+LINGER_BYTES: Final = 1024 * 1024
+"""For how long, and for how many bytes, a client may go on sending after the answer that ends its connection."""
 LOOK_S: Final = 1.0
-_IDLE, _HEAD, _BODY = range(3)
+_IDLE, _HEAD, _BODY, _LINGER = range(4)
 
 
 class Connections:
@@ -60,6 +76,8 @@ class Connections:
             elif connection.phase == _BODY and waited > LOOK_S + body_seconds(settings, connection.received):
                 # The edge answers a request whose body it awaits; here end those whose body nobody reads.
                 connection.end_body()
+            elif connection.phase == _LINGER and waited > LINGER_S:
+                connection.socket.close()
         self._looking = bool(self._open)
         if self._looking:
             asyncio.get_running_loop().call_later(LOOK_S, self._look)
@@ -71,24 +89,55 @@ def connections() -> Connections:
     return Connections(Settings())
 
 
+class LingeringTransport:
+    """What uvicorn writes the answers of a connection to. `close` ends the connection once the client can have read
+    them: closing a socket to which the client still sends would discard what it has not read yet."""
+
+    def __init__(self, connection: GuardedProtocol) -> None:
+        self._connection = connection
+        self.write: Callable[[bytes], object] = connection.socket.write
+
+    def is_closing(self) -> bool:
+        """Whether nothing more can be sent."""
+        return self._connection.phase == _LINGER or self._connection.socket.is_closing()
+
+    def close(self) -> None:
+        """Close at once, or only the sending side while the client is in the middle of a request."""
+        connection = self._connection
+        if connection.socket.is_closing() or not connection.is_receiving():
+            connection.socket.close()
+            return
+        connection.linger()
+        self.write = _discard
+
+
+def _discard(data: bytes) -> None:
+    """Write to nobody."""
+
+
 class GuardedProtocol(HttpToolsProtocol):
     """One connection.
 
     Attributes
     ----------
-    phase : waiting for nothing, for the rest of a head, or for the rest of a body.
+    phase : waiting for nothing, for the rest of a head, for the rest of a body, or for the client to stop sending.
     since : when it began, by the clock of `Connections`. received : bytes since then.
+    framing : bytes of the body that count towards `MAX_FRAMING_BYTES`.
+    keep_alive : whether the connection may stay open after the answer to the newest request.
     """
 
-    def __init__(self, *given: Any, **named: Any) -> None:
-        super().__init__(*given, **named)
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
         self.all = connections()
         self.phase = _HEAD
         self.since = self.all.now
-        self.received = 0
+        self.received = self.framing = 0
+        self.keep_alive = True
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self.socket = transport
+        self.transport = LingeringTransport(self)  # type: ignore[assignment]
         self.since = self.all.now
         self.address = self.client[0] if self.client else ""
         if not self.all.add(self, self.address):
@@ -99,25 +148,87 @@ class GuardedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        if len(data) > SLICE_BYTES:
+            for start in range(0, len(data), SLICE_BYTES):
+                self.data_received(data[start : start + SLICE_BYTES])
+            return
+        if self.transport.is_closing():
+            self.received += len(data)
+            if self.received > LINGER_BYTES:
+                self.socket.close()
+            return
         if self.phase == _IDLE:
             self.phase, self.since, self.received = _HEAD, self.all.now, 0
         self.received += len(data)
+        self.framing += len(data)
         super().data_received(data)
-        if self.phase == _HEAD and self.received > MAX_HEAD_BYTES and not self.transport.is_closing():
+        if self.phase == _HEAD:
+            self._check_head()
+        elif self.phase == _BODY:
+            self._check_framing()
+
+    def _check_head(self) -> None:
+        if self.received > MAX_HEAD_BYTES:
             self.refuse(431, f"the head of a request has more than {MAX_HEAD_BYTES} bytes")
+        elif self.headers is not None and len(self.headers) > MAX_HEADERS:
+            self.refuse(431, f"a request has more than {MAX_HEADERS} header fields")
+
+    def _check_framing(self) -> None:
+        # Trailers must not count as headers of the request, and are not kept.
+        self.headers.clear()
+        # What earlier pieces were below the bound is no credit for later ones.
+        self.framing = max(0, self.framing)
+        if self.framing > MAX_FRAMING_BYTES:
+            self.refuse(
+                431,
+                f"the chunk extensions, trailers and frames of a body have more than {MAX_FRAMING_BYTES} bytes",
+            )
 
     def on_headers_complete(self) -> None:
+        if len(self.headers) > MAX_HEADERS or len(self.pipeline) >= MAX_PIPELINED:
+            self.refuse(431, f"a request has more than {MAX_HEADERS} header fields")
+            raise HttpParserError("the connection is closed")
         super().on_headers_complete()
-        # What comes from now on are trailers, which must not count as headers of the request.
+        # An answer that goes out before the whole request came says that the connection ends, and ends it.
+        self.keep_alive, self.cycle.keep_alive = self.cycle.keep_alive, False
         self.headers = []
-        self.phase, self.since, self.received = _BODY, self.all.now, 0
+        self.phase, self.since, self.received, self.framing = _BODY, self.all.now, 0, 0
+
+    def on_body(self, body: bytes) -> None:
+        size = len(body)
+        self.framing -= size + min(size, FRAME_BYTES)
+        super().on_body(body)
 
     def on_message_complete(self) -> None:
         self.phase = _IDLE
+        if not self.cycle.response_started:
+            self.cycle.keep_alive = self.keep_alive
         super().on_message_complete()
+
+    def shutdown(self) -> None:
+        self.keep_alive = False
+        super().shutdown()
+
+    def is_receiving(self) -> bool:
+        """Whether part of a request has come, and not all of it."""
+        return self.phase == _BODY or (self.phase == _HEAD and self.received > 0)
+
+    def linger(self) -> None:
+        """Send nothing more, and drop what still comes until the client stops or `Connections` ends it."""
+        self.phase, self.since, self.received = _LINGER, self.all.now, 0
+        if self.headers is not None:
+            self.headers.clear()
+        self.flow.resume_reading()
+        self.socket.write_eof()
+
+    def send_400_response(self, msg: str) -> None:
+        if self._may_refuse():
+            super().send_400_response(msg)
 
     def refuse(self, status: int, detail: str) -> None:
         """Answer that much and close."""
+        if not self._may_refuse():
+            return
         reason = {408: b"Request Timeout", 429: b"Too Many Requests", 431: b"Request Header Fields Too Large"}
         slug = {408: b"request-timeout", 429: b"rate-limited", 431: b"too-large"}[status]
         body = b'{"type":"/problems/%b","title":"%b","status":%d,"detail":"%b"}' % (
@@ -133,7 +244,22 @@ class GuardedProtocol(HttpToolsProtocol):
         )
         self.transport.close()
 
+    def _may_refuse(self) -> bool:
+        """Whether a refusal can go out now. Where an earlier request's answer is due first, or one has begun, the
+        connection is closed instead; the request that is refused counts as one whose client has left."""
+        if self.transport.is_closing():
+            return False
+        cycle = self.cycle
+        if cycle is None or cycle.response_complete:
+            return True
+        cycle.disconnected = True
+        cycle.message_event.set()
+        if self.phase != _BODY or self.pipeline or cycle.response_started:
+            self.socket.close()
+            return False
+        return True
+
     def end_body(self) -> None:
         """Close a connection whose request's body never ends, unless it waits for an answer to an earlier one."""
         if not self.flow.read_paused:
-            self.transport.close()
+            self.socket.close()

@@ -20,8 +20,9 @@ from pairmark.service.datasets.writer import Limits
 from pairmark.service.errors import Forbidden, InvalidInput
 from pairmark.service.galleries.imports import KINDS, file_batches, json_batches
 from pairmark.service.galleries.repository import State
-from pairmark.service.galleries.rows import RowErrors
+from pairmark.service.galleries.rows import RowErrors, checked_id
 from pairmark.service.galleries.schemas import (
+    ErasureRequest,
     GalleryCalibrationOut,
     GalleryCalibrationRequest,
     GalleryEvaluationOut,
@@ -188,13 +189,26 @@ def get_item(services: InServices, gallery: Name, id: ItemId) -> ItemOut:
 async def delete_item(services: InServices, gallery: Name, id: ItemId) -> Receipt:
     """Erase an item from the database, the index and all files. The receipt lists what is left to do."""
     catalogue = await services.runtime.catalogue.refreshed()
-    return await asyncio.to_thread(services.galleries.erase, gallery, catalogue, id=id)
+    return await asyncio.to_thread(services.galleries.erase, gallery, catalogue, id=checked_id(id))
 
 
 async def delete_subject(services: InServices, gallery: Name, subject: Subject) -> Receipt:
     """Erase all items of a subject, and its probes in calibrations. If it has no items, the receipt states 0."""
     catalogue = await services.runtime.catalogue.refreshed()
-    return await asyncio.to_thread(services.galleries.erase, gallery, catalogue, subject=subject)
+    whose = checked_id(subject, "subject")
+    return await asyncio.to_thread(services.galleries.erase, gallery, catalogue, subject=whose)
+
+
+async def erase(services: InServices, gallery: Name, request: ErasureRequest) -> Receipt:
+    """Erase an item, or all items of a subject and its probes, named in the body.
+
+    The body may name ids and subjects that are refused today and were stored by an earlier version. The receipt is that
+    of the `DELETE` routes.
+    """
+    catalogue = await services.runtime.catalogue.refreshed()
+    return await asyncio.to_thread(
+        services.galleries.erase, gallery, catalogue, id=request.id, subject=request.subject
+    )
 
 
 async def _measured(

@@ -45,6 +45,7 @@ from pairmark.service.datasets.inspecting import InspectionOut
 from pairmark.service.datasets.schemas import DatasetOut, DatasetPage, RowsOut
 from pairmark.service.galleries.imports import KINDS
 from pairmark.service.galleries.schemas import (
+    ErasureRequest,
     GalleryCalibrationOut,
     GalleryCalibrationRequest,
     GalleryEvaluationOut,
@@ -272,6 +273,8 @@ GALLERIES: Final = (
           answer=ItemOut),
     Route("DELETE", f"{_GALLERY}/items/{{id:path}}", galleries.delete_item, access="gallery", tag="galleries",
           answer=Receipt),
+    Route("POST", f"{_GALLERY}/erase", galleries.erase, access="gallery", tag="galleries", name="erase_from_gallery",
+          summary="Erase an item or a subject", body=ErasureRequest, answer=Receipt, example={"subject": "ada"}),
     Route("POST", f"{_GALLERY}/subjects/{{subject:path}}/verify", search.verify, access="gallery", reading=True,
           tag="galleries", name="verify_subject", summary="Verify one subject", query=search.VerifyQuery,
           body=VerifyBody, answer=VerifyOut, direct=True, decides=True, example={"probe": [0.12, -0.4, 1.7]}),

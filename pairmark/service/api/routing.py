@@ -219,7 +219,8 @@ class RouteTable:
         if found is not None:
             return found
         for pattern, route in self._patterns.get((method, _first(path)), ()):
-            matched = pattern.match(path)
+            # Not `match`: there "$" would leave a line break at the end out of the name.
+            matched = pattern.fullmatch(path)
             if matched is not None:
                 return Found(route, matched.groupdict())
         return None

@@ -105,6 +105,12 @@ def restore(
             )
         for what, detail in made["missing"].items():
             to.print(f"NOT IN THE BACKUP: {what[:40]}: {detail}", markup=False)
+        for one in made["refused"][:20]:
+            # As Python writes it: the name may hold characters that a terminal obeys.
+            name = ascii(one.get("id") or one["subject"])
+            to.print(f"NOT RESTORED: {name} of gallery {one['gallery']}: {one['detail']}", markup=False)
+        if made["n_refused"] > 20:
+            to.print(f"and {made['n_refused'] - 20} more that are not restored (--json lists 1,000)")
 
     output.show(made, human)
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
 
 from pairmark.service.audit.log import record
 from pairmark.service.db import Database
@@ -31,7 +32,7 @@ from pairmark.service.galleries.opened import OpenGalleries
 from pairmark.service.galleries.receipts import keeping_rows, left_to_do
 from pairmark.service.galleries.records import erase_probes
 from pairmark.service.galleries.repository import State
-from pairmark.service.galleries.rows import RowErrors, Rows, checked_id, within_fields
+from pairmark.service.galleries.rows import RowErrors, Rows, checked_id, spellings, within_fields
 from pairmark.service.galleries.schemas import GalleryOut, GalleryPage, ItemOut, ItemPage, Receipt, UpsertOut
 from pairmark.service.galleries.sweeping import remove_rows, sweep, workspace
 from pairmark.service.names import checked_name
@@ -254,6 +255,7 @@ class Galleries:
             rows, new_fields = within_fields(rows, state.fields, errors)
             if len(rows):
                 now = self._db.now(session)
+                state = _respelled(session, state, rows, now)
                 item_repository.upsert(session, state, rows, now, new_fields)
                 record(session, now, "gallery.upsert", f"gallery:{name}", after={"items": len(rows)})
                 item_repository.prune_removals(session, state)
@@ -302,7 +304,7 @@ class Galleries:
                 state.id,
                 limit=limit + 1,
                 after=after,
-                subject=None if subject is None else checked_id(subject, "subject"),
+                subject=subject,
             )
         return ItemPage.of(
             rows, limit, lambda row: (row.id.encode().hex(),), lambda row: ItemOut.of(row, vector=vectors)
@@ -314,16 +316,17 @@ class Galleries:
         self, name: str, catalogue: Catalogue, *, id: str | None = None, subject: str | None = None
     ) -> Receipt:
         """Remove an item, or all of a subject's, from rows, index and files; returns what was removed. A subject
-        without items gives a receipt of none: what is asked for holds."""
+        without items gives a receipt of none: what is asked for holds. Ids and subjects that are refused today may be
+        stored since before, so any text is looked for."""
         with self._db.write() as session:
             state = _there(name, partial(repository.locked, session))
+            probes = 0
             if id is not None:
-                there = item_repository.find_item(session, state.id, checked_id(id))
-                ids = [] if there is None else [id]
+                ids = list(item_repository.seqs_of(session, state.id, spellings(id)))
             else:
                 assert subject is not None
-                ids = item_repository.subject_ids(session, state.id, checked_id(subject, "subject"))
-            probes = 0 if subject is None else erase_probes(session, state.id, subject)
+                ids = item_repository.subject_ids(session, state.id, subject)
+                probes = sum(erase_probes(session, state.id, one) for one in spellings(subject))
             now = self._db.now(session)
             item_repository.erase(session, state, ids, now)
             before = {"items": len(ids), **({"probes": probes} if probes else {})}
@@ -331,7 +334,7 @@ class Galleries:
         # An erasure that was cut short before this point is completed by asking again, or by the next search.
         unfinished = None
         try:
-            blocks = self.views.disk(state).drop_holders(ids or ([id] if id is not None else []))
+            blocks = self.views.disk(state).drop_holders(ids or ([] if id is None else spellings(id)))
         except OSError as error:
             # The rows are gone for good, which the receipt has to say.
             blocks, unfinished = 0, error.strerror or type(error).__name__
@@ -402,6 +405,17 @@ class Galleries:
     def workspace(self) -> AbstractContextManager[Path]:
         """A folder for one import; `sweep` removes those of killed processes."""
         return workspace(self._home)
+
+
+def _respelled(session: Session, state: State, rows: Rows, now: float) -> State:
+    """The gallery without the items that these rows replace under another spelling of their id."""
+    others = [one for id in rows.ids if not id.isascii() for one in spellings(id)[1:]]
+    if not others:
+        return state
+    item_repository.erase(session, state, others, now)
+    changed = repository.state_by_id(session, state.id)
+    assert changed is not None
+    return changed
 
 
 def _there(name: str, find: Callable[[str], State | None]) -> State:

@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session
 
 from pairmark.service.galleries import repository
 from pairmark.service.galleries.repository import State
-from pairmark.service.galleries.rows import Rows, StoredRows
+from pairmark.service.galleries.rows import Rows, StoredRows, spellings
 from pairmark.service.tables import GalleryItem, GalleryRemoval
 
 READ_ROWS = 16_384
@@ -226,8 +226,9 @@ def _stored(rows: Sequence[Any], dimension: int) -> StoredRows:
 
 
 def find_item(session: Session, gallery_id: int, id: str) -> GalleryItem | None:
-    """One item."""
-    return session.get(GalleryItem, (gallery_id, id))
+    """One item, also one whose stored id is another spelling."""
+    rows = (session.get(GalleryItem, (gallery_id, one)) for one in spellings(id))
+    return next((row for row in rows if row is not None), None)
 
 
 def page_items(
@@ -236,7 +237,7 @@ def page_items(
     """A gallery's items, ordered by id."""
     statement = select(GalleryItem).where(GalleryItem.gallery_id == gallery_id)
     if subject is not None:
-        statement = statement.where(GalleryItem.subject == subject)
+        statement = statement.where(GalleryItem.subject.in_(spellings(subject)))
     if after is not None:
         statement = statement.where(GalleryItem.id > after)
     return list(session.scalars(statement.order_by(GalleryItem.id).limit(limit)))
@@ -245,7 +246,7 @@ def page_items(
 def subject_ids(session: Session, gallery_id: int, subject: str) -> list[str]:
     """Ids of a subject's items, sorted."""
     item = GalleryItem
-    statement = select(item.id).where(item.gallery_id == gallery_id, item.subject == subject)
+    statement = select(item.id).where(item.gallery_id == gallery_id, item.subject.in_(spellings(subject)))
     return list(session.scalars(statement.order_by(item.id)))
 
 
@@ -254,7 +255,7 @@ def subject_rows(session: Session, state: State, subject: str, limit: int) -> St
     item = GalleryItem
     statement = (
         select(item.id, item.subject, item.vector, item.facts, item.seq)
-        .where(item.gallery_id == state.id, item.subject == subject)
+        .where(item.gallery_id == state.id, item.subject.in_(spellings(subject)))
         .order_by(item.id)
         .limit(limit)
     )
@@ -275,6 +276,14 @@ def stamps(session: Session, gallery_id: int, subjects: Sequence[str]) -> dict[s
         )
         found.update((subject or "", (n, newest)) for subject, n, newest in session.execute(statement))
     return found
+
+
+def names(session: Session, gallery_id: int) -> Iterator[tuple[str, str | None]]:
+    """Every item's id and subject."""
+    item = GalleryItem
+    statement = select(item.id, item.subject).where(item.gallery_id == gallery_id)
+    for row in session.execute(statement.execution_options(yield_per=READ_ROWS)):
+        yield row.id, row.subject
 
 
 def count_subjects(session: Session, gallery_id: int) -> int:

@@ -104,6 +104,12 @@ def subjects_of(session: Session, calibration_id: str) -> list[str]:
     return list(session.scalars(found))
 
 
+def subjects(session: Session, gallery_id: int) -> list[str]:
+    """Different subjects of the probes that a gallery's calibrations keep."""
+    probe = GalleryProbe
+    return list(session.scalars(select(probe.subject).where(probe.gallery_id == gallery_id).distinct()))
+
+
 def remove_probes(session: Session, calibration_id: str, subject: str) -> int:
     """Delete a subject's probes of a calibration; returns how many there were."""
     probe = GalleryProbe

@@ -13,7 +13,7 @@ from pairmark.service.errors import Conflict, InvalidInput
 from pairmark.service.galleries import item_repository
 from pairmark.service.galleries.galleries import Galleries
 from pairmark.service.galleries.repository import State
-from pairmark.service.galleries.rows import text_of
+from pairmark.service.galleries.rows import id_text
 from pairmark.service.galleries.schemas import ProbesRequest
 from pairmark.service.runtime.scoring import Served
 from pairmark.service.store.store import ModelStore
@@ -93,7 +93,7 @@ class ProbeReader:
             raise InvalidInput(
                 "vectors hold NaN, infinities or nothing; expected finite numbers", field="vectors"
             )
-        return vectors, [text_of(subject, "subjects") for subject in subjects], []
+        return vectors, [id_text(subject, "subjects") for subject in subjects], []
 
     def _of_dataset(
         self, served: Served, reference: str, refuse_overlap: bool
@@ -113,4 +113,5 @@ class ProbeReader:
             )
         X: Any = data.X
         vectors = np.array(X.toarray() if data.is_sparse else X, dtype=np.float32)
-        return vectors, [data.identities[code] for code in np.asarray(data.y).tolist()], warnings
+        names = [id_text(identity, "dataset: a label") for identity in data.identities]
+        return vectors, [names[code] for code in np.asarray(data.y).tolist()], warnings

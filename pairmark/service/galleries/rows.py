@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 from operator import lt
 from typing import Any
+from unicodedata import normalize
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +19,10 @@ from pairmark.service.galleries.metadata import MAX_FIELDS, checked_metadata, fi
 Float32 = NDArray[np.float32]
 
 MAX_ID_BYTES = 512
+_RELATIVE = re.compile(r"(?:^|[/\\])\.\.?(?:[/\\]|$)", re.MULTILINE)
+"""A segment `.` or `..`: programs that resolve paths would take it for a step to another address."""
+_UNSEEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+"""Control characters (Unicode's Cc), and those that set the direction of text (Bidi_Control)."""
 ERRORS_SHOWN = 1_000
 """Rows that are listed one by one when they cannot be stored; the rest are counted."""
 
@@ -137,7 +143,7 @@ class RowChecks:
             row = start + at
             name: str | None = None
             try:
-                name = text_of(given, "id")
+                name = id_text(given, "id")
                 if bad is not None and bad[at] is not None:
                     raise InvalidInput(bad[at])
                 if name in seen:
@@ -145,7 +151,7 @@ class RowChecks:
                 if not finite[at]:
                     raise InvalidInput("vector contains NaN, infinities or numbers beyond float32")
                 subject = None if subjects is None else subjects[at]
-                checked = None if subject is None else text_of(subject, "subject")
+                checked = None if subject is None else id_text(subject, "subject")
                 fact = None if metadata is None else metadata[at]
                 reported = None if fact is None else checked_metadata(fact)
             except InvalidInput as error:
@@ -188,7 +194,7 @@ class RowChecks:
 
 
 def _plain(texts: list[Any]) -> bool:
-    """Whether `text_of` would return each of these as it is; some that it would return are not seen here."""
+    """Whether `id_text` would return each of these as it is; some that it would return are not seen here."""
     if not all(type(one) is str for one in texts):
         return False
     joined = "".join(texts)
@@ -198,40 +204,58 @@ def _plain(texts: list[Any]) -> bool:
         and joined.isprintable()
         and min(lengths, default=1) > 0
         and max(lengths, default=1) <= MAX_ID_BYTES
+        and not ("." in joined and _RELATIVE.search("\n".join(texts)))
     )
 
 
-def text_of(value: Any, field: str) -> str:
-    """An id or subject: 1 to 512 bytes of UTF-8 without control characters; whole numbers become text."""
+def id_text(value: Any, field: str) -> str:
+    """An id or subject as it is stored: 1 to 512 bytes of UTF-8 in Unicode's NFC, without control characters,
+    characters that set the direction of text, and segments `.` and `..`; whole numbers become text."""
     if type(value) is not str:
         if isinstance(value, (int, np.integer)) and not isinstance(value, (bool, np.bool_)):
             return str(int(value))
-        if isinstance(value, np.str_):
-            value = str(value)
-        else:
+        if not isinstance(value, np.str_):
             raise InvalidInput(f"{field} is not text; expected a string", field=field)
-    text: str = value
-    if text.isascii() and text.isprintable() and 0 < len(text) <= MAX_ID_BYTES:
-        return text
+    text = str(value)
     try:
         size = len(text.encode())
     except UnicodeEncodeError:
         raise InvalidInput(
             f"{field} holds half a character; expected whole Unicode text", field=field
         ) from None
+    if len(text) <= MAX_ID_BYTES and not text.isascii():
+        text = normalize("NFC", text)
+        size = len(text.encode())
     if not 0 < size <= MAX_ID_BYTES:
         raise InvalidInput(f"{field} has {size} bytes; expected 1 to {MAX_ID_BYTES}", field=field)
-    if any(ord(one) < 32 or ord(one) == 127 for one in text):
-        raise InvalidInput(f"{field} holds control characters; expected plain text", field=field)
+    if _UNSEEN.search(text):
+        raise InvalidInput(
+            f"{field} holds control characters or characters that set the direction of text; expected plain text",
+            field=field,
+        )
+    if _RELATIVE.search(text):
+        raise InvalidInput(
+            f"{field} has a segment '.' or '..' between slashes; expected another name, because addresses would "
+            "resolve it",
+            field=field,
+        )
     return text
 
 
 def checked_id(value: str, field: str = "id") -> str:
     """An id or subject as it may be stored; others are not there."""
     try:
-        return text_of(value, field)
+        return id_text(value, field)
     except InvalidInput as error:
         raise UnknownItem(f"there is none: {error.detail}", field=field) from error
+
+
+def spellings(text: str) -> list[str]:
+    """How a stored id or subject may be written that is canonically equal to this one. Rows from before text was stored
+    in NFC may be in another form, or be refused by `id_text` today."""
+    if "\0" in text or any("\ud800" <= one <= "\udfff" for one in text):
+        return []  # Never stored, and databases refuse to look.
+    return list(dict.fromkeys((normalize("NFC", text), text, normalize("NFD", text))))
 
 
 def within_fields(rows: Rows, fields: Sequence[str], errors: RowErrors) -> tuple[Rows, list[str]]:

@@ -6,7 +6,7 @@ import json
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from pairmark.service.galleries.repository import State
 from pairmark.service.pagination import Page
@@ -154,6 +154,21 @@ class ItemOut(BaseModel):
 
 class ItemPage(Page[ItemOut]):
     """A gallery's items, ordered by id."""
+
+
+class ErasureRequest(Strict):
+    """What to erase: either an item or a subject."""
+
+    id: str | None = Field(None, min_length=1, max_length=512, description="the item's id")
+    subject: str | None = Field(
+        None, min_length=1, max_length=512, description="the subject; all of its items and probes are erased"
+    )
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        if (self.id is None) == (self.subject is None):
+            raise ValueError("expected either id or subject")
+        return self
 
 
 class Receipt(BaseModel):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, select
+from sqlalchemy.orm import Session
 
 from pairmark import migrations
 from pairmark.service.audit.log import record
@@ -16,6 +17,9 @@ from pairmark.service.blobs import Blobs
 from pairmark.service.blobs.base import storage_errors
 from pairmark.service.db import Database
 from pairmark.service.errors import Conflict, CorruptArtefact, InvalidInput
+from pairmark.service.galleries import item_repository, probe_repository, repository
+from pairmark.service.galleries.records import erase_probes
+from pairmark.service.galleries.rows import ERRORS_SHOWN, id_text
 from pairmark.service.operations import dump
 from pairmark.service.operations.backup import FORMAT, FORMAT_VERSION, MANIFEST, probe
 from pairmark.service.settings import Settings
@@ -35,7 +39,8 @@ def restore(db: Database, blobs: Blobs, settings: Settings, source: Path) -> dic
     Returns
     -------
     Counts of ``rows`` and ``blobs``, and the answers: ``same`` to the bit, ``close`` (another CPU may round
-    differently), and what was ``missing`` from the backup.
+    differently), and what was ``missing`` from the backup. ``refused``: the first thousand of ``n_refused`` items
+    and probes of galleries whose ids or subjects are not accepted any more; they are not restored.
 
     Raises
     ------
@@ -61,7 +66,9 @@ def restore(db: Database, blobs: Blobs, settings: Settings, source: Path) -> dic
             _restore_rows(connection, archive, manifest)
     db.upgrade()
     with db.write() as session:
-        record(session, db.now(session), "backup.restore", "backup", after={"made_at": manifest["made_at"]})
+        now = db.now(session)
+        record(session, now, "backup.restore", "backup", after={"made_at": manifest["made_at"]})
+        refused = _refuse_items(session, now)
     same, close = _compared(ModelStore(db, blobs, settings), manifest["probes"])
     return {
         "rows": sum(table["rows"] for table in manifest["tables"].values()),
@@ -69,6 +76,8 @@ def restore(db: Database, blobs: Blobs, settings: Settings, source: Path) -> dic
         "same": same,
         "close": close,
         "missing": manifest["damaged"],
+        "refused": refused[:ERRORS_SHOWN],
+        "n_refused": len(refused),
     }
 
 
@@ -140,6 +149,36 @@ def _restore_rows(connection: Connection, archive: tarfile.TarFile, manifest: di
     for name, facts in manifest["tables"].items():
         dump.read_table(connection, tables[name], facts, _content(archive, f"tables/{name}.jsonl"))
     dump.continue_sequences(connection, manifest["sequences"])
+
+
+def _refuse_items(session: Session, now: float) -> list[dict[str, str]]:
+    """Erase items and probes that an upload would be refused; returns which, and why."""
+    refused: list[dict[str, str]] = []
+    for state in repository.page(session, limit=None):
+        ids, n_probes = [], 0
+        for id, subject in item_repository.names(session, state.id):
+            reason = _refusal(id, "id") or (None if subject is None else _refusal(subject, "subject"))
+            if reason is not None:
+                ids.append(id)
+                refused.append({"gallery": state.name, "id": id, "detail": reason})
+        item_repository.erase(session, state, ids, now)
+        for subject in probe_repository.subjects(session, state.id):
+            reason = _refusal(subject, "subject")
+            if reason is not None:
+                n_probes += erase_probes(session, state.id, subject)
+                refused.append({"gallery": state.name, "subject": subject, "detail": f"probe: {reason}"})
+        if ids or n_probes:
+            before = {"items": len(ids), "probes": n_probes}
+            record(session, now, "gallery.erase", f"gallery:{state.name}", before=before)
+    return refused
+
+
+def _refusal(text: str, field: str) -> str | None:
+    try:
+        id_text(text, field)
+    except InvalidInput as error:
+        return error.detail
+    return None
 
 
 def _compared(store: ModelStore, probes: dict[str, Any]) -> tuple[list[str], list[str]]:

@@ -42,7 +42,8 @@ ALLOWED: tuple[tuple[set[str], str], ...] = (
     ),
     (
         {GALLERY, ADMIN},
-        "put_gallery delete_gallery upsert_items delete_item delete_subject calibrate_gallery evaluate_gallery",
+        "put_gallery delete_gallery upsert_items delete_item delete_subject erase_from_gallery calibrate_gallery "
+        "evaluate_gallery",
     ),
     # Any key: lists show what the key may see, single jobs and calibrations are checked where they are found.
     (

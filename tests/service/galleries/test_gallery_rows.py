@@ -9,10 +9,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pairmark.service.galleries.rows import RowChecks, RowErrors, StoredRows
+from pairmark.service.errors import InvalidInput
+from pairmark.service.galleries.rows import RowChecks, RowErrors, StoredRows, id_text
 
-IDS: list[Any] = ["a", "b", "c", "d", "e", "é", "", "x" * 600, "a\n", 7, None]
-SUBJECTS: list[Any] = [None, "s", "é", "", 3]
+IDS: list[Any] = [
+    "a",
+    "b",
+    "c",
+    "d",
+    "e",
+    "é",
+    "",
+    "x" * 600,
+    "a\n",
+    7,
+    None,
+    "..",
+    "a/./b",
+    "a..",
+    "e\u0301",
+    "a\u200f",
+]
+SUBJECTS: list[Any] = [None, "s", "é", "", 3, ".", "x/.."]
 
 
 @given(st.data())
@@ -43,6 +61,52 @@ def test_rows_checked_together_are_those_checked_one_by_one(data: st.DataObject)
             )
         )
     assert reported[0] == reported[1]
+
+
+ODD = (
+    *(".", "..", "../x", "a/../b", "a/.", "..\\x", "a\\."),
+    *(
+        "a\x00",
+        "a\n",
+        "a\x7f",
+        "a\x85",
+        "a\u061c",
+        "\u200ea",
+        "a\u200f",
+        "\u202ab",
+        "a\u202eb",
+        "\u2066b",
+        "a\u2069",
+    ),
+    *("", "x" * 513, "é" * 257, "\u0958" * 171, "\ud800"),
+)
+
+
+@pytest.mark.parametrize("text", ODD, ids=lambda text: ascii(text[:10]))
+def test_texts_that_could_pass_for_another_are_no_ids(text: str) -> None:
+    with pytest.raises(InvalidInput, match=r"^subject (has|holds) .*(expected|characters)"):
+        id_text(text, "subject")
+    errors = RowErrors()
+    rows = RowChecks(1, errors).rows(0, [text, "a"], np.zeros((2, 1), dtype=np.float32), None, None)
+    assert (rows.ids, errors.count) == (["a"], 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "stored"),
+    [
+        ("Zoe\u0308", "Zo\u00eb"),
+        ("e\u0301" * 256, "\u00e9" * 256),
+        ("x" * 512, "x" * 512),
+        ("a..b/.c/...", "a..b/.c/..."),
+        ("%2e%2e", "%2e%2e"),
+        ("//", "//"),
+        (np.str_("a"), "a"),
+        (np.int64(7), "7"),
+    ],
+)
+def test_other_texts_are_stored_in_nfc(text: Any, stored: str) -> None:
+    assert id_text(text, "id") == stored
+    assert type(id_text(text, "id")) is str
 
 
 @given(st.lists(st.lists(st.integers(0, 99), max_size=5), min_size=1, max_size=4))

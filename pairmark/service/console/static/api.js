@@ -10,6 +10,12 @@ export class ApiError extends Error {
   }
 }
 
+// A name or id as one segment of an address; "." and ".." survive the encoding, and browsers resolve them.
+export function segment(text) {
+  if (["", ".", ".."].includes(text)) throw new ApiError(0, { detail: `“${text}” cannot stand in an address; expected another name or id` });
+  return encodeURIComponent(text);
+}
+
 const csrf = () => $('meta[name="csrf-token"]')?.content;
 
 export async function api(method, path, body, { headers = {}, signal } = {}) {

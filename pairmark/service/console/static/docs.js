@@ -1,5 +1,6 @@
 // The API reference: a form for every request, made from the OpenAPI document when its entry is opened.
 
+import { segment } from "./api.js";
 import { $, $$, el } from "./dom.js";
 
 let document_ = null;
@@ -51,14 +52,20 @@ async function build(entry) {
 }
 
 async function send(form, method, path) {
+  const place = $("[data-answer]", form);
   const query = new URLSearchParams();
   const headers = { accept: "application/json, */*" };
   let address = path;
   for (const field of $$("[data-in]", form)) {
     const value = field.value.trim();
     const { in: where, name } = field.dataset;
-    if (where === "path") address = address.replace(`{${name}}`, value.split("/").map(encodeURIComponent).join("/"));
-    else if (value && where === "query") query.set(name, value);
+    if (where === "path") {
+      try {
+        address = address.replace(`{${name}}`, segment(value));
+      } catch (error) {
+        return place.replaceChildren(el("p", { class: "note bad" }, error.message));
+      }
+    } else if (value && where === "query") query.set(name, value);
     else if (value && where === "header") headers[name] = value;
   }
   let body;
@@ -76,7 +83,6 @@ async function send(form, method, path) {
   }
   const token = $('meta[name="csrf-token"]')?.content;
   if (token && method !== "GET") headers["x-csrf-token"] = token;
-  const place = $("[data-answer]", form);
   const url = `${address}${query.size ? `?${query}` : ""}`;
   if (path.endsWith("/events")) return place.replaceChildren(el("p", { class: "small" }, el("a", { href: url }, "Open the stream")));
   const started = performance.now();

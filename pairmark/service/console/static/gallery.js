@@ -1,6 +1,6 @@
 // Making, searching, verifying, importing and erasing. Every request is one of the public API.
 
-import { api, ApiError, say, sendFile } from "./api.js";
+import { api, ApiError, say, segment, sendFile } from "./api.js";
 import { $, $$, count, el, number, percent, toast } from "./dom.js";
 
 const { base, dimension } = $("#gallery")?.dataset ?? {};
@@ -32,15 +32,14 @@ async function vector(text) {
     if (numbers.length !== Number(dimension)) throw new ApiError(0, { detail: `${numbers.length} numbers; expected ${dimension}` });
     return numbers;
   }
-  return (await api("GET", `${base}/items/${path(text.trim())}`)).vector;
+  return (await api("GET", `${base}/items/${segment(text.trim())}`)).vector;
 }
 
-const path = (id) => id.split("/").map(encodeURIComponent).join("/");
 const rate = (text) => (String(text).trim() ? Number(String(text).replace(",", ".")) / 100 : null);
 
 on("#new-gallery-form", async (form) => {
-  await api("PUT", `/galleries/${encodeURIComponent(form.get("name"))}`, { model: form.get("model") });
-  location.assign(`/console/galleries/${encodeURIComponent(form.get("name"))}`);
+  await api("PUT", `/galleries/${segment(form.get("name"))}`, { model: form.get("model") });
+  location.assign(`/console/galleries/${segment(form.get("name"))}`);
 });
 
 on("#search", async (form) => {
@@ -56,7 +55,7 @@ on("#search", async (form) => {
 });
 
 on("#verify", async (form) => {
-  const answer = await api("POST", `${base}/subjects/${path(form.get("subject"))}/verify?fpr=${rate(form.get("fpr"))}`, { probe: await vector(form.get("probe")) });
+  const answer = await api("POST", `${base}/subjects/${segment(form.get("subject"))}/verify?fpr=${rate(form.get("fpr"))}`, { probe: await vector(form.get("probe")) });
   const nearest = answer.aggregation ? `the person as a whole (${answer.aggregation}), nearest item ${answer.id}` : `best item ${answer.id}`;
   const compared = answer.score === undefined ? nearest : `score ${number(answer.score)} with ${nearest}`;
   $("#verified").replaceChildren(
@@ -97,7 +96,7 @@ function receipt(erased) {
 on("#erase", async (form) => {
   const subject = form.get("subject");
   if (!window.confirm(`Erase everything of ${subject}? This cannot be undone.`)) return;
-  receipt(await api("DELETE", `${base}/subjects/${path(subject)}`));
+  receipt(await api("POST", `${base}/erase`, { subject }));
   $$("tbody tr").filter((row) => row.cells[1]?.textContent === subject && row.closest("section")?.getAttribute("aria-labelledby") === "items-title").forEach((row) => row.remove());
 });
 
@@ -110,7 +109,7 @@ document.addEventListener("click", async (event) => {
   }
   if (button?.dataset.eraseItem && window.confirm(`Erase ${button.dataset.eraseItem}? This cannot be undone.`)) {
     try {
-      receipt(await api("DELETE", `${base}/items/${path(button.dataset.eraseItem)}`));
+      receipt(await api("POST", `${base}/erase`, { id: button.dataset.eraseItem }));
       button.closest("tr").remove();
     } catch (error) {
       toast(error.message);

@@ -1,0 +1,247 @@
+"""Requests without an end beside their bodies: trailers, chunk extensions, heads, frames of chunks, pipelines."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+
+from tests.serving import RunningServer, serving
+
+MIB = 1024 * 1024
+HOST = b"Host: 127.0.0.1\r\n"
+CHUNKED = b"Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+REFUSED = b"POST /similarity HTTP/1.1\r\n" + HOST + CHUNKED
+"""Answered 401 before its body is read."""
+READ = b"POST /login HTTP/1.1\r\n" + HOST + CHUNKED
+"""Its body is read without a key."""
+GET = b"GET /healthz HTTP/1.1\r\n" + HOST
+FIELDS = b"ab: cd\r\n" * 8_000
+
+ENDLESS = {
+    "trailers after a refusal": (REFUSED + b"2\r\n{}\r\n0\r\n", FIELDS),
+    "trailers": (READ + b"2\r\n{}\r\n0\r\n", FIELDS),
+    "one trailer after a refusal": (REFUSED + b"2\r\n{}\r\n0\r\na: ", b"x" * 65_536),
+    "one trailer": (READ + b"2\r\n{}\r\n0\r\na: ", b"x" * 65_536),
+    "one chunk extension": (READ + b"2;", b"x" * 65_536),
+    "chunk extensions": (READ, (b"20;" + b"x" * 1_000 + b"\r\n" + b" " * 32 + b"\r\n") * 60),
+    "a chunk size": (READ, b"0" * 65_536),
+    "tiny chunks": (READ, b"1\r\n \r\n" * 10_000),
+    "header fields": (GET, FIELDS),
+    "one header field": (GET + b"a: ", b"x" * 65_536),
+    "lines of a header field": (GET + b"a: b\r\n", b" folded\r\n" * 7_000),
+    "a request line": (b"GET /", b"x" * 65_536),
+    "a method": (b"", b"A" * 65_536),
+    "empty lines": (b"", b"\r\n" * 32_768),
+    "requests": (b"", (GET + b"\r\n") * 1_500),
+}
+
+
+@pytest.fixture(scope="module")
+def locked(
+    new_database: Callable[..., str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningServer]:
+    """A server with a key, which none of the callers here has."""
+    with serving(tmp_path_factory.mktemp("locked"), new_database("sqlite")) as server:
+        assert server.cli("keys", "create", "--scope", "admin").returncode == 0
+        yield server
+
+
+def connect(server: RunningServer) -> socket.socket:
+    address = urlsplit(server.url)
+    return socket.create_connection((address.hostname, address.port), timeout=15)
+
+
+def heard(wire: socket.socket) -> bytes:
+    """Everything until the server closes its side."""
+    reported = b""
+    with contextlib.suppress(ConnectionError):
+        while piece := wire.recv(65536):
+            reported += piece
+    return reported
+
+
+def send_endlessly(server: RunningServer, begin: bytes, piece: bytes, total: int) -> int:
+    """Send so many bytes, over a new connection whenever one is closed; returns how many connections that took."""
+    sent = count = 0
+    while sent < total:
+        count += 1
+        with connect(server) as wire:
+            reading = threading.Thread(target=heard, args=(wire,))
+            reading.start()
+            with contextlib.suppress(OSError):
+                wire.sendall(begin)
+                while sent < total:
+                    wire.sendall(piece)
+                    sent += len(piece)
+            with contextlib.suppress(OSError):
+                wire.shutdown(socket.SHUT_RDWR)
+            reading.join()
+    return count
+
+
+def memory(server: RunningServer, name: str) -> float:
+    """MiB of the server's memory in ``/proc``: ``VmRSS`` now, ``VmHWM`` at most since the last reset."""
+    status = Path(f"/proc/{server.process.pid}/status").read_text()
+    (line,) = [line for line in status.splitlines() if line.startswith(name)]
+    return int(line.split()[1]) / 1024
+
+
+@contextlib.contextmanager
+def healthy(server: RunningServer, *, grown: float, seconds: float) -> Iterator[None]:
+    """Fails when the server's memory grows by so many MiB in the block, or an answer of /healthz takes as long."""
+    over = threading.Event()
+    waits: list[float] = []
+
+    def look() -> None:
+        with httpx.Client(timeout=60, trust_env=False) as http:
+            while not over.is_set():
+                started = time.perf_counter()
+                assert http.get(f"{server.url}/healthz").status_code == 200
+                waits.append(time.perf_counter() - started)
+                time.sleep(0.005)
+
+    Path(f"/proc/{server.process.pid}/clear_refs").write_text("5")
+    before = memory(server, "VmRSS")
+    looking = threading.Thread(target=look)
+    looking.start()
+    time.sleep(0.1)
+    try:
+        yield
+    finally:
+        over.set()
+        looking.join()
+    assert memory(server, "VmHWM") - before < grown
+    assert waits
+    assert max(waits) < seconds
+
+
+@pytest.mark.parametrize("what", ENDLESS)
+def test_what_never_ends_costs_no_memory_and_holds_nobody(locked: RunningServer, what: str) -> None:
+    begin, piece = ENDLESS[what]
+    with healthy(locked, grown=24, seconds=1.0):
+        assert send_endlessly(locked, begin, piece, 96 * MIB) > 4, "a connection goes on and on"
+
+
+@pytest.mark.parametrize(
+    ("what", "status"),
+    [
+        ("trailers", 431),
+        ("one trailer", 431),
+        ("one chunk extension", 431),
+        ("chunk extensions", 431),
+        ("a chunk size", 431),
+        ("tiny chunks", 431),
+        ("header fields", 431),
+        ("one header field", 431),
+        ("a request line", 431),
+        ("empty lines", 431),
+        ("lines of a header field", 400),
+        ("a method", 400),
+    ],
+)
+def test_what_never_ends_is_refused_in_words(locked: RunningServer, what: str, status: int) -> None:
+    begin, piece = ENDLESS[what]
+    with connect(locked) as wire:
+        wire.sendall(begin + piece * 3)
+        answer = heard(wire)
+    assert answer.startswith(b"HTTP/1.1 %d " % status), answer
+    assert b"connection: close" in answer
+    if status == 431:
+        assert b"65536 bytes" in answer or b"256 header fields" in answer
+
+
+def test_a_request_refused_before_its_body_was_read_ends_its_connection(locked: RunningServer) -> None:
+    for rest in (b"Content-Length: 100\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\n"):
+        with connect(locked) as wire:
+            wire.sendall(b"POST /similarity HTTP/1.1\r\n" + HOST + rest)
+            answer = heard(wire)
+        assert answer.startswith(b"HTTP/1.1 401 ")
+        assert b"connection: close" in answer
+
+
+def test_a_whole_request_that_is_refused_keeps_its_connection(locked: RunningServer) -> None:
+    whole = b"POST /similarity HTTP/1.1\r\n" + HOST + b"Content-Length: 2\r\n\r\n{}"
+    with connect(locked) as wire:
+        wire.sendall(whole + whole)
+        wire.sendall(b"GET /healthz HTTP/1.1\r\nConnection: close\r\n" + HOST + b"\r\n")
+        answers = heard(wire)
+    assert answers.count(b"HTTP/1.1 401 ") == 2
+    assert answers.count(b"HTTP/1.1 200 ") == 1
+    assert answers.count(b"connection: close") == 1
+
+
+def test_a_client_that_sends_on_reads_its_refusal(locked: RunningServer) -> None:
+    """A closed socket would answer what comes later with a reset, which discards what was not read."""
+    with connect(locked) as wire:
+        wire.sendall(b"POST /similarity HTTP/1.1\r\n" + HOST + b"Content-Length: 50000000\r\n\r\n")
+        for _ in range(8):
+            time.sleep(0.05)
+            wire.sendall(b"x" * 65_536)
+        assert heard(wire).startswith(b"HTTP/1.1 401 ")
+        # Though not for ever.
+        with pytest.raises(ConnectionError):
+            wire.sendall(b"x" * 50_000_000)
+
+
+def test_a_client_that_sends_slowly_after_its_refusal_is_left_soon(locked: RunningServer) -> None:
+    with connect(locked) as wire:
+        wire.sendall(b"POST /similarity HTTP/1.1\r\n" + HOST + b"Content-Length: 50000000\r\n\r\n")
+        started = time.monotonic()
+        with contextlib.suppress(ConnectionError):
+            while time.monotonic() - started < 15:
+                wire.sendall(b"x")
+                time.sleep(0.1)
+        assert time.monotonic() - started < 8
+
+
+def test_chunks_of_fair_size_may_be_many(locked: RunningServer) -> None:
+    """Their frames are no reason to refuse a body, though together they exceed the bound."""
+
+    def body() -> Iterator[bytes]:
+        for _ in range(200):
+            # 100 chunks of 16 bytes in a write.
+            yield b"10\r\n" + b"\r\n10\r\n".join([b"key=" + b"x" * 12] * 100) + b"\r\n"
+
+    form = READ.replace(b"application/json", b"application/x-www-form-urlencoded")
+    with connect(locked) as wire:
+        wire.sendall(form)
+        for piece in body():
+            wire.sendall(piece)
+        wire.sendall(b"0\r\nA: b\r\n\r\nGET /healthz HTTP/1.1\r\nConnection: close\r\n" + HOST + b"\r\n")
+        answers = heard(wire)
+    assert b" 431 " not in answers, answers
+    assert answers.count(b"HTTP/1.1 200 ") == 1, answers
+
+
+def test_earlier_chunks_are_no_credit_for_trailers(locked: RunningServer) -> None:
+    with connect(locked) as wire:
+        wire.sendall(READ)
+        # Each chunk of 16 bytes takes less than is allowed for it.
+        wire.sendall((b"10\r\n" + b" " * 16 + b"\r\n") * 50_000)
+        wire.sendall(b"0\r\n" + FIELDS * 6)
+        assert heard(wire).startswith(b"HTTP/1.1 431 ")
+
+
+def test_requests_may_wait_in_a_row_and_not_in_thousands(locked: RunningServer) -> None:
+    last = b"GET /healthz HTTP/1.1\r\nConnection: close\r\n" + HOST + b"\r\n"
+    with connect(locked) as wire:
+        wire.sendall((GET + b"\r\n") * 40 + last)
+        assert heard(wire).count(b"HTTP/1.1 200 ") == 41
+    with connect(locked) as wire:
+        wire.sendall((GET + b"\r\n") * 400 + last)
+        assert heard(wire).count(b"HTTP/1.1 ") < 400
+
+
+def test_header_fields_are_counted(locked: RunningServer) -> None:
+    for count, status in ((250, 200), (257, 431)):
+        with connect(locked) as wire:
+            wire.sendall(GET + b"Connection: close\r\n" + b"A: b\r\n" * (count - 2) + b"\r\n")
+            assert heard(wire).startswith(b"HTTP/1.1 %d " % status), count

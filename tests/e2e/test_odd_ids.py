@@ -1,0 +1,243 @@
+"""Ids that programs take for addresses: refused on every way in, and no request about one reaches anything else."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.parse import quote, urlsplit
+
+import duckdb
+import httpx
+import numpy as np
+import pytest
+
+from pairmark.client import AsyncClient, Client, ClientError, InvalidName
+from tests.odd_ids import ODD, guarded, insert, stored
+from tests.serving import RunningServer
+
+REFUSED = ("..", ".", "../x", "a/../b", "a\\..\\b", "x/.", "a\x85", "a\u202eb", "a\u2066b", "é" * 257)
+ATTACKS = (*ODD, "../../../keys/{victim}", "../../bob")
+
+
+@pytest.fixture(scope="module")
+def server(module_database_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    with guarded(tmp_path_factory.mktemp("odd-ids"), module_database_url) as running:
+        yield running
+
+
+def by_client(server: RunningServer, field: str, name: str) -> None:
+    with Client(server.url, api_key=server.facts["key"]) as client:
+        client.erase("alice", **{field: name})
+
+
+def by_async_client(server: RunningServer, field: str, name: str) -> None:
+    async def erase() -> None:
+        async with AsyncClient(server.url, api_key=server.facts["key"]) as client:
+            await client.erase("alice", **{field: name})
+
+    asyncio.run(erase())
+
+
+def by_command(server: RunningServer, field: str, name: str) -> None:
+    for url in (["--url", server.url], []):
+        done = server.cli("galleries", "erase", "alice", f"--{field}", name, "--yes", *url)
+        if done.returncode:
+            raise ClientError(done.stderr)
+        if not url:
+            return
+        insert(server, name)
+
+
+def by_body(server: RunningServer, field: str, name: str) -> None:
+    answer = server.http.post("/galleries/alice/erase", json={field: name})
+    if answer.status_code != 200:
+        assert answer.status_code == 422
+        raise ClientError(answer.text)
+    assert answer.json()[field] == name
+
+
+WAYS = (by_client, by_async_client, by_command, by_body)
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+@pytest.mark.parametrize("field", ["id", "subject"])
+def test_erasing_an_odd_id_takes_that_item_and_nothing_else(
+    server: RunningServer, way: Callable[[RunningServer, str, str], None], field: str
+) -> None:
+    before = stored(server)
+    for attack in ATTACKS:
+        name = attack.format(**server.facts)
+        item = insert(server, name)
+        assert stored(server) == before | {item}
+        way(server, field, name)
+        assert stored(server) == before, name
+    with pytest.raises(ClientError):
+        way(server, field, "")
+    assert stored(server) == before
+
+
+def raw(server: RunningServer, target: str) -> int:
+    """The status of a DELETE of exactly this address."""
+    place = urlsplit(server.url)
+    with socket.create_connection((place.hostname, place.port), timeout=60) as connection:
+        head = f"DELETE {target} HTTP/1.1\r\nHost: x\r\nX-API-Key: {server.facts['key']}\r\nConnection: close\r\n\r\n"
+        connection.sendall(head.encode())
+        answer = b""
+        while piece := connection.recv(65536):
+            answer += piece
+    return int(answer.split()[1])
+
+
+@pytest.mark.parametrize("collection", ["items", "subjects"])
+def test_a_delete_of_an_odd_address_takes_that_item_at_most(server: RunningServer, collection: str) -> None:
+    before = stored(server)
+    for attack in (*ATTACKS, ""):
+        name = attack.format(**server.facts)
+        for written in {name, quote(name), quote(name, safe=""), quote(name, safe="").replace(".", "%2E")}:
+            item = insert(server, name) if name else None
+            status = raw(server, f"/galleries/alice/{collection}/{written}")
+            assert status in (200, 404), (written, status)
+            assert stored(server) >= before, written
+            assert stored(server) - before <= {item}, written
+            if item is not None:
+                server.http.post("/galleries/alice/erase", json={"id": name})
+
+
+def test_a_delete_with_a_slash_or_a_line_break_at_the_end_is_of_nothing(server: RunningServer) -> None:
+    before = stored(server)
+    for target in (
+        "galleries/alice",
+        "galleries/alice/items/i0",
+        f"keys/{server.facts['victim']}",
+        "datasets/people",
+    ):
+        for end in ("%0A", "/", "/.", "/..", "//"):
+            if "/items/" in target and end in ("/", "//"):
+                continue  # Another id.
+            assert raw(server, f"/{target}{end}") in (404, 422), target + end
+        assert stored(server) == before, target
+    assert raw(server, "/galleries/alice/items/i0/") == 404
+    assert raw(server, "/galleries/alice/subjects") == 404
+    assert raw(server, "/galleries/alice/items") == 405
+    assert stored(server) == before
+
+
+def test_names_that_are_no_segment_are_refused_before_anything_is_sent(server: RunningServer) -> None:
+    before = stored(server)
+    with Client(server.url, api_key=server.facts["key"]) as client:
+        for name in ("", ".", ".."):
+            for call in (
+                lambda name: client.erase(name, subject="s0"),
+                lambda name: client.delete_gallery(name),
+                lambda name: client.delete_version("people", name),
+                lambda name: client.delete_dataset(name),
+                lambda name: client.item("alice", name),
+                lambda name: client.gallery_calibration("alice", name),
+                lambda name: client.verify("alice", name, [0.0] * 4, fpr=0.2),
+            ):
+                with pytest.raises(InvalidName):
+                    call(name)
+    assert server.cli("galleries", "delete", "..", "--yes", "--url", server.url).returncode == 1
+    assert stored(server) == before
+
+
+def test_a_body_names_one_thing(server: RunningServer) -> None:
+    before = stored(server)
+    for body in (
+        {},
+        {"id": "i0", "subject": "s0"},
+        {"id": ""},
+        {"ids": ["i0"]},
+        {"id": 3},
+        {"id": "x" * 513},
+    ):
+        assert server.http.post("/galleries/alice/erase", json=body).status_code == 422, body
+    for odd in ('"\\u0000"', '"\\ud800"'):
+        for field, statuses in (("id", (404, 422)), ("subject", (200, 422))):
+            answer = server.http.post(
+                "/galleries/alice/erase",
+                content=f'{{"{field}": {odd}}}',
+                headers={"content-type": "application/json"},
+            )
+            assert answer.status_code in statuses, answer.text
+    assert server.http.post("/galleries/alice/erase", json={"id": "nobody"}).status_code == 404
+    assert stored(server) == before
+
+
+def bodies(names: list[str], vectors: np.ndarray, subjects: list[str], folder: Path) -> dict[str, bytes]:
+    """The same items in every format."""
+    items = [
+        {"id": id, "subject": subject, "vector": row}
+        for id, subject, row in zip(names, subjects, vectors.tolist(), strict=True)
+    ]
+    stream = io.BytesIO()
+    np.savez(stream, ids=np.array(names), vectors=vectors, subjects=np.array(subjects))
+    with duckdb.connect() as connection:
+        connection.execute("CREATE TABLE t (id VARCHAR, subject VARCHAR, a FLOAT, b FLOAT, c FLOAT, d FLOAT)")
+        for item in items:
+            row = [item["id"], item["subject"], *item["vector"]]
+            connection.execute("INSERT INTO t VALUES (?, ?, ?, ?, ?, ?)", row)
+        connection.execute(f"COPY t TO '{folder / 't.parquet'}' (FORMAT parquet)")
+        connection.execute(f"COPY t TO '{folder / 't.csv'}' (FORMAT csv, HEADER)")
+    return {
+        "application/json": json.dumps({"items": items}).encode(),
+        "application/x-npz": stream.getvalue(),
+        "application/vnd.apache.parquet": (folder / "t.parquet").read_bytes(),
+        "text/csv": (folder / "t.csv").read_bytes(),
+    }
+
+
+def test_odd_ids_and_subjects_are_refused_on_every_way_in(server: RunningServer, tmp_path: Path) -> None:
+    before = stored(server)
+    n = len(REFUSED)
+    names = [*REFUSED, *(f"n{at}" for at in range(n)), "ok..", "a/.b", "Zoe\u0308"]
+    subjects = ["s"] * n + [*REFUSED] + ["s"] * 3
+    vectors = np.repeat(server.facts["X"][:1], len(names), axis=0)
+    for kind, body in bodies(names, vectors, subjects, tmp_path).items():
+        answer = server.http.put(
+            "/galleries/alice/items", content=body, headers={"content-type": kind}
+        ).json()
+        assert answer["upserted"] == 3, (kind, answer)
+        assert [one["row"] for one in answer["errors"]] == list(range(2 * n)), kind
+        assert "a segment '.' or '..'" in answer["errors"][0]["detail"]
+        added = {("item", "alice", id) for id in ("ok..", "a/.b", "Zo\u00eb")}
+        assert stored(server) == before | added, kind
+        for _, _, id in added:
+            assert server.http.post("/galleries/alice/erase", json={"id": id}).status_code == 200
+    probes = {"vectors": vectors[:1].tolist(), "subjects": [".."]}
+    assert server.http.post("/galleries/alice/calibrations", json=probes).status_code == 422
+    raw_ids = server.http.put(
+        "/galleries/alice/items?prefix=../",
+        content=vectors[:1].astype("<f4").tobytes(),
+        headers={"content-type": "application/octet-stream"},
+    )
+    assert raw_ids.status_code == 422, raw_ids.text
+    assert stored(server) == before
+
+
+def test_text_is_compared_as_nfc(server: RunningServer) -> None:
+    http: httpx.Client = server.http
+    composed, apart = "Zo\u00eb", "Zoe\u0308"
+    vector = server.facts["X"][0].tolist()
+    before = stored(server)
+    # One from before, in another form, is replaced by its own id.
+    insert(server, apart)
+    assert http.get(f"/galleries/alice/items/{quote(composed)}").json()["id"] == apart
+    body = {"items": [{"id": apart, "subject": apart, "vector": vector}]}
+    assert http.put("/galleries/alice/items", json=body).json()["upserted"] == 1
+    assert stored(server) == before | {("item", "alice", composed)}
+    for name in (composed, apart):
+        assert http.get(f"/galleries/alice/items/{quote(name)}").json()["subject"] == composed
+        listed = http.get("/galleries/alice/items", params={"subject": name}).json()["items"]
+        assert [one["id"] for one in listed] == [composed]
+    assert http.delete(f"/galleries/alice/items/{quote(apart)}").json()["items"] == 1
+    assert stored(server) == before
+    # Both forms of a subject are one person.
+    http.put("/galleries/alice/items", json={"items": [{"id": "z", "subject": composed, "vector": vector}]})
+    insert(server, apart)
+    assert http.delete(f"/galleries/alice/subjects/{quote(apart)}").json()["items"] == 2
+    assert stored(server) == before
