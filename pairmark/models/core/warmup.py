@@ -9,7 +9,8 @@ import numpy as np
 
 from pairmark.models.calibration.warmup import warm_calibration
 from pairmark.models.core.arrays import Float32
-from pairmark.models.core.registry import LEARNERS
+from pairmark.models.core.registry import LEARNERS, schema_of_model
+from pairmark.models.records.schema import sample_cells
 
 _SMALL = {
     "n_estimators": 2,
@@ -48,6 +49,9 @@ def warm_loaded(estimator: Any, capabilities: Collection[str], *, accepts_sparse
     """
     rng = np.random.default_rng(0)
     rows = rng.standard_normal((4, int(estimator.n_features_in_))).astype(np.float32)
+    schema = schema_of_model(estimator)
+    if schema is not None and getattr(estimator, "encoder_", None) is None:
+        rows = sample_cells(schema, 4)
     if "similarity" in capabilities:
         if accepts_sparse:
             from scipy.sparse import csr_array

@@ -18,7 +18,7 @@ from pairmark.models.core.row_pairs import PairsOfRows
 from pairmark.models.pairs.sampling import sample_pairs
 from pairmark.models.records.blocking import candidate_pairs
 from pairmark.models.records.comparators import Cells, Comparators, Prepared
-from pairmark.models.records.schema import Records, Schema
+from pairmark.models.records.schema import Records, Schema, is_plain
 from pairmark.models.records.tables import cells_of, columns_of, schema_of
 from pairmark.models.search.index import Rows, sealed
 
@@ -47,6 +47,11 @@ class RecordScorer(PairScorerMixin, BaseEstimator):
     def schema_(self) -> Schema:
         """The columns, with their types."""
         return self._comparators.schema
+
+    @property
+    def unavailable_(self) -> tuple[str, ...]:
+        """Capabilities that a service does not offer: its galleries hold vectors."""
+        return () if is_plain(self.schema_) else ("search",)
 
     @abstractmethod
     def _scores(self, features: Float32) -> Float32:

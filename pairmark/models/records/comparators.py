@@ -204,6 +204,8 @@ class Comparators:
 
     def prepare(self, records: Records) -> Prepared:
         """Strings, tokens and numbers of records: once for all pairs that they are in."""
+        if records.dtype != object:
+            records = records.astype(np.float64).astype(object)
         cells = self._cells(records)
         n, rarity = len(records), self.rarity
         weights = np.empty(cells.hashes.size, dtype=np.float32)

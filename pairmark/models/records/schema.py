@@ -191,6 +191,28 @@ class Schema(BaseModel):
             }
 
 
+def is_plain(schema: Schema) -> bool:
+    """Whether it is the schema of a matrix of numbers without names."""
+    return all(
+        column.name == f"x{at}" and column.type == "number" for at, column in enumerate(schema.columns)
+    )
+
+
+def sample_cells(schema: Schema, n: int) -> Records:
+    """Made-up cells that differ from row to row, to compile kernels with."""
+    made = {
+        "number": float,
+        "boolean": lambda row: float(row % 2),
+        "date": float,
+        "place": lambda row: (float(row), 0.0),
+    }
+    cells = np.empty((n, len(schema.fields)), dtype=object)
+    for row in range(n):
+        for at, column in enumerate(schema.fields):
+            cells[row, at] = made.get(column.type, lambda row: f"word{row} x{row}1 other")(row)
+    return cells
+
+
 def _said(value: Any) -> str:
     said = repr(value)
     return said if len(said) <= 60 else said[:57] + "..."

@@ -15,6 +15,7 @@ RECORDS = LearnerSpec(
     capabilities=frozenset({"similarity", "match", "search"}),
     params=RecordSimilarityParams,
     state=TREE_SCHEMA,
+    takes_records=True,
 )
 
 FELLEGI_SUNTER = LearnerSpec(
@@ -24,5 +25,6 @@ FELLEGI_SUNTER = LearnerSpec(
     capabilities=frozenset({"similarity", "match", "search"}),
     params=FellegiSunterParams,
     state=LEVEL_SCHEMA,
+    takes_records=True,
     log_lr=True,
 )

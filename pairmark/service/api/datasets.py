@@ -25,6 +25,12 @@ PairsFile = Annotated[
 ]
 
 
+RightFile = Annotated[
+    UploadFile | None,
+    File(description="a second table of records, whose ids are the `right` of the pairs; needs `columns`"),
+]
+
+
 async def roles(**given: Any) -> dict[str, Any]:
     """Which columns are what: fields of a form, as `DatasetRequest` describes them; it reads the values."""
     return given
@@ -67,6 +73,7 @@ def add_dataset(
     ],
     given: Roles,
     pairs: PairsFile = None,
+    right_file: RightFile = None,
 ) -> DatasetOut:
     """Store labelled vectors as an immutable version of a dataset.
 
@@ -80,13 +87,15 @@ def add_dataset(
         filename=file.filename,
         pairs=None if pairs is None else pairs.file,
         pairs_filename=None if pairs is None else pairs.filename,
+        right=None if right_file is None else right_file.file,
+        right_filename=None if right_file is None else right_file.filename,
     )
     response.headers["Location"] = f"/datasets/{added.name}:{added.version}"
     return added
 
 
 def inspect_dataset(
-    services: InServices, file: Upload, given: Roles, pairs: PairsFile = None
+    services: InServices, file: Upload, given: Roles, pairs: PairsFile = None, right_file: RightFile = None
 ) -> InspectionOut:
     """Preview a file without storing it: columns, roles (inferred if not named), rows, identities,
     and the smallest false positive rate that they support."""
@@ -96,6 +105,8 @@ def inspect_dataset(
         filename=file.filename,
         pairs=None if pairs is None else pairs.file,
         pairs_filename=None if pairs is None else pairs.filename,
+        right=None if right_file is None else right_file.file,
+        right_filename=None if right_file is None else right_file.filename,
     )
 
 

@@ -50,6 +50,8 @@ class Datasets:
         filename: str | None = None,
         pairs: Upload | None = None,
         pairs_filename: str | None = None,
+        right: Upload | None = None,
+        right_filename: str | None = None,
     ) -> DatasetOut:
         """Store an upload as the next version of its name.
 
@@ -61,6 +63,7 @@ class Datasets:
         file : a path, or an open binary file, read in pieces.
         filename : where the format is read from when the request names none; default: the path's name.
         pairs : CSV or Parquet of explicit pairs: ``left``, ``right``, ``same`` and perhaps ``weight``.
+        right : a second table of records, whose ids the ``right`` of pairs names.
 
         `InvalidInput` and `TooLarge` name row and column and say how to fix it; with `StorageFailed` (storage is full)
         nothing is left behind; `RateLimited`: as many uploads are being read as may be (each takes hundreds of MB).
@@ -70,13 +73,17 @@ class Datasets:
         with self._place(), self._blobs.workspace() as work, storage_errors("storing the upload"):
             upload, sha256 = self._take(file, work / "upload")
             # Later roles are recorded only where they are used: an upload of before is still the same upload.
-            later = request.model_dump(include={"points", "unlabelled"}, exclude_defaults=True)
-            given = request.model_dump(exclude={"name", "format", "points", "unlabelled"})
+            later = request.model_dump(include={"points", "unlabelled", "columns"}, exclude_defaults=True)
+            given = request.model_dump(exclude={"name", "format", "points", "unlabelled", "columns"})
             spec: dict[str, Any] = {**given, **later, "format": kind}
             pairs_file = None
             if pairs is not None:
                 path, spec["pairs_sha256"] = self._take(pairs, work / "pairs")
                 pairs_file = (path, _pairs_kind(pairs, pairs_filename))
+            right_file = None
+            if right is not None:
+                path, spec["right_sha256"] = self._take(right, work / "right")
+                right_file = (path, _kind_of(right, request, right_filename))
             known = self._existing(request.name, sha256, spec)
             if known is not None:
                 return known
@@ -91,6 +98,7 @@ class Datasets:
                 limits=limits,
                 spec=spec,
                 pairs=pairs_file,
+                right=right_file,
             )
             size = sum(path.stat().st_size for path in out.iterdir())
             key = self._blobs.put_folder(out)
@@ -126,6 +134,8 @@ class Datasets:
         filename: str | None = None,
         pairs: Upload | None = None,
         pairs_filename: str | None = None,
+        right: Upload | None = None,
+        right_filename: str | None = None,
     ) -> InspectionOut:
         """What `add` would read of a file, roles that are not named inferred; nothing is kept."""
         kind = _kind_of(file, request, filename)
@@ -134,7 +144,18 @@ class Datasets:
             pairs_file = None
             if pairs is not None:
                 pairs_file = self._take(pairs, work / "pairs")[0], _pairs_kind(pairs, pairs_filename)
-            return inspected(upload, work, kind=kind, request=request, limits=self._limits, pairs=pairs_file)
+            right_file = None
+            if right is not None:
+                right_file = self._take(right, work / "right")[0], _kind_of(right, request, right_filename)
+            return inspected(
+                upload,
+                work,
+                kind=kind,
+                request=request,
+                limits=self._limits,
+                pairs=pairs_file,
+                right=right_file,
+            )
 
     def get(self, reference: str) -> DatasetOut:
         """The version that ``name`` (the newest) or ``name:version`` names, or `UnknownDataset`."""

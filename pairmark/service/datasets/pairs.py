@@ -18,7 +18,14 @@ _COLUMNS = ("left", "right", "same", "weight", "left_unit", "right_unit")
 
 
 def read_pairs(
-    path: Path, scratch: Path, kind: str, limits: Limits, *, rows: int, row_of: dict[str, int] | None
+    path: Path,
+    scratch: Path,
+    kind: str,
+    limits: Limits,
+    *,
+    rows: int,
+    row_of: dict[str, int] | None,
+    right_row_of: dict[str, int] | None = None,
 ) -> Pairs:
     """Read a CSV or Parquet file with columns ``left``, ``right``, ``same`` and perhaps ``weight``.
 
@@ -29,6 +36,7 @@ def read_pairs(
     ----------
     rows : how many points there are.
     row_of : row id -> row, where the dataset has an id column; else left and right are 0-based rows.
+    right_row_of : the same for the right side, where that is a table of its own.
     """
     scratch.mkdir()
     try:
@@ -64,7 +72,9 @@ def read_pairs(
             raise InvalidInput("pairs file: every weight is 0; expected some above", field="pairs")
     units = _units(values, names)
     left = _rows([text for block in blocks for text in block.groups or ()], "left", rows, row_of)
-    right = _rows([text for block in blocks for text in block.ids or ()], "right", rows, row_of)
+    right = _rows(
+        [text for block in blocks for text in block.ids or ()], "right", rows, right_row_of or row_of
+    )
     own = np.flatnonzero(left == right)
     if own.size:
         _refuse(int(own[0]), "left and right are the same row; expected two rows")

@@ -19,9 +19,10 @@ from pairmark.models.pairs.subjects import SubjectPairs, TooFewSamples, subject_
 from pairmark.service.datasets.data import LabelledData
 from pairmark.service.datasets.ingest import Datasets
 from pairmark.service.errors import CalibrationOverlap, InsufficientCalibration, TooLarge, UnknownDataset
+from pairmark.service.heldout.encoding import rows_for
 from pairmark.service.heldout.pairs import split_codes
 from pairmark.service.heldout.report import read_calibration_rows
-from pairmark.service.heldout.scoring import score_subject_pairs, taken_by
+from pairmark.service.heldout.scoring import score_subject_pairs
 from pairmark.service.store import repository
 from pairmark.service.store.calibrations import Calibrations, fitted
 from pairmark.service.store.versions import VersionStore
@@ -107,7 +108,7 @@ class SubjectCalibrations:
         version = self._versions.row(name, parent.version)
         data, rows = self._held_out(parent, version, name, asked)
         pairs = _drawn(data, rows, asked, seed=int(parent.summary.get("random_state", 0)))
-        X = taken_by(spec_of(version.kind), data.X, self._versions.settings.max_dense_bytes)
+        X = rows_for(estimator, spec_of(version.kind), data, self._versions.settings.max_dense_bytes)
         sets = SampleSets(rows=X, index=rows[pairs.index], counts=pairs.counts)
         scores = score_subject_pairs(estimator, sets, pairs.left, pairs.right, asked.aggregation)
         calibration = fitted(

@@ -12,6 +12,7 @@ from pairmark.models.calibration.operating_points import Calibration
 from pairmark.models.core.spec import LearnerSpec
 from pairmark.models.evaluation.pairs import EvaluationReport
 from pairmark.models.pairs.splits import HeldOutPairs
+from pairmark.models.records.encoder import RecordEncoder
 from pairmark.service.datasets.data import LabelledData
 from pairmark.service.heldout.schemas import Evidence
 from pairmark.service.jobs.schemas import Claim
@@ -27,6 +28,7 @@ class Loaded:
     ----------
     X : the points as the learner takes them.
     unlabelled : further rows for learners that use some; None without.
+    encoder : what made vectors of a table's records, for a learner that takes vectors.
     seed : of everything that is drawn: the learner's own, so that one number repeats the whole job.
     """
 
@@ -36,6 +38,7 @@ class Loaded:
     X: Any = field(repr=False)
     unlabelled: LabelledData | None
     seed: int
+    encoder: RecordEncoder | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
