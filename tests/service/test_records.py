@@ -182,6 +182,29 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Any:
             params={"n_pairs": 2_000},
             promote=True,
         )
+        rng = np.random.default_rng(0)
+        kind = [rng.choice(["bronze", "silver", "gold"]) for _ in range(300)]
+        spent = [{"bronze": 10, "silver": 50, "gold": 200}[one] + rng.normal() for one in kind]
+        shops = {"kind": kind, "spent": [f"{one:.2f}" for one in spent], "note": ["a b"] * 150 + ["c"] * 150}
+        order = {"bronze": "a>b>c", "silver": "b>c>a", "gold": "c>a>b"}
+        classes = written(home / "classes.csv", shops, tier=kind)
+        served = server.cli(
+            "datasets",
+            "add",
+            "tiers",
+            str(classes),
+            "--table",
+            "--column=tier:classes",
+            "--column=kind:ignore",
+        )
+        assert served.returncode == 0, served.stderr
+        server.train(dataset="tiers", model="tiers", learner="rsbl", promote=True)
+        ranked = written(home / "ranked.csv", shops, best=[order[one] for one in kind])
+        served = server.cli(
+            "datasets", "add", "ranked", str(ranked), "--table", "--ranking", "best", "--column=kind:category"
+        )
+        assert served.returncode == 0, served.stderr
+        server.train(dataset="ranked", model="ranked", learner="label-ranking-tree", promote=True)
         yield server
 
 
@@ -300,6 +323,20 @@ class TestServing:
         found = served.cli("match", *sides, "--fpr", "0.2", "--model", "customers", "--json")
         assert found.returncode == 0, found.stderr
         assert json.loads(found.stdout)["pairs"][0]["decision"] == "match"
+
+    def test_records_are_classified_and_labels_ranked_for_them(self, served: RunningServer) -> None:
+        features = [{"spent": 200.0}, {"spent": 10.5, "note": "a b"}]
+        named = served.http.post("/classify", json={"model": "tiers", "features": features})
+        assert named.json()["labels"] == ["gold", "bronze"], named.text
+        features = [{"kind": "gold"}, {"kind": "silver", "note": "c"}]
+        ranked = served.http.post("/rank-labels", json={"model": "ranked", "features": features})
+        assert [one["labels"] for one in ranked.json()["rankings"]] == [["c", "a", "b"], ["b", "c", "a"]], (
+            ranked.text
+        )
+        for path, model in (("/classify", "tiers"), ("/rank-labels", "ranked")):
+            wrong = served.http.post(path, json={"model": model, "features": [{"spent": "much"}]})
+            assert wrong.status_code == 422
+            assert "expected a number" in wrong.json()["detail"]
 
     def test_galleries_of_records_are_refused_for_what_they_are(self, served: RunningServer) -> None:
         for model in ("customers", "encoded"):

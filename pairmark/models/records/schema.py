@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Literal, Self, get_args
 
@@ -200,7 +200,7 @@ def is_plain(schema: Schema) -> bool:
 
 def sample_cells(schema: Schema, n: int) -> Records:
     """Made-up cells that differ from row to row, to compile kernels with."""
-    made = {
+    made: dict[str, Callable[[int], Any]] = {
         "number": float,
         "boolean": lambda row: float(row % 2),
         "date": float,

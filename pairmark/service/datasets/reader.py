@@ -235,7 +235,13 @@ def _from_records(
     schema = table.inference.schema
     names = [column.name for column in schema.fields]
     writer = DatasetWriter(
-        out, features=len(names), feature_names=names, sparse=False, limits=limits, schema=schema
+        out,
+        features=len(names),
+        feature_names=names,
+        sparse=False,
+        limits=limits,
+        schema=schema,
+        label_names=table.label_names,
     )
     return table, writer, column_notes(table.inference)
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from pairmark.models.records.cells import canonical
 from pairmark.models.records.inference import Inference, infer
 from pairmark.models.records.schema import FieldType, RecordError, Schema
+from pairmark.service.datasets.rankings import RankingColumn
 from pairmark.service.datasets.schemas import DatasetRequest, RecordColumnOut
 from pairmark.service.datasets.tabular import Table
 from pairmark.service.datasets.writer import Block, Limits
@@ -22,6 +26,7 @@ class RecordTable(NamedTuple):
 
     inference: Inference
     block: Block
+    label_names: list[str] | None = None
     row_of: tuple[dict[str, int], dict[str, int]] | None = None
     """Row id -> row of the left and the right table, where there are two."""
 
@@ -72,8 +77,9 @@ def read_records(
     if request.unlabelled:
         found["label"] = None
     texts = {f"{role}s": table[name] for role, name in found.items() if name is not None}
+    labels, positions = _rankings(table, request.ranking)
     if right is None:
-        return RecordTable(inference, Block(X=cells, **texts))
+        return RecordTable(inference, Block(X=cells, rankings=positions, **texts), labels)
     ids = texts.get("ids")
     if ids is None:
         raise InvalidInput(
@@ -84,7 +90,28 @@ def read_records(
         raise InvalidInput("row ids repeat within a table; expected a different one in every row", field="id")
     if sides[0].keys() & sides[1].keys():
         texts["ids"] = [f"{'right' if row >= n else 'left'}:{one}" for row, one in enumerate(ids)]
-    return RecordTable(inference, Block(X=cells, **texts), (sides[0], sides[1]))
+    return RecordTable(inference, Block(X=cells, rankings=positions, **texts), labels, (sides[0], sides[1]))
+
+
+def _rankings(table: Mapping[str, Sequence[Any]], names: Sequence[str]) -> tuple[list[str] | None, Any]:
+    """Labels and their positions, of one column of rankings or a column of positions for each label."""
+    if len(names) == 1:
+        cells = [None if cell is None else str(cell) for cell in table[names[0]]]
+        column = RankingColumn(sorted({cell for cell in cells if cell}))
+        return column.labels, column.positions(cells, 0)
+    if not names:
+        return None, None
+    positions = np.empty((len(table[names[0]]), len(names)))
+    for at, name in enumerate(names):
+        for row, cell in enumerate(table[name]):
+            try:
+                value = canonical(cell, "number")
+            except ValueError as error:
+                raise InvalidInput(
+                    f"row {row + 1}, column {name!r} {error}", row=row + 1, column=name
+                ) from None
+            positions[row, at] = np.nan if value is None else value
+    return list(names), positions
 
 
 def column_notes(inference: Inference) -> list[RecordColumnOut]:
