@@ -48,7 +48,7 @@ def warm_loaded(estimator: Any, capabilities: Collection[str], *, accepts_sparse
     capabilities : what it will be asked for. accepts_sparse : whether pairs may be sparse.
     """
     rng = np.random.default_rng(0)
-    rows = rng.standard_normal((4, int(estimator.n_features_in_))).astype(np.float32)
+    rows: Any = rng.standard_normal((4, int(estimator.n_features_in_))).astype(np.float32)
     schema = schema_of_model(estimator)
     if schema is not None and getattr(estimator, "encoder_", None) is None:
         rows = sample_cells(schema, 4)

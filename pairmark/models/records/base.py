@@ -72,16 +72,16 @@ class RecordScorer(PairScorerMixin, BaseEstimator):
     ) -> tuple[Int64, Int64, np.ndarray[Any, np.dtype[np.bool_]]]:
         """Pairs to learn from: at most half of them same; of the different ones half are candidates."""
         _, codes = checked_identities(y, prepared.n)
-        drawn = sample_pairs(codes, n_pairs, random_state=int(random.integers(2**31)))
-        left, right = drawn.left.astype(np.int64), drawn.right.astype(np.int64)
+        pairs = sample_pairs(codes, n_pairs, random_state=int(random.integers(2**31)))
+        left, right = pairs.left.astype(np.int64), pairs.right.astype(np.int64)
         hard_left, hard_right = candidate_pairs(self._comparators, prepared)
-        hard = np.flatnonzero(codes[hard_left] != codes[hard_right])
-        different = np.flatnonzero(~drawn.same)
-        n_hard = min(hard.size, int(_HARD_SHARE * different.size))
-        hard = np.sort(random.permutation(hard)[:n_hard])
-        kept = np.concatenate([np.flatnonzero(drawn.same), different[: different.size - n_hard]])
-        left = np.concatenate([left[kept], hard_left[hard]])
-        right = np.concatenate([right[kept], hard_right[hard]])
+        hard_pairs = np.flatnonzero(codes[hard_left] != codes[hard_right])
+        different = np.flatnonzero(~pairs.same)
+        n_hard = min(hard_pairs.size, int(_HARD_SHARE * different.size))
+        hard_pairs = np.sort(random.permutation(hard_pairs)[:n_hard])
+        chosen = np.concatenate([np.flatnonzero(pairs.same), different[: different.size - n_hard]])
+        left = np.concatenate([left[chosen], hard_left[hard_pairs]])
+        right = np.concatenate([right[chosen], hard_right[hard_pairs]])
         return left, right, codes[left] == codes[right]
 
     def score_pairs(
@@ -136,11 +136,11 @@ class RecordScorer(PairScorerMixin, BaseEstimator):
         arrays = dict(index.arrays)
         numbers = arrays.pop("numbers")
         gallery = Prepared(len(index), Cells(**arrays), numbers, index.vectors)
-        asked = self._comparators.prepare(queries)
+        query_records = self._comparators.prepare(queries)
         right = (
             np.arange(rows.start, rows.stop) if isinstance(rows, slice) else np.asarray(rows, dtype=np.int64)
         )
         out = np.empty((queries.shape[0], right.size), dtype=np.float32)
         for at in range(queries.shape[0]):
-            out[at] = self.compared(asked, np.full(right.size, at), gallery, right)
+            out[at] = self.compared(query_records, np.full(right.size, at), gallery, right)
         return out

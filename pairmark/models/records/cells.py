@@ -63,12 +63,12 @@ def number_of(cell: str) -> float | None:
 def date_of(cell: str, form: DateFormat) -> float | None:
     """Days since 1970-01-01 (with a fraction where a time follows); None for anything else."""
     text, share = cell.strip(), 0.0
-    timed = _TIME.fullmatch(text)
-    if timed:
-        hour, minute, second = (int(part or 0) for part in timed.groups()[1:])
+    with_time = _TIME.fullmatch(text)
+    if with_time:
+        hour, minute, second = (int(part or 0) for part in with_time.groups()[1:])
         if hour > 23 or minute > 59 or second > 60:
             return None
-        text, share = timed[1], (3600 * hour + 60 * minute + second) / 86_400
+        text, share = with_time[1], (3600 * hour + 60 * minute + second) / 86_400
     parts = _DATES[form].fullmatch(text)
     if not parts:
         return None
@@ -116,12 +116,12 @@ def canonical(value: Any, kind: str, form: DateFormat | None = None, *, strict: 
             raise ValueError(f"has {len(value)} characters; expected at most {MAX_CELL}")
         if not value.strip() or (not strict and is_missing(value)):
             return None
-    taken = _TAKEN[kind](value, form, strict)
-    if taken is None:
-        shown = repr(value)
+    cell = _TAKEN[kind](value, form, strict)
+    if cell is None:
+        text = repr(value)
         expected = EXPECTED[kind].format(form=form)
-        raise ValueError(f"is {shown if len(shown) <= 60 else shown[:57] + '...'}; expected {expected}")
-    return taken
+        raise ValueError(f"is {text if len(text) <= 60 else text[:57] + '...'}; expected {expected}")
+    return cell
 
 
 EXPECTED = {

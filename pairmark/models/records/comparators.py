@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
 from pairmark.models.core.schema import Array, Loaded, State, require_offsets
 from pairmark.models.records.kernels import numbers, tokens
-from pairmark.models.records.schema import STRINGS, Column, Records, Schema
+from pairmark.models.records.schema import STRINGS, RecordColumn, Records, Schema
 
 PLAIN = ("exact", "Jaro-Winkler", "Levenshtein")
 SOFT = (
@@ -186,14 +186,14 @@ class Comparators:
             own = cells.row_tokens[field * n : (field + 1) * n + 1]
             rows = np.repeat(np.arange(n), np.diff(own))
             pairs = np.unique(np.stack([cells.hashes[first:last], rows], axis=1), axis=0)[:, 0]
-            known, counts = np.unique(pairs, return_counts=True)
-            filled = max(int(np.count_nonzero(np.diff(cells.starts[field * n : (field + 1) * n + 1]))), 1)
-            often = counts >= _SEEN_TWICE
-            hashes.append(known[often])
-            weights.append(np.maximum(np.log((1 + filled) / (1 + counts[often])), _LEAST_WEIGHT))
-            starts.append(starts[-1] + int(often.sum()))
+            distinct, counts = np.unique(pairs, return_counts=True)
+            n_cells = max(int(np.count_nonzero(np.diff(cells.starts[field * n : (field + 1) * n + 1]))), 1)
+            is_common = counts >= _SEEN_TWICE
+            hashes.append(distinct[is_common])
+            weights.append(np.maximum(np.log((1 + n_cells) / (1 + counts[is_common])), _LEAST_WEIGHT))
+            starts.append(starts[-1] + int(is_common.sum()))
             # A token that no training record has is held to be as rare as one that a single record has.
-            unseen.append(max(np.log((1 + filled) / 2), _LEAST_WEIGHT))
+            unseen.append(max(np.log((1 + n_cells) / 2), _LEAST_WEIGHT))
         self.rarity = Rarity(
             np.concatenate(hashes).astype(np.int64) if hashes else np.empty(0, dtype=np.int64),
             np.concatenate(weights).astype(np.float32) if weights else np.empty(0, dtype=np.float32),
@@ -323,7 +323,7 @@ def absent_cells(cells: Any) -> Bool:
     return np.asarray(np.equal(cells, none), dtype=np.bool_)
 
 
-def written(cell: Any, column: Column) -> str:
+def written(cell: Any, column: RecordColumn) -> str:
     """A cell as a string to compare: lower case, without accents; empty where missing."""
     if cell is None:
         return ""

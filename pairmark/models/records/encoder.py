@@ -24,7 +24,7 @@ from pairmark.models.core.artefact import ArtefactError
 from pairmark.models.core.schema import Array, Loaded, State, check_arrays, checked_model
 from pairmark.models.records.comparators import absent_cells, written
 from pairmark.models.records.kernels import grams
-from pairmark.models.records.schema import Column, Records, Schema
+from pairmark.models.records.schema import RecordColumn, Records, Schema
 
 MOST_LEVELS = 64
 """Values of a category that get a column each; more are hashed to so many columns."""
@@ -63,9 +63,9 @@ class RecordEncoder:
 
     def fit(self, records: Records) -> RecordEncoder:
         """Learn scales, categories and the rarity of n-grams from training records alone."""
-        scaled, texts = self._scaled, self._texts
-        self._centre, self._scale = np.zeros(len(scaled)), np.ones(len(scaled))
-        for place, at in enumerate(scaled):
+        standard, texts = self._scaled, self._texts
+        self._centre, self._scale = np.zeros(len(standard)), np.ones(len(standard))
+        for place, at in enumerate(standard):
             values = np.array([cell for cell in records[:, at] if cell is not None], dtype=np.float64)
             if values.size:
                 self._centre[place] = np.median(values)
@@ -80,10 +80,10 @@ class RecordEncoder:
                 self._levels[column.name] = levels if len(levels) <= MOST_LEVELS else []
         self._rarity = np.ones((len(texts), self._n_grams), dtype=np.float32)
         for place, at in enumerate(texts):
-            counted = self._counted(records[:, at], self.schema.fields[at])
-            seen = np.bincount(counted.indices, minlength=self._n_grams)
-            filled = int(np.count_nonzero(np.diff(counted.indptr)))
-            self._rarity[place] = np.log((1 + filled) / (1 + seen)) + 1
+            grams_of = self._counted(records[:, at], self.schema.fields[at])
+            frequency = np.bincount(grams_of.indices, minlength=self._n_grams)
+            n_cells = int(np.count_nonzero(np.diff(grams_of.indptr)))
+            self._rarity[place] = np.log((1 + n_cells) / (1 + frequency)) + 1
         self._name()
         return self
 
@@ -105,13 +105,13 @@ class RecordEncoder:
             columns.append(own_columns + start)
             values.append(own_values)
             start += width
-        entries = np.concatenate(values), (np.concatenate(rows), np.concatenate(columns))
+        cells_of = np.concatenate(values), (np.concatenate(rows), np.concatenate(columns))
         if self.sparse:
-            made: Any = csr_array(entries, shape=(n, start))
+            made: Any = csr_array(cells_of, shape=(n, start))
             made.sum_duplicates()
             return made
         out = np.zeros((n, start), dtype=np.float32)
-        out[entries[1]] = entries[0]
+        out[cells_of[1]] = cells_of[0]
         return out
 
     def unknown_categories(self, records: Records) -> list[tuple[int, str, str]]:
@@ -138,7 +138,7 @@ class RecordEncoder:
             names += [f"{column.name}{part}" for part in self._parts(column)]
         self.feature_names = names
 
-    def _parts(self, column: Column) -> list[str]:
+    def _parts(self, column: RecordColumn) -> list[str]:
         """Names of a field's columns; the last one, set where the cell is missing, is there for all."""
         if column.type == "number":
             parts = [""]
@@ -159,40 +159,40 @@ class RecordEncoder:
             parts = [f" ~{k}" for k in range(self._n_grams)]
         return [*parts, " missing"]
 
-    def _encoded(self, at: int, column: Column, cells: Any) -> tuple[Int64, Int64, Float32, int]:
+    def _encoded(self, at: int, column: RecordColumn, cells: Any) -> tuple[Int64, Int64, Float32, int]:
         """Entries of a field's columns: rows, columns, values; and how many columns it has."""
         width = len(self._parts(column))
         absent = absent_cells(cells)
-        there = np.flatnonzero(~absent)
-        gone = np.flatnonzero(absent)
+        present = np.flatnonzero(~absent)
+        absent_rows = np.flatnonzero(absent)
         if column.type in ("text", "name"):
-            counted = self._counted(cells, column)
-            rows = np.repeat(np.arange(len(cells)), np.diff(counted.indptr))
-            weights = counted.data * self._rarity[self._texts.index(at)][counted.indices]
+            grams_of = self._counted(cells, column)
+            rows = np.repeat(np.arange(len(cells)), np.diff(grams_of.indptr))
+            weights = grams_of.data * self._rarity[self._texts.index(at)][grams_of.indices]
             length = np.sqrt(np.bincount(rows, weights=weights.astype(np.float64) ** 2, minlength=len(cells)))
-            own, values = counted.indices.astype(np.int64), weights / np.maximum(length, 1e-12)[rows]
+            own, values = grams_of.indices.astype(np.int64), weights / np.maximum(length, 1e-12)[rows]
         elif column.type == "category":
-            rows, values = there, np.ones(there.size)
-            own = self._category_columns(column, [written(cells[row], column) for row in there])
+            rows, values = present, np.ones(present.size)
+            own = self._category_columns(column, [written(cells[row], column) for row in present])
         else:
-            block = self._numbers(at, column, [cells[row] for row in there])
-            rows = np.repeat(there, block.shape[1])
-            own, values = np.tile(np.arange(block.shape[1]), there.size), block.ravel()
+            block = self._numbers(at, column, [cells[row] for row in present])
+            rows = np.repeat(present, block.shape[1])
+            own, values = np.tile(np.arange(block.shape[1]), present.size), block.ravel()
         return (
-            np.concatenate([rows, gone]),
-            np.concatenate([own, np.full(gone.size, width - 1)]),
-            np.concatenate([values, np.ones(gone.size)]).astype(np.float32),
+            np.concatenate([rows, absent_rows]),
+            np.concatenate([own, np.full(absent_rows.size, width - 1)]),
+            np.concatenate([values, np.ones(absent_rows.size)]).astype(np.float32),
             width,
         )
 
-    def _category_columns(self, column: Column, cells: list[str]) -> Int64:
+    def _category_columns(self, column: RecordColumn, cells: list[str]) -> Int64:
         levels = self._levels[column.name]
         if levels:
             places = {level: place for place, level in enumerate(levels)}
             return np.array([places.get(cell, len(levels)) for cell in cells], dtype=np.int64)
         return np.array([_hashed(cell) % MOST_LEVELS for cell in cells], dtype=np.int64)
 
-    def _numbers(self, at: int, column: Column, cells: list[Any]) -> Float64:
+    def _numbers(self, at: int, column: RecordColumn, cells: list[Any]) -> Float64:
         values = np.array(cells, dtype=np.float64)
         if column.type == "place":
             latitude, longitude = np.radians(values.reshape(-1, 2)).T
@@ -208,16 +208,16 @@ class RecordEncoder:
             return 2 * values[:, None] - 1
         place = self._scaled.index(at)
         # Bounded: a cell far beyond training would drown every other column.
-        scaled = np.clip((values - self._centre[place]) / self._scale[place], -1e3, 1e3)
+        standard = np.clip((values - self._centre[place]) / self._scale[place], -1e3, 1e3)
         if column.type == "number":
-            return np.asarray(scaled[:, None])
+            return np.asarray(standard[:, None])
         year, week = (
             2 * np.pi * values / _DAYS_OF_YEAR,
             2 * np.pi * (np.floor(values) + _THURSDAY) / _DAYS_OF_WEEK,
         )
-        return np.stack([scaled, np.sin(year), np.cos(year), np.sin(week), np.cos(week)], axis=1)
+        return np.stack([standard, np.sin(year), np.cos(year), np.sin(week), np.cos(week)], axis=1)
 
-    def _counted(self, cells: Any, column: Column) -> Any:
+    def _counted(self, cells: Any, column: RecordColumn) -> Any:
         """Counts of hashed n-grams, (n, n_grams) CSR."""
         texts = [written(cell, column) for cell in cells]
         starts = np.concatenate([[0], np.cumsum([len(text) for text in texts], dtype=np.int64)]).astype(

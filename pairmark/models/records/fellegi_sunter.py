@@ -18,7 +18,7 @@ from pairmark.models.records.blocking import candidate_pairs
 from pairmark.models.records.comparators import Prepared
 from pairmark.models.records.estimator import distinct_cells
 from pairmark.models.records.explain import cell_values
-from pairmark.models.records.levels import Levels, counted
+from pairmark.models.records.levels import Levels, count_patterns
 from pairmark.models.records.params import FellegiSunterParams
 from pairmark.models.records.state import N_LEVELS, FellegiSunterState
 
@@ -89,7 +89,7 @@ class FellegiSunter(FellegiSunterState, RecordScorer):
         u = self._random_shares(prepared)
         report(0.3, "finding candidates")
         left, right = candidate_pairs(self._comparators, prepared, self.max_frequency)
-        levels, counts = counted(self._levels_of(prepared, left, right))
+        levels, counts = count_patterns(self._levels_of(prepared, left, right))
         n = len(cells)
         self.m_, self.prior_ = _maximise(levels, counts, u, n * (n - 1) / 2, n, self.max_iter)
         self.u_ = u
@@ -152,7 +152,7 @@ class FellegiSunter(FellegiSunterState, RecordScorer):
 
     def _weigh(self) -> None:
         self._levels = Levels(self._comparators)
-        # Column 0 is for missing cells, which say nothing.
+        # RecordColumn 0 is for missing cells, which say nothing.
         self._weights = np.hstack([np.zeros((self.m_.shape[0], 1)), np.log(self.m_ / self.u_)])
 
     def _scores(self, features: Float32) -> Float32:
@@ -170,7 +170,7 @@ class FellegiSunter(FellegiSunterState, RecordScorer):
         else:
             left = random.integers(0, n, self.n_pairs)
             right = (left + random.integers(1, n, self.n_pairs)) % n
-        levels, counts = counted(self._levels_of(prepared, left, right))
+        levels, counts = count_patterns(self._levels_of(prepared, left, right))
         return _shares(levels, counts)
 
     def _levels_of(self, prepared: Prepared, left: Int64, right: Int64) -> Iterator[NDArray[np.int8]]:
@@ -184,8 +184,10 @@ def _shares(levels: NDArray[np.int8], weight: NDArray[Any]) -> Float64:
     """(d, 3) shares of each field's levels, missing cells left out; a pseudo-count keeps all of them above 0."""
     out = np.empty((levels.shape[1], N_LEVELS))
     for field in range(levels.shape[1]):
-        there = levels[:, field] >= 0
-        out[field] = np.bincount(levels[there, field], weights=weight[there], minlength=N_LEVELS) + _PSEUDO
+        has_level = levels[:, field] >= 0
+        out[field] = (
+            np.bincount(levels[has_level, field], weights=weight[has_level], minlength=N_LEVELS) + _PSEUDO
+        )
     return np.asarray(out / out.sum(axis=1, keepdims=True))
 
 
@@ -205,8 +207,8 @@ def _maximise(
         chance = 1 / (1 + np.exp(-np.clip(np.log(share / (1 - share)) + ratio, -500, 500)))
         new_share = float(np.clip((chance * counts).sum() / n_all, 1e-12, 0.5))
         new_m = _shares(levels, chance * counts)
-        done = bool(np.max(np.abs(np.subtract(new_m, m))) < _TOLERANCE)
+        converged = bool(np.max(np.abs(np.subtract(new_m, m))) < _TOLERANCE)
         m, share = new_m, new_share
-        if done:
+        if converged:
             break
     return m, share

@@ -20,7 +20,7 @@ from pairmark.models.records.cells import (
     number_of,
     place_of,
 )
-from pairmark.models.records.schema import RESERVED, Column, FieldType, RecordError, Schema
+from pairmark.models.records.schema import RESERVED, FieldType, RecordColumn, RecordError, Schema
 
 _MOSTLY = 0.8
 """Share of cells from which on the others look like mistakes, not like another type."""
@@ -47,7 +47,7 @@ class ColumnNotes:
     missing, distinct : how many cells are missing, and how many distinct ones there are.
     """
 
-    column: Column
+    column: RecordColumn
     reason: str
     examples: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -109,7 +109,7 @@ def infer(table: Mapping[str, Sequence[Any]], overrides: Mapping[str, str] | Non
     ]
     if problems:
         raise RecordError(problems)
-    id_taken = any(kind == "id" for kind in overrides.values())
+    has_id = any(kind == "id" for kind in overrides.values())
     notes = []
     for name, values in table.items():
         if name in RESERVED:
@@ -118,8 +118,8 @@ def infer(table: Mapping[str, Sequence[Any]], overrides: Mapping[str, str] | Non
         if name in overrides:
             column, reason = _overridden(cells, overrides[name])
         else:
-            column, reason = _inferred(cells, id_taken)
-            id_taken |= column.type == "id"
+            column, reason = _inferred(cells, has_id)
+            has_id |= column.type == "id"
         _look(cells, column)
         notes.append(
             ColumnNotes(
@@ -137,8 +137,8 @@ def infer(table: Mapping[str, Sequence[Any]], overrides: Mapping[str, str] | Non
 
 
 def _first_line(error: ValueError) -> str:
-    said = getattr(error, "errors", None)
-    return str(said()[0]["msg"]).removeprefix("Value error, ") if callable(said) else str(error)
+    errors = getattr(error, "errors", None)
+    return str(errors()[0]["msg"]).removeprefix("Value error, ") if callable(errors) else str(error)
 
 
 def _distinct(name: str, values: Sequence[Any]) -> _Cells:
@@ -173,109 +173,112 @@ def _typed(value: Any) -> tuple[str, str]:
     return str(value), "number"
 
 
-def _overridden(cells: _Cells, asked: str) -> tuple[Column, str]:
-    kind, _, form = asked.partition(":")
+def _overridden(cells: _Cells, request: str) -> tuple[RecordColumn, str]:
+    kind, _, form = request.partition(":")
     problem: dict[str, Any] = {"row": None, "column": cells.name}
     if kind not in get_args(FieldType) or (form and kind != "date"):
         raise RecordError(
             [
                 problem
                 | {
-                    "detail": f"has type {asked!r}; expected one of {', '.join(get_args(FieldType))}, or date:FORMAT"
+                    "detail": f"has type {request!r}; expected one of {', '.join(get_args(FieldType))}, or date:FORMAT"
                 }
             ]
         )
     if kind != "date":
-        return Column(name=cells.name, type=kind), "as given"
+        return RecordColumn(name=cells.name, type=kind), "as given"
     if form:
         if form not in DATE_FORMATS:
             raise RecordError(
                 [problem | {"detail": f"has date format {form!r}; expected {', '.join(DATE_FORMATS)}"}]
             )
-        return Column(name=cells.name, type="date", format=form), "as given"
-    best, others = _date_format(cells.first)
-    if others:
-        row, cell = next(iter((cells.first[cell], cell) for cell in others))
+        return RecordColumn(name=cells.name, type="date", format=form), "as given"
+    best, misfits = _date_format(cells.first)
+    if misfits:
+        row, cell = next(iter((cells.first[cell], cell) for cell in misfits))
         raise RecordError(
             [problem | {"row": row, "detail": f"is {_cut(cell)!r}; most cells are dates as {best}: "
                         "write all dates in one format"}]
         )  # fmt: skip
     _warn_of_order(cells, best)
-    return Column(name=cells.name, type="date", format=best), f"as given, {best}"
+    return RecordColumn(name=cells.name, type="date", format=best), f"as given, {best}"
 
 
-def _inferred(cells: _Cells, id_taken: bool) -> tuple[Column, str]:
+def _inferred(cells: _Cells, has_id: bool) -> tuple[RecordColumn, str]:
     name, distinct = cells.name, cells.first
     if not distinct:
         cells.warnings.append("every cell is missing: the column is ignored")
-        return Column(name=name, type="ignore"), "no cell has a value"
+        return RecordColumn(name=name, type="ignore"), "no cell has a value"
     if len(distinct) == 1 and cells.missing == 0 and cells.n > 1:
         cells.warnings.append(f"every cell is {_cut(next(iter(distinct)))!r}: the column is ignored")
-        return Column(name=name, type="ignore"), "one value everywhere"
+        return RecordColumn(name=name, type="ignore"), "one value everywhere"
     if name.lower() in _GROUP_NAMES:
-        return Column(name=name, type="group"), "its name"
+        return RecordColumn(name=name, type="group"), "its name"
     if name.lower() in _IDENTITY_NAMES and len(distinct) < cells.n - cells.missing:
-        return Column(name=name, type="identity"), "its name, and values that repeat"
-    if not id_taken and cells.unique and cells.n > 1 and _ID_NAMES.fullmatch(name):
-        return Column(name=name, type="id"), "its name, and a value of its own in every row"
+        return RecordColumn(name=name, type="identity"), "its name, and values that repeat"
+    if not has_id and cells.unique and cells.n > 1 and _ID_NAMES.fullmatch(name):
+        return RecordColumn(name=name, type="id"), "its name, and a value of its own in every row"
     for infer_one in (_boolean, _date, _number, _place):
-        taken = infer_one(cells)
-        if taken is not None:
-            return taken
+        choice = infer_one(cells)
+        if choice is not None:
+            return choice
     return _string(cells)
 
 
-def _boolean(cells: _Cells) -> tuple[Column, str] | None:
+def _boolean(cells: _Cells) -> tuple[RecordColumn, str] | None:
     words = {cell.strip().lower() for cell in cells.first}
     if words <= TRUE | FALSE and words & TRUE and words & FALSE:
-        return Column(name=cells.name, type="boolean"), "two values, yes and no"
+        return RecordColumn(name=cells.name, type="boolean"), "two values, yes and no"
     return None
 
 
-def _number(cells: _Cells) -> tuple[Column, str] | None:
+def _number(cells: _Cells) -> tuple[RecordColumn, str] | None:
     if not _all_but_few(cells, lambda cell: number_of(cell) is not None, "numbers", "number"):
         return None
     texts = [cell.strip() for cell in cells.first]
     if cells.typed != "number":
-        padded = next((text for text in texts if re.fullmatch(r"0\d+", text)), None)
-        if padded is not None:
-            return Column(name=cells.name, type="text"), f"digits with leading zeros, {padded}: a code"
+        zero_led = next((text for text in texts if re.fullmatch(r"0\d+", text)), None)
+        if zero_led is not None:
+            return RecordColumn(
+                name=cells.name, type="text"
+            ), f"digits with leading zeros, {zero_led}: a code"
         widths = {len(text) if text.isdigit() else 0 for text in texts}
         if len(widths) == 1 and widths.pop() >= _CODE_WIDTH and len(texts) > 1:
-            return Column(name=cells.name, type="text"), "whole numbers of one length: a code"
-    return Column(name=cells.name, type="number"), "all cells are numbers"
+            return RecordColumn(name=cells.name, type="text"), "whole numbers of one length: a code"
+    return RecordColumn(name=cells.name, type="number"), "all cells are numbers"
 
 
-def _date(cells: _Cells) -> tuple[Column, str] | None:
-    best, others = _date_format(cells.first)
-    if len(others) > (1 - _MOSTLY) * len(cells.first):
+def _date(cells: _Cells) -> tuple[RecordColumn, str] | None:
+    best, misfits = _date_format(cells.first)
+    if len(misfits) > (1 - _MOSTLY) * len(cells.first):
         return None
-    if others:
-        rows = ", ".join(f"row {cells.first[cell]}: {_cut(cell)!r}" for cell in others[:_EXAMPLES])
+    if misfits:
+        rows = ", ".join(f"row {cells.first[cell]}: {_cut(cell)!r}" for cell in misfits[:_EXAMPLES])
         cells.warnings.append(
-            f"{len(others)} of {len(cells.first)} distinct cells are no dates as {best}: {rows}. The column is read as "
+            f"{len(misfits)} of {len(cells.first)} distinct cells are no dates as {best}: {rows}. The "
+            f"column is read as "
             f"text; mend the cells and give it as date:{best} to compare dates"
         )
         return None
     _warn_of_order(cells, best)
-    return Column(name=cells.name, type="date", format=best), f"all cells are dates, {best}"
+    return RecordColumn(name=cells.name, type="date", format=best), f"all cells are dates, {best}"
 
 
-def _place(cells: _Cells) -> tuple[Column, str] | None:
+def _place(cells: _Cells) -> tuple[RecordColumn, str] | None:
     if all(place_of(cell) is not None and re.search(r"[,;]", cell) for cell in cells.first):
-        return Column(name=cells.name, type="place"), "latitude and longitude"
+        return RecordColumn(name=cells.name, type="place"), "latitude and longitude"
     return None
 
 
-def _string(cells: _Cells) -> tuple[Column, str]:
+def _string(cells: _Cells) -> tuple[RecordColumn, str]:
     n, distinct = cells.n - cells.missing, cells.first
     words = sum(len(cell.split()) for cell in distinct) / len(distinct)
     if len(distinct) <= min(_MOST_CATEGORIES, n / 4) and words <= 4:
-        return Column(name=cells.name, type="category"), f"{len(distinct)} distinct values in {n} cells"
+        return RecordColumn(name=cells.name, type="category"), f"{len(distinct)} distinct values in {n} cells"
     letters = sum(all(not char.isdigit() for char in cell) for cell in distinct)
     if words <= 3 and letters >= 0.9 * len(distinct):
-        return Column(name=cells.name, type="name"), f"few words without digits, {words:.1f} a cell"
-    return Column(name=cells.name, type="text"), f"free text, {words:.1f} words a cell"
+        return RecordColumn(name=cells.name, type="name"), f"few words without digits, {words:.1f} a cell"
+    return RecordColumn(name=cells.name, type="text"), f"free text, {words:.1f} words a cell"
 
 
 def _date_format(cells: Iterable[str]) -> tuple[DateFormat, list[str]]:
@@ -283,9 +286,9 @@ def _date_format(cells: Iterable[str]) -> tuple[DateFormat, list[str]]:
     best: tuple[DateFormat, list[str]] | None = None
     cells = list(cells)
     for form in DATE_FORMATS:
-        others = [cell for cell in cells if not _plausible_date(cell, form)]
-        if best is None or len(others) < len(best[1]):
-            best = form, others
+        misfits = [cell for cell in cells if not _plausible_date(cell, form)]
+        if best is None or len(misfits) < len(best[1]):
+            best = form, misfits
     assert best is not None
     return best
 
@@ -304,32 +307,32 @@ def _warn_of_order(cells: _Cells, form: DateFormat) -> None:
         )
 
 
-def _all_but_few(cells: _Cells, fits: Callable[[str], bool], plural: str, kind: str) -> bool:
+def _all_but_few(cells: _Cells, accepts: Callable[[str], bool], plural: str, kind: str) -> bool:
     """Whether all cells fit; where nearly all do, a warning names the others."""
-    others = [cell for cell in cells.first if not fits(cell)]
-    if others and len(others) <= (1 - _MOSTLY) * len(cells.first):
-        rows = ", ".join(f"row {cells.first[cell]}: {_cut(cell)!r}" for cell in others[:_EXAMPLES])
+    misfits = [cell for cell in cells.first if not accepts(cell)]
+    if misfits and len(misfits) <= (1 - _MOSTLY) * len(cells.first):
+        rows = ", ".join(f"row {cells.first[cell]}: {_cut(cell)!r}" for cell in misfits[:_EXAMPLES])
         cells.warnings.append(
-            f"{len(others)} of {len(cells.first)} distinct cells are no {plural}: {rows}. The column is "
+            f"{len(misfits)} of {len(cells.first)} distinct cells are no {plural}: {rows}. The column is "
             f"read as text; mend "
             f"the cells and give it as {kind} to compare {plural}"
         )
-    return not others
+    return not misfits
 
 
-def _look(cells: _Cells, column: Column) -> None:
+def _look(cells: _Cells, column: RecordColumn) -> None:
     """Warn of cells that look broken, with their rows."""
     if column.type in ("ignore", "id"):
         repeated = column.type == "id" and not cells.unique
         if repeated:
             cells.warnings.append("ids repeat or are missing: pairs cannot name their rows by it")
         return
-    for what, broken in (
+    for what, is_broken in (
         ("begin like a formula of a spreadsheet and are kept as text", _is_formula),
         ("hold characters of a wrong encoding", lambda cell: bool(_GARBLED.search(cell))),
         (f"have more than {MAX_CELL} characters", lambda cell: len(cell) > MAX_CELL),
     ):
-        rows = [row for cell, row in cells.first.items() if broken(cell)]
+        rows = [row for cell, row in cells.first.items() if is_broken(cell)]
         if rows:
             shown = ", ".join(map(str, rows[:_EXAMPLES]))
             cells.warnings.append(f"{len(rows)} distinct cells {what}: row {shown}")

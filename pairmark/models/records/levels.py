@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from pairmark.models.core.arrays import Bool, Float32
 from pairmark.models.records.comparators import Comparators
-from pairmark.models.records.schema import Column
+from pairmark.models.records.schema import RecordColumn
 
 ALIKE_JARO, ALIKE_EDITS, ALIKE_TOKENS = 0.88, 0.75, 0.6
 _ALIKE_RATIO, _ALIKE_DAYS, _ALIKE_KM, _EQUAL_KM = 0.9, 31.0, 25.0, 0.1
@@ -30,28 +30,30 @@ class Levels:
         """(n, m) features -> (n, d) levels."""
         out = np.zeros((features.shape[0], len(self.fields)), dtype=np.int8)
         for at, (column, places) in enumerate(zip(self.fields, self._places, strict=True)):
-            equal, alike = self._agree(column, {name: features[:, place] for name, place in places.items()})
-            out[:, at] = np.where(equal, 2, alike)
+            is_equal, is_alike = self._agree(
+                column, {name: features[:, place] for name, place in places.items()}
+            )
+            out[:, at] = np.where(is_equal, 2, is_alike)
             out[features[:, places["missing"]] > 0, at] = -1
         return out
 
-    def _agree(self, column: Column, of: dict[str, Float32]) -> tuple[Bool, Bool]:
+    def _agree(self, column: RecordColumn, of: dict[str, Float32]) -> tuple[Bool, Bool]:
         # Comparisons with NaN, of missing cells, are false: those are told apart by the caller.
         if column.type == "place":
             return of["kilometres"] <= _EQUAL_KM, of["kilometres"] <= _ALIKE_KM
         if column.type in ("text", "name", "category"):
-            alike = (of["Jaro-Winkler"] >= ALIKE_JARO) | (of["Levenshtein"] >= ALIKE_EDITS)
+            is_alike = (of["Jaro-Winkler"] >= ALIKE_JARO) | (of["Levenshtein"] >= ALIKE_EDITS)
             if "tokens, lower share" in of:
-                alike |= of["tokens, share of both"] >= ALIKE_TOKENS
-            return of["exact"] == 1, alike
-        close: Bool = np.zeros(of["equal"].shape, dtype=np.bool_)
+                is_alike |= of["tokens, share of both"] >= ALIKE_TOKENS
+            return of["exact"] == 1, is_alike
+        is_close: Bool = np.zeros(of["equal"].shape, dtype=np.bool_)
         if "Levenshtein" in of:
-            close |= of["Levenshtein"] >= ALIKE_EDITS
+            is_close |= of["Levenshtein"] >= ALIKE_EDITS
         elif column.type == "number":
-            close |= of["ratio"] >= _ALIKE_RATIO
+            is_close |= of["ratio"] >= _ALIKE_RATIO
         if column.type == "date":
-            close |= of["days between"] <= _ALIKE_DAYS
-        return of["equal"] == 1, close
+            is_close |= of["days between"] <= _ALIKE_DAYS
+        return of["equal"] == 1, is_close
 
 
 def patterns(levels: NDArray[np.int8]) -> NDArray[np.int64]:
@@ -64,7 +66,7 @@ def patterns(levels: NDArray[np.int8]) -> NDArray[np.int64]:
     return code.view(np.int64)
 
 
-def counted(parts: Iterable[NDArray[np.int8]]) -> tuple[NDArray[np.int8], NDArray[np.int64]]:
+def count_patterns(parts: Iterable[NDArray[np.int8]]) -> tuple[NDArray[np.int8], NDArray[np.int64]]:
     """Distinct patterns of levels over several blocks of pairs, and how many pairs have each."""
     all_levels: list[NDArray[np.int8]] = []
     all_counts: list[NDArray[np.int64]] = []

@@ -51,7 +51,7 @@ def _sentence(problem: Mapping[str, Any]) -> str:
     return f"{row}column {problem['column']!r}: {problem['detail']}"
 
 
-class Column(BaseModel):
+class RecordColumn(BaseModel):
     """A column: its name, its type and, of dates, the format of its cells."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -78,16 +78,16 @@ class Schema(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    columns: tuple[Column, ...] = Field(min_length=1, max_length=MAX_COLUMNS)
+    columns: tuple[RecordColumn, ...] = Field(min_length=1, max_length=MAX_COLUMNS)
 
     @model_validator(mode="after")
     def _distinct(self) -> Self:
         names = [column.name for column in self.columns]
-        twice = (
+        repeated = (
             sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
         )
-        if twice:
-            raise ValueError(f"column {twice[0]!r} is there twice: rename one of them")
+        if repeated:
+            raise ValueError(f"column {repeated[0]!r} is there twice: rename one of them")
         if not any(column.type in COMPARED for column in self.columns):
             raise ValueError(
                 f"no column is left to compare: expected one of type {', '.join(sorted(COMPARED))}"
@@ -95,7 +95,7 @@ class Schema(BaseModel):
         return self
 
     @cached_property
-    def fields(self) -> tuple[Column, ...]:
+    def fields(self) -> tuple[RecordColumn, ...]:
         """The columns that records bring."""
         return tuple(column for column in self.columns if column.type in COMPARED)
 
@@ -119,10 +119,10 @@ class Schema(BaseModel):
         RecordError
             Naming row and column of each cell that is not of its column's type, and columns that are missing.
         """
-        absent = [column.name for column in self.fields if column.name not in table]
-        if absent:
+        missing_columns = [column.name for column in self.fields if column.name not in table]
+        if missing_columns:
             raise RecordError(
-                [{"row": None, "column": name, "detail": "is not in the table"} for name in absent]
+                [{"row": None, "column": name, "detail": "is not in the table"} for name in missing_columns]
             )
         n = len(next(iter(table.values())))
         cells = np.empty((n, len(self.fields)), dtype=object)
@@ -200,16 +200,17 @@ def is_plain(schema: Schema) -> bool:
 
 def sample_cells(schema: Schema, n: int) -> Records:
     """Made-up cells that differ from row to row, to compile kernels with."""
-    made: dict[str, Callable[[int], Any]] = {
+    makers: dict[str, Callable[[int], Any]] = {
         "number": float,
         "boolean": lambda row: float(row % 2),
         "date": float,
         "place": lambda row: (float(row), 0.0),
+        **dict.fromkeys(STRINGS, lambda row: f"word{row} x{row}1 other"),
     }
     cells = np.empty((n, len(schema.fields)), dtype=object)
     for row in range(n):
         for at, column in enumerate(schema.fields):
-            cells[row, at] = made.get(column.type, lambda row: f"word{row} x{row}1 other")(row)
+            cells[row, at] = makers[column.type](row)
     return cells
 
 
@@ -218,7 +219,7 @@ def _said(value: Any) -> str:
     return said if len(said) <= 60 else said[:57] + "..."
 
 
-def _shown(value: Any, column: Column) -> Any:
+def _shown(value: Any, column: RecordColumn) -> Any:
     if column.type == "date":
         at = np.datetime64(0, "s") + np.timedelta64(round(value * 86_400), "s")
         return str(at.astype("datetime64[D]")) if value == int(value) else str(at)

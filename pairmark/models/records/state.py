@@ -52,8 +52,8 @@ class RecordSimilarityState(Stateful):
     def from_state(self, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> Self:
         """The estimator, fitted with what `to_state` gave."""
         self._comparators = Comparators.from_state(arrays, meta["comparators"])
-        own = {name: np.array(arrays[name]) for name in _TREES}
-        self.trees_ = PairTrees(n_boosted=int(meta["n_boosted"]), bias=float(meta["bias"]), **own)
+        arrays_ = {name: np.array(arrays[name]) for name in _TREES}
+        self.trees_ = PairTrees(n_boosted=int(meta["n_boosted"]), bias=float(meta["bias"]), **arrays_)
         return self
 
 
@@ -89,10 +89,10 @@ class FellegiSunterFacts(RecordFacts):
 
 def _comparators(loaded: Loaded) -> Comparators:
     """What the facts declare, once they are found to make sense together."""
-    said = loaded.facts.comparators
+    facts = loaded.facts.comparators
     try:
-        comparators = Comparators(Schema.model_validate_json(json.dumps(said["schema"])))
-        text = TextFacts.model_validate_json(json.dumps(said["text"]))
+        comparators = Comparators(Schema.model_validate_json(json.dumps(facts["schema"])))
+        text = TextFacts.model_validate_json(json.dumps(facts["text"]))
         fields = comparators.schema.fields
         if any(not 0 <= at < len(fields) or fields[at].type != "number" for at in text.whole):
             raise ValueError("text.whole names fields that are no numbers")

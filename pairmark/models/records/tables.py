@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from pairmark.models.records.inference import infer
-from pairmark.models.records.schema import STRINGS, Column, RecordError, Records, Schema
+from pairmark.models.records.schema import STRINGS, RecordColumn, RecordError, Records, Schema
 
 _TYPES = {"number": float, "boolean": float, "date": float, "place": tuple, **dict.fromkeys(STRINGS, str)}
 
@@ -50,16 +50,16 @@ def schema_of(X: Any, columns: Mapping[str, str] | None) -> Schema:
             names |= dict.fromkeys(record)
         return infer({name: [record.get(name) for record in X] for name in names}, columns).schema
     matrix = _matrix(X, "X")
-    return Schema(columns=tuple(Column(name=f"x{at}", type="number") for at in range(matrix.shape[1])))
+    return Schema(columns=tuple(RecordColumn(name=f"x{at}", type="number") for at in range(matrix.shape[1])))
 
 
 def declared(columns: Mapping[str, str]) -> Schema:
     """The schema that types alone declare, ``date:FORMAT`` for dates."""
-    made = []
-    for name, asked in columns.items():
-        kind, _, form = asked.partition(":")
-        made.append(Column(name=name, type=kind, format=form or None))
-    return Schema(columns=tuple(made))
+    columns_ = []
+    for name, request in columns.items():
+        kind, _, form = request.partition(":")
+        columns_.append(RecordColumn(name=name, type=kind, format=form or None))
+    return Schema(columns=tuple(columns_))
 
 
 def declaration(schema: Schema) -> dict[str, str]:

@@ -79,15 +79,15 @@ def fit_trees(
     target = same.astype(np.float64)
     base = float(np.average(target, weights=weight))
     bias = float(np.log(base / (1 - base))) if 0 < base < 1 else (10.0 if base else -10.0)
-    grown = _Grown(codes, borders, random)
+    forest = _Grown(codes, borders, random)
     n_trees = settings.n_boosted + settings.n_forest
     margin, g, h = np.full(n, bias), np.empty(n), np.empty(n)
-    tried = max(1, round(_BOOST_SHARE * m))
+    n_tried = max(1, round(_BOOST_SHARE * m))
     for tree in range(settings.n_boosted):
         kernels.gradients(margin, target, weight, g, h)
-        columns = random.permutation(m)[:tried].astype(np.int64)
-        nodes = grown.add(
-            g, h, np.arange(n), settings.max_depth, _BOOST_LEAST, _BOOST_RIDGE, tried, False, columns
+        columns = random.permutation(m)[:n_tried].astype(np.int64)
+        nodes = forest.add(
+            g, h, np.arange(n), settings.max_depth, _BOOST_LEAST, _BOOST_RIDGE, n_tried, False, columns
         )
         kernels.add_leaves(codes, *nodes, settings.learning_rate, margin)
         if tree % _REPORT_EVERY == 0:
@@ -95,14 +95,14 @@ def fit_trees(
     g, h = -target * weight, weight.astype(np.float64)
     rows = np.flatnonzero(weight > 0)
     for tree in range(settings.n_forest):
-        tried = max(1, round(np.sqrt(m)))
-        grown.add(g, h, rows, _FOREST_DEPTH, _FOREST_LEAST, 0.0, tried, True, np.arange(m))
+        n_tried = max(1, round(np.sqrt(m)))
+        forest.add(g, h, rows, _FOREST_DEPTH, _FOREST_LEAST, 0.0, n_tried, True, np.arange(m))
         if tree % _REPORT_EVERY == 0:
             report(
                 (settings.n_boosted + tree) / n_trees,
                 f"growing trees: {settings.n_boosted + tree} of {n_trees}",
             )
-    return grown.trees(settings.n_boosted, bias)
+    return forest.trees(settings.n_boosted, bias)
 
 
 class _Grown:
@@ -113,7 +113,7 @@ class _Grown:
         self._trees: list[tuple[NDArray[np.generic], ...]] = []
 
     def add(
-        self, g: Float64, h: Float64, rows: Int64, depth: int, least: float, ridge: float, tried: int,
+        self, g: Float64, h: Float64, rows: Int64, depth: int, least: float, ridge: float, n_tried: int,
         drawn: bool, columns: Int64,
     ) -> tuple[NDArray[np.generic], ...]:  # fmt: skip
         """Grow a tree; its nodes' features, bins, sides of missing values, children and values."""
@@ -124,11 +124,11 @@ class _Grown:
         )  # fmt: skip
         state = self._random.integers(1, 2**63, 1).astype(np.uint64)
         n = kernels.grow(
-            self._codes, g, h, rows.copy(), depth, least, ridge, tried, drawn, columns, state, *nodes
+            self._codes, g, h, rows.copy(), depth, least, ridge, n_tried, drawn, columns, state, *nodes
         )
-        own = tuple(array[:n] for array in nodes)
-        self._trees.append(own)
-        return own
+        values_ = tuple(array[:n] for array in nodes)
+        self._trees.append(values_)
+        return values_
 
     def trees(self, n_boosted: int, bias: float) -> PairTrees:
         sizes = [tree[0].size for tree in self._trees]
@@ -156,14 +156,14 @@ def _borders(features: Float32, random: np.random.Generator) -> Float32:
     rows = random.permutation(n)[:_SAMPLE] if n > _SAMPLE else slice(None)
     borders = np.full((m, kernels.BINS - 2), np.inf, dtype=np.float32)
     for f in range(m):
-        own = features[rows, f]
-        own = np.sort(own[~np.isnan(own)])
-        if not own.size:
+        values_ = features[rows, f]
+        values_ = np.sort(values_[~np.isnan(values_)])
+        if not values_.size:
             continue
-        distinct = np.unique(own)
+        distinct = np.unique(values_)
         if distinct.size > kernels.BINS - 1:
-            at = np.linspace(0, own.size - 1, kernels.BINS - 1).round().astype(np.int64)
-            distinct = np.unique(own[at])
+            at = np.linspace(0, values_.size - 1, kernels.BINS - 1).round().astype(np.int64)
+            distinct = np.unique(values_[at])
         middle = ((distinct[1:].astype(np.float64) + distinct[:-1]) / 2).astype(np.float32)
         # Where no number lies between, the lower value itself is the border.
         middle = np.where((middle >= distinct[:-1]) & (middle < distinct[1:]), middle, distinct[:-1])

@@ -21,7 +21,7 @@ LogLr = Annotated[
 ]
 LrMethod = Annotated[str, typer.Option(help="How scores become likelihood ratios: pav, logistic or own.")]
 
-Given = tuple[str | None, Path | None]
+SideSource = tuple[str | None, Path | None]
 LeftFile = Annotated[
     Path | None, typer.Option("--left", help="A file instead of LEFT.", exists=True, dir_okay=False)
 ]
@@ -235,7 +235,7 @@ def _promise(point: dict[str, Any]) -> str:
     return f"{text}, from {point['n_units']:,} units."
 
 
-def _sides(left: Given, right: Given, subject: str | None) -> tuple[list[Any], list[Any]]:
+def _sides(left: SideSource, right: SideSource, subject: str | None) -> tuple[list[Any], list[Any]]:
     """Both sides, each as an argument or a file."""
     for name, (given, file) in (("LEFT", left), ("RIGHT", right)):
         if (given is None) == (file is None):

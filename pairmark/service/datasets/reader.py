@@ -83,6 +83,7 @@ def read_dataset(
         raise InvalidInput("points names an array of an npz file; leave it out", field="points")
     notes: list[RecordColumnOut] | None = None
     row_of: tuple[dict[str, int], dict[str, int]] | None = None
+    warnings: list[str] = []
     if request.columns is not None and kind not in ("csv", "parquet"):
         raise InvalidInput(
             f"columns are those of CSV and Parquet; {kind} holds numbers: leave it out", field="columns"
@@ -94,7 +95,7 @@ def read_dataset(
     with ExitStack() as opened:
         if request.columns is not None:
             records, writer, notes = _from_records(upload, out, scratch, kind, request, limits, right)
-            blocks, warnings, row_of = iter([records.block]), [], records.row_of
+            blocks, row_of = iter([records.block]), records.row_of
             if not labelled and records.block.labels is None:
                 _refuse_unlabelled("no column is of type identity or classes")
         elif kind in ("csv", "parquet"):

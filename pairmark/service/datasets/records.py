@@ -18,7 +18,13 @@ from pairmark.service.datasets.tabular import Table
 from pairmark.service.datasets.writer import Block, Limits
 from pairmark.service.errors import InvalidInput, TooLarge
 
-_ROLES: dict[str, FieldType] = {"label": "identity", "group": "group", "time": "time", "id": "id"}
+_ROLES: dict[str, tuple[FieldType, ...]] = {
+    "label": ("identity", "classes"),
+    "group": ("group",),
+    "time": ("time",),
+    "id": ("id",),
+}
+"""Types of the columns of each role; the first is what a column gets that is named for it."""
 
 
 class RecordTable(NamedTuple):
@@ -60,10 +66,10 @@ def read_records(
             f"{n_rows} rows with {size} bytes of text; at most {limits.rows} rows and {limits.stored_bytes} bytes"
         )
     overrides = {**dict.fromkeys(request.exclude, "ignore"), **(request.columns or {})}
-    for role, type_ in _ROLES.items():
+    for role, types in _ROLES.items():
         name = getattr(request, role)
-        if name is not None:
-            overrides[name] = type_
+        if name is not None and overrides.get(name) not in types:
+            overrides[name] = types[0]
     overrides |= dict.fromkeys(request.ranking, "ignore")
     try:
         inference = infer(table, overrides)
@@ -72,11 +78,10 @@ def read_records(
         first = error.problems[0]
         facts = {} if first["row"] is None else {"row": first["row"]}
         raise InvalidInput(str(error), column=first["column"], **facts) from error
-    found = {role: _column(inference.schema, role, types, request) for role, types in (
-        ("label", ("identity", "classes")), ("group", ("group",)), ("time", ("time",)), ("id", ("id",)))}  # fmt: skip
+    columns = {role: _column(inference.schema, role, types, request) for role, types in _ROLES.items()}
     if request.unlabelled:
-        found["label"] = None
-    texts = {f"{role}s": table[name] for role, name in found.items() if name is not None}
+        columns["label"] = None
+    texts: dict[str, Any] = {f"{role}s": table[name] for role, name in columns.items() if name is not None}
     labels, positions = _rankings(table, request.ranking)
     if right is None:
         return RecordTable(inference, Block(X=cells, rankings=positions, **texts), labels)
@@ -133,7 +138,7 @@ def column_notes(inference: Inference) -> list[RecordColumnOut]:
 
 def _cells(
     path: Path, scratch: Path, kind: str, request: DatasetRequest, limits: Limits
-) -> dict[str, Sequence[Any]]:
+) -> dict[str, list[Any]]:
     scratch.mkdir(parents=True)
     plain = DatasetRequest(name=request.name, header=request.header)
     with closing(Table(path, scratch, kind, plain, limits, as_cells=True)) as table:

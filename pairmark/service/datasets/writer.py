@@ -201,7 +201,8 @@ class DatasetWriter:
                 limit=self.limits.stored_bytes,
             )
         if self._schema is not None:
-            self._cells.append(np.asarray(block.X))
+            cells: Any = block.X
+            self._cells.append(cells)
         elif isinstance(block.X, csr_array):
             self._add_sparse(block.X.copy())
         else:

@@ -24,7 +24,7 @@ from pairmark.service.galleries.view import Hit
 from pairmark.service.runtime.diagnosis import check_side, check_vectors, validated
 from pairmark.service.runtime.parsing import side_of, subjects_of
 from pairmark.service.runtime.scoring import Decision, Served
-from pairmark.service.runtime.vectors import Rows, to_rows
+from pairmark.service.runtime.vectors import SideRows, to_rows
 from pairmark.service.settings import Settings
 
 Float32 = NDArray[np.float32]
@@ -38,7 +38,7 @@ class SearchRequest(NamedTuple):
     """A search as it was asked for, and the rows of its queries."""
 
     asked: SearchBody
-    queries: Rows
+    queries: SideRows
 
 
 def parse_search(body: bytes | bytearray, settings: Settings) -> SearchRequest:
@@ -79,7 +79,7 @@ def _check_whole_subjects(given: SearchBody) -> None:
         )
 
 
-def parse_probe(body: bytes | bytearray, max_samples: int) -> Rows:
+def parse_probe(body: bytes | bytearray, max_samples: int) -> SideRows:
     """Read the one vector of a verification, or the samples of its one subject."""
     given = validated(VerifyBody, body, probe=check_side)
     probe, counts = subjects_of(given.probe, "probe")
@@ -232,7 +232,7 @@ class Searches:
         return to_json(answer)
 
 
-def dense(given: Rows, name: str, dimension: int) -> Float32:
+def dense(given: SideRows, name: str, dimension: int) -> Float32:
     """Rows of the gallery's width."""
     rows: Float32 = to_rows(given, name, dimension, accepts_sparse=False)
     return np.ascontiguousarray(rows, dtype=np.float32)

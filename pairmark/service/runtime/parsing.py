@@ -27,7 +27,7 @@ from pairmark.service.runtime.diagnosis import (
     raise_ragged,
     validated,
 )
-from pairmark.service.runtime.vectors import Counts, Features, Pairs, RecordRows, Rows, SparseRows
+from pairmark.service.runtime.vectors import Counts, Features, Pairs, RecordRows, SideRows, SparseRows
 
 _SCORES_FIELD = re.compile(rb'"scores"\s*:')
 
@@ -102,7 +102,7 @@ def _checked_record(value: dict[str, Any], name: str) -> dict[str, Any]:
     return value
 
 
-def side_of(value: Any, name: str) -> Rows:
+def side_of(value: Any, name: str) -> SideRows:
     if isinstance(value, SparseVector):
         return SparseRows([value], single=True)
     if isinstance(value, dict):
@@ -130,7 +130,7 @@ def _is_subjects(side: Any) -> bool:
     )
 
 
-def subjects_of(side: Any, name: str) -> tuple[Rows, Counts]:
+def subjects_of(side: Any, name: str) -> tuple[SideRows, Counts]:
     """All samples of a side, subject after subject, and how many each has."""
     if not _is_subjects(side):
         rows = side_of(side, name)

@@ -16,7 +16,7 @@ from pairmark.service.errors import InvalidInput, TooLarge
 from pairmark.service.runtime.bodies import FLOAT32_MAX, AskingBody, Dense, Record
 from pairmark.service.runtime.diagnosis import check_numbers, kind_of, raise_ragged, validated
 from pairmark.service.runtime.scoring import Served
-from pairmark.service.runtime.vectors import Float32, RecordRows, Rows, check_finite, to_rows
+from pairmark.service.runtime.vectors import Float32, RecordRows, SideRows, check_finite, to_rows
 
 MAX_PAIRWISE = 2_000_000
 """Most pairwise confidences in one answer."""
@@ -188,7 +188,7 @@ def rank(served: Served, label_names: Sequence[str], points: Points) -> bytes:
     """The answer to a request, as JSON."""
     if schema_of_model(served.estimator) is not None:
         rows = points.rows
-        side: Rows = rows if isinstance(rows, np.ndarray) else RecordRows(rows, single=len(rows) == 1)
+        side: SideRows = rows if isinstance(rows, np.ndarray) else RecordRows(rows, single=len(rows) == 1)
         form = {"accepts_sparse": served.accepts_sparse, "estimator": served.estimator}
         X = to_rows(side, "features", served.n_features, **form)
     else:

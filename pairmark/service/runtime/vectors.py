@@ -44,7 +44,7 @@ class RecordRows:
         return len(self.rows)
 
 
-Rows = Float32 | SparseRows | RecordRows
+SideRows = Float32 | SparseRows | RecordRows
 
 
 @dataclass(slots=True)
@@ -57,8 +57,8 @@ class Pairs:
         right side; vectors lie subject after subject.
     """
 
-    left: Rows
-    right: Rows
+    left: SideRows
+    right: SideRows
     counts: tuple[Counts, Counts] | None = None
     model: str | None = None
 
@@ -136,7 +136,7 @@ class Pairs:
 class Features:
     """Points, and the model that a JSON body names. Dense ones are (n, d), finite float32."""
 
-    rows: Rows
+    rows: SideRows
     model: str | None = None
 
     def __len__(self) -> int:
@@ -156,7 +156,7 @@ def check_finite(values: Any, what: str, field: str) -> None:
 
 
 def to_rows(
-    side: Rows,
+    side: SideRows,
     name: str,
     n_features: int,
     *,

@@ -82,7 +82,7 @@ def first_use(folder: Path) -> Tried:
     n_features = int(model.n_features_in_)
     capabilities = capabilities_of(spec, model)
     # Some rows: as wide as the model, but no more numbers than a request may bring.
-    rows = np.zeros((max(2, min(_BATCH, 2**22 // n_features)), n_features), dtype=np.float32)
+    rows: Any = np.zeros((max(2, min(_BATCH, 2**22 // n_features)), n_features), dtype=np.float32)
     rows[1::2] = 1.0
     if rows.shape[0] > 2:
         rows[2:] = np.random.default_rng(0).standard_normal(rows[2:].shape).astype(np.float32)

@@ -15,15 +15,19 @@ from pairmark.models.records.blocking import candidate_pairs, index_keys, keys_o
 from pairmark.models.records.comparators import Comparators
 from pairmark.models.records.inference import infer
 from pairmark.models.records.kernels.strings import MAX_CHARS, jaro_winkler, levenshtein
-from pairmark.models.records.schema import Column, Records, Schema
+from pairmark.models.records.schema import RecordColumn, Records, Schema
 from tests.models.records.people import people
 
 TEXT = st.text(st.sampled_from("abcde 1290.-é漢ß"), max_size=90) | st.text(max_size=8)
 SCHEMA = Schema(
     columns=(
-        Column(name="title", type="text"), Column(name="notes", type="text"), Column(name="kind", type="category"),
-        Column(name="price", type="number"), Column(name="day", type="date", format="YYYY-MM-DD"),
-        Column(name="ok", type="boolean"), Column(name="at", type="place"),
+        RecordColumn(name="title", type="text"),
+        RecordColumn(name="notes", type="text"),
+        RecordColumn(name="kind", type="category"),
+        RecordColumn(name="price", type="number"),
+        RecordColumn(name="day", type="date", format="YYYY-MM-DD"),
+        RecordColumn(name="ok", type="boolean"),
+        RecordColumn(name="at", type="place"),
     )
 )  # fmt: skip
 CELLS = st.tuples(
@@ -49,7 +53,7 @@ def features(comparators: Comparators, left: Records, right: Records) -> dict[st
 
 
 def titles(*texts: str) -> Comparators:
-    schema = Schema(columns=(Column(name="title", type="text"),))
+    schema = Schema(columns=(RecordColumn(name="title", type="text"),))
     return Comparators(schema).fit(np.array([[text] for text in texts], dtype=object))
 
 

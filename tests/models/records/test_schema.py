@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pairmark.models.records.inference import infer, spreadsheet_safe
-from pairmark.models.records.schema import Column, RecordError, Schema
+from pairmark.models.records.schema import RecordColumn, RecordError, Schema
 from tests.models.records.people import people
 
 
@@ -87,7 +87,7 @@ class TestInference:
         with pytest.raises(RecordError, match=f"column '{name}'.*reserved"):
             infer({name: ["a", "b"], "other": ["c", "d"]})
         with pytest.raises(ValueError, match="reserved"):
-            Column(name=name, type="text")
+            RecordColumn(name=name, type="text")
 
     def test_overrides_are_held_against_the_table(self) -> None:
         table = {"a": ["1", "2"], "b": ["x y", "z"]}
@@ -112,9 +112,12 @@ class TestInference:
 class TestRecords:
     schema = Schema(
         columns=(
-            Column(name="name", type="text"), Column(name="age", type="number"), Column(name="ok", type="boolean"),
-            Column(name="born", type="date", format="DD/MM/YYYY"), Column(name="at", type="place"),
-            Column(name="id", type="id"),
+            RecordColumn(name="name", type="text"),
+            RecordColumn(name="age", type="number"),
+            RecordColumn(name="ok", type="boolean"),
+            RecordColumn(name="born", type="date", format="DD/MM/YYYY"),
+            RecordColumn(name="at", type="place"),
+            RecordColumn(name="id", type="id"),
         )
     )  # fmt: skip
 
@@ -149,7 +152,7 @@ class TestRecords:
         assert cells[0, 3] == cells[1, 3] == 7335
 
     def test_equal_values_of_different_types_are_told_apart(self) -> None:
-        schema = Schema(columns=(Column(name="n", type="number"),))
+        schema = Schema(columns=(RecordColumn(name="n", type="number"),))
         with pytest.raises(RecordError, match="row 2, column 'n': is True"):
             schema.read({"n": [1, True]})
 

@@ -23,23 +23,23 @@ def count_grams(chars, starts, n_columns, columns, counts, ends):
     ----------
     columns, counts : room for two n-grams a character and four a string. ends : (n,) where each string's entries end.
     """
-    filled = 0
+    size = 0
     for row in range(starts.shape[0] - 1):
-        first, last, begin = starts[row], starts[row + 1], filled
+        first, last, begin = starts[row], starts[row + 1], size
         if last > first:
             for length in LENGTHS:
                 for at in range(first - 1, last - length + 2):
                     code = np.uint64(14695981039346656037)
                     for k in range(length):
                         code = (code ^ _char(chars, first, last, at + k)) * np.uint64(1099511628211)
-                    columns[filled] = np.int64((code >> np.uint64(17)) % np.uint64(n_columns))
-                    filled += 1
-        own = np.sort(columns[begin:filled])
-        filled = begin
+                    columns[size] = np.int64((code >> np.uint64(17)) % np.uint64(n_columns))
+                    size += 1
+        own = np.sort(columns[begin:size])
+        size = begin
         for k in range(own.shape[0]):
             if k == 0 or own[k] != own[k - 1]:
-                columns[filled], counts[filled] = own[k], 1.0
-                filled += 1
+                columns[size], counts[size] = own[k], 1.0
+                size += 1
             else:
-                counts[filled - 1] += 1.0
-        ends[row] = filled
+                counts[size - 1] += 1.0
+        ends[row] = size

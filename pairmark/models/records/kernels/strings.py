@@ -45,49 +45,49 @@ def _matched_by_table(s, n, t, m, reach, peq):
     one = np.uint64(1)
     for j in range(m):
         peq[t[j], 0] |= one << np.uint64(j)
-    taken_s, taken_t = np.uint64(0), np.uint64(0)
+    bits_s, bits_t = np.uint64(0), np.uint64(0)
     for i in range(n):
         # Bits from i - reach to i + reach.
         first, last = max(0, i - reach), min(m - 1, i + reach)
         if last < first:
             break
         window = (~np.uint64(0) >> np.uint64(63 - (last - first))) << np.uint64(first)
-        free = peq[s[i], 0] & window & ~taken_t
+        free = peq[s[i], 0] & window & ~bits_t
         if free != 0:
-            taken_t |= free & (~free + one)
-            taken_s |= one << np.uint64(i)
-    matches, swapped, others = 0, 0, taken_t
+            bits_t |= free & (~free + one)
+            bits_s |= one << np.uint64(i)
+    matches, n_swapped, open_bits = 0, 0, bits_t
     for i in range(n):
-        if (taken_s >> np.uint64(i)) & one:
-            lowest = others & (~others + one)
-            swapped += np.int64((peq[s[i], 0] & lowest) == 0)
-            others ^= lowest
+        if (bits_s >> np.uint64(i)) & one:
+            lowest = open_bits & (~open_bits + one)
+            n_swapped += np.int64((peq[s[i], 0] & lowest) == 0)
+            open_bits ^= lowest
             matches += 1
     for j in range(m):
         peq[t[j], 0] = np.uint64(0)
-    return matches, swapped
+    return matches, n_swapped
 
 
 @kernel
 def _matched_by_search(s, n, t, m, reach):
     """The same of any characters."""
     one = np.uint64(1)
-    taken_s, taken_t = np.uint64(0), np.uint64(0)
+    bits_s, bits_t = np.uint64(0), np.uint64(0)
     for i in range(n):
         for j in range(max(0, i - reach), min(m, i + reach + 1)):
-            if t[j] == s[i] and not (taken_t >> np.uint64(j)) & one:
-                taken_t |= one << np.uint64(j)
-                taken_s |= one << np.uint64(i)
+            if t[j] == s[i] and not (bits_t >> np.uint64(j)) & one:
+                bits_t |= one << np.uint64(j)
+                bits_s |= one << np.uint64(i)
                 break
-    matches, swapped, j = 0, 0, 0
+    matches, n_swapped, j = 0, 0, 0
     for i in range(n):
-        if (taken_s >> np.uint64(i)) & one:
-            while not (taken_t >> np.uint64(j)) & one:
+        if (bits_s >> np.uint64(i)) & one:
+            while not (bits_t >> np.uint64(j)) & one:
                 j += 1
-            swapped += np.int64(s[i] != t[j])
+            n_swapped += np.int64(s[i] != t[j])
             j += 1
             matches += 1
-    return matches, swapped
+    return matches, n_swapped
 
 
 @kernel
@@ -114,13 +114,13 @@ def jaro_winkler(a, b, peq):
         n, m = m, n
     reach = max(max(n, m) // 2 - 1, 0)
     if _wide(s, n) or _wide(t, m):
-        matches, swapped = _matched_by_search(s, n, t, m, reach)
+        matches, n_swapped = _matched_by_search(s, n, t, m, reach)
     else:
-        matches, swapped = _matched_by_table(s, n, t, m, reach, peq)
+        matches, n_swapped = _matched_by_table(s, n, t, m, reach, peq)
     if matches == 0:
         return 0.0
     share = np.float64(matches)
-    jaro = (share / n + share / m + (share - swapped // 2) / share) / 3.0
+    jaro = (share / n + share / m + (share - n_swapped // 2) / share) / 3.0
     if jaro <= _BOOSTED:
         return jaro
     prefix = 0

@@ -159,33 +159,33 @@ def _inside(token, text):
 
 
 @kernel
-def _match(a, i0, i1, text_a, b, j0, j1, text_b, found, peq):
+def _match(a, i0, i1, text_a, b, j0, j1, text_b, shares, peq):
     """How well each token of either cell is matched by the other cell: the first two rows of ``found``."""
-    found[0, : i1 - i0] = 0.0
-    found[1, : j1 - j0] = 0.0
-    found[2:] = 0.0
+    shares[0, : i1 - i0] = 0.0
+    shares[1, : j1 - j0] = 0.0
+    shares[2:] = 0.0
     for i in range(i0, i1):
         code = a.hashes[i]
         for j in range(j0, j1):
             if b.hashes[j] == code:
-                found[0, i - i0] = 1.0
-                found[1, j - j0] = 1.0
+                shares[0, i - i0] = 1.0
+                shares[1, j - j0] = 1.0
     for i in range(i0, i1):
         token = a.squeezed[a.token_starts[i] : a.token_starts[i + 1]]
-        if found[0, i - i0] == 0.0 and token.shape[0] >= 3 and _inside(token, text_b):
-            found[0, i - i0] = INSIDE
+        if shares[0, i - i0] == 0.0 and token.shape[0] >= 3 and _inside(token, text_b):
+            shares[0, i - i0] = INSIDE
     for j in range(j0, j1):
         token = b.squeezed[b.token_starts[j] : b.token_starts[j + 1]]
-        if found[1, j - j0] == 0.0 and token.shape[0] >= 3 and _inside(token, text_a):
-            found[1, j - j0] = INSIDE
+        if shares[1, j - j0] == 0.0 and token.shape[0] >= 3 and _inside(token, text_a):
+            shares[1, j - j0] = INSIDE
     for i in range(i0, i1):
         if a.flags[i] & DIGIT:
             continue
         s = a.squeezed[a.token_starts[i] : a.token_starts[i + 1]]
-        n, mask, settled = s.shape[0], a.masks[i], found[0, i - i0] > 0.0
+        n, mask, is_settled = s.shape[0], a.masks[i], shares[0, i - i0] > 0.0
         for j in range(j0, j1):
             # Both are settled already, or cannot be alike enough: by their lengths, then by their characters.
-            if b.flags[j] & DIGIT or (settled and found[1, j - j0] > 0.0):
+            if b.flags[j] & DIGIT or (is_settled and shares[1, j - j0] > 0.0):
                 continue
             m = b.token_starts[j + 1] - b.token_starts[j]
             if 2 * min(n, m) < max(n, m):
@@ -202,46 +202,46 @@ def _match(a, i0, i1, text_a, b, j0, j1, text_b, found, peq):
                 continue
             alike = jaro_winkler(s, t, peq)
             if alike >= ALIKE:
-                found[2, i - i0] = max(found[2, i - i0], alike)
-                found[3, j - j0] = max(found[3, j - j0], alike)
+                shares[2, i - i0] = max(shares[2, i - i0], alike)
+                shares[3, j - j0] = max(shares[3, j - j0], alike)
     # What was settled by letters stays; the rest is as alike as its best.
     for i in range(i1 - i0):
-        if found[0, i] == 0.0:
-            found[0, i] = found[2, i]
+        if shares[0, i] == 0.0:
+            shares[0, i] = shares[2, i]
     for j in range(j1 - j0):
-        if found[1, j] == 0.0:
-            found[1, j] = found[3, j]
+        if shares[1, j] == 0.0:
+            shares[1, j] = shares[3, j]
 
 
 @kernel
-def _masses(side, first, last, found, sums):
+def _masses(side, first, last, shares, sums):
     """Total mass, matched mass, rarest matched and rarest unmatched of one side: ``sums`` (4,)."""
-    total, matched, rarest, lost = 0.0, 0.0, 0.0, 0.0
+    total, hits, rarest, rarest_lost = 0.0, 0.0, 0.0, 0.0
     for i in range(first, last):
-        weight, share = np.float64(side.weights[i]), found[i - first]
+        weight, share = np.float64(side.weights[i]), shares[i - first]
         total += weight
-        matched += weight * share
+        hits += weight * share
         if share >= INSIDE:
             rarest = max(rarest, weight)
         if share == 0.0:
-            lost = max(lost, weight)
-    sums[0], sums[1], sums[2], sums[3] = total, matched, rarest, lost
+            rarest_lost = max(rarest_lost, weight)
+    sums[0], sums[1], sums[2], sums[3] = total, hits, rarest, rarest_lost
 
 
 @kernel
-def _count(side, first, last, found, flag, least, sums):
+def _count(side, first, last, shares, flag, least, sums):
     """Tokens of a kind, and how many are on the other side at least so well; ``sums`` becomes the mass of the
     others."""
-    there, matched = 0, 0
+    count, hits = 0, 0
     sums[0] = 0.0
     for i in range(first, last):
         if (side.flags[i] & flag) == flag:
-            there += 1
-            if found[i - first] >= least:
-                matched += 1
+            count += 1
+            if shares[i - first] >= least:
+                hits += 1
             else:
                 sums[0] += side.weights[i]
-    return there, matched
+    return count, hits
 
 
 @kernel
@@ -266,16 +266,16 @@ def _best_model(a, i0, i1, b, j0, j1, peq, row):
 
 
 @kernel
-def _shares(there_a, matched_a, there_b, matched_b, out):
+def _shares(count_a, hits_a, count_b, hits_b, out):
     """Jaccard and containment of the sets that two sides have of a kind; NaN where they do not apply."""
-    both = min(matched_a, matched_b)
-    all_kinds, fewest = there_a + there_b - both, min(there_a, there_b)
-    out[0] = both / all_kinds if all_kinds > 0 else np.nan
-    out[1] = both / fewest if fewest > 0 else np.nan
+    in_both = min(hits_a, hits_b)
+    all_kinds, fewest = count_a + count_b - in_both, min(count_a, count_b)
+    out[0] = in_both / all_kinds if all_kinds > 0 else np.nan
+    out[1] = in_both / fewest if fewest > 0 else np.nan
 
 
 @kernel
-def _soft(a, p, b, q, unit, sums, found, peq, row, out):
+def _soft(a, p, b, q, unit, sums, shares, peq, row, out):
     """The `N_SOFT` features of two cells' tokens."""
     i0, i1, j0, j1 = a.row_tokens[p], a.row_tokens[p + 1], b.row_tokens[q], b.row_tokens[q + 1]
     if i0 == i1 or j0 == j1:
@@ -283,9 +283,9 @@ def _soft(a, p, b, q, unit, sums, found, peq, row, out):
         return
     text_a = a.squeezed[a.squeezed_starts[p] : a.squeezed_starts[p + 1]]
     text_b = b.squeezed[b.squeezed_starts[q] : b.squeezed_starts[q + 1]]
-    _match(a, i0, i1, text_a, b, j0, j1, text_b, found, peq)
-    _masses(a, i0, i1, found[0], sums[0])
-    _masses(b, j0, j1, found[1], sums[1])
+    _match(a, i0, i1, text_a, b, j0, j1, text_b, shares, peq)
+    _masses(a, i0, i1, shares[0], sums[0])
+    _masses(b, j0, j1, shares[1], sums[1])
     share_a = sums[0, 1] / sums[0, 0] if sums[0, 0] > 0 else 1.0
     share_b = sums[1, 1] / sums[1, 0] if sums[1, 0] > 0 else 1.0
     lost_a, lost_b = sums[0, 0] - sums[0, 1], sums[1, 0] - sums[1, 1]
@@ -295,16 +295,16 @@ def _soft(a, p, b, q, unit, sums, found, peq, row, out):
     out[5], out[6] = min(lost_a, lost_b) / unit, max(lost_a, lost_b) / unit
     out[7] = max(sums[0, 1], sums[1, 1]) / unit
     out[8] = (sums[0, 1] + sums[1, 1]) / max(sums[0, 0] + sums[1, 0], 1e-12)
-    there_a, matched_a = _count(a, i0, i1, found[0], NUMBER, 1.0, sums[0])
-    there_b, matched_b = _count(b, j0, j1, found[1], NUMBER, 1.0, sums[1])
-    _shares(there_a, matched_a, there_b, matched_b, out[9:11])
-    there_a, matched_a = _count(a, i0, i1, found[0], MODEL, INSIDE, sums[0])
-    there_b, matched_b = _count(b, j0, j1, found[1], MODEL, INSIDE, sums[1])
-    _shares(there_a, matched_a, there_b, matched_b, out[11:13])
-    both = there_a > 0 and there_b > 0
-    out[13] = _best_model(a, i0, i1, b, j0, j1, peq, row) if both else np.nan
-    out[14] = min(sums[0, 0], sums[1, 0]) / unit if both else np.nan
-    out[15] = max(sums[0, 0], sums[1, 0]) / unit if there_a + there_b > 0 else np.nan
+    count_a, hits_a = _count(a, i0, i1, shares[0], NUMBER, 1.0, sums[0])
+    count_b, hits_b = _count(b, j0, j1, shares[1], NUMBER, 1.0, sums[1])
+    _shares(count_a, hits_a, count_b, hits_b, out[9:11])
+    count_a, hits_a = _count(a, i0, i1, shares[0], MODEL, INSIDE, sums[0])
+    count_b, hits_b = _count(b, j0, j1, shares[1], MODEL, INSIDE, sums[1])
+    _shares(count_a, hits_a, count_b, hits_b, out[11:13])
+    in_both = count_a > 0 and count_b > 0
+    out[13] = _best_model(a, i0, i1, b, j0, j1, peq, row) if in_both else np.nan
+    out[14] = min(sums[0, 0], sums[1, 0]) / unit if in_both else np.nan
+    out[15] = max(sums[0, 0], sums[1, 0]) / unit if count_a + count_b > 0 else np.nan
     fewest, most = min(i1 - i0, j1 - j0), max(i1 - i0, j1 - j0)
     out[16], out[17] = fewest, fewest / most
     out[18] = 1.0 if a.hashes[i0] == b.hashes[j0] else 0.0
@@ -324,7 +324,7 @@ def compare(a, b, n_a, n_b, left, right, modes, units, places, out):
     """
     peq = np.zeros((256, MAX_CHARS // 64), dtype=np.uint64)
     row = np.empty(MAX_CHARS + 1, dtype=np.int64)
-    found, sums = np.empty((4, MAX_TOKENS)), np.empty((2, 4))
+    shares, sums = np.empty((4, MAX_TOKENS)), np.empty((2, 4))
     for k in range(left.shape[0]):
         for field in range(modes.shape[0]):
             p, q = field * n_a + left[k], field * n_b + right[k]
@@ -336,7 +336,7 @@ def compare(a, b, n_a, n_b, left, right, modes, units, places, out):
                 own[:] = np.nan
                 continue
             if mode != WHOLE:
-                _soft(a, p, b, q, units[field], sums, found, peq, row, own[width - N_SOFT :])
+                _soft(a, p, b, q, units[field], sums, shares, peq, row, own[width - N_SOFT :])
             if mode == TOKENS:
                 continue
             if same_text(s, t):
@@ -350,12 +350,12 @@ def compare_crossed(a, b, n_a, n_b, left, right, one, other, place, out):
     """Low and high, over both ways to cross fields ``one`` and ``other``, of the low and the high share of mass."""
     peq = np.zeros((256, MAX_CHARS // 64), dtype=np.uint64)
     row = np.empty(MAX_CHARS + 1, dtype=np.int64)
-    found, sums = np.empty((4, MAX_TOKENS)), np.empty((2, 4))
+    shares, sums = np.empty((4, MAX_TOKENS)), np.empty((2, 4))
     ways = np.empty((2, N_SOFT), dtype=np.float32)
     for k in range(left.shape[0]):
         p, q = left[k], right[k]
-        _soft(a, one * n_a + p, b, other * n_b + q, 1.0, sums, found, peq, row, ways[0])
-        _soft(a, other * n_a + p, b, one * n_b + q, 1.0, sums, found, peq, row, ways[1])
+        _soft(a, one * n_a + p, b, other * n_b + q, 1.0, sums, shares, peq, row, ways[0])
+        _soft(a, other * n_a + p, b, one * n_b + q, 1.0, sums, shares, peq, row, ways[1])
         for at in range(2):
             x, y = ways[0, at], ways[1, at]
             if np.isnan(x):
