@@ -24,6 +24,7 @@ from pairmark.models.search.index import Rows, sealed
 
 _BLOCK = 8_192
 """Pairs that are compared at a time: bounds the memory of their features."""
+_FIRST, _SECOND = np.zeros(1, dtype=np.int64), np.ones(1, dtype=np.int64)
 _HARD_SHARE = 0.5
 """Of the different pairs drawn from identities, how many are candidates, which differ less than most."""
 
@@ -113,6 +114,10 @@ class RecordScorer(PairScorerMixin, BaseEstimator):
 
     def _pair_score(self, left: Matrix, right: Matrix) -> Float32:
         n = left.shape[0]
+        if n == 1:
+            # The most frequent request by far: both records are prepared at once.
+            prepared = self._comparators.prepare(np.concatenate([left, right]))
+            return self.compared(prepared, _FIRST, prepared, _SECOND)
         a, b = (one_of_equals(side) for side in (left, right))
         numbers = np.arange(n, dtype=np.int64)
         rows = [numbers if side.shape[0] == n else np.zeros(n, dtype=np.int64) for side in (a, b)]
