@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pairmark.models import (
         RSBL,
         AlignedKernel,
+        FellegiSunter,
         Ghost,
         InsufficientCalibrationData,
         LabelRankingAuto,
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
         PairwiseLabelRanker,
         Plda,
         RankBoostKernel,
+        RecordSimilarity,
         SimilarityAuto,
         SimilarityForest,
         SimilarityLogistic,
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
 __all__ = [
     "RSBL",
     "AlignedKernel",
+    "FellegiSunter",
     "Ghost",
     "InsufficientCalibrationData",
     "LabelRankingAuto",
@@ -57,6 +60,7 @@ __all__ = [
     "PairwiseLabelRanker",
     "Plda",
     "RankBoostKernel",
+    "RecordSimilarity",
     "SimilarityAuto",
     "SimilarityForest",
     "SimilarityLogistic",

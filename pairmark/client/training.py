@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import tempfile
 import uuid
@@ -42,6 +43,8 @@ class Training(Calls):
         pairs: str | os.PathLike[str] | None = None,
         points: str | None = None,
         unlabelled: bool = False,
+        columns: Mapping[str, str] | None = None,
+        right_file: str | os.PathLike[str] | None = None,
         progress: Progress | None = None,
     ) -> Dataset:
         """Upload a CSV, Parquet, npz or svmlight file, or the arrays ``X`` (n, d) and ``y`` (n,).
@@ -58,11 +61,13 @@ class Training(Calls):
         points : name of an npz file's array of points; default ``X``.
         unlabelled : take rows without labels, rankings or pairs.
         pairs : a file of explicit pairs with columns left, right, same and perhaps weight.
+        columns : read the file as a table of records: from column to its type; what it does not name is inferred.
+        right_file : a second table of records, whose ids are the ``right`` of ``pairs``.
         progress : called with (fraction sent, "uploading").
         """
         if (file is None) == (X is None):
             raise ValueError("expected either a file or the arrays X (and y)")
-        fields = _reading(label, ranking, group, time, id, exclude, header, format, points)
+        fields = _reading(label, ranking, group, time, id, exclude, header, format, points, columns)
         fields["name"] = name
         # Who sends X alone has said so.
         if unlabelled or (X is not None and y is None and not pairs):
@@ -82,8 +87,9 @@ class Training(Calls):
             else:
                 stream, filename = file, Path(str(getattr(file, "name", name))).name
             files = {"file": (filename, Reported(stream, progress) if progress else stream)}
-            if pairs is not None:
-                files["pairs"] = (Path(pairs).name, stack.enter_context(Path(pairs).open("rb")))
+            for field, path in (("pairs", pairs), ("right_file", right_file)):
+                if path is not None:
+                    files[field] = (Path(path).name, stack.enter_context(Path(path).open("rb")))
             return Dataset.of((await self.request("POST", "/datasets", data=fields, files=files)).json())
 
     async def inspect_dataset(
@@ -99,11 +105,12 @@ class Training(Calls):
         header: bool = True,
         format: str | None = None,
         points: str | None = None,
+        columns: Mapping[str, str] | None = None,
         progress: Progress | None = None,
     ) -> Answer:
         """What would be read of a file, without keeping it: columns and roles (inferred where not named), rows,
         identities, and the smallest false positive rate that they could promise. Parameters as `add_dataset`."""
-        fields = _reading(label, ranking, group, time, id, exclude, header, format, points)
+        fields = _reading(label, ranking, group, time, id, exclude, header, format, points, columns)
         with Path(file).open("rb") as stream:
             files = {"file": (Path(file).name, Reported(stream, progress) if progress else stream)}
             sent = await self.request("POST", "/datasets/inspect", data=fields, files=files)
@@ -238,6 +245,7 @@ def _reading(
     header: bool,
     format: str | None,
     points: str | None,
+    columns: Mapping[str, str] | None,
 ) -> dict[str, str]:
     """The form fields that say how a file is read."""
     return without_none(
@@ -251,5 +259,6 @@ def _reading(
             "header": str(header).lower(),
             "format": format,
             "points": points,
+            "columns": None if columns is None else json.dumps(dict(columns)),
         }
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import io
 import json
 import os
@@ -17,7 +18,8 @@ RAW_FROM = 4096
 """Numbers in a request from which dense arrays travel as raw float32 (1/23 of the CPU of the best JSON)."""
 Progress = Callable[[float, str], None]
 Vectors = Any
-"""A vector, a list of vectors, an (n, d) array, or a SciPy sparse matrix."""
+"""A vector, a list of vectors, an (n, d) array, or a SciPy sparse matrix; for a model of records a
+``{"column": value}``, a list of those, a pandas or polars frame, or an Arrow table."""
 Side = Any
 """`Vectors`, or a subject of several samples ``{"samples": Vectors}``, or a list of subjects."""
 
@@ -76,10 +78,48 @@ def jsonable(value: Any) -> Any:
         ]
     if isinstance(value, (np.ndarray, np.generic)):
         return value.tolist()
+    if isinstance(value, datetime.date):
+        return value.isoformat()
+    records = _records(value)
+    if records is not None:
+        return records
     if hasattr(value, "to_numpy"):
         return value.to_numpy().tolist()
     raise TypeError(
         f"{type(value).__name__} cannot be sent; expected lists, NumPy arrays or SciPy sparse matrices"
+    )
+
+
+def _records(frame: Any) -> list[dict[str, Any]] | None:
+    """Records of a pandas or polars frame or an Arrow table, missing cells left out; None for what holds numbers alone,
+    which are vectors."""
+    if hasattr(frame, "to_dicts"):
+        rows = frame.to_dicts()
+    elif hasattr(frame, "column_names") and hasattr(frame, "to_pylist"):
+        rows = frame.to_pylist()
+    elif hasattr(frame, "columns") and hasattr(frame, "to_dict"):
+        rows = frame.to_dict("records")
+    else:
+        return None
+    found = [{str(name): _cell(cell) for name, cell in row.items() if not _is_missing(cell)} for row in rows]
+    texts = any(not isinstance(cell, (int, float)) for row in found for cell in row.values())
+    return found if texts or any(len(row) < len(found[0]) for row in found) else None
+
+
+def _cell(cell: Any) -> Any:
+    # What pandas has of its own: numbers of NumPy, and times, of which midnight is a date.
+    if isinstance(cell, np.generic):
+        return cell.item()
+    if isinstance(cell, datetime.datetime) and cell.time() == datetime.time():
+        return cell.date().isoformat()
+    return cell
+
+
+def _is_missing(cell: Any) -> bool:
+    return (
+        cell is None
+        or type(cell).__name__ in ("NaTType", "NAType")
+        or (isinstance(cell, float) and cell != cell)
     )
 
 

@@ -28,12 +28,15 @@ from pairmark.models.metric.estimator import MetricSimilarity
 from pairmark.models.plda.estimator import Plda
 from pairmark.models.rankboost.aligned import AlignedKernel
 from pairmark.models.rankboost.estimator import RankBoostKernel
+from pairmark.models.records.estimator import RecordSimilarity
+from pairmark.models.records.fellegi_sunter import FellegiSunter
 from pairmark.models.registry import load, save
 from pairmark.models.rsbl.estimator import RSBL
 from pairmark.models.similarity.estimators import SimilarityForest, SimilarityTree
 
 __all__ = [  # noqa: RUF022, sorted as Python sorts
     "AlignedKernel",
+    "FellegiSunter",
     "Ghost",
     "InsufficientCalibrationData",
     "LabelRankingAuto",
@@ -46,6 +49,7 @@ __all__ = [  # noqa: RUF022, sorted as Python sorts
     "Plda",
     "RSBL",
     "RankBoostKernel",
+    "RecordSimilarity",
     "SimilarityAuto",
     "SimilarityForest",
     "SimilarityLogistic",

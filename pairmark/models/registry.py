@@ -20,8 +20,14 @@ from pairmark.models.logistic import spec as logistic
 from pairmark.models.metric import spec as metric
 from pairmark.models.plda import spec as plda
 from pairmark.models.rankboost import spec as rankboost
+from pairmark.models.records import spec as records
+from pairmark.models.records.encoder import RecordEncoder
+from pairmark.models.records.schema import Schema
 from pairmark.models.rsbl import spec as rsbl
 from pairmark.models.similarity import spec as similarity
+
+_ENCODER = "encoder."
+"""In front of the names of an encoder's arrays."""
 
 LEARNERS: tuple[LearnerSpec, ...] = (
     auto.AUTO,
@@ -30,6 +36,8 @@ LEARNERS: tuple[LearnerSpec, ...] = (
     similarity.FOREST,
     metric.METRIC,
     logistic.LOGISTIC,
+    records.RECORDS,
+    records.FELLEGI_SUNTER,
     rsbl.RSBL_SPEC,
     ghost.GHOST,
     rankboost.KERNEL,
@@ -61,6 +69,11 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> str:
     """Save a fitted learner as an artefact folder; returns the artefact's sha256."""
     spec = spec_for(estimator)
     arrays, meta = estimator.to_state()
+    encoder = getattr(estimator, "encoder_", None)
+    if encoder is not None:
+        its_arrays, its_meta = encoder.to_state()
+        arrays = arrays | {f"{_ENCODER}{name}": array for name, array in its_arrays.items()}
+        meta = meta | {"encoder": its_meta}
     names = getattr(estimator, "feature_names_in_", None)
     meta = {
         **meta,
@@ -96,16 +109,42 @@ def restored(artefact: Artefact) -> Any:
         raise ArtefactError(str(error.args[0])) from error
     try:
         params = spec.params.model_validate(_current_params(spec, artefact.params)).model_dump()
-        spec.state.check(params, artefact.meta, artefact.arrays)
-        fitted: Any = spec.estimator(**params).from_state(artefact.arrays, artefact.meta)
+        arrays, encoder = _without_encoder(artefact)
+        spec.state.check(params, artefact.meta, arrays)
+        fitted: Any = spec.estimator(**params).from_state(arrays, artefact.meta)
     except (ValueError, LookupError, TypeError) as error:
         said = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
         raise ArtefactError(f"no {spec.kind} that can be used: {said[:1_000]}") from error
     fitted.n_features_in_ = int(artefact.meta["n_features_in"])
+    if encoder is not None:
+        fitted.encoder_ = encoder
     names = artefact.meta.get("feature_names_in")
     if names is not None:
         fitted.feature_names_in_ = np.asarray(names, dtype=object)
     return fitted
+
+
+def _without_encoder(artefact: Artefact) -> tuple[dict[str, Any], RecordEncoder | None]:
+    """The learner's own arrays, and the encoder of records that is kept beside them, if there is one."""
+    meta = artefact.meta.get("encoder")
+    if meta is None:
+        return artefact.arrays, None
+    parts: tuple[dict[str, Any], dict[str, Any]] = ({}, {})
+    for name, array in artefact.arrays.items():
+        parts[name.startswith(_ENCODER)][name.removeprefix(_ENCODER)] = array
+    encoder = RecordEncoder.from_state(parts[True], meta)
+    if encoder.n_features != artefact.meta.get("n_features_in"):
+        raise ArtefactError(
+            f"the encoder makes {encoder.n_features} columns for {artefact.meta.get('n_features_in')} features"
+        )
+    return parts[False], encoder
+
+
+def schema_of_model(estimator: Any) -> Schema | None:
+    """The columns of the records that a fitted learner takes; None for one that takes vectors."""
+    encoder = getattr(estimator, "encoder_", None)
+    schema: Schema | None = getattr(estimator, "schema_", None) if encoder is None else encoder.schema
+    return schema
 
 
 def _current_params(spec: LearnerSpec, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,8 @@ import numpy as np
 
 from pairmark.models.calibration.warmup import warm_calibration
 from pairmark.models.core.arrays import Float32
-from pairmark.models.registry import LEARNERS
+from pairmark.models.records.schema import sample_cells
+from pairmark.models.registry import LEARNERS, schema_of_model
 
 _SMALL = {
     "n_estimators": 2,
@@ -47,7 +48,10 @@ def warm_loaded(estimator: Any, capabilities: Collection[str], *, accepts_sparse
     capabilities : what it will be asked for. accepts_sparse : whether pairs may be sparse.
     """
     rng = np.random.default_rng(0)
-    rows = rng.standard_normal((4, int(estimator.n_features_in_))).astype(np.float32)
+    rows: Any = rng.standard_normal((4, int(estimator.n_features_in_))).astype(np.float32)
+    schema = schema_of_model(estimator)
+    if schema is not None and getattr(estimator, "encoder_", None) is None:
+        rows = sample_cells(schema, 4)
     if "similarity" in capabilities:
         if accepts_sparse:
             from scipy.sparse import csr_array

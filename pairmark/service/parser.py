@@ -155,6 +155,7 @@ def _dataset(
     scratch: str,
     request: Mapping[str, Any],
     pairs: list[str] | None,
+    right: list[str] | None,
     **named: Any,
 ) -> dict[str, Any]:
     stored, summary = read_dataset(
@@ -164,6 +165,7 @@ def _dataset(
         request=DatasetRequest.model_validate(request),
         limits=limits,
         pairs=None if pairs is None else (Path(pairs[0]), pairs[1]),
+        right=None if right is None else (Path(right[0]), right[1]),
         **named,
     )
     return {"rows": stored.rows, "features": stored.features, "summary": summary}
@@ -178,6 +180,7 @@ def _inspection(
     work: str,
     request: Mapping[str, Any],
     pairs: list[str] | None,
+    right: list[str] | None,
     **named: Any,
 ) -> dict[str, Any]:
     return inspected(
@@ -186,6 +189,7 @@ def _inspection(
         request=DatasetRequest.model_validate(request),
         limits=limits,
         pairs=None if pairs is None else (Path(pairs[0]), pairs[1]),
+        right=None if right is None else (Path(right[0]), right[1]),
         **named,
     ).model_dump(mode="json")
 

@@ -162,6 +162,7 @@ class LearnerSpec:
     retired : parameters that earlier versions had, which their artefacts still name: the only value with which such a
         model can be read, or ``...`` for those that mattered to training alone.
     renamed : (parameter, value) of earlier versions -> the value that stands for it now.
+    takes_records : whether it reads cells of tables itself, so that no encoder stands before it.
     ignores_unknown : whether columns beyond those of training say nothing to it, so that sparse rows may hold some.
     """
 
@@ -175,6 +176,7 @@ class LearnerSpec:
     distributes: bool = False
     keeps_rows: bool = False
     takes_unlabelled: bool = False
+    takes_records: bool = False
     ignores_unknown: bool = False
     log_lr: bool = False
     retired: Mapping[str, Any] = field(default_factory=dict)
@@ -190,7 +192,10 @@ class LearnerSpec:
 
 def capabilities_of(spec: LearnerSpec, estimator: Any) -> frozenset[Capability]:
     """What this fitted learner can serve: of its kind's capabilities, all that it does not name as ``unavailable_``."""
-    return spec.capabilities - frozenset(getattr(estimator, "unavailable_", ()))
+    unavailable = frozenset(getattr(estimator, "unavailable_", ()))
+    # Galleries hold vectors.
+    records = frozenset({"search"}) if getattr(estimator, "encoder_", None) is not None else frozenset()
+    return spec.capabilities - unavailable - records
 
 
 def check_params(estimator: Any) -> None:

@@ -30,6 +30,12 @@ PairsFile = Annotated[
 ]
 
 
+RightFile = Annotated[
+    UploadFile | None,
+    File(description="a second table of records, whose ids are the `right` of the pairs; needs `columns`"),
+]
+
+
 async def roles(**given: Any) -> dict[str, Any]:
     """Which columns are what: fields of a form, as `DatasetRequest` describes them; it reads the values."""
     return given
@@ -62,13 +68,19 @@ def _request(name: str, given: dict[str, Any]) -> DatasetRequest:
 
 
 async def _while_connected(
-    http: Request, work: Callable[..., T], file: UploadFile, pairs: UploadFile | None
+    http: Request,
+    work: Callable[..., T],
+    file: UploadFile,
+    pairs: UploadFile | None,
+    right: UploadFile | None,
 ) -> T:
     """Read an upload in a thread, until its client leaves."""
     named = {
         "filename": file.filename,
         "pairs": None if pairs is None else pairs.file,
         "pairs_filename": None if pairs is None else pairs.filename,
+        "right": None if right is None else right.file,
+        "right_filename": None if right is None else right.filename,
     }
     return await while_connected(http, lambda gone: run_in_threadpool(work, **named, gone=gone))
 
@@ -84,6 +96,7 @@ async def add_dataset(
     ],
     given: Roles,
     pairs: PairsFile = None,
+    right_file: RightFile = None,
 ) -> DatasetOut:
     """Store labelled vectors as an immutable version of a dataset.
 
@@ -92,18 +105,25 @@ async def add_dataset(
     """
     check_may(http, "train", name)
     request = _request(name, given)
-    added = await _while_connected(http, partial(services.datasets.add, file.file, request), file, pairs)
+    added = await _while_connected(
+        http, partial(services.datasets.add, file.file, request), file, pairs, right_file
+    )
     response.headers["Location"] = f"/datasets/{added.name}:{added.version}"
     return added
 
 
 async def inspect_dataset(
-    http: Request, services: InServices, file: Upload, given: Roles, pairs: PairsFile = None
+    http: Request,
+    services: InServices,
+    file: Upload,
+    given: Roles,
+    pairs: PairsFile = None,
+    right_file: RightFile = None,
 ) -> InspectionOut:
     """Preview a file without storing it: columns, roles (inferred if not named), rows, identities,
     and the smallest false positive rate that they support."""
-    request = _request("inspected", given)
-    return await _while_connected(http, partial(services.datasets.inspect, file.file, request), file, pairs)
+    work = partial(services.datasets.inspect, file.file, _request("inspected", given))
+    return await _while_connected(http, work, file, pairs, right_file)
 
 
 def list_datasets(

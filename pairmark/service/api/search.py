@@ -54,7 +54,7 @@ async def search(call: Call) -> Answer:
     services, name = call.services, call.path["gallery"]
     request = parse_search(await call.body(), services.settings)
     _draw_probes(call, name, len(request.queries))
-    asked = request.asked
+    asked = request.body
     async with services.galleries.search_place() as place:
         served = await _expected(call, name)
         while True:

@@ -45,6 +45,16 @@ Format = Annotated[
     str | None, typer.Option(help="csv, parquet, npz or svmlight. Default: by the file's extension.")
 ]
 Points = Annotated[str | None, typer.Option(help="npz: name of the array of points. Default: X.")]
+ColumnTypes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--column",
+        help="A table of records: NAME:TYPE, such as street:text or born:date:DD/MM/YYYY (repeatable).",
+    ),
+]
+AsTable = Annotated[
+    bool, typer.Option("--table", help="Read the file as a table of records; types are inferred.")
+]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
@@ -72,6 +82,12 @@ def add_dataset(
             help="File of explicit pairs, with columns left, right, same and optionally weight.", exists=True
         ),
     ] = None,
+    column: ColumnTypes = None,
+    table: AsTable = False,
+    right_file: Annotated[
+        Path | None,
+        typer.Option(help="A second table of records: the pairs' right side names its ids.", exists=True),
+    ] = None,
     url: UrlOption = None,
     json: output.JsonOption = False,
 ) -> None:
@@ -91,6 +107,8 @@ def add_dataset(
             pairs=pairs,
             points=points,
             unlabelled=unlabelled,
+            columns=_types(column, table or right_file is not None),
+            right_file=right_file,
             progress=progress,
         )
     output.show(added, lambda to: _show_dataset(to, added.json))
@@ -107,6 +125,8 @@ def inspect_dataset(
     no_header: NoHeader = False,
     format: Format = None,
     points: Points = None,
+    column: ColumnTypes = None,
+    table: AsTable = False,
     url: UrlOption = None,
     json: output.JsonOption = False,
 ) -> None:
@@ -122,11 +142,25 @@ def inspect_dataset(
             header=not no_header,
             format=format,
             points=points,
+            columns=_types(column, table),
             progress=progress,
         )
     output.show(found, lambda to: _show_inspection(to, file, found.json))
     if found["problem"]:
         raise typer.Exit(1)
+
+
+def _types(columns: list[str] | None, table: bool) -> dict[str, str] | None:
+    """Types by column; None where the file holds vectors."""
+    if not columns:
+        return {} if table else None
+    wrong = [given for given in columns if ":" not in given]
+    if wrong:
+        raise typer.BadParameter(f"--column {wrong[0]!r}: expected NAME:TYPE, such as street:text")
+    # A name may hold colons; a date's format holds none.
+    parted = [given.rsplit(":date:", 1) if ":date:" in given else given.rsplit(":", 1) for given in columns]
+    dated = [":date:" in given for given in columns]
+    return {name: f"date:{kind}" if date else kind for (name, kind), date in zip(parted, dated, strict=True)}
 
 
 @datasets.command("list")

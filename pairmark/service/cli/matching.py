@@ -9,7 +9,7 @@ import typer
 
 from pairmark.service.cli import output
 from pairmark.service.cli.connect import UrlOption, connected
-from pairmark.service.cli.points import ModelOption, numbers, read_points, read_subjects
+from pairmark.service.cli.points import ModelOption, numbers, read_points, read_records, read_subjects
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -21,10 +21,18 @@ LogLr = Annotated[
 ]
 LrMethod = Annotated[str, typer.Option(help="How scores become likelihood ratios: pav, logistic or own.")]
 
+SideSource = tuple[str | None, Path | None]
+LeftFile = Annotated[
+    Path | None, typer.Option("--left", help="A file instead of LEFT.", exists=True, dir_okay=False)
+]
+RightFile = Annotated[
+    Path | None, typer.Option("--right", help="A file instead of RIGHT.", exists=True, dir_okay=False)
+]
 Side = Annotated[
-    str,
+    str | None,
     typer.Argument(
-        help="A CSV of points whose first line names the features (-: standard input), or one point: 5.1,3.5,1.4."
+        help="A CSV of points whose first line names the features (-: standard input), one point: 5.1,3.5,1.4, or "
+        "a JSON file of a record or a list of records."
     ),
 ]
 
@@ -40,8 +48,10 @@ AggregationOption = Annotated[
 
 
 def similarity(
-    left: Side,
-    right: Side,
+    left: Side = None,
+    right: Side = None,
+    left_file: LeftFile = None,
+    right_file: RightFile = None,
     subject: SubjectOption = None,
     aggregation: AggregationOption = None,
     log_lr: LogLr = False,
@@ -51,7 +61,7 @@ def similarity(
     json: output.JsonOption = False,
 ) -> None:
     """Score pairs row by row, or one point against many."""
-    sides = _side(left, subject), _side(right, subject)
+    sides = _sides((left, left_file), (right, right_file), subject)
     with connected(url) as client:
         scores = client.similarity(*sides, model=model, aggregation=aggregation).tolist()
         worth = None
@@ -66,8 +76,10 @@ def similarity(
 
 
 def match(
-    left: Side,
-    right: Side,
+    left: Side = None,
+    right: Side = None,
+    left_file: LeftFile = None,
+    right_file: RightFile = None,
     fpr: Annotated[
         float | None, typer.Option(help="The false positive rate that you choose.", min=0.0, max=1.0)
     ] = None,
@@ -121,13 +133,13 @@ def match(
         for name, value in {**promised, "--simultaneous": simultaneous or None}.items():
             if value is not None:
                 raise typer.BadParameter(f"{name} does not go with --prior, which promises no error rate")
-        sides = _side(left, subject), _side(right, subject)
+        sides = _sides((left, left_file), (right, right_file), subject)
         _decide(sides, aggregation, prior, cost_ratio, lr_method, model, url)
         return
     if cost_ratio is not None:
         raise typer.BadParameter("--cost-ratio goes with --prior")
     assert fpr is not None
-    sides = _side(left, subject), _side(right, subject)
+    sides = _sides((left, left_file), (right, right_file), subject)
     with connected(url) as client:
         found = client.match(
             *sides,
@@ -225,6 +237,15 @@ def _promise(point: dict[str, Any]) -> str:
     return f"{text} It is from {point['n_units']:,} units."
 
 
+def _sides(left: SideSource, right: SideSource, subject: str | None) -> tuple[list[Any], list[Any]]:
+    """Both sides, each as an argument or a file."""
+    for name, (given, file) in (("LEFT", left), ("RIGHT", right)):
+        if (given is None) == (file is None):
+            raise typer.BadParameter(f"expected {name} or --{name.lower()}, and not both")
+    a, b = (_side(given or str(file), subject) for given, file in (left, right))
+    return a, b
+
+
 def _side(given: str, subject: str | None) -> list[Any]:
     """A point, or the points (or subjects) of a file. What is made of numbers is a point: it may be too long for a
     file's name."""
@@ -234,6 +255,8 @@ def _side(given: str, subject: str | None) -> list[Any]:
 
     if given == "-":
         return read(Path(given))
+    if given.lstrip().startswith("{") or given.endswith(".json"):
+        return read_records(given)
     try:
         return [numbers(given.split(","), "point")]
     except typer.BadParameter as error:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import csv
+import json
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -35,6 +36,21 @@ def read_points(file: Path) -> tuple[list[str], list[list[float]]]:
     few or too many fields, or one that is no number."""
     names, lines = _table(file)
     return names, [numbers(line, f"{file}: row {at}") for at, line in enumerate(lines, start=1)]
+
+
+def read_records(given: str) -> list[dict[str, Any]]:
+    """Records of a JSON file, or of JSON itself: an object, or a list of objects; else `typer.BadParameter`."""
+    try:
+        text = given if given.lstrip().startswith("{") else Path(given).read_text(encoding="utf-8-sig")
+        value = json.loads(text)
+    except (OSError, ValueError) as error:
+        raise typer.BadParameter(f"{given[:100]}: {error}") from error
+    records = value if isinstance(value, list) else [value]
+    if not records or not all(isinstance(record, dict) for record in records):
+        raise typer.BadParameter(
+            f'{given[:100]}: expected a record {{"column": value, ..}} or a list of records'
+        )
+    return records
 
 
 def read_subjects(file: Path, column: str) -> list[dict[str, list[list[float]]]]:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from pairmark.models.records.schema import Records, Schema
 from pairmark.service.errors import CorruptArtefact
 
 FACTS = "facts.json"
@@ -50,6 +51,7 @@ class LabelledData:
     pairs : explicit pairs, or None.
     row_ids : (n,) ids of the rows, or None.
     sha256 : of the uploaded file.
+    schema : of a table, whose `X` holds the cells of records instead of numbers; or None.
     """
 
     dataset_id: str
@@ -68,6 +70,7 @@ class LabelledData:
     row_ids: tuple[str, ...] | None
     times: NDArray[np.float64] | None = None
     time_unit: str = ""
+    schema: Schema | None = None
 
     def __len__(self) -> int:
         return int(self.X.shape[0])
@@ -95,7 +98,10 @@ class LabelledData:
         """
         digests = np.empty(len(self), dtype="S16")
         width = np.int64(self.n_features).tobytes()
-        if isinstance(self.X, np.ndarray):
+        if self.schema is not None:
+            for row, cells in enumerate(self.X):
+                digests[row] = hashlib.blake2b(repr(tuple(cells)).encode(), digest_size=16).digest()
+        elif isinstance(self.X, np.ndarray):
             for row in range(len(self)):
                 values = self.X[row]
                 columns = np.flatnonzero(values)
@@ -110,8 +116,10 @@ class LabelledData:
         return digests
 
 
-def vector_of(data: LabelledData, row: int) -> list[float] | dict[str, list[float]]:
-    """A row as JSON writes it: its numbers, or of a sparse one ``indices`` and ``values``."""
+def vector_of(data: LabelledData, row: int) -> list[float] | dict[str, Any]:
+    """A row as JSON writes it: its numbers, of a sparse one ``indices`` and ``values``, of a record its cells."""
+    if data.schema is not None:
+        return next(data.schema.values(np.asarray(data.X[row : row + 1])))
     if isinstance(data.X, np.ndarray):
         dense: list[float] = data.X[row].tolist()
         return dense
@@ -128,7 +136,10 @@ def load_data(folder: Path, *, dataset_id: str, name: str, version: int, sha256:
                 f"dataset {name}:{version} was stored by a newer pairmark: upgrade this one"
             )
         X: Any
-        if facts["sparse"]:
+        schema = Schema.model_validate(facts["schema"], strict=False) if "schema" in facts else None
+        if schema is not None:
+            X = read_cells(folder, schema, int(facts["rows"]))
+        elif facts["sparse"]:
             data, indices, indptr = (_array(folder, part) for part in ("data", "indices", "indptr"))
             if data.size < 2**31:
                 # Both of one width, or scipy copies the indices.
@@ -162,9 +173,38 @@ def load_data(folder: Path, *, dataset_id: str, name: str, version: int, sha256:
             row_ids=read_strings(folder, "row_ids") if (folder / "row_ids.npy").exists() else None,
             times=_optional(folder, "times"),
             time_unit=str(facts.get("time_unit", "")),
+            schema=schema,
         )
     except (OSError, KeyError, TypeError, ValueError) as error:
         raise CorruptArtefact(f"what is stored as dataset {name}:{version} is not a dataset") from error
+
+
+def write_cells(folder: Path, schema: Schema, cells: Records) -> None:
+    """Store the cells of a table field by field, as plain arrays."""
+    for at, column in enumerate(schema.fields):
+        name, values = f"cells{at}", cells[:, at]
+        if column.type in ("text", "name", "category"):
+            write_strings(folder, name, ["" if cell is None else cell for cell in values])
+            continue
+        absent: Any = (np.nan, np.nan) if column.type == "place" else np.nan
+        numbers = np.array([absent if cell is None else cell for cell in values], dtype=np.float64)
+        np.save(folder / f"{name}.npy", numbers, allow_pickle=False)
+
+
+def read_cells(folder: Path, schema: Schema, n: int) -> Records:
+    """What `write_cells` stored."""
+    cells = np.empty((n, len(schema.fields)), dtype=object)
+    for at, column in enumerate(schema.fields):
+        if column.type in ("text", "name", "category"):
+            # Text is never empty: an empty cell is missing.
+            cells[:, at] = [text or None for text in read_strings(folder, f"cells{at}")]
+            continue
+        values = np.load(folder / f"cells{at}.npy", allow_pickle=False)
+        for row, value in enumerate(values.tolist()):
+            pair = column.type == "place"
+            gone = value[0] != value[0] if pair else value != value
+            cells[row, at] = None if gone else tuple(value) if pair else value
+    return cells
 
 
 def write_strings(folder: Path, name: str, values: list[str]) -> None:

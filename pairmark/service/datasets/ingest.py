@@ -51,6 +51,8 @@ class Datasets:
         filename: str | None = None,
         pairs: Upload | None = None,
         pairs_filename: str | None = None,
+        right: Upload | None = None,
+        right_filename: str | None = None,
         gone: Gone = stays,
     ) -> DatasetOut:
         """Store an upload as the next version of its name.
@@ -63,6 +65,7 @@ class Datasets:
         file : a path, or an open binary file, read in pieces.
         filename : where the format is read from when the request names none; default: the path's name.
         pairs : CSV or Parquet of explicit pairs: ``left``, ``right``, ``same`` and perhaps ``weight``.
+        right : a second table of records, whose ids the ``right`` of pairs names.
         gone : whether the caller has left; reading ends then, with `CallerGone`.
 
         `InvalidInput` and `TooLarge` name row and column and say how to fix it; with `StorageFailed` (storage is full)
@@ -73,21 +76,25 @@ class Datasets:
         with self._place(), self._blobs.workspace() as work, storage_errors("storing the upload"):
             upload, sha256 = self._take(file, work / "upload")
             # Later roles are recorded only where they are used: an upload of before is still the same upload.
-            later = request.model_dump(include={"points", "unlabelled"}, exclude_defaults=True)
-            given = request.model_dump(exclude={"name", "format", "points", "unlabelled"})
+            later = request.model_dump(include={"points", "unlabelled", "columns"}, exclude_defaults=True)
+            given = request.model_dump(exclude={"name", "format", "points", "unlabelled", "columns"})
             spec: dict[str, Any] = {**given, **later, "format": kind}
             pairs_file = None
             if pairs is not None:
                 path, spec["pairs_sha256"] = self._take(pairs, work / "pairs")
                 pairs_file = (path, _pairs_kind(pairs, pairs_filename))
+            right_file = None
+            if right is not None:
+                path, spec["right_sha256"] = self._take(right, work / "right")
+                right_file = (path, _kind_of(right, request, right_filename))
             known = self._existing(request.name, sha256, spec)
             if known is not None:
                 return known
             out = work / "dataset"
             out.mkdir()
-            task = _task("dataset", upload, kind, request, pairs_file)
+            task = _task("dataset", upload, kind, request, pairs_file, right_file)
             task |= {"out": str(out), "scratch": str(work / "scratch"), "spec": spec}
-            stored = parsed(task, self._limits(upload, pairs_file), gone)
+            stored = parsed(task, self._limits(upload, pairs_file, right_file), gone)
             size = sum(path.stat().st_size for path in out.iterdir())
             key = self._blobs.put_folder(out)
         return self._registered(request.name, {"sha256": sha256, "blob": key, "size_bytes": size, **stored})
@@ -114,6 +121,8 @@ class Datasets:
         filename: str | None = None,
         pairs: Upload | None = None,
         pairs_filename: str | None = None,
+        right: Upload | None = None,
+        right_filename: str | None = None,
         gone: Gone = stays,
     ) -> InspectionOut:
         """What `add` would read of a file, roles that are not named inferred; nothing is kept."""
@@ -123,8 +132,13 @@ class Datasets:
             pairs_file = None
             if pairs is not None:
                 pairs_file = self._take(pairs, work / "pairs")[0], _pairs_kind(pairs, pairs_filename)
-            task = _task("inspection", upload, kind, request, pairs_file) | {"work": str(work)}
-            return InspectionOut.model_validate(parsed(task, self._limits(upload, pairs_file), gone))
+            right_file = None
+            if right is not None:
+                right_file = self._take(right, work / "right")[0], _kind_of(right, request, right_filename)
+            task = _task("inspection", upload, kind, request, pairs_file, right_file) | {"work": str(work)}
+            return InspectionOut.model_validate(
+                parsed(task, self._limits(upload, pairs_file, right_file), gone)
+            )
 
     def get(self, reference: str) -> DatasetOut:
         """The version that ``name`` (the newest) or ``name:version`` names, or `UnknownDataset`."""
@@ -193,8 +207,8 @@ class Datasets:
             sha256=row.sha256,
         )
 
-    def _limits(self, upload: Path, pairs: tuple[Path, str] | None) -> Limits:
-        size = upload.stat().st_size + (0 if pairs is None else pairs[0].stat().st_size)
+    def _limits(self, upload: Path, *others: tuple[Path, str] | None) -> Limits:
+        size = upload.stat().st_size + sum(other[0].stat().st_size for other in others if other is not None)
         return Limits.of(self._settings, size)
 
     def _existing(self, name: str, sha256: str, spec: dict[str, Any]) -> DatasetOut | None:
@@ -240,7 +254,12 @@ class Datasets:
 
 
 def _task(
-    work: str, upload: Path, kind: Format, request: DatasetRequest, pairs: tuple[Path, str] | None
+    work: str,
+    upload: Path,
+    kind: Format,
+    request: DatasetRequest,
+    pairs: tuple[Path, str] | None,
+    right: tuple[Path, str] | None,
 ) -> dict[str, Any]:
     return {
         "function": work,
@@ -248,6 +267,7 @@ def _task(
         "kind": kind,
         "request": request.model_dump(mode="json"),
         "pairs": None if pairs is None else [str(pairs[0]), pairs[1]],
+        "right": None if right is None else [str(right[0]), right[1]],
     }
 
 

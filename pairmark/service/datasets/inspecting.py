@@ -21,7 +21,10 @@ class ColumnOut(BaseModel):
 
     name: str
     kind: str = Field(description="number, text or vector; for npz, the array's type and shape")
-    role: str = Field(description="feature, points, label, ranking, group, time, id or excluded")
+    role: str = Field(
+        description="feature, points, label, ranking, group, time, id or excluded; of a table of records, "
+        "the type of the column"
+    )
     inferred: bool = Field(description="whether the role was guessed instead of requested")
     distinct: int | None = Field(
         description="approximate number of different values in the first 20,000 rows; for the label column, the "
@@ -59,12 +62,13 @@ def inspected(
     request: DatasetRequest,
     limits: Limits,
     pairs: tuple[Path, str] | None = None,
+    right: tuple[Path, str] | None = None,
 ) -> InspectionOut:
     """Read a file as `Datasets.add` would, roles that are not named inferred where that is possible."""
     scratch = work / "scratch"
     scratch.mkdir()
     asked, columns = request, _columns(upload, scratch, kind, request, limits)
-    if kind in ("csv", "parquet"):
+    if kind in ("csv", "parquet") and request.columns is None:
         profiles = profiled(upload, scratch, kind, request.header, limits)
         request = inferred(profiles, request)
         columns = [_column(one, request, asked) for one in profiles]
@@ -73,7 +77,15 @@ def inspected(
     chosen = request.model_dump(exclude={"name"}, exclude_defaults=True)
     try:
         stored, summary = read_dataset(
-            upload, out, work / "read", kind=kind, request=request, limits=limits, spec={}, pairs=pairs
+            upload,
+            out,
+            work / "read",
+            kind=kind,
+            request=request,
+            limits=limits,
+            spec={},
+            pairs=pairs,
+            right=right,
         )
     except (InvalidInput, TooLarge) as error:
         return InspectionOut(
@@ -89,6 +101,19 @@ def inspected(
             promise=None,
             problem=error.detail,
         )
+    records = summary.get("columns")
+    if records is not None:
+        columns = [
+            ColumnOut(
+                name=each["name"], kind=each["format"] or each["type"], role=each["type"],
+                inferred=each["name"] not in (request.columns or {}), distinct=each["distinct"],
+                empty=each["missing"], examples=each["examples"],
+            )
+            for each in records
+        ]  # fmt: skip
+        chosen["columns"] = {
+            each["name"]: f"date:{each['format']}" if each["format"] else each["type"] for each in records
+        }
     for column in columns:
         # The label is counted over all rows; the others by a sketch of the first ones.
         if column.role == "label" and column.distinct is not None:

@@ -19,7 +19,14 @@ _COLUMNS = ("left", "right", "same", "weight", "left_unit", "right_unit")
 
 
 def read_pairs(
-    path: Path, scratch: Path, kind: str, limits: Limits, *, rows: int, row_of: dict[str, int] | None
+    path: Path,
+    scratch: Path,
+    kind: str,
+    limits: Limits,
+    *,
+    rows: int,
+    row_of: dict[str, int] | None,
+    right_row_of: dict[str, int] | None = None,
 ) -> Pairs:
     """Read a CSV or Parquet file with columns ``left``, ``right``, ``same`` and perhaps ``weight``.
 
@@ -30,6 +37,7 @@ def read_pairs(
     ----------
     rows : how many points there are.
     row_of : row id -> row, where the dataset has an id column; else left and right are 0-based rows.
+    right_row_of : the same for the right side, where that is a table of its own.
     """
     scratch.mkdir()
     try:
@@ -48,8 +56,11 @@ def read_pairs(
             pair = 0
             for block in table.blocks():
                 blocks.append(np.asarray(block.X))
-                for side, texts in (("left", block.groups), ("right", block.ids)):
-                    sides[side].append(_rows(texts or (), side, rows, row_of, pair))
+                for side, texts, ids in (
+                    ("left", block.groups, row_of),
+                    ("right", block.ids, right_row_of or row_of),
+                ):
+                    sides[side].append(_rows(texts or (), side, rows, ids, pair))
                 pair += len(blocks[-1])
         finally:
             table.close()

@@ -16,7 +16,14 @@ from pairmark.service.datasets.data import Pairs
 from pairmark.service.datasets.limits import Limits
 from pairmark.service.datasets.pairs import read_pairs
 from pairmark.service.datasets.rankings import RankingColumn
-from pairmark.service.datasets.schemas import MAX_LISTED_FEATURES, MAX_LISTED_LABELS, DatasetRequest, Format
+from pairmark.service.datasets.records import RecordTable, column_notes, read_records
+from pairmark.service.datasets.schemas import (
+    MAX_LISTED_FEATURES,
+    MAX_LISTED_LABELS,
+    DatasetRequest,
+    Format,
+    RecordColumnOut,
+)
 from pairmark.service.datasets.tabular import Table
 from pairmark.service.datasets.text import plain_text
 from pairmark.service.datasets.writer import MAX_RANKED, Block, DatasetWriter, Stored, as_text, listed
@@ -61,6 +68,7 @@ def read_dataset(
     limits: Limits,
     spec: dict[str, Any],
     pairs: tuple[Path, str] | None = None,
+    right: tuple[Path, str] | None = None,
 ) -> tuple[Stored, dict[str, Any]]:
     """Parse ``upload`` into the empty folder ``out``: what was stored, and its summary for lists and details.
 
@@ -68,14 +76,30 @@ def read_dataset(
     ----------
     kind : ``csv``, ``parquet``, ``npz`` or ``svmlight``.
     spec : what the caller wants recorded next to the data.
-    pairs : a pairs file and its format.
+    pairs : a pairs file and its format. right : a second table of records, whose rows follow.
     """
     scratch.mkdir(exist_ok=True)
     labelled = bool(request.label or request.ranking or request.unlabelled or pairs)
     if request.points is not None and kind != "npz":
         raise InvalidInput("points names an array of an npz file; leave it out", field="points")
+    notes: list[RecordColumnOut] | None = None
+    row_of: tuple[dict[str, int], dict[str, int]] | None = None
+    warnings: list[str] = []
+    if request.columns is not None and kind not in ("csv", "parquet"):
+        raise InvalidInput(
+            f"columns are those of CSV and Parquet; {kind} holds numbers: leave it out", field="columns"
+        )
+    if right is not None and request.columns is None:
+        raise InvalidInput(
+            "right_file is a second table of records: send columns too, {} at least", field="right_file"
+        )
     with ExitStack() as opened:
-        if kind in ("csv", "parquet"):
+        if request.columns is not None:
+            records, writer, notes = _from_records(upload, out, scratch, kind, request, limits, right)
+            blocks, row_of = iter([records.block]), records.row_of
+            if not labelled and records.block.labels is None:
+                _refuse_unlabelled("no column is of type identity or classes")
+        elif kind in ("csv", "parquet"):
             table = opened.enter_context(closing(Table(upload, scratch, kind, request, limits)))
             if not labelled:
                 _refuse_unlabelled(f"the columns are {listed(table.roles.names)}")
@@ -95,11 +119,20 @@ def read_dataset(
         read = None
         if pairs is not None:
             file, form = pairs
-            read = read_pairs(file, scratch / "pairs", form, limits, rows=writer.rows, row_of=writer.row_of())
+            left_of, right_of = row_of or (writer.row_of(), None)
+            read = read_pairs(
+                file, scratch / "pairs", form, limits, rows=writer.rows, row_of=left_of, right_row_of=right_of
+            )
         stored = writer.finish(read, spec)
     stored.warnings[:0] = warnings
+    stored.warnings += [f"column {each.name!r}: {line}" for each in notes or () for line in each.warnings]
     stored.warnings += _duplicate_warnings(out)
-    return stored, _summary(stored, kind, request, spec, read)
+    summary = _summary(stored, kind, request, spec, read)
+    if notes is not None:
+        summary["columns"] = [each.model_dump(mode="json") for each in notes]
+        named = [each.name for each in notes if each.type in ("identity", "classes")]
+        summary["label"] = request.label or (named[0] if named and stored.label_counts.size else None)
+    return stored, summary
 
 
 def _refuse_unlabelled(there: str) -> NoReturn:
@@ -189,6 +222,30 @@ def _from_table(table: Table, out: Path, limits: Limits) -> tuple[DatasetWriter,
         label_names=label_names,
     )
     return writer, table.blocks(ranking), warnings
+
+
+def _from_records(
+    upload: Path,
+    out: Path,
+    scratch: Path,
+    kind: str,
+    request: DatasetRequest,
+    limits: Limits,
+    right: tuple[Path, str] | None,
+) -> tuple[RecordTable, DatasetWriter, list[RecordColumnOut]]:
+    table = read_records(upload, scratch, kind, request, limits, right)
+    schema = table.inference.schema
+    names = [column.name for column in schema.fields]
+    writer = DatasetWriter(
+        out,
+        features=len(names),
+        feature_names=names,
+        sparse=False,
+        limits=limits,
+        schema=schema,
+        label_names=table.label_names,
+    )
+    return table, writer, column_notes(table.inference)
 
 
 def _from_npz(

@@ -7,6 +7,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from pairmark.models.records.cells import DateFormat
+from pairmark.models.records.schema import TYPES, FieldType
 from pairmark.service.datasets.promises import Promise
 from pairmark.service.pagination import Page
 
@@ -34,6 +36,19 @@ def _blank_is_none(value: Any) -> Any:
     return None if isinstance(value, str) and not value.strip() else value
 
 
+def _as_types(value: Any) -> Any:
+    """Forms send JSON."""
+    if isinstance(value, str):
+        if not value.strip():
+            return None
+        try:
+            return json.loads(value)
+        except ValueError as error:
+            raise ValueError('expected JSON from column to type, such as {"street": "text"}') from error
+    return value
+
+
+ColumnTypes = Annotated[dict[str, str] | None, BeforeValidator(_as_types)]
 ColumnName = Annotated[str | None, BeforeValidator(_blank_is_none)]
 ColumnNames = Annotated[list[str], BeforeValidator(_as_list)]
 
@@ -75,6 +90,13 @@ class DatasetRequest(BaseModel):
     exclude: ColumnNames = Field(
         default_factory=list, description="columns to leave out (in forms joined by commas)"
     )
+    columns: ColumnTypes = Field(
+        None,
+        description="read CSV and Parquet as a table of records: JSON from column to its type ("
+        + ", ".join(TYPES)
+        + "; of dates perhaps `date:DD/MM/YYYY`). Types that it does not name are inferred, so `{}` is "
+        "enough. Cells may be missing; default: every column without a role holds numbers",
+    )
     header: bool = Field(True, description="CSV: whether the first line contains column names")
     points: ColumnName = Field(None, description="npz: the array of points, (rows, features); default `X`")
     unlabelled: bool = Field(
@@ -88,6 +110,19 @@ class DatasetRequest(BaseModel):
         if self.unlabelled and (self.label or self.ranking):
             raise ValueError("unlabelled: rows with a label or ranking are labelled; leave one of them out")
         return self
+
+
+class RecordColumnOut(BaseModel):
+    """What a column of a table was taken for."""
+
+    name: str
+    type: FieldType
+    format: DateFormat | None = Field(description="of dates")
+    reason: str = Field(description="what speaks for the type")
+    examples: list[str]
+    warnings: list[str] = Field(description="cells to look at, with row numbers from 1")
+    missing: int
+    distinct: int
 
 
 class DatasetOut(BaseModel):
@@ -113,6 +148,10 @@ class DatasetOut(BaseModel):
     n_pairs: int = Field(description="number of explicit pairs")
     n_same_pairs: int
     warnings: list[str]
+    columns: list[RecordColumnOut] | None = Field(
+        None,
+        description="the columns of a table of records with their types; null: the dataset holds vectors",
+    )
     promise: Promise | None = Field(
         description="the smallest false positive rate that a job on this dataset can guarantee by default; null if "
         "it cannot be computed from the dataset's size"
@@ -133,8 +172,8 @@ class RowOut(BaseModel):
     id: str | None
     label: str | None
     group: str | None
-    vector: list[float] | dict[str, list[float]] = Field(
-        description="the numbers; for a sparse row, `indices` and `values`"
+    vector: list[float] | dict[str, Any] = Field(
+        description="the numbers; for a sparse row, `indices` and `values`; of a table, the record"
     )
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import duckdb
 
 _CELLS = 1_000_000
+_ROWS_OF_CELLS = 4_096
 _MAX_LINE = 8 * 1024 * 1024
 _BUFFER = 2 * _MAX_LINE
 _SHARE = 0.5
@@ -59,9 +60,19 @@ def connected(scratch: Path, limits: Limits) -> duckdb.DuckDBPyConnection:
 class Table:
     """An upload (``csv`` or ``parquet``) as columns ``c0``, ``c1``, ...: features DOUBLE, everything else VARCHAR."""
 
-    def __init__(self, path: Path, scratch: Path, kind: str, request: DatasetRequest, limits: Limits) -> None:
+    def __init__(
+        self,
+        path: Path,
+        scratch: Path,
+        kind: str,
+        request: DatasetRequest,
+        limits: Limits,
+        *,
+        as_cells: bool = False,
+    ) -> None:
         self._limits = limits
         self._kind = kind
+        self._as_cells = as_cells
         self._widths: dict[int, int] = {}
         self._con = connected(scratch, limits)
         try:
@@ -87,7 +98,7 @@ class Table:
             self.roles.warnings.append(
                 "most column names are numbers: if the file has no header line, send it again with header=false"
             )
-        numbers = {*self.roles.features, *self._position_columns()}
+        numbers = set() if self._as_cells else {*self.roles.features, *self._position_columns()}
         types = {f"c{n}": "DOUBLE" if n in numbers else "VARCHAR" for n in range(len(header))}
         self._source = CSV_SOURCE
         self._given = csv_given(plain, request.header, delimiter, types)
@@ -202,7 +213,9 @@ class Table:
         rows = int(counted[0]) if counted else 0
         for number, (name, kind, *_) in enumerate(described):
             quoted = '"' + name.replace('"', '""') + '"'
-            if number in self.roles.features or number in ranking:
+            if self._as_cells:
+                self._cells[number] = quoted
+            elif number in self.roles.features or number in ranking:
                 vector = re.fullmatch(r"(.*)\[\d*\]", kind)
                 if number in self.roles.features and vector and _NUMBERS.fullmatch(vector[1]):
                     self._widths[number] = self._width(quoted, name)
@@ -265,6 +278,22 @@ class Table:
         for number in dropped:
             self.roles.features.remove(number)
         return [self.roles.names[number] for number in dropped]
+
+    def cells(self) -> dict[str, list[Any]]:
+        """All cells by column, as text or as the file's types have them."""
+        result = self._query(f"SELECT {', '.join(self._cells.values())} FROM {self._source}")
+        cells: list[list[Any]] = [[] for _ in self._cells]
+        while True:
+            try:
+                rows = result.fetchmany(_ROWS_OF_CELLS)
+            except Exception as error:
+                self._refuse(error)
+            for own, part in zip(cells, zip(*rows, strict=True), strict=False):
+                own.extend(part)
+            if len(rows) < _ROWS_OF_CELLS:
+                return dict(zip((self.roles.names[number] for number in self._cells), cells, strict=True))
+            if len(cells[0]) > self._limits.rows:
+                raise TooLarge(f"more than {self._limits.rows} rows; at most that many are taken")
 
     def blocks(self, ranking: RankingColumn | None = None) -> Iterator[Block]:
         """The rows in the file's order, a million numbers at a time."""

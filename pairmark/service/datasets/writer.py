@@ -17,7 +17,8 @@ from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from pairmark.service.datasets.data import FACTS, FACTS_VERSION, Pairs, write_strings
+from pairmark.models.records.schema import Records, Schema
+from pairmark.service.datasets.data import FACTS, FACTS_VERSION, Pairs, write_cells, write_strings
 from pairmark.service.datasets.limits import Limits
 from pairmark.service.datasets.times import Times
 from pairmark.service.errors import InvalidInput
@@ -133,6 +134,7 @@ class DatasetWriter:
     feature_names : names, or None for ``x0``, ``x1``, ...
     label_names : labels that `Block.rankings` orders.
     limits : how much is taken.
+    schema : of the records of a table, whose blocks hold cells.
     zero_is_no_label : whether rows that all carry the label 0 are unlabelled.
     """
 
@@ -146,6 +148,7 @@ class DatasetWriter:
         limits: Limits,
         label_names: list[str] | None = None,
         zero_is_no_label: bool = False,
+        schema: Schema | None = None,
     ) -> None:
         if features < 1:
             raise InvalidInput("no feature column is left; expected at least one column of numbers")
@@ -161,12 +164,14 @@ class DatasetWriter:
         self._ids: list[str] = []
         self.label_names = label_names
         self._files: dict[str, Npy] = {}
+        self._schema = schema
+        self._cells: list[Records] = []
         if sparse:
             self._files["data"] = Npy(folder / "data.npy", np.float32)
             self._files["indices"] = Npy(folder / "indices.npy", np.int32)
             self._files["indptr"] = Npy(folder / "indptr.npy", np.int64)
             self._files["indptr"].append(np.zeros(1, dtype=np.int64))
-        else:
+        elif schema is None:
             self._files["X"] = Npy(folder / "X.npy", np.float32, features)
             self._lowest = np.full(features, np.inf, dtype=np.float32)
             self._highest = np.full(features, -np.inf, dtype=np.float32)
@@ -184,7 +189,10 @@ class DatasetWriter:
             raise self.limits.exceeded(
                 "stored_bytes", f"the file holds {self._bytes} bytes of numbers or more", "bytes"
             )
-        if isinstance(block.X, csr_array):
+        if self._schema is not None:
+            cells: Any = block.X
+            self._cells.append(cells)
+        elif isinstance(block.X, csr_array):
             self._add_sparse(block.X.copy())
         else:
             X = self._float32(block.X)
@@ -235,7 +243,9 @@ class DatasetWriter:
                 values = getattr(pairs, name)
                 if values is not None:
                     np.save(self.folder / f"pairs_{name}.npy", values, allow_pickle=False)
-        if not self.sparse and self.rows > 1:
+        if self._schema is not None:
+            write_cells(self.folder, self._schema, np.concatenate(self._cells))
+        elif not self.sparse and self.rows > 1:
             constant = np.flatnonzero(self._lowest == self._highest)
             if constant.size:
                 warnings.append(
@@ -264,6 +274,7 @@ class DatasetWriter:
             "label_names": stored.label_names,
             "time_unit": time_unit,
             "spec": spec,
+            **({} if self._schema is None else {"schema": self._schema.model_dump(mode="json")}),
         }
         with (self.folder / FACTS).open("w") as stream:
             json.dump(facts, stream, sort_keys=True, ensure_ascii=True)

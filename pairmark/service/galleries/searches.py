@@ -24,7 +24,7 @@ from pairmark.service.galleries.thresholds import Thresholds
 from pairmark.service.runtime.diagnosis import check_side, check_vectors, validated
 from pairmark.service.runtime.parsing import side_of, subjects_of
 from pairmark.service.runtime.scoring import Decision, Served
-from pairmark.service.runtime.vectors import SparseRows, to_rows
+from pairmark.service.runtime.vectors import SideRows, to_rows
 from pairmark.service.settings import Settings
 
 Float32 = NDArray[np.float32]
@@ -38,7 +38,7 @@ class SearchRequest(NamedTuple):
     """A search as it was asked for, and the rows of its queries."""
 
     body: SearchBody
-    queries: Float32 | SparseRows
+    queries: SideRows
 
 
 def parse_search(body: bytes | bytearray, settings: Settings) -> SearchRequest:
@@ -78,7 +78,7 @@ def _check_whole_subjects(body: SearchBody) -> None:
         )
 
 
-def parse_probe(body: bytes | bytearray, max_samples: int) -> Float32 | SparseRows:
+def parse_probe(body: bytes | bytearray, max_samples: int) -> SideRows:
     """Read the one vector of a verification, or the samples of its one subject."""
     parsed = validated(VerifyBody, body, probe=check_side)
     probe, counts = subjects_of(parsed.probe, "probe")
@@ -230,7 +230,7 @@ class Searches:
         return to_json(answer)
 
 
-def dense(rows: Float32 | SparseRows, name: str, dimension: int) -> Float32:
+def dense(rows: SideRows, name: str, dimension: int) -> Float32:
     vectors: Float32 = to_rows(rows, name, dimension, accepts_sparse=False)
     return np.ascontiguousarray(vectors, dtype=np.float32)
 

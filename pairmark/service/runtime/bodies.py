@@ -10,7 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 EXPECTED = (
-    'a vector (a list of numbers), a list of vectors, or sparse vectors {"indices": [..], "values": [..]}'
+    'a vector (a list of numbers), a list of vectors, or sparse vectors {"indices": [..], "values": [..]}; for a model '
+    'of records {"column": value, ..}'
 )
 _FAST = Field(fail_fast=True)
 
@@ -40,9 +41,17 @@ class SparseVector(Body):
     values: list[Number] = Field(examples=[[0.5, 2.0]])
 
 
+Cell = bool | float | str | None | list[float]
+Record = dict[str, Cell]
+"""A record of a table: from column to value. No column is called ``indices``, ``values`` or ``samples``."""
 Dense = Annotated[list[Number], _FAST]
 Vectors = Annotated[
-    Dense | Annotated[list[Dense], _FAST] | SparseVector | Annotated[list[SparseVector], _FAST],
+    Dense
+    | Annotated[list[Dense], _FAST]
+    | SparseVector
+    | Annotated[list[SparseVector], _FAST]
+    | Record
+    | Annotated[list[Record], _FAST],
     Field(union_mode="left_to_right"),
 ]
 
@@ -51,7 +60,7 @@ class Subject(Body):
     """One person or thing with several samples; `aggregation` says how their scores are combined."""
 
     samples: Annotated[
-        Annotated[list[Dense], _FAST] | Annotated[list[SparseVector], _FAST],
+        Annotated[list[Dense], _FAST] | Annotated[list[SparseVector], _FAST] | Annotated[list[Record], _FAST],
         Field(union_mode="left_to_right", examples=[[[0.1, 0.2, 0.3], [0.1, 0.25, 0.3]]]),
     ]
 
@@ -62,7 +71,9 @@ Side = Annotated[
     | SparseVector
     | Annotated[list[SparseVector], _FAST]
     | Subject
-    | Annotated[list[Subject], _FAST],
+    | Annotated[list[Subject], _FAST]
+    | Record
+    | Annotated[list[Record], _FAST],
     Field(union_mode="left_to_right"),
 ]
 EXPECTED_SIDE = f'{EXPECTED}, or a subject {{"samples": [vector, ..]}} or a list of subjects'

@@ -26,7 +26,8 @@ def classified(served: Served, features: Features) -> tuple[NDArray[np.int64], F
             f"{MAX_PROBABILITIES} are given at a time: send fewer points",
             limit=MAX_PROBABILITIES // k,
         )
-    rows = to_rows(features.rows, "features", served.n_features, accepts_sparse=served.accepts_sparse)
+    form = {"accepts_sparse": served.accepts_sparse, "estimator": served.estimator}
+    rows = to_rows(features.rows, "features", served.n_features, **form)
     probabilities = np.asarray(served.estimator.predict_proba(rows))
     check_finite(probabilities, "distribution of point", "features")
     best = probabilities.argmax(axis=1).astype(np.int64)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pairmark.models.records.schema import RESERVED
 from pairmark.service.errors import InvalidInput
 from pairmark.service.runtime.bodies import (
     EXPECTED,
@@ -26,7 +27,7 @@ from pairmark.service.runtime.diagnosis import (
     raise_ragged,
     validated,
 )
-from pairmark.service.runtime.vectors import Counts, Features, Float32, Pairs, SparseRows
+from pairmark.service.runtime.vectors import Counts, Features, Pairs, RecordRows, SideRows, SparseRows
 
 _SCORES_FIELD = re.compile(rb'"scores"\s*:')
 
@@ -94,14 +95,27 @@ def holds_scores(body: bytes | bytearray) -> bool:
     return body.find(b'"scores"', 0, 4096) >= 0 and _SCORES_FIELD.search(body, 0, 4096) is not None
 
 
-def side_of(value: Any, name: str) -> Float32 | SparseRows:
+def _checked_record(value: dict[str, Any], name: str) -> dict[str, Any]:
+    """A record; what has a reserved name was meant for something else, which is then said to be wrong."""
+    if not RESERVED.isdisjoint(value):
+        check_side(value, name)
+    return value
+
+
+def side_of(value: Any, name: str) -> SideRows:
     if isinstance(value, SparseVector):
         return SparseRows([value], single=True)
+    if isinstance(value, dict):
+        return RecordRows([_checked_record(value, name)], single=True)
     if not value:
         raise InvalidInput(f"{name} is empty; expected {EXPECTED}", field=name)
     first = value[0]
     if isinstance(first, SparseVector):
         return SparseRows(value, single=False)
+    if isinstance(first, dict):
+        return RecordRows(
+            [_checked_record(row, f"{name}[{at}]") for at, row in enumerate(value)], single=False
+        )
     if isinstance(first, list):
         width = len(first)
         if not width or any(len(row) != width for row in value):
@@ -116,7 +130,7 @@ def _is_subjects(side: Any) -> bool:
     )
 
 
-def subjects_of(side: Any, name: str) -> tuple[Float32 | SparseRows, Counts]:
+def subjects_of(side: Any, name: str) -> tuple[SideRows, Counts]:
     """All samples of a side, subject after subject, and how many each has."""
     if not _is_subjects(side):
         rows = side_of(side, name)
@@ -132,11 +146,22 @@ def subjects_of(side: Any, name: str) -> tuple[Float32 | SparseRows, Counts]:
     counts = np.array([len(subject.samples) for subject in subjects], dtype=np.int64)
     if isinstance(flat[0], SparseVector):
         return SparseRows(flat, single=False), counts
+    if isinstance(flat[0], dict):
+        return RecordRows(flat, single=False), counts
     return np.array(flat, dtype=np.float32), counts
 
 
 def _check_alike(samples: Sequence[Any], first: Any, name: str) -> None:
     """Refuse samples that are not of the kind and length of the side's first one."""
+    if isinstance(first, dict):
+        for number, row in enumerate(samples):
+            if not isinstance(row, dict):
+                at = f"{name}[{number}]"
+                raise InvalidInput(
+                    f"{at} is no record as the samples before it are; expected one kind", field=at
+                )
+            _checked_record(row, f"{name}[{number}]")
+        return
     sparse = isinstance(first, SparseVector)
     for number, row in enumerate(samples):
         at = f"{name}[{number}]"

@@ -11,25 +11,24 @@ from numpy.typing import NDArray
 from pydantic import Field
 from pydantic_core import to_json
 
+from pairmark.models.registry import schema_of_model
 from pairmark.service.errors import InvalidInput, TooLarge
-from pairmark.service.runtime.bodies import FLOAT32_MAX, AskingBody, Dense, Number
+from pairmark.service.runtime.bodies import FLOAT32_MAX, AskingBody, Dense, Record
 from pairmark.service.runtime.diagnosis import check_numbers, kind_of, raise_ragged, validated
 from pairmark.service.runtime.scoring import Served
-from pairmark.service.runtime.vectors import Float32, check_finite
+from pairmark.service.runtime.vectors import Float32, RecordRows, SideRows, check_finite, to_rows
 
 MAX_PAIRWISE = 2_000_000
 """Most pairwise confidences in one answer."""
 NAMES_TOLD = 50
 _EXPECTED = 'a list of numbers, a list of such lists, or features by name such as {"A1": 5.1, "A2": 3.5}'
 
-Named = dict[str, Number]
-
 
 class RankBody(AskingBody):
     """Points for which labels are ranked."""
 
     features: Annotated[
-        Dense | Annotated[list[Dense], Field(fail_fast=True)] | Named | list[Named],
+        Dense | Annotated[list[Dense], Field(fail_fast=True)] | Record | list[Record],
         Field(union_mode="left_to_right"),
     ] = Field(
         description="points as a list of numbers or a list of lists, or by feature name as an object or a list of "
@@ -51,7 +50,7 @@ class Points:
     """Points as they were sent, and what is asked of them."""
 
     model: str | None
-    rows: Float32 | list[Mapping[str, float]]
+    rows: Float32 | list[Mapping[str, Any]]
     top: int | None = None
     detail: bool = False
     abstain: float | None = None
@@ -66,7 +65,7 @@ def parse_points(body: bytes | bytearray) -> Points:
     return Points(given.model, _rows(given.features), given.top, given.detail, given.abstain)
 
 
-def _rows(features: Any) -> Float32 | list[Mapping[str, float]]:
+def _rows(features: Any) -> Float32 | list[Mapping[str, Any]]:
     if isinstance(features, dict):
         return [features]
     if not features:
@@ -111,7 +110,7 @@ def _check_named(row: Mapping[str, Any], at: str) -> None:
             raise InvalidInput(f"{field} {said}; expected a finite number", field=field)
 
 
-def points_by_text(features: str | None, named: Mapping[str, str]) -> Float32 | list[Mapping[str, float]]:
+def points_by_text(features: str | None, named: Mapping[str, str]) -> Float32 | list[Mapping[str, Any]]:
     """One point as a query gives it.
 
     Parameters
@@ -163,6 +162,7 @@ def features_of(points: Points, names: Sequence[str] | None, n_features: int) ->
     matrix = np.empty((len(points.rows), n_features), dtype=np.float32)
     for number, row in enumerate(points.rows):
         at = "features" if len(points.rows) == 1 else f"features[{number}]"
+        _check_named(row, at)
         unknown = [name for name in row if name not in columns]
         missing = [name for name in known if name not in row]
         if unknown or missing:
@@ -186,7 +186,13 @@ def _name_list(names: Sequence[str]) -> str:
 
 def rank(served: Served, label_names: Sequence[str], points: Points) -> bytes:
     """The answer to a request, as JSON."""
-    X = features_of(points, served.feature_names, served.n_features)
+    if schema_of_model(served.estimator) is not None:
+        rows = points.rows
+        side: SideRows = rows if isinstance(rows, np.ndarray) else RecordRows(rows, single=len(rows) == 1)
+        form = {"accepts_sparse": served.accepts_sparse, "estimator": served.estimator}
+        X = to_rows(side, "features", served.n_features, **form)
+    else:
+        X = features_of(points, served.feature_names, served.n_features)
     k = len(label_names)
     shown = k if points.top is None else min(points.top, k)
     if points.detail and len(X) * shown * shown > MAX_PAIRWISE:

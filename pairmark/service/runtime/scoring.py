@@ -110,7 +110,11 @@ class Served:
     def score_pairs(self, pairs: Pairs, aggregation: str = "auto") -> Float32:
         """Scores of parsed pairs, checked against the model's dimension."""
         sparse = self.accepts_sparse
-        form = {"accepts_sparse": sparse, "ignores_unknown": self.ignores_unknown}
+        form = {
+            "accepts_sparse": sparse,
+            "ignores_unknown": self.ignores_unknown,
+            "estimator": self.estimator,
+        }
         left = to_rows(pairs.left, "left", self.n_features, **form)
         right = to_rows(pairs.right, "right", self.n_features, **form)
         if sparse and (issparse(left) != issparse(right)):
@@ -134,8 +138,10 @@ class Served:
             raise InvalidInput(
                 f"the request has {pairs.n_pairs} pairs; expected one to explain", field="left"
             )
-        left = to_rows(pairs.left, "left", self.n_features, accepts_sparse=False)
-        right = to_rows(pairs.right, "right", self.n_features, accepts_sparse=False)
+        left, right = (
+            to_rows(side, name, self.n_features, accepts_sparse=False, estimator=self.estimator)
+            for side, name in ((pairs.left, "left"), (pairs.right, "right"))
+        )
         score = float(self.score_pairs(pairs, aggregation)[0])
         if pairs.counts is None:
             return score, explain(left, right, feature_names=self.feature_names)
@@ -160,6 +166,7 @@ def embedded(served: Served, features: Features) -> Float32:
         served.n_features,
         accepts_sparse=served.accepts_sparse,
         ignores_unknown=served.ignores_unknown,
+        estimator=served.estimator,
     )
     vectors = np.ascontiguousarray(served.estimator.transform(rows), dtype=np.float32)
     check_finite(vectors, "vector of point", "features")

@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from pairmark.models.records.schema import RecordError, Schema, is_plain
+from pairmark.models.registry import schema_of_model
 from pairmark.service.errors import InvalidInput, TooLarge
 from pairmark.service.runtime.bodies import SparseVector
 from pairmark.service.runtime.metrics import UNKNOWN_COLUMNS
@@ -32,6 +34,20 @@ class SparseRows:
 
 
 @dataclass(slots=True)
+class RecordRows:
+    """Records whose columns are not checked yet; ``single``: whether they came as one object."""
+
+    rows: list[Any]
+    single: bool
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+SideRows = Float32 | SparseRows | RecordRows
+
+
+@dataclass(slots=True)
 class Pairs:
     """Two sides of vectors, and the model that a JSON body names. Dense sides are (n, d), finite float32.
 
@@ -41,8 +57,8 @@ class Pairs:
         right side; vectors lie subject after subject.
     """
 
-    left: Float32 | SparseRows
-    right: Float32 | SparseRows
+    left: SideRows
+    right: SideRows
     counts: tuple[Counts, Counts] | None = None
     model: str | None = None
 
@@ -120,7 +136,7 @@ class Pairs:
 class Features:
     """Points, and the model that a JSON body names. Dense ones are (n, d), finite float32."""
 
-    rows: Float32 | SparseRows
+    rows: SideRows
     model: str | None = None
 
     def __len__(self) -> int:
@@ -140,17 +156,27 @@ def check_finite(values: Any, what: str, field: str) -> None:
 
 
 def to_rows(
-    side: Float32 | SparseRows,
+    side: SideRows,
     name: str,
     n_features: int,
     *,
     accepts_sparse: bool,
     ignores_unknown: bool = False,
+    estimator: Any = None,
 ) -> Any:
-    """Rows of the model's dimension: dense float32, or CSR for a learner that reads it.
+    """Rows of the model's dimension: dense float32, CSR for a learner that reads it, or cells for one of records.
+
+    ``estimator`` : the model that records are meant for; None where none can be.
 
     With ``ignores_unknown``, entries of sparse vectors in columns beyond the model's are dropped and counted.
     """
+    schema = None if estimator is None else schema_of_model(estimator)
+    if isinstance(side, RecordRows):
+        return _record_rows(side, name, n_features, schema, estimator, dense=not accepts_sparse)
+    if schema is not None and not is_plain(schema):
+        raise InvalidInput(
+            f"{name} is a vector; the model takes records with the columns {_columns(schema)}", field=name
+        )
     if isinstance(side, SparseRows):
         if ignores_unknown:
             side = _known_columns(side, n_features)
@@ -162,6 +188,32 @@ def to_rows(
             expected_dimension=n_features,
         )
     return side
+
+
+def _record_rows(
+    side: RecordRows, name: str, n_features: int, schema: Schema | None, estimator: Any, *, dense: bool
+) -> Any:
+    """Cells of records, held against the model's columns; encoded for a learner that takes vectors."""
+    if schema is None:
+        raise InvalidInput(f"{name} is a record; expected a vector of {n_features} numbers", field=name)
+    try:
+        cells = schema.records(side.rows, name)
+    except RecordError as error:
+        first = error.problems[0]
+        at = name if side.single else f"{name}[{first['row'] - 1}]"
+        raise InvalidInput(
+            f"{at}: column {first['column']!r} {first['detail']}", field=f"{at}.{first['column']}"
+        ) from None
+    encoder = getattr(estimator, "encoder_", None)
+    if encoder is None:
+        return cells
+    rows = encoder.transform(cells)
+    return rows.toarray() if dense and not isinstance(rows, np.ndarray) else rows
+
+
+def _columns(schema: Schema) -> str:
+    names = [column.name for column in schema.fields]
+    return ", ".join(names[:20]) + ("" if len(names) <= 20 else f" and {len(names) - 20} more")
 
 
 def _known_columns(side: SparseRows, n_features: int) -> SparseRows:

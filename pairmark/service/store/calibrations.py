@@ -29,13 +29,13 @@ from pairmark.service.errors import (
     TooLarge,
     UnknownCalibration,
 )
+from pairmark.service.heldout.encoding import rows_for
 from pairmark.service.heldout.groups import without_groups
 from pairmark.service.heldout.overlap import overlap_with
 from pairmark.service.heldout.pairs import whole_dataset
 from pairmark.service.heldout.people import digests_of, people_of
 from pairmark.service.heldout.report import read_trained_on
 from pairmark.service.heldout.schemas import GroupRole, ListOrigin, Protocol
-from pairmark.service.heldout.scoring import taken_by
 from pairmark.service.names import checked_name
 from pairmark.service.pagination import start_of
 from pairmark.service.store import repository
@@ -229,7 +229,7 @@ class Calibrations:
         pairs = whole_dataset(
             data, protocol=protocol, n_pairs=asked, random_state=random_state, listing=listing
         )
-        X = taken_by(spec_of(row.kind), data.X, self._versions.settings.max_dense_bytes)
+        X = rows_for(estimator, spec_of(row.kind), data, self._versions.settings.max_dense_bytes)
         return estimator.score_pairs(X, pairs.left, pairs.right), pairs
 
     def taken(self, name: str, version: int, dataset: str) -> tuple[ModelVersion, LabelledData]:
@@ -239,7 +239,7 @@ class Calibrations:
             raise ModelNotCapable(f"{name}:{version} ({row.kind}) does not score pairs")
         data = self._datasets.load(self._datasets.get(dataset).id)
         expected = int(row.facts["n_features"])
-        if data.n_features != expected:
+        if data.schema is None and data.n_features != expected:
             raise InvalidInput(
                 f"dataset {data.name}:{data.version} has {data.n_features} features; {name}:{row.version} takes "
                 f"{expected}",

@@ -20,10 +20,11 @@ from pairmark.models.registry import spec_of
 from pairmark.service.datasets.data import LabelledData
 from pairmark.service.datasets.ingest import Datasets
 from pairmark.service.errors import CalibrationOverlap, InsufficientCalibration, TooLarge, UnknownDataset
+from pairmark.service.heldout.encoding import rows_for
 from pairmark.service.heldout.pairs import split_codes
 from pairmark.service.heldout.people import digests_of, people_of
 from pairmark.service.heldout.report import read_calibration_rows
-from pairmark.service.heldout.scoring import score_subject_pairs, taken_by
+from pairmark.service.heldout.scoring import score_subject_pairs
 from pairmark.service.store import repository
 from pairmark.service.store.calibrations import Calibrations, fitted
 from pairmark.service.store.secret import service_secret
@@ -113,7 +114,7 @@ class SubjectCalibrations:
         people = people_of(data, rows, "open-set")
         chance = Chance.of_people(people, secret)
         pairs = _drawn(data, rows, asked, seed=chance.seed)
-        X = taken_by(spec_of(version.kind), data.X, self._versions.settings.max_dense_bytes)
+        X = rows_for(estimator, spec_of(version.kind), data, self._versions.settings.max_dense_bytes)
         sets = SampleSets(rows=X, index=rows[pairs.index], counts=pairs.counts)
         scores = score_subject_pairs(estimator, sets, pairs.left, pairs.right, asked.aggregation)
         calibration = fitted(

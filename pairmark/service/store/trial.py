@@ -74,17 +74,22 @@ def first_use(folder: Path) -> Tried:
 
     from pairmark.models.core.artefact import read_artefact
     from pairmark.models.core.spec import capabilities_of
-    from pairmark.models.registry import restored, spec_of
+    from pairmark.models.records.schema import sample_cells
+    from pairmark.models.registry import restored, schema_of_model, spec_of
 
     artefact = read_artefact(folder)
     model, spec = restored(artefact), spec_of(artefact.kind)
     n_features = int(model.n_features_in_)
     capabilities = capabilities_of(spec, model)
     # Some rows: as wide as the model, but no more numbers than a request may bring.
-    rows = np.zeros((max(2, min(_BATCH, 2**22 // n_features)), n_features), dtype=np.float32)
+    rows: Any = np.zeros((max(2, min(_BATCH, 2**22 // n_features)), n_features), dtype=np.float32)
     rows[1::2] = 1.0
     if rows.shape[0] > 2:
         rows[2:] = np.random.default_rng(0).standard_normal(rows[2:].shape).astype(np.float32)
+    if spec.takes_records:
+        rows = sample_cells(model.schema_, _BATCH)
+    elif schema_of_model(model) is not None:
+        model.encoder_.transform(sample_cells(model.encoder_.schema, 2))
     if "similarity" in capabilities:
         model.pair_score(rows, rows[::-1].copy())
         model.pair_score(rows[:1], rows)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,8 @@ from joblib import parallel_config
 from pairmark.models.core.inputs import checked_pairs
 from pairmark.models.core.progress import listening
 from pairmark.models.core.spec import LearnerSpec
+from pairmark.models.records.encoder import RecordEncoder
+from pairmark.models.records.tables import declaration
 from pairmark.service.cluster import connected
 from pairmark.service.errors import refusals
 from pairmark.service.heldout.scoring import taken_by, widened
@@ -41,7 +44,23 @@ def fit(parts: Parts, settings: Settings, progress: Progress) -> Fitted:
             estimator.fit(loaded.X[parts.rows], np.asarray(loaded.data.y)[parts.rows], **more)
         else:
             fit_listed(estimator, parts, **more)
+    if loaded.encoder is not None:
+        estimator.encoder_ = loaded.encoder
     return Fitted(parts=parts, estimator=estimator)
+
+
+def encoded(parts: Parts, *, always: bool = False) -> Parts:
+    """The parts of a table with vectors for rows, where the learner takes those (or ``always``); others as they are.
+
+    The encoder learns from the training rows alone.
+    """
+    loaded = parts.loaded
+    schema = loaded.data.schema
+    if schema is None or loaded.encoder is not None or (loaded.spec.takes_records and not always):
+        return parts
+    sparse = loaded.spec.accepts_sparse and not always
+    encoder = RecordEncoder(schema, sparse=sparse).fit(np.asarray(loaded.X)[parts.rows])
+    return replace(parts, loaded=replace(loaded, X=encoder.transform(loaded.X), encoder=encoder))
 
 
 def _data_params(parts: Parts) -> dict[str, Any]:
@@ -50,6 +69,8 @@ def _data_params(parts: Parts) -> dict[str, Any]:
     known: dict[str, Any] = {}
     if claim.params.get("protocol") == "auto":
         known["protocol"] = parts.protocol
+    if parts.loaded.spec.takes_records and parts.loaded.data.schema is not None:
+        known["columns"] = declaration(parts.loaded.data.schema)
     target = claim.evaluation.target_fpr
     if target is not None and "target_fpr" in claim.params and claim.params["target_fpr"] is None:
         known["target_fpr"] = target

@@ -23,7 +23,7 @@ from pairmark.models.evaluation.comparison import (
 )
 from pairmark.models.evaluation.rankings import kendall_tau
 from pairmark.models.metric.estimator import MetricSimilarity
-from pairmark.service.training.fitting import fit_listed
+from pairmark.service.training.fitting import encoded, fit_listed
 from pairmark.service.training.records import Indices, Parts, Scored
 
 MODEL = "this model"
@@ -52,7 +52,7 @@ def leaderboard(scored: Scored, on_progress: OnProgress) -> dict[str, Any]:
 
 
 def _pairs(scored: Scored, on_progress: OnProgress) -> dict[str, Any]:
-    parts = scored.fitted.parts
+    parts = encoded(scored.fitted.parts, always=True)
     pairs, X = parts.test, parts.loaded.X
     assert pairs is not None
     assert scored.test is not None

@@ -19,8 +19,9 @@ from pairmark.models.pairs.splits import HeldOutPairs
 from pairmark.models.registry import spec_of
 from pairmark.service.datasets.data import LabelledData
 from pairmark.service.errors import CorruptArtefact, InvalidInput, UnknownModel
+from pairmark.service.heldout.encoding import rows_for
 from pairmark.service.heldout.overlap import overlapping
-from pairmark.service.heldout.scoring import in_blocks, taken_by
+from pairmark.service.heldout.scoring import in_blocks
 from pairmark.service.settings import Settings
 from pairmark.service.store.refs import PRODUCTION, ModelRef
 from pairmark.service.store.schemas import VersionOut
@@ -169,7 +170,7 @@ class _Comparison:
             raise _CannotCompare(
                 f"{self._name} in production is a {there.kind}, which does other things: promote: true takes its place"
             )
-        if there.n_features != self._data.n_features:
+        if self._data.schema is None and there.n_features != self._data.n_features:
             raise _CannotCompare(
                 f"{self._name} in production takes {there.n_features} features and this data has "
                 f"{self._data.n_features}, so the two cannot be compared: promote: true takes its place"
@@ -183,7 +184,8 @@ class _Comparison:
 
     def _X(self) -> Any:
         try:
-            return taken_by(spec_of(self._production.kind), self._data.X, self._settings.max_dense_bytes)
+            spec = spec_of(self._production.kind)
+            return rows_for(self._estimator(), spec, self._data, self._settings.max_dense_bytes)
         except InvalidInput as error:
             raise _CannotCompare(error.detail) from error
 

@@ -13,6 +13,7 @@ from pairmark.models.calibration.operating_points import Calibration
 from pairmark.models.core.spec import LearnerSpec
 from pairmark.models.evaluation.pairs import EvaluationReport
 from pairmark.models.pairs.splits import HeldOutPairs
+from pairmark.models.records.encoder import RecordEncoder
 from pairmark.service.datasets.data import LabelledData
 from pairmark.service.heldout.schemas import Evidence
 from pairmark.service.jobs.schemas import Claim
@@ -28,6 +29,7 @@ class Loaded:
     ----------
     X : the points as the learner takes them.
     unlabelled : further rows for learners that use some; None without.
+    encoder : what made vectors of a table's records, for a learner that takes vectors.
     seed : of the split and of what the learner draws: the learner's own, so that one number repeats the job.
     secret : of the service: what is drawn for the calibration people follows from it and from who they are.
     """
@@ -39,6 +41,7 @@ class Loaded:
     unlabelled: LabelledData | None
     seed: int
     secret: bytes = field(repr=False)
+    encoder: RecordEncoder | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

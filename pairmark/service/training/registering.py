@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from pairmark.models.core.spec import LearnerSpec, capabilities_of, jsonable_params
+from pairmark.models.records.tables import declaration
 from pairmark.models.registry import save
 from pairmark.service.blobs import Blobs, delete_unused
 from pairmark.service.datasets.data import LabelledData
@@ -82,6 +83,9 @@ class Registry:
                 keys.append(report)
         calibration = self._calibration(reported, keys)
         names, classes = loaded.data.given_feature_names, _class_names(spec, loaded.data, estimator)
+        if loaded.encoder is not None:
+            names = tuple(loaded.encoder.feature_names)
+        schema = loaded.data.schema
         capabilities = capabilities_of(spec, estimator) - (set() if classes is not None else {"classify"})
         return NewVersion(
             model=loaded.claim.model,
@@ -93,6 +97,7 @@ class Registry:
             facts={
                 "n_features": int(estimator.n_features_in_),
                 "feature_names": None if names is None else list(names[:FEATURE_NAMES_KEPT]),
+                **({} if schema is None else {"columns": declaration(schema)}),
                 **({"label_names": list(loaded.data.label_names)} if spec.needs == "rankings" else {}),
                 **({} if classes is None else {"class_names": classes}),
                 # What a learner reports about itself, such as the features that it selected.

@@ -57,7 +57,8 @@ def _rankings(loaded: Loaded) -> Parts:
 
 def _fractions(loaded: Loaded) -> dict[str, Any]:
     asked = loaded.claim.evaluation
-    learns = loaded.spec.learns(loaded.claim.params)
+    # Of a table an encoder learns, whatever the learner does.
+    learns = loaded.data.schema is not None or loaded.spec.learns(loaded.claim.params)
     return {
         # Without anything to learn, everybody outside the test part is there to calibrate on.
         "calibration_fraction": asked.calibration_fraction if learns else None,

@@ -22,7 +22,7 @@ from pairmark.service.jobs.schemas import Claim
 from pairmark.service.settings import Settings
 from pairmark.service.store.secret import service_secret
 from pairmark.service.store.store import ModelStore
-from pairmark.service.training.fitting import fit
+from pairmark.service.training.fitting import encoded, fit
 from pairmark.service.training.measuring import calibrate, report, score
 from pairmark.service.training.records import Loaded
 from pairmark.service.training.registering import Registry
@@ -74,7 +74,7 @@ class Trainer:
         progress.stage("loading")
         loaded = self._load(claim)
         progress.stage("splitting")
-        parts = split(loaded)
+        parts = encoded(split(loaded))
         progress.stage("fitting")
         fitted = fit(parts, self._settings, progress)
         progress.stage("scoring")
@@ -94,7 +94,7 @@ class Trainer:
             claim=claim,
             spec=spec,
             data=data,
-            X=taken_by(spec, data.X, self._settings.max_dense_bytes),
+            X=data.X if data.schema is not None else taken_by(spec, data.X, self._settings.max_dense_bytes),
             unlabelled=None if more is None else self._datasets.load(more),
             seed=int(claim.params.get("random_state") or 0),
             secret=service_secret(self._db),

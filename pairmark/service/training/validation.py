@@ -21,6 +21,7 @@ from pairmark.service.store.refs import PRODUCTION, checked_alias
 from pairmark.service.training.schemas import IF_BETTER, JobRequest
 
 _DEFAULT_PAIRS = ("similarity-auto", "similarity-forest")
+_DEFAULT_RECORDS = "record-trees"
 _DEFAULT_RANKINGS = "label-ranking-auto"
 AMPLE = 2
 """Calibration units aimed at, in multiples of the fewest that a rate takes: at the fewest, the TPR is low."""
@@ -38,8 +39,10 @@ def checked_request(
         _check_unlabelled(spec, dataset, unlabelled)
     _check_dataset(spec, dataset)
     params = checked_params(spec, _data_params(spec, request, dataset))
-    evaluation = _filled(request.evaluation, dataset, learns=spec.learns(params))
-    _check_evaluation(evaluation, dataset, settings, learns=spec.learns(params))
+    # Of a table an encoder learns, whatever the learner does.
+    learns = dataset.columns is not None or spec.learns(params)
+    evaluation = _filled(request.evaluation, dataset, learns=learns)
+    _check_evaluation(evaluation, dataset, settings, learns=learns)
     return NewJob(
         learner=spec.kind,
         dataset_id=dataset.id,
@@ -66,6 +69,8 @@ def default_learner(dataset: DatasetOut) -> str:
         )
     if dataset.ranking_labels:
         return _DEFAULT_RANKINGS
+    if dataset.columns is not None:
+        return _DEFAULT_RECORDS
     known = {spec.kind for spec in LEARNERS}
     return next(kind for kind in _DEFAULT_PAIRS if kind in known)
 
@@ -104,6 +109,11 @@ def _data_params(spec: LearnerSpec, request: JobRequest, dataset: DatasetOut) ->
             f"({', '.join(one.kind for one in LEARNERS if 'budget_seconds' in one.params.model_fields) or 'none yet'})",
             field="budget_seconds",
         )
+    if dataset.columns is not None and request.params.get("columns") is not None:
+        raise InvalidInput(
+            "params.columns: the dataset has its columns' types; upload it with other ones instead",
+            field="params.columns",
+        )
     units = _calibration_units(dataset, request.evaluation.protocol)
     job = {
         "budget_seconds": request.budget_seconds,
@@ -120,6 +130,10 @@ def _check_unlabelled(spec: LearnerSpec, dataset: DatasetOut, unlabelled: Datase
     if not spec.takes_unlabelled:
         raise InvalidInput(
             f"unlabelled: {spec.kind} learns from labelled rows only; leave it out", field="unlabelled"
+        )
+    if (unlabelled.columns is None) != (dataset.columns is None) or unlabelled.columns is not None:
+        raise InvalidInput(
+            "unlabelled: rows of tables cannot be used without labels yet; leave it out", field="unlabelled"
         )
     if unlabelled.features != dataset.features and not (unlabelled.sparse and dataset.sparse):
         raise InvalidInput(

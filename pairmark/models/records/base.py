@@ -1,0 +1,156 @@
+"""What models of records share: checks, preparation, scoring of pairs and galleries."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator
+from sklearn.utils import Tags
+
+from pairmark.models.core.arrays import Bool, Float32, Int64, Matrix
+from pairmark.models.core.base import GalleryIndex, PairScorerMixin
+from pairmark.models.core.inputs import one_of_equals
+from pairmark.models.core.row_pairs import PairsOfRows
+from pairmark.models.core.search.index import Rows, sealed
+from pairmark.models.pairs.sampling import sample_pairs
+from pairmark.models.records.blocking import candidate_pairs
+from pairmark.models.records.comparators import Cells, Comparators, Prepared
+from pairmark.models.records.schema import Records, Schema, is_plain
+from pairmark.models.records.tables import cells_of, columns_of, schema_of
+
+_BLOCK = 8_192
+"""Pairs that are compared at a time: bounds the memory of their features."""
+COLUMNS = (
+    "from column to its type (number, category, text, name, date:FORMAT, place, boolean, id, ignore, ...); null: "
+    "inferred from what the columns hold"
+)
+"""Description of a parameter that every model of records has."""
+_FIRST, _SECOND = np.zeros(1, dtype=np.int64), np.ones(1, dtype=np.int64)
+_HARD_SHARE = 0.5
+"""Of the different pairs drawn from identities, how many are candidates, which differ less than most."""
+
+
+class RecordScorer(PairScorerMixin, BaseEstimator):
+    """A similarity of records that compares them field by field.
+
+    Records are given as a pandas or polars frame, an Arrow table, a mapping from column to cells, a list of
+    ``{"column": value}``, or a matrix of numbers. Columns are typed by ``columns``, the others by what they hold.
+    """
+
+    columns: Mapping[str, str] | None
+    _comparators: Comparators
+
+    def __sklearn_tags__(self) -> Tags:
+        tags: Tags = super().__sklearn_tags__()
+        tags.input_tags.string = tags.input_tags.categorical = tags.input_tags.allow_nan = True
+        return tags
+
+    @property
+    def schema_(self) -> Schema:
+        """The columns, with their types."""
+        return self._comparators.schema
+
+    @property
+    def unavailable_(self) -> tuple[str, ...]:
+        """Capabilities that a service does not offer: its galleries hold vectors."""
+        return () if is_plain(self.schema_) else ("search",)
+
+    @abstractmethod
+    def _scores(self, features: Float32) -> Float32:
+        """Scores of pairs from their comparators, (n, m) -> (n,)."""
+
+    def _training_rows(self, X: Any, name: str, *, reset: bool = False) -> Records:
+        """Cells of training records; ``reset``: their schema becomes the model's."""
+        if not reset:
+            return cells_of(X, self.schema_, name)
+        schema = schema_of(X, self.columns)
+        self._comparators = Comparators(schema)
+        self.n_features_in_ = len(schema.fields)
+        if columns_of(X) is not None or self.columns is not None:
+            self.feature_names_in_ = np.array([column.name for column in schema.fields], dtype=object)
+        return cells_of(X, schema, name)
+
+    def _pairs_of_identities(
+        self, prepared: Prepared, codes: Int64, n_pairs: int, random: np.random.Generator
+    ) -> tuple[Int64, Int64, Bool]:
+        """Pairs to learn from: at most half of them same; of the different ones half are candidates."""
+        pairs = sample_pairs(codes, n_pairs, random_state=int(random.integers(2**31)))
+        left, right = pairs.left.astype(np.int64), pairs.right.astype(np.int64)
+        hard_left, hard_right = candidate_pairs(self._comparators, prepared)
+        hard_pairs = np.flatnonzero(codes[hard_left] != codes[hard_right])
+        different = np.flatnonzero(~pairs.same)
+        n_hard = min(hard_pairs.size, int(_HARD_SHARE * different.size))
+        hard_pairs = np.sort(random.permutation(hard_pairs)[:n_hard])
+        chosen = np.concatenate([np.flatnonzero(pairs.same), different[: different.size - n_hard]])
+        left = np.concatenate([left[chosen], hard_left[hard_pairs]])
+        right = np.concatenate([right[chosen], hard_right[hard_pairs]])
+        return left, right, codes[left] == codes[right]
+
+    def score_pairs(
+        self, X: Any, left: ArrayLike, right: ArrayLike, on_progress: Callable[[float], None] | None = None
+    ) -> Float32:
+        """Similarity of pairs of rows of one table; see `PairScorerMixin.score_pairs`."""
+        return super().score_pairs(self._validated(X, "X"), left, right, on_progress)
+
+    def _validated(self, X: Any, name: str) -> Matrix:
+        return cells_of(X, self.schema_, name)
+
+    def _one_pair(self, left: Any, right: Any) -> tuple[Matrix, Matrix]:
+        sides = []
+        for side, name in ((left, "left"), (right, "right")):
+            row = side[None, :] if isinstance(side, np.ndarray) and side.ndim == 1 else side
+            cells = self._validated(row, name)
+            if cells.shape[0] != 1:
+                raise ValueError(f"explain takes one pair; {name} has {cells.shape[0]} rows")
+            sides.append(cells)
+        return sides[0], sides[1]
+
+    def compared(self, a: Prepared, left: Int64, b: Prepared, right: Int64) -> Float32:
+        """Scores of pairs of prepared records, some at a time."""
+        scores = np.empty(left.size, dtype=np.float32)
+        for start in range(0, left.size, _BLOCK):
+            part = slice(start, start + _BLOCK)
+            scores[part] = self._scores(self._comparators.compare(a, left[part], b, right[part]))
+        return scores
+
+    def _pair_score(self, left: Matrix, right: Matrix) -> Float32:
+        n = left.shape[0]
+        if n == 1:
+            # The most frequent request by far: both records are prepared at once.
+            prepared = self._comparators.prepare(np.concatenate([left, right]))
+            return self.compared(prepared, _FIRST, prepared, _SECOND)
+        a, b = (one_of_equals(side) for side in (left, right))
+        numbers = np.arange(n, dtype=np.int64)
+        rows = [numbers if side.shape[0] == n else np.zeros(n, dtype=np.int64) for side in (a, b)]
+        return self.compared(self._comparators.prepare(a), rows[0], self._comparators.prepare(b), rows[1])
+
+    def _pairs_of(self, rows: Matrix) -> PairsOfRows:
+        prepared = self._comparators.prepare(rows)
+        return lambda left, right: self.compared(prepared, left, prepared, right)
+
+    def _indexed(self, vectors: Matrix, digest: str | None) -> GalleryIndex:
+        # What is compared is kept, as plain arrays that can be saved and mapped; the cells themselves are not.
+        prepared = self._comparators.prepare(vectors)
+        arrays = {**prepared.cells._asdict(), "numbers": prepared.numbers}
+        return GalleryIndex(
+            vectors=sealed(prepared.missing),
+            arrays={name: sealed(array) for name, array in arrays.items()},
+            digest=digest,
+        )
+
+    def _score_rows(self, queries: Matrix, index: GalleryIndex, rows: Rows) -> Float32:
+        arrays = dict(index.arrays)
+        numbers = arrays.pop("numbers")
+        gallery = Prepared(len(index), Cells(**arrays), numbers, index.vectors)
+        query_records = self._comparators.prepare(queries)
+        right = (
+            np.arange(rows.start, rows.stop) if isinstance(rows, slice) else np.asarray(rows, dtype=np.int64)
+        )
+        out = np.empty((queries.shape[0], right.size), dtype=np.float32)
+        for at in range(queries.shape[0]):
+            out[at] = self.compared(query_records, np.full(right.size, at), gallery, right)
+        return out

@@ -1,0 +1,200 @@
+"""One cell: what its column's type takes, and what it becomes. Nothing is coerced: what does not fit is refused."""
+
+from __future__ import annotations
+
+import datetime
+import math
+import re
+import unicodedata
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any, Literal, get_args
+
+DateFormat = Literal[
+    "YYYY-MM-DD",
+    "YYYY/MM/DD",
+    "YYYYMMDD",
+    "DD/MM/YYYY",
+    "MM/DD/YYYY",
+    "DD.MM.YYYY",
+    "DD-MM-YYYY",
+    "MM-DD-YYYY",
+]
+DATE_FORMATS: tuple[DateFormat, ...] = get_args(DateFormat)
+MAX_CELL = 32_768
+"""Characters of a cell."""
+MISSING = frozenset({"", "na", "n/a", "nan", "null", "none"})
+"""Cells of a file that are missing, whatever their case and the spaces around them."""
+TRUE, FALSE = frozenset({"true", "yes", "t", "y", "1"}), frozenset({"false", "no", "f", "n", "0"})
+
+_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,3})?")
+_PLACE = re.compile(r"\(?\s*([+-]?\d{1,2}(?:\.\d+)?)\s*[,; ]\s*([+-]?\d{1,3}(?:\.\d+)?)\s*\)?")
+_TIME = re.compile(r"(.{10})[T ](\d{2}):(\d{2})(?::(\d{2})(?:\.\d+)?)?(?:Z|[+-]\d{2}:?\d{2})?")
+_EPOCH = datetime.date(1970, 1, 1).toordinal()
+
+
+def _date_pattern(form: str) -> re.Pattern[str]:
+    parts = {"YYYY": r"(?P<y>\d{4})", "MM": r"(?P<m>\d{1,2})", "DD": r"(?P<d>\d{1,2})"}
+    if form == "YYYYMMDD":
+        parts |= {"MM": r"(?P<m>\d{2})", "DD": r"(?P<d>\d{2})"}
+    pattern = re.escape(form)
+    for part, expression in parts.items():
+        pattern = pattern.replace(part, expression)
+    return re.compile(pattern)
+
+
+_DATES = {form: _date_pattern(form) for form in DATE_FORMATS}
+
+
+def is_missing(cell: str) -> bool:
+    """Whether a file's cell says that there is no value."""
+    return (len(cell) <= 8 and cell.strip().lower() in MISSING) or cell.isspace()
+
+
+def number_of(cell: str) -> float | None:
+    """A decimal number; None for anything else, thousands separators, infinities and units included."""
+    text = cell.strip()
+    if not _NUMBER.fullmatch(text):
+        return None
+    value = float(text)
+    return value if math.isfinite(value) else None
+
+
+def date_of(cell: str, form: DateFormat) -> float | None:
+    """Days since 1970-01-01 (with a fraction where a time follows); None for anything else."""
+    text, share = cell.strip(), 0.0
+    with_time = _TIME.fullmatch(text)
+    if with_time:
+        hour, minute, second = (int(part or 0) for part in with_time.groups()[1:])
+        if hour > 23 or minute > 59 or second > 60:
+            return None
+        text, share = with_time[1], (3600 * hour + 60 * minute + second) / 86_400
+    parts = _DATES[form].fullmatch(text)
+    if not parts:
+        return None
+    try:
+        day = datetime.date(int(parts["y"]), int(parts["m"]), int(parts["d"]))
+    except ValueError:
+        return None
+    return day.toordinal() - _EPOCH + share
+
+
+def place_of(cell: str) -> tuple[float, float] | None:
+    """Latitude and longitude in degrees, ``52.1, 4.3``; None for anything else."""
+    parts = _PLACE.fullmatch(cell.strip())
+    return None if not parts else _on_globe(float(parts[1]), float(parts[2]))
+
+
+def boolean_of(cell: str) -> float | None:
+    """1 or 0; None for anything else."""
+    word = cell.strip().lower()
+    return 1.0 if word in TRUE else 0.0 if word in FALSE else None
+
+
+def text_of(cell: str) -> str:
+    """Text in Unicode's composed form, without control characters."""
+    return unicodedata.normalize("NFC", cell) if not cell.isascii() else cell
+
+
+def canonical(value: Any, kind: str, form: DateFormat | None = None, *, strict: bool = False) -> Any:
+    """A cell as models read it; None for a missing one.
+
+    Parameters
+    ----------
+    value : a string, or a typed value.
+    strict : whether the value is JSON: a number is then no string, and empty text alone is missing.
+
+    Raises
+    ------
+    ValueError
+        Saying what was expected of a cell of this kind.
+    """
+    if value is None or (isinstance(value, float) and math.isnan(value) and not strict):
+        return None
+    if isinstance(value, str):
+        if len(value) > MAX_CELL:
+            raise ValueError(f"has {len(value)} characters; expected at most {MAX_CELL}")
+        if not value.strip() or (not strict and is_missing(value)):
+            return None
+    cell = _TAKEN[kind](value, form, strict)
+    if cell is None:
+        text = repr(value)
+        expected = EXPECTED[kind].format(form=form)
+        raise ValueError(f"is {text if len(text) <= 60 else text[:57] + '...'}; expected {expected}")
+    return cell
+
+
+EXPECTED = {
+    "number": "a number, such as 12.5",
+    "boolean": "true or false",
+    "date": "a date, {form}",
+    "place": "latitude and longitude in degrees, such as [52.1, 4.3]",
+    **dict.fromkeys(("text", "name", "category"), "text, in quotes"),
+}
+"""What a cell of each type is, for messages."""
+
+
+def _number(value: Any, form: Any, strict: bool) -> float | None:
+    if isinstance(value, str):
+        return None if strict else number_of(value)
+    if isinstance(value, bool):
+        return None
+    # Numbers of NumPy and Decimal come from typed files.
+    if not isinstance(value, (int, float, Decimal)) and not hasattr(value, "dtype"):
+        return None
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _boolean(value: Any, form: Any, strict: bool) -> float | None:
+    if isinstance(value, str):
+        return None if strict else boolean_of(value)
+    if isinstance(value, bool) or getattr(getattr(value, "dtype", None), "kind", "") == "b":
+        return float(value)
+    return float(value) if not strict and value in (0, 1) else None
+
+
+def _date(value: Any, form: Any, strict: bool) -> float | None:
+    if isinstance(value, str):
+        day = date_of(value, form or "YYYY-MM-DD")
+        # The one format that nobody can misread is welcome in any request.
+        return date_of(value, "YYYY-MM-DD") if day is None and strict else day
+    if isinstance(value, datetime.datetime):
+        return value.toordinal() - _EPOCH + (3600 * value.hour + 60 * value.minute + value.second) / 86_400
+    return value.toordinal() - _EPOCH if isinstance(value, datetime.date) else None
+
+
+def _place(value: Any, form: Any, strict: bool) -> tuple[float, float] | None:
+    if isinstance(value, str):
+        return None if strict else place_of(value)
+    if isinstance(value, (list, tuple)) and len(value) == 2:
+        latitude, longitude = (_number(part, None, True) for part in value)
+        return None if latitude is None or longitude is None else _on_globe(latitude, longitude)
+    return None
+
+
+def _text(value: Any, form: Any, strict: bool) -> str | None:
+    if isinstance(value, str):
+        return text_of(value)
+    if strict or isinstance(value, (list, tuple, dict)):
+        return None
+    # A typed file's number whose column is said to be text: written as it would be in a CSV.
+    return str(value)
+
+
+def _on_globe(latitude: float, longitude: float) -> tuple[float, float] | None:
+    return (latitude, longitude) if abs(latitude) <= 90 and abs(longitude) <= 180 else None
+
+
+_TAKEN: dict[str, Callable[[Any, Any, bool], Any]] = {
+    "number": _number,
+    "boolean": _boolean,
+    "date": _date,
+    "place": _place,
+    "text": _text,
+    "name": _text,
+    "category": _text,
+}

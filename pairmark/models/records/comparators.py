@@ -1,0 +1,337 @@
+"""Symmetric features of a pair of records, field by field.
+
+Of text, names and all cells joined: exact equality, Jaro-Winkler, Levenshtein, and tokens weighed by how rare they
+are in
+the training records, ``log((1 + N) / (1 + df))``, compared softly (see `kernels.tokens`). Of the two longest texts also
+how each matches the other field of the other side. Of categories, and of numbers and dates as they are written:
+the first
+three. Of numbers and dates: equal, difference, ratio. Of places: kilometres. Of every field: how many sides lack it.
+A feature that a missing cell leaves open is NaN. Swapped sides give the same features to the last bit.
+"""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict
+
+from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
+from pairmark.models.core.schema import Array, State, StoredState, require_offsets
+from pairmark.models.records.kernels import numbers, tokens
+from pairmark.models.records.schema import STRINGS, RecordColumn, Records, Schema
+
+PLAIN = ("exact", "Jaro-Winkler", "Levenshtein")
+SOFT = (
+    "tokens, lower share", "tokens, higher share", "rarest token in both", "rarest token in one, lower",
+    "rarest token in one, higher", "unmatched mass, lower", "unmatched mass, higher", "matched mass",
+    "tokens, share of both", "numbers, Jaccard", "numbers, containment", "model tokens, Jaccard",
+    "model tokens, containment", "model tokens, best", "unmatched model tokens, lower",
+    "unmatched model tokens, higher", "fewest tokens", "ratio of token counts", "first token",
+)  # fmt: skip
+CROSSED = ("crossed, lower share at least", "crossed, lower share at most",
+           "crossed, higher share at least", "crossed, higher share at most")  # fmt: skip
+_BY_MODE = {tokens.WHOLE: PLAIN, tokens.BOTH: PLAIN + SOFT, tokens.TOKENS: SOFT}
+_NUMERIC = {"number": numbers.NUMBER, "date": numbers.NUMBER, "boolean": numbers.FLAG, "place": numbers.PLACE}
+_NUMERIC_NAMES = {
+    "number": ("equal", "difference", "ratio"),
+    "date": ("equal", "days between", "ratio"),
+    "boolean": ("equal",),
+    "place": ("kilometres",),
+}
+JOINED = "all fields"
+_LEAST_WEIGHT = 1e-3
+_SEEN_TWICE = 2
+
+
+class Cells(NamedTuple):
+    """Strings of several fields and their tokens, field after field; see `kernels.tokens.tokenise`."""
+
+    chars: NDArray[np.int32]
+    starts: Int64
+    squeezed: NDArray[np.int32]
+    squeezed_starts: Int64
+    token_starts: Int64
+    hashes: Int64
+    masks: NDArray[np.uint64]
+    flags: NDArray[np.uint8]
+    weights: Float32
+    row_tokens: Int64
+
+
+class Prepared(NamedTuple):
+    """Records ready to be compared.
+
+    Attributes
+    ----------
+    n : records. cells : their strings. numbers : (n, c) their numbers, NaN where missing. missing : (n, d) bool.
+    """
+
+    n: int
+    cells: Cells
+    numbers: Float64
+    missing: Bool
+
+
+class Rarity(NamedTuple):
+    """How rare tokens are, by field.
+
+    Attributes
+    ----------
+    hashes : (T,) int64 of the tokens that two records or more have, ascending within each field.
+    weights : (T,) float32. starts : (F + 1,). unseen, units : (F,) weight of every other token.
+    """
+
+    hashes: Int64
+    weights: Float32
+    starts: Int64
+    unseen: Float32
+
+
+class TextFacts(BaseModel):
+    """What training records say of their fields, by number.
+
+    Attributes
+    ----------
+    whole : numbers that are all whole, which are compared as they are written too.
+    crossed : the two strings that are the longest texts.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    whole: tuple[int, ...] = ()
+    crossed: tuple[int, int] | None = None
+
+
+class Comparators:
+    """Which features a schema's records have as pairs, and how they are worked out.
+
+    Parameters
+    ----------
+    schema : of the records.
+    """
+
+    def __init__(self, schema: Schema) -> None:
+        self.schema = schema
+        fields = schema.fields
+        self._numeric = [at for at, column in enumerate(fields) if column.type in _NUMERIC]
+        self._kinds = np.array([_NUMERIC[fields[at].type] for at in self._numeric], dtype=np.int64)
+        widths = [2 if kind == numbers.PLACE else 1 for kind in self._kinds]
+        self._columns = np.concatenate([[0], np.cumsum(widths)]).astype(np.int64)
+        self.describe(TextFacts())
+
+    def describe(self, facts: TextFacts) -> None:
+        """Take what training records say; sets the features' names and where each field's begin, missing counts
+        first."""
+        self.facts, fields = facts, self.schema.fields
+        self._strings = [
+            at
+            for at, column in enumerate(fields)
+            if column.type in STRINGS or column.type == "date" or at in facts.whole
+        ]
+        modes = [tokens.BOTH if fields[at].type in ("text", "name") else tokens.WHOLE for at in self._strings]
+        self._joined = sum(fields[at].type in STRINGS for at in self._strings) > 1
+        self._modes = np.array(modes + [tokens.TOKENS] * self._joined, dtype=np.int64)
+        names: list[tuple[str, str]] = [(column.name, "missing") for column in fields]
+        titles = [fields[at].name for at in self._strings] + [JOINED] * self._joined
+        places = []
+        for title, mode in zip(titles, self._modes, strict=True):
+            places.append(len(names))
+            names += [(title, feature) for feature in _BY_MODE[mode]]
+        numeric = []
+        for at in self._numeric:
+            numeric.append(len(names))
+            names += [(fields[at].name, feature) for feature in _NUMERIC_NAMES[fields[at].type]]
+        if facts.crossed is not None:
+            one, other = (titles[at] for at in facts.crossed)
+            names += [(f"{one} and {other}", feature) for feature in CROSSED]
+        self._places, self._number_places = (
+            np.array(places, dtype=np.int64),
+            np.array(numeric, dtype=np.int64),
+        )
+        self.features = tuple(names)
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the features."""
+        return [f"{field}: {feature}" for field, feature in self.features]
+
+    def fit(self, records: Records) -> Comparators:
+        """Learn how rare tokens are, and which two fields are the longest texts."""
+        fields = self.schema.fields
+        whole = tuple(
+            at
+            for at, column in enumerate(fields)
+            if column.type == "number"
+            and all(cell is None or float(cell).is_integer() for cell in records[:, at])
+        )
+        self.describe(TextFacts(whole=whole))
+        lengths = [
+            (sum(len(cell or "") for cell in records[:, place]), -at)
+            for at, place in enumerate(self._strings)
+            if fields[place].type == "text"
+        ]
+        longest = sorted(-at for _, at in sorted(lengths, reverse=True)[:2])
+        if len(longest) == 2:
+            self.describe(TextFacts(whole=whole, crossed=(longest[0], longest[1])))
+        cells = self._cells(records)
+        hashes, weights, starts, unseen = [], [], [0], []
+        n = len(records)
+        for field in range(self._modes.size):
+            first, last = cells.row_tokens[field * n], cells.row_tokens[(field + 1) * n]
+            own = cells.row_tokens[field * n : (field + 1) * n + 1]
+            rows = np.repeat(np.arange(n), np.diff(own))
+            pairs = np.unique(np.stack([cells.hashes[first:last], rows], axis=1), axis=0)[:, 0]
+            distinct, counts = np.unique(pairs, return_counts=True)
+            n_cells = max(int(np.count_nonzero(np.diff(cells.starts[field * n : (field + 1) * n + 1]))), 1)
+            is_common = counts >= _SEEN_TWICE
+            hashes.append(distinct[is_common])
+            weights.append(np.maximum(np.log((1 + n_cells) / (1 + counts[is_common])), _LEAST_WEIGHT))
+            starts.append(starts[-1] + int(is_common.sum()))
+            # A token that no training record has is held to be as rare as one that a single record has.
+            unseen.append(max(np.log((1 + n_cells) / 2), _LEAST_WEIGHT))
+        self.rarity = Rarity(
+            np.concatenate(hashes).astype(np.int64) if hashes else np.empty(0, dtype=np.int64),
+            np.concatenate(weights).astype(np.float32) if weights else np.empty(0, dtype=np.float32),
+            np.array(starts, dtype=np.int64),
+            np.array(unseen, dtype=np.float32),
+        )
+        return self
+
+    def prepare(self, records: Records) -> Prepared:
+        """Strings, tokens and numbers of records: once for all pairs that they are in."""
+        if records.dtype != object:
+            records = records.astype(np.float64).astype(object)
+        cells = self._cells(records)
+        n, rarity = len(records), self.rarity
+        weights = np.empty(cells.hashes.size, dtype=np.float32)
+        tokens.weigh(
+            cells.hashes,
+            cells.row_tokens,
+            n,
+            rarity.hashes,
+            rarity.starts,
+            rarity.weights,
+            rarity.unseen,
+            weights,
+        )
+        values = np.full((n, int(self._columns[-1])), np.nan)
+        for place, at in enumerate(self._numeric):
+            first, last = self._columns[place], self._columns[place + 1]
+            absent: Any = np.nan if last - first == 1 else (np.nan, np.nan)
+            column = [absent if cell is None else cell for cell in records[:, at]]
+            values[:, first:last] = np.array(column, dtype=np.float64).reshape(n, last - first)
+        return Prepared(n, cells._replace(weights=weights), values, absent_cells(records))
+
+    def compare(self, a: Prepared, left: Int64, b: Prepared, right: Int64) -> Float32:
+        """Features of pairs of prepared records, (n_pairs, m) float32."""
+        left, right = np.ascontiguousarray(left, dtype=np.int64), np.ascontiguousarray(right, dtype=np.int64)
+        out = np.empty((left.size, len(self.features)), dtype=np.float32)
+        d = a.missing.shape[1]
+        out[:, :d] = a.missing[left].view(np.uint8) + b.missing[right].view(np.uint8)
+        if self._modes.size:
+            tokens.compare(
+                a.cells, b.cells, a.n, b.n, left, right, self._modes, self.rarity.unseen, self._places, out
+            )
+        if self._kinds.size:
+            numbers.compare_numbers(
+                a.numbers, b.numbers, left, right, self._kinds, self._columns, self._number_places, out
+            )
+        if self.facts.crossed is not None:
+            one, other = self.facts.crossed
+            tokens.compare_crossed(
+                a.cells, b.cells, a.n, b.n, left, right, one, other, out.shape[1] - tokens.N_CROSSED, out
+            )
+        return out
+
+    @property
+    def key_fields(self) -> tuple[list[int], list[int]]:
+        """Strings whose whole cells are keys, and those whose tokens are."""
+        kinds = [self.schema.fields[at].type for at in self._strings]
+        return list(range(len(kinds))), [at for at, kind in enumerate(kinds) if kind in ("text", "name")]
+
+    def _cells(self, records: Records) -> Cells:
+        texts: list[str] = []
+        fields = self.schema.fields
+        for place in self._strings:
+            texts += [written(cell, fields[place]) for cell in records[:, place]]
+        if self._joined:
+            n = len(records)
+            texts += [" ".join(text for text in texts[row::n] if text) if n else "" for row in range(n)]
+        lengths = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
+        starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        chars = np.frombuffer("".join(texts).encode("utf-32-le", "replace"), dtype=np.int32)
+        room = chars.size + 1
+        squeezed, token_starts = np.empty(room, dtype=np.int32), np.empty(room, dtype=np.int64)
+        hashes, masks = np.empty(room, dtype=np.int64), np.empty(room, dtype=np.uint64)
+        flags = np.empty(room, dtype=np.uint8)
+        squeezed_starts, row_tokens = np.empty_like(starts), np.empty_like(starts)
+        n_tokens = tokens.tokenise(
+            chars, starts, squeezed, squeezed_starts, token_starts, hashes, masks, flags, row_tokens
+        )
+        return Cells(
+            chars, starts, squeezed, squeezed_starts, token_starts, hashes[:n_tokens], masks, flags,
+            np.empty(0, dtype=np.float32), row_tokens,
+        )  # fmt: skip
+
+    def to_state(self) -> State:
+        """Arrays and JSON-able facts."""
+        rarity = {f"rarity_{name}": array for name, array in self.rarity._asdict().items()}
+        return rarity, {
+            "schema": self.schema.model_dump(mode="json"),
+            "text": self.facts.model_dump(mode="json"),
+        }
+
+    @classmethod
+    def from_state(cls, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> Comparators:
+        """What `to_state` gave."""
+        comparators = cls(Schema.model_validate_json(json.dumps(meta["schema"])))
+        comparators.describe(TextFacts.model_validate_json(json.dumps(meta["text"])))
+        comparators.rarity = Rarity(*(np.array(arrays[f"rarity_{name}"]) for name in Rarity._fields))
+        return comparators
+
+    @property
+    def n_texts(self) -> int:
+        """Fields that are compared as strings, all of them joined included."""
+        return int(self._modes.size)
+
+
+def rarity_layout(n_texts: int) -> dict[str, Array]:
+    """Arrays that `Comparators.to_state` gives."""
+    return {
+        "rarity_hashes": Array(kind="int64", shape=("tokens",)),
+        "rarity_weights": Array(kind="float32", shape=("tokens",), positive=True, high=100.0),
+        "rarity_starts": Array(kind="int64", shape=(n_texts + 1,), low=0, order="never-falling"),
+        "rarity_unseen": Array(kind="float32", shape=(n_texts,), positive=True, high=100.0),
+    }
+
+
+def check_rarity(loaded: StoredState) -> None:
+    """Refuse tokens whose parts by field do not fit."""
+    require_offsets(
+        "rarity_starts", loaded.arrays["rarity_starts"], loaded.length("rarity_hashes"), "rarity_hashes"
+    )
+
+
+def absent_cells(cells: Any) -> Bool:
+    """Which cells are missing."""
+    none: Any = None
+    return np.asarray(np.equal(cells, none), dtype=np.bool_)
+
+
+def written(cell: Any, column: RecordColumn) -> str:
+    """A cell as a string to compare: lower case, without accents; empty where missing."""
+    if cell is None:
+        return ""
+    if isinstance(cell, str):
+        if cell.isascii():
+            return cell.strip().lower()
+        parts = unicodedata.normalize("NFKD", cell.casefold())
+        return "".join(char for char in parts if not unicodedata.combining(char)).strip()
+    if column.type == "date":
+        return str(np.datetime64(int(np.floor(cell)), "D")).replace("-", "")
+    return str(int(cell)) if cell == int(cell) and abs(cell) < 1e15 else repr(cell)

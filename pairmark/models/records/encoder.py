@@ -1,0 +1,282 @@
+"""Records as vectors, for learners that take numbers: fitted on training records, kept as plain arrays.
+
+Numbers and dates are centred and scaled, with 0 and a flag of their own where missing; of dates the season and the
+weekday
+are given too. Categories become one column a value, hashed where there are many; one that training did not have sets a
+flag. Texts and names become hashed character n-grams weighed by ``log((1 + N) / (1 + df)) + 1`` and scaled to
+length one.
+Places are points on the unit sphere.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
+from scipy.sparse import csr_array
+
+from pairmark.models.core.arrays import Float32, Float64, Int64
+from pairmark.models.core.artefact import ArtefactError
+from pairmark.models.core.schema import Array, State, StoredState, check_arrays, checked_model
+from pairmark.models.records.comparators import absent_cells, written
+from pairmark.models.records.kernels import grams
+from pairmark.models.records.schema import RecordColumn, Records, Schema
+
+MOST_LEVELS = 64
+"""Values of a category that get a column each; more are hashed to so many columns."""
+DENSE_GRAMS, SPARSE_GRAMS = 128, 4_096
+"""Columns of a text's n-grams, of dense rows and of sparse ones."""
+_DAYS_OF_YEAR, _DAYS_OF_WEEK, _THURSDAY = 365.25, 7.0, 4.0
+
+
+class EncoderFacts(BaseModel):
+    """What an encoder says beside its arrays."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    table: dict[str, Any]
+    sparse: bool
+    levels: dict[str, list[str]]
+    n_grams: int = Field(ge=8, le=2**20)
+
+
+class RecordEncoder:
+    """Records to rows of float32.
+
+    Parameters
+    ----------
+    schema : of the records. sparse : whether rows are CSR, with wider n-grams, or dense.
+
+    Attributes
+    ----------
+    feature_names : what each column is of.
+    """
+
+    def __init__(self, schema: Schema, *, sparse: bool = False, n_grams: int | None = None) -> None:
+        self.schema, self.sparse = schema, sparse
+        self._n_grams = n_grams or (SPARSE_GRAMS if sparse else DENSE_GRAMS)
+        self._levels: dict[str, list[str]] = {}
+
+    def fit(self, records: Records) -> RecordEncoder:
+        """Learn scales, categories and the rarity of n-grams from training records alone."""
+        standard, texts = self._scaled, self._texts
+        self._centre, self._scale = np.zeros(len(standard)), np.ones(len(standard))
+        for place, at in enumerate(standard):
+            values = np.array([cell for cell in records[:, at] if cell is not None], dtype=np.float64)
+            if values.size:
+                self._centre[place] = np.median(values)
+                # The middle half decides: one wild cell does not squeeze all the others together.
+                low, high = np.quantile(values, (0.25, 0.75))
+                spread = (high - low) / 1.349 or float(values.std())
+                self._scale[place] = spread if spread > 0 else 1.0
+        self._levels = {}
+        for column, cells in zip(self.schema.fields, records.T, strict=True):
+            if column.type == "category":
+                levels = sorted({written(cell, column) for cell in cells if cell is not None})
+                self._levels[column.name] = levels if len(levels) <= MOST_LEVELS else []
+        self._rarity = np.ones((len(texts), self._n_grams), dtype=np.float32)
+        for place, at in enumerate(texts):
+            grams_of = self._counted(records[:, at], self.schema.fields[at])
+            frequency = np.bincount(grams_of.indices, minlength=self._n_grams)
+            n_cells = int(np.count_nonzero(np.diff(grams_of.indptr)))
+            self._rarity[place] = np.log((1 + n_cells) / (1 + frequency)) + 1
+        self._name()
+        return self
+
+    @property
+    def n_features(self) -> int:
+        """Columns of a row."""
+        return len(self.feature_names)
+
+    def transform(self, records: Records) -> Any:
+        """Rows of records, (n, n_features) float32: an array, or CSR where the encoder is sparse."""
+        n = len(records)
+        rows: list[Int64] = []
+        columns: list[Int64] = []
+        values: list[Float32] = []
+        start = 0
+        for at, column in enumerate(self.schema.fields):
+            own_rows, own_columns, own_values, width = self._encoded(at, column, records[:, at])
+            rows.append(own_rows)
+            columns.append(own_columns + start)
+            values.append(own_values)
+            start += width
+        cells_of = np.concatenate(values), (np.concatenate(rows), np.concatenate(columns))
+        if self.sparse:
+            made: Any = csr_array(cells_of, shape=(n, start))
+            made.sum_duplicates()
+            return made
+        out = np.zeros((n, start), dtype=np.float32)
+        out[cells_of[1]] = cells_of[0]
+        return out
+
+    def unknown_categories(self, records: Records) -> list[tuple[int, str, str]]:
+        """Cells of categories that training did not have: row, column and cell of each."""
+        return [
+            (row, column.name, str(cell))
+            for at, column in enumerate(self.schema.fields)
+            if self._levels.get(column.name)
+            for row, cell in enumerate(records[:, at])
+            if cell is not None and written(cell, column) not in self._levels[column.name]
+        ]
+
+    @property
+    def _scaled(self) -> list[int]:
+        return [at for at, column in enumerate(self.schema.fields) if column.type in ("number", "date")]
+
+    @property
+    def _texts(self) -> list[int]:
+        return [at for at, column in enumerate(self.schema.fields) if column.type in ("text", "name")]
+
+    def _name(self) -> None:
+        names: list[str] = []
+        for column in self.schema.fields:
+            names += [f"{column.name}{part}" for part in self._parts(column)]
+        self.feature_names = names
+
+    def _parts(self, column: RecordColumn) -> list[str]:
+        """Names of a field's columns; the last one, set where the cell is missing, is there for all."""
+        if column.type == "number":
+            parts = [""]
+        elif column.type == "date":
+            parts = ["", " year's sine", " year's cosine", " week's sine", " week's cosine"]
+        elif column.type == "boolean":
+            parts = [""]
+        elif column.type == "place":
+            parts = [" x", " y", " z"]
+        elif column.type == "category":
+            levels = self._levels[column.name]
+            parts = (
+                [f"={level}" for level in levels] + [" unknown"]
+                if levels
+                else [f" #{k}" for k in range(MOST_LEVELS)]
+            )
+        else:
+            parts = [f" ~{k}" for k in range(self._n_grams)]
+        return [*parts, " missing"]
+
+    def _encoded(self, at: int, column: RecordColumn, cells: Any) -> tuple[Int64, Int64, Float32, int]:
+        """Entries of a field's columns: rows, columns, values; and how many columns it has."""
+        width = len(self._parts(column))
+        absent = absent_cells(cells)
+        present = np.flatnonzero(~absent)
+        absent_rows = np.flatnonzero(absent)
+        if column.type in ("text", "name"):
+            grams_of = self._counted(cells, column)
+            rows = np.repeat(np.arange(len(cells)), np.diff(grams_of.indptr))
+            weights = grams_of.data * self._rarity[self._texts.index(at)][grams_of.indices]
+            length = np.sqrt(np.bincount(rows, weights=weights.astype(np.float64) ** 2, minlength=len(cells)))
+            own, values = grams_of.indices.astype(np.int64), weights / np.maximum(length, 1e-12)[rows]
+        elif column.type == "category":
+            rows, values = present, np.ones(present.size)
+            own = self._category_columns(column, [written(cells[row], column) for row in present])
+        else:
+            block = self._numbers(at, column, [cells[row] for row in present])
+            rows = np.repeat(present, block.shape[1])
+            own, values = np.tile(np.arange(block.shape[1]), present.size), block.ravel()
+        return (
+            np.concatenate([rows, absent_rows]),
+            np.concatenate([own, np.full(absent_rows.size, width - 1)]),
+            np.concatenate([values, np.ones(absent_rows.size)]).astype(np.float32),
+            width,
+        )
+
+    def _category_columns(self, column: RecordColumn, cells: list[str]) -> Int64:
+        levels = self._levels[column.name]
+        if levels:
+            places = {level: place for place, level in enumerate(levels)}
+            return np.array([places.get(cell, len(levels)) for cell in cells], dtype=np.int64)
+        return np.array([_hashed(cell) % MOST_LEVELS for cell in cells], dtype=np.int64)
+
+    def _numbers(self, at: int, column: RecordColumn, cells: list[Any]) -> Float64:
+        values = np.array(cells, dtype=np.float64)
+        if column.type == "place":
+            latitude, longitude = np.radians(values.reshape(-1, 2)).T
+            return np.stack(
+                [
+                    np.cos(latitude) * np.cos(longitude),
+                    np.cos(latitude) * np.sin(longitude),
+                    np.sin(latitude),
+                ],
+                axis=1,
+            )
+        if column.type == "boolean":
+            return 2 * values[:, None] - 1
+        place = self._scaled.index(at)
+        # Bounded: a cell far beyond training would drown every other column.
+        standard = np.clip((values - self._centre[place]) / self._scale[place], -1e3, 1e3)
+        if column.type == "number":
+            return np.asarray(standard[:, None])
+        year, week = (
+            2 * np.pi * values / _DAYS_OF_YEAR,
+            2 * np.pi * (np.floor(values) + _THURSDAY) / _DAYS_OF_WEEK,
+        )
+        return np.stack([standard, np.sin(year), np.cos(year), np.sin(week), np.cos(week)], axis=1)
+
+    def _counted(self, cells: Any, column: RecordColumn) -> Any:
+        """Counts of hashed n-grams, (n, n_grams) CSR."""
+        texts = [written(cell, column) for cell in cells]
+        starts = np.concatenate([[0], np.cumsum([len(text) for text in texts], dtype=np.int64)]).astype(
+            np.int64
+        )
+        chars = np.frombuffer("".join(texts).encode("utf-32-le", "replace"), dtype=np.int32)
+        room = 2 * chars.size + 4 * len(texts) + 1
+        columns, counts = np.empty(room, dtype=np.int64), np.empty(room, dtype=np.float32)
+        ends = np.zeros(len(texts), dtype=np.int64)
+        grams.count_grams(chars, starts, self._n_grams, columns, counts, ends)
+        used = int(ends[-1]) if ends.size else 0
+        indptr = np.concatenate([[0], ends])
+        return csr_array((counts[:used], columns[:used], indptr), shape=(len(texts), self._n_grams))
+
+    def to_state(self) -> State:
+        """Arrays and JSON-able facts."""
+        return (
+            {"centre": self._centre, "scale": self._scale, "rarity": self._rarity},
+            {
+                "table": self.schema.model_dump(mode="json"),
+                "sparse": self.sparse,
+                "levels": self._levels,
+                "n_grams": self._n_grams,
+            },
+        )
+
+    @classmethod
+    def from_state(cls, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> RecordEncoder:
+        """What `to_state` gave, checked.
+
+        Raises
+        ------
+        ArtefactError
+            Naming the fact, or the array and its row, that no fit writes.
+        """
+        facts = checked_model(EncoderFacts, meta, "encoder.")
+        try:
+            schema = Schema.model_validate_json(json.dumps(facts.table))
+        except ValueError as error:
+            raise ArtefactError(f"encoder.table: {error}") from None
+        encoder = cls(schema, sparse=facts.sparse, n_grams=facts.n_grams)
+        categories = {column.name for column in schema.fields if column.type == "category"}
+        if facts.levels.keys() != categories or any(len(own) > MOST_LEVELS for own in facts.levels.values()):
+            raise ArtefactError(f"encoder.levels: expected at most {MOST_LEVELS} of each category")
+        layout = {
+            "centre": Array(kind="float64", shape=(len(encoder._scaled),)),
+            "scale": Array(kind="float64", shape=(len(encoder._scaled),), positive=True),
+            "rarity": Array(kind="float32", shape=(len(encoder._texts), facts.n_grams), low=0.0, high=1e3),
+        }
+        check_arrays(StoredState(params={}, facts=facts, arrays=arrays), layout)
+        encoder._levels = facts.levels
+        encoder._centre, encoder._scale = np.array(arrays["centre"]), np.array(arrays["scale"])
+        encoder._rarity = np.array(arrays["rarity"])
+        encoder._name()
+        return encoder
+
+
+def _hashed(text: str) -> int:
+    code = 14695981039346656037
+    for char in text:
+        code = (code ^ ord(char)) * 1099511628211 % 2**64
+    return code >> 17

@@ -1,0 +1,213 @@
+"""The model of Fellegi and Sunter, fitted without labels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from pydantic import Field
+from sklearn.utils import check_random_state
+
+from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
+from pairmark.models.core.progress import report
+from pairmark.models.core.spec import RandomState, document_parameters
+from pairmark.models.records.base import COLUMNS, RecordScorer
+from pairmark.models.records.blocking import candidate_pairs
+from pairmark.models.records.comparators import Prepared
+from pairmark.models.records.estimator import distinct_cells
+from pairmark.models.records.explain import cell_values
+from pairmark.models.records.levels import Levels, count_patterns
+from pairmark.models.records.schema import Records
+from pairmark.models.records.state import N_LEVELS, FellegiSunterState
+
+_BLOCK = 65_536
+_FIRST_M = (0.05, 0.1, 0.85)
+_TOLERANCE = 1e-6
+_PSEUDO = 0.5
+_WORDS = {-1: "missing", 0: "different", 1: "alike", 2: "equal"}
+
+
+@document_parameters
+class FellegiSunter(FellegiSunterState, RecordScorer):
+    """How much likelier the agreement of two records is for one entity than for two, field by field.
+
+    A field of a pair is equal, alike or apart; a missing cell says nothing. A score is the natural log of the
+    likelihood
+    ratio, the sum of ``log m / u`` over the fields (Fellegi and Sunter 1969): m is a level's share among same pairs, u
+    among pairs drawn at random. `fit` needs no labels: u stays as random pairs have it, and m is found by expectation
+    maximisation over candidates, where the share of same pairs refers to all pairs, candidates or not.
+
+    Attributes
+    ----------
+    m_, u_ : (d, 3) shares of the levels apart, alike and equal of each field.
+    prior_ : share of same pairs among all pairs of the training records.
+    """
+
+    def __init__(
+        self,
+        *,
+        columns: Annotated[dict[str, str] | None, Field(description=COLUMNS)] = None,
+        n_pairs: Annotated[
+            int,
+            Field(ge=100, le=50_000_000, description="random pairs that say how often strangers agree"),
+        ] = 200_000,
+        max_frequency: Annotated[
+            int,
+            Field(
+                ge=2,
+                le=10_000,
+                description="rows that may share a key before it makes no candidates any more",
+            ),
+        ] = 50,
+        max_iter: Annotated[
+            int, Field(ge=1, le=10_000, description="steps of expectation maximisation")
+        ] = 100,
+        random_state: Annotated[RandomState, Field(description="seed of the random pairs")] = None,
+    ) -> None:
+        self.columns = columns
+        self.n_pairs = n_pairs
+        self.max_frequency = max_frequency
+        self.max_iter = max_iter
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: ArrayLike | None = None) -> Self:
+        """Learn from records alone; ``y``, where there is one, is only checked.
+
+        Parameters
+        ----------
+        X : n records, two or more; see `RecordScorer`.
+
+        Raises
+        ------
+        ValueError
+            On anything else; a `RecordError` names row and column.
+        """
+        if y is not None:
+            return super().fit(X, y)
+        self._check_params()
+        self._learn_records(self._training_rows(X, "X", reset=True))
+        return self
+
+    def _learn_identities(self, rows: Records, codes: Int64, identities: NDArray[Any]) -> None:
+        self._learn_records(rows)
+
+    def _learn_records(self, records: Records) -> None:
+        n = len(records)
+        if n < 2:
+            raise ValueError("X has 1 sample; expected at least two, which make a pair")
+        prepared = self._comparators.fit(records).prepare(records)
+        u = self._random_shares(prepared)
+        report(0.3, "finding candidates")
+        left, right = candidate_pairs(self._comparators, prepared, self.max_frequency)
+        levels, counts = count_patterns(self._levels_of(prepared, left, right))
+        self.m_, self.prior_ = _maximise(levels, counts, u, n * (n - 1) / 2, n, self.max_iter)
+        self.u_ = u
+        self._weigh()
+
+    def _learn_pairs(self, left: Records, right: Records, same: Bool, weight: Float64) -> None:
+        # m is counted on the same pairs, u on random pairs of the records.
+        cells = np.concatenate([left, right])
+        first, number = distinct_cells(cells)
+        prepared = self._comparators.fit(cells[first]).prepare(cells[first])
+        self.u_ = self._random_shares(prepared)
+        same_left, same_right = number[: len(left)][same], number[len(left) :][same]
+        levels = np.concatenate(list(self._levels_of(prepared, same_left, same_right)))
+        self.m_ = _shares(levels, weight[same] / weight.mean())
+        pairs = first.size * (first.size - 1) / 2
+        self.prior_ = float(min(0.5, same.sum() / max(pairs, 1.0)))
+        self._weigh()
+
+    def explain(self, left: Any, right: Any, feature_names: Any = None) -> dict[str, Any]:
+        """What each field adds to one pair's log likelihood ratio.
+
+        Returns
+        -------
+        JSON-able: ``score`` and ``fields``, the largest contributions first, which add up to it; each with both
+        cells and
+        the ``level`` of its agreement.
+        """
+        a, b = self._one_pair(left, right)
+        one = np.zeros(1, dtype=np.int64)
+        features = self._comparators.compare(
+            self._comparators.prepare(a), one, self._comparators.prepare(b), one
+        )
+        levels = self._levels.of(features)[0]
+        cells = cell_values(self.schema_, a[0], b[0])
+        fields: list[dict[str, Any]] = [
+            {"field": column.name, "left": cells[0].get(column.name), "right": cells[1].get(column.name),
+             "level": _WORDS[int(levels[at])], "contribution": float(self._weights[at, levels[at] + 1])}
+            for at, column in enumerate(self.schema_.fields)
+        ]  # fmt: skip
+        fields.sort(key=lambda entry: (-abs(entry["contribution"]), entry["field"]))
+        return {"score": float(self._scores(features)[0]), "fields": fields}
+
+    def from_state(self, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> Self:
+        """The estimator, fitted with what `to_state` gave."""
+        super().from_state(arrays, meta)
+        self._weigh()
+        return self
+
+    def _weigh(self) -> None:
+        self._levels = Levels(self._comparators)
+        # RecordColumn 0 is for missing cells, which say nothing.
+        self._weights = np.hstack([np.zeros((self.m_.shape[0], 1)), np.log(self.m_ / self.u_)])
+
+    def _scores(self, features: Float32) -> Float32:
+        levels = self._levels.of(features)
+        total = np.zeros(features.shape[0])
+        for field in range(levels.shape[1]):
+            total += self._weights[field, levels[:, field] + 1]
+        return total.astype(np.float32)
+
+    def _random_shares(self, prepared: Prepared) -> Float64:
+        random = np.random.default_rng(int(check_random_state(self.random_state).randint(2**31)))
+        n = prepared.n
+        if n * (n - 1) // 2 <= self.n_pairs:
+            left, right = (side.astype(np.int64) for side in np.triu_indices(n, 1))
+        else:
+            left = random.integers(0, n, self.n_pairs)
+            right = (left + random.integers(1, n, self.n_pairs)) % n
+        levels, counts = count_patterns(self._levels_of(prepared, left, right))
+        return _shares(levels, counts)
+
+    def _levels_of(self, prepared: Prepared, left: Int64, right: Int64) -> Iterator[NDArray[np.int8]]:
+        levels = Levels(self._comparators)
+        for start in range(0, left.size, _BLOCK):
+            part = slice(start, start + _BLOCK)
+            yield levels.of(self._comparators.compare(prepared, left[part], prepared, right[part]))
+
+
+def _shares(levels: NDArray[np.int8], weight: NDArray[Any]) -> Float64:
+    """(d, 3) shares of each field's levels, missing cells left out; a pseudo-count keeps all of them above 0."""
+    out = np.empty((levels.shape[1], N_LEVELS))
+    for field in range(levels.shape[1]):
+        has_level = levels[:, field] >= 0
+        out[field] = (
+            np.bincount(levels[has_level, field], weights=weight[has_level], minlength=N_LEVELS) + _PSEUDO
+        )
+    return np.asarray(out / out.sum(axis=1, keepdims=True))
+
+
+def _maximise(
+    levels: NDArray[np.int8], counts: Int64, u: Float64, n_all: float, n_rows: int, max_iter: int
+) -> tuple[Float64, float]:
+    """m and the share of same pairs among all, by expectation maximisation over candidates' patterns."""
+    m = np.tile(np.array(_FIRST_M), (u.shape[0], 1))
+    share = min(0.5, n_rows / max(n_all, 1.0) / 2)
+    if not counts.size:
+        return m, share
+    for _ in range(max_iter):
+        weights = np.hstack([np.zeros((m.shape[0], 1)), np.log(m / u)])
+        ratio = np.zeros(levels.shape[0])
+        for field in range(levels.shape[1]):
+            ratio += weights[field, levels[:, field] + 1]
+        chance = 1 / (1 + np.exp(-np.clip(np.log(share / (1 - share)) + ratio, -500, 500)))
+        new_share = float(np.clip((chance * counts).sum() / n_all, 1e-12, 0.5))
+        new_m = _shares(levels, chance * counts)
+        converged = bool(np.max(np.abs(np.subtract(new_m, m))) < _TOLERANCE)
+        m, share = new_m, new_share
+        if converged:
+            break
+    return m, share

@@ -1,0 +1,351 @@
+"""Types of columns from their cells, with what speaks for each and what people should look at."""
+
+from __future__ import annotations
+
+import datetime
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, get_args
+
+from pairmark.models.records.cells import (
+    DATE_FORMATS,
+    FALSE,
+    MAX_CELL,
+    TRUE,
+    DateFormat,
+    date_of,
+    is_missing,
+    number_of,
+    place_of,
+)
+from pairmark.models.records.schema import RESERVED, FieldType, RecordColumn, RecordError, Schema
+
+_MOSTLY = 0.8
+"""Share of cells from which on the others look like mistakes, not like another type."""
+_EXAMPLES = 3
+_ID_NAMES = re.compile(r"(?:.*[_ ])?(?:id|uid|uuid|key)", re.IGNORECASE)
+_IDENTITY_NAMES = frozenset(
+    {"identity", "entity", "entity_id", "identity_id", "cluster", "cluster_id", "person_id"}
+)
+_GROUP_NAMES = frozenset({"group", "group_id"})
+_GARBLED = re.compile("\ufffd|\u00c3[\u0080-\u00bf]|\u00e2\u20ac")
+_CODE_WIDTH = 6
+_MOST_CATEGORIES = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class ColumnNotes:
+    """What a column was taken for and why.
+
+    Attributes
+    ----------
+    column : its name, type and format.
+    reason : what speaks for the type. examples : some of its cells.
+    warnings : what to look at, with row numbers from 1.
+    missing, distinct : how many cells are missing, and how many distinct ones there are.
+    """
+
+    column: RecordColumn
+    reason: str
+    examples: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    missing: int = 0
+    distinct: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inference:
+    """A schema, and how it came about, column by column."""
+
+    schema: Schema
+    notes: tuple[ColumnNotes, ...]
+
+
+@dataclass
+class _Cells:
+    """Distinct cells of a column that are not missing, with the row of the first of each."""
+
+    name: str
+    first: dict[str, int]
+    n: int
+    missing: int
+    typed: str | None
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def unique(self) -> bool:
+        return len(self.first) == self.n and self.missing == 0
+
+
+def infer(table: Mapping[str, Sequence[Any]], overrides: Mapping[str, str] | None = None) -> Inference:
+    """Types of the columns of a table.
+
+    Parameters
+    ----------
+    table : from column to cells, strings or typed values, of one length; None for missing.
+    overrides : from column to its type, or ``date:DD/MM/YYYY``; the others are inferred.
+
+    Raises
+    ------
+    RecordError
+        For reserved and unknown names, types that do not exist, and dates whose format is not one throughout.
+    """
+    overrides = dict(overrides or {})
+    problems = [
+        {
+            "row": None,
+            "column": name,
+            "detail": f"is a reserved name ({', '.join(sorted(RESERVED))}): rename it",
+        }
+        for name in table
+        if name in RESERVED and overrides.get(name) != "ignore"
+    ]
+    problems += [
+        {"row": None, "column": name, "detail": f"is not in the table: {', '.join(list(table)[:20])}"}
+        for name in overrides
+        if name not in table
+    ]
+    if problems:
+        raise RecordError(problems)
+    has_id = any(kind == "id" for kind in overrides.values())
+    notes = []
+    for name, values in table.items():
+        if name in RESERVED:
+            continue
+        cells = _distinct(name, values)
+        if name in overrides:
+            column, reason = _overridden(cells, overrides[name])
+        else:
+            column, reason = _inferred(cells, has_id)
+            has_id |= column.type == "id"
+        _look(cells, column)
+        notes.append(
+            ColumnNotes(
+                column=column, reason=reason, examples=tuple(_cut(cell) for cell in list(cells.first)[:_EXAMPLES]),
+                warnings=tuple(cells.warnings), missing=cells.missing, distinct=len(cells.first),
+            )
+        )  # fmt: skip
+    try:
+        schema = Schema(columns=tuple(each.column for each in notes))
+    except ValueError as error:
+        raise RecordError(
+            [{"row": None, "column": ", ".join(list(table)[:20]), "detail": _first_line(error)}]
+        ) from None
+    return Inference(schema=schema, notes=tuple(notes))
+
+
+def _first_line(error: ValueError) -> str:
+    errors = getattr(error, "errors", None)
+    return str(errors()[0]["msg"]).removeprefix("Value error, ") if callable(errors) else str(error)
+
+
+def _distinct(name: str, values: Sequence[Any]) -> _Cells:
+    first: dict[str, int] = {}
+    missing, kinds = 0, set()
+    for row, value in enumerate(values):
+        if value is None or (isinstance(value, float) and math.isnan(value)):
+            missing += 1
+            continue
+        if isinstance(value, str):
+            if is_missing(value):
+                missing += 1
+                continue
+            cell = value
+            kinds.add("text")
+        else:
+            cell, kind = _typed(value)
+            kinds.add(kind)
+        if cell not in first:
+            first[cell] = row + 1
+    typed = kinds.pop() if len(kinds) == 1 else None
+    return _Cells(name, first, len(values), missing, None if typed == "text" else typed)
+
+
+def _typed(value: Any) -> tuple[str, str]:
+    if isinstance(value, bool) or type(value).__name__ == "bool_":
+        return str(bool(value)).lower(), "boolean"
+    if isinstance(value, (datetime.date, datetime.datetime)):
+        return value.isoformat(), "date"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(str, value)), "place"
+    return str(value), "number"
+
+
+def _overridden(cells: _Cells, request: str) -> tuple[RecordColumn, str]:
+    kind, _, form = request.partition(":")
+    problem: dict[str, Any] = {"row": None, "column": cells.name}
+    if kind not in get_args(FieldType) or (form and kind != "date"):
+        raise RecordError(
+            [
+                problem
+                | {
+                    "detail": f"has type {request!r}; expected one of {', '.join(get_args(FieldType))}, or date:FORMAT"
+                }
+            ]
+        )
+    if kind != "date":
+        return RecordColumn(name=cells.name, type=kind), "as given"
+    if form:
+        if form not in DATE_FORMATS:
+            raise RecordError(
+                [problem | {"detail": f"has date format {form!r}; expected {', '.join(DATE_FORMATS)}"}]
+            )
+        return RecordColumn(name=cells.name, type="date", format=form), "as given"
+    best, misfits = _date_format(cells.first)
+    if misfits:
+        row, cell = next(iter((cells.first[cell], cell) for cell in misfits))
+        raise RecordError(
+            [problem | {"row": row, "detail": f"is {_cut(cell)!r}; most cells are dates as {best}: "
+                        "write all dates in one format"}]
+        )  # fmt: skip
+    _warn_of_order(cells, best)
+    return RecordColumn(name=cells.name, type="date", format=best), f"as given, {best}"
+
+
+def _inferred(cells: _Cells, has_id: bool) -> tuple[RecordColumn, str]:
+    name, distinct = cells.name, cells.first
+    if not distinct:
+        cells.warnings.append("every cell is missing: the column is ignored")
+        return RecordColumn(name=name, type="ignore"), "no cell has a value"
+    if len(distinct) == 1 and cells.missing == 0 and cells.n > 1:
+        cells.warnings.append(f"every cell is {_cut(next(iter(distinct)))!r}: the column is ignored")
+        return RecordColumn(name=name, type="ignore"), "one value everywhere"
+    if name.lower() in _GROUP_NAMES:
+        return RecordColumn(name=name, type="group"), "its name"
+    if name.lower() in _IDENTITY_NAMES and len(distinct) < cells.n - cells.missing:
+        return RecordColumn(name=name, type="identity"), "its name, and values that repeat"
+    if not has_id and cells.unique and cells.n > 1 and _ID_NAMES.fullmatch(name):
+        return RecordColumn(name=name, type="id"), "its name, and a value of its own in every row"
+    for infer_one in (_boolean, _date, _number, _place):
+        choice = infer_one(cells)
+        if choice is not None:
+            return choice
+    return _string(cells)
+
+
+def _boolean(cells: _Cells) -> tuple[RecordColumn, str] | None:
+    words = {cell.strip().lower() for cell in cells.first}
+    if words <= TRUE | FALSE and words & TRUE and words & FALSE:
+        return RecordColumn(name=cells.name, type="boolean"), "two values, yes and no"
+    return None
+
+
+def _number(cells: _Cells) -> tuple[RecordColumn, str] | None:
+    if not _all_but_few(cells, lambda cell: number_of(cell) is not None, "numbers", "number"):
+        return None
+    texts = [cell.strip() for cell in cells.first]
+    if cells.typed != "number":
+        zero_led = next((text for text in texts if re.fullmatch(r"0\d+", text)), None)
+        if zero_led is not None:
+            return RecordColumn(
+                name=cells.name, type="text"
+            ), f"digits with leading zeros, {zero_led}: a code"
+        widths = {len(text) if text.isdigit() else 0 for text in texts}
+        if len(widths) == 1 and widths.pop() >= _CODE_WIDTH and len(texts) > 1:
+            return RecordColumn(name=cells.name, type="text"), "whole numbers of one length: a code"
+    return RecordColumn(name=cells.name, type="number"), "all cells are numbers"
+
+
+def _date(cells: _Cells) -> tuple[RecordColumn, str] | None:
+    best, misfits = _date_format(cells.first)
+    if len(misfits) > (1 - _MOSTLY) * len(cells.first):
+        return None
+    if misfits:
+        rows = ", ".join(f"row {cells.first[cell]}: {_cut(cell)!r}" for cell in misfits[:_EXAMPLES])
+        cells.warnings.append(
+            f"{len(misfits)} of {len(cells.first)} distinct cells are no dates as {best}: {rows}. The "
+            f"column is read as "
+            f"text; mend the cells and give it as date:{best} to compare dates"
+        )
+        return None
+    _warn_of_order(cells, best)
+    return RecordColumn(name=cells.name, type="date", format=best), f"all cells are dates, {best}"
+
+
+def _place(cells: _Cells) -> tuple[RecordColumn, str] | None:
+    if all(place_of(cell) is not None and re.search(r"[,;]", cell) for cell in cells.first):
+        return RecordColumn(name=cells.name, type="place"), "latitude and longitude"
+    return None
+
+
+def _string(cells: _Cells) -> tuple[RecordColumn, str]:
+    n, distinct = cells.n - cells.missing, cells.first
+    words = sum(len(cell.split()) for cell in distinct) / len(distinct)
+    if len(distinct) <= min(_MOST_CATEGORIES, n / 4) and words <= 4:
+        return RecordColumn(name=cells.name, type="category"), f"{len(distinct)} distinct values in {n} cells"
+    letters = sum(all(not char.isdigit() for char in cell) for cell in distinct)
+    if words <= 3 and letters >= 0.9 * len(distinct):
+        return RecordColumn(name=cells.name, type="name"), f"few words without digits, {words:.1f} a cell"
+    return RecordColumn(name=cells.name, type="text"), f"free text, {words:.1f} words a cell"
+
+
+def _date_format(cells: Iterable[str]) -> tuple[DateFormat, list[str]]:
+    """The format that most cells have, and the cells that have not."""
+    best: tuple[DateFormat, list[str]] | None = None
+    cells = list(cells)
+    for form in DATE_FORMATS:
+        misfits = [cell for cell in cells if not _plausible_date(cell, form)]
+        if best is None or len(misfits) < len(best[1]):
+            best = form, misfits
+    assert best is not None
+    return best
+
+
+def _plausible_date(cell: str, form: DateFormat) -> bool:
+    day = date_of(cell, form)
+    # Eight digits are a date only if they are one of these centuries.
+    return day is not None and (form != "YYYYMMDD" or -80_000 < day < 50_000)
+
+
+def _warn_of_order(cells: _Cells, form: DateFormat) -> None:
+    other: Any = form.replace("DD", "?").replace("MM", "DD").replace("?", "MM")
+    if other in DATE_FORMATS and all(date_of(cell, other) is not None for cell in cells.first):
+        cells.warnings.append(
+            f"every cell reads as {other} too: it is taken as {form}; say date:{other} if it is not"
+        )
+
+
+def _all_but_few(cells: _Cells, accepts: Callable[[str], bool], plural: str, kind: str) -> bool:
+    """Whether all cells fit; where nearly all do, a warning names the others."""
+    misfits = [cell for cell in cells.first if not accepts(cell)]
+    if misfits and len(misfits) <= (1 - _MOSTLY) * len(cells.first):
+        rows = ", ".join(f"row {cells.first[cell]}: {_cut(cell)!r}" for cell in misfits[:_EXAMPLES])
+        cells.warnings.append(
+            f"{len(misfits)} of {len(cells.first)} distinct cells are no {plural}: {rows}. The column is "
+            f"read as text; mend "
+            f"the cells and give it as {kind} to compare {plural}"
+        )
+    return not misfits
+
+
+def _look(cells: _Cells, column: RecordColumn) -> None:
+    """Warn of cells that look broken, with their rows."""
+    if column.type in ("ignore", "id"):
+        repeated = column.type == "id" and not cells.unique
+        if repeated:
+            cells.warnings.append("ids repeat or are missing: pairs cannot name their rows by it")
+        return
+    for what, is_broken in (
+        ("begin like a formula of a spreadsheet and are kept as text", _is_formula),
+        ("hold characters of a wrong encoding", lambda cell: bool(_GARBLED.search(cell))),
+        (f"have more than {MAX_CELL} characters", lambda cell: len(cell) > MAX_CELL),
+    ):
+        rows = [row for cell, row in cells.first.items() if is_broken(cell)]
+        if rows:
+            shown = ", ".join(map(str, rows[:_EXAMPLES]))
+            cells.warnings.append(f"{len(rows)} distinct cells {what}: row {shown}")
+
+
+def _is_formula(cell: str) -> bool:
+    return cell[:1] in "=+-@\t" and number_of(cell) is None and len(cell) > 1
+
+
+def spreadsheet_safe(cell: str) -> str:
+    """A cell for a CSV that people open in a spreadsheet: what would run as a formula gets an apostrophe in front."""
+    return "'" + cell if _is_formula(cell) else cell
+
+
+def _cut(cell: str) -> str:
+    return cell if len(cell) <= 60 else cell[:57] + "..."

@@ -1,0 +1,365 @@
+"""Tokens of strings, and rarity-weighted soft comparison of them, in compiled loops.
+
+A token is a run of letters and digits; a point between two digits belongs to it. Tokens of a cell lie end to end in its
+squeezed text. A token of one side matches the other side by as much as 1 where it is there, .95 where it has three or
+more characters and lies inside the other's squeezed text, or by its best Jaro-Winkler similarity of .9 or more where
+neither holds a digit.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pairmark.models.core.compiled import kernel
+from pairmark.models.records.kernels.strings import (
+    MAX_CHARS,
+    jaro_winkler,
+    levenshtein,
+    same_text,
+)
+
+MAX_TOKENS = 256
+"""Tokens of a cell that are compared."""
+TOKEN_CHARS = 64
+"""Characters of a token that tell it from others; longer runs are cut into tokens of so many."""
+DIGIT, NUMBER, MODEL = 1, 2, 4
+"""Flags of a token: holds a digit; is digits alone; mixes letters and digits, or is five or longer with a digit."""
+INSIDE, ALIKE = 0.95, 0.9
+WHOLE, BOTH, TOKENS = 0, 1, 2
+"""What of a field is compared: the whole string, its tokens, or both."""
+N_PLAIN = 3
+"""Features of a pair of plain strings: exact, Jaro-Winkler, Levenshtein."""
+N_SOFT = 19
+"""Features that tokens add; the comparators name them."""
+N_CROSSED = 4
+"""Features of two crossed fields."""
+
+
+@kernel
+def _kind(char):
+    """0 for what parts tokens, 1 for a letter, 2 for a digit."""
+    if 48 <= char <= 57:
+        return 2
+    if 97 <= char <= 122 or 65 <= char <= 90:
+        return 1
+    # Above ASCII all but spaces, punctuation and symbols of the common blocks are letters.
+    if (
+        char < 0xAA
+        or char in (0xAB, 0xBB, 0xD7, 0xF7)
+        or 0x2000 <= char <= 0x206F
+        or 0x3000 <= char <= 0x3004
+    ):
+        return 0
+    if 0xAB < char < 0xC0 and char != 0xB5 and char != 0xBA:
+        return 0
+    return 0 if 0x3008 <= char <= 0x3020 or 0xFF00 <= char <= 0xFF0F else 1
+
+
+@kernel
+def tokenise(chars, starts, squeezed, squeezed_starts, token_starts, hashes, masks, flags, row_tokens):
+    """Tokens of the cells ``chars[starts[i]:starts[i + 1]]``.
+
+    Parameters
+    ----------
+    squeezed : as long as ``chars``. token_starts : room for one more than there may be tokens, into ``squeezed``.
+    hashes : int64 of each token (FNV-1a). masks : uint64, a bit for each of its characters modulo 64. flags : uint8.
+    row_tokens : (n + 1,), where each cell's tokens begin.
+
+    Returns
+    -------
+    how many tokens there are.
+    """
+    n_tokens, end = 0, 0
+    token_starts[0] = 0
+    for row in range(starts.shape[0] - 1):
+        row_tokens[row], squeezed_starts[row] = n_tokens, end
+        first = n_tokens
+        i, stop = starts[row], starts[row + 1]
+        while i < stop and n_tokens - first < MAX_TOKENS:
+            if _kind(chars[i]) == 0:
+                i += 1
+                continue
+            code, mask = np.uint64(14695981039346656037), np.uint64(0)
+            letters, digits, begin = 0, 0, end
+            while i < stop and end - begin < TOKEN_CHARS:
+                kind = _kind(chars[i])
+                if kind == 0:
+                    point = chars[i] == 46 and i + 1 < stop and end > begin
+                    if not (point and _kind(chars[i - 1]) == 2 and _kind(chars[i + 1]) == 2):
+                        break
+                letters += np.int64(kind == 1)
+                digits += np.int64(kind == 2)
+                char = np.uint64(chars[i])
+                code = (code ^ char) * np.uint64(1099511628211)
+                mask |= np.uint64(1) << (char & np.uint64(63))
+                squeezed[end] = chars[i]
+                end += 1
+                i += 1
+            if letters == 0 and end - begin > digits:
+                # 7.0 is 7: zeros at the end of a fraction say nothing.
+                while squeezed[end - 1] == 48:
+                    end -= 1
+                end -= np.int64(squeezed[end - 1] == 46)
+                code, mask = np.uint64(14695981039346656037), np.uint64(0)
+                for k in range(begin, end):
+                    char = np.uint64(squeezed[k])
+                    code = (code ^ char) * np.uint64(1099511628211)
+                    mask |= np.uint64(1) << (char & np.uint64(63))
+            flag = 0
+            if digits > 0:
+                flag = DIGIT
+                if letters == 0:
+                    flag |= NUMBER
+                if letters > 0 or end - begin >= 5:
+                    flag |= MODEL
+            hashes[n_tokens], masks[n_tokens], flags[n_tokens] = np.int64(code), mask, flag
+            n_tokens += 1
+            token_starts[n_tokens] = end
+    row_tokens[starts.shape[0] - 1], squeezed_starts[starts.shape[0] - 1] = n_tokens, end
+    return n_tokens
+
+
+@kernel
+def weigh(hashes, row_tokens, n_rows, table, table_starts, weights, unseen, out):
+    """Weight of each token: of its place in its field's sorted part of ``table``, else what is ``unseen`` there."""
+    for field in range(unseen.shape[0]):
+        first, last = table_starts[field], table_starts[field + 1]
+        for i in range(row_tokens[field * n_rows], row_tokens[(field + 1) * n_rows]):
+            code, low, high = hashes[i], first, last
+            while low < high:
+                middle = (low + high) >> 1
+                if table[middle] < code:
+                    low = middle + 1
+                else:
+                    high = middle
+            out[i] = weights[low] if low < last and table[low] == code else unseen[field]
+
+
+@kernel
+def _bits(word):
+    word = word - ((word >> np.uint64(1)) & np.uint64(0x5555555555555555))
+    word = (word & np.uint64(0x3333333333333333)) + ((word >> np.uint64(2)) & np.uint64(0x3333333333333333))
+    word = (word + (word >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
+    return np.int64((word * np.uint64(0x0101010101010101)) >> np.uint64(56))
+
+
+@kernel
+def _inside(token, text):
+    """Whether a token lies inside a text."""
+    n = token.shape[0]
+    first = token[0]
+    for i in range(text.shape[0] - n + 1):
+        if text[i] == first:
+            k = 1
+            while k < n and text[i + k] == token[k]:
+                k += 1
+            if k == n:
+                return True
+    return False
+
+
+@kernel
+def _match(a, i0, i1, text_a, b, j0, j1, text_b, shares, peq):
+    """How well each token of either cell is matched by the other cell: the first two rows of ``found``."""
+    shares[0, : i1 - i0] = 0.0
+    shares[1, : j1 - j0] = 0.0
+    shares[2:] = 0.0
+    for i in range(i0, i1):
+        code = a.hashes[i]
+        for j in range(j0, j1):
+            if b.hashes[j] == code:
+                shares[0, i - i0] = 1.0
+                shares[1, j - j0] = 1.0
+    for i in range(i0, i1):
+        token = a.squeezed[a.token_starts[i] : a.token_starts[i + 1]]
+        if shares[0, i - i0] == 0.0 and token.shape[0] >= 3 and _inside(token, text_b):
+            shares[0, i - i0] = INSIDE
+    for j in range(j0, j1):
+        token = b.squeezed[b.token_starts[j] : b.token_starts[j + 1]]
+        if shares[1, j - j0] == 0.0 and token.shape[0] >= 3 and _inside(token, text_a):
+            shares[1, j - j0] = INSIDE
+    for i in range(i0, i1):
+        if a.flags[i] & DIGIT:
+            continue
+        s = a.squeezed[a.token_starts[i] : a.token_starts[i + 1]]
+        n, mask, is_settled = s.shape[0], a.masks[i], shares[0, i - i0] > 0.0
+        for j in range(j0, j1):
+            # Both are settled already, or cannot be alike enough: by their lengths, then by their characters.
+            if b.flags[j] & DIGIT or (is_settled and shares[1, j - j0] > 0.0):
+                continue
+            m = b.token_starts[j + 1] - b.token_starts[j]
+            if 2 * min(n, m) < max(n, m):
+                continue
+            most = np.float64(min(n - _bits(mask & ~b.masks[j]), m - _bits(b.masks[j] & ~mask)))
+            jaro = (most / n + most / m + 1.0) / 3.0
+            if jaro + 0.4 * (1.0 - jaro) < ALIKE - 1e-9:
+                continue
+            t = b.squeezed[b.token_starts[j] : b.token_starts[j + 1]]
+            prefix = 0
+            while prefix < 4 and prefix < n and prefix < m and s[prefix] == t[prefix]:
+                prefix += 1
+            if jaro + 0.1 * prefix * (1.0 - jaro) < ALIKE - 1e-9:
+                continue
+            alike = jaro_winkler(s, t, peq)
+            if alike >= ALIKE:
+                shares[2, i - i0] = max(shares[2, i - i0], alike)
+                shares[3, j - j0] = max(shares[3, j - j0], alike)
+    # What was settled by letters stays; the rest is as alike as its best.
+    for i in range(i1 - i0):
+        if shares[0, i] == 0.0:
+            shares[0, i] = shares[2, i]
+    for j in range(j1 - j0):
+        if shares[1, j] == 0.0:
+            shares[1, j] = shares[3, j]
+
+
+@kernel
+def _masses(side, first, last, shares, sums):
+    """Total mass, matched mass, rarest matched and rarest unmatched of one side: ``sums`` (4,)."""
+    total, hits, rarest, rarest_lost = 0.0, 0.0, 0.0, 0.0
+    for i in range(first, last):
+        weight, share = np.float64(side.weights[i]), shares[i - first]
+        total += weight
+        hits += weight * share
+        if share >= INSIDE:
+            rarest = max(rarest, weight)
+        if share == 0.0:
+            rarest_lost = max(rarest_lost, weight)
+    sums[0], sums[1], sums[2], sums[3] = total, hits, rarest, rarest_lost
+
+
+@kernel
+def _count(side, first, last, shares, flag, least, sums):
+    """Tokens of a kind, and how many are on the other side at least so well; ``sums`` becomes the mass of the
+    others."""
+    count, hits = 0, 0
+    sums[0] = 0.0
+    for i in range(first, last):
+        if (side.flags[i] & flag) == flag:
+            count += 1
+            if shares[i - first] >= least:
+                hits += 1
+            else:
+                sums[0] += side.weights[i]
+    return count, hits
+
+
+@kernel
+def _best_model(a, i0, i1, b, j0, j1, peq, row):
+    """Best Levenshtein similarity of two model tokens; NaN where a side has none."""
+    best = -1.0
+    for i in range(i0, i1):
+        if a.flags[i] & MODEL == 0:
+            continue
+        s = a.squeezed[a.token_starts[i] : a.token_starts[i + 1]]
+        for j in range(j0, j1):
+            if b.flags[j] & MODEL == 0:
+                continue
+            if a.hashes[i] == b.hashes[j]:
+                return 1.0
+            n, m = s.shape[0], b.token_starts[j + 1] - b.token_starts[j]
+            if 1.0 - abs(n - m) / max(n, m) > best:
+                best = max(
+                    best, levenshtein(s, b.squeezed[b.token_starts[j] : b.token_starts[j + 1]], peq, row)
+                )
+    return best if best >= 0.0 else np.nan
+
+
+@kernel
+def _shares(count_a, hits_a, count_b, hits_b, out):
+    """Jaccard and containment of the sets that two sides have of a kind; NaN where they do not apply."""
+    in_both = min(hits_a, hits_b)
+    all_kinds, fewest = count_a + count_b - in_both, min(count_a, count_b)
+    out[0] = in_both / all_kinds if all_kinds > 0 else np.nan
+    out[1] = in_both / fewest if fewest > 0 else np.nan
+
+
+@kernel
+def _soft(a, p, b, q, unit, sums, shares, peq, row, out):
+    """The `N_SOFT` features of two cells' tokens."""
+    i0, i1, j0, j1 = a.row_tokens[p], a.row_tokens[p + 1], b.row_tokens[q], b.row_tokens[q + 1]
+    if i0 == i1 or j0 == j1:
+        out[:] = np.nan
+        return
+    text_a = a.squeezed[a.squeezed_starts[p] : a.squeezed_starts[p + 1]]
+    text_b = b.squeezed[b.squeezed_starts[q] : b.squeezed_starts[q + 1]]
+    _match(a, i0, i1, text_a, b, j0, j1, text_b, shares, peq)
+    _masses(a, i0, i1, shares[0], sums[0])
+    _masses(b, j0, j1, shares[1], sums[1])
+    share_a = sums[0, 1] / sums[0, 0] if sums[0, 0] > 0 else 1.0
+    share_b = sums[1, 1] / sums[1, 0] if sums[1, 0] > 0 else 1.0
+    lost_a, lost_b = sums[0, 0] - sums[0, 1], sums[1, 0] - sums[1, 1]
+    out[0], out[1] = min(share_a, share_b), max(share_a, share_b)
+    out[2] = max(sums[0, 2], sums[1, 2]) / unit
+    out[3], out[4] = min(sums[0, 3], sums[1, 3]) / unit, max(sums[0, 3], sums[1, 3]) / unit
+    out[5], out[6] = min(lost_a, lost_b) / unit, max(lost_a, lost_b) / unit
+    out[7] = max(sums[0, 1], sums[1, 1]) / unit
+    out[8] = (sums[0, 1] + sums[1, 1]) / max(sums[0, 0] + sums[1, 0], 1e-12)
+    count_a, hits_a = _count(a, i0, i1, shares[0], NUMBER, 1.0, sums[0])
+    count_b, hits_b = _count(b, j0, j1, shares[1], NUMBER, 1.0, sums[1])
+    _shares(count_a, hits_a, count_b, hits_b, out[9:11])
+    count_a, hits_a = _count(a, i0, i1, shares[0], MODEL, INSIDE, sums[0])
+    count_b, hits_b = _count(b, j0, j1, shares[1], MODEL, INSIDE, sums[1])
+    _shares(count_a, hits_a, count_b, hits_b, out[11:13])
+    in_both = count_a > 0 and count_b > 0
+    out[13] = _best_model(a, i0, i1, b, j0, j1, peq, row) if in_both else np.nan
+    out[14] = min(sums[0, 0], sums[1, 0]) / unit if in_both else np.nan
+    out[15] = max(sums[0, 0], sums[1, 0]) / unit if count_a + count_b > 0 else np.nan
+    fewest, most = min(i1 - i0, j1 - j0), max(i1 - i0, j1 - j0)
+    out[16], out[17] = fewest, fewest / most
+    out[18] = 1.0 if a.hashes[i0] == b.hashes[j0] else 0.0
+
+
+@kernel
+def compare(a, b, n_a, n_b, left, right, modes, units, places, out):
+    """Features of pairs of rows, field by field; NaN where either cell is missing.
+
+    Parameters
+    ----------
+    a, b : `Cells` of the two sides, field after field, ``n_a`` and ``n_b`` rows each.
+    left, right : (n,) int64 rows.
+    modes : (F,) `WHOLE`, `BOTH` or `TOKENS`: what of a field is compared.
+    units : (F,) weight of a token of a single record, by which masses are divided.
+    places : (F,) int64, the first column of each field's `N_PLAIN`, `N_SOFT` or both in ``out``, float32.
+    """
+    peq = np.zeros((256, MAX_CHARS // 64), dtype=np.uint64)
+    row = np.empty(MAX_CHARS + 1, dtype=np.int64)
+    shares, sums = np.empty((4, MAX_TOKENS)), np.empty((2, 4))
+    for k in range(left.shape[0]):
+        for field in range(modes.shape[0]):
+            p, q = field * n_a + left[k], field * n_b + right[k]
+            s, t = a.chars[a.starts[p] : a.starts[p + 1]], b.chars[b.starts[q] : b.starts[q + 1]]
+            mode = modes[field]
+            width = (N_PLAIN if mode != TOKENS else 0) + (N_SOFT if mode != WHOLE else 0)
+            own = out[k, places[field] : places[field] + width]
+            if s.shape[0] == 0 or t.shape[0] == 0:
+                own[:] = np.nan
+                continue
+            if mode != WHOLE:
+                _soft(a, p, b, q, units[field], sums, shares, peq, row, own[width - N_SOFT :])
+            if mode == TOKENS:
+                continue
+            if same_text(s, t):
+                own[0], own[1], own[2] = 1.0, 1.0, 1.0
+            else:
+                own[0], own[1], own[2] = 0.0, jaro_winkler(s, t, peq), levenshtein(s, t, peq, row)
+
+
+@kernel
+def compare_crossed(a, b, n_a, n_b, left, right, one, other, place, out):
+    """Low and high, over both ways to cross fields ``one`` and ``other``, of the low and the high share of mass."""
+    peq = np.zeros((256, MAX_CHARS // 64), dtype=np.uint64)
+    row = np.empty(MAX_CHARS + 1, dtype=np.int64)
+    shares, sums = np.empty((4, MAX_TOKENS)), np.empty((2, 4))
+    ways = np.empty((2, N_SOFT), dtype=np.float32)
+    for k in range(left.shape[0]):
+        p, q = left[k], right[k]
+        _soft(a, one * n_a + p, b, other * n_b + q, 1.0, sums, shares, peq, row, ways[0])
+        _soft(a, other * n_a + p, b, one * n_b + q, 1.0, sums, shares, peq, row, ways[1])
+        for at in range(2):
+            x, y = ways[0, at], ways[1, at]
+            if np.isnan(x):
+                x = y
+            if np.isnan(y):
+                y = x
+            out[k, place + 2 * at], out[k, place + 2 * at + 1] = min(x, y), max(x, y)

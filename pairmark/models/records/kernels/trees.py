@@ -1,0 +1,262 @@
+"""Trees on features of pairs that may be missing, grown and summed up in compiled loops.
+
+One grower serves boosting and randomised forests: a node is split where ``G^2 / (H + ridge)`` of both sides gains most
+(Newton boosting of the logistic loss: Chen and Guestrin 2016, equation 7; with ``g = p - same`` and ``h = 1`` the
+same is
+the decrease of Gini impurity). Missing values go to the side where they gain more (the same paper, algorithm 3). With
+``drawn`` borders each tried feature gets one border at random (Geurts, Ernst and Wehenkel 2006).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from pairmark.models.core.compiled import kernel
+
+BINS = 128
+MISSING = BINS - 1
+"""Bin of missing values; others are in the bins below."""
+
+
+@kernel
+def code(values, borders, codes):
+    """Bins: ``values`` (n, m) float32, ``borders`` (m, BINS - 2) ascending, padded with infinity; ``codes`` uint8."""
+    for p in range(values.shape[0]):
+        for f in range(values.shape[1]):
+            value = values[p, f]
+            if np.isnan(value):
+                codes[p, f] = MISSING
+                continue
+            low, high = 0, borders.shape[1]
+            while low < high:
+                middle = (low + high) >> 1
+                if value > borders[f, middle]:
+                    low = middle + 1
+                else:
+                    high = middle
+            codes[p, f] = low
+
+
+@kernel
+def _next(state):
+    """The next of a stream of random 64-bit numbers (xorshift64*): ``state`` (1,) uint64, changed."""
+    x = state[0]
+    x ^= x >> np.uint64(12)
+    x ^= x << np.uint64(25)
+    x ^= x >> np.uint64(27)
+    state[0] = x
+    return x * np.uint64(2685821657736338717)
+
+
+@kernel
+def _below(state, n):
+    return np.int64((_next(state) >> np.uint64(33)) % np.uint64(n))
+
+
+@kernel
+def _best_border(cells, all_g, all_h, least, ridge, drawn, state):
+    """Gain, border and the side of missing values of the best split of a feature: ``cells`` (BINS, 2) of sums."""
+    missing_g, missing_h = cells[MISSING, 0], cells[MISSING, 1]
+    first, last = 0, MISSING - 1
+    while first < last and cells[first, 1] == 0.0:
+        first += 1
+    while last > first and cells[last, 1] == 0.0:
+        last -= 1
+    whole = all_g * all_g / (all_h + ridge)
+    best, border, missing_low = 1e-9, -1, 1
+    start, stop = first, last
+    if drawn and last > first:
+        start = first + _below(state, last - first)
+        stop = start + 1
+    low_g, low_h = 0.0, 0.0
+    for b in range(first, stop):
+        low_g += cells[b, 0]
+        low_h += cells[b, 1]
+        if b < start:
+            continue
+        for side in range(2 if missing_h > 0.0 else 1):
+            g = low_g + (missing_g if side == 1 else 0.0)
+            h = low_h + (missing_h if side == 1 else 0.0)
+            if h < least or all_h - h < least:
+                continue
+            gain = g * g / (h + ridge) + (all_g - g) * (all_g - g) / (all_h - h + ridge) - whole
+            if gain > best:
+                best, border, missing_low = gain, b, side
+    # All that there is against all that is missing.
+    if missing_h >= least and all_h - missing_h >= least:
+        g, h = all_g - missing_g, all_h - missing_h
+        gain = g * g / (h + ridge) + missing_g * missing_g / (missing_h + ridge) - whole
+        if gain > best:
+            best, border, missing_low = gain, MISSING - 1, 0
+    return best, border, missing_low
+
+
+@kernel
+def grow(
+    codes,
+    g,
+    h,
+    rows,
+    depth,
+    least,
+    ridge,
+    n_tried,
+    drawn,
+    columns,
+    state,
+    features,
+    bins,
+    low_missing,
+    children,
+    values,
+):
+    """Grow one tree depth first; returns its number of nodes.
+
+    Parameters
+    ----------
+    codes : (n, m) uint8. g, h : (n,) float64. rows : (k,) int64 rows of the tree, put in another order.
+    depth : most splits on a way. least : least sum of ``h`` of a child.
+    n_tried : features tried in each node, drawn from ``columns`` (int64, put in another order).
+    features, bins, low_missing : (room,) become the splits, feature -1 at leaves. children : (room,) the low child; the
+        high one follows it. values : (room,) float64 ``-G / (H + ridge)`` of every node.
+    """
+    todo = np.empty((2 * depth + 4, 4), dtype=np.int64)
+    cells = np.empty((n_tried, BINS, 2))
+    todo[0, 0], todo[0, 1], todo[0, 2], todo[0, 3] = 0, 0, rows.shape[0], 0
+    n_todo, n_nodes = 1, 1
+    while n_todo > 0:
+        n_todo -= 1
+        node, start, stop, level = todo[n_todo, 0], todo[n_todo, 1], todo[n_todo, 2], todo[n_todo, 3]
+        all_g, all_h = 0.0, 0.0
+        for k in range(start, stop):
+            all_g += g[rows[k]]
+            all_h += h[rows[k]]
+        values[node], features[node] = -all_g / (all_h + ridge), -1
+        if level >= depth or all_h < 2 * least or n_nodes + 2 > features.shape[0]:
+            continue
+        if n_tried < columns.shape[0]:
+            for k in range(n_tried):
+                other = k + _below(state, columns.shape[0] - k)
+                columns[k], columns[other] = columns[other], columns[k]
+        cells[:] = 0.0
+        for k in range(start, stop):
+            row = rows[k]
+            own, its_g, its_h = codes[row], g[row], h[row]
+            for at in range(n_tried):
+                cell = cells[at, own[columns[at]]]
+                cell[0] += its_g
+                cell[1] += its_h
+        best, feature, border, missing_low = 1e-9, -1, 0, 1
+        for at in range(n_tried):
+            gain, where, side = _best_border(cells[at], all_g, all_h, least, ridge, drawn, state)
+            if where >= 0 and gain > best:
+                best, feature, border, missing_low = gain, columns[at], where, side
+        if feature < 0:
+            continue
+        first, last = start, stop - 1
+        while first <= last:
+            own = codes[rows[first], feature]
+            if (missing_low == 1) if own == MISSING else own <= border:
+                first += 1
+            else:
+                rows[first], rows[last] = rows[last], rows[first]
+                last -= 1
+        features[node], bins[node], low_missing[node], children[node] = feature, border, missing_low, n_nodes
+        for side in range(2):
+            at = n_todo + side
+            todo[at, 0] = n_nodes + side
+            todo[at, 1], todo[at, 2] = (start, first) if side == 0 else (first, stop)
+            todo[at, 3] = level + 1
+        n_todo += 2
+        n_nodes += 2
+    return n_nodes
+
+
+@kernel
+def add_leaves(codes, features, bins, low_missing, children, values, rate, margin):
+    """Add ``rate`` times the leaf values of one tree to ``margin``, and scale the tree's values so."""
+    for p in range(codes.shape[0]):
+        k = 0
+        while features[k] >= 0:
+            own = codes[p, features[k]]
+            low = (low_missing[k] == 1) if own == MISSING else own <= bins[k]
+            k = children[k] + (0 if low else 1)
+        margin[p] += rate * values[k]
+    for k in range(values.shape[0]):
+        values[k] *= rate
+
+
+@kernel
+def gradients(margin, same, weight, g, h):
+    """First and second derivatives of the logistic loss."""
+    for p in range(margin.shape[0]):
+        chance = 1.0 / (1.0 + math.exp(-margin[p]))
+        g[p] = weight[p] * (chance - same[p])
+        h[p] = max(weight[p] * chance * (1.0 - chance), 1e-12)
+
+
+@kernel
+def _leaf(row, root, features, thresholds, low_missing, children):
+    k = root
+    while features[k] >= 0:
+        value = row[features[k]]
+        low = (low_missing[k] == 1) if np.isnan(value) else value <= thresholds[k]
+        k = children[k] + (0 if low else 1)
+    return k
+
+
+@kernel
+def score(rows, roots, n_boosted, bias, features, thresholds, low_missing, children, values, out):
+    """Mean of the boosted trees' chance and the forest's, or the only one of them: ``out`` (n,) float32.
+
+    The first ``n_boosted`` trees add up to a margin over ``bias``; the others say a chance each.
+    """
+    n_trees = roots.shape[0]
+    for p in range(rows.shape[0]):
+        margin, total = bias, 0.0
+        for t in range(n_boosted):
+            margin += values[_leaf(rows[p], roots[t], features, thresholds, low_missing, children)]
+        for t in range(n_boosted, n_trees):
+            total += values[_leaf(rows[p], roots[t], features, thresholds, low_missing, children)]
+        chance = 1.0 / (1.0 + math.exp(-margin))
+        if n_boosted == n_trees:
+            out[p] = chance
+        elif n_boosted == 0:
+            out[p] = total / n_trees
+        else:
+            out[p] = 0.5 * chance + 0.5 * total / (n_trees - n_boosted)
+
+
+@kernel
+def contributions(row, roots, n_boosted, bias, features, thresholds, low_missing, children, values, out):
+    """What each feature adds to one pair's score on its way down the trees: ``out`` (m + 1,), last what all begin with.
+
+    The boosted margin goes through the logistic function step by step, so that steps add up to the chance.
+    """
+    n_forest = roots.shape[0] - n_boosted
+    part = 0.5 if n_boosted > 0 and n_forest > 0 else 1.0
+    out[:] = 0.0
+    margin = bias
+    if n_boosted > 0:
+        for t in range(n_boosted):
+            margin += values[roots[t]]
+        out[-1] += part / (1.0 + math.exp(-margin))
+    for t in range(roots.shape[0]):
+        k = roots[t]
+        if t >= n_boosted:
+            out[-1] += part * values[k] / n_forest
+        while features[k] >= 0:
+            feature = features[k]
+            value = row[feature]
+            low = (low_missing[k] == 1) if np.isnan(value) else value <= thresholds[k]
+            after = children[k] + (0 if low else 1)
+            step = values[after] - values[k]
+            if t < n_boosted:
+                before = 1.0 / (1.0 + math.exp(-margin))
+                margin += step
+                out[feature] += part * (1.0 / (1.0 + math.exp(-margin)) - before)
+            else:
+                out[feature] += part * step / n_forest
+            k = after

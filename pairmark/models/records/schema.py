@@ -1,0 +1,228 @@
+"""What the columns of a table are: a type for each, which every record is held against."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any, Literal, Self, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from pairmark.models.records.cells import DATE_FORMATS, DateFormat, canonical
+
+FieldType = Literal[
+    "number", "category", "text", "name", "date", "place", "boolean",
+    "id", "identity", "classes", "group", "time", "ignore",
+]  # fmt: skip
+TYPES: tuple[str, ...] = get_args(FieldType)
+COMPARED = frozenset({"number", "category", "text", "name", "date", "place", "boolean"})
+"""Types whose cells a record brings; columns of the other types say what a row is, and no model reads them."""
+STRINGS = frozenset({"text", "name", "category"})
+RESERVED = frozenset({"samples", "indices", "values"})
+"""Names that say in a request what a value is, so that no column may have them."""
+MAX_COLUMNS = 1_000
+_SHOWN = 5
+
+Records = NDArray[np.object_]
+"""(n, d) cells of the compared columns in the schema's order: float, str, (latitude, longitude), or None for
+missing."""
+
+
+class RecordError(ValueError):
+    """Records do not fit their schema.
+
+    Attributes
+    ----------
+    problems : ``{"row", "column", "detail"}`` of each, rows from 1; ``row`` is None where no row is at fault.
+    """
+
+    def __init__(self, problems: Sequence[Mapping[str, Any]]) -> None:
+        self.problems = [dict(problem) for problem in problems]
+        lines = [_sentence(problem) for problem in self.problems[:_SHOWN]]
+        if len(self.problems) > _SHOWN:
+            lines.append(f"and {len(self.problems) - _SHOWN} further cells")
+        super().__init__("; ".join(lines))
+
+
+def _sentence(problem: Mapping[str, Any]) -> str:
+    row = "" if problem["row"] is None else f"row {problem['row']}, "
+    return f"{row}column {problem['column']!r}: {problem['detail']}"
+
+
+class RecordColumn(BaseModel):
+    """A column: its name, its type and, of dates, the format of its cells."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str = Field(min_length=1, max_length=512)
+    type: FieldType
+    format: DateFormat | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.name in RESERVED:
+            raise ValueError(
+                f"column {self.name!r} has a reserved name ({', '.join(sorted(RESERVED))}): rename the column"
+            )
+        if self.type == "date" and self.format is None:
+            raise ValueError(f"column {self.name!r} is a date without a format: {', '.join(DATE_FORMATS)}")
+        if self.type != "date" and self.format is not None:
+            raise ValueError(f"column {self.name!r} has a date format, but its type is {self.type}")
+        return self
+
+
+class Schema(BaseModel):
+    """The columns of a table, in its order."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    columns: tuple[RecordColumn, ...] = Field(min_length=1, max_length=MAX_COLUMNS)
+
+    @model_validator(mode="after")
+    def _distinct(self) -> Self:
+        names = [column.name for column in self.columns]
+        repeated = (
+            sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
+        )
+        if repeated:
+            raise ValueError(f"column {repeated[0]!r} is there twice: rename one of them")
+        if not any(column.type in COMPARED for column in self.columns):
+            raise ValueError(
+                f"no column is left to compare: expected one of type {', '.join(sorted(COMPARED))}"
+            )
+        return self
+
+    @cached_property
+    def fields(self) -> tuple[RecordColumn, ...]:
+        """The columns that records bring."""
+        return tuple(column for column in self.columns if column.type in COMPARED)
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        return {column.name: place for place, column in enumerate(self.fields)}
+
+    @cached_property
+    def _others(self) -> frozenset[str]:
+        return frozenset(column.name for column in self.columns) - self._places.keys()
+
+    def of_type(self, kind: FieldType) -> list[str]:
+        """Names of the columns of a type."""
+        return [column.name for column in self.columns if column.type == kind]
+
+    def read(self, table: Mapping[str, Sequence[Any]]) -> Records:
+        """Cells of a table, as a file gives them: strings, or typed values.
+
+        Raises
+        ------
+        RecordError
+            Naming row and column of each cell that is not of its column's type, and columns that are missing.
+        """
+        missing_columns = [column.name for column in self.fields if column.name not in table]
+        if missing_columns:
+            raise RecordError(
+                [{"row": None, "column": name, "detail": "is not in the table"} for name in missing_columns]
+            )
+        n = len(next(iter(table.values())))
+        cells = np.empty((n, len(self.fields)), dtype=object)
+        problems: list[dict[str, Any]] = []
+        for place, column in enumerate(self.fields):
+            values: dict[Any, Any] = {}
+            for row, value in enumerate(table[column.name]):
+                # 1, 1.0 and True are equal, and not the same cell.
+                key = (type(value), value) if isinstance(value, Hashable) else None
+                if key is not None and key in values:
+                    cells[row, place] = values[key]
+                    continue
+                try:
+                    cells[row, place] = canonical(value, column.type, column.format)
+                except ValueError as error:
+                    problems.append({"row": row + 1, "column": column.name, "detail": str(error)})
+                    continue
+                if key is not None:
+                    values[key] = cells[row, place]
+        if problems:
+            raise RecordError(sorted(problems, key=lambda problem: (problem["row"], problem["column"])))
+        return cells
+
+    def records(self, values: Sequence[Any], where: str = "records") -> Records:
+        """Records as a request brings them, ``{"column": value}`` each; a missing column is a missing cell.
+
+        Columns that models do not read, such as an id, may be there.
+
+        Raises
+        ------
+        RecordError
+            Naming the column that the schema does not have, or whose value is of another type.
+        """
+        cells = np.empty((len(values), len(self.fields)), dtype=object)
+        problems: list[dict[str, Any]] = []
+        for row, record in enumerate(values):
+            if not isinstance(record, Mapping):
+                detail = f"is {_said(record)}; expected an object from column to value"
+                problems.append({"row": row + 1, "column": where, "detail": detail})
+                continue
+            for name, value in record.items():
+                place = self._places.get(name)
+                if place is None:
+                    if name not in self._others:
+                        detail = f"is none of the model's columns: {', '.join(list(self._places)[:20])}"
+                        problems.append({"row": row + 1, "column": str(name)[:100], "detail": detail})
+                    continue
+                column = self.fields[place]
+                try:
+                    cells[row, place] = canonical(value, column.type, column.format, strict=True)
+                except ValueError as error:
+                    problems.append({"row": row + 1, "column": name, "detail": str(error)})
+            if len(problems) > 100:
+                break
+        if problems:
+            raise RecordError(problems)
+        return cells
+
+    def values(self, cells: Records) -> Iterator[dict[str, Any]]:
+        """Records as JSON shows them; missing cells are left out. `records` takes them back."""
+        for row in cells:
+            yield {
+                column.name: _shown(value, column)
+                for column, value in zip(self.fields, row, strict=True)
+                if value is not None
+            }
+
+
+def is_plain(schema: Schema) -> bool:
+    """Whether it is the schema of a matrix of numbers without names."""
+    return all(
+        column.name == f"x{at}" and column.type == "number" for at, column in enumerate(schema.columns)
+    )
+
+
+def sample_cells(schema: Schema, n: int) -> Records:
+    """Made-up cells that differ from row to row, to compile kernels with."""
+    makers: dict[str, Callable[[int], Any]] = {
+        "number": float,
+        "boolean": lambda row: float(row % 2),
+        "date": float,
+        "place": lambda row: (float(row), 0.0),
+        **dict.fromkeys(STRINGS, lambda row: f"word{row} x{row}1 other"),
+    }
+    cells = np.empty((n, len(schema.fields)), dtype=object)
+    for row in range(n):
+        for at, column in enumerate(schema.fields):
+            cells[row, at] = makers[column.type](row)
+    return cells
+
+
+def _said(value: Any) -> str:
+    said = repr(value)
+    return said if len(said) <= 60 else said[:57] + "..."
+
+
+def _shown(value: Any, column: RecordColumn) -> Any:
+    if column.type == "date":
+        at = np.datetime64(0, "s") + np.timedelta64(round(value * 86_400), "s")
+        return str(at.astype("datetime64[D]")) if value == int(value) else str(at)
+    if column.type == "boolean":
+        return bool(value)
+    return list(value) if column.type == "place" else value

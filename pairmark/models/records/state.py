@@ -1,0 +1,163 @@
+"""Fitted models of records as named arrays and JSON, and the schemas that every load is held against."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from pairmark.models.core.artefact import ArtefactError
+from pairmark.models.core.schema import (
+    Array,
+    Facts,
+    State,
+    Stateful,
+    StateSchema,
+    StoredState,
+    check_arrays,
+    checked_model,
+)
+from pairmark.models.records.comparators import Comparators, TextFacts, check_rarity, rarity_layout
+from pairmark.models.records.schema import Schema
+from pairmark.models.records.trees import PairTrees, check_trees
+
+N_LEVELS = 3
+"""Levels of agreement of a field: apart, alike, equal."""
+_TREES = ("roots", "features", "thresholds", "low_missing", "children", "values")
+
+
+class RecordFacts(Facts):
+    """What a saved model of records says beside its arrays."""
+
+    comparators: dict[str, Any]
+
+
+class TreeFacts(RecordFacts):
+    """The same, with trees."""
+
+    n_boosted: int = Field(ge=0)
+    bias: float = Field(ge=-1e6, le=1e6)
+
+
+class RecordSimilarityState(Stateful):
+    """Comparators and trees."""
+
+    _comparators: Comparators
+    trees_: PairTrees
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "trees_")
+
+    def to_state(self) -> State:
+        """Arrays and JSON-able facts."""
+        arrays, meta = self._comparators.to_state()
+        arrays |= {name: getattr(self.trees_, name) for name in _TREES}
+        return arrays, {"comparators": meta, "n_boosted": self.trees_.n_boosted, "bias": self.trees_.bias}
+
+    def from_state(self, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> Self:
+        """The estimator, fitted with what `to_state` gave."""
+        self._comparators = Comparators.from_state(arrays, meta["comparators"])
+        arrays_ = {name: np.array(arrays[name]) for name in _TREES}
+        self.trees_ = PairTrees(n_boosted=int(meta["n_boosted"]), bias=float(meta["bias"]), **arrays_)
+        return self
+
+    @classmethod
+    def check_state(
+        cls, params: Mapping[str, Any], meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
+    ) -> None:
+        """See `Stateful.check_state`."""
+        file = _stored(checked_model(TreeFacts, meta), params, arrays)
+        check_arrays(file, _tree_layout(file))
+        check_rarity(file)
+        check_trees(file)
+
+
+class FellegiSunterState(Stateful):
+    """Comparators and the weight of each level of each field."""
+
+    _comparators: Comparators
+    m_: NDArray[np.float64]
+    u_: NDArray[np.float64]
+    prior_: float
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "prior_")
+
+    def to_state(self) -> State:
+        """Arrays and JSON-able facts."""
+        arrays, meta = self._comparators.to_state()
+        return arrays | {"m": self.m_, "u": self.u_}, {"comparators": meta, "prior": self.prior_}
+
+    def from_state(self, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> Self:
+        """The estimator, fitted with what `to_state` gave."""
+        self._comparators = Comparators.from_state(arrays, meta["comparators"])
+        self.m_, self.u_ = np.array(arrays["m"]), np.array(arrays["u"])
+        self.prior_ = float(meta["prior"])
+        return self
+
+    @classmethod
+    def check_state(
+        cls, params: Mapping[str, Any], meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
+    ) -> None:
+        """See `Stateful.check_state`."""
+        file = _stored(checked_model(FellegiSunterFacts, meta), params, arrays)
+        check_arrays(file, _level_layout(file))
+        check_rarity(file)
+
+
+class FellegiSunterFacts(RecordFacts):
+    """The same, with the share of same pairs."""
+
+    prior: float = Field(ge=0, le=1)
+
+
+def _comparators(loaded: StoredState) -> Comparators:
+    """What the facts declare, once they are found to make sense together."""
+    facts = loaded.facts.comparators
+    try:
+        comparators = Comparators(Schema.model_validate_json(json.dumps(facts["schema"])))
+        text = TextFacts.model_validate_json(json.dumps(facts["text"]))
+        fields = comparators.schema.fields
+        if any(not 0 <= at < len(fields) or fields[at].type != "number" for at in text.whole):
+            raise ValueError("text.whole names fields that are no numbers")
+        comparators.describe(text)
+        if text.crossed is not None and not all(0 <= at < comparators.n_texts for at in text.crossed):
+            raise ValueError("text.crossed names strings that are not there")
+    except (ValueError, KeyError, TypeError) as error:
+        raise ArtefactError(f"comparators: {error}") from None
+    if len(fields) != loaded.sizes["features"]:
+        raise ArtefactError(f"the schema has {len(fields)} fields for {loaded.sizes['features']} features")
+    return comparators
+
+
+def _tree_layout(loaded: StoredState) -> dict[str, Array]:
+    comparators = _comparators(loaded)
+    n_trees = loaded.length("roots")
+    if not loaded.facts.n_boosted <= n_trees or n_trees == 0:
+        raise ArtefactError(f"n_boosted is {loaded.facts.n_boosted} of {n_trees} trees")
+    return rarity_layout(comparators.n_texts) | {
+        "roots": Array(kind="int64", shape=("trees",), low=0, order="rising"),
+        "features": Array(kind="int32", shape=("nodes",), low=-1, high=len(comparators.features) - 1),
+        "thresholds": Array(kind="float32", shape=("nodes",)),
+        "low_missing": Array(kind="uint8", shape=("nodes",), high=1),
+        "children": Array(kind="int64", shape=("nodes",), low=0),
+        "values": Array(kind="float64", shape=("nodes",), low=-1e6, high=1e6),
+    }
+
+
+def _level_layout(loaded: StoredState) -> dict[str, Array]:
+    comparators = _comparators(loaded)
+    shares = Array(kind="float64", shape=(loaded.sizes["features"], N_LEVELS), positive=True, high=1.0)
+    return rarity_layout(comparators.n_texts) | {"m": shares, "u": shares}
+
+
+def _stored(facts: Facts, params: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> StoredState:
+    return StoredState(params=params, facts=facts, arrays=arrays, sizes={"features": facts.n_features_in})
+
+
+TREE_SCHEMA = StateSchema(RecordSimilarityState)
+LEVEL_SCHEMA = StateSchema(FellegiSunterState)

@@ -1,0 +1,153 @@
+"""Whatever people hold records in, as cells of a schema: frames, Arrow tables, columns, lists of records, matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from pairmark.models.records.inference import infer
+from pairmark.models.records.schema import STRINGS, RecordColumn, RecordError, Records, Schema
+
+_TYPES = {"number": float, "boolean": float, "date": float, "place": tuple, **dict.fromkeys(STRINGS, str)}
+
+
+def columns_of(X: Any) -> dict[str, Sequence[Any]] | None:
+    """Columns of a pandas or polars frame, an Arrow table or a mapping of columns; None for anything else."""
+    if isinstance(X, Mapping):
+        return {str(name): list(cells) for name, cells in X.items()}
+    names = getattr(X, "column_names", None)
+    if names is None and hasattr(X, "columns") and not isinstance(X, np.ndarray):
+        names = list(X.columns)
+    if names is None:
+        return None
+    return {str(name): _listed(X[name]) for name in names}
+
+
+def _listed(column: Any) -> list[Any]:
+    for method in ("to_pylist", "to_list", "tolist"):
+        if hasattr(column, method):
+            return [None if _absent(cell) else cell for cell in getattr(column, method)()]
+    return list(column)
+
+
+def _absent(cell: Any) -> bool:
+    # pandas has values of its own for missing dates and cells.
+    return cell is None or type(cell).__name__ in ("NaTType", "NAType")
+
+
+def schema_of(X: Any, columns: Mapping[str, str] | None) -> Schema:
+    """The schema of what a model is trained on: types given by ``columns``, the others inferred."""
+    table = columns_of(X)
+    if table is not None:
+        return infer(table, columns).schema
+    if isinstance(X, np.ndarray) and X.dtype == object and X.ndim == 2 and columns is not None:
+        return declared(columns)
+    if _is_rows(X):
+        names: dict[str, None] = {}
+        for record in X:
+            names |= dict.fromkeys(record)
+        return infer({name: [record.get(name) for record in X] for name in names}, columns).schema
+    matrix = _matrix(X, "X")
+    return Schema(columns=tuple(RecordColumn(name=f"x{at}", type="number") for at in range(matrix.shape[1])))
+
+
+def declared(columns: Mapping[str, str]) -> Schema:
+    """The schema that types alone declare, ``date:FORMAT`` for dates."""
+    columns_ = []
+    for name, request in columns.items():
+        kind, _, form = request.partition(":")
+        columns_.append(RecordColumn(name=name, type=kind, format=form or None))
+    return Schema(columns=tuple(columns_))
+
+
+def declaration(schema: Schema) -> dict[str, str]:
+    """Types of a schema's columns, as `declared` reads them."""
+    return {
+        column.name: column.type + (f":{column.format}" if column.format else "") for column in schema.columns
+    }
+
+
+def cells_of(X: Any, schema: Schema, name: str = "X") -> Records:
+    """Records as cells of a schema, (n, d).
+
+    Parameters
+    ----------
+    X : cells already (an object array), a frame, a mapping of columns, a list of records, one record, or numbers where
+        all fields are numbers.
+
+    Raises
+    ------
+    RecordError
+        Naming row and column of what does not fit.
+    """
+    if isinstance(X, np.ndarray) and X.dtype == object:
+        return _checked(X, schema, name)
+    if isinstance(X, Mapping) and not (X and all(_is_column(cells) for cells in X.values())):
+        return schema.records([X], name)
+    table = columns_of(X)
+    if table is not None:
+        return schema.read(table)
+    if _is_rows(X):
+        return schema.records(list(X), name)
+    matrix = _matrix(X, name)
+    if any(column.type != "number" for column in schema.fields):
+        raise ValueError(
+            f"{name} holds numbers; expected records of {', '.join(c.name for c in schema.fields)}"
+        )
+    if matrix.shape[1] != len(schema.fields):
+        raise ValueError(
+            f"{name} has {matrix.shape[1]} features, but the model is expecting {len(schema.fields)} features as input"
+        )
+    return matrix.astype(object)
+
+
+def _is_column(cells: Any) -> bool:
+    return not isinstance(cells, str) and hasattr(cells, "__len__")
+
+
+def _is_rows(X: Any) -> bool:
+    return isinstance(X, Sequence) and not isinstance(X, str) and len(X) > 0 and isinstance(X[0], Mapping)
+
+
+def _matrix(X: Any, name: str) -> np.ndarray[Any, Any]:
+    try:
+        matrix = np.asarray(X, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"{name} is no table: expected a frame, a mapping from column to cells, a list of records or "
+            f"a matrix of numbers"
+        ) from None
+    if matrix.ndim == 1:
+        raise ValueError(
+            f"{name} has one dimension; expected rows of features, shape (n, d). Reshape your data"
+        )
+    if matrix.ndim != 2 or 0 in matrix.shape:
+        raise ValueError(
+            f"{name} has shape {matrix.shape}, 0 sample(s) or features; expected (n, d), both at least 1"
+        )
+    if not np.isfinite(matrix).all():
+        raise ValueError(
+            f"{name} contains NaN or infinity; expected finite numbers, or records with missing cells"
+        )
+    return matrix
+
+
+def _checked(X: Records, schema: Schema, name: str) -> Records:
+    if X.ndim != 2 or X.shape[1] != len(schema.fields):
+        raise ValueError(f"{name} has shape {X.shape}; expected (n, {len(schema.fields)}) cells")
+    for at, column in enumerate(schema.fields):
+        kind = _TYPES[column.type]
+        for row, cell in enumerate(X[:, at]):
+            if cell is not None and type(cell) is not kind:
+                raise RecordError(
+                    [
+                        {
+                            "row": row + 1,
+                            "column": column.name,
+                            "detail": f"is a {type(cell).__name__}; expected {column.type}",
+                        }
+                    ]
+                )
+    return X

@@ -1,0 +1,186 @@
+"""Boosted trees and a randomised forest on features of pairs, averaged; missing features are values of their own."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
+from pairmark.models.core.progress import report
+from pairmark.models.core.schema import StoredState, refuse, require
+from pairmark.models.records.kernels import trees as kernels
+
+_SAMPLE = 200_000
+_REPORT_EVERY = 10
+
+
+class PairTrees(NamedTuple):
+    """Fitted trees, node after node.
+
+    Attributes
+    ----------
+    roots : (T,) int64 first node of each tree. n_boosted : how many of the first trees are boosted.
+    bias : margin that boosting begins with.
+    features : (N,) int32, -1 at leaves. thresholds : (N,) float32, to the low child up to there.
+    low_missing : (N,) uint8, whether missing values go to the low child.
+    children : (N,) int64, the low child; the high one follows it. values : (N,) float64 of every node.
+    """
+
+    roots: Int64
+    n_boosted: int
+    bias: float
+    features: NDArray[np.int32]
+    thresholds: Float32
+    low_missing: NDArray[np.uint8]
+    children: Int64
+    values: Float64
+
+    def score(self, features: Float32) -> Float32:
+        """Chance that each pair is the same, (n,) float32."""
+        out = np.empty(features.shape[0], dtype=np.float32)
+        kernels.score(np.ascontiguousarray(features), *self, out)
+        return out
+
+    def contributions(self, features: Float32) -> Float64:
+        """What each feature adds to one pair's score, (m + 1,); the last is what every pair begins with."""
+        out = np.empty(features.size + 1)
+        kernels.contributions(np.ascontiguousarray(features), *self, out)
+        return out
+
+
+class TreeSettings(NamedTuple):
+    """How trees are grown."""
+
+    n_boosted: int
+    n_forest: int
+    learning_rate: float
+    max_depth: int
+
+
+_BOOST_RIDGE, _BOOST_LEAST, _BOOST_SHARE = 5.0, 1.0, 0.3
+_FOREST_DEPTH, _FOREST_LEAST = 40, 1.0
+
+
+def fit_trees(
+    features: Float32, same: Bool, weight: Float64, settings: TreeSettings, random: np.random.Generator
+) -> PairTrees:
+    """Grow trees on pairs.
+
+    Parameters
+    ----------
+    features : (n, m) float32, NaN where missing. same : (n,). weight : (n,) of mean about 1.
+    """
+    n, m = features.shape
+    borders = _borders(features, random)
+    codes = np.empty((n, m), dtype=np.uint8)
+    kernels.code(features, borders, codes)
+    target = same.astype(np.float64)
+    base = float(np.average(target, weights=weight))
+    bias = float(np.log(base / (1 - base))) if 0 < base < 1 else (10.0 if base else -10.0)
+    forest = _Grown(codes, borders, random)
+    n_trees = settings.n_boosted + settings.n_forest
+    margin, g, h = np.full(n, bias), np.empty(n), np.empty(n)
+    n_tried = max(1, round(_BOOST_SHARE * m))
+    for tree in range(settings.n_boosted):
+        kernels.gradients(margin, target, weight, g, h)
+        columns = random.permutation(m)[:n_tried].astype(np.int64)
+        nodes = forest.add(
+            g, h, np.arange(n), settings.max_depth, _BOOST_LEAST, _BOOST_RIDGE, n_tried, False, columns
+        )
+        kernels.add_leaves(codes, *nodes, settings.learning_rate, margin)
+        if tree % _REPORT_EVERY == 0:
+            report(tree / n_trees, f"growing trees: {tree} of {n_trees}")
+    g, h = -target * weight, weight.astype(np.float64)
+    rows = np.flatnonzero(weight > 0)
+    for tree in range(settings.n_forest):
+        n_tried = max(1, round(np.sqrt(m)))
+        forest.add(g, h, rows, _FOREST_DEPTH, _FOREST_LEAST, 0.0, n_tried, True, np.arange(m))
+        if tree % _REPORT_EVERY == 0:
+            report(
+                (settings.n_boosted + tree) / n_trees,
+                f"growing trees: {settings.n_boosted + tree} of {n_trees}",
+            )
+    return forest.trees(settings.n_boosted, bias)
+
+
+class _Grown:
+    """Trees as they come."""
+
+    def __init__(self, codes: NDArray[np.uint8], borders: Float32, random: np.random.Generator) -> None:
+        self._codes, self._borders, self._random = codes, borders, random
+        self._trees: list[tuple[NDArray[np.generic], ...]] = []
+
+    def add(
+        self, g: Float64, h: Float64, rows: Int64, depth: int, least: float, ridge: float, n_tried: int,
+        drawn: bool, columns: Int64,
+    ) -> tuple[NDArray[np.generic], ...]:  # fmt: skip
+        """Grow a tree; its nodes' features, bins, sides of missing values, children and values."""
+        room = min(2 ** (depth + 1), 2 * rows.size + 1)
+        nodes = (
+            np.empty(room, dtype=np.int32), np.zeros(room, dtype=np.int32), np.zeros(room, dtype=np.uint8),
+            np.zeros(room, dtype=np.int64), np.empty(room),
+        )  # fmt: skip
+        state = self._random.integers(1, 2**63, 1).astype(np.uint64)
+        n = kernels.grow(
+            self._codes, g, h, rows.copy(), depth, least, ridge, n_tried, drawn, columns, state, *nodes
+        )
+        values_ = tuple(array[:n] for array in nodes)
+        self._trees.append(values_)
+        return values_
+
+    def trees(self, n_boosted: int, bias: float) -> PairTrees:
+        sizes = [tree[0].size for tree in self._trees]
+        roots = (
+            np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64) if sizes else np.empty(0, np.int64)
+        )
+        features, bins, low_missing, children, values = (
+            np.concatenate([tree[part] for tree in self._trees]) for part in range(5)
+        )
+        split = features >= 0
+        padded = np.hstack([self._borders, np.full((self._borders.shape[0], 1), np.inf, dtype=np.float32)])
+        thresholds = np.where(split, padded[np.maximum(features, 0), bins], 0).astype(np.float32)
+        # Numbers in a tree become numbers in the whole; a border above all values is the greatest number.
+        thresholds = np.minimum(thresholds, np.finfo(np.float32).max)
+        children = np.where(split, children + np.repeat(roots, sizes), 0)
+        return PairTrees(
+            roots, n_boosted, bias, features.astype(np.int32), thresholds, low_missing.astype(np.uint8),
+            children.astype(np.int64), values.astype(np.float64),
+        )  # fmt: skip
+
+
+def _borders(features: Float32, random: np.random.Generator) -> Float32:
+    """(m, BINS - 2) borders between the bins of each feature: halfway between even quantiles of its values."""
+    n, m = features.shape
+    rows = random.permutation(n)[:_SAMPLE] if n > _SAMPLE else slice(None)
+    borders = np.full((m, kernels.BINS - 2), np.inf, dtype=np.float32)
+    for f in range(m):
+        values_ = features[rows, f]
+        values_ = np.sort(values_[~np.isnan(values_)])
+        if not values_.size:
+            continue
+        distinct = np.unique(values_)
+        if distinct.size > kernels.BINS - 1:
+            at = np.linspace(0, values_.size - 1, kernels.BINS - 1).round().astype(np.int64)
+            distinct = np.unique(values_[at])
+        middle = ((distinct[1:].astype(np.float64) + distinct[:-1]) / 2).astype(np.float32)
+        # Where no number lies between, the lower value itself is the border.
+        middle = np.where((middle >= distinct[:-1]) & (middle < distinct[1:]), middle, distinct[:-1])
+        borders[f, : middle.size] = middle
+    return borders
+
+
+def check_trees(loaded: StoredState) -> None:
+    """Refuse trees whose nodes lead out of their tree, or back."""
+    arrays = loaded.arrays
+    roots, features, children = arrays["roots"], arrays["features"], arrays["children"]
+    n = features.size
+    if roots.size and (roots[0] != 0 or roots[-1] >= n):
+        raise refuse("roots", 0, f"begin at {roots[0]} and end at {roots[-1]}", f"0, and less than {n} nodes")
+    split = features >= 0
+    ends = np.append(roots[1:], n)
+    end = ends[np.searchsorted(roots, np.arange(n), side="right") - 1]
+    # A child comes after its node: every way ends.
+    good = ~split | ((children > np.arange(n)) & (children + 1 < end))
+    require(np.asarray(good), "children", children, "two nodes further on in the same tree")

@@ -1,0 +1,161 @@
+"""Tables of records: columns with types, missing cells and all, from a file to a dataset's arrays and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pairmark.models.records.cells import canonical
+from pairmark.models.records.inference import Inference, infer
+from pairmark.models.records.schema import FieldType, RecordError, Schema
+from pairmark.service.datasets.rankings import RankingColumn
+from pairmark.service.datasets.schemas import DatasetRequest, RecordColumnOut
+from pairmark.service.datasets.tabular import Table
+from pairmark.service.datasets.limits import Limits
+from pairmark.service.datasets.writer import Block
+from pairmark.service.errors import InvalidInput, TooLarge
+
+_ROLES: dict[str, tuple[FieldType, ...]] = {
+    "label": ("identity", "classes"),
+    "group": ("group",),
+    "time": ("time",),
+    "id": ("id",),
+}
+"""Types of the columns of each role; the first is what a column gets that is named for it."""
+
+
+class RecordTable(NamedTuple):
+    """A table as it was read: its schema with what speaks for it, and all its rows."""
+
+    inference: Inference
+    block: Block
+    label_names: list[str] | None = None
+    row_of: tuple[dict[str, int], dict[str, int]] | None = None
+    """Row id -> row of the left and the right table, where there are two."""
+
+
+def read_records(
+    upload: Path,
+    scratch: Path,
+    kind: str,
+    request: DatasetRequest,
+    limits: Limits,
+    right: tuple[Path, str] | None = None,
+) -> RecordTable:
+    """Read CSV or Parquet as records; `InvalidInput` names row and column of a cell that is not of its column's type.
+
+    Parameters
+    ----------
+    right : a second table, and its format, whose rows come after those of the first.
+    """
+    table, n = _cells(upload, scratch / "left", kind, request, limits), 0
+    if right is not None:
+        other = _cells(right[0], scratch / "right", right[1], request, limits)
+        n, m = (len(next(iter(side.values()))) for side in (table, other))
+        names = dict.fromkeys([*table, *other])
+        table = {name: [*table.get(name, [None] * n), *other.get(name, [None] * m)] for name in names}
+    n_rows = len(next(iter(table.values())))
+    if n_rows == 0:
+        raise InvalidInput("the file has no rows; expected at least one row of data")
+    size = sum(len(cell) for cells in table.values() for cell in cells if isinstance(cell, str))
+    if n_rows > limits.rows or size > limits.stored_bytes:
+        raise TooLarge(
+            f"{n_rows} rows with {size} bytes of text; at most {limits.rows} rows and {limits.stored_bytes} bytes"
+        )
+    overrides = {**dict.fromkeys(request.exclude, "ignore"), **(request.columns or {})}
+    for role, types in _ROLES.items():
+        name = getattr(request, role)
+        if name is not None and overrides.get(name) not in types:
+            overrides[name] = types[0]
+    overrides |= dict.fromkeys(request.ranking, "ignore")
+    try:
+        inference = infer(table, overrides)
+        cells = inference.schema.read(table)
+    except RecordError as error:
+        first = error.problems[0]
+        facts = {} if first["row"] is None else {"row": first["row"]}
+        raise InvalidInput(str(error), column=first["column"], **facts) from error
+    columns = {role: _column(inference.schema, role, types, request) for role, types in _ROLES.items()}
+    if request.unlabelled:
+        columns["label"] = None
+    texts: dict[str, Any] = {f"{role}s": table[name] for role, name in columns.items() if name is not None}
+    labels, positions = _rankings(table, request.ranking)
+    if right is None:
+        return RecordTable(inference, Block(X=cells, rankings=positions, **texts), labels)
+    ids = texts.get("ids")
+    if ids is None:
+        raise InvalidInput(
+            "two tables need a column of type id, which the pairs name rows by", field="columns"
+        )
+    sides = [{str(one): row for row, one in enumerate(ids) if (row >= n) == later} for later in (False, True)]
+    if len(sides[0]) + len(sides[1]) != n_rows:
+        raise InvalidInput("row ids repeat within a table; expected a different one in every row", field="id")
+    if sides[0].keys() & sides[1].keys():
+        texts["ids"] = [f"{'right' if row >= n else 'left'}:{one}" for row, one in enumerate(ids)]
+    return RecordTable(inference, Block(X=cells, rankings=positions, **texts), labels, (sides[0], sides[1]))
+
+
+def _rankings(table: Mapping[str, Sequence[Any]], names: Sequence[str]) -> tuple[list[str] | None, Any]:
+    """Labels and their positions, of one column of rankings or a column of positions for each label."""
+    if len(names) == 1:
+        cells = [None if cell is None else str(cell) for cell in table[names[0]]]
+        column = RankingColumn(sorted({cell for cell in cells if cell}))
+        return column.labels, column.positions(cells, 0)
+    if not names:
+        return None, None
+    positions = np.empty((len(table[names[0]]), len(names)))
+    for at, name in enumerate(names):
+        for row, cell in enumerate(table[name]):
+            try:
+                value = canonical(cell, "number")
+            except ValueError as error:
+                raise InvalidInput(
+                    f"row {row + 1}, column {name!r} {error}", row=row + 1, column=name
+                ) from None
+            positions[row, at] = np.nan if value is None else value
+    return list(names), positions
+
+
+def column_notes(inference: Inference) -> list[RecordColumnOut]:
+    """What each column was taken for, as answers show it."""
+    return [
+        RecordColumnOut(
+            name=notes.column.name,
+            type=notes.column.type,
+            format=notes.column.format,
+            reason=notes.reason,
+            examples=list(notes.examples),
+            warnings=list(notes.warnings),
+            missing=notes.missing,
+            distinct=notes.distinct,
+        )
+        for notes in inference.notes
+    ]
+
+
+def _cells(
+    path: Path, scratch: Path, kind: str, request: DatasetRequest, limits: Limits
+) -> dict[str, list[Any]]:
+    scratch.mkdir(parents=True)
+    plain = DatasetRequest(name=request.name, header=request.header)
+    with closing(Table(path, scratch, kind, plain, limits, as_cells=True)) as table:
+        return table.cells()
+
+
+def _column(schema: Schema, role: str, types: Sequence[FieldType], request: DatasetRequest) -> str | None:
+    """The one column of a role: the one that was named, else the one whose type says so."""
+    named: str | None = getattr(request, role)
+    there = [name for kind in types for name in schema.of_type(kind)]
+    if named is not None:
+        return named
+    if len(there) > 1:
+        raise InvalidInput(
+            f"columns {', '.join(map(repr, there[:5]))} are all of type {types[0]}; expected one: give the others "
+            "another type",
+            field="columns",
+        )
+    return there[0] if there else None

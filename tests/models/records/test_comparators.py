@@ -1,0 +1,193 @@
+"""Features of pairs: what they say, that sides do not matter, and that fast ways agree with plain ones."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rapidfuzz.distance import JaroWinkler, Levenshtein
+
+from pairmark.models.records.blocking import candidate_pairs, index_keys, keys_of, recall
+from pairmark.models.records.comparators import Comparators
+from pairmark.models.records.inference import infer
+from pairmark.models.records.kernels.strings import MAX_CHARS, jaro_winkler, levenshtein
+from pairmark.models.records.schema import RecordColumn, Records, Schema
+from tests.models.records.people import people
+
+TEXT = st.text(st.sampled_from("abcde 1290.-é漢ß"), max_size=90) | st.text(max_size=8)
+SCHEMA = Schema(
+    columns=(
+        RecordColumn(name="title", type="text"),
+        RecordColumn(name="notes", type="text"),
+        RecordColumn(name="kind", type="category"),
+        RecordColumn(name="price", type="number"),
+        RecordColumn(name="day", type="date", format="YYYY-MM-DD"),
+        RecordColumn(name="ok", type="boolean"),
+        RecordColumn(name="at", type="place"),
+    )
+)  # fmt: skip
+CELLS = st.tuples(
+    st.none() | TEXT.filter(lambda text: text.strip()), st.none() | TEXT.filter(lambda text: text.strip()),
+    st.none() | st.sampled_from(["a", "b"]), st.none() | st.floats(allow_nan=False, allow_infinity=False),
+    st.none() | st.integers(-10_000, 40_000).map(float), st.none() | st.sampled_from([0.0, 1.0]),
+    st.none() | st.tuples(st.floats(-90, 90), st.floats(-180, 180)),
+)  # fmt: skip
+
+
+def records(rows: list[Any]) -> Records:
+    cells = np.empty((len(rows), len(SCHEMA.fields)), dtype=object)
+    for at, row in enumerate(rows):
+        for place, cell in enumerate(row):
+            cells[at, place] = cell
+    return cells
+
+
+def features(comparators: Comparators, left: Records, right: Records) -> dict[str, float]:
+    zero = np.zeros(1, dtype=np.int64)
+    values = comparators.compare(comparators.prepare(left), zero, comparators.prepare(right), zero)[0]
+    return dict(zip(comparators.names, values.tolist(), strict=True))
+
+
+def titles(*texts: str) -> Comparators:
+    schema = Schema(columns=(RecordColumn(name="title", type="text"),))
+    return Comparators(schema).fit(np.array([[text] for text in texts], dtype=object))
+
+
+def of_titles(comparators: Comparators, one: str, other: str) -> dict[str, float]:
+    return features(comparators, np.array([[one]], dtype=object), np.array([[other]], dtype=object))
+
+
+def points(text: str) -> Any:
+    return np.frombuffer(text.encode("utf-32-le", "replace"), dtype=np.int32)
+
+
+class TestStrings:
+    peq, row = np.zeros((256, MAX_CHARS // 64), dtype=np.uint64), np.empty(MAX_CHARS + 1, dtype=np.int64)
+
+    @settings(max_examples=150, deadline=None)
+    @given(TEXT, TEXT, st.integers(0, 3))
+    def test_scores_are_those_of_rapidfuzz(self, one: str, other: str, shared: int) -> None:
+        one, other = one + "shared words " * shared, other + "shared words " * shared
+        a, b = points(one), points(other)
+        assert levenshtein(a, b, self.peq, self.row) == pytest.approx(
+            Levenshtein.normalized_similarity(one, other)
+        )
+        got = jaro_winkler(a, b, self.peq)
+        assert got == jaro_winkler(b, a, self.peq)
+        cut = one[:64], other[:64]
+        expected = {JaroWinkler.similarity(*cut), JaroWinkler.similarity(*cut[::-1])}
+        assert min(abs(got - value) for value in expected) < 1e-9
+        assert not self.peq.any()
+
+
+class TestTokens:
+    corpus = titles("sony alpha camera", "sony beta lens", "nikon camera", "canon camera x100", "sony tv")
+
+    def test_rare_tokens_weigh_more(self) -> None:
+        common = of_titles(self.corpus, "sony nikon", "sony canon")
+        rare = of_titles(self.corpus, "nikon sony", "nikon camera")
+        assert common["title: tokens, share of both"] < rare["title: tokens, share of both"]
+
+    def test_shares_are_as_the_formula_has_them(self) -> None:
+        got = of_titles(self.corpus, "sony alpha", "sony camera lens")
+        n = 5
+        sony, camera, once = math.log((1 + n) / 4), math.log((1 + n) / 4), math.log((1 + n) / 2)
+        low, high = sony / (sony + camera + once), sony / (sony + once)
+        assert got["title: tokens, lower share"] == pytest.approx(low, rel=1e-6)
+        assert got["title: tokens, higher share"] == pytest.approx(high, rel=1e-6)
+        assert got["title: rarest token in one, higher"] == pytest.approx(1.0)
+
+    @pytest.mark.parametrize(
+        ("one", "other", "share"),
+        [
+            ("macbook", "mac book", 0.95),  # inside the other side's squeezed text
+            ("nakamura", "nakamora", 0.95),  # alike by letters
+            ("x100", "x200", 0.0),  # digits are never merely alike
+            ("camera", "tv", 0.0),
+        ],
+    )
+    def test_tokens_match_softly(self, one: str, other: str, share: float) -> None:
+        assert of_titles(self.corpus, one, other)["title: tokens, higher share"] == pytest.approx(
+            share, abs=0.01
+        )
+
+    def test_numbers_and_models_are_compared_as_such(self) -> None:
+        got = of_titles(self.corpus, "photo 7.0 mac lds4821ww", "photo 7 win lds4821wh")
+        assert got["title: numbers, containment"] == 1.0
+        assert got["title: model tokens, containment"] == 0.0
+        assert got["title: model tokens, best"] == pytest.approx(8 / 9)
+
+    def test_a_cell_of_32_000_characters_is_compared(self) -> None:
+        got = of_titles(self.corpus, "word " * 6_400, "other " * 5_000)
+        assert np.isfinite(got["title: Levenshtein"])
+
+
+class TestPairs:
+    @settings(max_examples=50, deadline=None)
+    @given(st.lists(CELLS, min_size=2, max_size=6))
+    def test_swapped_sides_give_the_same_to_the_last_bit_and_alone_as_in_a_batch(
+        self, rows: list[Any]
+    ) -> None:
+        cells = records(rows)
+        comparators = Comparators(SCHEMA).fit(cells)
+        prepared = comparators.prepare(cells)
+        left, right = (side.ravel().astype(np.int64) for side in np.indices((len(rows), len(rows))))
+        forward = comparators.compare(prepared, left, prepared, right)
+        assert forward.tobytes() == comparators.compare(prepared, right, prepared, left).tobytes()
+        assert not np.isinf(forward).any()
+        zero = np.zeros(1, dtype=np.int64)
+        alone = comparators.compare(
+            comparators.prepare(cells[:1]), zero, comparators.prepare(cells[1:2]), zero
+        )
+        assert alone.tobytes() == forward[1:2].tobytes()
+
+    def test_a_missing_cell_is_no_number(self) -> None:
+        full = ("a b", "c", "a", 0.0, 0.0, 1.0, (0.0, 0.0))
+        comparators = Comparators(SCHEMA).fit(records([full, full]))
+        got = features(comparators, records([full]), records([(None,) * 7]))
+        assert all(got[f"{column.name}: missing"] == 1 for column in SCHEMA.fields)
+        for name, value in got.items():
+            if not name.endswith("missing") and not name.startswith("title and"):
+                assert np.isnan(value), name
+        both = features(comparators, records([(None,) * 7]), records([(None,) * 7]))
+        assert both["price: missing"] == 2
+
+    def test_numbers_dates_and_places_are_measured(self) -> None:
+        one = ("a", "b", "a", 50.0, 100.0, 1.0, (48.8566, 2.3522))
+        other = ("a", "b", "b", -200.0, 131.0, 0.0, (51.5074, -0.1278))
+        got = features(Comparators(SCHEMA).fit(records([one, other])), records([one]), records([other]))
+        assert got["price: difference"] == 250
+        assert got["price: ratio"] == -0.25
+        assert got["day: days between"] == 31
+        assert got["ok: equal"] == 0
+        assert got["at: kilometres"] == pytest.approx(343.6, abs=0.5)
+
+
+class TestBlocking:
+    table, who = people(150, seed=3)
+    schema = infer(table).schema
+    cells = schema.read(table)
+    comparators = Comparators(schema).fit(cells)
+    prepared = comparators.prepare(cells)
+
+    def test_candidates_are_the_pairs_that_share_a_rare_key(self) -> None:
+        keys = keys_of(self.comparators, self.prepared)
+        mine: dict[int, set[int]] = {}
+        for row, key in zip(keys.rows.tolist(), keys.keys.tolist(), strict=True):
+            mine.setdefault(key, set()).add(row)
+        expected = {(a, b) for rows in mine.values() if len(rows) <= 9 for a in rows for b in rows if a < b}
+        left, right = candidate_pairs(self.comparators, self.prepared, 9)
+        assert set(zip(left.tolist(), right.tolist(), strict=True)) == expected
+        assert np.diff(index_keys(keys, 9).starts).max() <= 9
+
+    def test_recall_is_the_share_of_true_pairs(self) -> None:
+        left, right = candidate_pairs(self.comparators, self.prepared, 10)
+        i, j = np.triu_indices(len(self.who), 1)
+        true = i[self.who[i] == self.who[j]], j[self.who[i] == self.who[j]]
+        assert recall((left, right), true) > 0.98
+        assert recall((left[:0], right[:0]), true) == 0
+        assert left.size < 0.2 * i.size

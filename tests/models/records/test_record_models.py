@@ -1,0 +1,239 @@
+"""Models of records: what they learn, how they explain it, and which artefacts are refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pairmark.models.core.artefact import ArtefactError, read_artefact, write_artefact
+from pairmark.models.records.encoder import RecordEncoder
+from pairmark.models.records.estimator import RecordSimilarity
+from pairmark.models.records.fellegi_sunter import FellegiSunter
+from pairmark.models.records.inference import infer
+from pairmark.models.records.schema import RecordError
+from pairmark.models.registry import load, save
+from tests.models.records.people import people
+
+TABLE, WHO = people(120, seed=1)
+OTHERS, OTHER_WHO = people(80, seed=2)
+SMALL: dict[str, Any] = {"n_pairs": 4_000, "random_state": 0}
+
+
+def rows(table: dict[str, list[Any]]) -> list[dict[str, Any]]:
+    """Records as a request brings them."""
+    schema = infer(TABLE).schema
+    return list(schema.values(schema.read(table)))
+
+
+@pytest.fixture(scope="module")
+def trees() -> RecordSimilarity:
+    return RecordSimilarity(n_estimators=40, n_forest=20, **SMALL).fit(TABLE, WHO)
+
+
+@pytest.fixture(scope="module")
+def unlabelled() -> FellegiSunter:
+    return FellegiSunter(**SMALL).fit(TABLE)
+
+
+def misjudged(model: Any) -> float:
+    """Share of same pairs of new people that score no higher than the best 1 in 1,000 different pairs."""
+    i, j = np.triu_indices(len(OTHER_WHO), 1)
+    scores, same = model.score_pairs(OTHERS, i, j), OTHER_WHO[i] == OTHER_WHO[j]
+    return float((scores[same] <= np.quantile(scores[~same], 0.999)).mean())
+
+
+class TestLearning:
+    def test_new_people_are_told_apart(self, trees: RecordSimilarity, unlabelled: FellegiSunter) -> None:
+        assert misjudged(trees) < 0.03
+        assert misjudged(unlabelled) < 0.05
+
+    def test_the_share_of_same_pairs_is_found_without_labels(self, unlabelled: FellegiSunter) -> None:
+        n = len(WHO)
+        assert unlabelled.prior_ * n * (n - 1) / 2 == pytest.approx(120, rel=0.1)
+
+    def test_the_seed_decides_the_model(self, trees: RecordSimilarity) -> None:
+        again = RecordSimilarity(n_estimators=40, n_forest=20, **SMALL).fit(TABLE, WHO)
+        assert (
+            again.score_pairs(TABLE, [0, 1], [2, 3]).tobytes()
+            == trees.score_pairs(TABLE, [0, 1], [2, 3]).tobytes()
+        )
+
+    def test_frames_records_and_columns_are_one_table(self, trees: RecordSimilarity) -> None:
+        class Frame:
+            columns = tuple(OTHERS)
+
+            def __getitem__(self, name: str) -> list[Any]:
+                return OTHERS[name]
+
+        expected = trees.pair_score(OTHERS, {name: cells[::-1] for name, cells in OTHERS.items()})
+        for left in (Frame(), rows(OTHERS)):
+            assert trees.pair_score(left, rows(OTHERS)[::-1]).tobytes() == expected.tobytes()
+
+    def test_learns_from_labelled_pairs(self) -> None:
+        i, j = np.triu_indices(len(WHO), 1)
+        keep = np.flatnonzero((WHO[i] == WHO[j]) | (np.arange(i.size) % 20 == 0))
+        everyone = rows(TABLE)
+        left, right = ([everyone[row] for row in side[keep]] for side in (i, j))
+        same = WHO[i[keep]] == WHO[j[keep]]
+        columns = {column.name: column.type + (f":{column.format}" if column.format else "")
+                   for column in infer(TABLE).schema.columns}  # fmt: skip
+        columns["born"] = "date:YYYY-MM-DD"
+        for model in (
+            RecordSimilarity(columns=columns, n_estimators=30, n_forest=10),
+            FellegiSunter(columns=columns),
+        ):
+            assert misjudged(model.fit_pairs(left, right, same)) < 0.06
+
+    def test_a_search_finds_the_other_record_of_a_person(self, trees: RecordSimilarity) -> None:
+        queries = {name: cells[1::2][:20] for name, cells in OTHERS.items()}
+        gallery = {name: cells[::2] for name, cells in OTHERS.items()}
+        ids, _ = trees.top_k(queries, gallery, 1)
+        assert (ids[:, 0] == np.arange(20)).mean() > 0.9
+
+
+class TestExplanations:
+    def test_contributions_add_up_to_the_score(
+        self, trees: RecordSimilarity, unlabelled: FellegiSunter
+    ) -> None:
+        one, other = rows(OTHERS)[:2]
+        for model in (trees, unlabelled):
+            said = model.explain(one, other)
+            json.dumps(said)
+            total = said.get("base", 0.0) + sum(entry["contribution"] for entry in said["fields"])
+            assert total == pytest.approx(said["score"], abs=1e-4)
+            by_field = {entry["field"]: entry for entry in said["fields"]}
+            assert by_field["surname"]["left"] == one["surname"]
+
+    def test_what_speaks_against_a_pair_is_named(self, unlabelled: FellegiSunter) -> None:
+        one = rows(OTHERS)[0]
+        other = one | {"born": "1999-01-01" if one["born"][:4] < "1990" else "1950-01-01"}
+        said = {entry["field"]: entry for entry in unlabelled.explain(one, other)["fields"]}
+        assert said["born"]["level"] == "different"
+        assert said["born"]["contribution"] < 0
+        assert said["surname"]["level"] == "equal"
+
+
+class TestArtefacts:
+    def test_a_saved_model_scores_as_it_did(self, trees: Any, unlabelled: Any, tmp_path: Path) -> None:
+        left, right = rows(OTHERS)[:40], rows(OTHERS)[40:80]
+        for model in (trees, unlabelled):
+            save(model, tmp_path / "model")
+            back = load(tmp_path / "model")
+            assert back.pair_score(left, right).tobytes() == model.pair_score(left, right).tobytes()
+            assert back.explain(left[0], right[0]) == model.explain(left[0], right[0])
+            assert back.schema_ == model.schema_
+
+    @pytest.mark.parametrize(
+        ("kind", "array", "place", "value"),
+        [
+            ("trees", "features", 0, 10_000),
+            ("trees", "children", 0, 0),
+            ("trees", "children", 0, 10**6),
+            ("trees", "roots", 0, 5),
+            ("trees", "values", 0, np.nan),
+            ("trees", "rarity_starts", 1, 10**6),
+            ("trees", "rarity_weights", 0, -1.0),
+            ("trees", "rarity_hashes", None, None),
+            ("unlabelled", "m", (0, 0), 0.0),
+            ("unlabelled", "u", (0, 1), np.nan),
+        ],
+    )
+    def test_arrays_that_no_fit_writes_are_refused(
+        self, kind: str, array: str, place: Any, value: Any, tmp_path: Path, request: pytest.FixtureRequest
+    ) -> None:
+        save(request.getfixturevalue(kind), tmp_path / "model")
+        held = read_artefact(tmp_path / "model")
+        arrays = {name: np.array(each) for name, each in held.arrays.items()}
+        if place is None:
+            arrays[array] = arrays[array][:-1]
+        else:
+            arrays[array][place] = value
+        write_artefact(tmp_path / "bad", kind=held.kind, params=held.params, meta=held.meta, arrays=arrays)
+        with pytest.raises(ArtefactError, match=array.split("_")[0]):
+            load(tmp_path / "bad")
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            {"schema": {"columns": [{"name": "values", "type": "text"}]}},
+            {"schema": {"columns": []}},
+            {"text": {"whole": [99], "crossed": None}},
+            {"text": {"whole": [], "crossed": [0, 99]}},
+            {"text": {"whole": [0.5], "crossed": None}},
+        ],
+    )
+    def test_facts_that_no_fit_writes_are_refused(
+        self, change: dict[str, Any], trees: Any, tmp_path: Path
+    ) -> None:
+        save(trees, tmp_path / "model")
+        held = read_artefact(tmp_path / "model")
+        meta = held.meta | {"comparators": held.meta["comparators"] | change}
+        write_artefact(tmp_path / "bad", kind=held.kind, params=held.params, meta=meta, arrays=held.arrays)
+        with pytest.raises(ArtefactError):
+            load(tmp_path / "bad")
+
+
+class TestEncoder:
+    schema = infer(TABLE).schema
+    cells = schema.read(TABLE)
+
+    def test_dense_and_sparse_rows_say_the_same(self) -> None:
+        dense = RecordEncoder(self.schema, n_grams=64).fit(self.cells)
+        sparse = RecordEncoder(self.schema, sparse=True, n_grams=64).fit(self.cells)
+        rows = dense.transform(self.cells)
+        assert rows.dtype == np.float32
+        assert rows.shape == (len(WHO), len(dense.feature_names))
+        np.testing.assert_array_equal(sparse.transform(self.cells).toarray(), rows)
+
+    def test_rows_depend_on_training_records_alone(self) -> None:
+        encoder = RecordEncoder(self.schema).fit(self.cells[:100])
+        np.testing.assert_array_equal(
+            encoder.transform(self.cells)[100:], encoder.transform(self.cells[100:])
+        )
+
+    def test_missing_cells_set_their_flag_and_nothing_else(self) -> None:
+        encoder = RecordEncoder(self.schema).fit(self.cells)
+        row = encoder.transform(self.schema.records([{}]))[0]
+        assert {encoder.feature_names[at] for at in np.flatnonzero(row)} == {
+            f"{column.name} missing" for column in self.schema.fields
+        }
+
+    def test_a_category_that_training_did_not_have_is_told(self) -> None:
+        encoder = RecordEncoder(self.schema).fit(self.cells)
+        cells = self.schema.records([{"given": "zoe"}, {"given": "ana"}])
+        rows = encoder.transform(cells)
+        assert rows[0, encoder.feature_names.index("given unknown")] == 1
+        assert rows[1, encoder.feature_names.index("given unknown")] == 0
+        assert encoder.unknown_categories(cells) == [(0, "given", "zoe")]
+
+    def test_its_state_comes_back_and_a_hostile_one_is_refused(self) -> None:
+        encoder = RecordEncoder(self.schema).fit(self.cells)
+        arrays, meta = encoder.to_state()
+        meta = json.loads(json.dumps(meta))
+        back = RecordEncoder.from_state(arrays, meta)
+        np.testing.assert_array_equal(back.transform(self.cells), encoder.transform(self.cells))
+        for changed in (arrays | {"scale": arrays["scale"][:-1]}, arrays | {"rarity": arrays["rarity"] * np.nan},
+                        arrays | {"more": arrays["scale"]}):  # fmt: skip
+            with pytest.raises(ArtefactError):
+                RecordEncoder.from_state(changed, meta)
+        for wrong in (meta | {"n_grams": 2**40}, meta | {"levels": {}}, meta | {"table": {"columns": []}}):
+            with pytest.raises(ArtefactError, match="encoder"):
+                RecordEncoder.from_state(arrays, wrong)
+
+
+class TestRefusals:
+    def test_records_of_another_table_are_refused(self, trees: RecordSimilarity) -> None:
+        with pytest.raises(RecordError, match="row 1, column 'nome'"):
+            trees.pair_score([{"nome": "ana"}], [{"given": "ana"}])
+        with pytest.raises(RecordError, match="column 'weight'"):
+            trees.pair_score([{"given": "ana"}], [{"weight": "heavy"}])
+        with pytest.raises(ValueError, match="holds numbers"):
+            trees.pair_score(np.zeros((1, 8)), np.zeros((1, 8)))
+
+    def test_two_records_are_the_least(self) -> None:
+        with pytest.raises(ValueError, match="at least two"):
+            FellegiSunter(columns={"a": "text"}).fit([{"a": "x"}])

@@ -1,0 +1,182 @@
+"""Types of columns: inferred, overridden, and held against every cell. What does not fit is named, never coerced."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pairmark.models.records.inference import infer, spreadsheet_safe
+from pairmark.models.records.schema import RecordColumn, RecordError, Schema
+from tests.models.records.people import people
+
+
+def types(table: dict[str, list[Any]], **overrides: str) -> dict[str, str]:
+    return {column.name: column.type for column in infer(table, overrides).schema.columns}
+
+
+def warnings(table: dict[str, list[Any]], **overrides: str) -> str:
+    return " / ".join(line for notes in infer(table, overrides).notes for line in notes.warnings)
+
+
+class TestInference:
+    def test_each_column_gets_the_type_of_what_it_holds(self) -> None:
+        table, who = people(60)
+        table |= {"rec_id": [f"r{i}" for i in range(len(who))], "entity": [str(w) for w in who]}
+        got = types(table)
+        assert {got.pop("given"), got.pop("surname")} <= {"name", "category"}
+        assert got == {
+            "address": "text", "born": "date", "code": "text", "member": "boolean", "weight": "number",
+            "home": "place", "rec_id": "id", "entity": "identity",
+        }  # fmt: skip
+        notes = {each.column.name: each for each in infer(table).notes}
+        assert "leading zeros" in infer({"code": ["0832", "2119"]}).notes[0].reason
+        assert notes["weight"].examples
+
+    def test_leading_zeros_are_kept(self) -> None:
+        schema = infer({"postcode": ["0832", "2119", "4011"]}).schema
+        assert schema.read({"postcode": ["0832"]})[0, 0] == "0832"
+
+    def test_a_column_that_changes_type_midway_is_text_and_the_row_is_named(self) -> None:
+        table = {"price": [str(i) for i in range(1, 40)] + ["call us"]}
+        assert types(table) == {"price": "text"}
+        assert "row 40: 'call us'" in warnings(table)
+        with pytest.raises(RecordError, match="row 40, column 'price': is 'call us'; expected a number"):
+            infer(table, {"price": "number"}).schema.read(table)
+
+    def test_mixed_dates_name_the_row_and_are_never_guessed(self) -> None:
+        table = {
+            "born": ["1990-01-31"] * 9
+            + ["1991-02-03", "1992-05-06", "1993-01-01", "1994-01-01", "31/01/1990"]
+        }
+        assert types(table)["born"] != "date"
+        assert "row 14: '31/01/1990'" in warnings(table)
+        with pytest.raises(RecordError, match="row 14"):
+            infer(table, {"born": "date"})
+
+    def test_dates_that_read_both_ways_say_so(self) -> None:
+        table = {"born": ["01/02/1990", "03/04/1991"]}
+        assert infer(table).schema.columns[0].format == "DD/MM/YYYY"
+        assert "MM/DD/YYYY" in warnings(table)
+        assert warnings(table, born="date:MM/DD/YYYY") == ""
+        clear = {"born": ["01/31/1990", "03/04/1991"]}
+        assert infer(clear).schema.columns[0].format == "MM/DD/YYYY"
+
+    def test_formulas_wrong_encodings_and_empty_columns_are_named(self) -> None:
+        table = {
+            "note": ["=1+cmd()", "fine thing", "other thing"],
+            "name": ["JosÃ©", "b c", "c d"],
+            "empty": ["", "NA", " "],
+            "same": ["x", "x", "x"],
+        }
+        said = warnings(table)
+        assert "formula" in said
+        assert "row 1" in said
+        assert "wrong encoding" in said
+        assert "every cell is missing" in said
+        assert "every cell is 'x'" in said
+        assert types(table)["empty"] == types(table)["same"] == "ignore"
+        assert spreadsheet_safe("=1+cmd()") == "'=1+cmd()"
+        assert spreadsheet_safe("-5.0") == "-5.0"
+
+    @pytest.mark.parametrize("name", ["samples", "indices", "values"])
+    def test_reserved_names_are_refused(self, name: str) -> None:
+        with pytest.raises(RecordError, match=f"column '{name}'.*reserved"):
+            infer({name: ["a", "b"], "other": ["c", "d"]})
+        with pytest.raises(ValueError, match="reserved"):
+            RecordColumn(name=name, type="text")
+
+    def test_overrides_are_held_against_the_table(self) -> None:
+        table = {"a": ["1", "2"], "b": ["x y", "z"]}
+        assert types(table, a="category", b="ignore") == {"a": "category", "b": "ignore"}
+        for wrong, said in (({"c": "text"}, "'c'.*not in the table"), ({"a": "float"}, "'float'.*expected one of"),
+                            ({"a": "date:D.M"}, "date format"), ({"a": "ignore", "b": "id"}, "no column")):  # fmt: skip
+            with pytest.raises(RecordError, match=said):
+                infer(table, wrong)
+
+    def test_typed_columns_keep_their_types(self) -> None:
+        table = {
+            "n": [1, 2, None], "f": [1.5, float("nan"), 2.5], "b": [True, False, None],
+            "d": [datetime.date(1990, 1, 31), None, datetime.date(1991, 1, 1)],
+        }  # fmt: skip
+        schema = infer(table).schema
+        assert [column.type for column in schema.columns] == ["number", "number", "boolean", "date"]
+        cells = schema.read(table)
+        assert cells[1].tolist() == [2.0, None, 0.0, None]
+        assert next(iter(schema.values(cells))) == {"n": 1.0, "f": 1.5, "b": True, "d": "1990-01-31"}
+
+
+class TestRecords:
+    schema = Schema(
+        columns=(
+            RecordColumn(name="name", type="text"),
+            RecordColumn(name="age", type="number"),
+            RecordColumn(name="ok", type="boolean"),
+            RecordColumn(name="born", type="date", format="DD/MM/YYYY"),
+            RecordColumn(name="at", type="place"),
+            RecordColumn(name="id", type="id"),
+        )
+    )  # fmt: skip
+
+    def test_a_missing_column_is_a_missing_cell(self) -> None:
+        assert self.schema.records([{"name": "ana"}, {}]).tolist() == [["ana", *[None] * 4], [None] * 5]
+
+    @pytest.mark.parametrize(
+        ("record", "said"),
+        [
+            ({"nome": "ana"}, "column 'nome': is none of the model's columns: name, age"),
+            ({"name": 5}, "column 'name': is 5; expected text"),
+            ({"age": "12"}, "column 'age': is '12'; expected a number"),
+            ({"age": True}, "column 'age'"),
+            ({"age": float("nan")}, "column 'age'"),
+            ({"age": 10**400}, "column 'age'"),
+            ({"ok": "yes"}, "column 'ok': is 'yes'; expected true or false"),
+            ({"born": "31.01.1990"}, "column 'born'.*DD/MM/YYYY"),
+            ({"born": "31/02/1990"}, "column 'born'"),
+            ({"at": [95, 0]}, "column 'at'.*latitude"),
+            ({"at": "52, 4"}, "column 'at'"),
+            ({"name": ["a"]}, "column 'name'"),
+            ({"name": "x" * 40_000}, "40000 characters"),
+            (["ana"], "expected an object"),
+        ],
+    )
+    def test_what_does_not_fit_is_named(self, record: Any, said: str) -> None:
+        with pytest.raises(RecordError, match=said):
+            self.schema.records([{}, record])
+
+    def test_ids_may_come_along_and_iso_dates_are_always_read(self) -> None:
+        cells = self.schema.records([{"id": 7, "born": "1990-01-31"}, {"born": "31/01/1990"}])
+        assert cells[0, 3] == cells[1, 3] == 7335
+
+    def test_equal_values_of_different_types_are_told_apart(self) -> None:
+        schema = Schema(columns=(RecordColumn(name="n", type="number"),))
+        with pytest.raises(RecordError, match="row 2, column 'n': is True"):
+            schema.read({"n": [1, True]})
+
+    @given(
+        st.fixed_dictionaries(
+            {},
+            optional={
+                "name": st.text(min_size=1).filter(lambda text: text.strip()),
+                "age": st.floats(allow_nan=False, allow_infinity=False),
+                "ok": st.booleans(),
+                "born": st.dates(),
+                "at": st.tuples(st.floats(-90, 90), st.floats(-180, 180)).map(list),
+            },
+        )
+    )
+    def test_records_come_back_as_they_went_in(self, record: dict[str, Any]) -> None:
+        asked = {
+            name: value.isoformat() if isinstance(value, datetime.date) else value
+            for name, value in record.items()
+        }
+        cells = self.schema.records([asked])
+        (back,) = self.schema.values(cells)
+        assert self.schema.records([back]).tolist() == cells.tolist()
+        assert back.keys() == asked.keys()
+
+    def test_a_schema_is_the_same_after_json(self) -> None:
+        assert Schema.model_validate_json(self.schema.model_dump_json()) == self.schema

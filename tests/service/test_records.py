@@ -1,0 +1,345 @@
+"""Tables of records: from a messy file to decisions about two records, with everything that does not fit named."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pairmark.client import Client, Problem
+from pairmark.service.datasets.schemas import DatasetRequest
+from pairmark.service.errors import InvalidInput as Refused
+from tests.models.records.people import people
+from tests.service.conftest import Deployment
+from tests.serving import RunningServer, serving
+
+SMALL: dict[str, Any] = {"n_estimators": 20, "n_forest": 10, "n_pairs": 3_000, "random_state": 0}
+TYPES = {"given": "name", "surname": "name", "code": "text"}
+
+
+def written(file: Path, table: dict[str, list[Any]], **more: list[Any]) -> Path:
+    """A CSV of columns."""
+    columns = {**more, **table}
+    with file.open("w", newline="") as stream:
+        lines = csv.writer(stream)
+        lines.writerow(columns)
+        lines.writerows(zip(*columns.values(), strict=True))
+    return file
+
+
+def table_of(deployment: Deployment, n: int = 120, name: str = "customers", seed: int = 1) -> Any:
+    table, who = people(n, seed=seed)
+    file = written(
+        deployment.folder / f"{name}.csv", table,
+        rec=[f"r{row}" for row in range(len(who))], person=[f"{name}-{one}" for one in who],
+    )  # fmt: skip
+    request = DatasetRequest(name=name, columns={"person": "identity", "rec": "id", **TYPES})
+    return deployment.datasets.add(file, request)
+
+
+def record(table: dict[str, list[Any]], row: int) -> dict[str, Any]:
+    """A row as a request brings it."""
+    kept = {name: cells[row] for name, cells in table.items() if cells[row] != ""}
+    kept["member"] = kept["member"] == "yes"
+    kept["weight"] = float(kept["weight"])
+    kept["home"] = [float(part) for part in kept["home"].split(",")]
+    return kept
+
+
+@pytest.mark.database("sqlite")
+class TestDatasets:
+    def test_a_table_is_stored_with_types_and_missing_cells(self, deployment: Deployment) -> None:
+        added = table_of(deployment)
+        assert {column.name: column.type for column in added.columns} == {
+            "rec": "id", "person": "identity", "given": "name", "surname": "name", "address": "text", "born": "date",
+            "code": "text", "member": "boolean", "weight": "number", "home": "place",
+        }  # fmt: skip
+        assert (added.label, added.n_labels, added.rows, added.features) == ("person", 120, 240, 8)
+        data = deployment.datasets.load(added.id)
+        original, _ = people(120, seed=1)
+        for at, name in enumerate(("given", "surname", "address")):
+            assert data.X[:, at].tolist() == [cell or None for cell in original[name]]
+        assert deployment.datasets.rows("customers", 0, 1).items[0].vector == record(original, 0)
+        assert table_of(deployment).existing
+
+    def test_a_cell_of_another_type_is_named_and_nothing_is_stored(self, deployment: Deployment) -> None:
+        file = written(deployment.folder / "bad.csv", {"who": ["a", "a", "b"], "age": ["1", "2", "old"]})
+        request = DatasetRequest(name="bad", columns={"who": "identity", "age": "number"})
+        with pytest.raises(Refused, match="row 3, column 'age': is 'old'; expected a number") as refused:
+            deployment.datasets.add(file, request)
+        assert refused.value.facts["row"] == 3
+        assert refused.value.facts["column"] == "age"
+
+    def test_an_inspection_tells_types_and_doubts(self, deployment: Deployment) -> None:
+        file = written(
+            deployment.folder / "seen.csv",
+            {"entity": ["1", "1", "2", "2"], "name": ["=cmd()", "ana b", "carl d", "dora"], "zip": ["01", "02",
+            "03", "04"]},
+        )  # fmt: skip
+        found = deployment.datasets.inspect(file, DatasetRequest(name="seen", columns={}))
+        assert found.problem is None
+        assert {column.name: column.role for column in found.columns} == {
+            "entity": "identity",
+            "name": "name",
+            "zip": "text",
+        }
+        assert found.request["columns"]["zip"] == "text"
+        assert "formula" in " ".join(found.warnings)
+
+    def test_two_tables_are_joined_by_their_own_ids(self, deployment: Deployment) -> None:
+        table, who = people(60, seed=4)
+        sides = [{name: cells[side::2] for name, cells in table.items()} for side in (0, 1)]
+        ids = [str(one) for one in range(60)]
+        left, right = (
+            written(deployment.folder / f"{name}.csv", side, key=ids)
+            for name, side in zip(("a", "b"), sides, strict=True)
+        )
+        rng = np.random.default_rng(0)
+        lines = [(one, one, 1) for one in range(60)] + [
+            (int(a), int((a + 1 + b) % 60), 0) for a, b in rng.integers(0, 58, (200, 2))
+        ]
+        pairs = deployment.folder / "pairs.csv"
+        pairs.write_text(
+            "left,right,same\n" + "".join(f"{a},{b},{same}\n" for a, b, same in dict.fromkeys(lines))
+        )
+        added = deployment.datasets.add(
+            left, DatasetRequest(name="two", columns={"key": "id"}), pairs=pairs, right=right
+        )
+        data = deployment.datasets.load(added.id)
+        assert (np.asarray(data.pairs.left) < 60).all()
+        assert (np.asarray(data.pairs.right) >= 60).all()
+        assert data.row_ids[:1] + data.row_ids[60:61] == ("left:0", "right:0")
+        assert not (
+            np.asarray(data.pairs.same) != (who[::2][data.pairs.left] == who[1::2][data.pairs.right - 60])
+        ).any()
+
+
+@pytest.mark.database("sqlite")
+class TestTraining:
+    @pytest.mark.parametrize(
+        ("learner", "params"),
+        [
+            (None, SMALL),
+            ("fellegi-sunter", {"n_pairs": 2_000}),
+            ("plda", {}),
+            ("similarity-logistic", {"n_pairs": 2_000}),
+            ("similarity-forest", {"n_estimators": 3, "max_depth": 4, "n_pairs": 2_000}),
+        ],
+    )
+    def test_every_kind_of_learner_takes_a_table(
+        self, deployment: Deployment, learner: str | None, params: dict[str, Any]
+    ) -> None:
+        table_of(deployment)
+        number = deployment.train(learner=learner, dataset="customers", model="m", params=params)
+        version = deployment.store.version("m", number)
+        assert version.kind == (learner or "record-trees")
+        assert version.metrics["auc"]["value"] > 0.85
+        assert version.facts["columns"]["born"] == "date:YYYY-MM-DD"
+        table_of(deployment, 60, "others", seed=9)
+        calibrated = deployment.store.calibrations.calibrate("m", number, "others")
+        assert calibrated.dataset_sha256 == deployment.datasets.get("others").sha256
+
+    def test_the_encoder_sees_training_rows_alone(self, deployment: Deployment) -> None:
+        table_of(deployment)
+        number = deployment.train(dataset="customers", model="m", learner="plda", params={})
+        estimator = deployment.store.load("m", number)
+        data = deployment.datasets.load(deployment.datasets.get("customers").id)
+        parts = deployment.store.version("m", number).facts["parts"]
+        assert parts["train_rows"] < len(data)
+        # The weight of an n-gram that no training row has.
+        highest = float(estimator.encoder_._rarity.max())
+        assert highest <= np.log(1 + parts["train_rows"]) + 1 + 1e-6
+
+    def test_params_cannot_change_the_types_of_a_dataset(self, deployment: Deployment) -> None:
+        table_of(deployment)
+        with pytest.raises(Refused, match=r"params\.columns"):
+            deployment.train(
+                dataset="customers", model="m", learner="record-trees", params={"columns": {"given": "text"}}
+            )
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A server with two models of one table: of comparators, and of encoded rows."""
+    home = tmp_path_factory.mktemp("records")
+    with serving(home / "home", f"sqlite:///{home / 'records.db'}", "--with-worker") as server:
+        table, who = people(160, seed=1)
+        file = written(
+            home / "customers.csv", table, rec=list(range(len(who))), person=[f"p{one}" for one in who]
+        )
+        words = [f"--column={name}:{kind}" for name, kind in TYPES.items()]
+        added = server.cli("datasets", "add", "customers", str(file), "--column", "person:identity", *words)
+        assert added.returncode == 0, added.stderr
+        server.train(dataset="customers", model="customers", params=SMALL, promote=True)
+        server.train(
+            dataset="customers",
+            model="encoded",
+            learner="similarity-logistic",
+            params={"n_pairs": 2_000},
+            promote=True,
+        )
+        rng = np.random.default_rng(0)
+        kind = [rng.choice(["bronze", "silver", "gold"]) for _ in range(300)]
+        spent = [{"bronze": 10, "silver": 50, "gold": 200}[one] + rng.normal() for one in kind]
+        shops = {"kind": kind, "spent": [f"{one:.2f}" for one in spent], "note": ["a b"] * 150 + ["c"] * 150}
+        order = {"bronze": "a>b>c", "silver": "b>c>a", "gold": "c>a>b"}
+        classes = written(home / "classes.csv", shops, tier=kind)
+        served = server.cli(
+            "datasets",
+            "add",
+            "tiers",
+            str(classes),
+            "--table",
+            "--column=tier:classes",
+            "--column=kind:ignore",
+        )
+        assert served.returncode == 0, served.stderr
+        server.train(dataset="tiers", model="tiers", learner="rsbl", promote=True)
+        ranked = written(home / "ranked.csv", shops, best=[order[one] for one in kind])
+        served = server.cli(
+            "datasets", "add", "ranked", str(ranked), "--table", "--ranking", "best", "--column=kind:category"
+        )
+        assert served.returncode == 0, served.stderr
+        server.train(dataset="ranked", model="ranked", learner="label-ranking-tree", promote=True)
+        yield server
+
+
+OTHERS, OTHER_WHO = people(40, seed=7)
+
+
+@pytest.mark.database("sqlite")
+class TestServing:
+    def test_two_records_are_compared_matched_and_explained(self, served: RunningServer) -> None:
+        left, right, stranger = (record(OTHERS, row) for row in (0, 1, 2))
+        for model in ("customers", "encoded"):
+            body = {"model": model, "left": left, "right": [right, stranger]}
+            scores = served.http.post("/similarity", json=body).json()["scores"]
+            assert scores[0] > scores[1]
+            swapped = {"model": model, "left": [right, stranger], "right": left}
+            assert served.http.post("/similarity", json=swapped).json()["scores"] == scores
+            answer = served.http.post("/match?fpr=0.2", json=body).json()
+            assert [entry["match"] for entry in answer["matches"]] == [True, False]
+        said = served.http.post(
+            "/explain", json={"model": "customers", "left": left, "right": stranger}
+        ).json()
+        fields = {entry["field"]: entry for entry in said["explanation"]["fields"]}
+        assert fields["surname"]["left"] == left["surname"]
+        assert fields["surname"]["right"] == stranger["surname"]
+
+    def test_missing_columns_are_missing_cells_and_ids_may_come_along(self, served: RunningServer) -> None:
+        full = record(OTHERS, 0)
+        part = {"given": full["given"], "surname": full["surname"], "rec": 17, "born": None}
+        for model in ("customers", "encoded"):
+            answer = served.http.post("/similarity", json={"model": model, "left": full, "right": part})
+            assert answer.status_code == 200, answer.text
+
+    @pytest.mark.parametrize(
+        ("change", "field", "said"),
+        [
+            ({"nome": "ana"}, "left.nome", "is none of the model's columns"),
+            ({"weight": "heavy"}, "left.weight", "expected a number"),
+            ({"weight": True}, "left.weight", "expected a number"),
+            ({"born": "31/01/1990"}, "left.born", "expected a date, YYYY-MM-DD"),
+            ({"given": 5}, "left.given", "expected text"),
+            ({"member": "yes"}, "left.member", "expected true or false"),
+            ({"home": [100, 2]}, "left.home", "latitude"),
+            ({"address": "x" * 40_000}, "left.address", "40000 characters"),
+        ],
+    )
+    def test_what_does_not_fit_is_422_with_the_field(
+        self, served: RunningServer, change: dict[str, Any], field: str, said: str
+    ) -> None:
+        for model in ("customers", "encoded"):
+            body = {"model": model, "left": record(OTHERS, 0) | change, "right": record(OTHERS, 1)}
+            answer = served.http.post("/similarity", json=body)
+            assert answer.status_code == 422
+            assert answer.json()["field"] == field
+            assert said in answer.json()["detail"]
+
+    def test_a_list_names_the_record(self, served: RunningServer) -> None:
+        one = record(OTHERS, 0)
+        body = {"model": "customers", "left": one, "right": [one, one | {"weight": "x"}]}
+        answer = served.http.post("/similarity", json=body).json()
+        assert answer["field"] == "right[1].weight"
+
+    @pytest.mark.parametrize(
+        "value",
+        [[1.0, 2.0], {"indices": [0], "values": [1.0]}, {"indices": [0]}, {"samples": [[1.0]]}, {"samples": "x"},
+         {"values": 1}, [], [{}, [1.0]], [[1.0], {}], "record", {"given": {"deep": 1}}, {"given": ["a"]}],
+    )  # fmt: skip
+    def test_nothing_that_is_no_record_gives_a_5xx(self, served: RunningServer, value: Any) -> None:
+        for path in ("/similarity", "/match?fpr=0.2", "/explain"):
+            for model in ("customers", "encoded"):
+                for sides in (
+                    {"left": value, "right": record(OTHERS, 0)},
+                    {"left": record(OTHERS, 0), "right": value},
+                ):
+                    answer = served.http.post(path, json={"model": model, **sides})
+                    assert answer.status_code == 422, (answer.status_code, answer.text)
+
+    def test_subjects_of_several_records_are_compared(self, served: RunningServer) -> None:
+        left = {"samples": [record(OTHERS, 0), record(OTHERS, 1)]}
+        for model in ("customers", "encoded"):
+            body = {
+                "model": model,
+                "left": left,
+                "right": [{"samples": [record(OTHERS, row)]} for row in (1, 2)],
+            }
+            scores = served.http.post("/similarity", json=body).json()["scores"]
+            assert scores[0] > scores[1]
+
+    def test_the_client_sends_dicts_and_frames(self, served: RunningServer) -> None:
+        class Frame:
+            """As pandas has them."""
+
+            columns = ("given",)
+
+            def to_dict(self, orient: str) -> list[dict[str, Any]]:
+                assert orient == "records"
+                return [record(OTHERS, 1), record(OTHERS, 2) | {"weight": np.float64("nan")}]
+
+        with Client(served.url) as client:
+            one = client.similarity(record(OTHERS, 0), Frame(), model="customers")
+            same = client.similarity(
+                record(OTHERS, 0),
+                [
+                    record(OTHERS, 1),
+                    {name: cell for name, cell in record(OTHERS, 2).items() if name != "weight"},
+                ],
+                model="customers",
+            )
+            assert one.tolist() == same.tolist()
+            with pytest.raises(Problem, match="nome"):
+                client.similarity({"nome": "x"}, {"given": "ana"}, model="customers")
+
+    def test_the_command_line_matches_two_files(self, served: RunningServer, tmp_path: Path) -> None:
+        for name, row in (("a", 0), ("b", 1)):
+            (tmp_path / f"{name}.json").write_text(json.dumps(record(OTHERS, row)))
+        sides = ("--left", str(tmp_path / "a.json"), "--right", str(tmp_path / "b.json"))
+        found = served.cli("match", *sides, "--fpr", "0.2", "--model", "customers", "--json")
+        assert found.returncode == 0, found.stderr
+        assert json.loads(found.stdout)["pairs"][0]["decision"] == "match"
+
+    def test_records_are_classified_and_labels_ranked_for_them(self, served: RunningServer) -> None:
+        features = [{"spent": 200.0}, {"spent": 10.5, "note": "a b"}]
+        named = served.http.post("/classify", json={"model": "tiers", "features": features})
+        assert named.json()["labels"] == ["gold", "bronze"], named.text
+        features = [{"kind": "gold"}, {"kind": "silver", "note": "c"}]
+        ranked = served.http.post("/rank-labels", json={"model": "ranked", "features": features})
+        assert [one["labels"] for one in ranked.json()["rankings"]] == [["c", "a", "b"], ["b", "c", "a"]], (
+            ranked.text
+        )
+        for path, model in (("/classify", "tiers"), ("/rank-labels", "ranked")):
+            wrong = served.http.post(path, json={"model": model, "features": [{"spent": "much"}]})
+            assert wrong.status_code == 422
+            assert "expected a number" in wrong.json()["detail"]
+
+    def test_galleries_of_records_are_refused_for_what_they_are(self, served: RunningServer) -> None:
+        for model in ("customers", "encoded"):
+            answer = served.http.put(f"/galleries/of-{model}", json={"model": model})
+            assert answer.status_code == 422
+            assert answer.json()["type"] == "/problems/model-not-capable"
