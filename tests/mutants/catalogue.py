@@ -597,7 +597,7 @@ LOADING = (
         "state-schema-not-checked",
         "an artefact's arrays are held against its learner's schema at every load",
         "pairmark/models/registry.py",
-        "        spec.state.check(params, artefact.meta, artefact.arrays)\n",
+        "        spec.state.check(params, artefact.meta, arrays)\n",
         "",
         "tests/models/test_states.py::TestStates::test_missing_and_stray_arrays_are_refused",
     ),
