@@ -119,19 +119,19 @@ def test_no_likelihood_ratio_is_stronger_than_the_pairs_can_show():
         assert (np.diff(worth) >= 0).all()
         assert worth.min() >= -math.log(4)
         assert worth.max() <= math.log(5)
-    np.testing.assert_allclose(found.log_lr([0.5, 6.5], "pav"), [-math.log(4), math.log(5)])
+    np.testing.assert_allclose(found.log_lr([0.5, 6.5], "pav"), [-math.log(4), math.log(4 / 1.3 + 1)])
 
 
 def test_no_likelihood_ratio_is_stronger_than_the_people_can_show() -> None:
-    """Thirty people make 435 pairs: without a false match they show odds of 16, step by step less with some."""
+    """Thirty people make 435 pairs: without a false match they show odds of 12.5, step by step less with some."""
     who = np.arange(30)
     units = np.concatenate([np.stack(np.triu_indices(30, 1), axis=1), np.stack([who, who], axis=1)])
     same = units[:, 0] == units[:, 1]
     scores = np.where(same, 5.0, 0.0) + np.random.default_rng(0).random(same.size)
     found = LikelihoodRatios.fit(scores, same, units)
     for method in ("logistic", "pav", "own"):
-        assert math.exp(found.log_lr([1e6], method)[0]) <= 16 * (1 + 1e-9)
-    assert math.exp(found.log_lr([5.9], "pav")[0]) == pytest.approx(16)
+        assert math.exp(found.log_lr([1e6], method)[0]) <= (15 / 1.3 + 1) * (1 + 1e-9)
+    assert math.exp(found.log_lr([5.9], "pav")[0]) == pytest.approx(15 / 1.3 + 1)
     # Somebody who matches everybody is in 29 of 435 pairs: as much as one of the 15 independent ones.
     wolf = (units == 0).any(axis=1) & ~same
     shown = LikelihoodRatios.fit(np.where(wolf, 5.5, scores), same, units)

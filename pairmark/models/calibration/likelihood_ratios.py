@@ -13,9 +13,9 @@ In open-set use pairs of people and people weigh equally, as in the rates. A lik
 worth on average; unlike the operating points it promises no error rate. But no value is more than people can show:
 
 - Among scores above t, LR = TPR(t) / FPR(t) on average. So no score is worth more than the largest
-  TPR(t) / ((n A(t) + 1) / (n + 1)) of the t below it, A(t) being the share of different pairs above t and n the
-  independent ones (half the people, where all pairs are scored), however many pairs they make: the rule of succession,
-  as if people had shown one more false match. Without any, that is at most n + 1.
+  TPR(t) / ((n A(t) + c) / (n + c)) of the t below it, A(t) being the share of different pairs above t and n the
+  independent ones (half the people, where all pairs are scored), however many pairs they make: as if people had shown
+  c = `UNSEEN` more false matches. Without any, that is at most n / c + 1.
 - No score is worth less than 1 / (S + 1), S being the independent same pairs (the rule of succession).
 """
 
@@ -42,6 +42,9 @@ DEFAULT_METHOD: LrMethod = "pav"
 """It loses less on people never seen than the line does: see `benchmarks.evidence`."""
 _STEPS = 100
 _PULL = 1e-4
+UNSEEN = 1.3
+"""1 is the rule of succession; with it, people who match everybody and were not drawn made ratios of 300 simulated
+people more than 1.3 times too large in 24 % of calibrations."""
 _FACTS = ("slope", "intercept", "low", "high")
 
 
@@ -288,7 +291,7 @@ def _caps(sample: PairSample) -> tuple[NDArray[np.float32], Float64]:
     scores, weight = sample.same.scores, np.cumsum(sample.same.weight) / sample.same.weight.sum()
     tpr = np.concatenate([[0.0], weight])[np.searchsorted(-scores, -thresholds, side="left")]
     with np.errstate(divide="ignore"):
-        worth = np.log(tpr) - np.log((n * above / share + 1) / (n + 1))
+        worth = np.log(tpr) - np.log((n * above / share + UNSEEN) / (n + UNSEEN))
     # From the lowest threshold up: what a score above one threshold is worth, a score above a higher one is.
     rising = np.maximum.accumulate(np.maximum(worth[::-1], 0.0))
     first = np.flatnonzero(np.concatenate([[True], rising[1:] > rising[:-1]]))
