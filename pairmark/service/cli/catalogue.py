@@ -49,7 +49,7 @@ ColumnTypes = Annotated[
     list[str] | None,
     typer.Option(
         "--column",
-        help="A table of records: NAME:TYPE, such as street:text or born:date (repeatable); a format may follow a date.",
+        help="A table of records: NAME:TYPE, such as street:text or born:date (repeatable); dates take a format.",
     ),
 ]
 AsTable = Annotated[
