@@ -21,7 +21,8 @@ MAX_ROWS = 200_000
 TOLD = 20
 """Suspects of each kind that are listed."""
 _PROJECTIONS, _TABLES, _CELL, _NEIGHBOURS = 8, 6, 0.25, 3
-_DIFFERENCES = 4_096
+_DIFFERENCES, _FEW_DIFFERENCES, _MANY = 4_096, 256, 2**26
+"""Random pairs of rows that say what distance is typical: fewer of rows of many numbers."""
 _RARE = 0.05
 _AT_A_TIME = 4_194_304
 """Numbers of rows that are compared at a time."""
@@ -46,7 +47,7 @@ def near_duplicates(X: Any, y: ArrayLike | None = None, *, random_state: int = 0
     empty = np.empty((0, 2), dtype=np.int64)
     if rows.size < 2:
         return empty, empty
-    some = rng.integers(rows.size, size=(2, _DIFFERENCES))
+    some = rng.integers(rows.size, size=(2, min(_DIFFERENCES, max(_FEW_DIFFERENCES, _MANY // d))))
     some = some[:, some[0] != some[1]]
     typical = float(np.median(_distances(X, rows[some[0]], rows[some[1]])))
     if typical <= 0:

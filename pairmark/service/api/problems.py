@@ -109,8 +109,8 @@ _FIXES: dict[int, dict[type[PairmarkError], str]] = {
         errors.PreconditionFailed: "Read the alias again and send its new ETag, if you still want the change.",
     },
     413: {
-        errors.TooLarge: "Send less at a time. `detail` names the limit; the operator can raise it with the "
-        "`PAIRMARK_MAX_*` settings. Raw float32 bodies (`application/octet-stream`) are far smaller than JSON.",
+        errors.TooLarge: "Send less at a time. `detail` names the limit. The operator can raise it, with the setting "
+        "that `setting` names or the other `PAIRMARK_MAX_*` settings. Raw float32 bodies (`application/octet-stream`) are far smaller than JSON.",
     },
     415: {
         UnsupportedMediaType: "Send `application/json`. Scoring routes also read `application/octet-stream` and "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from pairmark.service.datasets.promises import Promise, dataset_promise
 from pairmark.service.datasets.reader import read_dataset
 from pairmark.service.datasets.schemas import DatasetRequest, Format
 from pairmark.service.errors import InvalidInput, TooLarge
+
+_FEATURE = "feature"
 
 
 class ColumnOut(BaseModel):
@@ -67,11 +70,12 @@ def inspected(
     """Read a file as `Datasets.add` would, roles that are not named inferred where that is possible."""
     scratch = work / "scratch"
     scratch.mkdir()
-    asked, columns = request, _columns(upload, scratch, kind, request, limits)
+    asked, columns = _roles(request), _columns(upload, scratch, kind, request, limits)
     if kind in ("csv", "parquet") and request.columns is None:
         profiles = profiled(upload, scratch, kind, request.header, limits)
         request = inferred(profiles, request)
-        columns = [_column(one, request, asked) for one in profiles]
+        roles = _roles(request)
+        columns = [_column(one, roles, asked) for one in profiles]
     out = work / "dataset"
     out.mkdir()
     chosen = request.model_dump(exclude={"name"}, exclude_defaults=True)
@@ -133,12 +137,12 @@ def inspected(
     )
 
 
-def _column(column: Column, request: DatasetRequest, asked: DatasetRequest) -> ColumnOut:
+def _column(column: Column, roles: Mapping[str, str], asked: Mapping[str, str]) -> ColumnOut:
     return ColumnOut(
         name=column.name,
         kind=column.kind,
-        role=_role(column.name, request),
-        inferred=_role(column.name, request) != _role(column.name, asked),
+        role=roles.get(column.name, _FEATURE),
+        inferred=roles.get(column.name, _FEATURE) != asked.get(column.name, _FEATURE),
         distinct=column.distinct,
         empty=column.empty,
         examples=list(column.examples),
@@ -153,7 +157,7 @@ def _columns(
         return []
     folder = scratch / "arrays"
     folder.mkdir()
-    points = request.points or "X"
+    points, roles = request.points or "X", _roles(request)
     return [
         ColumnOut(
             name=name,
@@ -162,7 +166,7 @@ def _columns(
             if name == points
             else "label"
             if name == (request.label or "y")
-            else _role(name, request),
+            else roles.get(name, _FEATURE),
             inferred=request.label is None and name == "y",
             distinct=None,
             empty=None,
@@ -172,10 +176,9 @@ def _columns(
     ]
 
 
-def _role(name: str, request: DatasetRequest) -> str:
-    roles = {request.label: "label", request.group: "group", request.time: "time", request.id: "id"}
-    if name in request.ranking:
-        return "ranking"
-    if name in request.exclude:
-        return "excluded"
-    return roles.get(name, "feature")
+def _roles(request: DatasetRequest) -> dict[str, str]:
+    """The role of each column that has one; all others are features."""
+    given = {request.label: "label", request.group: "group", request.time: "time", request.id: "id"}
+    roles = {name: role for name, role in given.items() if name is not None}
+    roles |= dict.fromkeys(request.exclude, "excluded")
+    return roles | dict.fromkeys(request.ranking, "ranking")

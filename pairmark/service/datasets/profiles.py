@@ -144,11 +144,8 @@ def _columns(
 
 def inferred(columns: list[Column], request: DatasetRequest) -> DatasetRequest:
     """The request with the roles that it does not name: label or ranking, row ids, and text left out."""
-    free = {
-        column.name: column
-        for column in columns
-        if column.name not in {request.label, request.group, request.id, *request.ranking, *request.exclude}
-    }
+    named = {request.label, request.group, request.id, *request.ranking, *request.exclude}
+    free = {column.name: column for column in columns if column.name not in named}
     changes: dict[str, Any] = {}
     if not request.label and not request.ranking and not request.unlabelled:
         ranked = [column.name for column in free.values() if column.ranked]
