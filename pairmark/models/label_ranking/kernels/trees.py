@@ -79,8 +79,8 @@ def _projections(rows, y, total, weight, lanes):
 def _weighted_lanes(y, norm, weight):
     """What a border needs of each row, side by side: (blocks, n, LANES).
 
-    Targets by the row's weight, `LANES` labels a block and 0 beyond the last; then, in a block of their own: the weight,
-    the squared length weighted alike, and a place for the row's projection by its weight.
+    Targets by the row's weight, `LANES` labels a block and 0 beyond the last; then, in a block of their own: the
+    weight, the squared length weighted alike, and a place for the row's projection by its weight.
     """
     n, k = y.shape
     n_blocks = (k + LANES - 1) // LANES
