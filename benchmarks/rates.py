@@ -1,11 +1,14 @@
-"""CPU of fitting, scoring and searching beside an earlier commit: ``python -m benchmarks rates --against COMMIT``.
+"""CPU of fitting, scoring and searching beside an earlier commit, and beside itself with fewer instructions.
 
-Both trees run in processes of their own, in turns, on the same data. The earlier one lies under ``var/cache``.
+``PAIRMARK_AGAINST`` names the commit, which lies under ``var/cache``. All run in processes of their own, in turns, on
+the same data. On x86-64 two more processes compile today's code for CPUs without AVX-512 (AVX2) and without AVX (SSE4):
+loops that are vectorised for this machine's instructions alone are several times slower there.
 """
 
 from __future__ import annotations
 
 import os
+import platform
 import subprocess
 import sys
 import time
@@ -18,11 +21,16 @@ ROOT = Path(__file__).parents[1]
 EARLIER = "29bb242"
 """The last commit before the kernels were taken apart."""
 MOST = 1.05
+MOST_NARROW = 2.5
+"""CPU with AVX2 over that with what this machine has, at most."""
+NARROW = {"AVX2": "haswell", "SSE4": "nehalem"} if platform.machine() == "x86_64" else {}
 PROCESSES = 4
 """Of each tree, started in turns: where a process's memory lies moves its rate by more than `MOST` allows."""
 NAMES = (
     "fit one tree", "fit a forest of 8", "fit a forest of 2, boosted cells", "fit a forest of 4, discriminant",
     "score 100,000 pairs by 20 trees", "score 100,000 pairs by a metric", "search 40,000 rows for 50 queries",
+    "search 80,000 rows by 40 trees, ranks", "search 80,000 rows by 40 trees, log-odds", "fit a RankBoost kernel",
+    "fit a label ranking forest of 10",
 )  # fmt: skip
 
 
@@ -44,6 +52,14 @@ def tasks() -> list[Any]:
     scorer = forest(n_estimators=20, **common).fit(X, y)
     metric = library.MetricSimilarity(whiten=True).fit(X, y)
     gallery = metric.index(np.tile(X, (5, 1)))
+    people = (X[rng.integers(0, y.size, 80_000)] + 0.5 * rng.normal(size=(80_000, 32))).astype(np.float32)
+    ranks = forest(n_estimators=40, aggregation="rank", **common).fit(X, y)
+    odds = forest(n_estimators=40, aggregation="log-odds", **common).fit(X, y)
+    columns = ranks.index(people), odds.index(people)
+    halves, orders = (
+        (X[:, 0] + X[:, 1] > 0).astype(int),
+        np.argsort(np.argsort(X[:2_000, :6], axis=1), axis=1),
+    )
     return [
         lambda: tree(max_depth=10, **common).fit(X, y),
         lambda: forest(n_estimators=8, **common).fit(X, y),
@@ -52,6 +68,10 @@ def tasks() -> list[Any]:
         lambda: scorer.pair_score(left, right),
         lambda: metric.pair_score(left, right),
         lambda: metric.top_k(X[:50], gallery, 10),
+        lambda: ranks.top_k(X[:5], columns[0], 10),
+        lambda: odds.top_k(X[:5], columns[1], 10),
+        lambda: library.RankBoostKernel(n_estimators=100, random_state=0).fit(X, halves),
+        lambda: library.LabelRankingForest(n_estimators=10, random_state=0).fit(X[:2_000, 6:], orders),
     ]
 
 
@@ -64,9 +84,11 @@ def answer() -> None:
         print(time.process_time() - before, flush=True)
 
 
-def started(tree: Path) -> Any:
-    """A process that answers with the code of a tree, on one thread."""
+def started(tree: Path, cpu: str | None = None) -> Any:
+    """A process that answers with the code of a tree, on one thread, compiled for this machine or for a CPU's name."""
     environment = {**os.environ, "PYTHONPATH": str(tree), "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    if cpu is not None:
+        environment |= {"NUMBA_CPU_NAME": cpu, "NUMBA_CPU_FEATURES": ""}
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "bufsize": 1}
     return subprocess.Popen([sys.executable, "-P", __file__], env=environment, cwd=tree, **pipes)
 
@@ -81,29 +103,48 @@ def run(preset: str) -> Any:
         earlier.mkdir(parents=True)
         archive = subprocess.run(["git", "archive", commit], cwd=ROOT, capture_output=True, check=True).stdout
         subprocess.run(["tar", "x", "-C", earlier], input=archive, check=True)
-    spent: list[tuple[list[float], list[float]]] = [([], []) for _ in NAMES]
+    sides: dict[str, tuple[Path, str | None]] = {"here": (ROOT, None), commit: (earlier, None)}
+    sides |= {name: (ROOT, cpu) for name, cpu in NARROW.items()}
+    spent: list[dict[str, list[float]]] = [{side: [] for side in sides} for _ in NAMES]
     for number in range(PROCESSES):
-        order = (0, 1) if number % 2 else (1, 0)
-        both = {side: started((ROOT, earlier)[side]) for side in order}
+        order = list(sides) if number % 2 else list(reversed(sides))
+        processes = {side: started(*sides[side]) for side in order}
         for turn in range(-1, 2 if preset == "quick" else 8):
             for task, lists in enumerate(spent):
-                for side in (0, 1) if turn % 2 else (1, 0):
-                    print(task, file=both[side].stdin)
-                    seconds = float(both[side].stdout.readline())
+                for side in order if turn % 2 else reversed(order):
+                    print(task, file=processes[side].stdin)
+                    seconds = float(processes[side].stdout.readline())
                     if turn >= 0:  # The first round compiles.
                         lists[side].append(seconds)
-        for process in both.values():
+        for process in processes.values():
             process.stdin.close()
             process.wait()
     rows, claims = [], []
-    for name, (here, there) in zip(NAMES, spent, strict=True):
-        found = ratio(here, there)
-        rows.append({"task": name, "CPU ms": round(1e3 * min(here), 2), f"over {commit}": round(found, 3)})
+    for name, lists in zip(NAMES, spent, strict=True):
+        here = lists["here"]
+        row = {"task": name, "CPU ms": round(1e3 * min(here), 2)}
+        measured = ratio(here, lists[commit])
+        row[f"over {commit}"] = round(measured, 3)
+        row |= {f"{side} over this": round(ratio(lists[side], here), 3) for side in NARROW}
+        rows.append(row)
         claims.append(
             Claim(
-                what=f"{name}: CPU over {commit}", goal=f"at most {MOST}", measured=found, holds=found <= MOST
+                what=f"{name}: CPU over {commit}",
+                goal=f"at most {MOST}",
+                measured=measured,
+                holds=measured <= MOST,
             )
         )
+        if "AVX2" in NARROW:
+            narrow = ratio(lists["AVX2"], here)
+            claims.append(
+                Claim(
+                    what=f"{name}: CPU with AVX2 over this machine's",
+                    goal=f"at most {MOST_NARROW}",
+                    measured=narrow,
+                    holds=narrow <= MOST_NARROW,
+                )
+            )
     return Result(rows=rows, claims=claims, facts={"load_average": os.getloadavg()[0]})
 
 

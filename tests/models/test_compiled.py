@@ -7,6 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from pairmark.models.core.compiled import PORTABLE_CPU, SHIPPED, _runs_portable_code
+
 PROBE = """
 import numba, sys
 from numba.core import caching
@@ -49,6 +53,34 @@ def test_an_unwritable_cache_folder_is_no_error(tmp_path: Path) -> None:
         env=environment,
     )
     assert done.stdout.strip() == "2"
+
+
+@pytest.mark.skipif(not _runs_portable_code(), reason="shipped code is not for this CPU")
+def test_shipped_machine_code_is_used_until_the_source_changes(tmp_path: Path) -> None:
+    source = tmp_path / "entry.py"
+    source.write_text(
+        "from pairmark.models.core.compiled import kernel\n"
+        "@kernel\ndef f(x):\n    return x + 1\n"
+        "print(f(1), sum(f.stats.cache_hits.values()))\n"
+    )
+
+    def answer(folder: str, **cpu: str) -> list[str]:
+        places = {"NUMBA_CACHE_DIR": str(tmp_path / folder), "PYTHONPATH": os.getcwd()}
+        environment = {**os.environ, **places, "PYTHONDONTWRITEBYTECODE": "1", **cpu}
+        command = [sys.executable, str(source)]
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=120, check=True, env=environment
+        ).stdout.split()
+
+    assert answer("built", NUMBA_CPU_NAME=str(PORTABLE_CPU), NUMBA_CPU_FEATURES="") == ["2", "0"]
+    (tmp_path / SHIPPED).mkdir()
+    for made in (tmp_path / "built").rglob("*.nb[ic]"):
+        made.rename(tmp_path / SHIPPED / made.name)
+    # Installing gives files other times.
+    os.utime(source, (1, 1))
+    assert answer("fresh") == ["2", "1"]
+    source.write_text(source.read_text().replace("x + 1", "x + 2"))
+    assert answer("fresh") == ["3", "0"]
 
 
 def test_a_helper_of_the_same_folder_that_changed_is_compiled_again(tmp_path: Path) -> None:

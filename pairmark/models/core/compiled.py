@@ -1,15 +1,30 @@
-"""How kernels are compiled: cached on disk, free of the GIL, and never in need of a writable disk."""
+"""How kernels are compiled: cached on disk, free of the GIL, and never in need of a writable disk.
+
+Released wheels bring machine code along (``PAIRMARK_COMPILE=1`` in setup.py), made for `PORTABLE_CPU`: an installation
+that has it compiles nothing. It is found by the sources' contents, numba's version, Python's and the signature, so what
+does not fit is compiled as ever.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import inspect
+import platform
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numba
+from llvmlite.binding import get_host_cpu_features
+from numba import types
+from numba.core.caching import IndexDataCacheFile
+
+PORTABLE_CPU = {"x86_64": "x86-64-v3", "aarch64": "generic", "arm64": "apple-m1"}.get(platform.machine())
+"""What shipped machine code is made for, in LLVM's words: x86-64 from 2013 on (AVX2), any arm64."""
+SHIPPED = "compiled"
+"""Folder beside kernels' sources that holds it."""
+_PORTABLE_FEATURES = {"avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "popcnt"}
 
 
 def kernel(function: Callable[..., Any]) -> Any:
@@ -28,19 +43,61 @@ def estimating_kernel(function: Callable[..., Any]) -> Any:
 
 def is_cached(compiled: Any) -> bool:
     """Whether numba's cache holds machine code of a kernel as its source is now."""
-    index = getattr(compiled._cache, "_cache_file", None)
-    return index is not None and bool(index._load_index())
+    indices = [getattr(compiled._cache, name, None) for name in ("_cache_file", "shipped")]
+    return any(index is not None and index._load_index() for index in indices)
 
 
 def _compiled(function: Callable[..., Any], **options: Any) -> Any:
     options |= {"nogil": True, "error_model": "numpy"}
     try:
-        compiled = numba.njit(cache=True, **options)(function)
+        compiled = _of_any_value(numba.njit(cache=True, **options)(function))
     except RuntimeError:
-        return numba.njit(**options)(function)
-    # Numba only looks at the file of the kernel itself, which may call helpers from other files of its folder.
-    index = compiled._cache._cache_file
-    index._source_stamp = (index._source_stamp, _folder_digest(Path(inspect.getfile(function)).parent))
+        return _of_any_value(numba.njit(**options)(function))
+    # Numba looks at the size and time of the kernel's own file, which may call helpers from other files of its folder;
+    # and times are those of installing.
+    folder = Path(inspect.getfile(function)).parent
+    compiled._cache._cache_file._source_stamp = _folder_digest(folder)
+    if _runs_portable_code() and (folder / SHIPPED).is_dir():
+        _look_among_shipped(compiled._cache, folder)
+    return compiled
+
+
+def _look_among_shipped(own: Any, folder: Path) -> None:
+    """Have a kernel's cache look among what was shipped for what it does not hold itself."""
+    own.shipped = IndexDataCacheFile(
+        str(folder / SHIPPED), own._impl.filename_base, own._cache_file._source_stamp
+    )
+    load_own = own._load_overload
+
+    def load(signature: Any, context: Any) -> Any:
+        there = load_own(signature, context)
+        if there is not None:
+            return there
+        kind, (triple, *_), code = own._index_key(signature, context.codegen())
+        data = own.shipped.load((kind, (triple, PORTABLE_CPU, ""), code))
+        return None if data is None else own._impl.rebuild(context, data)
+
+    own._load_overload = load
+
+
+@cache
+def _runs_portable_code() -> bool:
+    """Whether this machine has the instructions of `PORTABLE_CPU`."""
+    if PORTABLE_CPU is None or platform.machine() != "x86_64":
+        return PORTABLE_CPU is not None
+    features = get_host_cpu_features()
+    return all(features.get(name, False) for name in _PORTABLE_FEATURES)
+
+
+def _of_any_value(compiled: Any) -> Any:
+    """Let a kernel that another one calls with a constant be compiled for its type, as for any other value of it.
+
+    Numba types each constant by its value first, and so compiles what is called with 0 and with ``n`` twice.
+    """
+    template = compiled.get_call_template
+    compiled.get_call_template = lambda args, kws: template(
+        tuple(map(types.unliteral, args)), {name: types.unliteral(kind) for name, kind in kws.items()}
+    )
     return compiled
 
 

@@ -268,7 +268,7 @@ class ForestSearch:
         trees = self._trees
         cut.unit = self._unit(cut.expanded)
         base = np.empty(self._n_trees)
-        steps = np.empty((n_steps, 9), dtype=np.int16)
+        steps = np.empty((n_steps, kernels.STEP_FIELDS), dtype=np.int16)
         ends = np.empty(self._n_trees, dtype=np.int64)
         written = kernels.compile_cut(
             *trees.walk, trees.starts, trees.width, trees.pair_map, self._query, self._low, self._high,

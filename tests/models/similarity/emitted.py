@@ -1,20 +1,16 @@
-"""``python -m tests.models.similarity.emitted``: vector instructions in the search's loops, by instruction set, as JSON.
+"""``python -m tests.models.similarity.emitted``: vectors of bytes in the search's loops, by instruction set, as JSON.
 
-Numba compiles for the machine it runs on. Told not to optimise it leaves LLVM's passes to us, so that the same code is
-optimised and emitted for any target: nothing of that is executed. Nor is it cached, where others would find slow code.
+Numba compiles for the machine it runs on. With ``NUMBA_OPT=0`` it leaves LLVM's passes to us, so that the same code is
+optimised and emitted for any target: nothing of that is executed. ``NUMBA_CACHE_DIR`` is to be a folder of its own, for
+whatever finds that code later would run it as slow as it is.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import re
 import sys
-import tempfile
 from typing import Any
-
-_FOLDER = tempfile.TemporaryDirectory(prefix="pairmark-emitted-")
-os.environ |= {"NUMBA_OPT": "0", "NUMBA_CACHE_DIR": _FOLDER.name}
 
 import llvmlite.binding as llvm
 import numpy as np
@@ -33,7 +29,7 @@ STEPS = ("_step", "_step_half", "_step_sure", "_step_last")
 
 def run_every_step() -> None:
     """Compile them for the types that searches call them with."""
-    steps = np.zeros((4, 9), dtype=np.int16)
+    steps = np.zeros((4, search.STEP_FIELDS), dtype=np.int16)
     steps[:, 0] = range(4)
     codes, total = np.zeros((1, 1, search.BLOCK), dtype=np.uint8), np.zeros(search.BLOCK, dtype=np.uint16)
     search.evaluate(steps, np.array([4]), codes, np.zeros(1, dtype=np.int64), total)

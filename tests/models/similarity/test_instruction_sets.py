@@ -34,10 +34,11 @@ CPU = "nehalem" if platform.machine() == "x86_64" else "generic"
 
 
 @pytest.fixture(scope="module")
-def emitted() -> dict[str, dict[str, list[str]]]:
+def emitted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, list[str]]]:
+    plain = {"NUMBA_OPT": "0", "NUMBA_CACHE_DIR": str(tmp_path_factory.mktemp("plain"))}
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-m", "tests.models.similarity.emitted"],
-        cwd=ROOT, capture_output=True, text=True, check=True,
+        cwd=ROOT, env={**os.environ, **plain}, capture_output=True, text=True, check=True,
     )  # fmt: skip
     registers: dict[str, dict[str, list[str]]] = json.loads(done.stdout)
     return registers

@@ -56,7 +56,7 @@ def _settled(points, pairs, learned, segment, bins, half, place, last_bin, total
         # Bins are no finer than their number allows: settle the border among the values around it.
         _, border, found = best_border(
             learned.values[place], LEARNED, points.pair_map, pairs, segment,
-            edges[last_bin - 1] if last_bin > 0 else -np.inf, edges[last_bin + 1],
+            edges[last_bin - 1] if last_bin > 0 else -np.inf, np.float64(edges[last_bin + 1]),
             totals, costs, np.inf, window, MOST_SORTED,
         )  # fmt: skip
         return place, border if found else edges[last_bin]

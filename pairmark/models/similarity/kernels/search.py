@@ -23,6 +23,16 @@ _CODES = 256
 _DIFF_SUM, _MAX_MIN, _PRODUCTS = range(3)
 _BOTH, _HALF, _SURE, _LAST = 0, 1, 2, 3
 """Kinds of steps: two arrays; a constant and an array; the same where the constant is the greater; two constants."""
+STEP_FIELDS = 9
+(
+    _KIND, _COLUMN, _LOW_FIRST, _LOW_MORE, _HIGH_FIRST, _HIGH_MORE, _LOW_VALUE, _HIGH_VALUE, _RESULT,
+) = range(STEP_FIELDS)  # fmt: skip
+"""A step: its kind; the column it reads; for each of two branches, "low" and "high", the first code that may take it
+and the number of those less one; each branch's constant or the slot that its result waits in; the step's own slot."""
+_MAY_FIRST, _MAY, _MUST_FIRST, _MUST = range(4)
+"""Codes that may go low and those that must: the first one and how many."""
+_TESTED, _ALL_LOW, _ALL_HIGH = 1, 2, 3
+"""What becomes of a node that a program meets: a step, or one of its branches alone. 0: it meets none such."""
 
 
 @kernel
@@ -262,18 +272,29 @@ def gather(codes, items, features, out):
 
 @kernel
 def _range_of(least, most, threshold, out):
-    """Which codes may go low (first, number), and which must (first, number)."""
-    first, n, first_sure, n_sure = 0, 0, 0, 0
+    """Which codes may go low, and which must: a code stands for the values from ``least`` to ``most``."""
+    out[:] = 0
     for c in range(_CODES):
         if least[c] <= threshold:
-            if n == 0:
-                first = c
-            n += 1
+            if out[_MAY] == 0:
+                out[_MAY_FIRST] = c
+            out[_MAY] += 1
         if most[c] <= threshold:
-            if n_sure == 0:
-                first_sure = c
-            n_sure += 1
-    out[0], out[1], out[2], out[3] = first, n, first_sure, n_sure
+            if out[_MUST] == 0:
+                out[_MUST_FIRST] = c
+            out[_MUST] += 1
+
+
+@kernel
+def _fill_values_of_codes(low, high, q, half, pair_map, least, most):
+    """Between which values the pair feature of a query's value ``q`` with each code lies."""
+    for c in range(_CODES):
+        a, b = low[c], high[c]
+        one, other = _pair_value(a, q, half, pair_map), _pair_value(b, q, half, pair_map)
+        # A difference is least inside the bin where the query's own value is.
+        inside = half == 0 and pair_map == _DIFF_SUM and a <= q and q <= b
+        least[c] = np.float32(0.0) if inside else min(one, other)
+        most[c] = max(one, other)
 
 
 @kernel
@@ -290,23 +311,26 @@ def compile_cut(
 ):  # fmt: skip
     """Write the cut as programs for `evaluate`; returns how many steps.
 
+    Each tree is gone through twice: parents first, to see which nodes some item can reach and what the least bound
+    below them is; then children first, to write the steps. Results wait in slots until all that read them are written.
+
     Parameters
     ----------
     base : (n_trees,) becomes the least that a tree can give; its bytes count units above that.
-    steps : (n, 9) int16: kind; column; for each of two branches the first code that may take it and the number of
-        those less one (a range on the ring of codes); each branch's constant or slot; slot of the result.
+    steps : (n, STEP_FIELDS) int16, see `STEP_FIELDS`.
     ends : (n_trees,) becomes where each tree's steps end; the last one's result is the tree's.
     """
     n_nodes = nodes.shape[0]
-    ranges = np.zeros((n_nodes, 4), dtype=np.int16)
-    # 1: a test; 2: all go low; 3: all go high
-    alive, uses = np.zeros(n_nodes, dtype=np.uint8), np.zeros(n_nodes, dtype=np.int32)
+    # By node: the first code of its low branch, of its high branch and how many, on the ring of codes.
+    ranges = np.zeros((n_nodes, 2, 2), dtype=np.int16)
+    met, uses = np.zeros(n_nodes, dtype=np.uint8), np.zeros(n_nodes, dtype=np.int32)
     least, most = np.empty((2, d, _CODES), dtype=np.float32), np.empty((2, d, _CODES), dtype=np.float32)
     ready = np.zeros((2, d), dtype=np.uint8)
-    found = np.zeros(4, dtype=np.int64)
-    # What a node gave: -1 - value where that is one for all, else its slot.
+    codes = np.zeros(4, dtype=np.int64)
+    # What a node gave: -1 - value where that is one for all items, else its slot.
     given = np.zeros(n_nodes, dtype=np.int64)
-    needed = np.zeros(MAX_SLOTS, dtype=np.int64)
+    # How many steps still read what is in a slot; 0: it is free.
+    readers = np.zeros(MAX_SLOTS, dtype=np.int64)
     sides = np.zeros(2, dtype=np.int64)
     n = 0
     for t in range(roots.shape[0]):
@@ -314,58 +338,61 @@ def compile_cut(
         ends[t], base[t] = n, greatest_below[root]
         if root >= n_nodes or expanded[root] == 0:
             continue
-        alive[root] = uses[root] = 1
+        met[root] = _TESTED
+        uses[root] = 1
         lowest = np.inf
+        # Parents first: what is met, and the least bound of what is not looked into.
         for node in range(starts[t], starts[t + 1]):
-            if alive[node] == 0:
+            if met[node] == 0:
                 continue
             f = np.int64(nodes[node, 0])
             half = np.int64(f >= d)
             f -= half * d
             if ready[half, f] == 0:
                 ready[half, f] = 1
-                for c in range(_CODES):
-                    a, b, q = bin_low[f, c], bin_high[f, c], query[f]
-                    one, other = _pair_value(a, q, half, pair_map), _pair_value(b, q, half, pair_map)
-                    inside = half == 0 and pair_map == _DIFF_SUM and a <= q and q <= b
-                    least[half, f, c] = np.float32(0.0) if inside else min(one, other)
-                    most[half, f, c] = max(one, other)
-            _range_of(least[half, f], most[half, f], limits[node, 1], found)
-            ranges[node, 0], ranges[node, 1] = found[0], found[1]
-            ranges[node, 2], ranges[node, 3] = (found[2] + found[3]) & 255, _CODES - found[3]
-            if found[3] == _CODES:
-                alive[node] = 2
-            elif found[1] == 0:
-                alive[node] = 3
+                _fill_values_of_codes(
+                    bin_low[f], bin_high[f], query[f], half, pair_map, least[half, f], most[half, f]
+                )
+            _range_of(least[half, f], most[half, f], limits[node, 1], codes)
+            ranges[node, 0, 0], ranges[node, 0, 1] = codes[_MAY_FIRST], codes[_MAY]
+            # All but those that must go low may go high: they begin where those end.
+            ranges[node, 1, 0] = (codes[_MUST_FIRST] + codes[_MUST]) & 255
+            ranges[node, 1, 1] = _CODES - codes[_MUST]
+            if codes[_MUST] == _CODES:
+                met[node] = _ALL_LOW
+            elif codes[_MAY] == 0:
+                met[node] = _ALL_HIGH
             for side in range(2):
-                if alive[node] == 3 - side:
+                if met[node] == (_ALL_HIGH if side == 0 else _ALL_LOW):
                     continue
                 child = nodes[node, 2 + side]
                 if child < n_nodes and expanded[child] == 1:
-                    alive[child] = 1
+                    met[child] = _TESTED
                     uses[child] += 1
                 else:
                     lowest = min(lowest, greatest_below[child])
         fits = True
+        # Children first: one step a tested node.
         for node in range(starts[t + 1] - 1, starts[t] - 1, -1):
-            if alive[node] == 0 or not fits:
+            if met[node] == 0 or not fits:
                 continue
             for side in range(2):
-                if alive[node] == 3 - side:
+                if met[node] == (_ALL_HIGH if side == 0 else _ALL_LOW):
                     continue
                 child = nodes[node, 2 + side]
-                if child < n_nodes and alive[child] != 0:
+                if child < n_nodes and met[child] != 0:
                     sides[side] = given[child]
                 else:
                     sides[side] = -1 - _bytes_over(greatest_below[child], lowest, unit)
-            if alive[node] != 1:
-                one = sides[alive[node] - 2]
-                given[node] = one
-                if one >= 0:
-                    needed[one] += uses[node] - 1
+            if met[node] != _TESTED:
+                # Its one branch's result stands for it, and is read by all that would have read its own.
+                given[node] = sides[met[node] - _ALL_LOW]
+                if given[node] >= 0:
+                    readers[given[node]] += uses[node] - 1
                 continue
+            # Slots that this step reads are still taken, so a result never overwrites what it is made of.
             free = 0
-            while free < MAX_SLOTS and needed[free] > 0:
+            while free < MAX_SLOTS and readers[free] > 0:
                 free += 1
             if free == MAX_SLOTS:
                 fits = False
@@ -375,28 +402,29 @@ def compile_cut(
             if (sides[0] >= 0 and sides[1] < 0) or (sides[0] < 0 and sides[1] < 0 and sides[1] < sides[0]):
                 first = 1
             step, one, other = steps[n], sides[first], sides[1 - first]
-            step[1] = nodes[node, 0] - np.int32(nodes[node, 0] >= d) * d
-            for side in range(2):
-                at = 2 * (side if first == 0 else 1 - side)
-                step[2 + 2 * side], step[3 + 2 * side] = ranges[node, at], ranges[node, at + 1] - 1
-                value = one if side == 0 else other
-                step[6 + side] = value if value >= 0 else -1 - value
-                if value >= 0:
-                    needed[value] -= 1
-            second = nodes[node, 3 - first]
+            step[_COLUMN] = nodes[node, 0] - np.int32(nodes[node, 0] >= d) * d
+            step[_LOW_FIRST], step[_LOW_MORE] = ranges[node, first, 0], ranges[node, first, 1] - 1
+            step[_HIGH_FIRST], step[_HIGH_MORE] = ranges[node, 1 - first, 0], ranges[node, 1 - first, 1] - 1
+            step[_LOW_VALUE] = one if one >= 0 else -1 - one
+            step[_HIGH_VALUE] = other if other >= 0 else -1 - other
             if one >= 0:
-                step[0] = _BOTH
+                readers[one] -= 1
+            if other >= 0:
+                readers[other] -= 1
+            if one >= 0:
+                step[_KIND] = _BOTH
             elif other < 0:
-                step[0] = _LAST
-            elif -1 - one >= _bytes_over(greatest_below[second], lowest, unit):
-                step[0] = _SURE
+                step[_KIND] = _LAST
+            elif -1 - one >= _bytes_over(greatest_below[nodes[node, 3 - first]], lowest, unit):
+                # No item gets more from the other branch than the constant: one test is enough.
+                step[_KIND] = _SURE
             else:
-                step[0] = _HALF
-            step[8] = free
-            needed[free] = uses[node]
+                step[_KIND] = _HALF
+            step[_RESULT] = free
+            readers[free] = uses[node]
             given[node] = free
             n += 1
-        needed[:] = 0
+        readers[:] = 0
         if not fits:
             # Of this tree its greatest leaf will do.
             n = before
@@ -467,19 +495,22 @@ def _evaluate_block(steps, ends, columns, slots, sums):
             continue
         to = np.uint64(0)
         while at < ends[t]:
-            column, to = np.uint64(steps[at, 1]), np.uint64(steps[at, 8])
-            a, b = np.uint8(steps[at, 2]), np.uint8(steps[at, 3])
-            e, f = np.uint8(steps[at, 4]), np.uint8(steps[at, 5])
-            one, other = steps[at, 6], steps[at, 7]
-            kind = steps[at, 0]
+            kind, f, to = steps[at, _KIND], np.uint64(steps[at, _COLUMN]), np.uint64(steps[at, _RESULT])
+            low_first, low_more = np.uint8(steps[at, _LOW_FIRST]), np.uint8(steps[at, _LOW_MORE])
+            high_first, high_more = np.uint8(steps[at, _HIGH_FIRST]), np.uint8(steps[at, _HIGH_MORE])
+            low, high = steps[at, _LOW_VALUE], steps[at, _HIGH_VALUE]
             if kind == _LAST:
-                _step_last(columns, column, a, b, slots, np.uint8(one), np.uint8(other), to)
+                _step_last(columns, f, low_first, low_more, slots, np.uint8(low), np.uint8(high), to)
             elif kind == _SURE:
-                _step_sure(columns, column, a, b, slots, np.uint8(one), np.uint64(other), to)
+                _step_sure(columns, f, low_first, low_more, slots, np.uint8(low), np.uint64(high), to)
             elif kind == _HALF:
-                _step_half(columns, column, a, b, e, f, slots, np.uint8(one), np.uint64(other), to)
+                _step_half(
+                    columns, f, low_first, low_more, high_first, high_more, slots, np.uint8(low), np.uint64(high), to
+                )  # fmt: skip
             else:
-                _step(columns, column, a, b, e, f, slots, np.uint64(one), np.uint64(other), to)
+                _step(
+                    columns, f, low_first, low_more, high_first, high_more, slots, np.uint64(low), np.uint64(high), to
+                )  # fmt: skip
             at += 1
         for i in range(BLOCK):
             sums[i] += np.uint16(slots[to, i])
@@ -490,7 +521,7 @@ def evaluate(steps, ends, codes, blocks, total):
     """Sum of the trees' bytes for every item of some blocks; ``total`` (n_blocks * BLOCK,) uint16."""
     n_slots = 0
     for at in range(steps.shape[0]):
-        n_slots = max(n_slots, steps[at, 8] + 1)
+        n_slots = max(n_slots, steps[at, _RESULT] + 1)
     memory = np.empty(n_slots * BLOCK + 64, dtype=np.uint8)
     # Vectors that straddle cache lines cost twice.
     skip = np.int64((64 - (memory.ctypes.data & 63)) & 63)
