@@ -178,11 +178,11 @@ class Settings(BaseSettings):
     max_attempts: int = Field(3, description="attempts at a job before it fails")
     import_key_file: Path | None = Field(
         None,
-        description="file of a secret key, 16 bytes or more: exports are signed with it, and signatures of imports are "
-        "checked",
+        description="file of a secret key, 16 bytes or more: exports and backups are signed with it, and only files "
+        "that are signed with it are imported and restored",
     )
     require_signed_imports: bool = Field(
-        False, description="whether imports need a valid signature of import_key_file"
+        False, description="refuse every import and restore while no import_key_file is set"
     )
     job_memory_bytes: int | None = Field(
         None,

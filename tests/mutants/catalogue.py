@@ -1250,6 +1250,43 @@ IDS = (
     ),
 )
 
+BACKUP = "tests/service/test_backup.py"
+
+RESTORES = (
+    mutant(
+        "restores-revive-keys",
+        "a restore revokes the keys of the backup unless they are kept",
+        "pairmark/service/operations/restore.py",
+        'keys = "keep" if covered else "drop"',
+        'keys = "keep"',
+        f"{BACKUP}::test_keys_of_a_backup_do_not_work_again_unless_they_are_kept",
+    ),
+    mutant(
+        "restores-revive-sessions",
+        "console sessions are never restored",
+        "pairmark/service/operations/restore.py",
+        '        connection.execute(tables["sessions"].delete())',
+        "        pass",
+        f"{BACKUP}::test_sessions_in_a_backup_of_an_earlier_version_are_not_restored",
+    ),
+    mutant(
+        "backups-without-a-signature",
+        "where an import key is set, a backup without a good signature is refused",
+        "pairmark/service/operations/restore.py",
+        "    check_signature(body, signature, settings, file=str(source))\n",
+        "",
+        f"{BACKUP}::test_where_an_import_key_is_set_backups_are_signed_and_others_refused",
+    ),
+    mutant(
+        "backups-leave-their-folder",
+        "a manifest whose paths leave their folder is refused",
+        "pairmark/service/operations/manifest.py",
+        '{"", ".", ".."} & {*parts}',
+        "not parts",
+        f"{BACKUP}::test_a_changed_backup_is_refused_and_leaves_no_row",
+    ),
+)
+
 UPLOADS = (
     mutant(
         "reader-has-all-memory",
@@ -1641,6 +1678,7 @@ MUTANTS = (
     *RECORDS,
     *REQUESTS,
     *IDS,
+    *RESTORES,
     *RESPONSES,
     *UPLOADS,
     *PROMISE_EDGES,

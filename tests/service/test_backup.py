@@ -7,6 +7,7 @@ import json
 import shutil
 import tarfile
 import threading
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,9 +23,12 @@ from pairmark.service.errors import Conflict, CorruptArtefact, InvalidInput
 from pairmark.service.galleries import probe_repository
 from pairmark.service.galleries.kept_probes import RECORD
 from pairmark.service.keys import Keys
-from pairmark.service.operations.backup import MANIFEST, back_up
+from pairmark.service.operations import dump
+from pairmark.service.operations.backup import back_up
 from pairmark.service.operations.dump import dumped_tables
+from pairmark.service.operations.manifest import MANIFEST, SIGNATURE
 from pairmark.service.operations.restore import restore
+from pairmark.service.runtime.catalogue import Catalogue
 from pairmark.service.settings import Settings
 from pairmark.service.store.store import ModelStore
 from pairmark.service.tables import (
@@ -34,6 +38,7 @@ from pairmark.service.tables import (
     GalleryProbe,
     GalleryRow,
     Model,
+    SessionRow,
 )
 from tests.service.conftest import people
 
@@ -55,8 +60,8 @@ class Place:
     def back_up(self, target: Path):
         return back_up(self.db, self.blobs, self.settings, target)
 
-    def restore(self, source: Path):
-        return restore(self.db, self.blobs, self.settings, source)
+    def restore(self, source: Path, keys="keep", **options):
+        return restore(self.db, self.blobs, self.settings, source, keys=keys, **options)
 
     def rows(self):
         """Every row of every table that is kept, the log of changes aside."""
@@ -243,6 +248,15 @@ def test_a_damaged_blob_is_named_and_the_rest_is_kept(place, elsewhere, tmp_path
     assert scores(there) == scores(place)
 
 
+TABLE = {"rows": 0, "columns": ["no such column"], "sha256": ""}
+
+
+def edited(manifest: bytes, **changes) -> bytes:
+    """The manifest with other members; ``...`` leaves one out."""
+    members = {**json.loads(manifest), **changes}
+    return json.dumps({name: value for name, value in members.items() if value is not ...}).encode()
+
+
 def changed(source: Path, target: Path, name: str, change) -> Path:
     with tarfile.open(source) as old, tarfile.open(target, "w") as new:
         for entry in old.getmembers():
@@ -260,6 +274,23 @@ def changed(source: Path, target: Path, name: str, change) -> Path:
         ("tables/jobs", lambda body: body.replace(b"people", b"PEOPLE"), CorruptArtefact, "jobs was changed"),
         ("blobs/", lambda body: body[:-1] + b"!", CorruptArtefact, "was changed after it was written"),
         (MANIFEST, lambda body: body[:-9], InvalidInput, "not a whole backup"),
+        (MANIFEST, lambda body: b"\xff", InvalidInput, "not a whole backup"),
+        (MANIFEST, lambda body: b"[" * 100_000, InvalidInput, "not a whole backup"),
+        (MANIFEST, lambda body: edited(body, blobs=[]), InvalidInput, "blobs: Input should be an object"),
+        (MANIFEST, lambda body: edited(body, made_at="soon"), InvalidInput, "made_at: "),
+        (MANIFEST, lambda body: edited(body, probes={"faces": {}}), InvalidInput, "probes.faces"),
+        (MANIFEST, lambda body: edited(body, sequences={"jobs": -1}), InvalidInput, "sequences.jobs: "),
+        (MANIFEST, lambda body: edited(body, tables=...), InvalidInput, "tables: Field required"),
+        (MANIFEST, lambda body: edited(body, made_at=...), InvalidInput, "made_at: Field required"),
+        (MANIFEST, lambda body: edited(body, blobs={"a" * 64: ["../x"]}), InvalidInput, "inside its folder"),
+        (MANIFEST, lambda body: edited(body, blobs={"a" * 64: ["/x"]}), InvalidInput, "inside its folder"),
+        (MANIFEST, lambda body: edited(body, blobs={"..": ["x"]}), InvalidInput, "inside its folder"),
+        (MANIFEST, lambda body: edited(body, tables={"../x": TABLE}), InvalidInput, "inside its folder"),
+        (MANIFEST, lambda body: edited(body, tables={"x": TABLE}), CorruptArtefact, "holds a table 'x'"),
+        (MANIFEST, lambda body: edited(body, tables={"jobs": TABLE}), CorruptArtefact, "do not fit it"),
+        (MANIFEST, lambda body: edited(body, format_version=2), InvalidInput, "newer"),
+        (MANIFEST, lambda body: edited(body, format_version=0), InvalidInput, "format_version: "),
+        (MANIFEST, lambda body: edited(body, format="zip"), InvalidInput, "is not a backup"),
         (MANIFEST, lambda body: body.replace(b'"revision": "', b'"revision": "9'), InvalidInput, "newer"),
     ],
 )
@@ -283,6 +314,101 @@ def test_only_an_empty_database_is_restored_into(deployment, tmp_path):
     (tmp_path / "no.tar").write_text("this is no archive")
     with pytest.raises(InvalidInput, match="not a backup"):
         place.restore(tmp_path / "no.tar")
+
+
+def test_keys_of_a_backup_do_not_work_again_unless_they_are_kept(place, elsewhere, tmp_path):
+    keys = Keys(place.db)
+    laptop = keys.list()[0].id
+    gone = keys.create("gone", ["admin"])
+    keys.revoke(gone.id)
+    stolen = keys.create("stolen", ["admin"])
+    open_session(place.db, stolen.id)
+    made = place.back_up(tmp_path / "a.tar")
+    keys.revoke(stolen.id)
+    there = elsewhere("sqlite")
+    reported = there.restore(tmp_path / "a.tar", keys=None)
+    assert (reported["keys"], [key["id"] for key in reported["revoked_keys"]]) == (
+        "drop",
+        [laptop, stolen.id],
+    )
+    view = Catalogue(there.db, 1.0).read()
+    assert (view.key(stolen.key), view.sessions) == (None, {})
+    # Without its old keys it is not open to everybody on its host.
+    assert view.locked
+    assert made["rows"] == reported["rows"]
+
+
+def test_keys_are_kept_on_request_and_sessions_never(place, elsewhere, tmp_path):
+    key = Keys(place.db).create("console", ["admin"])
+    open_session(place.db, key.id)
+    before = time.time() - 60
+    place.back_up(tmp_path / "a.tar")
+    for options, kept in [
+        ({"keys": "keep"}, True),
+        ({"keys": None, "last_revocation": before}, True),
+        ({"keys": None, "last_revocation": time.time() + 60}, False),
+        ({"keys": "drop", "last_revocation": before}, False),
+    ]:
+        there = elsewhere("sqlite")
+        there.restore(tmp_path / "a.tar", **options)
+        view = Catalogue(there.db, 1.0).read()
+        assert (view.key(key.key) is not None, view.sessions) == (kept, {})
+
+
+def test_sessions_in_a_backup_of_an_earlier_version_are_not_restored(place, elsewhere, tmp_path, monkeypatch):
+    open_session(place.db, Keys(place.db).create("console", ["admin"]).id)
+    monkeypatch.setattr(dump, "NOT_KEPT", dump.NOT_KEPT - {"sessions"})
+    place.back_up(tmp_path / "a.tar")
+    with tarfile.open(tmp_path / "a.tar") as archive:
+        assert archive.extractfile("tables/sessions.jsonl").read()
+    there = elsewhere("sqlite")
+    there.restore(tmp_path / "a.tar")
+    assert Catalogue(there.db, 1.0).read().sessions == {}
+
+
+def open_session(db: Database, key_id: str) -> None:
+    with db.write() as session:
+        session.add(
+            SessionRow(
+                sha256="0" * 64, key_id=key_id, csrf="c", created_at=0.0, expires_at=time.time() + 3600
+            )
+        )
+
+
+@pytest.mark.database("sqlite")
+def test_where_an_import_key_is_set_backups_are_signed_and_others_refused(deployment, elsewhere, tmp_path):
+    file = tmp_path / "key"
+    file.write_text("a key of sixteen bytes")
+    other = tmp_path / "other"
+    other.write_text("another key of some bytes")
+    settings = deployment.settings.model_copy(update={"import_key_file": file})
+    Place(settings, deployment.db, deployment.blobs).back_up(tmp_path / "signed.tar")
+    Place(deployment.settings, deployment.db, deployment.blobs).back_up(tmp_path / "unsigned.tar")
+    forged = changed(
+        tmp_path / "signed.tar", tmp_path / "forged.tar", MANIFEST, lambda body: edited(body, made_at=9e9)
+    )
+    for source, key, said in [
+        (tmp_path / "unsigned.tar", file, "is not signed"),
+        (forged, file, "the signature is not valid"),
+        (tmp_path / "signed.tar", other, "the signature is not valid"),
+    ]:
+        with pytest.raises(InvalidInput, match=said):
+            elsewhere("sqlite", import_key_file=key).restore(source)
+    assert elsewhere("sqlite", import_key_file=file).restore(tmp_path / "signed.tar")["rows"]
+    # Without a key the signature says nothing, and the backup is restored as before.
+    assert elsewhere("sqlite").restore(tmp_path / "signed.tar")["rows"]
+    with tarfile.open(tmp_path / "signed.tar") as archive:
+        assert SIGNATURE in archive.getnames()
+
+
+@pytest.mark.database("sqlite")
+def test_a_backup_that_was_cut_short_is_refused(deployment, elsewhere, tmp_path):
+    Place(deployment.settings, deployment.db, deployment.blobs).back_up(tmp_path / "a.tar")
+    body = (tmp_path / "a.tar").read_bytes()
+    for part in (600, len(body) // 2, len(body) - 20_000):
+        (tmp_path / "b.tar").write_bytes(body[:part])
+        with pytest.raises((InvalidInput, CorruptArtefact), match=r"not a (whole )?backup|not whole"):
+            elsewhere("sqlite").restore(tmp_path / "b.tar")
 
 
 def test_a_backup_from_s3_is_restored_into_s3(elsewhere, bucket, tmp_path, deployment):

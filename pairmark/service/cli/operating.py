@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -87,13 +88,27 @@ def restore(
     file: Annotated[
         Path, typer.Argument(help="A file that `pairmark backup` wrote.", exists=True, dir_okay=False)
     ],
+    keys: Annotated[
+        Literal["keep", "drop"] | None,
+        typer.Option(
+            help="What becomes of API keys that worked when the backup was made: drop revokes them. Default: drop, "
+            "unless --last-revocation is before the backup."
+        ),
+    ] = None,
+    last_revocation: Annotated[
+        datetime | None,
+        typer.Option(
+            help="When a key was last revoked (ISO 8601, UTC).", formats=["%Y-%m-%dT%H:%M:%S", "%Y-%m-%d"]
+        ),
+    ] = None,
     json: output.JsonOption = False,
 ) -> None:
     """Restore a backup into an empty database and artefact store, and check its scores."""
     from pairmark.service.operations.restore import restore as restored
 
     with _opened() as (chosen, database, blobs):
-        made = restored(database, blobs, chosen, file)
+        revoked_at = None if last_revocation is None else last_revocation.replace(tzinfo=UTC).timestamp()
+        made = restored(database, blobs, chosen, file, keys=keys, last_revocation=revoked_at)
 
     def human(to: Console) -> None:
         to.print(f"restored {made['rows']} rows and {made['blobs']} stored files from {file}", markup=False)
@@ -103,6 +118,10 @@ def restore(
                 f"{ref} gives the same scores except for rounding: another CPU, or other libraries",
                 markup=False,
             )
+        for key in made["revoked_keys"]:
+            to.print(f"REVOKED: key {key['id']} ({key['name']!a}) worked in the backup", markup=False)
+        if made["revoked_keys"]:
+            to.print("Make new keys with `pairmark keys create`. `--keys keep` restores keys as they were.")
         for what, detail in made["missing"].items():
             to.print(f"NOT IN THE BACKUP: {what[:40]}: {detail}", markup=False)
         for one in made["refused"][:20]:

@@ -9,7 +9,6 @@ import os
 import secrets
 import tarfile
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +23,13 @@ from pairmark.service.blobs.repository import all_named_blobs
 from pairmark.service.db import Database
 from pairmark.service.errors import PairmarkError
 from pairmark.service.operations import dump
+from pairmark.service.operations.manifest import FORMAT, FORMAT_VERSION, MANIFEST, SIGNATURE
 from pairmark.service.settings import Settings
 from pairmark.service.store import repository as store_repository
+from pairmark.service.store.signing import signed
 from pairmark.service.store.store import ModelStore
 from pairmark.version import VERSION
 
-FORMAT = "pairmark-backup"
-FORMAT_VERSION = 1
-MANIFEST = "pairmark-backup.json"
 _POINTS = 4
 
 
@@ -39,7 +37,8 @@ def back_up(db: Database, blobs: Blobs, settings: Settings, target: Path) -> dic
     """Write a backup; the service may go on reading and writing meanwhile.
 
     Rows come from one snapshot of the database. Blobs are held until they are copied, each is checked against its
-    key, and the versions in use are loaded and asked, so that `restore` can compare.
+    key, and the versions in use are loaded and asked, so that `restore` can compare. Where an import key is set, the
+    manifest, which holds the hash of everything else, is signed with it. Sessions are left out.
 
     Parameters
     ----------
@@ -63,7 +62,10 @@ def back_up(db: Database, blobs: Blobs, settings: Settings, target: Path) -> dic
         with hold_all(db), storage_errors(f"writing {target}"):
             with part.open("xb") as stream, tarfile.open(fileobj=stream, mode="w") as archive:
                 manifest = _written(db, blobs, settings, archive)
-                _add_bytes(archive, MANIFEST, json.dumps(manifest, indent=1).encode())
+                body = json.dumps(manifest, indent=1).encode()
+                _add_bytes(archive, MANIFEST, body)
+                if settings.import_key_file is not None:
+                    _add_bytes(archive, SIGNATURE, signed(body, settings.import_key_file).encode())
             # The archive is closed before it is flushed: closing writes its end.
             _flush(part)
             part.replace(target)
@@ -85,6 +87,7 @@ def back_up(db: Database, blobs: Blobs, settings: Settings, target: Path) -> dic
 def _written(db: Database, blobs: Blobs, settings: Settings, archive: tarfile.TarFile) -> dict[str, Any]:
     tables: dict[str, Any] = {}
     with tempfile.TemporaryDirectory(prefix="pairmark-backup-") as scratch, db.snapshot() as session:
+        made_at = db.now(session)
         for table in dump.dumped_tables():
             path = Path(scratch) / table.name
             tables[table.name] = dump.write_table(session, table, path)
@@ -106,7 +109,7 @@ def _written(db: Database, blobs: Blobs, settings: Settings, archive: tarfile.Ta
         "format_version": FORMAT_VERSION,
         "code_version": VERSION,
         "revision": migrations.HEAD,
-        "made_at": time.time(),
+        "made_at": made_at,
         "database": "sqlite" if db.is_sqlite else "postgresql",
         "tables": tables,
         "sequences": sequences,

@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import IO, Any
 
 from sqlalchemy import Connection, LargeBinary, MetaData, Table, func, insert, select, text
+from sqlalchemy.exc import OperationalError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from pairmark.service.errors import CorruptArtefact
+from pairmark.service.operations.manifest import DumpedTable
 from pairmark.service.tables import Base
 
-NOT_KEPT = frozenset({"workers", "backups", "version_loads"})
-"""Tables of what is going on just now."""
+NOT_KEPT = frozenset({"workers", "backups", "version_loads", "sessions"})
+"""Tables of what is going on just now. Backups of earlier versions hold sessions; they are not restored."""
 _ROWS_AT_A_TIME = 500
 
 
@@ -44,10 +46,21 @@ def write_table(session: Session, table: Table, path: Path) -> dict[str, Any]:
     return {"rows": rows, "columns": columns, "sha256": digest.hexdigest()}
 
 
-def read_table(connection: Connection, table: Table, facts: dict[str, Any], lines: IO[bytes]) -> None:
+def read_table(connection: Connection, table: Table, facts: DumpedTable, lines: IO[bytes]) -> None:
     """Insert a table's rows, or `CorruptArtefact` when the lines are not those that were written."""
+    try:
+        _insert_rows(connection, table, facts, lines)
+    except OperationalError:
+        raise
+    except (KeyError, TypeError, ValueError, RecursionError, SQLAlchemyError) as error:
+        raise CorruptArtefact(
+            f"the backup's table {table.name} holds rows that do not fit it: {type(error).__name__}"
+        ) from error
+
+
+def _insert_rows(connection: Connection, table: Table, facts: DumpedTable, lines: IO[bytes]) -> None:
     digest = hashlib.sha256()
-    columns = [table.columns[name] for name in facts["columns"]]
+    columns = [table.columns[name] for name in facts.columns]
     binary = [isinstance(column.type, LargeBinary) for column in columns]
     count = 0
     for some in _in_batches(lines, digest):
@@ -60,7 +73,7 @@ def read_table(connection: Connection, table: Table, facts: dict[str, Any], line
         ]
         connection.execute(insert(table), rows)
         count += len(rows)
-    if digest.hexdigest() != facts["sha256"] or count != facts["rows"]:
+    if digest.hexdigest() != facts.sha256 or count != facts.rows:
         raise CorruptArtefact(
             f"the backup's table {table.name} was changed after it was written (sha256 differs)"
         )

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import tarfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, select, update
 from sqlalchemy.orm import Session
 
 from pairmark import migrations
@@ -21,61 +23,98 @@ from pairmark.service.galleries import item_repository, probe_repository, reposi
 from pairmark.service.galleries.kept_probes import erase_probes
 from pairmark.service.galleries.rows import ERRORS_SHOWN, id_text
 from pairmark.service.operations import dump
-from pairmark.service.operations.backup import FORMAT, FORMAT_VERSION, MANIFEST, probe
+from pairmark.service.operations.backup import probe
+from pairmark.service.operations.manifest import (
+    MANIFEST,
+    SIGNATURE,
+    BackupManifest,
+    ScoreProbe,
+    parsed_manifest,
+)
 from pairmark.service.settings import Settings
 from pairmark.service.store.refs import parse_ref
+from pairmark.service.store.signing import check_signature
 from pairmark.service.store.store import ModelStore
+from pairmark.service.store.transfer import MAX_SIGNATURE_BYTES
+from pairmark.service.tables import ApiKey
 
 _CLOSE = 1e-5
 _MAX_MANIFEST_BYTES = 256 * 1024**2
 
 
-def restore(db: Database, blobs: Blobs, settings: Settings, source: Path) -> dict[str, Any]:
+KeyPolicy = Literal["keep", "drop"]
+
+
+def restore(
+    db: Database,
+    blobs: Blobs,
+    settings: Settings,
+    source: Path,
+    *,
+    keys: KeyPolicy | None = None,
+    last_revocation: float | None = None,
+) -> dict[str, Any]:
     """Fill an empty database, of either kind, and its blob storage from a backup.
 
     All rows appear in one transaction, after every blob is in place. The versions that were in use are then loaded
-    and asked the questions that they were asked for the backup.
+    and asked the questions that they were asked for the backup. Console sessions are not restored.
+
+    Parameters
+    ----------
+    keys : what becomes of API keys that worked when the backup was made. ``drop`` revokes them, since one may have
+        been revoked afterwards; ``keep`` leaves them. Default: ``keep`` if ``last_revocation`` is not after the
+        backup, else ``drop``.
+    last_revocation : when a key was last revoked, in seconds since the epoch; None: not stated.
 
     Returns
     -------
     Counts of ``rows`` and ``blobs``, and the answers: ``same`` to the bit, ``close`` (another CPU may round
-    differently), and what was ``missing`` from the backup. ``refused``: the first thousand of ``n_refused`` items
+    differently), and what was ``missing`` from the backup. ``keys``: what was done, and ``revoked_keys``, the id and
+    name of each key that worked in the backup and works no more. ``refused``: the first thousand of ``n_refused`` items
     and probes of galleries whose ids or subjects are not accepted any more; they are not restored.
 
     Raises
     ------
     InvalidInput
-        When the file is no backup, or one of a newer version of Pairmark.
+        When the file is no backup, one of a newer version of Pairmark, or one without a good signature where an import
+        key is set.
     Conflict
         When the database holds something already.
     CorruptArtefact
         When the file was changed, or a version answers differently.
     """
-    with _opened(source) as archive:
-        manifest = _manifest(archive, source)
+    with _opened(source) as archive, _tar_errors(source):
+        manifest = _manifest(archive, source, settings)
+        if keys is None:
+            covered = last_revocation is not None and last_revocation <= manifest.made_at
+            keys = "keep" if covered else "drop"
         present = db.revision()
-        if present not in (None, manifest["revision"]):
+        if present not in (None, manifest.revision):
             raise Conflict(
-                f"the database's tables are of revision {present}, the backup's of {manifest['revision']}; "
+                f"the database's tables are of revision {present}, the backup's of {manifest.revision}; "
                 "restore into a database without tables"
             )
-        db.upgrade(manifest["revision"])
-        for key, names in manifest["blobs"].items():
+        db.upgrade(manifest.revision)
+        for key, names in manifest.blobs.items():
             _restore_blob(blobs, archive, key, names)
         with db.engine.execution_options(pairmark_write=True).connect() as connection, connection.begin():
             _restore_rows(connection, archive, manifest)
+            revoked = _revoke_keys(connection) if keys == "drop" else []
     db.upgrade()
     with db.write() as session:
         now = db.now(session)
-        record(session, now, "backup.restore", "backup", after={"made_at": manifest["made_at"]})
+        after = {"made_at": manifest.made_at, "keys": keys, "revoked_keys": [key["id"] for key in revoked]}
+        record(session, now, "backup.restore", "backup", after=after)
         refused = _refuse_items(session, now)
-    same, close = _compared(ModelStore(db, blobs, settings), manifest["probes"])
+    same, close = _compared(ModelStore(db, blobs, settings), manifest.probes)
     return {
-        "rows": sum(table["rows"] for table in manifest["tables"].values()),
-        "blobs": len(manifest["blobs"]),
+        "rows": sum(table.rows for table in manifest.tables.values()),
+        "blobs": len(manifest.blobs),
         "same": same,
         "close": close,
-        "missing": manifest["damaged"],
+        "missing": manifest.damaged,
+        "keys": keys,
+        "revoked_keys": revoked,
         "refused": refused[:ERRORS_SHOWN],
         "n_refused": len(refused),
     }
@@ -90,22 +129,24 @@ def _opened(source: Path) -> tarfile.TarFile:
         ) from error
 
 
-def _manifest(archive: tarfile.TarFile, source: Path) -> dict[str, Any]:
+@contextmanager
+def _tar_errors(source: Path) -> Iterator[None]:
     try:
-        entry = archive.getmember(MANIFEST)
-        if entry.size > _MAX_MANIFEST_BYTES:
-            raise ValueError
-        manifest: dict[str, Any] = json.loads(_content(archive, MANIFEST).read())
-        if manifest["format"] != FORMAT:
-            raise ValueError
-    except (KeyError, ValueError, TypeError, tarfile.TarError) as error:
-        raise InvalidInput(f"{source} is not a whole backup: its {MANIFEST} is missing or damaged") from error
-    if manifest["format_version"] > FORMAT_VERSION or manifest["revision"] not in migrations.revisions():
-        raise InvalidInput(
-            f"{source} was written by Pairmark {manifest.get('code_version')}, which is newer than this one: restore "
-            "it with that version"
-        )
-    return manifest
+        yield
+    except (tarfile.TarError, EOFError) as error:
+        raise InvalidInput(f"{source} is not a whole backup: it was cut short or changed") from error
+
+
+def _manifest(archive: tarfile.TarFile, source: Path, settings: Settings) -> BackupManifest:
+    names = archive.getnames()
+    if MANIFEST not in names or archive.getmember(MANIFEST).size > _MAX_MANIFEST_BYTES:
+        raise InvalidInput(f"{source} is not a whole backup: it holds no {MANIFEST}")
+    body = _content(archive, MANIFEST).read()
+    signature = None
+    if SIGNATURE in names and archive.getmember(SIGNATURE).size <= MAX_SIGNATURE_BYTES:
+        signature = _content(archive, SIGNATURE).read().decode("ascii", errors="replace")
+    check_signature(body, signature, settings, file=str(source))
+    return parsed_manifest(body, str(source))
 
 
 def _content(archive: tarfile.TarFile, name: str) -> Any:
@@ -134,9 +175,9 @@ def _restore_blob(blobs: Blobs, archive: tarfile.TarFile, key: str, names: list[
             )
 
 
-def _restore_rows(connection: Connection, archive: tarfile.TarFile, manifest: dict[str, Any]) -> None:
-    tables = dump.tables_at(connection, newest=manifest["revision"] == migrations.HEAD)
-    for name in manifest["tables"]:
+def _restore_rows(connection: Connection, archive: tarfile.TarFile, manifest: BackupManifest) -> None:
+    tables = dump.tables_at(connection, newest=manifest.revision == migrations.HEAD)
+    for name in manifest.tables:
         if name not in tables:
             raise CorruptArtefact(f"the backup holds a table {name[:50]!r} that its revision does not have")
         if name != "revision" and connection.execute(select(tables[name]).limit(1)).first() is not None:
@@ -146,9 +187,21 @@ def _restore_rows(connection: Connection, archive: tarfile.TarFile, manifest: di
             )
     # Migrations leave a first row of their own.
     connection.execute(tables["revision"].delete())
-    for name, facts in manifest["tables"].items():
+    for name, facts in manifest.tables.items():
         dump.read_table(connection, tables[name], facts, _content(archive, f"tables/{name}.jsonl"))
-    dump.continue_sequences(connection, manifest["sequences"])
+    # Who signed in before the backup may be somebody else by now.
+    if "sessions" in tables:
+        connection.execute(tables["sessions"].delete())
+    dump.continue_sequences(connection, manifest.sequences)
+
+
+def _revoke_keys(connection: Connection) -> list[dict[str, str]]:
+    """Revoke every key that works; returns which. Their rows stay: a database without keys is open to its host."""
+    active = ApiKey.revoked_at.is_(None)
+    rows = connection.execute(select(ApiKey.id, ApiKey.name).where(active).order_by(ApiKey.created_at))
+    revoked = [{"id": row.id, "name": row.name} for row in rows]
+    connection.execute(update(ApiKey).where(active).values(revoked_at=time.time()))
+    return revoked
 
 
 def _refuse_items(session: Session, now: float) -> list[dict[str, str]]:
@@ -181,19 +234,19 @@ def _refusal(text: str, field: str) -> str | None:
     return None
 
 
-def _compared(store: ModelStore, probes: dict[str, Any]) -> tuple[list[str], list[str]]:
+def _compared(store: ModelStore, probes: dict[str, ScoreProbe]) -> tuple[list[str], list[str]]:
     same, close = [], []
     for ref, expected in sorted(probes.items()):
         parsed = parse_ref(ref)
         assert parsed.version is not None
         found = probe(store, parsed.name, parsed.version)
-        if found["sha256"] == expected["sha256"]:
+        if found["sha256"] == expected.sha256:
             same.append(ref)
-        elif abs(found["first"] - expected["first"]) <= _CLOSE * max(1.0, abs(expected["first"])):
+        elif abs(found["first"] - expected.first) <= _CLOSE * max(1.0, abs(expected.first)):
             close.append(ref)
         else:
             raise CorruptArtefact(
                 f"everything was restored, but {ref} scores {found['first']:g} where it scored "
-                f"{expected['first']:g}: do not use it before the cause is known"
+                f"{expected.first:g}: do not use it before the cause is known"
             )
     return same, close

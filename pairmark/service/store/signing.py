@@ -1,4 +1,4 @@
-"""Signatures of exported versions: HMAC-SHA256 under a key that the services of one owner share."""
+"""Signatures of exported versions and backups: HMAC-SHA256 under a key that the services of one owner share."""
 
 from __future__ import annotations
 
@@ -18,24 +18,33 @@ def signed(manifest: bytes, key_file: Path) -> str:
     return _SCHEME + hmac.new(_key(key_file), manifest, hashlib.sha256).hexdigest()
 
 
-def check_signature(manifest: bytes, signature: str | None, settings: Settings) -> None:
-    """Hold a manifest against its signature; `InvalidInput` when there is none though one is required, or it was made
-    with another key or for another manifest."""
-    if signature is None:
-        if settings.require_signed_imports:
-            raise InvalidInput(
-                "file: is not signed, and this service imports signed versions only; export it from a service whose "
-                "PAIRMARK_IMPORT_KEY_FILE holds the same key"
-            )
-        return
+def check_signature(
+    manifest: bytes, signature: str | None, settings: Settings, *, file: str = "file"
+) -> bool:
+    """Hold a manifest against its signature: True when it is good, False when no key is set to check it with.
+
+    Raises
+    ------
+    InvalidInput
+        When there is no signature though a key is set or signatures are required, or it was made with another key or
+        for another manifest.
+    """
     if settings.import_key_file is None:
-        raise InvalidInput("file: signatures cannot be checked here: set PAIRMARK_IMPORT_KEY_FILE")
+        if settings.require_signed_imports:
+            raise InvalidInput(f"{file}: signatures cannot be checked here: set PAIRMARK_IMPORT_KEY_FILE")
+        return False
+    if signature is None:
+        raise InvalidInput(
+            f"{file}: is not signed, and this service takes signed files only; write it again where "
+            "PAIRMARK_IMPORT_KEY_FILE holds the same key"
+        )
     if not hmac.compare_digest(
         signed(manifest, settings.import_key_file).encode(), signature.strip().encode()
     ):
         raise InvalidInput(
-            "file: the signature is not valid: the export was changed, or signed with another key"
+            f"{file}: the signature is not valid: the file was changed, or signed with another key"
         )
+    return True
 
 
 def _key(file: Path) -> bytes:

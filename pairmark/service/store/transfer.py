@@ -177,8 +177,7 @@ def _unpack(file: BinaryIO, folders: dict[str, Path], settings: Settings) -> _Ex
             )
         manifest = bundle.read(MANIFEST)
         signature = _signature_in(bundle, names)
-        if settings.import_key_file is not None or settings.require_signed_imports:
-            check_signature(manifest, signature, settings)
+        check_signature(manifest, signature, settings)
         export = _parsed(manifest)
         if export.format != "pairmark-export" or export.format_version > FORMAT_VERSION:
             raise InvalidInput(
