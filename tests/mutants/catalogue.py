@@ -1173,7 +1173,7 @@ IDS = (
         "items from before NFC are read, replaced and erased by any spelling of their id",
         "pairmark/service/galleries/rows.py",
         'text, normalize("NFD", text)))',
-        "text)))",
+        "text))",
         f"{ODD_IDS}::test_text_is_compared_as_nfc",
     ),
     mutant(

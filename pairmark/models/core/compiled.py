@@ -64,9 +64,8 @@ def _compiled(function: Callable[..., Any], **options: Any) -> Any:
 
 def _look_among_shipped(own: Any, folder: Path) -> None:
     """Have a kernel's cache look among what was shipped for what it does not hold itself."""
-    own.shipped = IndexDataCacheFile(
-        str(folder / SHIPPED), own._impl.filename_base, own._cache_file._source_stamp
-    )
+    cache_file: Any = IndexDataCacheFile
+    own.shipped = cache_file(str(folder / SHIPPED), own._impl.filename_base, own._cache_file._source_stamp)
     load_own = own._load_overload
 
     def load(signature: Any, context: Any) -> Any:
@@ -95,8 +94,9 @@ def _of_any_value(compiled: Any) -> Any:
     Numba types each constant by its value first, and so compiles what is called with 0 and with ``n`` twice.
     """
     template = compiled.get_call_template
+    unliteral: Any = types.unliteral
     compiled.get_call_template = lambda args, kws: template(
-        tuple(map(types.unliteral, args)), {name: types.unliteral(kind) for name, kind in kws.items()}
+        tuple(map(unliteral, args)), {name: unliteral(kind) for name, kind in kws.items()}
     )
     return compiled
 

@@ -51,7 +51,7 @@ class FellegiSunter(FellegiSunterState, RecordScorer):
         columns: Annotated[dict[str, str] | None, Field(description=COLUMNS)] = None,
         n_pairs: Annotated[
             int,
-            Field(ge=100, le=50_000_000, description="random pairs that say how often strangers agree"),
+            Field(ge=2, le=50_000_000, description="random pairs that say how often strangers agree"),
         ] = 200_000,
         max_frequency: Annotated[
             int,

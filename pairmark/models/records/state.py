@@ -136,9 +136,6 @@ def _comparators(loaded: StoredState) -> Comparators:
 
 def _tree_layout(loaded: StoredState) -> dict[str, Array]:
     comparators = _comparators(loaded)
-    n_trees = loaded.length("roots")
-    if not loaded.facts.n_boosted <= n_trees or n_trees == 0:
-        raise ArtefactError(f"n_boosted is {loaded.facts.n_boosted} of {n_trees} trees")
     return rarity_layout(comparators.n_texts) | {
         "roots": Array(kind="int64", shape=("trees",), low=0, order="rising"),
         "features": Array(kind="int32", shape=("nodes",), low=-1, high=len(comparators.features) - 1),

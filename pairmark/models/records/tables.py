@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from scipy.sparse import issparse
+from sklearn.utils import check_array
 
 from pairmark.models.records.inference import infer
 from pairmark.models.records.schema import STRINGS, RecordColumn, RecordError, Records, Schema
@@ -15,6 +17,9 @@ _TYPES = {"number": float, "boolean": float, "date": float, "place": tuple, **di
 
 def columns_of(X: Any) -> dict[str, Sequence[Any]] | None:
     """Columns of a pandas or polars frame, an Arrow table or a mapping of columns; None for anything else."""
+    if issparse(X):
+        # Some sparse arrays are mappings.
+        return None
     if isinstance(X, Mapping):
         return {str(name): list(cells) for name, cells in X.items()}
     names = getattr(X, "column_names", None)
@@ -112,25 +117,18 @@ def _is_rows(X: Any) -> bool:
 
 
 def _matrix(X: Any, name: str) -> np.ndarray[Any, Any]:
+    is_wide = not issparse(X) and np.ndim(X) == 2
     try:
-        matrix = np.asarray(X, dtype=np.float64)
-    except (TypeError, ValueError):
+        matrix: np.ndarray[Any, Any] = check_array(
+            X, dtype=np.float64, ensure_all_finite="allow-nan", input_name=name
+        )
+    except (TypeError, ValueError) as error:
+        if not is_wide or np.asarray(X).dtype.kind != "O":
+            raise
         raise ValueError(
             f"{name} is no table: expected a frame, a mapping from column to cells, a list of records or "
-            f"a matrix of numbers"
+            f"a matrix of numbers ({error})"
         ) from None
-    if matrix.ndim == 1:
-        raise ValueError(
-            f"{name} has one dimension; expected rows of features, shape (n, d). Reshape your data"
-        )
-    if matrix.ndim != 2 or 0 in matrix.shape:
-        raise ValueError(
-            f"{name} has shape {matrix.shape}, 0 sample(s) or features; expected (n, d), both at least 1"
-        )
-    if not np.isfinite(matrix).all():
-        raise ValueError(
-            f"{name} contains NaN or infinity; expected finite numbers, or records with missing cells"
-        )
     return matrix
 
 

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
+from pairmark.models.core.artefact import ArtefactError
 from pairmark.models.core.progress import report
 from pairmark.models.core.schema import StoredState, refuse, require
 from pairmark.models.records.kernels import trees as kernels
@@ -176,7 +177,9 @@ def check_trees(loaded: StoredState) -> None:
     arrays = loaded.arrays
     roots, features, children = arrays["roots"], arrays["features"], arrays["children"]
     n = features.size
-    if roots.size and (roots[0] != 0 or roots[-1] >= n):
+    if not 1 <= max(loaded.facts.n_boosted, 1) <= roots.size:
+        raise ArtefactError(f"n_boosted is {loaded.facts.n_boosted} of {roots.size} trees")
+    if roots[0] != 0 or roots[-1] >= n:
         raise refuse("roots", 0, f"begin at {roots[0]} and end at {roots[-1]}", f"0, and less than {n} nodes")
     split = features >= 0
     ends = np.append(roots[1:], n)

@@ -12,10 +12,10 @@ import numpy as np
 from pairmark.models.records.cells import canonical
 from pairmark.models.records.inference import Inference, infer
 from pairmark.models.records.schema import FieldType, RecordError, Schema
+from pairmark.service.datasets.limits import Limits
 from pairmark.service.datasets.rankings import RankingColumn
 from pairmark.service.datasets.schemas import DatasetRequest, RecordColumnOut
 from pairmark.service.datasets.tabular import Table
-from pairmark.service.datasets.limits import Limits
 from pairmark.service.datasets.writer import Block
 from pairmark.service.errors import InvalidInput, TooLarge
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Annotated
 
@@ -87,6 +86,6 @@ def parsed_manifest(body: bytes, source: str) -> BackupManifest:
 
 
 def _first(error: ValidationError) -> str:
-    entry: Mapping[str, object] = error.errors(include_input=False, include_url=False)[0]  # type: ignore[assignment]
-    place = ".".join(str(part)[:60] for part in entry["loc"])  # type: ignore[attr-defined]
+    entry = error.errors(include_input=False, include_url=False)[0]
+    place = ".".join(str(part)[:60] for part in entry["loc"])
     return f"{place or 'the file'}: {entry['msg']}"

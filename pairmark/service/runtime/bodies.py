@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 
@@ -42,7 +42,16 @@ class SparseVector(Body):
 
 
 Cell = bool | float | str | None | list[float]
-Record = dict[str, Cell]
+
+
+def _named_freely(record: dict[str, Cell]) -> dict[str, Cell]:
+    if not RESERVED.isdisjoint(record):
+        # A sparse vector or a subject that is not quite one: what is wrong with that is said instead.
+        raise ValueError(f"no column is called {' or '.join(sorted(RESERVED))}")
+    return record
+
+
+Record = Annotated[dict[str, Cell], AfterValidator(_named_freely)]
 """A record of a table: from column to value. No column is called ``indices``, ``values`` or ``samples``."""
 Dense = Annotated[list[Number], _FAST]
 Vectors = Annotated[

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,8 +12,6 @@ from sklearn.model_selection import cross_val_score
 from sklearn.svm import SVC
 
 from pairmark.models import RSBL
-from pairmark.models.core.artefact import ArtefactError, read_artefact
-from pairmark.models.registry import restored, save
 from pairmark.models.rsbl import estimator as module
 from pairmark.models.rsbl.choosing import folds
 
@@ -278,16 +274,3 @@ def test_many_classes_are_learned_together() -> None:
     i, j = np.triu_indices(200, 1)
     scores, same = model.pair_score(rows[i], rows[j]), who[i] == who[j]
     assert np.median(scores[same]) > np.quantile(scores[~same], 0.9)
-
-
-def test_artefacts_that_name_parameters_of_earlier_versions_are_read(tmp_path: Path) -> None:
-    model = RSBL(depth=1, k_max=2).fit(moons, moon)
-    save(model, tmp_path / "moons")
-    kept = read_artefact(tmp_path / "moons")
-    old = replace(kept, params={**kept.params, "include_self": False, "duplicates": "removed"})
-    assert (
-        restored(old).pair_score(moons[:9], moons[9:18]).tobytes()
-        == model.pair_score(moons[:9], moons[9:18]).tobytes()
-    )
-    with pytest.raises(ArtefactError, match="leaf_depth"):
-        restored(replace(kept, params={**kept.params, "leaf_depth": 3}))

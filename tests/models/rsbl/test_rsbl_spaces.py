@@ -126,12 +126,13 @@ def test_sharpness_is_that_of_the_decisions() -> None:
 def test_same_pairs_join_rows_into_classes() -> None:
     rows = np.arange(14, dtype=np.float32).reshape(7, 2)
     left, right = np.array([0, 1, 3, 5, 0]), np.array([1, 2, 4, 6, 6])
-    points, codes = classes_of_pairs(rows[left], rows[right], [1, 1, 1, 0, 0], None)
+    same = np.array([True, True, True, False, False])
+    points, codes = classes_of_pairs(rows[left], rows[right], same, np.ones(5))
     place = {tuple(point): code for point, code in zip(points.tolist(), codes.tolist(), strict=True)}
     groups = [place[tuple(row)] for row in rows.tolist()]
     assert groups[0] == groups[1] == groups[2] != groups[3] == groups[4]
     assert len({groups[0], groups[3], groups[5], groups[6]}) == 4
-    weak, codes = classes_of_pairs(rows[left], rows[right], [1, 1, 1, 0, 0], [1, 0, 1, 1, 1])
+    weak, codes = classes_of_pairs(rows[left], rows[right], same, np.array([1.0, 0, 1, 1, 1]))
     assert len(weak) == 6
     assert np.unique(codes).size == 4
 
