@@ -53,7 +53,7 @@ async def search(call: Call) -> Answer:
     services, name = call.services, call.path["gallery"]
     _limit(call, services.settings.search_limit, f"search {name}", f"searches of the gallery {name[:100]!r}")
     request = parse_search(await call.body(), services.settings)
-    asked = request.asked
+    asked = request.body
     async with services.galleries.search_place() as place:
         served = await _expected(call, name)
         while True:
