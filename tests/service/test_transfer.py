@@ -220,7 +220,8 @@ def test_an_imported_calibration_is_held_against_the_file_and_guarantees_nothing
     again = elsewhere.export("copy", 1, deployment.folder / "again").read_bytes()
     assert elsewhere.import_file(io.BytesIO(again), name="copy", by="test") == ("copy", 2)
     # Calibrated here, on other people, it guarantees again.
-    deployment.upload("others", *people(60, 4, seed=5, first=1000))
+    there = replace(deployment, blobs=LocalBlobs(deployment.folder / "elsewhere"))
+    there.upload("others", *people(60, 4, seed=5, first=1000))
     made = elsewhere.calibrations.calibrate("copy", 1, "others", default=True)
     calibration, facts = elsewhere.calibrations.load(made.id)
     assert (calibration.guarantee, facts.imported) == ("finite-sample", None)
