@@ -25,15 +25,15 @@ from sqlalchemy import (
     text,
     update,
 )
-from sqlalchemy.exc import DataError, OperationalError, ProgrammingError
+from sqlalchemy.exc import DatabaseError, DataError, OperationalError, ProgrammingError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session
 
 from pairmark import migrations
 from pairmark.service import postgres
-from pairmark.service.errors import InvalidInput, NotReady, SchemaMismatch, StorageFailed
+from pairmark.service.errors import DamagedRow, InvalidInput, NotReady, SchemaMismatch, StorageFailed
 from pairmark.service.settings import Settings
-from pairmark.service.tables import Revision
+from pairmark.service.tables import Revision, read_json
 
 TIMEOUT_S = 30.0
 
@@ -55,7 +55,7 @@ class Database:
             parsed = parsed.set(drivername="postgresql+psycopg")
         self.url = parsed
         self.is_sqlite = parsed.get_backend_name() == "sqlite"
-        options: dict[str, Any] = {}
+        options: dict[str, Any] = {"json_deserializer": read_json}
         if self.is_sqlite:
             if parsed.database and parsed.database != ":memory:":
                 Path(parsed.database).parent.mkdir(parents=True, exist_ok=True)
@@ -192,7 +192,7 @@ class Database:
     def revision(self) -> str | None:
         """The migration that the schema is at; None for a database without tables."""
         try:
-            with self.engine.connect() as connection:
+            with _file_errors(), self.engine.connect() as connection:
                 found: str | None = connection.scalar(text("SELECT version_num FROM alembic_version"))
                 return found
         except ProgrammingError:
@@ -290,9 +290,24 @@ def open_database(settings: Settings) -> Database:
 
 
 @contextmanager
-def _in_our_words() -> Iterator[None]:
+def _file_errors() -> Iterator[None]:
+    """Errors of a damaged SQLite file as `DamagedRow`."""
     try:
         yield
+    except DatabaseError as error:
+        if not any(words in str(error.orig) for words in ("malformed", "not a database")):
+            raise
+        raise DamagedRow(
+            "the database file is damaged: stop the service, keep the file, and restore a backup into another "
+            "PAIRMARK_HOME"
+        ) from error
+
+
+@contextmanager
+def _in_our_words() -> Iterator[None]:
+    try:
+        with _file_errors():
+            yield
     except (OperationalError, PoolTimeout) as error:
         said = str(getattr(error, "orig", error)).lower()
         if any(

@@ -129,6 +129,10 @@ class CorruptArtefact(PairmarkError, slug="corrupt-artefact"):
     """A stored model file is damaged."""
 
 
+class DamagedRow(PairmarkError, slug="damaged-row"):
+    """A row of the database is damaged."""
+
+
 class TrainingFailed(PairmarkError, slug="training-failed"):
     """Training failed."""
 

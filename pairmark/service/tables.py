@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from functools import cache
+from typing import Any, get_args, get_type_hints
 
 from sqlalchemy import (
     JSON,
@@ -16,9 +18,12 @@ from sqlalchemy import (
     String,
     Text,
     UniqueConstraint,
+    event,
 )
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+from pairmark.service.errors import DamagedRow
 
 Json = JSON().with_variant(JSONB(), "postgresql")
 Serial = BigInteger().with_variant(Integer(), "sqlite")
@@ -40,6 +45,55 @@ class Base(DeclarativeBase):
     def values(self) -> dict[str, Any]:
         """The row by the names of its columns."""
         return {column.key: getattr(self, column.key) for column in self.__mapper__.column_attrs}
+
+
+class UnreadableJson:
+    """What a column of JSON holds that is not JSON."""
+
+
+def read_json(stored: str | bytes) -> Any:
+    """A stored value; `UnreadableJson` instead of an error, so that one row fails and not the query."""
+    try:
+        return json.loads(stored)
+    except (ValueError, RecursionError):
+        return UnreadableJson()
+
+
+@cache
+def _json_kinds(kind: type[Base]) -> dict[str, tuple[type, ...]]:
+    """The types that each column of JSON may hold, by name."""
+    hints = get_type_hints(kind)
+    kinds = {}
+    for column in kind.__mapper__.column_attrs:
+        if isinstance(column.columns[0].type, JSON):
+            (mapped,) = get_args(hints[column.key])
+            options = get_args(mapped) if type(None) in get_args(mapped) else (mapped,)
+            kinds[column.key] = tuple(getattr(one, "__origin__", one) for one in options)
+    return kinds
+
+
+def damage_of(kind: type[Base], values: dict[str, Any]) -> str | None:
+    """What is wrong with the JSON of a row of this table, by the names of its columns; None: nothing."""
+    for name, types in _json_kinds(kind).items():
+        value = values.get(name)
+        if isinstance(value, UnreadableJson):
+            return f"{name} is not JSON"
+        if name in values and not isinstance(value, types):
+            return f"{name} is not a JSON {'list' if list in types else 'object'}"
+    return None
+
+
+@event.listens_for(Base, "load", propagate=True)
+def _refuse_damaged(row: Base, _context: Any) -> None:
+    kind = type(row)
+    reason = damage_of(kind, vars(row)) if _json_kinds(kind) else None
+    if reason is not None:
+        key = ", ".join(str(getattr(row, column.key))[:60] for column in kind.__mapper__.primary_key)
+        raise DamagedRow(
+            f"the row {key} of {kind.__tablename__} is damaged: {reason}; `pairmark doctor` names the repair",
+            table=kind.__tablename__,
+            row=key,
+        )
 
 
 class Revision(Base):

@@ -1251,6 +1251,8 @@ IDS = (
 )
 
 BACKUP = "tests/service/test_backup.py"
+TRANSFER = "tests/service/test_transfer.py"
+_HELD_AGAINST = f"{TRANSFER}::test_an_imported_calibration_is_held_against_the_file_and_guarantees_nothing"
 
 RESTORES = (
     mutant(
@@ -1284,6 +1286,102 @@ RESTORES = (
         '{"", ".", ".."} & {*parts}',
         "not parts",
         f"{BACKUP}::test_a_changed_backup_is_refused_and_leaves_no_row",
+    ),
+)
+
+IMPORTS = (
+    mutant(
+        "imported-calibrations-guarantee",
+        "a calibration that came unsigned guarantees nothing",
+        "pairmark/service/store/calibrations.py",
+        "            calibration = calibration.without_guarantee()\n",
+        "            pass\n",
+        _HELD_AGAINST,
+    ),
+    mutant(
+        "moved-thresholds-are-imported",
+        "an imported calibration is held against the ROC that comes with it",
+        "pairmark/service/store/rehearsal.py",
+        "if not _ODD <= seen <= 1 - _ODD:",
+        "if False:",
+        _HELD_AGAINST,
+    ),
+    mutant(
+        "summaries-are-believed",
+        "an imported calibration is held against what the file says of it",
+        "pairmark/service/store/rehearsal.py",
+        "if name in summary and summary[name] != computed[name]:",
+        "if False:",
+        _HELD_AGAINST,
+    ),
+    mutant(
+        "signers-vouch-for-imports",
+        "a calibration that came unsigned stays so whoever signs its export",
+        "pairmark/service/store/transfer.py",
+        'is_signed and measured.summary.get("imported") != "unsigned"',
+        "is_signed",
+        f"{TRANSFER}::test_a_signed_calibration_keeps_its_guarantee_and_a_stripped_signature_is_refused",
+    ),
+    mutant(
+        "signatures-are-stripped",
+        "where an import key is set, a file without a signature is refused",
+        "pairmark/service/store/signing.py",
+        "    if signature is None:\n        raise InvalidInput(",
+        "    if signature is None:\n        return False\n        raise InvalidInput(",
+        f"{TRANSFER}::test_a_signed_calibration_keeps_its_guarantee_and_a_stripped_signature_is_refused",
+    ),
+)
+
+DAMAGE = "tests/service/test_damage.py"
+
+DAMAGED_ROWS = (
+    mutant(
+        "doctor-skips-json",
+        "the doctor checks every column of JSON",
+        "pairmark/service/operations/rows.py",
+        "damage_of(kind, values) or _bad_hash(hashes, values)",
+        "_bad_hash(hashes, values)",
+        f"{DAMAGE}::test_the_doctor_names_each_damaged_row_and_its_repair",
+    ),
+    mutant(
+        "doctor-skips-vectors",
+        "the doctor checks the size of every vector",
+        "pairmark/service/operations/rows.py",
+        "func.length(of.vector) != 4 * GalleryRow.dimension",
+        "func.length(of.vector) < 0",
+        f"{DAMAGE}::test_the_doctor_names_each_damaged_row_and_its_repair",
+    ),
+    mutant(
+        "one-bad-key-stops-the-service",
+        "a damaged key opens nothing and keeps no other from working",
+        "pairmark/service/keys/keys.py",
+        "except (InvalidInput, TypeError, AttributeError):",
+        "except ZeroDivisionError:",
+        f"{DAMAGE}::test_the_service_starts_with_bad_rows_and_names_them",
+    ),
+    mutant(
+        "damaged-rows-are-loaded",
+        "a damaged row is answered with 503 and its name",
+        "pairmark/service/tables.py",
+        "    if reason is not None:\n        key =",
+        "    if False:\n        key =",
+        f"{DAMAGE}::test_the_service_starts_with_bad_rows_and_names_them",
+    ),
+    mutant(
+        "ready-without-calibration",
+        "/readyz is not 200 while production's calibration is gone",
+        "pairmark/service/api/status.py",
+        "    if uncalibrated:",
+        "    if False:",
+        f"{DAMAGE}::test_production_without_its_calibration_is_not_ready",
+    ),
+    mutant(
+        "one-short-vector-ends-searches",
+        "one damaged item leaves the others searchable",
+        "pairmark/service/galleries/item_repository.py",
+        'if len(row[2]) == 4 * state.dimension and row[3] != ""]',
+        "]",
+        f"{DAMAGE}::test_one_damaged_item_leaves_the_others_searchable",
     ),
 )
 
@@ -1679,6 +1777,8 @@ MUTANTS = (
     *REQUESTS,
     *IDS,
     *RESTORES,
+    *IMPORTS,
+    *DAMAGED_ROWS,
     *RESPONSES,
     *UPLOADS,
     *PROMISE_EDGES,

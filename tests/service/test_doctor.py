@@ -28,6 +28,7 @@ def test_a_healthy_place_has_nothing_to_do(deployment, tmp_path):
         name: ["ok"]
         for name in (
             "database",
+            "rows",
             "clock",
             "workers",
             "blobs",

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
+import tempfile
 import zipfile
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
+from sqlalchemy import select
 
+from pairmark.models.core.artefact import read_artefact, write_artefact
 from pairmark.service.blobs import LocalBlobs
 from pairmark.service.errors import InvalidInput, TooLarge, UnknownModel
 from pairmark.service.store.store import ModelStore
-from pairmark.service.store.transfer import MANIFEST
+from pairmark.service.store.transfer import MANIFEST, SIGNATURE
+from pairmark.service.tables import AuditRow
 from tests.service.conftest import people
 
 
@@ -67,7 +74,9 @@ def test_an_imported_version_answers_the_same(deployment, elsewhere, exported):
         store.calibrations.load(version.calibration_id)[0].operating_point(0.5)
         for store, version in ((deployment.store, ours), (elsewhere, theirs))
     ]
-    assert points[0] == points[1]
+    # Nobody vouches for the scores in the file, so they answer without a guarantee.
+    assert points[1] == replace(points[0], origin="imported")
+    assert [point.guarantee for point in points] == ["finite-sample", "none"]
     assert elsewhere.reports.roc("copy", 1) == deployment.store.reports.roc("faces", 1)
     assert elsewhere.resolve("copy") == ("copy", 1)
 
@@ -98,8 +107,6 @@ def _lose(entries):
 
 def _consistent_lie(manifest, entries):
     """A changed artefact whose listed hashes were mended: the artefact's own sha256 gives it away."""
-    import hashlib
-
     body = json.loads(entries["artefact/manifest.json"])
     body["params"]["max_depth"] = 5
     entries["artefact/manifest.json"] = json.dumps(body).encode()
@@ -148,6 +155,99 @@ def test_a_file_that_is_not_a_whole_unchanged_export_is_refused(deployment, else
     assert not (deployment.folder / "evil.npy").exists()
     root = deployment.folder / "elsewhere"
     assert [path for path in root.rglob("*") if path.is_file()] == []
+
+
+def with_calibration(body, change, tell=lambda summary, arrays: None):
+    """The file with its calibration's arrays changed, and every hash recomputed."""
+
+    def edit(manifest, entries):
+        with tempfile.TemporaryDirectory() as scratch:
+            folder = Path(scratch) / "old"
+            folder.mkdir()
+            names = [name for name in entries if name.startswith("calibration/")]
+            for name in names:
+                (folder / name.partition("/")[2]).write_bytes(entries.pop(name))
+                del manifest["files"][name]
+            stored = read_artefact(folder)
+            arrays = {name: np.array(array) for name, array in stored.arrays.items()}
+            change(arrays)
+            write_artefact(
+                Path(scratch) / "new", kind=stored.kind, params={}, meta=stored.meta, arrays=arrays
+            )
+            for path in (Path(scratch) / "new").iterdir():
+                entry = f"calibration/{path.name}"
+                entries[entry] = path.read_bytes()
+                manifest["files"][entry] = hashlib.sha256(entries[entry]).hexdigest()
+        tell(manifest["calibration"]["summary"], arrays)
+
+    return with_manifest(body, edit)
+
+
+def _moved(arrays):
+    n = arrays["thresholds"].size
+    arrays["thresholds"] = (-1e5 + np.arange(n)[::-1]).astype(np.float32)
+
+
+def _tell_moved(summary, arrays):
+    summary["score_range"] = [float(arrays["thresholds"][-1]), float(arrays["thresholds"][0])]
+
+
+def _widened(arrays):
+    """A lie that nothing in the file contradicts: fewer different pairs score high."""
+    arrays["above"] *= 0.9
+
+
+@pytest.mark.database("sqlite")
+def test_an_imported_calibration_is_held_against_the_file_and_guarantees_nothing(
+    deployment, elsewhere, exported
+):
+    for body, said in [
+        (with_calibration(exported, _moved), "score_range"),
+        (with_calibration(exported, _moved, _tell_moved), "not of the same scores"),
+    ]:
+        with pytest.raises(InvalidInput, match=said):
+            elsewhere.import_file(io.BytesIO(body), name="copy", by="test")
+    body = with_calibration(exported, _widened)
+    assert elsewhere.import_file(io.BytesIO(body), name="copy", by="test") == ("copy", 1)
+    version = elsewhere.version("copy", 1)
+    calibration, facts = elsewhere.calibrations.load(version.calibration_id)
+    assert (calibration.guarantee, facts.imported) == ("none", "unsigned")
+    assert facts.summary["origin"] == "imported"
+    with deployment.db.read() as session:
+        entry = session.scalars(select(AuditRow).order_by(AuditRow.id.desc())).first()
+        assert (entry.action, entry.after["calibration_imported"]) == ("version.create", "unsigned")
+    # Exported once more, it is still what nobody vouched for: whoever signs it signs that mark too.
+    again = elsewhere.export("copy", 1, deployment.folder / "again").read_bytes()
+    assert elsewhere.import_file(io.BytesIO(again), name="copy", by="test") == ("copy", 2)
+    # Calibrated here, on other people, it guarantees again.
+    there = replace(deployment, blobs=LocalBlobs(deployment.folder / "elsewhere"))
+    there.upload("others", *people(60, 4, seed=5, first=1000))
+    made = elsewhere.calibrations.calibrate("copy", 1, "others", default=True)
+    calibration, facts = elsewhere.calibrations.load(made.id)
+    assert (calibration.guarantee, facts.imported) == ("finite-sample", None)
+
+
+@pytest.mark.database("sqlite")
+def test_a_signed_calibration_keeps_its_guarantee_and_a_stripped_signature_is_refused(
+    deployment, exported, tmp_path
+):
+    key = tmp_path / "import.key"
+    key.write_bytes(b"a key of sixteen bytes")
+    store = ModelStore(
+        deployment.db, deployment.blobs, deployment.settings.model_copy(update={"import_key_file": key})
+    )
+    signed = store.export("faces", 1, deployment.folder / "signed").read_bytes()
+    stripped = rewritten(signed, lambda entries: entries.pop(SIGNATURE))
+    for body in (stripped, exported):
+        with pytest.raises(InvalidInput, match="is not signed"):
+            store.import_file(io.BytesIO(body), name="copy", by="test")
+    # An import that came unsigned is not made good by the key of who exports it.
+    assert deployment.store.import_file(io.BytesIO(exported), name="copy", by="test") == ("copy", 1)
+    passed_on = store.export("copy", 1, deployment.folder / "copy").read_bytes()
+    for body, expected in ((signed, ("finite-sample", "signed")), (passed_on, ("none", "unsigned"))):
+        name, version = store.import_file(io.BytesIO(body), name="other", by="test")
+        calibration, facts = store.calibrations.load(store.version(name, version).calibration_id)
+        assert (calibration.guarantee, facts.imported) == expected
 
 
 @pytest.mark.database("sqlite")

@@ -78,8 +78,9 @@ class Calibration:
     likelihood_ratios : what scores are worth as evidence; None without same pairs, or where it was not kept yet.
     """
 
-    def __init__(self, held: HeldOutScores) -> None:
+    def __init__(self, held: HeldOutScores, origin: Origin | None = None) -> None:
         self._held = held
+        self._origin = held.origin if origin is None else origin
         self._finite = held.finite
         self._thresholds = held.thresholds
         self._bands: dict[tuple[bool, float], FprBand | None] = {}
@@ -184,10 +185,14 @@ class Calibration:
         """
         return cls(HeldOutScores.from_state(arrays, meta))
 
+    def without_guarantee(self) -> Self:
+        """The same calibration with the origin ``imported``: it answers as before, and guarantees nothing."""
+        return type(self)(self._held, "imported")
+
     @property
     def origin(self) -> Origin:
         """How the pairs came about, as in `OperatingPoint`."""
-        return self._held.origin
+        return self._origin
 
     @property
     def guarantee(self) -> Guarantee:

@@ -8,7 +8,16 @@ from pairmark.models.pairs.samples import PairSample
 
 Listing = Literal["all", "random", "drawn"]
 Origin = Literal[
-    "all", "random", "drawn", "blocks", "independent", "population", "unknown", "unnamed", "assumed"
+    "all",
+    "random",
+    "drawn",
+    "blocks",
+    "independent",
+    "population",
+    "unknown",
+    "unnamed",
+    "assumed",
+    "imported",
 ]
 Guarantee = Literal["finite-sample", "finite-population", "asymptotic", "none"]
 LISTINGS = ("all", "random", "drawn")
@@ -24,6 +33,8 @@ _WANTING: dict[str, str] = {
     "or declare that no two pairs share a person (independent=True)",
     "assumed": "nothing says whose the points are, so people were guessed from same pairs: give labels, groups or "
     "units",
+    "imported": "the calibration came in a file that no key of this service signed, so nothing says that these scores "
+    "were measured: calibrate the version here, or import a file that is signed with PAIRMARK_IMPORT_KEY_FILE",
 }
 _ASSUMED: dict[str, str] = {
     "all": "the calibration {units} are a random sample of those to come",

@@ -6,6 +6,8 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
+from pairmark.service.store.schemas import Imported
+
 
 class ModelUsed(BaseModel):
     """The version that answered."""
@@ -65,7 +67,8 @@ class OperatingPointOut(BaseModel):
     origin: str = Field(
         description="how the calibration pairs came about: `all` pairs of the units, `drawn` by Pairmark, listed at "
         "`random`, inside of `blocks`, `independent` of each other, a random sample of a `population`; or, with "
-        "nothing guaranteed, `unknown`, `unnamed` (no units) or `assumed` (people were guessed)"
+        "nothing guaranteed, `unknown`, `unnamed` (no units) `assumed` (people were guessed) or "
+        "`imported` (in a file that is not signed)"
     )
     population: dict[str, int] | None = Field(
         None, description="with `finite-population`: its `pairs`, and how many of them were `judged`"
@@ -80,6 +83,11 @@ class OperatingPointOut(BaseModel):
         None,
         description="this calibration's number among those on people in common, from 1; a pointwise guarantee is not "
         "for the best of several",
+    )
+    imported: Imported | None = Field(
+        None,
+        description="whether the calibration came in a file: `signed`, or `unsigned`, which guarantees nothing; null: "
+        "it was made here",
     )
     simultaneous: bool = Field(
         description="whether the guarantee holds for all rates at once or only for this one"

@@ -29,6 +29,7 @@ from pairmark.service.keys.schemas import Scope
 from pairmark.service.keys.sessions import Sessions
 from pairmark.service.runtime.runtime import Runtime
 from pairmark.service.settings import Settings
+from pairmark.service.store.refs import PRODUCTION
 from pairmark.service.store.store import ModelStore
 from pairmark.service.training.submission import TrainingQueue
 
@@ -51,7 +52,7 @@ class Services:
         )
         self.searches = Searches(self.galleries, self.thresholds, settings)
         self.rates = Rates(settings.home / "rates")
-        self.readiness = TimedQuestion(lambda: len(self.queue.workers()))
+        self.readiness = TimedQuestion(self._condition)
         self.readings = TimedQuestion(self._read)
         self.events = EventWatch(lambda after: asyncio.to_thread(self.queue.changed, after))
         self.audit = AuditLog(self.database)
@@ -60,6 +61,10 @@ class Services:
         self.last_use: dict[str, float] = {}
         """When keys were last used, by id, that is not in the database yet."""
         db_metrics.watch(self.database)
+
+    def _condition(self) -> tuple[int, list[str]]:
+        """Workers that are alive, and versions in production whose calibration is gone."""
+        return len(self.queue.workers()), self.store.uncalibrated(PRODUCTION)
 
     def _read(self) -> Readings:
         largest, items = self.galleries.sizes(SHOWN)

@@ -39,8 +39,17 @@ async def readyz(request: Request, services: InServices) -> Ready:
     if request.app.state.closing.is_set():
         raise NotReady("the service is stopping; it still answers the requests that arrive")
     services.runtime.ready()
-    workers = await services.readiness.answer()
-    return Ready(workers=workers, warnings=[] if workers else [f"no worker is alive: {START_ONE}"])
+    workers, uncalibrated = await services.readiness.answer()
+    if uncalibrated:
+        raise NotReady(
+            f"the calibration of {', '.join(uncalibrated)} is not there, so it decides nothing; `pairmark doctor` "
+            "names the repair"
+        )
+    warnings = [] if workers else [f"no worker is alive: {START_ONE}"]
+    damage = services.runtime.catalogue.view.damage
+    if damage:
+        warnings.append(f"damaged rows are left out: {', '.join(damage[:20])}; see `pairmark doctor`")
+    return Ready(workers=workers, warnings=warnings)
 
 
 async def scrape(services: InServices) -> Response:

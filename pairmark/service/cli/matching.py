@@ -218,7 +218,7 @@ def _decide(
 def _promise(point: dict[str, Any]) -> str:
     """One line on what the decisions are worth."""
     text = str(point["meaning"])
-    if point["guarantee"] == "none" and point["method"] == "estimate":
+    if point["method"] == "estimate" and point["origin"] != "imported":
         text += (
             f" With confidence {point['confidence']:g} the false positive rate is at most "
             f"{point['fpr_upper_bound']:.3g}."

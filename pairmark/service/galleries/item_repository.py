@@ -6,6 +6,7 @@ Bulk rows go past the ORM: SQLite takes them by ``executemany``, PostgreSQL by C
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ from pairmark.service.galleries import repository
 from pairmark.service.galleries.repository import State
 from pairmark.service.galleries.rows import Rows, StoredRows, spellings
 from pairmark.service.tables import GalleryItem, GalleryRemoval
+
+log = logging.getLogger(__name__)
 
 READ_ROWS = 16_384
 """Rows read from the database at a time."""
@@ -205,8 +208,17 @@ def read_range(session: Session, state: State, low: int, high: int) -> Iterator[
     )
     with closing(cursor):
         while rows := cursor.execute(sql, (state.id, low, high)).fetchall():
-            yield _stored_rows(rows, state.dimension)
             low = rows[-1][4]
+            whole = [row for row in rows if len(row[2]) == 4 * state.dimension and row[3] != ""]
+            if len(whole) < len(rows):
+                # The others are searched as before; the item itself is answered with its damage.
+                log.error(
+                    "gallery %s: %d damaged items are left out; `pairmark doctor` names them",
+                    state.name,
+                    len(rows) - len(whole),
+                )
+            if whole:
+                yield _stored_rows(whole, state.dimension)
 
 
 def _stored_rows(rows: Sequence[Any], dimension: int) -> StoredRows:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, Self
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from pairmark.service.errors import DamagedRow
 from pairmark.service.galleries.repository import State
 from pairmark.service.pagination import Page
 from pairmark.service.runtime.bodies import Body, Side, Vectors
@@ -144,12 +145,18 @@ class ItemOut(BaseModel):
     @classmethod
     def of(cls, row: GalleryItem, *, vector: bool) -> Self:
         """An item's row as JSON shows it, its vector where that is asked for."""
-        return cls(
-            id=row.id,
-            subject=row.subject,
-            metadata=None if row.facts is None else json.loads(row.facts),
-            vector=np.frombuffer(row.vector, dtype="<f4").tolist() if vector else None,
-        )
+        try:
+            return cls(
+                id=row.id,
+                subject=row.subject,
+                metadata=None if row.facts is None else json.loads(row.facts),
+                vector=np.frombuffer(row.vector, dtype="<f4").tolist() if vector else None,
+            )
+        except ValueError as error:
+            raise DamagedRow(
+                f"the item {row.id!a} is damaged: its vector or metadata cannot be read; enrol it again or erase it",
+                row=row.id,
+            ) from error
 
 
 class ItemPage(Page[ItemOut]):

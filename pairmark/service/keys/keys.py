@@ -177,19 +177,25 @@ class Keys:
         return row, key
 
 
-def active_keys(session: Session) -> dict[str, ActiveKey]:
-    """Every key that is not revoked, by id, for workers to keep until the revision moves."""
-    return {
-        row.id: ActiveKey(
+def active_keys(session: Session) -> tuple[dict[str, ActiveKey], list[str]]:
+    """Every key that is not revoked, by id, for workers to keep until the revision moves; and the ids of those whose
+    row is damaged, which open nothing."""
+    active, damaged = {}, []
+    for row in repository.active_key_columns(session):
+        try:
+            grants = Grants(row.scopes)
+        except (InvalidInput, TypeError, AttributeError):
+            damaged.append(row.id)
+            continue
+        active[row.id] = ActiveKey(
             id=row.id,
             name=row.name,
             sha256=row.sha256,
-            grants=Grants(row.scopes),
+            grants=grants,
             expires_at=row.expires_at,
             rate=row.rate,
         )
-        for row in repository.all_keys(session, active=True)
-    }
+    return active, damaged
 
 
 def match_key(active: Mapping[str, ActiveKey], key: str) -> ActiveKey | None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from sqlalchemy import delete, exists, select, tuple_, update
+from typing import Any
+
+from sqlalchemy import Row, delete, exists, select, tuple_, update
 from sqlalchemy.orm import Session
 
 from pairmark.service.db import touched
@@ -13,6 +15,14 @@ def all_keys(session: Session, *, active: bool = False) -> list[ApiKey]:
     """Keys in the order they were made; only those not revoked if ``active``."""
     query = select(ApiKey).order_by(ApiKey.created_at, ApiKey.id)
     return list(session.scalars(query.where(ApiKey.revoked_at.is_(None)) if active else query))
+
+
+def active_key_columns(session: Session) -> list[Row[Any]]:
+    """Columns of the keys that are not revoked: one whose scopes are damaged keeps no other from being read."""
+    columns = (ApiKey.id, ApiKey.name, ApiKey.sha256, ApiKey.scopes, ApiKey.expires_at, ApiKey.rate)
+    return list(
+        session.execute(select(*columns).where(ApiKey.revoked_at.is_(None)).order_by(ApiKey.created_at))
+    )
 
 
 def any_key(session: Session) -> bool:

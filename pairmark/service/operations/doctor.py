@@ -15,11 +15,12 @@ from pairmark.service.blobs import Blobs, LocalBlobs
 from pairmark.service.blobs.holds import last_finished
 from pairmark.service.blobs.repository import all_named_blobs
 from pairmark.service.db import Database
-from pairmark.service.errors import NotReady, PairmarkError
+from pairmark.service.errors import DamagedRow, NotReady, PairmarkError
 from pairmark.service.galleries import repository as gallery_repository
 from pairmark.service.galleries.thresholds import is_stale
 from pairmark.service.jobs import repository as job_repository
 from pairmark.service.jobs.queue import JobQueue
+from pairmark.service.operations.rows import RowChecks
 from pairmark.service.settings import Settings
 from pairmark.service.store import repository as store_repository
 from pairmark.service.times import iso
@@ -34,6 +35,7 @@ MANY_LOST = 5
 """So many lost attempts in `RECOVERY_DAYS` are no accident."""
 _DAY_S = 86_400.0
 _SHOWN = 5
+_RESTORE = "restore a backup into another PAIRMARK_HOME"
 
 
 Outcome = tuple[Status, str] | tuple[Status, str, str]
@@ -65,6 +67,7 @@ class Doctor:
         found = [*self._run("database", self._database)]
         if found[-1].status != "failure":
             for name, check in (
+                ("rows", self._rows),
                 ("clock", self._clock),
                 ("workers", self._workers),
                 ("blobs", self.stored),
@@ -83,8 +86,14 @@ class Doctor:
     def _run(self, name: str, check: Callable[[], Iterator[Outcome]]) -> list[Finding]:
         try:
             found: list[Outcome] = list(check())
+        except DamagedRow as error:
+            found = [("failure", error.detail, _RESTORE)]
         except PairmarkError as error:
             found = [("failure", error.detail, "fix this and run it again")]
+        except Exception as error:
+            # What a check stumbles over is damage too, and hides no other finding.
+            detail = f"the check failed: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
+            found = [("failure", detail, "restore a backup, or report this")]
         return [Finding(name, *one) for one in found]
 
     def _database(self) -> Iterator[Outcome]:
@@ -96,6 +105,18 @@ class Doctor:
             yield ("failure", detail, advice or "start it")
             return
         yield "ok", f"{shown} answers; schema revision {migrations.HEAD}"
+
+    def _rows(self) -> Iterator[Outcome]:
+        damages = 0
+        try:
+            for detail, repair in RowChecks(self._db).damages():
+                damages += 1
+                yield "failure", detail, repair
+        except DamagedRow as error:
+            damages += 1
+            yield "failure", error.detail, _RESTORE
+        if not damages:
+            yield "ok", "every row fits the schema"
 
     def _clock(self) -> Iterator[Outcome]:
         with self._db.read() as session:

@@ -7,6 +7,8 @@ from typing import Annotated
 import numpy as np
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from pairmark.models.records.schema import RESERVED
+
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 EXPECTED = (

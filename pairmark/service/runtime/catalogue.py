@@ -9,11 +9,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from pairmark.service.db import Database
-from pairmark.service.errors import AmbiguousModel, Forbidden, ModelNotCapable, NotReady, UnknownModel
+from pairmark.service.errors import (
+    AmbiguousModel,
+    DamagedRow,
+    Forbidden,
+    ModelNotCapable,
+    NotReady,
+    UnknownModel,
+)
 from pairmark.service.keys.keys import ActiveKey, active_keys, match_key
 from pairmark.service.keys.repository import any_key
 from pairmark.service.keys.sessions import ActiveSession, active_sessions, session_hash
@@ -51,6 +58,8 @@ class ModelEntry:
     aliases: Mapping[str, int]
     allow_asymptotic: bool | None = None
     """The model's policy; None: the server's."""
+    damaged: Collection[int] = ()
+    """Versions whose row is damaged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +72,8 @@ class CatalogueView:
     locked: bool
     """Whether a key was ever made: then every request needs one, even when all are revoked."""
     sessions: Mapping[str, ActiveSession] = field(default_factory=dict)
+    damage: tuple[str, ...] = ()
+    """What is left out because its row is damaged, in words."""
 
     def key(self, shown: str) -> ActiveKey | None:
         """The unrevoked key that was shown, if it is one."""
@@ -102,6 +113,8 @@ class CatalogueView:
         if separator == ":":
             number = int(rest) if rest.isascii() and rest.isdigit() and len(rest) < 10 else -1
             found = model.versions.get(number)
+            if found is None and number in model.damaged:
+                raise _damaged(f"{name}:{number}")
             if found is None:
                 newest = ", ".join(str(version) for version in sorted(model.versions, reverse=True)[:10])
                 raise UnknownModel(
@@ -110,6 +123,8 @@ class CatalogueView:
             return found
         alias = rest if separator else PRODUCTION
         at = model.aliases.get(alias)
+        if at is not None and at not in model.versions:
+            raise _damaged(f"{name}:{at}", f"alias {name}@{alias} points to it, and ")
         if at is None or at not in model.versions:
             has = ", ".join(sorted(model.aliases)) or "none"
             raise UnknownModel(
@@ -154,6 +169,13 @@ class CatalogueView:
                 models=names[:200],
             )
         return able[0]
+
+
+def _damaged(ref: str, why: str = "") -> DamagedRow:
+    return DamagedRow(
+        f"{why}the row of version {ref} is damaged or not there; `pairmark doctor` names the repair",
+        version=ref,
+    )
 
 
 class Catalogue:
@@ -257,19 +279,42 @@ class Catalogue:
                 return known
             versions: dict[str, dict[int, VersionEntry]] = {}
             aliases: dict[str, dict[str, int]] = {}
+            damaged: dict[str, set[int]] = {}
             models = {
-                name: ModelEntry(id, name, versions.setdefault(id, {}), aliases.setdefault(id, {}), allowed)
+                name: ModelEntry(
+                    id,
+                    name,
+                    versions.setdefault(id, {}),
+                    aliases.setdefault(id, {}),
+                    allowed,
+                    damaged.setdefault(id, set()),
+                )
                 for id, name, allowed in repository.models(session)
             }
+            damage = []
             for row in repository.versions(session):
+                if not isinstance(row.capabilities, list) or not all(
+                    isinstance(one, str) for one in row.capabilities
+                ):
+                    damaged[row.model_id].add(row.version)
+                    damage.append(f"version {row.name}:{row.version}")
+                    continue
                 entry = VersionEntry(**{**row._mapping, "capabilities": frozenset(row.capabilities)})
                 versions.setdefault(entry.model_id, {})[entry.version] = entry
             for model_id, alias, version in repository.aliases(session):
                 aliases.setdefault(model_id, {})[alias] = version
+            keys, damaged_keys = active_keys(session)
+            damage += [f"key {id}" for id in damaged_keys]
+            if damage:
+                log.error(
+                    "damaged rows are left out: %s; `pairmark doctor` names the repair",
+                    ", ".join(damage[:20]),
+                )
             return CatalogueView(
                 revision=revision,
                 models=models,
-                keys=active_keys(session),
+                keys=keys,
+                damage=tuple(damage),
                 sessions=active_sessions(session),
                 locked=any_key(session),
             )

@@ -16,6 +16,7 @@ from pairmark.models.registry import spec_of
 from pairmark.models.warmup import warm_loaded
 from pairmark.service.db import Database
 from pairmark.service.errors import (
+    DamagedRow,
     InsufficientCalibration,
     InvalidInput,
     ModelNotCapable,
@@ -317,13 +318,30 @@ class Runtime:
         )
 
     def _load_calibration(self, calibration_id: str) -> Loaded:
-        calibration, row = self.store.calibrations.load(calibration_id)
+        try:
+            calibration, row = self.store.calibrations.load(calibration_id)
+        except UnknownCalibration as error:
+            users = [
+                f"{entry.name}:{entry.version}"
+                for model in self.catalogue.view.models.values()
+                for entry in model.versions.values()
+                if entry.calibration_id == calibration_id
+            ]
+            if not users:
+                raise
+            raise DamagedRow(
+                f"calibration {calibration_id}, which decides for {', '.join(users[:5])}, is not there; calibrate "
+                "again, or restore a backup",
+                calibration_id=calibration_id,
+            ) from error
         owner = None if row.model is None or row.version is None else (row.model, row.version)
         of, subjects = row.summary.get("samples"), None
         if of is not None:
             subjects = SubjectClass(int(of[0]), int(of[1]), str(row.summary["aggregation"]))
         weights = weights_of(row.summary)
-        return Loaded(calibration, owner, subjects, self.store.ledger_number(calibration_id), weights)
+        return Loaded(
+            calibration, owner, subjects, self.store.ledger_number(calibration_id), weights, row.imported
+        )
 
     def _decide(self, question: Question) -> Decision:
         """Answer, and note in the ledger what was asked: also where the answer is a refusal."""

@@ -23,6 +23,7 @@ from pairmark.service.caches import BoundedCache
 from pairmark.service.errors import InsufficientCalibration, InvalidInput, ModelNotCapable
 from pairmark.service.runtime.catalogue import VersionEntry
 from pairmark.service.runtime.vectors import Features, Pairs, check_finite, to_rows
+from pairmark.service.store.schemas import Imported
 from pairmark.service.store.subjects import SubjectClass
 
 Float32 = NDArray[np.float32]
@@ -214,13 +215,14 @@ class Decision:
 class Loaded(NamedTuple):
     """A calibration, the name and version that it was made for (None: scores made elsewhere), and the class of subjects
     that it is of (None: single vectors); its number in the ledger; how several systems' scores are combined (None: it
-    is of one score)."""
+    is of one score); how it came in a file (None: it was made here)."""
 
     calibration: Calibration
     owner: tuple[str, int] | None
     subjects: SubjectClass | None = None
     number: int | None = None
     weights: SystemWeights | None = None
+    imported: Imported | None = None
 
 
 class Ratios(NamedTuple):
@@ -290,6 +292,7 @@ class Decisions:
         number = loaded.number
         public = {**plain(asdict(point)), "promise": promise, "calibration_id": calibration_id, **of}
         public["number"] = number
+        public["imported"] = loaded.imported
         if number is not None and number > 1 and not point.simultaneous and point.guarantee != "none":
             public["meaning"] += (
                 f" This is calibration {number} on these people: the guarantee is not for the best of them, unless it "

@@ -42,7 +42,7 @@ from pairmark.service.store import repository
 from pairmark.service.store.schemas import CalibrationDetail, CalibrationOut, CalibrationPage, NewCalibration
 from pairmark.service.store.secret import service_secret
 from pairmark.service.store.versions import VersionStore
-from pairmark.service.store.views import calibration_out
+from pairmark.service.store.views import calibration_out, imported_as
 from pairmark.service.tables import CalibrationRow, ModelVersion
 
 KIND = "calibration"
@@ -196,7 +196,10 @@ class Calibrations:
     def load(self, calibration_id: str) -> tuple[Calibration, CalibrationOut]:
         """A calibration, loaded, and its facts, or `UnknownCalibration`."""
         row, model = self.row(calibration_id)
-        return read_calibration(self._versions.blobs.folder(row.blob)), calibration_out(row, model)
+        calibration = read_calibration(self._versions.blobs.folder(row.blob))
+        if imported_as(row) == "unsigned":
+            calibration = calibration.without_guarantee()
+        return calibration, calibration_out(row, model)
 
     def detail(self, calibration_id: str) -> CalibrationDetail:
         """A calibration with its curve for people."""

@@ -18,6 +18,7 @@ from pairmark.models.core.artefact import ArtefactError
 from pairmark.service.errors import CorruptArtefact
 from pairmark.service.heldout.errors import KEPT, hard_pairs, histograms
 from pairmark.service.heldout.report import read_arrays, read_evidence, read_roc, read_trained_on
+from pairmark.service.heldout.schemas import RocOut
 from pairmark.service.store.reports import assembled, leaderboard_of
 from pairmark.service.store.schemas import HardPair, NewVersion, ReportOut
 from pairmark.service.store.views import version_out
@@ -26,6 +27,9 @@ from pairmark.service.tables import CalibrationRow, ModelVersion
 _SHARES = ("fpr", "tpr", "fpr_low", "fpr_high", "tpr_low", "tpr_high")
 _LATER = tuple(f"simultaneous_{name}" for name in _SHARES[2:])
 """Reports written before they were kept lack them."""
+_TOLD = ("protocol", "n_units", "n_negative_pairs", "n_same_pairs", "score_range")
+_MIDDLE, _ODD = 0.3, 0.005
+"""Where a calibration's rate is in the middle, the rate on other people of the same dataset is not at an end."""
 
 
 def rehearse(new: NewVersion, report: Path | None, calibration: Calibration | None) -> None:
@@ -48,6 +52,10 @@ def rehearse(new: NewVersion, report: Path | None, calibration: Calibration | No
         stage = "the calibration"
         if calibration is not None:
             _of_calibration(calibration)
+            if new.calibration is not None:
+                _check_told(new.calibration.summary, calibration)
+            if roc is not None and _is_held_out(new):
+                _check_against_roc(calibration, roc)
         stage = "the report"
         made = assembled(version, [], board, roc, spread, evidence)
         ReportOut.model_validate_json(made.model_dump_json())
@@ -90,6 +98,38 @@ def _of_report(report: Path) -> dict[str, Any] | None:
             for pair in (*found.listed(KEPT), *wrong.listed(KEPT)):
                 HardPair(**pair)
     return histograms(arrays)
+
+
+def _check_told(summary: dict[str, Any], calibration: Calibration) -> None:
+    """Hold what a file says of its calibration against what follows from the scores."""
+    computed = calibration.summary()
+    for name in _TOLD:
+        if name in summary and summary[name] != computed[name]:
+            raise ArtefactError(
+                f"the file gives {name} as {str(summary[name])[:60]}, but its calibration's scores give "
+                f"{computed[name]}"
+            )
+
+
+def _is_held_out(new: NewVersion) -> bool:
+    """Whether the calibration and the ROC are of parts of one dataset."""
+    dataset = new.lineage.get("dataset_sha256")
+    return dataset is not None and new.calibration is not None and new.calibration.dataset_sha256 == dataset
+
+
+def _check_against_roc(calibration: Calibration, roc: RocOut) -> None:
+    """Refuse thresholds that are on another scale than the scores of the ROC, which is of other people."""
+    curve = calibration.curve()
+    for threshold, rate in zip(curve["thresholds"], curve["fpr"], strict=True):
+        if not _MIDDLE < rate < 1 - _MIDDLE:
+            continue
+        above = sum(one > threshold for one in roc.thresholds)
+        seen = roc.fpr[above - 1] if above else 0.0
+        if not _ODD <= seen <= 1 - _ODD:
+            raise ArtefactError(
+                f"at the score {threshold:g} the calibration's false positive rate is {rate:.3g} and the ROC's "
+                f"{seen:.3g}: they are not of the same scores"
+            )
 
 
 def _of_calibration(calibration: Calibration) -> None:

@@ -325,6 +325,23 @@ def versions_in_use(session: Session) -> list[tuple[str, int]]:
     return [(row[0], row[1]) for row in session.execute(statement)]
 
 
+def lost_calibrations(session: Session, alias: str | None = None) -> list[tuple[str, int, str]]:
+    """Name, version and calibration of every version whose calibration is not there; with ``alias``, of those that it
+    holds."""
+    statement = (
+        select(Model.name, ModelVersion.version, ModelVersion.calibration_id)
+        .join(ModelVersion, ModelVersion.model_id == Model.id)
+        .outerjoin(CalibrationRow, CalibrationRow.id == ModelVersion.calibration_id)
+        .where(ModelVersion.calibration_id.is_not(None), CalibrationRow.id.is_(None))
+        .order_by(Model.name, ModelVersion.version)
+        .limit(20)
+    )
+    if alias is not None:
+        of_alias = (Alias.model_id == Model.id) & (Alias.version == ModelVersion.version)
+        statement = statement.join(Alias, of_alias).where(Alias.alias == alias)
+    return [(row[0], row[1], row[2]) for row in session.execute(statement)]
+
+
 def calibrations_in_use(session: Session, alias: str | None = None) -> list[tuple[str, int, float]]:
     """Name, version and time of the calibration of every version that an alias (or this one) holds."""
     statement = (

@@ -16,6 +16,10 @@ LONGEST_REASON = 500
 """Characters of a reason for moving an alias."""
 
 
+Imported = Literal["signed", "unsigned"]
+"""How a calibration came in a file."""
+
+
 class AliasOut(BaseModel):
     """Where an alias points. `revision` changes with every move: it is the alias's ETag."""
 
@@ -52,6 +56,11 @@ class CalibrationOut(BaseModel):
     dataset_sha256: str | None
     protocol: str
     summary: dict[str, Any] = Field(description="pairs, units, and the smallest rate each method supports")
+    imported: Imported | None = Field(
+        None,
+        description="whether it came in a file: `signed` with the service's import key, or `unsigned`, which "
+        "guarantees nothing; null: it was made here",
+    )
     created_at: Moment
 
 

@@ -102,7 +102,7 @@ class ModelStore:
             row.calibration_id = calibration.id
             session.flush()
         what = f"model:{model.name}:{row.version}"
-        record(session, now, "version.create", what, after=_facts(row))
+        record(session, now, "version.create", what, after={**_facts(row), **_mark(new)})
         if promote is not None:
             _check_promotable(model.name, row)
             at = repository.find_alias(session, model.id, checked_alias(promote))
@@ -117,6 +117,11 @@ class ModelStore:
         with self._db.read() as session:
             model, row = self._versions.resolved(session, parsed)
             return model.name, row.version
+
+    def uncalibrated(self, alias: str) -> list[str]:
+        """Versions that an alias holds whose calibration is not there."""
+        with self._db.read() as session:
+            return [f"{name}:{version}" for name, version, _ in repository.lost_calibrations(session, alias)]
 
     def version_of_job(self, job_id: str) -> int | None:
         """The number of the version that a job registered, if it did."""
@@ -380,6 +385,12 @@ class ModelStore:
             aliases=[alias_out(model.name, row) for row in aliases],
             versions=[version_summary(row, aliases) for row in versions],
         )
+
+
+def _mark(new: NewVersion) -> dict[str, str]:
+    """How the calibration of an imported version came, for the audit log."""
+    imported = None if new.calibration is None else new.calibration.summary.get("imported")
+    return {} if imported is None else {"calibration_imported": imported}
 
 
 def _facts(row: ModelVersion) -> dict[str, Any]:

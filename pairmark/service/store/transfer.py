@@ -140,8 +140,8 @@ def imported(versions: VersionStore, file: BinaryIO, name: str | None) -> Iterat
         versions.blobs.workspace() as calibration,
     ):
         folders = {"artefact": artefact, "report": report, "calibration": calibration}
-        export = _unpack(file, folders, versions.settings)
-        new = _verified(export, folders, name, versions.settings)
+        export, is_signed = _unpack(file, folders, versions.settings)
+        new = _verified(export, folders, name, versions.settings, is_signed=is_signed)
         stored: dict[str, str] = {}
         try:
             for part, folder in folders.items():
@@ -154,8 +154,9 @@ def imported(versions: VersionStore, file: BinaryIO, name: str | None) -> Iterat
             raise
 
 
-def _unpack(file: BinaryIO, folders: dict[str, Path], settings: Settings) -> _Export:
-    """Check names, sizes, the signature and hashes, and write each entry to its folder."""
+def _unpack(file: BinaryIO, folders: dict[str, Path], settings: Settings) -> tuple[_Export, bool]:
+    """Check names, sizes, the signature and hashes, and write each entry to its folder; says also whether it is
+    signed."""
     max_bytes = settings.max_upload_bytes
     damage = damage_refused(
         "file: not a whole zip file; expected a file made by `pairmark models export`", "file"
@@ -177,7 +178,7 @@ def _unpack(file: BinaryIO, folders: dict[str, Path], settings: Settings) -> _Ex
             )
         manifest = bundle.read(MANIFEST)
         signature = _signature_in(bundle, names)
-        check_signature(manifest, signature, settings)
+        is_signed = check_signature(manifest, signature, settings)
         export = _parsed(manifest)
         if export.format != "pairmark-export" or export.format_version > FORMAT_VERSION:
             raise InvalidInput(
@@ -189,7 +190,7 @@ def _unpack(file: BinaryIO, folders: dict[str, Path], settings: Settings) -> _Ex
             raise InvalidInput("file: its entries are not those its manifest lists; export the version again")
         for one in others:
             _copy_checked(bundle, one, folders, export.files[one])
-    return export
+    return export, is_signed
 
 
 def _parsed(manifest: bytes) -> _Export:
@@ -225,7 +226,9 @@ def _copy_checked(bundle: zipfile.ZipFile, entry: str, folders: dict[str, Path],
         )
 
 
-def _verified(export: _Export, folders: dict[str, Path], name: str | None, settings: Settings) -> NewVersion:
+def _verified(
+    export: _Export, folders: dict[str, Path], name: str | None, settings: Settings, *, is_signed: bool
+) -> NewVersion:
     """Try what is to be registered, in a process that may die of it; facts come from the artefact itself."""
     described = export.version
     try:
@@ -243,8 +246,15 @@ def _verified(export: _Export, folders: dict[str, Path], name: str | None, setti
             capabilities.discard("classify")
         elif "classify" in capabilities:
             _check_names("class_names", described.facts["class_names"], found.n_classes or 0)
-        new = _as_told(export, found, capabilities, name)
+        new = _as_told(export, found, capabilities, name, is_signed=is_signed)
         rehearse(new, folders["report"] if any(folders["report"].iterdir()) else None, measured)
+        if measured is not None and new.calibration is not None:
+            # Shown is what follows from the scores, not what the file says.
+            own = (
+                measured if new.calibration.summary["imported"] == "signed" else measured.without_guarantee()
+            )
+            summary = {**new.calibration.summary, **own.summary()}
+            new = replace(new, calibration=replace(new.calibration, summary=summary))
     except (InvalidInput, CorruptArtefact) as error:
         raise InvalidInput(f"file: {error.detail}") from error
     except (ArtefactError, KeyError, ValueError, TypeError, IndexError, AttributeError) as error:
@@ -252,9 +262,16 @@ def _verified(export: _Export, folders: dict[str, Path], name: str | None, setti
     return new
 
 
-def _as_told(export: _Export, found: Tried, capabilities: set[str], name: str | None) -> NewVersion:
+def _as_told(
+    export: _Export, found: Tried, capabilities: set[str], name: str | None, *, is_signed: bool
+) -> NewVersion:
     """The version that the file holds, its blobs not stored yet."""
     described, measured = export.version, export.calibration
+    if measured is not None:
+        # Who signs a calibration that came unsigned signs that mark too.
+        trusted = is_signed and measured.summary.get("imported") != "unsigned"
+        mark = {"imported": "signed" if trusted else "unsigned"}
+        measured = measured.model_copy(update={"summary": {**measured.summary, **mark}})
     return NewVersion(
         model=checked_name(name or described.model, "model"),
         kind=found.kind,

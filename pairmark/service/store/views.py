@@ -10,6 +10,7 @@ from pairmark.service.datasets.promises import Promise, promise_of
 from pairmark.service.store.schemas import (
     AliasOut,
     CalibrationOut,
+    Imported,
     Lineage,
     VersionOut,
     VersionSummary,
@@ -26,7 +27,15 @@ def alias_out(model: str, row: Alias) -> AliasOut:
 
 def calibration_out(row: CalibrationRow, model: str | None) -> CalibrationOut:
     """A calibration's facts."""
-    return CalibrationOut.model_validate({**row.values(), "model": model})
+    return CalibrationOut.model_validate({**row.values(), "model": model, "imported": imported_as(row)})
+
+
+def imported_as(row: CalibrationRow) -> Imported | None:
+    """How a calibration came in a file; None: it was made here. Those of versions are made here from a dataset; imports
+    of earlier releases, which kept no mark, name none."""
+    if row.model_id is None or row.dataset_id is not None:
+        return None
+    return "signed" if row.summary.get("imported") == "signed" else "unsigned"
 
 
 def version_summary(row: ModelVersion, aliases: Iterable[Alias]) -> VersionSummary:

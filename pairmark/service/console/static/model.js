@@ -220,6 +220,7 @@ function reported(point) {
     ["Observed", point.observed_fpr === undefined ? null : `${percent(point.observed_fpr)} on the calibration pairs`],
     ["Method", point.method],
     ["Means", point.meaning ?? null],
+    ["Imported", point.imported ? `the calibration came in a file (${point.imported})` : null],
     ["Based on", `${count(point.n_units)} ${people}, ${count(point.n_negative_pairs)} different pairs (${point.protocol})`],
   ];
   $("#facts").replaceChildren(...rows.filter(([, value]) => value).flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]));
