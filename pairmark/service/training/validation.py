@@ -9,9 +9,9 @@ from pydantic import ValidationError
 from pairmark.models.calibration.promises import units_needed
 from pairmark.models.core.spec import LearnerSpec
 from pairmark.models.registry import LEARNERS, spec_of
-from pairmark.service.datasets.promises import promise_of, units_of
+from pairmark.service.datasets.promises import population_of, promise_of, protocol_of, units_of
 from pairmark.service.datasets.schemas import DatasetOut
-from pairmark.service.errors import InvalidInput, UnknownLearner
+from pairmark.service.errors import ChooseProtocol, InvalidInput, UnknownLearner
 from pairmark.service.heldout.groups import MAX_GROUPS
 from pairmark.service.heldout.schemas import EvaluationRequest
 from pairmark.service.jobs.schemas import NewJob
@@ -31,12 +31,13 @@ def checked_request(
     request: JobRequest, dataset: DatasetOut, settings: Settings, unlabelled: DatasetOut | None = None
 ) -> NewJob:
     """The job that a request asks for, checked against the learner and the datasets' summaries; `UnknownLearner` or
-    `InvalidInput` name the field and what was expected."""
+    `InvalidInput` name the field and what was expected, `ChooseProtocol` what the labels may be."""
     spec = known_learner(request.learner or default_learner(dataset))
     checked_name(request.model, "model")
     if unlabelled is not None:
         _check_unlabelled(spec, dataset, unlabelled)
     _check_dataset(spec, dataset)
+    request = _with_protocol(spec, request, dataset)
     params = checked_params(spec, _data_params(spec, request, dataset))
     evaluation = _filled(request.evaluation, dataset, learns=spec.learns(params))
     _check_evaluation(evaluation, dataset, settings, learns=spec.learns(params))
@@ -114,6 +115,27 @@ def _data_params(spec: LearnerSpec, request: JobRequest, dataset: DatasetOut) ->
         name: value for name, value in job.items() if value is not None and name in spec.params.model_fields
     }
     return {**known, **request.params}
+
+
+def _with_protocol(spec: LearnerSpec, request: JobRequest, dataset: DatasetOut) -> JobRequest:
+    """The request with what ``auto`` means for the dataset's labels; `ChooseProtocol` where that has to be asked."""
+    if spec.needs == "rankings" or dataset.label is None or request.evaluation.protocol != "auto":
+        return request
+    protocol = protocol_of(dataset.label_role, dataset.n_labels)
+    if protocol is None:
+        each = [
+            f"`{choice.protocol}` if {choice.meaning}"
+            + (f" ({choice.promise.text})" if choice.promise else "")
+            for choice in dataset.choices
+        ]
+        raise ChooseProtocol(
+            f"dataset {dataset.name}:{dataset.version} has {dataset.n_labels} values in {dataset.label!r} and does not "
+            f"say whether new ones will join. Send evaluation.protocol: {'; or '.join(each)}",
+            field="evaluation.protocol",
+            choices=[choice.model_dump() for choice in dataset.choices],
+        )
+    evaluation = request.evaluation.model_copy(update={"protocol": protocol})
+    return request.model_copy(update={"evaluation": evaluation})
 
 
 def _check_unlabelled(spec: LearnerSpec, dataset: DatasetOut, unlabelled: DatasetOut) -> None:
@@ -232,7 +254,13 @@ def _outlook(evaluation: EvaluationRequest, dataset: DatasetOut) -> str:
     if units is None:
         return ""
     count, different, protocol = units
-    found = promise_of(count, evaluation.calibration_fraction, protocol=protocol, different_share=different)
+    found = promise_of(
+        count,
+        evaluation.calibration_fraction,
+        protocol=protocol,
+        different_share=different,
+        population=population_of(dataset.n_labels) if protocol == "closed-set" else None,
+    )
     if evaluation.target_fpr is None or (found.smallest_fpr or 1.0) <= evaluation.target_fpr:
         return found.text
     return f"{found.text}. The target of {evaluation.target_fpr:g} cannot be promised from this dataset"
