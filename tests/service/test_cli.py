@@ -121,7 +121,8 @@ def test_a_dataset_is_added_shown_and_deleted(pairmark: Pairmark, flowers: Path)
 def test_a_file_is_inspected_without_being_kept(pairmark: Pairmark, flowers: Path) -> None:
     reported = pairmark("datasets", "inspect", flowers, "--json").json
     assert reported["request"] == {"label": "species"}
-    assert reported["promise"]["counted"] == "samples"
+    assert reported["promise"] is None
+    assert [choice["promise"]["counted"] for choice in reported["choices"]] == ["people", "samples"]
     said = pairmark("datasets", "inspect", flowers).out
     assert "label (inferred)" in said
     assert f"pairmark datasets add NAME {flowers} --label species" in said

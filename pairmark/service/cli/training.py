@@ -169,6 +169,7 @@ def plan(
     """Show how many people, samples and pairs a false positive rate takes, before you collect them."""
     from pairmark.models.calibration.price import BEST_TPR, expected_tpr
     from pairmark.models.calibration.promises import AMPLE_MULTIPLE, units_needed
+    from pairmark.service.datasets.promises import people_for
     from pairmark.service.heldout.schemas import EvaluationRequest
 
     fraction = EvaluationRequest().calibration_fraction
@@ -198,6 +199,7 @@ def plan(
     counted = {"open-set": "people", "closed-set": "samples"}[protocol]
     least = units["finite-sample"] or 0
     ample = AMPLE_MULTIPLE * least
+    ways = people_for(fpr, least) if classes is None else {}
     prices = [
         {"people": multiple * least, "tpr": tpr, "low": low, "high": high}
         for multiple in (1, 2, AMPLE_MULTIPLE)
@@ -220,8 +222,11 @@ def plan(
         shown = [name for name in named if any(need[name] is not None for need in needs)]
         rows = [[need[name] for name in shown] for need in needs]
         output.table([named[name] for name in shown], rows, empty="")(to)
+        to.print(f"\nA training job calibrates on {fraction:.0%} of the dataset's {counted}.")
+        for options, people in ways.items():
+            to.print(f"With `{options}`, {people:,} people in the dataset are enough.", markup=False)
         to.print(
-            f"\nA training job calibrates on {fraction:.0%} of the dataset's {counted}.\nfinite-sample holds for every "
+            f"finite-sample holds for every "
             "distribution; it is what `auto` uses. What it costs, of a model that could\nrecognise "
             f"{BEST_TPR:.0%} of same pairs at this rate:"
         )
@@ -242,6 +247,7 @@ def plan(
             "confidence": confidence,
             "protocol": protocol,
             "ample": ample,
+            "ways": ways,
             "needs": needs,
             "prices": prices,
         },
@@ -377,6 +383,9 @@ def show_promise(to: Console, of: dict[str, Any]) -> None:
     """What a dataset or version can promise, in a sentence; where that depends on what its labels are, in two."""
     if of.get("promise"):
         to.print(f"promise: {of['promise']['text']}", markup=False)
+        ways = [way["text"] for way in of["promise"].get("ways") or []]
+        if ways:
+            to.print(f"smaller rates with the same data: {', '.join(ways)}", markup=False)
     for choice in of.get("choices") or []:
         text = (choice["promise"] or {}).get("text", "not known from the size")
         to.print(f"promise with --{choice['role']} ({choice['meaning']}): {text}", markup=False)

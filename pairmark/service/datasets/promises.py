@@ -9,12 +9,32 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field
 
 from pairmark.models.calibration.price import BEST_TPR, STEADY_MULTIPLE, expected_tpr
-from pairmark.models.calibration.promises import reach
+from pairmark.models.calibration.promises import reach, units_needed
 from pairmark.models.pairs.splits import CALIBRATION_FRACTION, OPEN_SET_FROM, Protocol
 
+MOST_TARGET = 0.5
+"""Rates from here on are no target."""
+_AMPLE = 2
+"""Calibration units aimed at, in multiples of the fewest that a rate takes: at the fewest, the TPR is low."""
+_SMALLEST, _MOST = 0.1, 0.5
 LabelRole = Literal["identity", "classes", "label"]
 LABEL_ROLES: tuple[LabelRole, ...] = ("identity", "classes", "label")
 _PROTOCOLS: dict[str, Protocol] = {"identity": "open-set", "classes": "closed-set"}
+
+
+FEWEST = 4
+"""People that every target leaves to train on, and to test on."""
+
+_RESERVED = {"": 2, "--learner metric ": 1}
+"""Options of a learner -> parts that it leaves to train on and to test on."""
+
+
+class WayOut(BaseModel):
+    """One way to a smaller rate with the same data."""
+
+    options: str = Field(description="what to add to `pairmark train`")
+    fpr: float = Field(description="the smallest rate that it supports, in two digits")
+    text: str
 
 
 class Promise(BaseModel):
@@ -39,6 +59,10 @@ class Promise(BaseModel):
     steady_units: int | None = Field(
         None, description="how many more units make the threshold at `smallest_fpr` hardly depend on chance"
     )
+    ways: list[WayOut] = Field(
+        default_factory=list,
+        description="ways to a smaller rate with the same data, the smallest rate last; empty where none is known",
+    )
     population: str | None = Field(None, description="closed-set: the classes among which the promise holds")
     text: str
 
@@ -60,6 +84,7 @@ def promise_of(
     different_share: float = 1.0,
     calibration_units: int | None = None,
     population: str | None = None,
+    fewest: int | None = None,
 ) -> Promise:
     """The rates that a number of people (or samples) supports when a share of them calibrates.
 
@@ -68,6 +93,7 @@ def promise_of(
     different_share : of pairs, in closed-set use.
     calibration_units : how many of them calibrate, where that is known; default: the share.
     population : the classes among which a closed-set promise holds.
+    fewest : units left to test on, and to train on, where other splits of the same units are possible.
     """
     own = round(units * fraction) if calibration_units is None else calibration_units
     found = reach(own, different_share=different_share)
@@ -88,6 +114,7 @@ def promise_of(
             f". At the smallest rate, a model that could recognise {BEST_TPR:.0%} recognises about {tpr[0]:.0%} "
             f"({tpr[1]:.0%} to {tpr[2]:.0%}, by chance); {steady:,} more {counted} steady that"
         )
+    ways = [] if fewest is None else ways_out(units, different_share=different_share, fewest=fewest)
     return Promise(
         protocol=protocol,
         counted=counted,
@@ -100,6 +127,7 @@ def promise_of(
         more_units=more,
         expected_tpr=tpr,
         steady_units=steady,
+        ways=[way for way in ways if way.fpr < (found.smallest_fpr or 1.0)],
         population=population,
         text=said,
     )
@@ -110,6 +138,79 @@ def in_percent(rate: float) -> str:
     shown = 100 * rate
     digits = max(0, 1 - math.floor(math.log10(shown)))
     return f"{math.ceil(round(shown * 10**digits, 6)) / 10**digits:.{digits}f}".removesuffix(".0") + "%"
+
+
+def ways_out(units: int, *, different_share: float = 1.0, fewest: int = FEWEST) -> list[WayOut]:
+    """What the same people could support under another split or learner, the largest rate first.
+
+    Parameters
+    ----------
+    units : people (open-set) or samples (closed-set) in the dataset.
+    fewest : units that are left to test on, and to train on.
+    """
+    found = []
+    for learner, reserved in _RESERVED.items():
+        smallest = reach(max(units - reserved * fewest, 0), different_share=different_share).smallest_fpr
+        if smallest is None or smallest >= MOST_TARGET:
+            continue
+        shown = in_percent(smallest)
+        fpr = round(float(shown.removesuffix("%")) / 100, 12)
+        options = f"{learner}--target-fpr {fpr:g}"
+        found.append(WayOut(options=options, fpr=fpr, text=f"{shown} with `{options}`"))
+    return found
+
+
+def people_for(fpr: float, needed: int) -> dict[str, int]:
+    """Options of `pairmark train` -> people that the dataset takes then, where ``needed`` of them calibrate."""
+    return {
+        f"{learner}--target-fpr {fpr:g}": needed + reserved * FEWEST
+        for learner, reserved in _RESERVED.items()
+    }
+
+
+def fewest_units(dataset: Mapping[str, Any], protocol: str) -> int:
+    """Units of a part that trains or tests: enough for pairs of both kinds."""
+    if protocol == "closed-set":
+        return int(dataset["n_labels"]) + 2
+    return math.ceil(FEWEST * dataset["n_labels"] / max(dataset["n_repeated_labels"], 1))
+
+
+def shares_for(
+    units: int,
+    fpr: float,
+    *,
+    test_fraction: float,
+    different_share: float,
+    fewest: int,
+    learns: bool,
+    fixed_test: bool,
+) -> tuple[float, float]:
+    """The shares that calibrate and test where a rate was named.
+
+    Twice the fewest units that the rate takes calibrate, between a tenth and a half of all. Where the rate takes more
+    than that, exactly what it takes: first from the test part (unless it is ``fixed_test``), then from training. Where
+    no share can promise it, the usual ones stay. A learner that learns nothing leaves all others to calibrate on.
+    """
+    needed = units_needed(fpr, different_share=different_share)["finite-sample"]
+    assert needed is not None
+    n_test = round(units * test_fraction)
+    smallest_test = n_test if fixed_test else min(n_test, fewest)
+    if not learns:
+        n_test = (
+            max(smallest_test, min(n_test, units - needed)) if units - needed >= smallest_test else n_test
+        )
+        return round(1 - n_test / units, 6), _share(n_test, units, test_fraction)
+    largest_share = max(min(_MOST, 0.8 - test_fraction), _SMALLEST)
+    usual_share = min(max(_AMPLE * needed / units, _SMALLEST), largest_share)
+    if round(usual_share * units) >= needed or units - needed - smallest_test < fewest:
+        return round(usual_share, 4), test_fraction
+    n_training = round(units * (1 - largest_share - test_fraction))
+    n_test = max(smallest_test, min(n_test, units - needed - n_training))
+    return round(needed / units, 6), _share(n_test, units, test_fraction)
+
+
+def _share(test: int, units: int, asked: float) -> float:
+    return asked if test == round(units * asked) else round(test / units, 6)
 
 
 def population_of(n_classes: int) -> str:
@@ -148,7 +249,7 @@ def protocol_choices(summary: Mapping[str, Any], rows: int) -> list[ProtocolChoi
     n_labels = summary["n_labels"]
     if n_labels < 2 or protocol_of(summary.get("label_role", "label"), n_labels) is not None:
         return []
-    meanings = {
+    meanings: dict[Literal["identity", "classes"], str] = {
         "identity": "people or things that new ones will join",
         "classes": f"{population_of(n_labels)} and no others",
     }
@@ -156,10 +257,10 @@ def protocol_choices(summary: Mapping[str, Any], rows: int) -> list[ProtocolChoi
         ProtocolChoice(
             role=role,
             protocol=_PROTOCOLS[role],
-            meaning=meanings[role],
+            meaning=meaning,
             promise=_promise_under(_PROTOCOLS[role], summary, rows),
         )
-        for role in ("identity", "classes")
+        for role, meaning in meanings.items()
     ]
 
 
@@ -170,4 +271,10 @@ def _promise_under(protocol: str, summary: Mapping[str, Any], rows: int) -> Prom
     counts = dict(summary["label_counts"])
     units, different, _ = units_of(n_labels=n_labels, rows=rows, label_counts=counts, protocol=protocol)
     population = population_of(n_labels) if protocol == "closed-set" else None
-    return promise_of(units, protocol=protocol, different_share=different, population=population)
+    return promise_of(
+        units,
+        protocol=protocol,
+        different_share=different,
+        population=population,
+        fewest=fewest_units(summary, protocol),
+    )

@@ -106,8 +106,7 @@ def _refuse_unlabelled(there: str) -> NoReturn:
     raise InvalidInput(
         f"no label is named and {there}: name the column of the labels as `identity` (new ones will join), `classes` "
         "(these and no others) or `label` (either), rankings as `ranking`, or a file of `pairs`; to store rows without "
-        "any, "
-        "for learners that use them, set unlabelled=true (--unlabelled)",
+        "any, for learners that use them, set unlabelled=true (--unlabelled)",
         field="label",
     )
 

@@ -57,8 +57,8 @@ class EvaluationRequest(BaseModel):
         None,
         gt=0.0,
         lt=0.5,
-        description="the false positive rate at which you will decide. It sets `calibration_fraction`, unless you "
-        "give that too, and versions are compared near this rate",
+        description="the false positive rate at which you will decide. It sets `calibration_fraction` and, where "
+        "people are few, `test_fraction`, unless you give them, and versions are compared near this rate",
     )
 
 
