@@ -113,7 +113,7 @@ class _Side:
         file = folder / "points.npz"
         np.savez(file, X=X.astype(np.float32), y=y)
         self._run("db", "upgrade")
-        self._run("datasets", "add", "points", str(file))
+        self._run("datasets", "add", "points", str(file), "--classes", "y")
         words = (
             "--learner",
             "metric",

@@ -63,11 +63,12 @@ class RunningServer:
         return subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())
 
     def upload(self, name: str, X: np.ndarray, y: np.ndarray) -> dict[str, Any]:
-        """Store a labelled matrix."""
+        """Store a labelled matrix; few labels are classes."""
         stream = io.BytesIO()
         np.savez(stream, X=X, y=y)
         stream.seek(0)
-        answer = self.http.post("/datasets", data={"name": name}, files={"file": (f"{name}.npz", stream)})
+        roles = {"name": name, **({"classes": "y"} if np.unique(y).size < 30 else {})}
+        answer = self.http.post("/datasets", data=roles, files={"file": (f"{name}.npz", stream)})
         assert answer.status_code == 201, answer.text
         return answer.json()
 

@@ -259,6 +259,7 @@ class Dataset(Answer):
     sha256: str
     rows: int
     features: int
+    label_role: str
     n_labels: int
     label_counts: dict[str, int]
     warnings: list[str]

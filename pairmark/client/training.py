@@ -32,6 +32,8 @@ class Training(Calls):
         *,
         X: Any = None,
         y: Any = None,
+        identity: str | None = None,
+        classes: str | None = None,
         label: str | None = None,
         ranking: str | Sequence[str] | None = None,
         group: str | None = None,
@@ -51,7 +53,10 @@ class Training(Calls):
 
         Parameters
         ----------
-        label : the identity (or class) column.
+        identity : column (in npz: array) of people or things that new ones will join: open-set.
+        classes : column of classes, where there will be these and no others: closed-set.
+        label : column of either, where you do not say which. With fewer than 30 values `train` then wants
+            ``evaluation={"protocol": ...}``. Arrays ``y`` are named ``"y"``: ``identity="y"``.
         ranking : the ranking column, or the position columns.
         time : column of when each row was taken, numbers or dates in ISO 8601.
         group, id : column of groups that stay together; column of row ids, which ``pairs`` may refer to.
@@ -67,7 +72,9 @@ class Training(Calls):
         """
         if (file is None) == (X is None):
             raise ValueError("expected either a file or the arrays X (and y)")
-        fields = _reading(label, ranking, group, time, id, exclude, header, format, points, columns)
+        fields = _reading(
+            identity, classes, label, ranking, group, time, id, exclude, header, format, points, columns
+        )
         fields["name"] = name
         # Who sends X alone has said so.
         if unlabelled or (X is not None and y is None and not pairs):
@@ -96,6 +103,8 @@ class Training(Calls):
         self,
         file: str | os.PathLike[str],
         *,
+        identity: str | None = None,
+        classes: str | None = None,
         label: str | None = None,
         ranking: str | Sequence[str] | None = None,
         group: str | None = None,
@@ -110,7 +119,9 @@ class Training(Calls):
     ) -> Answer:
         """What would be read of a file, without keeping it: columns and roles (inferred where not named), rows,
         identities, and the smallest false positive rate that they could promise. Parameters as `add_dataset`."""
-        fields = _reading(label, ranking, group, time, id, exclude, header, format, points, columns)
+        fields = _reading(
+            identity, classes, label, ranking, group, time, id, exclude, header, format, points, columns
+        )
         with Path(file).open("rb") as stream:
             files = {"file": (Path(file).name, Reported(stream, progress) if progress else stream)}
             sent = await self.request("POST", "/datasets/inspect", data=fields, files=files)
@@ -236,6 +247,8 @@ class Training(Calls):
 
 
 def _reading(
+    identity: str | None,
+    classes: str | None,
     label: str | None,
     ranking: str | Sequence[str] | None,
     group: str | None,
@@ -250,6 +263,8 @@ def _reading(
     """The form fields that say how a file is read."""
     return without_none(
         {
+            "identity": identity,
+            "classes": classes,
             "label": label,
             "ranking": ranking if ranking is None or isinstance(ranking, str) else ",".join(ranking),
             "group": group,

@@ -133,7 +133,7 @@ def _train(client: Client) -> None:
                 stream.write(",".join([*(f"pixel{at}" for at in range(X.shape[1])), "digit"]) + "\n")
                 for row, digit in zip(X.astype(int).tolist(), y.tolist(), strict=True):
                     stream.write(",".join(map(str, [*row, digit])) + "\n")
-            added = client.add_dataset(NAME, file, label="digit")
+            added = client.add_dataset(NAME, file, classes="digit")
         print(f"dataset {NAME}: {added['rows']} images, {added['features']} pixels each, uploaded as CSV")
     known = {model["name"]: model for model in client.models()}
     if NAME in known and any(alias["alias"] == "production" for alias in known[NAME]["aliases"]):

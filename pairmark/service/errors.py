@@ -53,6 +53,10 @@ class InsufficientCalibration(PairmarkError, slug="insufficient-calibration-data
     """The calibration data cannot support that rate."""
 
 
+class ChooseProtocol(PairmarkError, slug="choose-protocol"):
+    """It is not said whether new people or things will join."""
+
+
 class CalibrationOverlap(PairmarkError, slug="calibration-overlap"):
     """The calibration data overlaps the training data."""
 

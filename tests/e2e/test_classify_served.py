@@ -160,7 +160,7 @@ def test_a_file_of_points_is_asked_about_once_and_may_order_its_columns_its_own_
     table = "\n".join(",".join(map(str, line)) for line in [[*named, "kind"], *lines])
     answer = deployment.http.post(
         "/datasets",
-        data={"name": "named-irises", "label": "kind"},
+        data={"name": "named-irises", "classes": "kind"},
         files={"file": ("named.csv", table.encode())},
     )
     assert answer.status_code == 201, answer.text

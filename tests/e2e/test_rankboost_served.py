@@ -37,7 +37,8 @@ def upload(deployment: RunningServer, name: str, rows: csr_array, y: np.ndarray)
     stream = io.BytesIO()
     dump_svmlight_file(rows, y, stream, zero_based=False)
     stream.seek(0)
-    answer = deployment.http.post("/datasets", data={"name": name}, files={"file": (f"{name}.svm", stream)})
+    roles = {"name": name, **({"classes": "target"} if y.any() else {})}
+    answer = deployment.http.post("/datasets", data=roles, files={"file": (f"{name}.svm", stream)})
     assert answer.status_code == 201, answer.text
     assert answer.json()["sparse"], answer.json()
 

@@ -234,7 +234,7 @@ def test_an_explanation_speaks_of_features_by_the_names_they_were_uploaded_with(
         for person, x, y in zip(people, *random.normal(size=(2, 120)), strict=True)
     ]
     table = "who,hold time,pressure\n" + "\n".join(lines)
-    made = http.post("/datasets", data={"name": "named", "label": "who"}, files={"file": ("n.csv", table)})
+    made = http.post("/datasets", data={"name": "named", "classes": "who"}, files={"file": ("n.csv", table)})
     assert made.status_code == 201, made.text
     job = digits_deployment.train(
         learner="similarity-tree",

@@ -270,8 +270,8 @@ def test_files_with_names_of_modules_disturb_neither_serving_nor_training(
         stream = io.BytesIO()
         X, y = load_digits(return_X_y=True)
         np.savez(stream, X=X.astype(np.float32), y=y)
-        file = ("digits.npz", stream.getvalue())
-        assert http.post("/datasets", data={"name": "digits"}, files={"file": file}).status_code == 201
+        file, roles = ("digits.npz", stream.getvalue()), {"name": "digits", "classes": "y"}
+        assert http.post("/datasets", data=roles, files={"file": file}).status_code == 201
         request = {
             "learner": "metric",
             "dataset": "digits",

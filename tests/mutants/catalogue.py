@@ -1772,8 +1772,54 @@ RECORDS = (
     ),
 )
 
+LABEL_ROLES = "tests/service/test_label_roles.py"
+FEW = "tests/service/test_few_people.py"
+POPULATIONS = (
+    mutant(
+        "few-labels-are-classes",
+        "few labels that nobody said to be classes are asked about",
+        "pairmark/service/datasets/promises.py",
+        '    return "open-set" if n_labels >= OPEN_SET_FROM else None\n',
+        '    return "open-set" if n_labels >= OPEN_SET_FROM else "closed-set"\n',
+        f"{LABEL_ROLES}::test_a_bare_label_of_few_values_is_asked_about_with_what_each_answer_could_promise",
+    ),
+    mutant(
+        "few-identities-are-classes",
+        "a promise about few people holds for new ones",
+        "pairmark/service/datasets/promises.py",
+        '{"identity": "open-set", "classes": "closed-set"}',
+        '{"identity": "closed-set", "classes": "closed-set"}',
+        f"{LABEL_ROLES}::test_what_is_promised_of_few_people_holds_for_people_never_met",
+    ),
+    mutant(
+        "a-population-is-not-named",
+        "a closed-set promise names the classes among which it holds",
+        "pairmark/service/training/registering.py",
+        "                **class_count(loaded.data, calibration.protocol),\n",
+        "",
+        f"{LABEL_ROLES}::test_a_closed_set_promise_names_its_population",
+    ),
+    mutant(
+        "training-gives-way-first",
+        "the test part shrinks before the training part does",
+        "pairmark/service/datasets/promises.py",
+        "    n_test = max(smallest_test, min(n_test, units - needed - n_training))\n",
+        "",
+        f"{FEW}::test_the_test_part_gives_way_before_training_does",
+    ),
+    mutant(
+        "half-is-the-most-that-calibrates",
+        "a rate that some split supports is supported where it was named",
+        "pairmark/service/datasets/promises.py",
+        "    if round(usual_share * units) >= needed or units - needed - smallest_test < fewest:\n",
+        "    if True:\n",
+        f"{FEW}::test_a_named_rate_is_supported_if_any_split_supports_it",
+    ),
+)
+
 MUTANTS = (
     *RECORDS,
+    *POPULATIONS,
     *REQUESTS,
     *IDS,
     *RESTORES,

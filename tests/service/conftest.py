@@ -69,7 +69,10 @@ class Deployment:
         if pairs is not None:
             listed = self.folder / f"{name}-pairs.csv"
             listed.write_text(pairs)
-        request = DatasetRequest(name=name, unlabelled=y is None and pairs is None)
+        few = y is not None and np.unique(y).size < 30
+        request = DatasetRequest(
+            name=name, classes="y" if few else None, unlabelled=y is None and pairs is None
+        )
         return self.datasets.add(file, request, pairs=listed)
 
     def request(self, **changes: Any) -> JobRequest:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -83,7 +84,7 @@ def small(*more: str) -> list[str]:
 def trained(pairmark: Pairmark, deployment: Path, flowers: Path) -> str:
     """The model ``flowers`` with version 1 in production."""
     if "flowers" not in pairmark("models", "list").out:
-        assert pairmark("datasets", "add", "iris", flowers, "--label", "species").code == 0
+        assert pairmark("datasets", "add", "iris", flowers, "--classes", "species").code == 0
         said = pairmark(*small("--dataset", "iris", "--model", "flowers"))
         assert said.code == 0, said.err
     return "flowers"
@@ -120,7 +121,8 @@ def test_a_dataset_is_added_shown_and_deleted(pairmark: Pairmark, flowers: Path)
 def test_a_file_is_inspected_without_being_kept(pairmark: Pairmark, flowers: Path) -> None:
     reported = pairmark("datasets", "inspect", flowers, "--json").json
     assert reported["request"] == {"label": "species"}
-    assert reported["promise"]["counted"] == "samples"
+    assert reported["promise"] is None
+    assert [choice["promise"]["counted"] for choice in reported["choices"]] == ["people", "samples"]
     said = pairmark("datasets", "inspect", flowers).out
     assert "label (inferred)" in said
     assert f"pairmark datasets add NAME {flowers} --label species" in said
@@ -130,7 +132,7 @@ def test_a_file_is_inspected_without_being_kept(pairmark: Pairmark, flowers: Pat
 
 
 def test_training_shows_stages_and_promotes(pairmark: Pairmark, flowers: Path) -> None:
-    assert pairmark("datasets", "add", "iris", flowers, "--label", "species").code == 0
+    assert pairmark("datasets", "add", "iris", flowers, "--classes", "species").code == 0
     said = pairmark(*small("--dataset", "iris", "--model", "staged", "--protocol", "closed-set"))
     assert said.code == 0, said.err
     assert "fitting" in said.err
@@ -141,8 +143,28 @@ def test_training_shows_stages_and_promotes(pairmark: Pairmark, flowers: Path) -
     assert "whitened cosine" in pairmark("models", "show", "staged").out
 
 
+def test_few_labels_are_asked_about_on_a_terminal_and_refused_elsewhere(
+    pairmark: Pairmark, flowers: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    added = pairmark("datasets", "add", "unsaid", flowers, "--label", "species").out
+    assert "promise with --identity (people or things that new ones will join): " in added
+    assert "promise with --classes (these 3 classes and no others): " in added
+    words = small("--dataset", "unsaid", "--model", "unsaid", "--no-wait")
+    refused = pairmark(*words)
+    assert refused.code == 2
+    assert "--protocol open-set or --protocol closed-set" in " ".join(refused.err.replace("│", " ").split())
+    terminal = io.StringIO("neither\nclasses\n")
+    terminal.isatty = lambda: True  # type: ignore[method-assign]
+    monkeypatch.setattr("sys.stdin", terminal)
+    answered = pairmark(*words)
+    assert answered.code == 0, answered.err
+    assert "expected identity or classes" in answered.err
+    assert "among these 3 classes" in answered.err
+    assert pairmark(*words, "--protocol", "closed-set").code == 0
+
+
 def test_every_field_of_the_evaluation_is_an_option(pairmark: Pairmark, flowers: Path) -> None:
-    assert pairmark("datasets", "add", "iris", flowers, "--label", "species").code == 0
+    assert pairmark("datasets", "add", "iris", flowers, "--classes", "species").code == 0
     options = {
         "--protocol": "closed-set",
         "--calibration-fraction": "0.3",
@@ -332,7 +354,7 @@ def test_galleries_from_the_command_line(
     pairmark: Pairmark, flowers: Path, deployment: Path, tmp_path: Path
 ) -> None:
     X, y = load_iris(return_X_y=True)
-    assert pairmark("datasets", "add", "enrol", flowers, "--label", "species", "--json").code == 0
+    assert pairmark("datasets", "add", "enrol", flowers, "--classes", "species", "--json").code == 0
     said = pairmark(
         "train",
         "--learner",

@@ -110,7 +110,7 @@ def test_a_dataset_and_a_training_from_arrays(client: Client, digits_deployment:
     X, y = digits_deployment.facts["X"], digits_deployment.facts["y"]
     sent: list[float] = []
     added = client.add_dataset(
-        "from-arrays", X=X[:600], y=y[:600], progress=lambda share, _: sent.append(share)
+        "from-arrays", X=X[:600], y=y[:600], classes="y", progress=lambda share, _: sent.append(share)
     )
     assert (added["rows"], added["features"], added["n_labels"]) == (600, 64, 10)
     assert sent[-1] == 1.0
@@ -136,7 +136,7 @@ def test_a_dataset_and_a_training_from_arrays(client: Client, digits_deployment:
 
 
 def test_a_job_that_fails_is_an_exception(client: Client) -> None:
-    client.add_dataset("three", X=np.eye(4, dtype=np.float32), y=np.array([0, 0, 1, 1]))
+    client.add_dataset("three", X=np.eye(4, dtype=np.float32), y=np.array([0, 0, 1, 1]), classes="y")
     with pytest.raises((JobFailed, InvalidInput)) as failed:
         client.train("similarity-forest", "three", "never")
     assert str(failed.value)
@@ -327,7 +327,7 @@ def test_the_asynchronous_client_trains_enrols_and_moves_files(
 
     async def work() -> None:
         async with AsyncClient(client.url) as other:
-            added = await other.add_dataset("async-digits", X=X[:600], y=y[:600])
+            added = await other.add_dataset("async-digits", X=X[:600], y=y[:600], classes="y")
             assert (added.rows, added.features) == (600, 64)
             stages: list[str] = []
             job = await other.train(

@@ -53,6 +53,10 @@ class SimilarityAuto(AutoState, PairScorerMixin, BaseEstimator):
     hold identities out (rows, where classes are shared), by the mean true positive rate at low false positive rates.
     The simplest candidate within one standard error of the best, paired fold by fold, wins and learns from all rows.
 
+    ``protocol="auto"`` cannot ask what ``y`` is. From 15 identities on it takes them for people or things that new ones
+    will join (open-set), below that for classes that are all there are (closed-set). Name the protocol where ``y`` is
+    the other: it decides which candidate wins.
+
     Attributes
     ----------
     model_ : the winner, fitted to all rows. winner_ : its name.

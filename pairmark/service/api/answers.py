@@ -71,7 +71,9 @@ class OperatingPointOut(BaseModel):
         "`imported` (in a file that is not signed)"
     )
     population: dict[str, int] | None = Field(
-        None, description="with `finite-population`: its `pairs`, and how many of them were `judged`"
+        None,
+        description="whom the promise is about where that is a stated set: closed-set, the number of `classes` among "
+        "which it holds; with `finite-population`, its `pairs`, and how many of them were `judged`",
     )
     price: dict[str, Any] | None = Field(
         None,

@@ -29,7 +29,15 @@ DatasetRef = Annotated[
 TableFile = Annotated[
     Path, typer.Argument(help="CSV, Parquet, npz or svmlight file.", exists=True, dir_okay=False)
 ]
-Label = Annotated[str | None, typer.Option(help="Identity or class column.")]
+Identity = Annotated[
+    str | None, typer.Option(help="Column of people or things that new ones will join (open-set).")
+]
+Classes = Annotated[
+    str | None, typer.Option(help="Column of classes: these and no others will occur (closed-set).")
+]
+Label = Annotated[
+    str | None, typer.Option(help="Column of either. With fewer than 30 values, train asks which.")
+]
 Ranking = Annotated[
     list[str] | None, typer.Option(help="Ranking column, or (repeated) the position columns.")
 ]
@@ -62,6 +70,8 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 def add_dataset(
     name: Annotated[str, typer.Argument(help="Name of the dataset.")],
     file: TableFile,
+    identity: Identity = None,
+    classes: Classes = None,
     label: Label = None,
     ranking: Ranking = None,
     group: Group = None,
@@ -96,6 +106,8 @@ def add_dataset(
         added = client.add_dataset(
             name,
             file,
+            identity=identity,
+            classes=classes,
             label=label,
             ranking=ranking,
             group=group,
@@ -117,6 +129,8 @@ def add_dataset(
 @datasets.command("inspect")
 def inspect_dataset(
     file: TableFile,
+    identity: Identity = None,
+    classes: Classes = None,
     label: Label = None,
     ranking: Ranking = None,
     group: Group = None,
@@ -134,6 +148,8 @@ def inspect_dataset(
     with connected(url) as client, output.progress_bar(f"reading {file.name}") as progress:
         found = client.inspect_dataset(
             file,
+            identity=identity,
+            classes=classes,
             label=label,
             ranking=ranking,
             group=group,
@@ -376,7 +392,7 @@ def confirm(question: str, yes: bool) -> None:
 
 
 def _show_dataset(to: Console, found: dict[str, Any]) -> None:
-    named = ("rows", "features", "sha256", "label", "ranking", "group", "created_at")
+    named = ("rows", "features", "sha256", "label", "label_role", "ranking", "group", "created_at")
     shown = {"dataset": f"{found['name']}:{found['version']}", **{key: found.get(key) for key in named}}
     counts = found.get("label_counts")
     if isinstance(counts, dict):

@@ -105,6 +105,8 @@ def _summary(to: Console, parts: dict[str, Any]) -> None:
         for one in sentences:
             to.print(f"  {one}", markup=False)
     to.print("\nThe promise", style="bold")
+    if (version.get("promise") or {}).get("population"):
+        to.print(f"  It holds among {version['promise']['population']}.", markup=False)
     rows: list[tuple[Any, ...]] = [
         (one["fpr"], None, None, None, "not supported")
         if one["refused"]

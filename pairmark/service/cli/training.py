@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json as json_module
 import math
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ from pairmark.service.cli.connect import UrlOption, connected, settings
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from pairmark.client import Client
+    from pairmark.client import Client, Job
 
 
 def train(
@@ -40,7 +41,13 @@ def train(
             help="A parameter of the learner as NAME=VALUE; VALUE may be JSON (repeatable).", metavar="K=V"
         ),
     ] = None,
-    protocol: Annotated[str | None, typer.Option(help="auto, open-set or closed-set.")] = None,
+    protocol: Annotated[
+        str | None,
+        typer.Option(
+            help="open-set: new people or things will join; closed-set: these classes and no others; auto: as the "
+            "dataset says."
+        ),
+    ] = None,
     calibration_fraction: Annotated[
         float | None, typer.Option(help="Share held out to calibrate on. Default: 0.25.")
     ] = None,
@@ -114,7 +121,7 @@ def train(
     }
     job = _job_request(spec, given, evaluation, param or [])
     with connected(url) as client:
-        submitted = client.train(**job, wait=False)
+        submitted = _submitted(client, job)
         if no_wait:
             output.show(submitted, output.facts({"job": submitted["id"], "state": submitted["state"]}))
             return
@@ -162,6 +169,7 @@ def plan(
     """Show how many people, samples and pairs a false positive rate takes, before you collect them."""
     from pairmark.models.calibration.price import BEST_TPR, expected_tpr
     from pairmark.models.calibration.promises import AMPLE_MULTIPLE, units_needed
+    from pairmark.service.datasets.promises import people_for
     from pairmark.service.heldout.schemas import EvaluationRequest
 
     fraction = EvaluationRequest().calibration_fraction
@@ -191,6 +199,7 @@ def plan(
     counted = {"open-set": "people", "closed-set": "samples"}[protocol]
     least = units["finite-sample"] or 0
     ample = AMPLE_MULTIPLE * least
+    ways = people_for(fpr, least) if classes is None else {}
     prices = [
         {"people": multiple * least, "tpr": tpr, "low": low, "high": high}
         for multiple in (1, 2, AMPLE_MULTIPLE)
@@ -213,8 +222,11 @@ def plan(
         shown = [name for name in named if any(need[name] is not None for need in needs)]
         rows = [[need[name] for name in shown] for need in needs]
         output.table([named[name] for name in shown], rows, empty="")(to)
+        to.print(f"\nA training job calibrates on {fraction:.0%} of the dataset's {counted}.")
+        for options, people in ways.items():
+            to.print(f"With `{options}`, {people:,} people in the dataset are enough.", markup=False)
         to.print(
-            f"\nA training job calibrates on {fraction:.0%} of the dataset's {counted}.\nfinite-sample holds for every "
+            f"finite-sample holds for every "
             "distribution; it is what `auto` uses. What it costs, of a model that could\nrecognise "
             f"{BEST_TPR:.0%} of same pairs at this rate:"
         )
@@ -235,6 +247,7 @@ def plan(
             "confidence": confidence,
             "protocol": protocol,
             "ample": ample,
+            "ways": ways,
             "needs": needs,
             "prices": prices,
         },
@@ -284,6 +297,35 @@ def _job_request(
     if chosen:
         job["evaluation"] = {**job.get("evaluation", {}), **chosen}
     return job
+
+
+def _submitted(client: Client, job: dict[str, Any]) -> Job:
+    """The job in the queue. Where the service asks what the labels are, ask on a terminal; else say what to add."""
+    from pairmark.client import Problem
+
+    try:
+        return client.train(**job, wait=False)
+    except Problem as problem:
+        if problem.slug != "choose-protocol":
+            raise
+        choices = problem.facts["choices"]
+        if output.wants_json() or not sys.stdin.isatty():
+            options = " or ".join(f"--protocol {choice['protocol']}" for choice in choices)
+            raise typer.BadParameter(f"{problem.detail}. Add {options}") from problem
+    protocols = {choice["role"]: choice["protocol"] for choice in choices}
+
+    def protocol_of(role: str) -> str:
+        if role not in protocols:
+            raise typer.BadParameter(f"expected {' or '.join(protocols)}")
+        return str(protocols[role])
+
+    for choice in choices:
+        text = (choice["promise"] or {}).get("text", "")
+        typer.echo(f"{choice['role']}: {choice['meaning']}. {text}", err=True)
+    question = f"What are the labels? ({'/'.join(protocols)})"
+    protocol = typer.prompt(question, value_proc=protocol_of, err=True)
+    evaluation = {**job.get("evaluation", {}), "protocol": protocol}
+    return client.train(**{**job, "evaluation": evaluation}, wait=False)
 
 
 def _read_spec(path: Path) -> dict[str, Any]:
@@ -338,9 +380,15 @@ def _show_trained(to: Console, job: dict[str, Any], version: dict[str, Any]) -> 
 
 
 def show_promise(to: Console, of: dict[str, Any]) -> None:
-    """What a dataset or version can promise, in a sentence."""
+    """What a dataset or version can promise, in a sentence; where that depends on what its labels are, in two."""
     if of.get("promise"):
         to.print(f"promise: {of['promise']['text']}", markup=False)
+        ways = [way["text"] for way in of["promise"].get("ways") or []]
+        if ways:
+            to.print(f"smaller rates with the same data: {', '.join(ways)}", markup=False)
+    for choice in of.get("choices") or []:
+        text = (choice["promise"] or {}).get("text", "not known from the size")
+        to.print(f"promise with --{choice['role']} ({choice['meaning']}): {text}", markup=False)
 
 
 def show_leaderboard(to: Console, facts: dict[str, Any]) -> None:

@@ -61,7 +61,7 @@ class Columns:
     def roles(self, request: DatasetRequest) -> Roles:
         """The columns by role; `InvalidInput` when a named one is not there, is ambiguous, or has two roles."""
         texts = {
-            f"{role}s": self._one(name, role)
+            f"{role}s": self._one(name, request.label_role if role == "label" else role)
             for role in ("label", "group", "time", "id")
             if (name := getattr(request, role)) is not None
         }

@@ -17,7 +17,7 @@ from pairmark.service.datasets.confined import Gone, parsed, stays
 from pairmark.service.datasets.data import LabelledData, load_data, vector_of
 from pairmark.service.datasets.inspecting import InspectionOut
 from pairmark.service.datasets.limits import Limits
-from pairmark.service.datasets.promises import dataset_promise
+from pairmark.service.datasets.promises import dataset_promise, protocol_choices
 from pairmark.service.datasets.reader import format_of
 from pairmark.service.datasets.schemas import DatasetOut, DatasetPage, DatasetRequest, Format, RowOut, RowsOut
 from pairmark.service.db import Database
@@ -30,6 +30,7 @@ from pairmark.service.times import iso
 
 Upload = Path | BinaryIO
 _CHUNK = 1 << 20
+_LATER = {"points", "unlabelled", "identity", "classes", "columns"}
 
 
 class Datasets:
@@ -76,8 +77,8 @@ class Datasets:
         with self._place(), self._blobs.workspace() as work, storage_errors("storing the upload"):
             upload, sha256 = self._take(file, work / "upload")
             # Later roles are recorded only where they are used: an upload of before is still the same upload.
-            later = request.model_dump(include={"points", "unlabelled", "columns"}, exclude_defaults=True)
-            given = request.model_dump(exclude={"name", "format", "points", "unlabelled", "columns"})
+            later = request.model_dump(include=_LATER, exclude_defaults=True)
+            given = request.model_dump(exclude={"name", "format", *_LATER})
             spec: dict[str, Any] = {**given, **later, "format": kind}
             pairs_file = None
             if pairs is not None:
@@ -298,6 +299,7 @@ def dataset_out(row: DatasetRow, *, existing: bool = False) -> DatasetOut:
         size_bytes=row.size_bytes,
         label_counts=dict(row.summary["label_counts"]),
         promise=dataset_promise(row.summary, row.rows),
+        choices=protocol_choices(row.summary, row.rows),
         created_at=iso(row.created_at),
         existing=existing,
         **facts,

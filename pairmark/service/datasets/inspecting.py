@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 from pairmark.service.datasets.arrays import Npz
 from pairmark.service.datasets.limits import Limits
 from pairmark.service.datasets.profiles import Column, inferred, profiled
-from pairmark.service.datasets.promises import Promise, dataset_promise
+from pairmark.service.datasets.promises import Promise, ProtocolChoice, dataset_promise, protocol_choices
 from pairmark.service.datasets.reader import read_dataset
 from pairmark.service.datasets.schemas import DatasetRequest, Format
 from pairmark.service.errors import InvalidInput, TooLarge
@@ -25,8 +25,8 @@ class ColumnOut(BaseModel):
     name: str
     kind: str = Field(description="number, text or vector; for npz, the array's type and shape")
     role: str = Field(
-        description="feature, points, label, ranking, group, time, id or excluded; of a table of records, "
-        "the type of the column"
+        description="feature, points, identity, classes, label, ranking, group, time, id or excluded; of a table of "
+        "records, the type of the column"
     )
     inferred: bool = Field(description="whether the role was guessed instead of requested")
     distinct: int | None = Field(
@@ -54,6 +54,9 @@ class InspectionOut(BaseModel):
     promise: Promise | None = Field(
         description="the smallest false positive rate that a job on this file could guarantee by default"
     )
+    choices: list[ProtocolChoice] = Field(
+        default_factory=list, description="what the labels may be, where a job would have to ask; else empty"
+    )
     problem: str | None = Field(description="why the file would be refused as it is, and how to fix it")
 
 
@@ -79,6 +82,8 @@ def inspected(
     out = work / "dataset"
     out.mkdir()
     chosen = request.model_dump(exclude={"name"}, exclude_defaults=True)
+    if request.label_role != "label":
+        del chosen["label"]
     try:
         stored, summary = read_dataset(
             upload,
@@ -120,7 +125,7 @@ def inspected(
         }
     for column in columns:
         # The label is counted over all rows; the others by a sketch of the first ones.
-        if column.role == "label" and column.distinct is not None:
+        if column.name == request.label and column.distinct is not None:
             column.distinct = summary["n_labels"]
     return InspectionOut(
         format=kind,
@@ -133,6 +138,7 @@ def inspected(
         ranking_labels=summary["ranking_labels"],
         warnings=stored.warnings,
         promise=dataset_promise(summary, stored.rows),
+        choices=protocol_choices(summary, stored.rows),
         problem=None,
     )
 
@@ -164,7 +170,7 @@ def _columns(
             kind=f"{dtype} {shape}",
             role="points"
             if name == points
-            else "label"
+            else request.label_role
             if name == (request.label or "y")
             else roles.get(name, _FEATURE),
             inferred=request.label is None and name == "y",
@@ -178,7 +184,12 @@ def _columns(
 
 def _roles(request: DatasetRequest) -> dict[str, str]:
     """The role of each column that has one; all others are features."""
-    given = {request.label: "label", request.group: "group", request.time: "time", request.id: "id"}
-    roles = {name: role for name, role in given.items() if name is not None}
+    by_column = {
+        request.label: request.label_role,
+        request.group: "group",
+        request.time: "time",
+        request.id: "id",
+    }
+    roles = {name: role for name, role in by_column.items() if name is not None}
     roles |= dict.fromkeys(request.exclude, "excluded")
     return roles | dict.fromkeys(request.ranking, "ranking")

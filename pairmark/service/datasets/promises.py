@@ -4,13 +4,37 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
 from pairmark.models.calibration.price import BEST_TPR, STEADY_MULTIPLE, expected_tpr
-from pairmark.models.calibration.promises import reach
-from pairmark.models.pairs.splits import CALIBRATION_FRACTION, resolve_protocol
+from pairmark.models.calibration.promises import reach, units_needed
+from pairmark.models.pairs.splits import CALIBRATION_FRACTION, OPEN_SET_FROM, Protocol
+
+MOST_TARGET = 0.5
+"""Rates from here on are no target."""
+_AMPLE = 2
+"""Calibration units aimed at, in multiples of the fewest that a rate takes: at the fewest, the TPR is low."""
+_SMALLEST, _MOST = 0.1, 0.5
+LabelRole = Literal["identity", "classes", "label"]
+LABEL_ROLES: tuple[LabelRole, ...] = ("identity", "classes", "label")
+_PROTOCOLS: dict[str, Protocol] = {"identity": "open-set", "classes": "closed-set"}
+
+
+FEWEST = 4
+"""People that every target leaves to train on, and to test on."""
+
+_RESERVED = {"": 2, "--learner metric ": 1}
+"""Options of a learner -> parts that it leaves to train on and to test on."""
+
+
+class WayOut(BaseModel):
+    """One way to a smaller rate with the same data."""
+
+    options: str = Field(description="what to add to `pairmark train`")
+    fpr: float = Field(description="the smallest rate that it supports, in two digits")
+    text: str
 
 
 class Promise(BaseModel):
@@ -35,7 +59,21 @@ class Promise(BaseModel):
     steady_units: int | None = Field(
         None, description="how many more units make the threshold at `smallest_fpr` hardly depend on chance"
     )
+    ways: list[WayOut] = Field(
+        default_factory=list,
+        description="ways to a smaller rate with the same data, the smallest rate last; empty where none is known",
+    )
+    population: str | None = Field(None, description="closed-set: the classes among which the promise holds")
     text: str
+
+
+class ProtocolChoice(BaseModel):
+    """One answer to what the labels of a dataset are, and what it could promise."""
+
+    role: Literal["identity", "classes"] = Field(description="how to name the column at upload")
+    protocol: Protocol = Field(description="what to say in a job's `evaluation.protocol` instead")
+    meaning: str
+    promise: Promise | None = Field(description="null: the size does not say (a list of pairs)")
 
 
 def promise_of(
@@ -45,6 +83,8 @@ def promise_of(
     protocol: str,
     different_share: float = 1.0,
     calibration_units: int | None = None,
+    population: str | None = None,
+    fewest: int | None = None,
 ) -> Promise:
     """The rates that a number of people (or samples) supports when a share of them calibrates.
 
@@ -52,6 +92,8 @@ def promise_of(
     ----------
     different_share : of pairs, in closed-set use.
     calibration_units : how many of them calibrate, where that is known; default: the share.
+    population : the classes among which a closed-set promise holds.
+    fewest : units left to test on, and to train on, where other splits of the same units are possible.
     """
     own = round(units * fraction) if calibration_units is None else calibration_units
     found = reach(own, different_share=different_share)
@@ -62,6 +104,7 @@ def promise_of(
         said += "they support no false positive rate"
     else:
         said += f"they support false positive rates of {in_percent(found.smallest_fpr)} and above"
+        said += f" among {population}" if population else ""
     said += f"; {100 * found.next_fpr:g}% takes {more:,} more {counted}"
     tpr, steady = None, None
     if found.smallest_fpr is not None:
@@ -71,6 +114,7 @@ def promise_of(
             f". At the smallest rate, a model that could recognise {BEST_TPR:.0%} recognises about {tpr[0]:.0%} "
             f"({tpr[1]:.0%} to {tpr[2]:.0%}, by chance); {steady:,} more {counted} steady that"
         )
+    ways = [] if fewest is None else ways_out(units, different_share=different_share, fewest=fewest)
     return Promise(
         protocol=protocol,
         counted=counted,
@@ -83,6 +127,8 @@ def promise_of(
         more_units=more,
         expected_tpr=tpr,
         steady_units=steady,
+        ways=[way for way in ways if way.fpr < (found.smallest_fpr or 1.0)],
+        population=population,
         text=said,
     )
 
@@ -94,25 +140,141 @@ def in_percent(rate: float) -> str:
     return f"{math.ceil(round(shown * 10**digits, 6)) / 10**digits:.{digits}f}".removesuffix(".0") + "%"
 
 
+def ways_out(units: int, *, different_share: float = 1.0, fewest: int = FEWEST) -> list[WayOut]:
+    """What the same people could support under another split or learner, the largest rate first.
+
+    Parameters
+    ----------
+    units : people (open-set) or samples (closed-set) in the dataset.
+    fewest : units that are left to test on, and to train on.
+    """
+    found = []
+    for learner, reserved in _RESERVED.items():
+        smallest = reach(max(units - reserved * fewest, 0), different_share=different_share).smallest_fpr
+        if smallest is None or smallest >= MOST_TARGET:
+            continue
+        shown = in_percent(smallest)
+        fpr = round(float(shown.removesuffix("%")) / 100, 12)
+        options = f"{learner}--target-fpr {fpr:g}"
+        found.append(WayOut(options=options, fpr=fpr, text=f"{shown} with `{options}`"))
+    return found
+
+
+def people_for(fpr: float, needed: int) -> dict[str, int]:
+    """Options of `pairmark train` -> people that the dataset takes then, where ``needed`` of them calibrate."""
+    return {
+        f"{learner}--target-fpr {fpr:g}": needed + reserved * FEWEST
+        for learner, reserved in _RESERVED.items()
+    }
+
+
+def fewest_units(dataset: Mapping[str, Any], protocol: str) -> int:
+    """Units of a part that trains or tests: enough for pairs of both kinds."""
+    if protocol == "closed-set":
+        return int(dataset["n_labels"]) + 2
+    return math.ceil(FEWEST * dataset["n_labels"] / max(dataset["n_repeated_labels"], 1))
+
+
+def shares_for(
+    units: int,
+    fpr: float,
+    *,
+    test_fraction: float,
+    different_share: float,
+    fewest: int,
+    learns: bool,
+    fixed_test: bool,
+) -> tuple[float, float]:
+    """The shares that calibrate and test where a rate was named.
+
+    Twice the fewest units that the rate takes calibrate, between a tenth and a half of all. Where the rate takes more
+    than that, exactly what it takes: first from the test part (unless it is ``fixed_test``), then from training. Where
+    no share can promise it, the usual ones stay. A learner that learns nothing leaves all others to calibrate on.
+    """
+    needed = units_needed(fpr, different_share=different_share)["finite-sample"]
+    assert needed is not None
+    n_test = round(units * test_fraction)
+    smallest_test = n_test if fixed_test else min(n_test, fewest)
+    if not learns:
+        n_test = (
+            max(smallest_test, min(n_test, units - needed)) if units - needed >= smallest_test else n_test
+        )
+        return round(1 - n_test / units, 6), _share(n_test, units, test_fraction)
+    largest_share = max(min(_MOST, 0.8 - test_fraction), _SMALLEST)
+    usual_share = min(max(_AMPLE * needed / units, _SMALLEST), largest_share)
+    if round(usual_share * units) >= needed or units - needed - smallest_test < fewest:
+        return round(usual_share, 4), test_fraction
+    n_training = round(units * (1 - largest_share - test_fraction))
+    n_test = max(smallest_test, min(n_test, units - needed - n_training))
+    return round(needed / units, 6), _share(n_test, units, test_fraction)
+
+
+def _share(test: int, units: int, asked: float) -> float:
+    return asked if test == round(units * asked) else round(test / units, 6)
+
+
+def population_of(n_classes: int) -> str:
+    """The classes among which a closed-set promise holds, in words."""
+    return f"these {n_classes:,} classes"
+
+
+def protocol_of(role: str, n_labels: int) -> Protocol | None:
+    """What ``auto`` means for labels of a role; None where that has to be asked."""
+    if role in _PROTOCOLS:
+        return _PROTOCOLS[role]
+    return "open-set" if n_labels >= OPEN_SET_FROM else None
+
+
 def units_of(
-    *, n_labels: int, rows: int, label_counts: Mapping[str, int], protocol: str = "auto"
+    *, n_labels: int, rows: int, label_counts: Mapping[str, int], protocol: str
 ) -> tuple[int, float, str]:
     """Units of a dataset with identities, the share of different pairs among them, and the protocol.
 
     ``label_counts`` : rows of the most frequent labels; the others weigh little.
     """
-    resolved = resolve_protocol(protocol, n_labels)
-    if resolved == "open-set":
-        return n_labels, 1.0, resolved
-    return rows, 1 - sum((count / rows) ** 2 for count in label_counts.values()), resolved
+    if protocol == "open-set":
+        return n_labels, 1.0, protocol
+    return rows, 1 - sum((count / rows) ** 2 for count in label_counts.values()), protocol
 
 
 def dataset_promise(summary: Mapping[str, Any], rows: int) -> Promise | None:
     """What a job on a dataset could promise by its defaults; None where the size does not say: a list of pairs,
-    rankings, rows without labels."""
-    if summary["n_pairs"] or summary["n_labels"] < 2 or summary["ranking_labels"]:
+    rankings, rows without labels; or where it depends on what the labels are."""
+    protocol = protocol_of(summary.get("label_role", "label"), summary["n_labels"])
+    return None if protocol is None else _promise_under(protocol, summary, rows)
+
+
+def protocol_choices(summary: Mapping[str, Any], rows: int) -> list[ProtocolChoice]:
+    """What the labels of a dataset may be, and what each could promise; empty where a job need not ask."""
+    n_labels = summary["n_labels"]
+    if n_labels < 2 or protocol_of(summary.get("label_role", "label"), n_labels) is not None:
+        return []
+    meanings: dict[Literal["identity", "classes"], str] = {
+        "identity": "people or things that new ones will join",
+        "classes": f"{population_of(n_labels)} and no others",
+    }
+    return [
+        ProtocolChoice(
+            role=role,
+            protocol=_PROTOCOLS[role],
+            meaning=meaning,
+            promise=_promise_under(_PROTOCOLS[role], summary, rows),
+        )
+        for role, meaning in meanings.items()
+    ]
+
+
+def _promise_under(protocol: str, summary: Mapping[str, Any], rows: int) -> Promise | None:
+    n_labels = summary["n_labels"]
+    if summary["n_pairs"] or n_labels < 2 or summary["ranking_labels"]:
         return None
-    units, different, protocol = units_of(
-        n_labels=summary["n_labels"], rows=rows, label_counts=dict(summary["label_counts"])
+    counts = dict(summary["label_counts"])
+    units, different, _ = units_of(n_labels=n_labels, rows=rows, label_counts=counts, protocol=protocol)
+    population = population_of(n_labels) if protocol == "closed-set" else None
+    return promise_of(
+        units,
+        protocol=protocol,
+        different_share=different,
+        population=population,
+        fewest=fewest_units(summary, protocol),
     )
-    return promise_of(units, protocol=protocol, different_share=different)

@@ -137,9 +137,9 @@ def read_dataset(
 
 def _refuse_unlabelled(there: str) -> NoReturn:
     raise InvalidInput(
-        f"no label is named and {there}: name the column of the identity or class as `label`, rankings as `ranking`, "
-        "or a file of `pairs`; to store rows without any, "
-        "for learners that use them, set unlabelled=true (--unlabelled)",
+        f"no label is named and {there}: name the column of the labels as `identity` (new ones will join), `classes` "
+        "(these and no others) or `label` (either), rankings as `ranking`, or a file of `pairs`; to store rows without "
+        "any, for learners that use them, set unlabelled=true (--unlabelled)",
         field="label",
     )
 
@@ -156,6 +156,7 @@ def _summary(
         "sparse": stored.sparse,
         "feature_names": names[:MAX_LISTED_FEATURES],
         "label": request.label or ({"npz": "y", "svmlight": "target"}.get(kind) if top.size else None),
+        "label_role": request.label_role,
         "n_labels": len(stored.identities),
         "n_repeated_labels": int((stored.label_counts >= 2).sum()),
         # A list, since JSONB forgets the order of keys.

@@ -9,7 +9,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 
 from pairmark.models.records.cells import DateFormat
 from pairmark.models.records.schema import TYPES, FieldType
-from pairmark.service.datasets.promises import Promise
+from pairmark.service.datasets.promises import LABEL_ROLES, LabelRole, Promise, ProtocolChoice
 from pairmark.service.pagination import Page
 
 Format = Literal["csv", "parquet", "npz", "svmlight"]
@@ -49,6 +49,7 @@ def _as_types(value: Any) -> Any:
 
 
 ColumnTypes = Annotated[dict[str, str] | None, BeforeValidator(_as_types)]
+ROLE_TEXT = "`identity` (new ones will join), `classes` (these and no others) or `label` (not said)"
 ColumnName = Annotated[str | None, BeforeValidator(_blank_is_none)]
 ColumnNames = Annotated[list[str], BeforeValidator(_as_list)]
 
@@ -66,9 +67,20 @@ class DatasetRequest(BaseModel):
         description="csv, parquet, npz or svmlight; default: by the file's extension (.csv, .tsv, .parquet, .npz, "
         ".svm; .gz too)",
     )
+    identity: ColumnName = Field(
+        None,
+        description="column of the people or things that the rows are of, where new ones will join: open-set, "
+        "whatever their number (npz: an array such as `y`; svmlight: `target`)",
+    )
+    classes: ColumnName = Field(
+        None,
+        description="column of the classes of the rows, where there will be these and no others: closed-set "
+        "(npz: an array such as `y`; svmlight: `target`)",
+    )
     label: ColumnName = Field(
         None,
-        description="column of the identity or class. Never guessed in CSV and Parquet; npz: the array `y` "
+        description="column of the identity or class, where you do not say which: jobs then take 30 values or more "
+        "for identities, and ask below that. Never guessed in CSV and Parquet; npz: the array `y` "
         "if there is one; svmlight: the target (0 in "
         "front of every line: the rows are unlabelled)",
     )
@@ -105,6 +117,20 @@ class DatasetRequest(BaseModel):
         "labels in the file are ignored",
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _label_by_role(cls, values: Any) -> Any:
+        """``label`` is the column, whichever role names it."""
+        named = {role: name for role in LABEL_ROLES if (name := _blank_is_none(values.get(role))) is not None}
+        if len({str(name) for name in named.values()}) > 1 or {"identity", "classes"} <= named.keys():
+            raise ValueError(f"expected one of identity, classes and label, not {' and '.join(named)}")
+        return {**values, "label": next(iter(named.values()), None)}
+
+    @property
+    def label_role(self) -> LabelRole:
+        """What the labels are, as far as the request says."""
+        return "identity" if self.identity else "classes" if self.classes else "label"
+
     @model_validator(mode="after")
     def _one_of_both(self) -> Self:
         if self.unlabelled and (self.label or self.ranking):
@@ -140,6 +166,7 @@ class DatasetOut(BaseModel):
     label: str | None = Field(
         description="the column or array of the identities; null: the rows are unlabelled"
     )
+    label_role: LabelRole = Field("label", description=ROLE_TEXT)
     n_labels: int = Field(description="distinct identities or classes")
     n_repeated_labels: int = Field(description="identities with at least two rows")
     label_counts: dict[str, int] = Field(description=f"rows of the {MAX_LISTED_LABELS} most frequent labels")
@@ -154,7 +181,10 @@ class DatasetOut(BaseModel):
     )
     promise: Promise | None = Field(
         description="the smallest false positive rate that a job on this dataset can guarantee by default; null if "
-        "it cannot be computed from the dataset's size"
+        "it cannot be computed from the dataset's size, or depends on what the labels are (`choices`)"
+    )
+    choices: list[ProtocolChoice] = Field(
+        default_factory=list, description="what the labels may be, where a job would have to ask; else empty"
     )
     size_bytes: int = Field(description="size of the stored files")
     created_at: str

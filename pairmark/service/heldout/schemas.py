@@ -34,7 +34,8 @@ class EvaluationRequest(BaseModel):
     protocol: Protocol = Field(
         "auto",
         description="`open-set`: the people in use were not seen in training; `closed-set`: the classes in use are "
-        "those of training; `auto`: open-set from 30 identities up",
+        "those of training; `auto`: open-set for a dataset with `identity`, closed-set for one with `classes`, and for "
+        "a bare `label` open-set from 30 values up; below that the job is refused with `choose-protocol`",
     )
     calibration_fraction: float = Field(
         CALIBRATION_FRACTION,
@@ -56,8 +57,8 @@ class EvaluationRequest(BaseModel):
         None,
         gt=0.0,
         lt=0.5,
-        description="the false positive rate at which you will decide. It sets `calibration_fraction`, unless you "
-        "give that too, and versions are compared near this rate",
+        description="the false positive rate at which you will decide. It sets `calibration_fraction` and, where "
+        "people are few, `test_fraction`, unless you give them, and versions are compared near this rate",
     )
 
 

@@ -339,9 +339,8 @@ class Runtime:
         if of is not None:
             subjects = SubjectClass(int(of[0]), int(of[1]), str(row.summary["aggregation"]))
         weights = weights_of(row.summary)
-        return Loaded(
-            calibration, owner, subjects, self.store.ledger_number(calibration_id), weights, row.imported
-        )
+        number, classes = self.store.ledger_number(calibration_id), row.summary.get("classes")
+        return Loaded(calibration, owner, subjects, number, weights, row.imported, classes)
 
     def _decide(self, question: Question) -> Decision:
         """Answer, and note in the ledger what was asked: also where the answer is a refusal."""

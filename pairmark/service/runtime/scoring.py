@@ -20,6 +20,7 @@ from pairmark.models.calibration.points import InsufficientCalibrationData
 from pairmark.models.calibration.system_weights import SystemWeights
 from pairmark.models.core.subjects import SampleSets
 from pairmark.service.caches import BoundedCache
+from pairmark.service.datasets.promises import population_of
 from pairmark.service.errors import InsufficientCalibration, InvalidInput, ModelNotCapable
 from pairmark.service.runtime.catalogue import VersionEntry
 from pairmark.service.runtime.vectors import Features, Pairs, check_finite, to_rows
@@ -215,7 +216,8 @@ class Decision:
 class Loaded(NamedTuple):
     """A calibration, the name and version that it was made for (None: scores made elsewhere), and the class of subjects
     that it is of (None: single vectors); its number in the ledger; how several systems' scores are combined (None: it
-    is of one score); how it came in a file (None: it was made here)."""
+    is of one score); how it came in a file (None: it was made here); and the number of classes that a closed-set
+    calibration is of (None: not known)."""
 
     calibration: Calibration
     owner: tuple[str, int] | None
@@ -223,6 +225,7 @@ class Loaded(NamedTuple):
     number: int | None = None
     weights: SystemWeights | None = None
     imported: Imported | None = None
+    classes: int | None = None
 
 
 class Ratios(NamedTuple):
@@ -293,6 +296,9 @@ class Decisions:
         public = {**plain(asdict(point)), "promise": promise, "calibration_id": calibration_id, **of}
         public["number"] = number
         public["imported"] = loaded.imported
+        if loaded.classes is not None and point.guarantee != "none":
+            public["population"] = {"classes": loaded.classes}
+            public["meaning"] += f" It holds among {population_of(loaded.classes)}."
         if number is not None and number > 1 and not point.simultaneous and point.guarantee != "none":
             public["meaning"] += (
                 f" This is calibration {number} on these people: the guarantee is not for the best of them, unless it "

@@ -119,7 +119,7 @@ class Calibrations:
         return self.registered(
             calibration,
             name=f"{data.name}:{data.version}",
-            facts={"dataset": f"{data.name}:{data.version}"},
+            facts={"dataset": f"{data.name}:{data.version}", **class_count(data, calibration.protocol)},
             dataset_id=data.dataset_id,
             dataset_sha256=data.sha256,
             model=(name, version),
@@ -351,6 +351,11 @@ def fitted(scores: Any, same: Any, units: Any, **options: Any) -> Calibration:
         return Calibration.fit(scores, same, units, **options)
     except (ValueError, TypeError) as error:
         raise InvalidInput(f"these scores cannot be calibrated: {error}") from error
+
+
+def class_count(data: LabelledData, protocol: str) -> dict[str, int]:
+    """The number of classes among which a closed-set promise holds, as a fact of a calibration's summary."""
+    return {} if protocol == "open-set" or data.y is None else {"classes": len(data.identities)}
 
 
 def store_calibration(blobs: Blobs, calibration: Calibration) -> str:

@@ -97,9 +97,11 @@ def _limits(version: VersionOut, promises: list[PromisedRate], evidence: Evidenc
                 "no rate at all" if worst.smallest_fpr is None else f"rates from {worst.smallest_fpr:.2g} up"
             )
             sentences.append(f"Its calibration supports {said} at confidence {worst.confidence:g}.")
+        population = version.promise and version.promise.population
+        whom = f"new samples of {population}" if population else "new people"
         sentences.append(
-            "A promised rate holds for new people drawn like those of the calibration data. It does not cover other "
-            "populations, other sensors, attacks, or wrong labels."
+            f"A promised rate holds for {whom} drawn like those of the calibration data. It does not cover other "
+            f"{'classes' if population else 'populations'}, other sensors, attacks, or wrong labels."
         )
         sentences.append("Intervals of the rates on this page are asymptotic, unless they say otherwise.")
     if evidence is not None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 from pairmark.models.registry import LEARNERS
-from pairmark.service.datasets.promises import Promise, promise_of
+from pairmark.service.datasets.promises import Promise, population_of, promise_of
 from pairmark.service.store.schemas import (
     AliasOut,
     CalibrationOut,
@@ -106,4 +106,5 @@ def _promise(row: ModelVersion, calibrations: Iterable[CalibrationRow]) -> Promi
         protocol=one.protocol,
         different_share=float(one.summary.get("different_share", 1.0)),
         calibration_units=units,
+        population=None if "classes" not in one.summary else population_of(one.summary["classes"]),
     )

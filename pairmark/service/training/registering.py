@@ -22,7 +22,7 @@ from pairmark.service.heldout.suspects import doubtful
 from pairmark.service.jobs.leases import persist
 from pairmark.service.jobs.queue import JobQueue
 from pairmark.service.jobs.schemas import Claim
-from pairmark.service.store.calibrations import store_calibration
+from pairmark.service.store.calibrations import class_count, store_calibration
 from pairmark.service.store.schemas import NewCalibration, NewVersion, VersionSummary
 from pairmark.service.store.store import ModelStore
 from pairmark.service.store.trial import first_use
@@ -132,6 +132,7 @@ class Registry:
                 "dataset": dataset,
                 "random_state": loaded.seed,
                 "part": "held-out",
+                **class_count(loaded.data, calibration.protocol),
             },
             dataset_id=loaded.data.dataset_id,
             dataset_sha256=loaded.data.sha256,

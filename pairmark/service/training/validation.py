@@ -6,12 +6,18 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from pairmark.models.calibration.promises import units_needed
 from pairmark.models.core.spec import LearnerSpec
 from pairmark.models.registry import LEARNERS, spec_of
-from pairmark.service.datasets.promises import promise_of, units_of
+from pairmark.service.datasets.promises import (
+    fewest_units,
+    population_of,
+    promise_of,
+    protocol_of,
+    shares_for,
+    units_of,
+)
 from pairmark.service.datasets.schemas import DatasetOut
-from pairmark.service.errors import InvalidInput, UnknownLearner
+from pairmark.service.errors import ChooseProtocol, InvalidInput, UnknownLearner
 from pairmark.service.heldout.groups import MAX_GROUPS
 from pairmark.service.heldout.schemas import EvaluationRequest
 from pairmark.service.jobs.schemas import NewJob
@@ -23,21 +29,19 @@ from pairmark.service.training.schemas import IF_BETTER, JobRequest
 _DEFAULT_PAIRS = ("similarity-auto", "similarity-forest")
 _DEFAULT_RECORDS = "record-trees"
 _DEFAULT_RANKINGS = "label-ranking-auto"
-AMPLE = 2
-"""Calibration units aimed at, in multiples of the fewest that a rate takes: at the fewest, the TPR is low."""
-_SMALLEST, _MOST = 0.1, 0.5
 
 
 def checked_request(
     request: JobRequest, dataset: DatasetOut, settings: Settings, unlabelled: DatasetOut | None = None
 ) -> NewJob:
     """The job that a request asks for, checked against the learner and the datasets' summaries; `UnknownLearner` or
-    `InvalidInput` name the field and what was expected."""
+    `InvalidInput` name the field and what was expected, `ChooseProtocol` what the labels may be."""
     spec = known_learner(request.learner or default_learner(dataset))
     checked_name(request.model, "model")
     if unlabelled is not None:
         _check_unlabelled(spec, dataset, unlabelled)
     _check_dataset(spec, dataset)
+    request = _with_protocol(spec, request, dataset)
     params = checked_params(spec, _data_params(spec, request, dataset))
     # Of a table an encoder learns, whatever the learner does.
     learns = dataset.columns is not None or spec.learns(params)
@@ -126,6 +130,27 @@ def _data_params(spec: LearnerSpec, request: JobRequest, dataset: DatasetOut) ->
     return {**known, **request.params}
 
 
+def _with_protocol(spec: LearnerSpec, request: JobRequest, dataset: DatasetOut) -> JobRequest:
+    """The request with what ``auto`` means for the dataset's labels; `ChooseProtocol` where that has to be asked."""
+    if spec.needs == "rankings" or dataset.label is None or request.evaluation.protocol != "auto":
+        return request
+    protocol = protocol_of(dataset.label_role, dataset.n_labels)
+    if protocol is None:
+        each = [
+            f"`{choice.protocol}` if {choice.meaning}"
+            + (f" ({choice.promise.text})" if choice.promise else "")
+            for choice in dataset.choices
+        ]
+        raise ChooseProtocol(
+            f"dataset {dataset.name}:{dataset.version} has {dataset.n_labels} values in {dataset.label!r} and does not "
+            f"say whether new ones will join. Send evaluation.protocol: {'; or '.join(each)}",
+            field="evaluation.protocol",
+            choices=[choice.model_dump() for choice in dataset.choices],
+        )
+    evaluation = request.evaluation.model_copy(update={"protocol": protocol})
+    return request.model_copy(update={"evaluation": evaluation})
+
+
 def _check_unlabelled(spec: LearnerSpec, dataset: DatasetOut, unlabelled: DatasetOut) -> None:
     if not spec.takes_unlabelled:
         raise InvalidInput(
@@ -211,21 +236,27 @@ def _promotion(promote: bool | str) -> str | None:
 
 
 def _filled(asked: EvaluationRequest, dataset: DatasetOut, *, learns: bool = True) -> EvaluationRequest:
-    """The request with its calibration fraction: as asked, or what ``target_fpr`` takes. A learner that learns nothing
-    leaves everybody outside the test part to calibrate on."""
-    if not learns:
-        return asked.model_copy(update={"calibration_fraction": round(1 - asked.test_fraction, 6)})
-    if asked.target_fpr is None or "calibration_fraction" in asked.model_fields_set:
-        return asked
+    """The request with its shares: as asked, or what ``target_fpr`` takes. A learner that learns nothing leaves
+    everybody outside the test part to calibrate on."""
     units = _calibration_units(dataset, asked.protocol)
-    if units is None:
-        return asked
-    count, different, _ = units
-    needed = units_needed(asked.target_fpr, different_share=different)["finite-sample"]
-    assert needed is not None
-    most = min(_MOST, 0.8 - asked.test_fraction)
-    fraction = min(max(AMPLE * needed / count, _SMALLEST), max(most, _SMALLEST))
-    return asked.model_copy(update={"calibration_fraction": round(fraction, 4)})
+    if (
+        asked.target_fpr is None
+        or units is None
+        or (learns and "calibration_fraction" in asked.model_fields_set)
+    ):
+        whole = {"calibration_fraction": round(1 - asked.test_fraction, 6)}
+        return asked if learns else asked.model_copy(update=whole)
+    count, different, protocol = units
+    calibration, test = shares_for(
+        count,
+        asked.target_fpr,
+        test_fraction=asked.test_fraction,
+        different_share=different,
+        fewest=fewest_units(vars(dataset), protocol),
+        learns=learns,
+        fixed_test="test_fraction" in asked.model_fields_set,
+    )
+    return asked.model_copy(update={"calibration_fraction": calibration, "test_fraction": test})
 
 
 def _calibration_units(dataset: DatasetOut, protocol: str) -> tuple[int, float, str] | None:
@@ -246,7 +277,16 @@ def _outlook(evaluation: EvaluationRequest, dataset: DatasetOut) -> str:
     if units is None:
         return ""
     count, different, protocol = units
-    found = promise_of(count, evaluation.calibration_fraction, protocol=protocol, different_share=different)
+    found = promise_of(
+        count,
+        evaluation.calibration_fraction,
+        protocol=protocol,
+        different_share=different,
+        population=population_of(dataset.n_labels) if protocol == "closed-set" else None,
+        fewest=fewest_units(vars(dataset), protocol),
+    )
     if evaluation.target_fpr is None or (found.smallest_fpr or 1.0) <= evaluation.target_fpr:
         return found.text
-    return f"{found.text}. The target of {evaluation.target_fpr:g} cannot be promised from this dataset"
+    said = f"{found.text}. The target of {evaluation.target_fpr:g} cannot be promised from this dataset"
+    reachable = ", ".join(way.text for way in found.ways)
+    return f"{said}. Within reach: {reachable}" if reachable else said

@@ -219,6 +219,7 @@ function reported(point) {
     ["Upper bound", point.fpr_upper_bound === null ? "none" : `${percent(point.fpr_upper_bound)} ${sure}`],
     ["Observed", point.observed_fpr === undefined ? null : `${percent(point.observed_fpr)} on the calibration pairs`],
     ["Method", point.method],
+    ["Holds among", point.population?.classes ? `these ${count(point.population.classes)} classes` : null],
     ["Means", point.meaning ?? null],
     ["Imported", point.imported ? `the calibration came in a file (${point.imported})` : null],
     ["Based on", `${count(point.n_units)} ${people}, ${count(point.n_negative_pairs)} different pairs (${point.protocol})`],

@@ -34,6 +34,7 @@ async function inspect(guess) {
     if (guess) {
       const names = reported.columns.map((column) => column.name);
       for (const role of ROLES) options($(`#${role}`), names, [reported.request[role] ?? ""].flat().join(","));
+      $("#label-role").value = "label";
       $("#exclude").value = [reported.request.exclude ?? []].flat().join(",");
     }
     shown(reported);
@@ -45,13 +46,27 @@ async function inspect(guess) {
   }
 }
 
+// What a dataset can promise; where that depends on what its labels are, under either answer.
+function promises(reported) {
+  const note = (promise, opening) => el("p", { class: `note${promise.smallest_fpr === null ? " warn" : ""}` }, `${opening}${[promise.text, ...(promise.ways.length ? [`Smaller rates with the same data: ${promise.ways.map((way) => way.text).join(", ")}`] : [])].join(". ")}.`);
+  const choices = reported.choices.filter((choice) => choice.promise);
+  return reported.promise ? [note(reported.promise, "")] : choices.map((choice) => note(choice.promise, `If they are ${choice.meaning}: `));
+}
+
+// The question that a job would be refused without.
+function ask(choices) {
+  const place = $("#choices");
+  place.hidden = !choices.length;
+  place.replaceChildren(place.querySelector("legend"), ...choices.map((choice) => el("label", { class: "check" }, el("input", { type: "radio", name: "protocol", value: choice.protocol, required: true }), ` ${choice.protocol}: ${choice.meaning}`)));
+}
+
 function shown(reported) {
   const rows = reported.columns.slice(0, LISTED).map((column) => el("tr", {}, el("th", { scope: "row" }, column.name), el("td", {}, el("span", { class: `tag ${["feature", "points"].includes(column.role) ? "" : column.role === "excluded" ? "warn" : "accent"}` }, column.role === "excluded" ? "left out" : column.role), column.inferred ? el("span", { class: "small quiet" }, " guessed") : null), el("td", { class: "quiet" }, column.kind), el("td", { class: "number" }, column.distinct === null ? "–" : count(column.distinct)), el("td", { class: "quiet small" }, [...new Set(column.examples)].slice(0, 4).join(", "))));
   const heads = ["Column", "Role", "Kind", "Different values", "Examples"];
   $("#preview").replaceChildren(
     el("p", {}, [reported.rows !== null && `${count(reported.rows)} rows`, reported.features !== null && `${count(reported.features)} features`, reported.n_labels && `${count(reported.n_labels)} identities or classes`, reported.ranking_labels.length && `rankings of ${reported.ranking_labels.join(", ")}`].filter(Boolean).join("; "), ". Check the roles below."),
     ...(reported.problem ? [el("p", { class: "note bad" }, reported.problem)] : []),
-    ...(reported.promise ? [el("p", { class: `note${reported.promise.smallest_fpr === null ? " warn" : ""}` }, `${reported.promise.text}.`)] : []),
+    ...promises(reported),
     ...reported.warnings.map((warning) => el("p", { class: "note warn" }, warning)),
     el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Columns" }, el("table", {}, el("thead", {}, el("tr", {}, heads.map((head, at) => el("th", { scope: "col", class: at === 3 ? "number" : null }, head)))), el("tbody", {}, rows))),
     reported.columns.length > LISTED ? el("p", { class: "small quiet" }, `And ${count(reported.columns.length - LISTED)} more columns.`) : "",
@@ -70,7 +85,7 @@ function form(file) {
   body.append("file", file);
   for (const id of ["name", "label", "ranking", "id", "group", "exclude"]) {
     const { value } = $(`#${id}`);
-    if (value) body.append(id, value);
+    if (value) body.append(id === "label" ? $("#label-role").value : id, value);
   }
   return body;
 }
@@ -88,11 +103,13 @@ async function describe() {
   const place = $("#dataset-said");
   place.replaceChildren();
   fitLearners();
+  ask([]);
   if (!chosen.value) return;
   if (!$("#model").value) $("#model").value = chosen.selectedOptions[0].dataset.name;
   try {
     const reported = await api("GET", `/datasets/${encodeURIComponent(chosen.value)}`);
-    place.replaceChildren(el("p", { class: "small" }, facts(reported), "."), ...(reported.promise ? [el("p", { class: `note${reported.promise.smallest_fpr === null ? " warn" : ""}` }, `${reported.promise.text}.`)] : []), ...reported.warnings.map((warning) => el("p", { class: "note warn" }, warning)));
+    ask(reported.choices);
+    place.replaceChildren(el("p", { class: "small" }, facts(reported), "."), ...promises(reported), ...reported.warnings.map((warning) => el("p", { class: "note warn" }, warning)));
   } catch (error) {
     place.replaceChildren(el("p", { class: "note bad" }, error.message));
   }
@@ -203,7 +220,9 @@ $("#job").addEventListener("submit", async (event) => {
   const promote = fields.get("promote");
   const body = { dataset: chosen.value, model: fields.get("model"), params: given(), promote: { true: true, false: false }[promote] ?? promote };
   if (fields.get("learner")) body.learner = fields.get("learner");
-  if (fields.get("target")) body.evaluation = { target_fpr: decimal("target") / 100 };
+  body.evaluation = {};
+  if (fields.get("target")) body.evaluation.target_fpr = decimal("target") / 100;
+  if (fields.get("protocol")) body.evaluation.protocol = fields.get("protocol");
   if (fields.get("budget")) body.budget_seconds = 60 * decimal("budget");
   const button = $("button[type=submit]", $("#job"));
   button.disabled = true;
@@ -216,7 +235,7 @@ $("#job").addEventListener("submit", async (event) => {
   }
 });
 
-for (const id of [...ROLES, "exclude"]) $(`#${id}`).addEventListener("change", () => inspect(false));
+for (const id of [...ROLES, "label-role", "exclude"]) $(`#${id}`).addEventListener("change", () => inspect(false));
 $("#file").addEventListener("change", (event) => event.target.files[0] && preview(event.target.files[0]));
 const drop = $("#drop");
 for (const kind of ["dragover", "dragleave", "drop"]) {

@@ -1,0 +1,168 @@
+"""What the labels are: said at upload, asked for where few values leave it open, and named by every answer."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from pairmark.models.calibration.points import InsufficientCalibrationData
+from pairmark.service.datasets.schemas import DatasetRequest
+from pairmark.service.errors import ChooseProtocol
+from pairmark.service.runtime.runtime import Runtime
+from pairmark.service.runtime.scoring import Question
+from pairmark.service.tables import DatasetRow
+from tests.service.conftest import SMALL_FOREST, Deployment, people
+
+pytestmark = pytest.mark.database("sqlite")
+FEW = people(20, 30)
+
+
+def added(deployment: Deployment, name: str, n: int = 20, rows: int = 30, **roles: str):
+    X, y = people(n, rows)
+    file = deployment.folder / f"{name}.npz"
+    np.savez(file, X=X, y=y)
+    return deployment.datasets.add(file, DatasetRequest(name=name, **roles))
+
+
+def submitted(deployment: Deployment, **changes):
+    job = deployment.queue.submit(deployment.request(model="m", **changes))
+    deployment.queue.cancel(job.id)
+    return job
+
+
+@pytest.mark.parametrize("roles", [{}, {"label": "y"}])
+def test_a_bare_label_of_few_values_is_asked_about_with_what_each_answer_could_promise(deployment, roles):
+    dataset = added(deployment, "few", **roles)
+    assert (dataset.label, dataset.label_role, dataset.promise) == ("y", "label", None)
+    with pytest.raises(ChooseProtocol) as asked:
+        submitted(deployment, dataset="few")
+    choices = {choice["protocol"]: choice for choice in asked.value.facts["choices"]}
+    assert choices.keys() == {"open-set", "closed-set"}
+    for protocol, role in (("open-set", "identity"), ("closed-set", "classes")):
+        named = added(deployment, role, **{role: "y"})
+        assert choices[protocol]["role"] == role
+        assert choices[protocol]["promise"] == named.promise.model_dump()
+        assert named.promise.protocol == protocol
+        assert named.promise.text in asked.value.detail
+    # Five people to calibrate on are two disjoint pairs: next to nothing; 150 samples promise far more.
+    rates = {name: choice["promise"]["smallest_fpr"] for name, choice in choices.items()}
+    assert rates["open-set"] > 0.7
+    assert rates["closed-set"] < 0.1
+    assert deployment.queue.page().items == []
+
+
+@pytest.mark.parametrize("protocol", ["open-set", "closed-set"])
+def test_a_stated_protocol_decides_whatever_the_labels_were_called(deployment, protocol):
+    for role in ("identity", "classes", "label"):
+        added(deployment, "few", **{role: "y"})
+        job = submitted(deployment, dataset="few", evaluation={"protocol": protocol})
+        assert ("people calibrate" in job.message) == (protocol == "open-set")
+
+
+def test_thirty_values_and_more_are_identities_unless_they_are_classes(deployment):
+    added(deployment, "many", n=30, rows=4, label="y")
+    assert "people calibrate" in submitted(deployment, dataset="many").message
+    added(deployment, "many", n=29, rows=4, label="y")
+    with pytest.raises(ChooseProtocol):
+        submitted(deployment, dataset="many")
+    added(deployment, "many", n=40, rows=4, classes="y")
+    assert "samples calibrate" in submitted(deployment, dataset="many").message
+
+
+def test_a_dataset_of_an_earlier_version_counts_as_a_bare_label(deployment):
+    X, y = people(20, 5)
+    dataset = deployment.upload("old", X, y)
+    with deployment.db.write() as session:
+        row = session.get(DatasetRow, dataset.id)
+        row.summary = {name: value for name, value in row.summary.items() if name != "label_role"}
+    assert deployment.datasets.get("old").label_role == "label"
+    with pytest.raises(ChooseProtocol):
+        submitted(deployment, dataset="old")
+
+
+def test_the_same_file_under_another_role_is_another_version(deployment):
+    versions = [
+        added(deployment, "few", **roles).version for roles in ({}, {"identity": "y"}, {"classes": "y"})
+    ]
+    assert versions == [1, 2, 3]
+    assert added(deployment, "few", classes="y").existing
+
+
+@pytest.mark.parametrize(
+    "roles",
+    [
+        {"identity": "a", "classes": "a"},
+        {"identity": "a", "label": "b"},
+        {"classes": "a", "unlabelled": True},
+    ],
+)
+def test_roles_that_contradict_each_other_are_refused(roles):
+    with pytest.raises(ValidationError, match=r"identity, classes and label|unlabelled"):
+        DatasetRequest(name="x", **roles)
+
+
+def test_an_inspection_asks_and_hands_the_role_on(deployment):
+    file = deployment.folder / "few.csv"
+    file.write_text("a,b,who\n" + "".join(f"{i * 0.37 % 1:.3f},{i},p{i % 3}\n" for i in range(60)))
+    asked = deployment.datasets.inspect(file, DatasetRequest(name="x", label="who"))
+    assert [choice.role for choice in asked.choices] == ["identity", "classes"]
+    told = deployment.datasets.inspect(file, DatasetRequest(name="x", classes="who"))
+    assert (told.choices, told.request["classes"], "label" in told.request) == ([], "who", False)
+    assert next(column.role for column in told.columns if column.name == "who") == "classes"
+    refused = deployment.datasets.inspect(file, DatasetRequest(name="x", identity="nobody"))
+    assert refused.problem.startswith("identity: there is no column 'nobody'")
+
+
+def test_a_closed_set_promise_names_its_population(deployment):
+    added(deployment, "ten", n=10, rows=40, classes="y")
+    deployment.train(dataset="ten", model="m")
+    version = deployment.store.version("m", 1)
+    assert version.promise.population == "these 10 classes"
+    assert "among these 10 classes" in version.promise.text
+    limits = deployment.store.reports.report(version).card.limits
+    assert any("new samples of these 10 classes" in one for one in limits)
+    assert decision(deployment, version.calibration_id, 0.2)["population"] == {"classes": 10}
+    assert decision(deployment, version.calibration_id, 0.2)["meaning"].endswith(
+        "It holds among these 10 classes."
+    )
+    deployment.upload("people-named", *people(60, 3))
+    deployment.train(dataset="people-named", model="open")
+    open_set = decision(deployment, deployment.store.version("open", 1).calibration_id, 0.4)
+    assert open_set["population"] is None
+    assert "classes" not in open_set["meaning"]
+
+
+def decision(deployment: Deployment, calibration_id: str, fpr: float):
+    """What `/match` states of its threshold."""
+    runtime = Runtime(deployment.store, deployment.db, deployment.settings)
+    return runtime.decisions.decide(Question(calibration_id, fpr, 0.95, "auto")).public
+
+
+def test_what_is_promised_of_few_people_holds_for_people_never_met(deployment):
+    """20 people of 30 rows: a promise about new people either is refused or holds; one about classes would not."""
+    seen = {"refused": 0, "kept": 0}
+    for seed in range(3):
+        X, y = people(220, 30, seed=seed, width=4)
+        X[:, :] += np.random.default_rng(seed).normal(size=X.shape) * 0.7
+        few = y < 20
+        file = deployment.folder / f"few-{seed}.npz"
+        np.savez(file, X=X[few], y=y[few])
+        deployment.datasets.add(file, DatasetRequest(name=f"few-{seed}", identity="y"))
+        deployment.train(dataset=f"few-{seed}", model=f"m-{seed}", params=SMALL_FOREST)
+        version = deployment.store.version(f"m-{seed}", 1)
+        calibration = deployment.store.calibrations.load(version.calibration_id)[0]
+        for fpr in (0.1, 0.8):
+            try:
+                point = calibration.operating_point(fpr)
+            except InsufficientCalibrationData:
+                seen["refused"] += 1
+                continue
+            assert (point.protocol, point.guarantee) == ("open-set", "finite-sample")
+            model = deployment.store.load(f"m-{seed}", 1)
+            fresh = X[~few][::30]
+            left, right = np.triu_indices(len(fresh), 1)
+            rate = float((model.pair_score(fresh[left], fresh[right]) > point.threshold).mean())
+            assert rate <= fpr
+            seen["kept"] += 1
+    assert seen == {"refused": 3, "kept": 3}
