@@ -88,7 +88,7 @@ def _refuse_damaged(row: Base, _context: Any) -> None:
     kind = type(row)
     reason = damage_of(kind, vars(row)) if _json_kinds(kind) else None
     if reason is not None:
-        key = ", ".join(str(getattr(row, column.key))[:60] for column in kind.__mapper__.primary_key)
+        key = ", ".join(str(getattr(row, str(column.key)))[:60] for column in kind.__mapper__.primary_key)
         raise DamagedRow(
             f"the row {key} of {kind.__tablename__} is damaged: {reason}; `pairmark doctor` names the repair",
             table=kind.__tablename__,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import httpx
 import numpy as np
 import pytest
@@ -150,7 +152,8 @@ def test_the_service_starts_with_bad_rows_and_names_them(deployment):
             assert row in answer.json()["detail"]
         body = {"model": "other", "left": pair[0], "right": pair[1]}
         assert client.post("/similarity", json=body).is_success
-        view = client._transport._app.state.services.runtime.catalogue.view
+        app: Any = client._transport
+        view = app._app.state.services.runtime.catalogue.view
         assert view.key(good.key) is not None
         assert view.key(bad.key) is None
         assert view.damage == ("version faces:1", f"key {bad.id}")

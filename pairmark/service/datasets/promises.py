@@ -172,7 +172,7 @@ def fewest_units(dataset: Mapping[str, Any], protocol: str) -> int:
     """Units of a part that trains or tests: enough for pairs of both kinds."""
     if protocol == "closed-set":
         return int(dataset["n_labels"]) + 2
-    return math.ceil(FEWEST * dataset["n_labels"] / max(dataset["n_repeated_labels"], 1))
+    return math.ceil(FEWEST * int(dataset["n_labels"]) / max(int(dataset["n_repeated_labels"]), 1))
 
 
 def shares_for(

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from sqlalchemy import JSON, Select, Table, and_, func, or_, select, text
+from sqlalchemy import JSON, Table, and_, func, or_, select, text
 from sqlalchemy.orm import Session, aliased
 
 from pairmark.service.datasets.ingest import dataset_out
@@ -85,11 +85,11 @@ def _dangling(session: Session, table: Table) -> Iterator[Damage]:
             .where(pairs[0][1].is_(None), *(own.is_not(None) for own, _ in pairs))
         )
         for row in session.execute(missing.limit(MOST)):
-            name = _name(table, row._mapping)
+            values = dict(row._asdict())
             yield (
-                f"{name} refers to a row of {parent.element.name} that is not there",
-                _deletion(table, row._mapping),
-            )  # type: ignore[attr-defined]
+                f"{_name(table, values)} refers to a row of {constraint.referred_table.name} that is not there",
+                _deletion(table, values),
+            )
 
 
 def _forms(session: Session, kind: type[Base]) -> Iterator[Damage]:
@@ -183,7 +183,7 @@ def _references(session: Session) -> Iterator[Damage]:
         )
 
 
-def _versions_of_galleries() -> Select[Any]:
+def _versions_of_galleries() -> Any:
     version = aliased(ModelVersion)
     return (
         select(GalleryRow.name, GalleryRow.version)
@@ -226,9 +226,9 @@ def _vectors(session: Session) -> Iterator[Damage]:
     arrays = GalleryCalibrationRow
     bad = select(arrays.id, GalleryRow.name).join(GalleryRow, GalleryRow.id == arrays.gallery_id)
     bad = bad.where(or_(func.length(arrays.best) % 4 != 0, func.length(arrays.mated) % 4 != 0))
-    for id, gallery in session.execute(bad.limit(MOST)):
+    for calibration_id, gallery in session.execute(bad.limit(MOST)):
         yield (
-            f"gallery {gallery}: calibration {id} does not hold whole numbers of scores",
+            f"gallery {gallery}: calibration {calibration_id} does not hold whole numbers of scores",
             f"calibrate it again: POST /galleries/{gallery}/calibrations",
         )
 

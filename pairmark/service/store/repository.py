@@ -339,7 +339,7 @@ def lost_calibrations(session: Session, alias: str | None = None) -> list[tuple[
     if alias is not None:
         of_alias = (Alias.model_id == Model.id) & (Alias.version == ModelVersion.version)
         statement = statement.join(Alias, of_alias).where(Alias.alias == alias)
-    return [(row[0], row[1], row[2]) for row in session.execute(statement)]
+    return [(name, version, str(calibration)) for name, version, calibration in session.execute(statement)]
 
 
 def calibrations_in_use(session: Session, alias: str | None = None) -> list[tuple[str, int, float]]:
