@@ -155,7 +155,7 @@ def _dataset(
     scratch: str,
     request: Mapping[str, Any],
     pairs: list[str] | None,
-    right: list[str] | None,
+    right: list[str] | None = None,
     **named: Any,
 ) -> dict[str, Any]:
     stored, summary = read_dataset(
@@ -180,7 +180,7 @@ def _inspection(
     work: str,
     request: Mapping[str, Any],
     pairs: list[str] | None,
-    right: list[str] | None,
+    right: list[str] | None = None,
     **named: Any,
 ) -> dict[str, Any]:
     return inspected(

@@ -46,10 +46,10 @@ def test_points_and_files_are_scored_and_decided(digits_deployment: RunningServe
     ]
     three = deployment.cli("match", left, right, "--fpr", "0.2", "--fnr", "0.3", *at)
     assert three.returncode == 0, three.stderr
-    assert "the false negative rate at most" in three.stdout
+    assert "The false negative rate is at most" in three.stdout
     guess = deployment.cli("match", text(X[0]), text(X[1]), "--fpr", "0.001", "--method", "estimate", *at)
     assert guess.returncode == 0, guess.stderr
-    assert "An estimate for 0.001, without a guarantee" in guess.stdout
+    assert "Nothing is promised: the threshold is an estimate" in guess.stdout
 
 
 def test_a_report_is_printed_written_and_drawn(digits_deployment: RunningServer, tmp_path: Path) -> None:

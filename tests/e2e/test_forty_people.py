@@ -77,7 +77,7 @@ def test_forty_people_learn_at_every_step_what_can_be_promised(serve: Serve, tmp
     assert reported.json()["alternatives"]["estimate"]["guarantee"] == "none"
     assert reported.json()["required_units"]["finite-sample"] > 500
     guess = said("match", left, right, "--fpr", "0.01", "--model", "forty", "--method", "estimate")
-    assert "An estimate for 0.01, without a guarantee" in guess
+    assert "Nothing is promised: the threshold is an estimate" in guess
     # Asked for what they support: a decision with a promise that holds.
     decided = deployment.cli(
         "match", left, right, "--fpr", f"{smallest * 1.01:.4f}", "--model", "forty", "--json", *at

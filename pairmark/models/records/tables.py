@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from scipy.sparse import issparse
-from sklearn.utils import check_array
 
 from pairmark.models.records.inference import infer
 from pairmark.models.records.schema import STRINGS, RecordColumn, RecordError, Records, Schema
@@ -117,18 +116,31 @@ def _is_rows(X: Any) -> bool:
 
 
 def _matrix(X: Any, name: str) -> np.ndarray[Any, Any]:
-    is_wide = not issparse(X) and np.ndim(X) == 2
+    if issparse(X):
+        raise ValueError(f"{name} is sparse; sparse input is not supported: send dense numbers or records")
     try:
-        matrix: np.ndarray[Any, Any] = check_array(
-            X, dtype=np.float64, ensure_all_finite="allow-nan", input_name=name
-        )
+        if np.iscomplexobj(X):
+            raise ValueError(f"{name}: Complex data not supported; expected real numbers")
+        matrix = np.asarray(X, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        if not is_wide or np.asarray(X).dtype.kind != "O":
+        if "Complex" in str(error):
             raise
         raise ValueError(
             f"{name} is no table: expected a frame, a mapping from column to cells, a list of records or "
-            f"a matrix of numbers ({error})"
+            f"a matrix of numbers"
         ) from None
+    if matrix.ndim == 1:
+        raise ValueError(
+            f"{name} has one dimension; expected rows of features, shape (n, d). Reshape your data"
+        )
+    if matrix.ndim != 2 or matrix.shape[0] == 0:
+        raise ValueError(f"{name} has shape {matrix.shape}, 0 sample(s); expected (n, d), both at least 1")
+    if matrix.shape[1] == 0:
+        raise ValueError(f"{name} has 0 feature(s) (shape={matrix.shape}) while a minimum of 1 is required.")
+    if not np.isfinite(matrix).all():
+        raise ValueError(
+            f"{name} contains NaN or infinity; expected finite numbers, or records with missing cells"
+        )
     return matrix
 
 

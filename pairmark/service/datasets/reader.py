@@ -130,8 +130,9 @@ def read_dataset(
     summary = _summary(stored, kind, request, spec, read)
     if notes is not None:
         summary["columns"] = [each.model_dump(mode="json") for each in notes]
-        named = [each.name for each in notes if each.type in ("identity", "classes")]
-        summary["label"] = request.label or (named[0] if named and stored.label_counts.size else None)
+        named = next((each for each in notes if each.type in ("identity", "classes")), None)
+        if named is not None and stored.label_counts.size and request.label is None:
+            summary["label"], summary["label_role"] = named.name, named.type
     return stored, summary
 
 
