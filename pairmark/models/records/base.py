@@ -46,7 +46,7 @@ class RecordScorer(PairScorerMixin, BaseEstimator):
 
     def __sklearn_tags__(self) -> Tags:
         tags: Tags = super().__sklearn_tags__()
-        tags.input_tags.string = tags.input_tags.categorical = True
+        tags.input_tags.string = True
         return tags
 
     @property
