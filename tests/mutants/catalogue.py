@@ -1817,7 +1817,45 @@ POPULATIONS = (
     ),
 )
 
+TIES = "tests/models/similarity/test_ties_and_people.py"
+
+DEFAULTS = (
+    mutant(
+        "saturated-pairs-tie",
+        "pairs that share the best leaf of every tree keep an order",
+        "pairmark/models/similarity/base.py",
+        "            scores += self.learned_.tie_breaks(*columns)\n",
+        "            pass\n",
+        f"{TIES}::test_new_people_beyond_all_that_trees_learned_from_keep_an_order",
+    ),
+    mutant(
+        "one-person-is-all-same-pairs",
+        "same pairs are drawn evenly over people where one has most rows",
+        "pairmark/models/pairs/sampling.py",
+        "evenly=bool(uneven)",
+        "evenly=False",
+        f"{TIES}::test_same_pairs_are_drawn_evenly_where_one_person_has_most_rows",
+    ),
+    mutant(
+        "forests-differ-each-time",
+        "every learner has the seed 0 by default",
+        "pairmark/models/rankboost/estimator.py",
+        "        ] = 0,\n    ) -> None:",
+        "        ] = None,\n    ) -> None:",
+        f"{TIES}::test_every_learner_has_the_same_seed_by_default",
+    ),
+    mutant(
+        "children-wrap-around",
+        "no number in a model file makes scoring read beyond its trees",
+        "pairmark/models/records/trees.py",
+        "(children < end - 1)",
+        "(children + 1 < end)",
+        "tests/models/test_states.py::TestStates::test_no_number_does_harm",
+    ),
+)
+
 MUTANTS = (
+    *DEFAULTS,
     *RECORDS,
     *POPULATIONS,
     *REQUESTS,

@@ -171,7 +171,7 @@ class Ghost(GhostState, ClassifierMixin, BaseEstimator):
         tol: Annotated[
             float, Field(ge=0.0, le=1.0, description="relative progress below which training stops; 0: never")
         ] = 1e-4,
-        random_state: Annotated[RandomState, Field(description="seed of all random draws")] = None,
+        random_state: Annotated[RandomState, Field(description="seed of all random draws")] = 0,
     ) -> None:
         self.order = order
         self.meta_features = meta_features

@@ -68,7 +68,7 @@ class LabelRankingAuto(AutoState):
         ] = "auto",
         random_state: Annotated[
             RandomState, Field(description="seed; the same seed gives the same model")
-        ] = None,
+        ] = 0,
         n_jobs: Threads = None,
         verbose: Annotated[
             int, Field(ge=0, le=100, description="1: print each candidate's validated tau")

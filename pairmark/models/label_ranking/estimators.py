@@ -77,7 +77,7 @@ class _TreesBase(TreesState):
         honest: Honest = False,
         max_samples: MaxSamples = None,
         aggregation: Aggregation = "mean",
-        random_state: TreeSeed = None,
+        random_state: TreeSeed = 0,
         n_jobs: Threads = None,
         verbose: Verbose = 0,
     ) -> None:
@@ -262,7 +262,7 @@ class LabelRankingForest(_TreesBase):
             ),
         ] = True,
         aggregation: Aggregation = "mean",
-        random_state: TreeSeed = None,
+        random_state: TreeSeed = 0,
         n_jobs: Threads = None,
         verbose: Verbose = 0,
     ) -> None:

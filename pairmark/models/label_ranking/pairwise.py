@@ -59,7 +59,7 @@ class PairwiseLabelRanker(PairwiseState):
         calibrate: Annotated[bool, Field(description="calibrate the probabilities by cross-fitting")] = True,
         random_state: Annotated[
             RandomState, Field(description="seed; the same seed gives the same model")
-        ] = None,
+        ] = 0,
         n_jobs: Threads = None,
         verbose: Annotated[
             int, Field(ge=0, le=100, description="has no effect; accepted like in the other rankers")

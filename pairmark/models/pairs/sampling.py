@@ -21,6 +21,8 @@ PairScheme = Literal["balanced", "proportional"]
 _DECODED_AT_A_TIME = 4_096
 _MOVED_AT_A_TIME = 4_096
 _LENT_FROM = 2**16
+_UNEVEN = 4.0
+"""From so many times its even share of the same pairs on, an identity is held to it where pairs are drawn evenly."""
 MAX_PAIRS = 200_000_000
 """Most training pairs held at once (8 bytes of rows each); more than that is refused, with the number."""
 
@@ -66,6 +68,9 @@ class PairPopulation:
             raise ValueError(f"{n} rows; expected fewer than 2^31")
         self._rows = np.argsort(codes, kind="stable").astype(np.int32)
         ordered = codes[self._rows]
+        sizes = np.unique(ordered, return_counts=True)[1] if n else np.zeros(0, dtype=np.int64)
+        self._of_identity = sizes * (sizes - 1) // 2
+        """Same pairs of each identity, in the order of their ranks."""
         places = np.arange(n, dtype=np.int64)
         # One past the last row of each row's identity, in the order sorted by identity.
         ends = np.searchsorted(ordered, ordered, side="right").astype(np.int64)
@@ -106,12 +111,23 @@ class PairPopulation:
     def table(
         self, n_pairs: int | None, *, random_state: int | np.random.Generator | None
     ) -> tuple[NDArray[np.int32], int]:
-        """The pairs that `sample` draws by default, left and right rows, (2, n), and how many, the first, are same."""
+        """Left and right rows of pairs, (2, n), and how many of them, the first, are same.
+
+        Drawn as `sample` does by default, but where an identity has over `_UNEVEN` times the mean number of same pairs,
+        these are drawn evenly over identities: one with most rows would be all that is learned of.
+        """
         wanted, n_same = self._wanted(n_pairs, "balanced")
-        return self._drawn(wanted, n_same, random_state), n_same
+        pairs_each = self._of_identity[self._of_identity > 0]
+        uneven = n_same < self.n_same and pairs_each.max() > _UNEVEN * pairs_each.mean()
+        return self._drawn(wanted, n_same, random_state, evenly=bool(uneven)), n_same
 
     def _drawn(
-        self, wanted: int, n_same: int, random_state: int | np.random.Generator | None
+        self,
+        wanted: int,
+        n_same: int,
+        random_state: int | np.random.Generator | None,
+        *,
+        evenly: bool = False,
     ) -> NDArray[np.int32]:
         """Left and right rows of pairs, same ones first, in little more memory than they take."""
         rng = np.random.default_rng(random_state)
@@ -123,7 +139,11 @@ class PairPopulation:
         for its, population, ends, shift in kinds:
             if not its.size:
                 continue
-            ranks = _distinct_ranks(its.shape[1], population, rng)
+            ranks = (
+                _even_ranks(its.shape[1], self._of_identity, rng)
+                if evenly and ends is self._ends_same
+                else _distinct_ranks(its.shape[1], population, rng)
+            )
             for start in range(0, ranks.size, _DECODED_AT_A_TIME):
                 block = slice(start, start + _DECODED_AT_A_TIME)
                 place = np.searchsorted(ends, ranks[block], side="right")
@@ -203,6 +223,24 @@ def pair_features(
         with np.errstate(over="ignore"):
             return np.hstack([left * right, left + right])
     raise ValueError(f"pair_map is {pair_map!r}; expected 'diff-sum', 'max-min' or 'products'")
+
+
+def _even_ranks(take: int, sizes: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
+    """``take`` distinct numbers below the sum of ``sizes``: of each run about equally many, all of short ones.
+
+    A run is cut into as many parts as numbers come from it, and one is drawn in each part.
+    """
+    ordered = np.sort(sizes)
+    # The level to which all runs are drawn: so many numbers from each, or all of it.
+    filled = np.cumsum(ordered) + ordered * np.arange(sizes.size - 1, -1, -1)
+    first = int(np.searchsorted(filled, take))
+    quota = np.minimum(sizes, (take - int(ordered[:first].sum())) // (sizes.size - first))
+    spare = np.flatnonzero(quota < sizes)
+    quota[rng.permutation(spare)[: take - int(quota.sum())]] += 1
+    length, number = np.repeat(sizes, quota), np.arange(take) - np.repeat(np.cumsum(quota) - quota, quota)
+    parts = np.repeat(quota, quota)
+    low, high = number * length // parts, (number + 1) * length // parts
+    return np.asarray(np.repeat(np.cumsum(sizes) - sizes, quota) + rng.integers(low, high))
 
 
 def _distinct_ranks(

@@ -85,7 +85,7 @@ class AlignedKernel(NetworkState, KnownColumns, PairScorerMixin, EmbedderMixin, 
         n_iter: Annotated[int, Field(ge=1, le=10_000, description="passes over the rows (or pairs)")] = 30,
         random_state: Annotated[
             Seed, Field(description="seed of all random draws; null: differs each time")
-        ] = None,
+        ] = 0,
     ) -> None:
         self.hidden = hidden
         self.psd = psd

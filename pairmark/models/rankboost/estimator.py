@@ -174,7 +174,7 @@ class RankBoostKernel(RankersState, RanksRows, PairScorerMixin, EmbedderMixin, B
         ] = 100,
         random_state: Annotated[
             Seed, Field(description="seed of all random draws; null: differs each time")
-        ] = None,
+        ] = 0,
     ) -> None:
         self.n_estimators = n_estimators
         self.n_bags = n_bags

@@ -51,7 +51,7 @@ class RecordSimilarity(RecordSimilarityState, RecordScorer):
                 "that share a rare key; explicit pairs are all used",
             ),
         ] = 100_000,
-        random_state: Annotated[RandomState, Field(description="seed of pairs and trees")] = None,
+        random_state: Annotated[RandomState, Field(description="seed of pairs and trees")] = 0,
     ) -> None:
         self.columns = columns
         self.n_estimators = n_estimators

@@ -64,7 +64,7 @@ class FellegiSunter(FellegiSunterState, RecordScorer):
         max_iter: Annotated[
             int, Field(ge=1, le=10_000, description="steps of expectation maximisation")
         ] = 100,
-        random_state: Annotated[RandomState, Field(description="seed of the random pairs")] = None,
+        random_state: Annotated[RandomState, Field(description="seed of the random pairs")] = 0,
     ) -> None:
         self.columns = columns
         self.n_pairs = n_pairs

@@ -185,5 +185,5 @@ def check_trees(loaded: StoredState) -> None:
     ends = np.append(roots[1:], n)
     end = ends[np.searchsorted(roots, np.arange(n), side="right") - 1]
     # A child comes after its node: every way ends.
-    good = ~split | ((children > np.arange(n)) & (children + 1 < end))
+    good = ~split | ((children > np.arange(n)) & (children < end - 1))
     require(np.asarray(good), "children", children, "two nodes further on in the same tree")

@@ -133,7 +133,7 @@ class RSBL(RSBLState, ClassifierMixin, BaseEstimator):
                 description="maximum number of training rows that can be neighbours, drawn from each class",
             ),
         ] = 2_000,
-        random_state: Annotated[Seed, Field(description="seed of all random draws")] = None,
+        random_state: Annotated[Seed, Field(description="seed of all random draws")] = 0,
         n_jobs: Annotated[
             int | None, Field(description="threads; null or -1: joblib's active setting, or all cores")
         ] = None,

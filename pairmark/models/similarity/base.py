@@ -45,7 +45,7 @@ from pairmark.models.similarity.search_arrays import CODES, column_arrays
 from pairmark.models.similarity.splits import KINDS
 from pairmark.models.similarity.trees import Tree, joined_arrays, parted_trees
 
-TREES_VERSION = 7
+TREES_VERSION = 8
 """Raised when a tree of the same seed would come out otherwise, so that no fit goes on from trees of another kind."""
 
 
@@ -87,6 +87,8 @@ class SimilarityBase(PairScorerMixin, BaseEstimator):
     verbose: int
     n_estimators = 1
     bootstrap = False
+    _breaks_ties = False
+    """Whether learned features part pairs that fall into the same leaves."""
 
     def __init__(self, **params: Any) -> None:
         for name, value in params.items():
@@ -263,8 +265,10 @@ class SimilarityBase(PairScorerMixin, BaseEstimator):
     def _scored(self, left: Float32, right: Float32, columns: tuple[Float32, Float32] | None) -> Float32:
         n_threads = 1 if self.n_jobs is None else effective_n_jobs(self.n_jobs)
         forms = None if self.learned_ is None else self.learned_.forms
-        sums = self._packed.sums(RowPairs(left, right, columns, forms), n_threads)
-        return (sums / len(self.trees_)).astype(np.float32)
+        scores = self._packed.sums(RowPairs(left, right, columns, forms), n_threads) / len(self.trees_)
+        if self._breaks_ties and self.learned_ is not None and columns is not None:
+            scores += self.learned_.tie_breaks(*columns)
+        return scores.astype(np.float32)
 
     def _index_arrays(self, vectors: Matrix) -> dict[str, Any]:
         """The gallery's learned columns, or the byte columns that trees are searched by, worked out once."""

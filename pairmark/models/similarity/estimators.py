@@ -90,7 +90,7 @@ class SimilarityTree(SimilarityBase):
         pair_features: Annotated[PairFeatures, Field(description=_FEATURES)] = "raw",
         n_pairs: _NPairs = 100_000,
         max_features: _MaxFeatures = None,
-        random_state: _Seed = None,
+        random_state: _Seed = 0,
         n_jobs: Threads = None,
         verbose: _Verbose = 0,
     ) -> None:
@@ -133,9 +133,11 @@ class SimilarityForest(SimilarityBase):
 
     Each tree learns from pairs of its own and, in each cell, from features drawn at random. A pair's score is the
     mean over the trees of what its leaf says: ``log-odds``, ``log(F+ / F-)`` of its training pairs, or the paper's
-    ``rank``, minus the cell's rank, shifted by ``2^max_depth`` (the score of `SimilarityTree`). ``n_pairs`` is for each
-    tree. By default `fit_pairs` learns ``discriminant`` pair features for about half of the trees, where there are at
-    most 512 features and same pairs leave at least twelve identities apart.
+    ``rank``, minus the cell's rank, shifted by ``2^max_depth`` (the score of `SimilarityTree`). Of learned pair
+    features the first adds thousandths to the mean log-odds, which order pairs that share all leaves. ``n_pairs`` is
+    for each tree; where an identity holds far more pairs than others, same pairs are drawn evenly over identities. By
+    default `fit_pairs` learns ``discriminant`` pair features for about half of the trees, where there are at most 512
+    features and same pairs leave at least twelve identities apart.
 
     Attributes
     ----------
@@ -176,7 +178,7 @@ class SimilarityForest(SimilarityBase):
                 "same pairs"
             ),
         ] = True,
-        random_state: _Seed = None,
+        random_state: _Seed = 0,
         n_jobs: Threads = None,
         verbose: _Verbose = 0,
     ) -> None:
@@ -254,17 +256,19 @@ class SimilarityForest(SimilarityBase):
     def _begin(self) -> np.random.RandomState:
         random = super()._begin()
         self.aggregation_ = self.aggregation
+        self._breaks_ties = self.aggregation == "log-odds"
         return random
 
     def to_state(self) -> State:
         """Trees, and how their leaves are read."""
         arrays, meta = super().to_state()
-        return arrays, meta | {"aggregation": self.aggregation_}
+        return arrays, meta | {"aggregation": self.aggregation_, "breaks_ties": self._breaks_ties}
 
     def from_state(self, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> Self:
         """The estimator, fitted with what `to_state` gave."""
         # Artefacts from before there was a choice hold what was asked for.
         self.aggregation_ = meta.get("aggregation") or self.aggregation
+        self._breaks_ties = bool(meta.get("breaks_ties"))
         return super().from_state(arrays, meta)
 
     def _leaf_values(self, tree: Tree) -> NDArray[np.float64]:

@@ -55,6 +55,10 @@ NAMES: dict[str, tuple[str, ...]] = {
     ),
     "whitened": ("whitened nearness", "whitened cosine"),
 }
+_TIE_BREAKERS: dict[str, int] = {"posteriors": 2}
+"""Which feature parts pairs that all trees hold for alike, where it is not the first: the sums of class scores do not
+saturate as posteriors do."""
+_TIE_SHARE = 1e-3
 FOLDS = 4
 """Parts of the rows (of the identities, where there are enough) that maps leave out in turn."""
 _ROW_BLOCK = 4_096
@@ -176,6 +180,23 @@ class LearnedFeatures:
         return pair_values(
             self.columns(left), self.columns(right), np.arange(len(left)), np.arange(len(right)), self.forms
         )
+
+    def tie_breaks(self, left: Float32, right: Float32) -> NDArray[np.float64]:
+        """What parts pairs in the same leaves, (n,): thousandths that rise with the first feature.
+
+        Parameters
+        ----------
+        left, right : (n, q + 2 m) columns of either side's rows.
+
+        Features of new identities may lie beyond all that trees learned from, so that many pairs share the best leaf of
+        every tree: those are still more or less alike.
+        """
+        n = left.shape[0]
+        steps = [np.arange(n) if side.strides[0] else np.zeros(n, dtype=np.int64) for side in (left, right)]
+        rows = [side if side.strides[0] else np.ascontiguousarray(side[:1]) for side in (left, right)]
+        values = pair_values(rows[0], rows[1], steps[0], steps[1], self.forms)
+        values = values[:, _TIE_BREAKERS.get(self.kind, 0)]
+        return np.asarray(_TIE_SHARE * np.arcsinh(values.astype(np.float64)))
 
     def to_state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         """Plain arrays, and the rest."""

@@ -50,6 +50,7 @@ class SimilarityFacts(Facts):
 
     pair_features: PairFeatures | None = None
     aggregation: Literal["rank", "log-odds"] | None = None
+    breaks_ties: bool = False
     learned: LearnedFacts | None = None
 
 
