@@ -347,3 +347,11 @@ def test_loading_runs_nothing_of_the_file() -> None:
         check=True,
     )
     assert done.stdout == "refused\n"
+
+
+def test_a_child_at_the_end_of_the_number_range_is_refused() -> None:
+    artefact = saved("record-trees")
+    at = int(np.flatnonzero(artefact.arrays["features"] >= 0)[0])
+    far = put(artefact.arrays["children"], np.iinfo(np.int64).max, at)
+    with pytest.raises(ArtefactError, match="children"):
+        restored(changed(artefact, "children", far))

@@ -1850,7 +1850,7 @@ DEFAULTS = (
         "pairmark/models/records/trees.py",
         "(children < end - 1)",
         "(children + 1 < end)",
-        "tests/models/test_states.py::TestStates::test_no_number_does_harm[record-trees]",
+        "tests/models/test_states.py::test_a_child_at_the_end_of_the_number_range_is_refused",
     ),
 )
 
