@@ -1817,7 +1817,37 @@ POPULATIONS = (
     ),
 )
 
+ITEMS_KEY = f"{ODD_IDS}::test_a_key_for_items_deletes_no_gallery_whoever_resolves_its_addresses"
+
+RESOLVED = (
+    mutant(
+        "a-slash-at-the-end-is-nothing",
+        "an address with a slash at its end, as a resolved `..` leaves it, is another address",
+        "pairmark/service/api/routing.py",
+        "        found = self._exact.get((method, path))\n",
+        '        path = path.rstrip("/") or path\n        found = self._exact.get((method, path))\n',
+        f"{ODD_IDS}::test_a_delete_with_a_slash_or_a_line_break_at_the_end_is_of_nothing",
+    ),
+    mutant(
+        "a-key-for-items-is-one-for-the-gallery",
+        "a key for items does not delete the gallery",
+        "pairmark/service/api/routing.py",
+        '"items" if self.of_items else "all"',
+        '"items"',
+        ITEMS_KEY,
+    ),
+    mutant(
+        "levels-are-not-compared",
+        "a grant covers no more than its level",
+        "pairmark/service/keys/grants.py",
+        "            and grant.covers(level)\n",
+        "",
+        "tests/service/test_keys.py::test_grants",
+    ),
+)
+
 MUTANTS = (
+    *RESOLVED,
     *RECORDS,
     *POPULATIONS,
     *REQUESTS,

@@ -18,7 +18,7 @@ from pairmark.service.db import Database, bump_revision
 from pairmark.service.errors import Conflict, InvalidInput, UnknownKey
 from pairmark.service.keys import repository
 from pairmark.service.keys.grants import Grants, parse_grant
-from pairmark.service.keys.schemas import MAX_DAYS, KeyOut, KeyPage, NewKey
+from pairmark.service.keys.schemas import MAX_DAYS, KeyOut, KeyPage, Level, NewKey
 from pairmark.service.pagination import start_of
 from pairmark.service.tables import ApiKey
 from pairmark.service.times import iso
@@ -45,9 +45,9 @@ class ActiveKey:
     expires_at: float | None = None
     rate: float | None = None
 
-    def allows(self, scope: str, resource: str | None = None, *, reading: bool = False) -> bool:
+    def allows(self, scope: str, resource: str | None = None, *, level: Level = "all") -> bool:
         """Whether the key carries the scope: on this resource, or (None) on any at all."""
-        return self.grants.allows(scope, resource, reading=reading)
+        return self.grants.allows(scope, resource, level=level)
 
     @property
     def expired(self) -> bool:
