@@ -1846,8 +1846,88 @@ RESOLVED = (
     ),
 )
 
+KINDS = "tests/service/test_damage_kinds.py"
+DAMAGED_ROW = f"{KINDS}::test_a_damaged_row_is_named_with_its_repair_and_never_a_500"
+
+DAMAGE_KINDS = (
+    mutant(
+        "columns-hold-anything",
+        "the doctor and every load check the type of each column",
+        "pairmark/service/tables.py",
+        "        if not (type_ is float and type(value) is int):\n",
+        "        if False:\n",
+        DAMAGED_ROW,
+    ),
+    mutant(
+        "what-cannot-be-shown-is-a-500",
+        "a row whose JSON lacks what shows it answers 503",
+        "pairmark/service/tables.py",
+        "except (LookupError, TypeError, ValueError, AttributeError) as error:",
+        "except ZeroDivisionError as error:",
+        DAMAGED_ROW,
+    ),
+    mutant(
+        "vectors-of-no-number-are-searched",
+        "one item that is not finite leaves the others searchable",
+        "pairmark/service/galleries/item_repository.py",
+        "    sound = np.isfinite(vectors).all(axis=1)\n",
+        "    sound = np.ones(len(whole), dtype=bool)\n",
+        f"{KINDS}::test_items_beside_a_damaged_one_are_searched",
+    ),
+    mutant(
+        "doctor-counts-nothing",
+        "the doctor holds a gallery's numbers against its rows",
+        "pairmark/service/operations/rows.py",
+        "    yield from _counts(session)\n",
+        "",
+        DAMAGED_ROW,
+    ),
+    mutant(
+        "doctor-skips-the-schema",
+        "the doctor names tables, columns, indexes and triggers that are not there",
+        "pairmark/service/operations/rows.py",
+        "            schema = list(_schema(session))\n",
+        "            schema: list[Damage] = []\n",
+        DAMAGED_ROW,
+    ),
+    mutant(
+        "a-sequence-that-went-back-is-waited-for",
+        "a search of a damaged gallery ends",
+        "pairmark/service/galleries/thresholds.py",
+        "                if view.seq < probes.seq:\n",
+        "                if False:\n",
+        DAMAGED_ROW,
+    ),
+    mutant(
+        "ready-without-the-calibrations-blob",
+        "/readyz is not 200 while the blob of production's calibration is gone",
+        "pairmark/service/store/store.py",
+        "        return sorted({*lost, *self._without_blob(blobs)})\n",
+        "        return sorted(lost)\n",
+        f"{KINDS}::test_production_whose_calibration_has_no_blob_is_not_ready",
+    ),
+    mutant(
+        "a-gallery-of-no-version-stays",
+        "deleting a gallery whose version is gone repairs it",
+        "pairmark/service/galleries/galleries.py",
+        "            row = _existing(name, partial(repository.held, session))\n",
+        "            row = _existing(name, partial(repository.held, session))\n"
+        "            repository.state_by_id(session, row.id)\n",
+        f"{KINDS}::test_deleting_a_gallery_of_no_version_repairs_it",
+    ),
+    mutant(
+        "likelihood-ratios-are-unmarked",
+        "likelihood ratios of an imported calibration say so",
+        "pairmark/service/runtime/runtime.py",
+        "loaded.calibration.origin, loaded.imported)",
+        '"all", None)',
+        "tests/service/test_transfer.py::test_likelihood_ratios_say_whose_calibration_they_are_of",
+    ),
+)
+
 MUTANTS = (
     *RESOLVED,
+    *DAMAGE_KINDS,
     *RECORDS,
     *POPULATIONS,
     *REQUESTS,

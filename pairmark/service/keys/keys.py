@@ -20,7 +20,7 @@ from pairmark.service.keys import repository
 from pairmark.service.keys.grants import Grants, parse_grant
 from pairmark.service.keys.schemas import MAX_DAYS, KeyOut, KeyPage, Level, NewKey
 from pairmark.service.pagination import start_of
-from pairmark.service.tables import ApiKey
+from pairmark.service.tables import ApiKey, damage_of
 from pairmark.service.times import iso
 
 DAY_S = 86_400.0
@@ -184,7 +184,10 @@ def active_keys(session: Session) -> tuple[dict[str, ActiveKey], list[str]]:
     for row in repository.active_key_columns(session):
         try:
             grants = Grants(row.scopes)
+            sound = damage_of(ApiKey, row._asdict()) is None
         except (InvalidInput, TypeError, AttributeError):
+            sound = False
+        if not sound:
             damaged.append(row.id)
             continue
         active[row.id] = ActiveKey(
