@@ -1891,11 +1891,11 @@ DAMAGE_KINDS = (
         DAMAGED_ROW,
     ),
     mutant(
-        "a-sequence-that-went-back-is-waited-for",
-        "a search of a damaged gallery ends",
+        "a-sequence-that-went-back-is-a-500",
+        "a search of a gallery whose sequence went back names it",
         "pairmark/service/galleries/thresholds.py",
-        "                if view.seq < probes.seq:\n",
-        "                if False:\n",
+        '                    raise DamagedRow(\n                        f"gallery {state.name!r} is damaged: its seq',
+        '                    raise OSError(\n                        f"gallery {state.name!r} is damaged: its seq',
         DAMAGED_ROW,
     ),
     mutant(
@@ -1925,9 +1925,90 @@ DAMAGE_KINDS = (
     ),
 )
 
+SSO = "tests/e2e/test_single_sign_on.py"
+OPENID = "pairmark/service/keys/openid.py"
+NOT_OURS = f"{SSO}::test_an_id_token_that_is_not_ours_is_refused"
+CALLED_BACK = f"{SSO}::test_a_way_back_that_this_browser_did_not_begin_is_refused"
+
+SIGN_ON = (
+    mutant(
+        "sign-on-without-pkce",
+        "the code flow goes with PKCE",
+        OPENID,
+        '                "code_challenge_method": "S256",\n',
+        "",
+        f"{SSO}::test_a_person_is_let_in_with_the_scopes_of_their_groups",
+    ),
+    mutant(
+        "tokens-for-others-are-taken",
+        "an ID token for another service is refused",
+        OPENID,
+        '            "aud": {"essential": True, "values": [self._settings.oidc_client_id]},\n',
+        "",
+        NOT_OURS,
+    ),
+    mutant(
+        "no-id-token-is-needed",
+        "an answer without an ID token signs nobody in",
+        OPENID,
+        '        if not claims or not isinstance(claims.get("sub"), str):\n',
+        '        claims = claims or {"sub": "x", "groups": ["research"]}\n        if False:\n',
+        NOT_OURS,
+    ),
+    mutant(
+        "another-provider-answers",
+        "an answer that names another issuer is refused",
+        OPENID,
+        "        if issuer is not None and issuer != self.issuer:\n",
+        "        if False:\n",
+        CALLED_BACK,
+    ),
+    mutant(
+        "no-group-is-needed",
+        "who is in no group of the settings is refused",
+        OPENID,
+        "        if not scopes:\n",
+        "        scopes = scopes or ('score',)\n        if False:\n",
+        f"{SSO}::test_who_has_no_group_is_refused",
+    ),
+    mutant(
+        "sign-on-leads-anywhere",
+        "a sign-in leads to pages of this service only",
+        "pairmark/service/console/session.py",
+        'return path if path and re.fullmatch(r"/(?![/\\\\])[\\x21-\\x7e]*", path) else "/"',
+        'return path or "/"',
+        f"{SSO}::test_it_leads_to_pages_of_this_service_only",
+    ),
+    mutant(
+        "the-sign-on-lasts",
+        "a session of single sign-on ends when the settings say",
+        "pairmark/service/keys/keys.py",
+        "scopes, expires_in_s=seconds).id",
+        "scopes).id",
+        f"{SSO}::test_a_person_is_let_in_with_the_scopes_of_their_groups",
+    ),
+    mutant(
+        "the-host-header-is-believed",
+        "the provider sends people back to the address of the settings",
+        OPENID,
+        "self._client.authorize_redirect(request, self.public_url + CALLBACK)",
+        "self._client.authorize_redirect(request, str(request.base_url).rstrip('/') + CALLBACK)",
+        f"{SSO}::test_no_host_that_a_caller_names_is_asked_or_sent_to",
+    ),
+    mutant(
+        "a-provider-without-tls",
+        "providers and this service are named by https",
+        OPENID,
+        'if not (parts.scheme == "https" or (parts.scheme == "http" and is_local(parts.hostname or ""))):',
+        'if parts.scheme not in ("https", "http"):',
+        f"{SSO}::test_settings_that_cannot_work_are_refused_at_the_start",
+    ),
+)
+
 MUTANTS = (
     *RESOLVED,
     *DAMAGE_KINDS,
+    *SIGN_ON,
     *RECORDS,
     *POPULATIONS,
     *REQUESTS,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated
 
@@ -25,6 +26,7 @@ from pairmark.service.galleries.identification import Identification
 from pairmark.service.galleries.searches import Searches
 from pairmark.service.galleries.thresholds import Thresholds
 from pairmark.service.keys.keys import ActiveKey, Keys
+from pairmark.service.keys.openid import Provider
 from pairmark.service.keys.schemas import Level, Scope
 from pairmark.service.keys.sessions import Sessions
 from pairmark.service.runtime.runtime import Runtime
@@ -61,6 +63,11 @@ class Services:
         self.last_use: dict[str, float] = {}
         """When keys were last used, by id, that is not in the database yet."""
         db_metrics.watch(self.database)
+
+    @cached_property
+    def provider(self) -> Provider | None:
+        """The OpenID provider that signs people in; None: they sign in with an API key."""
+        return None if self.settings.oidc_issuer is None else Provider(self.settings)
 
     def _condition(self) -> tuple[int, list[str]]:
         """Workers that are alive, and versions in production whose calibration is gone."""

@@ -43,6 +43,12 @@ def revoke_key(session: Session, key_id: str, at: float) -> bool:
     return bool(touched(session, usable.values(revoked_at=at)))
 
 
+def drop_ended_keys(session: Session, beginning: str, before: float) -> None:
+    """Forget keys whose name begins so and which expired before a time."""
+    ended = ApiKey.name.startswith(beginning, autoescape=True) & (ApiKey.expires_at < before)
+    session.execute(delete(ApiKey).where(ended))
+
+
 def page_of_keys(session: Session, limit: int, after: tuple[float, str] | None) -> list[ApiKey]:
     """Keys in the order they were made, after a mark."""
     query = select(ApiKey).order_by(ApiKey.created_at, ApiKey.id).limit(limit)
