@@ -1925,6 +1925,27 @@ DAMAGE_KINDS = (
     ),
 )
 
+MISHAPS = "tests/faults/test_mishaps.py::test_nothing_is_lost_doubled_or_half"
+
+UNLIKELY = (
+    mutant(
+        "an-upgrade-without-space-is-a-traceback",
+        "an upgrade on a full disk is refused in words",
+        "pairmark/service/db.py",
+        "        with _in_our_words():\n            self._migrate(to)\n",
+        "        self._migrate(to)\n",
+        f"{MISHAPS}[full_migrations]",
+    ),
+    mutant(
+        "a-backup-appears-in-pieces",
+        "a backup is whole or not there",
+        "pairmark/service/operations/backup.py",
+        '    part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")\n',
+        "    part = target\n",
+        f"{MISHAPS}[killed_backups]",
+    ),
+)
+
 SSO = "tests/e2e/test_single_sign_on.py"
 OPENID = "pairmark/service/keys/openid.py"
 NOT_OURS = f"{SSO}::test_an_id_token_that_is_not_ours_is_refused"
@@ -2009,6 +2030,7 @@ MUTANTS = (
     *RESOLVED,
     *DAMAGE_KINDS,
     *SIGN_ON,
+    *UNLIKELY,
     *RECORDS,
     *POPULATIONS,
     *REQUESTS,

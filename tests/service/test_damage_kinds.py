@@ -39,7 +39,7 @@ class Place:
     deployment: Deployment
     facts: dict[str, str] = field(default_factory=dict)
     sound: dict[Path, bytes] = field(default_factory=dict)
-    usual: dict[tuple[str, str], int] = field(default_factory=dict)
+    usual: dict[str, int] = field(default_factory=dict)
 
     def client(self) -> httpx.Client:
         """The service, started anew."""
@@ -325,6 +325,12 @@ def requests(place: Place) -> Iterator[tuple[str, str, Any]]:
     yield "POST", "/galleries/staff/subjects/s1/verify?fpr=0.3", {"probe": pair[0]}
 
 
+def named_by(request: tuple[str, str, Any]) -> str:
+    """One request among the others, which may go to the same address."""
+    method, path, body = request
+    return f"{method} {path} {json.dumps(body)}"
+
+
 def overwrite_pages(place: Place) -> None:
     with place.file.open("r+b") as stream:
         for page in range(3, stream.seek(0, 2) // 4096, 2):
@@ -412,7 +418,9 @@ def place(new_database: Callable[..., str], tmp_path_factory: pytest.TempPathFac
     deployment.upload("people", *people(40, 5))
     made = furnish(deployment)
     with made.client() as client:
-        made.usual = {one[:2]: client.request(*one[:2], json=one[2]).status_code for one in requests(made)}
+        made.usual = {
+            named_by(one): client.request(*one[:2], json=one[2]).status_code for one in requests(made)
+        }
     made.put_back()
     assert [one.detail for one in made.findings() if one.check == "rows"] == ["every row fits the schema"]
     yield made
@@ -433,10 +441,10 @@ def named(findings: list[Finding], detail: str, advice: str) -> bool:
     return any(one.status == "failure" and detail in one.detail and advice in one.advice for one in findings)
 
 
-def answers(place: Place) -> dict[tuple[str, str], httpx.Response]:
+def answers(place: Place) -> dict[str, httpx.Response]:
     """What the service answers otherwise than when all is sound."""
     with place.client() as client:
-        given = {one[:2]: client.request(*one[:2], json=one[2]) for one in requests(place)}
+        given = {named_by(one): client.request(*one[:2], json=one[2]) for one in requests(place)}
     return {asked: answer for asked, answer in given.items() if answer.status_code != place.usual[asked]}
 
 
