@@ -199,14 +199,16 @@ def killed_migrations(place: Place, times: int) -> dict[str, Any]:
         revision = database.revision()
         if revision not in (source, target):
             place.reported.wrong.append(f"a killed {way} from {source} to {target} left revision {revision}")
-        left = _counts(copy)
-        if revision == source and left != before:
+        remaining = _counts(copy)
+        if revision == source and remaining != before:
             place.reported.wrong.append(f"a killed {way} changed rows and not the revision")
         # A downgrade that was done has dropped the tables that the older schema lacks.
-        if revision != source and _lost({name: n for name, n in before.items() if name in left}, left):
-            place.reported.wrong.append(f"a {way} lost rows: {before}, then {left}")
+        if revision != source and _lost(
+            {name: n for name, n in before.items() if name in remaining}, remaining
+        ):
+            place.reported.wrong.append(f"a {way} lost rows: {before}, then {remaining}")
         database.upgrade()
-        if database.revision() != HEAD or _lost(left, _counts(copy)) or _integrity(copy) != "ok":
+        if database.revision() != HEAD or _lost(remaining, _counts(copy)) or _integrity(copy) != "ok":
             place.reported.wrong.append(f"no upgrade after a killed {way}")
         database.dispose()
         _remove(copy)

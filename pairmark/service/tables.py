@@ -110,7 +110,7 @@ def damage_of(kind: type[Base], values: Mapping[str, Any]) -> str | None:
     return None
 
 
-def damaged(row: Base, reason: str) -> DamagedRow:
+def damage_error(row: Base, reason: str) -> DamagedRow:
     """The error that names a damaged row."""
     kind = type(row)
     key = ", ".join(str(getattr(row, str(column.key)))[:60] for column in kind.__mapper__.primary_key)
@@ -131,7 +131,7 @@ def shows_rows(show: Callable[P, T]) -> Callable[P, T]:
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             row = next(one for one in arguments if isinstance(one, Base))
             what = " ".join(str(error).split())[:200]
-            raise damaged(row, f"cannot be shown: {type(error).__name__}: {what}") from error
+            raise damage_error(row, f"cannot be shown: {type(error).__name__}: {what}") from error
 
     return checked
 
@@ -140,7 +140,7 @@ def shows_rows(show: Callable[P, T]) -> Callable[P, T]:
 def _refuse_damaged(row: Base, _context: Any) -> None:
     reason = damage_of(type(row), vars(row))
     if reason is not None:
-        raise damaged(row, reason)
+        raise damage_error(row, reason)
 
 
 class Revision(Base):

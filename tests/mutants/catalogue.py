@@ -1910,8 +1910,8 @@ DAMAGE_KINDS = (
         "a-gallery-of-no-version-stays",
         "deleting a gallery whose version is gone repairs it",
         "pairmark/service/galleries/galleries.py",
-        "            row = _existing(name, partial(repository.held, session))\n",
-        "            row = _existing(name, partial(repository.held, session))\n"
+        "            row = _existing(name, partial(repository.locked_row, session))\n",
+        "            row = _existing(name, partial(repository.locked_row, session))\n"
         "            repository.state_by_id(session, row.id)\n",
         f"{KINDS}::test_deleting_a_gallery_of_no_version_repairs_it",
     ),

@@ -102,9 +102,11 @@ async def begin_sign_on(
     provider = _provider(services)
     if not (await services.runtime.catalogue.refreshed()).locked:
         return RedirectResponse("/", status_code=303)
-    address, began = await provider.begin(request)
+    address, progress = await provider.begin(request)
     answer = RedirectResponse(address, status_code=303, headers={"cache-control": "no-store"})
-    packed = urlsafe_b64encode(json.dumps({"began": began, "next": _own_page(query.next)}).encode()).decode()
+    packed = urlsafe_b64encode(
+        json.dumps({"progress": progress, "next": _own_page(query.next)}).encode()
+    ).decode()
     # Lax: the way back begins at another site.
     answer.set_cookie(
         _sign_on_cookie(provider),
@@ -124,10 +126,10 @@ async def end_sign_on(
     the person's groups, and is never shown."""
     provider = _provider(services)
     name = _sign_on_cookie(provider)
-    began, target = _began(request.cookies.get(name))
+    progress, target = _progress_in(request.cookies.get(name))
     seconds = services.settings.oidc_session_s
     try:
-        person = await provider.end(request, began, query.iss)
+        person = await provider.end(request, progress, query.iss)
         key = await asyncio.to_thread(services.keys.sign_on, person.name, person.scopes, seconds)
     except (Forbidden, NotReady, RateLimited) as error:
         AUTH_FAILURES.labels(error.slug).inc()
@@ -152,11 +154,11 @@ def _sign_on_cookie(provider: Provider) -> str:
     return "__Host-pairmark_sign_on" if provider.is_secure else "pairmark_sign_on"
 
 
-def _began(cookie: str | None) -> tuple[dict[str, Any], str]:
+def _progress_in(cookie: str | None) -> tuple[dict[str, Any], str]:
     """What `begin_sign_on` wrote; nothing fits what cannot be read."""
     try:
         facts = json.loads(urlsafe_b64decode((cookie or "")[:LONGEST_FORM]))
-        return dict(facts["began"]), _own_page(str(facts["next"]))
+        return dict(facts["progress"]), _own_page(str(facts["next"]))
     except (LookupError, TypeError, ValueError, RecursionError):
         return {}, "/"
 

@@ -197,7 +197,7 @@ class Galleries:
     def delete(self, name: str) -> None:
         with self._db.write() as session:
             # Also one that is damaged: deleting it is the repair.
-            row = _existing(name, partial(repository.held, session))
+            row = _existing(name, partial(repository.locked_row, session))
             before: dict[str, Any] = {"items": row.items}
             with suppress(DamagedRow):
                 state = repository.state_by_id(session, row.id)

@@ -68,11 +68,11 @@ def load(session: Session, id: str) -> KeptProbes | None:
     row = session.get(GalleryCalibrationRow, id)
     if row is None or row.kept is None:
         return None
-    return _kept(row, *probe_repository.probes_of(session, id))
+    return _probes_of_row(row, *probe_repository.probes_of(session, id))
 
 
 @shows_rows
-def _kept(row: GalleryCalibrationRow, subjects: list[str], bodies: list[bytes]) -> KeptProbes:
+def _probes_of_row(row: GalleryCalibrationRow, subjects: list[str], bodies: list[bytes]) -> KeptProbes:
     body = b"".join(bodies)
     vectors = np.frombuffer(body, dtype="<f4").astype(np.float32).reshape(len(bodies), -1 if bodies else 0)
     records = np.frombuffer(row.kept or b"", dtype=RECORD)

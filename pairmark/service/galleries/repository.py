@@ -164,7 +164,7 @@ def locked(session: Session, name: str) -> State | None:
     return None if number is None else state_by_id(session, number)
 
 
-def held(session: Session, name: str) -> GalleryRow | None:
+def locked_row(session: Session, name: str) -> GalleryRow | None:
     """The gallery's row, damaged or not, held until the transaction ends."""
     columns = (GalleryRow.id, GalleryRow.key, GalleryRow.items)
     statement = select(GalleryRow).options(load_only(*columns)).where(GalleryRow.name == name)

@@ -125,13 +125,13 @@ class Provider:
         answer = await self._asked(self._client.authorize_redirect(request, self.public_url + CALLBACK))
         return str(answer.headers["location"]), request.scope["session"]
 
-    async def end(self, request: Request, began: Mapping[str, Any], issuer: str | None) -> Person:
-        """Who came back from the provider; `Forbidden` when the answer does not belong to what ``began``, or the person
-        has no group that may do anything."""
+    async def end(self, request: Request, progress: Mapping[str, Any], issuer: str | None) -> Person:
+        """Who came back from the provider; `Forbidden` when the answer does not belong to ``progress``, which `begin`
+        returned, or the person has no group that may do anything."""
         if issuer is not None and issuer != self.issuer:
             raise Forbidden("the answer is from another provider")
         await self._load()
-        request.scope["session"] = dict(began)
+        request.scope["session"] = dict(progress)
         expected = {
             "iss": {"essential": True, "values": [self.issuer]},
             "aud": {"essential": True, "values": [self._settings.oidc_client_id]},
