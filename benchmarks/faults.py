@@ -5,7 +5,9 @@
 - two API replicas and two workers on PostgreSQL and S3, restarted one after the other;
 - the disk full at every kind of write, and read-only (a tmpfs of the benchmark's own; needs root on Linux);
 - the clocks of every process set a day ahead and back;
-- S3 that refuses, resets and stalls (moto's server behind a proxy).
+- S3 that refuses, resets and stalls (moto's server behind a proxy);
+- kill -9 in backup, restore, upgrade and downgrade, no space in a migration, clocks that step at random, two services
+  on one SQLite file, keys rotated under load.
 
 Beside each, clients enrol and erase items, move an alias, make keys and submit jobs with idempotency keys.
 A run that was cut goes on with the faults that it had not finished.
@@ -32,28 +34,20 @@ import httpx
 import numpy as np
 
 from benchmarks._breaking import LEASE_S, MODEL, Place, vector
+from benchmarks._mishaps import MISHAPS, SHIFTED_CLOCK, happened
 from benchmarks._places import DIMENSION, ROOT, Postgres, bucket, database, furnish, scratch
 from benchmarks._rolling import rolled
 from benchmarks.common import Claim, Parts, Preset, Result, Skip
 
 KILLS = {"quick": {"sqlite": 8, "postgresql": 12}, "full": {"sqlite": 40, "postgresql": 60}}
 KILLS_A_PART = 10
+TRIES = {"quick": 5, "full": 100}
+"""Of each mishap of `_mishaps`."""
 ROLLS = {"quick": 1, "full": 4}
 """How often every process is restarted."""
 FROZEN_TIMEOUT_S = 3
 CHILD_PATIENCE_S = 90.0
 """Longest wait for a worker that has just started to begin an attempt."""
-SHIFTED_CLOCK = """
-import os, time
-_now, _file = time.time, os.environ["PAIRMARK_BENCH_CLOCK"]
-def _shifted():
-    try:
-        with open(_file) as stream:
-            return _now() + float(stream.read() or 0)
-    except (OSError, ValueError):
-        return _now()
-time.time = _shifted
-"""
 
 
 def run(preset: Preset) -> Result:
@@ -83,14 +77,19 @@ def run(preset: Preset) -> Result:
     ]
     rows += parts.get("disks", _disks)
     rows.append(parts.get("s3", _s3))
+    tries = TRIES[preset]
+    mishaps = [parts.get(f"{name} {tries}", partial(happened, name, tries)) for name in MISHAPS]
+    rows += mishaps
     parts.forget()
-    kills_done = sum(row["times"] for row in rows if row["fault"].startswith("kill"))
+    kills_done = sum(row["times"] for row in rows if row["fault"].endswith("in turns"))
     totals = {name: sum(row[name] for row in rows) for name in ("lost", "twice", "wrong")}
     goal = sum(KILLS[preset].values())
     return Result(
         rows=rows,
         claims=[
             Claim(what="kills", goal=f"at least {goal}", measured=kills_done, holds=kills_done >= goal),
+            Claim(what="tries of each mishap", goal=f"at least {tries}", measured=min(row["times"] for row in mishaps),
+                  holds=all(row["times"] >= tries for row in mishaps)),
             Claim(what="acknowledged writes lost", goal="0", measured=totals["lost"], holds=totals["lost"] == 0),
             Claim(what="done twice", goal="0", measured=totals["twice"], holds=totals["twice"] == 0),
             Claim(what="other errors (500, hangs, ends of processes, failed jobs)", goal="0",

@@ -1,10 +1,11 @@
 """Requests and bodies that nobody means well: no crash, no hang, no 5xx, no answer that the document does not know.
 
-Four parts, the first two on SQLite and on PostgreSQL, with API keys in force:
+Five parts, the first two on SQLite and on PostgreSQL, with API keys in force:
 
 - requests from the whole OpenAPI document, with real ids through its links (`tests/fuzzing/requests.py`);
 - bodies of every binary and text format with mistakes in their structure, and exported versions changed with their
   checksums kept true (`tests/fuzzing/bodies.py`);
+- trailers, chunk extensions, heads, tiny chunks and pipelines without an end (`tests/e2e/test_endless_requests.py`);
 - files of at most 5 MB that unpack to far more, or take long to read (`tests/fuzzing/crafted.py`);
 - states of every learner changed in memory and loaded, in a process of its own with bounds checks in the kernels.
 
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks._crafted import crafted_uploads
+from benchmarks._endless import endless_requests
 from benchmarks._places import DIMENSION, ROOT, database, furnish, scratch
 from benchmarks.common import Claim, Preset, Result, Skip
 
@@ -30,6 +32,8 @@ BODIES = {"quick": 600, "full": 1_800}
 REQUESTS = {"quick": 1_000, "full": 10_200}
 STATES = {"quick": 300, "full": 1_500}
 CRAFTED = {"quick": 56, "full": 200}
+ENDLESS_MB = {"quick": 10, "full": 100}
+"""Sent in each way that never ends."""
 SLOWEST_S = 30.0
 ARTEFACT_SHARE = 100
 """One body in so many is an exported version: each is tried in a process of its own, which takes a second."""
@@ -52,6 +56,9 @@ def run(preset: Preset) -> Result:
     row, bounded, unbounded = crafted_uploads(CRAFTED[preset], seed)
     rows.append(row)
     found += unbounded
+    row, endless = endless_requests(ENDLESS_MB[preset])
+    rows.append(row)
+    bounded += endless
     states = _states(STATES[preset], seed)
     rows.append(states["row"])
     found += states["found"]

@@ -104,7 +104,7 @@ def serving(home: Path, database_url: str, *options: str, **environment: str) ->
     Parameters
     ----------
     options : of ``pairmark serve``, e.g. ``--with-worker``.
-    environment : settings by name, e.g. ``PAIRMARK_MAX_BODY_BYTES="1000"``.
+    environment : settings by name, e.g. ``PAIRMARK_MAX_BODY_BYTES="1000"``; ``{port}`` in them is the server's.
     """
     home.mkdir(parents=True, exist_ok=True)
     port = free_port()
@@ -116,7 +116,7 @@ def serving(home: Path, database_url: str, *options: str, **environment: str) ->
         # Other tests want the cores as well.
         "PAIRMARK_JOB_THREADS": "1",
         "PYTHONPATH": str(ROOT),
-        **environment,
+        **{name: value.replace("{port}", str(port)) for name, value in environment.items()},
     }
     log = home / "serve.log"
     # The pipe to its stdin closes when this process is gone, however it went, and the server stops.

@@ -84,6 +84,9 @@ def create_app(settings: Settings | None = None, *, warm: bool = True) -> FastAP
     """
     settings = settings or Settings()
     services = Services(settings)
+    if warm:
+        # Settings that cannot work stop the start, not the first person who signs in.
+        _ = services.provider
     app = Application(
         title="Pairmark",
         version=VERSION,

@@ -159,6 +159,10 @@ class Database:
             return
         if found is not None:
             self._check_known(found)
+        with _in_our_words():
+            self._migrate(to)
+
+    def _migrate(self, to: str) -> None:
         from alembic import command
         from alembic.config import Config
 

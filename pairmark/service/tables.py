@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from functools import cache
-from typing import Any, get_args, get_type_hints
+from collections.abc import Callable, Mapping
+from functools import cache, wraps
+from typing import Any, ParamSpec, TypeVar, get_args, get_type_hints
 
 from sqlalchemy import (
     JSON,
@@ -24,6 +25,9 @@ from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from pairmark.service.errors import DamagedRow
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 Json = JSON().with_variant(JSONB(), "postgresql")
 Serial = BigInteger().with_variant(Integer(), "sqlite")
@@ -72,28 +76,71 @@ def _json_kinds(kind: type[Base]) -> dict[str, tuple[type, ...]]:
     return kinds
 
 
-def damage_of(kind: type[Base], values: dict[str, Any]) -> str | None:
-    """What is wrong with the JSON of a row of this table, by the names of its columns; None: nothing."""
+_WORDS: dict[type, str] = {
+    str: "text", int: "whole number", float: "number", bytes: "bytes", bool: "truth value"
+}  # fmt: skip
+
+
+@cache
+def _plain_kinds(kind: type[Base]) -> dict[str, tuple[type, bool]]:
+    """The type of each other column by name, and whether it may be empty."""
+    columns = {one.key: one.columns[0] for one in kind.__mapper__.column_attrs}
+    return {
+        name: (column.type.python_type, bool(column.nullable))
+        for name, column in columns.items()
+        if not isinstance(column.type, JSON)
+    }
+
+
+def damage_of(kind: type[Base], values: Mapping[str, Any]) -> str | None:
+    """What is wrong with the values of a row of this table, by the names of its columns; None: nothing. SQLite stores
+    text in a column of numbers if told to."""
     for name, types in _json_kinds(kind).items():
         value = values.get(name)
         if isinstance(value, UnreadableJson):
             return f"{name} is not JSON"
         if name in values and not isinstance(value, types):
             return f"{name} is not a JSON {'list' if list in types else 'object'}"
+    for name, (type_, nullable) in _plain_kinds(kind).items():
+        value = values.get(name)
+        if name not in values or type(value) is type_ or (value is None and nullable):
+            continue
+        if not (type_ is float and type(value) is int):
+            return f"{name} is no {_WORDS[type_]}"
     return None
+
+
+def damage_error(row: Base, reason: str) -> DamagedRow:
+    """The error that names a damaged row."""
+    kind = type(row)
+    key = ", ".join(str(getattr(row, str(column.key)))[:60] for column in kind.__mapper__.primary_key)
+    return DamagedRow(
+        f"the row {key} of {kind.__tablename__} is damaged: {reason}; `pairmark doctor` names the repair",
+        table=kind.__tablename__,
+        row=key,
+    )
+
+
+def shows_rows(show: Callable[P, T]) -> Callable[P, T]:
+    """A function that shows or reads a row, its first argument of that kind: what it stumbles over is `DamagedRow`."""
+
+    @wraps(show)
+    def checked(*arguments: P.args, **named: P.kwargs) -> T:
+        try:
+            return show(*arguments, **named)
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            row = next(one for one in arguments if isinstance(one, Base))
+            what = " ".join(str(error).split())[:200]
+            raise damage_error(row, f"cannot be shown: {type(error).__name__}: {what}") from error
+
+    return checked
 
 
 @event.listens_for(Base, "load", propagate=True)
 def _refuse_damaged(row: Base, _context: Any) -> None:
-    kind = type(row)
-    reason = damage_of(kind, vars(row)) if _json_kinds(kind) else None
+    reason = damage_of(type(row), vars(row))
     if reason is not None:
-        key = ", ".join(str(getattr(row, str(column.key)))[:60] for column in kind.__mapper__.primary_key)
-        raise DamagedRow(
-            f"the row {key} of {kind.__tablename__} is damaged: {reason}; `pairmark doctor` names the repair",
-            table=kind.__tablename__,
-            row=key,
-        )
+        raise damage_error(row, reason)
 
 
 class Revision(Base):

@@ -16,6 +16,8 @@ import numpy as np
 import pytest
 
 from pairmark.client import AsyncClient, Client, ClientError, InvalidName
+from pairmark.service.api.routes import ROUTES
+from pairmark.service.api.routing import RouteTable
 from tests.odd_ids import ODD, guarded, insert, stored
 from tests.serving import RunningServer
 
@@ -109,20 +111,66 @@ def test_a_delete_of_an_odd_address_takes_that_item_at_most(server: RunningServe
 
 def test_a_delete_with_a_slash_or_a_line_break_at_the_end_is_of_nothing(server: RunningServer) -> None:
     before = stored(server)
-    for target in (
+    targets = (
         "galleries/alice",
         "galleries/alice/items/i0",
+        "galleries/alice/subjects/s0",
         f"keys/{server.facts['victim']}",
         "datasets/people",
-    ):
+        "models/people/versions/1",
+    )
+    table = RouteTable(ROUTES)
+    places = [table.find("DELETE", f"/{target}") for target in targets]
+    deletes = {one.path for one in ROUTES if one.method == "DELETE"}
+    assert {place.route.path for place in places if place} == deletes
+    # What is left of an address without its last segments.
+    for path in deletes:
+        parts = path.replace("{gallery}", "alice").replace("{name}", "people").split("/")
+        for n in range(2, len(parts)):
+            parent = "/".join(parts[:n])
+            if parent != "/galleries/alice":
+                assert raw(server, parent) in (404, 405), parent
+            assert raw(server, f"{parent}/") == 404, parent
+    for target in targets:
         for end in ("%0A", "/", "/.", "/..", "//"):
-            if "/items/" in target and end in ("/", "//"):
+            if ("/items/" in target or "/subjects/" in target) and end in ("/", "//"):
                 continue  # Another id.
             assert raw(server, f"/{target}{end}") in (404, 422), target + end
         assert stored(server) == before, target
     assert raw(server, "/galleries/alice/items/i0/") == 404
     assert raw(server, "/galleries/alice/subjects") == 404
     assert raw(server, "/galleries/alice/items") == 405
+    assert stored(server) == before
+
+
+@pytest.mark.parametrize("collection", ["items", "subjects"])
+def test_a_key_for_items_deletes_no_gallery_whoever_resolves_its_addresses(
+    server: RunningServer, collection: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = server.cli("keys", "create", "--scope", "gallery:alice:items", "--json")
+    key = json.loads(made.stdout)["key"]
+    before = stored(server)
+    # httpx resolves what is left of a quoted "..", and sends DELETE /galleries/alice.
+    with httpx.Client(base_url=server.url, headers={"X-API-Key": key}, timeout=60) as http:
+        for name in ("..", ".", "../", "../.", *(attack.format(**server.facts) for attack in ATTACKS)):
+            for written in {name, quote(name, safe="")}:
+                answer = http.delete(f"/galleries/alice/{collection}/{written}")
+                assert answer.status_code in (200, 403, 404, 405), (written, answer.text)
+                assert stored(server) == before, (written, answer.request.url)
+        assert http.delete("/galleries/alice").json()["type"] == "/problems/forbidden"
+        assert http.put("/galleries/alice", json={"model": "people"}).status_code == 403
+        row = {"id": "new", "subject": "new", "vector": server.facts["X"][0].tolist()}
+        assert http.put("/galleries/alice/items", json={"items": [row]}).is_success
+    with Client(server.url, api_key=key) as client:
+        assert client.erase("alice", subject="new").items == 1
+        with pytest.raises(ClientError, match="gallery"):
+            client.delete_gallery("alice")
+    monkeypatch.setitem(server.environment, "PAIRMARK_API_KEY", key)
+    assert server.cli("galleries", "delete", "alice", "--yes", "--url", server.url).returncode == 1
+    assert (
+        server.cli("galleries", "erase", "alice", "--subject", "..", "--yes", "--url", server.url).returncode
+        == 0
+    )
     assert stored(server) == before
 
 

@@ -1363,8 +1363,8 @@ DAMAGED_ROWS = (
         "damaged-rows-are-loaded",
         "a damaged row is answered with 503 and its name",
         "pairmark/service/tables.py",
-        "    if reason is not None:\n        key =",
-        "    if False:\n        key =",
+        "    if reason is not None:\n        raise damage_error",
+        "    if False:\n        raise damage_error",
         f"{DAMAGE}::test_the_service_starts_with_bad_rows_and_names_them",
     ),
     mutant(
@@ -1379,7 +1379,7 @@ DAMAGED_ROWS = (
         "one-short-vector-ends-searches",
         "one damaged item leaves the others searchable",
         "pairmark/service/galleries/item_repository.py",
-        'if len(row[2]) == 4 * state.dimension and row[3] != ""]',
+        " if isinstance(row[2], bytes) and len(row[2]) == size]",
         "]",
         f"{DAMAGE}::test_one_damaged_item_leaves_the_others_searchable",
     ),
@@ -1758,8 +1758,8 @@ RECORDS = (
         "trees-lead-back",
         "a tree whose nodes lead back is refused before a kernel follows it",
         "pairmark/models/records/trees.py",
-        "(children > np.arange(n)) & (children + 1 < end)",
-        "(children + 1 < end)",
+        "(children > np.arange(n)) & (children < end - 1)",
+        "(children < end - 1)",
         f"{MODELS_OF_RECORDS}::TestArtefacts::test_arrays_that_no_fit_writes_are_refused",
     ),
     mutant(
@@ -1854,8 +1854,221 @@ DEFAULTS = (
     ),
 )
 
+ITEMS_KEY = f"{ODD_IDS}::test_a_key_for_items_deletes_no_gallery_whoever_resolves_its_addresses"
+
+RESOLVED = (
+    mutant(
+        "a-slash-at-the-end-is-nothing",
+        "an address with a slash at its end, as a resolved `..` leaves it, is another address",
+        "pairmark/service/api/routing.py",
+        "        found = self._exact.get((method, path))\n",
+        '        path = path.rstrip("/") or path\n        found = self._exact.get((method, path))\n',
+        f"{ODD_IDS}::test_a_delete_with_a_slash_or_a_line_break_at_the_end_is_of_nothing",
+    ),
+    mutant(
+        "a-key-for-items-is-one-for-the-gallery",
+        "a key for items does not delete the gallery",
+        "pairmark/service/api/routing.py",
+        '"items" if self.of_items else "all"',
+        '"items"',
+        ITEMS_KEY,
+    ),
+    mutant(
+        "levels-are-not-compared",
+        "a grant covers no more than its level",
+        "pairmark/service/keys/grants.py",
+        "            and grant.covers(level)\n",
+        "",
+        "tests/service/test_keys.py::test_grants",
+    ),
+)
+
+KINDS = "tests/service/test_damage_kinds.py"
+DAMAGED_ROW = f"{KINDS}::test_a_damaged_row_is_named_with_its_repair_and_never_a_500"
+
+DAMAGE_KINDS = (
+    mutant(
+        "columns-hold-anything",
+        "the doctor and every load check the type of each column",
+        "pairmark/service/tables.py",
+        "        if not (type_ is float and type(value) is int):\n",
+        "        if False:\n",
+        DAMAGED_ROW,
+    ),
+    mutant(
+        "what-cannot-be-shown-is-a-500",
+        "a row whose JSON lacks what shows it answers 503",
+        "pairmark/service/tables.py",
+        "except (LookupError, TypeError, ValueError, AttributeError) as error:",
+        "except ZeroDivisionError as error:",
+        DAMAGED_ROW,
+    ),
+    mutant(
+        "vectors-of-no-number-are-searched",
+        "one item that is not finite leaves the others searchable",
+        "pairmark/service/galleries/item_repository.py",
+        "    sound = np.isfinite(vectors).all(axis=1)\n",
+        "    sound = np.ones(len(whole), dtype=bool)\n",
+        f"{KINDS}::test_items_beside_a_damaged_one_are_searched",
+    ),
+    mutant(
+        "doctor-counts-nothing",
+        "the doctor holds a gallery's numbers against its rows",
+        "pairmark/service/operations/rows.py",
+        "    yield from _counts(session)\n",
+        "",
+        DAMAGED_ROW,
+    ),
+    mutant(
+        "doctor-skips-the-schema",
+        "the doctor names tables, columns, indexes and triggers that are not there",
+        "pairmark/service/operations/rows.py",
+        "            schema = list(_schema(session))\n",
+        "            schema: list[Damage] = []\n",
+        DAMAGED_ROW,
+    ),
+    mutant(
+        "a-sequence-that-went-back-is-a-500",
+        "a search of a gallery whose sequence went back names it",
+        "pairmark/service/galleries/thresholds.py",
+        '                    raise DamagedRow(\n                        f"gallery {state.name!r} is damaged: its seq',
+        '                    raise OSError(\n                        f"gallery {state.name!r} is damaged: its seq',
+        DAMAGED_ROW,
+    ),
+    mutant(
+        "ready-without-the-calibrations-blob",
+        "/readyz is not 200 while the blob of production's calibration is gone",
+        "pairmark/service/store/store.py",
+        "        return sorted({*lost, *self._without_blob(blobs)})\n",
+        "        return sorted(lost)\n",
+        f"{KINDS}::test_production_whose_calibration_has_no_blob_is_not_ready",
+    ),
+    mutant(
+        "a-gallery-of-no-version-stays",
+        "deleting a gallery whose version is gone repairs it",
+        "pairmark/service/galleries/galleries.py",
+        "            row = _existing(name, partial(repository.locked_row, session))\n",
+        "            row = _existing(name, partial(repository.locked_row, session))\n"
+        "            repository.state_by_id(session, row.id)\n",
+        f"{KINDS}::test_deleting_a_gallery_of_no_version_repairs_it",
+    ),
+    mutant(
+        "likelihood-ratios-are-unmarked",
+        "likelihood ratios of an imported calibration say so",
+        "pairmark/service/runtime/runtime.py",
+        "loaded.calibration.origin, loaded.imported)",
+        '"all", None)',
+        "tests/service/test_transfer.py::test_likelihood_ratios_say_whose_calibration_they_are_of",
+    ),
+)
+
+MISHAPS = "tests/faults/test_mishaps.py::test_nothing_is_lost_doubled_or_half"
+
+UNLIKELY = (
+    mutant(
+        "an-upgrade-without-space-is-a-traceback",
+        "an upgrade on a full disk is refused in words",
+        "pairmark/service/db.py",
+        "        with _in_our_words():\n            self._migrate(to)\n",
+        "        self._migrate(to)\n",
+        f"{MISHAPS}[full_migrations]",
+    ),
+    mutant(
+        "a-backup-appears-in-pieces",
+        "a backup is whole or not there",
+        "pairmark/service/operations/backup.py",
+        '    part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")\n',
+        "    part = target\n",
+        f"{MISHAPS}[killed_backups]",
+    ),
+)
+
+SSO = "tests/e2e/test_single_sign_on.py"
+OPENID = "pairmark/service/keys/openid.py"
+NOT_OURS = f"{SSO}::test_an_id_token_that_is_not_ours_is_refused"
+CALLED_BACK = f"{SSO}::test_a_way_back_that_this_browser_did_not_begin_is_refused"
+
+SIGN_ON = (
+    mutant(
+        "sign-on-without-pkce",
+        "the code flow goes with PKCE",
+        OPENID,
+        '                "code_challenge_method": "S256",\n',
+        "",
+        f"{SSO}::test_a_person_is_let_in_with_the_scopes_of_their_groups",
+    ),
+    mutant(
+        "tokens-for-others-are-taken",
+        "an ID token for another service is refused",
+        OPENID,
+        '            "aud": {"essential": True, "values": [self._settings.oidc_client_id]},\n',
+        "",
+        NOT_OURS,
+    ),
+    mutant(
+        "no-id-token-is-needed",
+        "an answer without an ID token signs nobody in",
+        OPENID,
+        '        if not claims or not isinstance(claims.get("sub"), str):\n',
+        '        claims = claims or {"sub": "x", "groups": ["research"]}\n        if False:\n',
+        NOT_OURS,
+    ),
+    mutant(
+        "another-provider-answers",
+        "an answer that names another issuer is refused",
+        OPENID,
+        "        if issuer is not None and issuer != self.issuer:\n",
+        "        if False:\n",
+        CALLED_BACK,
+    ),
+    mutant(
+        "no-group-is-needed",
+        "who is in no group of the settings is refused",
+        OPENID,
+        "        if not scopes:\n",
+        "        scopes = scopes or ('score',)\n        if False:\n",
+        f"{SSO}::test_who_has_no_group_is_refused",
+    ),
+    mutant(
+        "sign-on-leads-anywhere",
+        "a sign-in leads to pages of this service only",
+        "pairmark/service/console/session.py",
+        'return path if path and re.fullmatch(r"/(?![/\\\\])[\\x21-\\x7e]*", path) else "/"',
+        'return path or "/"',
+        f"{SSO}::test_it_leads_to_pages_of_this_service_only",
+    ),
+    mutant(
+        "the-sign-on-lasts",
+        "a session of single sign-on ends when the settings say",
+        "pairmark/service/keys/keys.py",
+        "scopes, expires_in_s=seconds).id",
+        "scopes).id",
+        f"{SSO}::test_a_person_is_let_in_with_the_scopes_of_their_groups",
+    ),
+    mutant(
+        "the-host-header-is-believed",
+        "the provider sends people back to the address of the settings",
+        OPENID,
+        "self._client.authorize_redirect(request, self.public_url + CALLBACK)",
+        "self._client.authorize_redirect(request, str(request.base_url).rstrip('/') + CALLBACK)",
+        f"{SSO}::test_no_host_that_a_caller_names_is_asked_or_sent_to",
+    ),
+    mutant(
+        "a-provider-without-tls",
+        "providers and this service are named by https",
+        OPENID,
+        'if not (parts.scheme == "https" or (parts.scheme == "http" and is_local(parts.hostname or ""))):',
+        'if parts.scheme not in ("https", "http"):',
+        f"{SSO}::test_settings_that_cannot_work_are_refused_at_the_start",
+    ),
+)
+
 MUTANTS = (
     *DEFAULTS,
+    *RESOLVED,
+    *DAMAGE_KINDS,
+    *SIGN_ON,
+    *UNLIKELY,
     *RECORDS,
     *POPULATIONS,
     *REQUESTS,

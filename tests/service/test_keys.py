@@ -11,6 +11,7 @@ from pairmark.service.db import Database
 from pairmark.service.errors import Conflict, InvalidInput, UnknownKey
 from pairmark.service.keys import SCOPES, ActiveKey, Grants, Keys, active_keys, match_key
 from pairmark.service.keys.repository import any_key
+from pairmark.service.keys.schemas import Level
 from pairmark.service.keys.sessions import MAX_SESSIONS, Sessions, active_sessions, session_hash
 from pairmark.service.tables import Revision
 
@@ -95,28 +96,34 @@ def test_what_is_wrong_is_said(keys: Keys) -> None:
 
 
 @pytest.mark.parametrize(
-    ("grants", "scope", "resource", "reading", "allowed"),
+    ("grants", "scope", "resource", "level", "allowed"),
     [
-        (["score"], "score", "people", False, True),
-        (["score:people"], "score", "people", False, True),
-        (["score:people"], "score", "cars", False, False),
-        (["score:people"], "score", None, False, True),
-        (["score:people"], "decide", "people", False, True),
-        (["decide:people"], "score", "people", False, False),
-        (["gallery:people:read"], "gallery", "people", True, True),
-        (["gallery:people:read"], "gallery", "people", False, False),
-        (["gallery:people:read"], "gallery", "cars", True, False),
-        (["gallery:*:read"], "gallery", "cars", True, True),
-        (["gallery:*:read"], "gallery", "cars", False, False),
-        (["gallery:people:read", "gallery:cars"], "gallery", "cars", False, True),
-        (["gallery:*"], "gallery", "cars", False, True),
-        (["train:people"], "admin", None, False, False),
-        (["train"], "import", None, False, False),
-        (["admin"], "import", "people", False, True),
+        (["score"], "score", "people", "all", True),
+        (["score:people"], "score", "people", "all", True),
+        (["score:people"], "score", "cars", "all", False),
+        (["score:people"], "score", None, "all", True),
+        (["score:people"], "decide", "people", "all", True),
+        (["decide:people"], "score", "people", "all", False),
+        (["gallery:people:read"], "gallery", "people", "read", True),
+        (["gallery:people:read"], "gallery", "people", "all", False),
+        (["gallery:people:read"], "gallery", "cars", "read", False),
+        (["gallery:*:read"], "gallery", "cars", "read", True),
+        (["gallery:*:read"], "gallery", "cars", "all", False),
+        (["gallery:people:read"], "gallery", "people", "items", False),
+        (["gallery:people:items"], "gallery", "people", "read", True),
+        (["gallery:people:items"], "gallery", "people", "items", True),
+        (["gallery:people:items"], "gallery", "people", "all", False),
+        (["gallery:people:items"], "gallery", "cars", "items", False),
+        (["gallery:*:items"], "gallery", "cars", "all", False),
+        (["gallery:people:read", "gallery:cars"], "gallery", "cars", "all", True),
+        (["gallery:*"], "gallery", "cars", "all", True),
+        (["train:people"], "admin", None, "all", False),
+        (["train"], "import", None, "all", False),
+        (["admin"], "import", "people", "all", True),
     ],
 )
-def test_grants(grants: list[str], scope: str, resource: str | None, reading: bool, allowed: bool) -> None:
-    assert Grants(grants).allows(scope, resource, reading=reading) is allowed
+def test_grants(grants: list[str], scope: str, resource: str | None, level: Level, allowed: bool) -> None:
+    assert Grants(grants).allows(scope, resource, level=level) is allowed
 
 
 def test_what_grants_let_see() -> None:

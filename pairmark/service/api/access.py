@@ -9,6 +9,7 @@ from typing import Final, Literal
 
 from pairmark.service.errors import Forbidden
 from pairmark.service.keys.keys import ActiveKey
+from pairmark.service.keys.schemas import Level
 from pairmark.service.keys.sessions import ActiveSession
 from pairmark.service.store.refs import name_of
 
@@ -64,7 +65,7 @@ def check_csrf(session: ActiveSession, headers: Mapping[bytes, bytes], method: s
         )
 
 
-def check_key(key: ActiveKey, access: Access, path: Mapping[str, str], *, reading: bool) -> None:
+def check_key(key: ActiveKey, access: Access, path: Mapping[str, str], *, level: Level) -> None:
     """Refuse (`Forbidden`) a key that lacks what a route needs."""
     if access in ("any", "metrics"):
         return
@@ -76,7 +77,7 @@ def check_key(key: ActiveKey, access: Access, path: Mapping[str, str], *, readin
         fine = may_see(key.grants.datasets, name)
     else:
         name = path.get("gallery") or path.get("name") or name_of(path.get("ref", ""))
-        needed, fine = access, key.allows(access, name or None, reading=reading)
+        needed, fine = access, key.allows(access, name or None, level=level)
     if not fine:
         raise Forbidden(
             f"the key has the scopes {', '.join(key.grants.texts)}; this needs {needed!r}"

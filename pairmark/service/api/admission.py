@@ -70,7 +70,7 @@ class Admission:
                     else "the API key is not known here, was revoked, or has expired"
                 )
             if found is not None:
-                access.check_key(key, needed, found.path, reading=found.route.reads)
+                access.check_key(key, needed, found.path, level=found.route.level)
                 if shown and found.route.direct and not found.path and len(self._let_in) < _LET_IN:
                     # Hashing the key and looking at its scopes each time would cost as much as parsing the request.
                     self._let_in[mark] = key

@@ -8,6 +8,17 @@ from pydantic import BaseModel, Field
 
 from pairmark.service.store.schemas import Imported
 
+ORIGIN_TEXT = (
+    "how the calibration pairs came about: `all` pairs of the units, `drawn` by Pairmark, listed at "
+    "`random`, inside of `blocks`, `independent` of each other, a random sample of a `population`; or, with "
+    "nothing guaranteed, `unknown`, `unnamed` (no units) `assumed` (people were guessed) or "
+    "`imported` (in a file that is not signed)"
+)
+IMPORTED_TEXT = (
+    "whether the calibration came in a file: `signed`, or `unsigned`, which guarantees nothing; null: "
+    "it was made here"
+)
+
 
 class ModelUsed(BaseModel):
     """The version that answered."""
@@ -28,6 +39,8 @@ class ScoresOut(BaseModel):
     )
     lr_method: str | None = Field(None, description="with `log_lr`: the method that was used")
     calibration_id: str | None = Field(None, description="with `log_lr`: id of the calibration that was used")
+    origin: str | None = Field(None, description=f"with `log_lr`: {ORIGIN_TEXT}")
+    imported: Imported | None = Field(None, description=f"with `log_lr`: {IMPORTED_TEXT}")
 
 
 class MatchOut(BaseModel):
@@ -64,12 +77,7 @@ class OperatingPointOut(BaseModel):
     n_negative_pairs: int
     observed_fpr: float = Field(description="the rate on the calibration pairs at this threshold")
     n_independent: int = Field(description="number of pairs that share no unit; `finite-sample` counts these")
-    origin: str = Field(
-        description="how the calibration pairs came about: `all` pairs of the units, `drawn` by Pairmark, listed at "
-        "`random`, inside of `blocks`, `independent` of each other, a random sample of a `population`; or, with "
-        "nothing guaranteed, `unknown`, `unnamed` (no units) `assumed` (people were guessed) or "
-        "`imported` (in a file that is not signed)"
-    )
+    origin: str = Field(description=ORIGIN_TEXT)
     population: dict[str, int] | None = Field(
         None,
         description="whom the promise is about where that is a stated set: closed-set, the number of `classes` among "
@@ -86,11 +94,7 @@ class OperatingPointOut(BaseModel):
         description="this calibration's number among those on people in common, from 1; a pointwise guarantee is not "
         "for the best of several",
     )
-    imported: Imported | None = Field(
-        None,
-        description="whether the calibration came in a file: `signed`, or `unsigned`, which guarantees nothing; null: "
-        "it was made here",
-    )
+    imported: Imported | None = Field(None, description=IMPORTED_TEXT)
     simultaneous: bool = Field(
         description="whether the guarantee holds for all rates at once or only for this one"
     )

@@ -12,10 +12,11 @@ from pydantic import BaseModel, Field
 from pydantic_core import to_json
 
 from pairmark.models.calibration.likelihood_ratios import DEFAULT_METHOD, bayes_threshold
-from pairmark.service.api.answers import ModelUsed
+from pairmark.service.api.answers import IMPORTED_TEXT, ORIGIN_TEXT, ModelUsed
 from pairmark.service.api.query import Query
 from pairmark.service.errors import InvalidInput
 from pairmark.service.runtime.scoring import Ratios, plain
+from pairmark.service.store.schemas import Imported
 
 _PROMISES: Final = ("fpr", "fnr", "confidence", "method", "simultaneous", "detail", "log_lr")
 
@@ -83,6 +84,8 @@ class BayesFacts(BaseModel):
         description="the smallest and the largest log-likelihood ratio that is ever stated"
     )
     calibration_id: str
+    origin: str = Field(description=ORIGIN_TEXT)
+    imported: Imported | None = Field(description=IMPORTED_TEXT)
     guarantee: Literal["none"] = Field(
         description="no error rate is guaranteed; for a guarantee, decide by `fpr`"
     )
@@ -135,7 +138,7 @@ def bayes_answer(model: bytes, scores: Any, ratios: Ratios, query: Any, shown: b
         "score_threshold": ratios.maps.threshold(limit, query.lr_method) if shown else None,
         "lr_method": query.lr_method,
         "log_lr_limits": [ratios.maps.low, ratios.maps.high],
-        "calibration_id": ratios.calibration_id,
+        **ratios.facts,
         "guarantee": "none",
     }
     return b'{"model":%b,"decisions":%b,"bayes":%b}' % (model, to_json(entries), to_json(plain(facts)))

@@ -37,9 +37,9 @@ def _seen(request: Request, services: Services, job_id: str) -> JobOut:
     """The job, if who asks may see it."""
     job = services.queue.get(job_id)
     if job.gallery is not None:
-        check_may(request, "gallery", job.gallery, reading=True)
+        check_may(request, "gallery", job.gallery, level="read")
     else:
-        check_may(request, "train", job.model, reading=True)
+        check_may(request, "train", job.model, level="read")
     return job
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from fastapi import File, Form, Header, Path, Request, Response, UploadFile
 from fastapi.responses import HTMLResponse, StreamingResponse
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from pairmark.service.api.query import FROM_QUERY, PageQuery, Query
 from pairmark.service.api.report_page import report_page
@@ -39,7 +39,18 @@ from pairmark.service.store.schemas import (
 from pairmark.service.store.views import without_origin
 
 Name = Annotated[str, Path(max_length=100, description="the model's name")]
-Number = Annotated[int, Path(ge=1, le=MAX_VERSION, description="the version's number")]
+
+
+def _digits(text: str) -> str:
+    # Parsing alone would take " 1" and "1\n" for the version 1.
+    if not text.isascii() or not text.isdigit():
+        raise ValueError("expected the digits of a version's number")
+    return text
+
+
+Number = Annotated[
+    int, Path(ge=1, le=MAX_VERSION, description="the version's number"), BeforeValidator(_digits)
+]
 AliasName = Annotated[
     str, Path(max_length=64, description="e.g. `production`, which a plain model name means")
 ]

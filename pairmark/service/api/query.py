@@ -50,7 +50,7 @@ FROM_QUERY: Final = Depends(_query_of)
 class QueryReader:
     """Reads queries into one model. Clients ask the same again and again, so what was read is kept, within bounds.
 
-    Where the model allows extra fields, parameters ``x.NAME`` are taken too.
+    Where the model allows extra fields, parameters ``x.NAME`` are taken too; where it ignores them, any.
     """
 
     def __init__(self, model: type[Query]) -> None:
@@ -63,6 +63,7 @@ class QueryReader:
             for kind in _types(field) & _PLAIN.keys()
         }
         self._open = model.model_config.get("extra") == "allow"
+        self._ignores = model.model_config.get("extra") == "ignore"
         self._known: dict[bytes, Query] = {}
 
     def read(self, raw: bytes) -> Query:
@@ -80,6 +81,8 @@ class QueryReader:
     def _read(self, raw: bytes) -> Query:
         given: dict[str, str] = {}
         for name, value in _pairs(raw):
+            if name not in self._fields and self._ignores:
+                continue
             if name not in self._fields and not (self._open and name.startswith("x.")):
                 known = ", ".join(self._fields) or "none"
                 raise InvalidInput(

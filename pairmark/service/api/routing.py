@@ -17,6 +17,7 @@ from pairmark.service.api.access import Access
 from pairmark.service.api.problems import responses
 from pairmark.service.api.query import NoQuery, Query, QueryReader, reader_of
 from pairmark.service.datasets.beginnings import Beginning
+from pairmark.service.keys.schemas import Level
 from pairmark.service.settings import Settings
 
 JSON_TYPE: Final = "application/json"
@@ -79,6 +80,7 @@ class Route:
     also : further successful answers, status -> (model, description).
     errors : statuses of problems beyond those that every route can answer with.
     reading : a POST that changes nothing, so that a key which may only read may send it.
+    of_items : it changes items of a gallery and not the gallery itself.
     links : operation id -> parameters of it, as expressions on this route's answer.
     decides : answers are decisions, which the audit log can keep.
     direct : the edge calls the handler itself, past the framework, whose handling of a body costs more than a score.
@@ -102,6 +104,7 @@ class Route:
     errors: tuple[int, ...] = ()
     limits: Limits = Limits()
     reading: bool = False
+    of_items: bool = False
     direct: bool = False
     decides: bool = False
     binary: Binary | None = None
@@ -117,6 +120,11 @@ class Route:
     def reads(self) -> bool:
         """Whether it changes nothing."""
         return self.reading or self.method == "GET"
+
+    @cached_property
+    def level(self) -> Level:
+        """How much of a resource its scope has to cover."""
+        return "read" if self.reads else "items" if self.of_items else "all"
 
     @cached_property
     def label(self) -> str:

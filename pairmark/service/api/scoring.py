@@ -357,7 +357,7 @@ def _scores_answer(call: Call, scored: Scored, raw: bool, ratios: Ratios | None)
         body += b',"aggregation":"%b"' % scored.aggregation.encode()
     if ratios is not None:
         worth = ratios.maps.log_lr(scored.scores, call.query.lr_method).tolist()
-        facts = {"log_lr": worth, "lr_method": call.query.lr_method, "calibration_id": ratios.calibration_id}
+        facts = {"log_lr": worth, "lr_method": call.query.lr_method, **ratios.facts}
         body += b",%b" % to_json(facts)[1:-1]
     return body + b"}", JSON, ()
 

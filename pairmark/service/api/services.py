@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated
 
@@ -25,7 +26,8 @@ from pairmark.service.galleries.identification import Identification
 from pairmark.service.galleries.searches import Searches
 from pairmark.service.galleries.thresholds import Thresholds
 from pairmark.service.keys.keys import ActiveKey, Keys
-from pairmark.service.keys.schemas import Scope
+from pairmark.service.keys.openid import Provider
+from pairmark.service.keys.schemas import Level, Scope
 from pairmark.service.keys.sessions import Sessions
 from pairmark.service.runtime.runtime import Runtime
 from pairmark.service.settings import Settings
@@ -62,6 +64,11 @@ class Services:
         """When keys were last used, by id, that is not in the database yet."""
         db_metrics.watch(self.database)
 
+    @cached_property
+    def provider(self) -> Provider | None:
+        """The OpenID provider that signs people in; None: they sign in with an API key."""
+        return None if self.settings.oidc_issuer is None else Provider(self.settings)
+
     def _condition(self) -> tuple[int, list[str]]:
         """Workers that are alive, and versions in production whose calibration is gone."""
         return len(self.queue.workers()), self.store.uncalibrated(PRODUCTION)
@@ -95,15 +102,15 @@ def key_of(request: Request) -> ActiveKey | None:
     return key
 
 
-def may(request: Request, scope: Scope, resource: str | None = None, *, reading: bool = True) -> bool:
+def may(request: Request, scope: Scope, resource: str | None = None, *, level: Level = "read") -> bool:
     """Whether who asks has a scope: on this resource, or (None) on any at all."""
     key = key_of(request)
-    return key is None or key.allows(scope, resource, reading=reading)
+    return key is None or key.allows(scope, resource, level=level)
 
 
-def check_may(request: Request, scope: Scope, resource: str | None = None, *, reading: bool = False) -> None:
+def check_may(request: Request, scope: Scope, resource: str | None = None, *, level: Level = "all") -> None:
     """Refuse (`Forbidden`) who lacks a scope, where that depends on more than the path."""
-    if not may(request, scope, resource, reading=reading):
+    if not may(request, scope, resource, level=level):
         on = f" on {resource[:100]!r}" if resource else ""
         raise Forbidden(f"the key lacks the scope this needs: {scope!r}{on}", scope=scope)
 

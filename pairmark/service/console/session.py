@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import logging
 import re
-from typing import Annotated
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from typing import Annotated, Any
 from urllib.parse import parse_qs
 
 from fastapi import Request
 from fastapi.responses import RedirectResponse, Response
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from pairmark.service.api.access import COOKIE, from_elsewhere
+from pairmark.service.api.metrics import AUTH_FAILURES
+from pairmark.service.api.problems import NotFound
 from pairmark.service.api.query import FROM_QUERY, Query
 from pairmark.service.api.routing import Route
-from pairmark.service.api.services import InServices
+from pairmark.service.api.services import InServices, Services
 from pairmark.service.console.frame import page
-from pairmark.service.errors import Forbidden
+from pairmark.service.errors import Forbidden, NotReady, RateLimited
+from pairmark.service.keys.openid import CALLBACK, Provider
 from pairmark.service.keys.sessions import SESSION_S
 
+log = logging.getLogger(__name__)
+
 LONGEST_FORM = 4096
+SIGN_ON_S = 600
+"""How long a person may take at the provider."""
 KEY = re.compile(r"[A-Za-z0-9_-]{1,200}")
 
 
@@ -29,13 +39,37 @@ class LoginQuery(Query):
     next: str | None = Field(None, max_length=1000)
 
 
+class CallbackQuery(Query):
+    """What a provider adds to the address that it sends people back to."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    code: str | None = Field(None, max_length=4000)
+    state: str | None = Field(None, max_length=500)
+    iss: str | None = Field(None, max_length=500)
+    error: str | None = Field(None, max_length=500)
+
+
 async def login_form(
     request: Request, services: InServices, query: Annotated[LoginQuery, FROM_QUERY]
 ) -> Response:
     """Where a key is entered, once one exists."""
     if not (await services.runtime.catalogue.refreshed()).locked:
         return RedirectResponse("/", status_code=303)
-    return page(request, "login.html", wrong=False)
+    return _form(request, services, query.next)
+
+
+def _form(
+    request: Request, services: Services, next: str | None, *, status: int = 200, wrong: str | None = None
+) -> Response:
+    return page(
+        request,
+        "login.html",
+        status=status,
+        wrong=wrong,
+        provider=services.provider is not None,
+        next=_own_page(next),
+    )
 
 
 async def login(request: Request, services: InServices, query: Annotated[LoginQuery, FROM_QUERY]) -> Response:
@@ -46,19 +80,87 @@ async def login(request: Request, services: InServices, query: Annotated[LoginQu
     view = await services.runtime.catalogue.refreshed()
     known = None if key is None else view.key(key)
     if known is None:
-        return page(request, "login.html", status=403, wrong=True)
-    word = await asyncio.to_thread(services.sessions.begin, known.id)
-    await services.runtime.catalogue.changed()
+        wrong = "This key is unknown, has expired, or was revoked."
+        return _form(request, services, query.next, status=403, wrong=wrong)
     answer = RedirectResponse(_own_page(query.next), status_code=303, headers={"cache-control": "no-store"})
+    await _begin_session(services, answer, known.id, SESSION_S, secure=request.url.scheme == "https")
+    return answer
+
+
+async def _begin_session(
+    services: Services, answer: Response, key_id: str, seconds: float, *, secure: bool
+) -> None:
+    word = await asyncio.to_thread(services.sessions.begin, key_id)
+    await services.runtime.catalogue.changed()
+    answer.set_cookie(COOKIE, word, max_age=int(seconds), httponly=True, samesite="strict", secure=secure)
+
+
+async def begin_sign_on(
+    request: Request, services: InServices, query: Annotated[LoginQuery, FROM_QUERY]
+) -> Response:
+    """Send a person to the OpenID provider; a cookie holds what the way back has to fit."""
+    provider = _provider(services)
+    if not (await services.runtime.catalogue.refreshed()).locked:
+        return RedirectResponse("/", status_code=303)
+    address, progress = await provider.begin(request)
+    answer = RedirectResponse(address, status_code=303, headers={"cache-control": "no-store"})
+    packed = urlsafe_b64encode(
+        json.dumps({"progress": progress, "next": _own_page(query.next)}).encode()
+    ).decode()
+    # Lax: the way back begins at another site.
     answer.set_cookie(
-        COOKIE,
-        word,
-        max_age=SESSION_S,
+        _sign_on_cookie(provider),
+        packed,
+        max_age=SIGN_ON_S,
         httponly=True,
-        samesite="strict",
-        secure=request.url.scheme == "https",
+        samesite="lax",
+        secure=provider.is_secure,
     )
     return answer
+
+
+async def end_sign_on(
+    request: Request, services: InServices, query: Annotated[CallbackQuery, FROM_QUERY]
+) -> Response:
+    """Begin a session for who comes back from the provider. It stands for a key that ends with it, has the scopes of
+    the person's groups, and is never shown."""
+    provider = _provider(services)
+    name = _sign_on_cookie(provider)
+    progress, target = _progress_in(request.cookies.get(name))
+    seconds = services.settings.oidc_session_s
+    try:
+        person = await provider.end(request, progress, query.iss)
+        key = await asyncio.to_thread(services.keys.sign_on, person.name, person.scopes, seconds)
+    except (Forbidden, NotReady, RateLimited) as error:
+        AUTH_FAILURES.labels(error.slug).inc()
+        log.warning("a sign-in was refused: %s", error.detail)
+        answer = _form(request, services, target, status=403, wrong=error.detail)
+    else:
+        # A page and no redirect: a browser keeps a strict cookie back while the way leads over another site.
+        answer = page(request, "signed_in.html", target=target)
+        await _begin_session(services, answer, key, seconds, secure=provider.is_secure)
+    answer.delete_cookie(name, httponly=True, samesite="lax", secure=provider.is_secure)
+    return answer
+
+
+def _provider(services: Services) -> Provider:
+    if services.provider is None:
+        raise NotFound("people sign in with an API key here; single sign-on is not set up")
+    return services.provider
+
+
+def _sign_on_cookie(provider: Provider) -> str:
+    # With this prefix no other host of the domain can plant one.
+    return "__Host-pairmark_sign_on" if provider.is_secure else "pairmark_sign_on"
+
+
+def _progress_in(cookie: str | None) -> tuple[dict[str, Any], str]:
+    """What `begin_sign_on` wrote; nothing fits what cannot be read."""
+    try:
+        facts = json.loads(urlsafe_b64decode((cookie or "")[:LONGEST_FORM]))
+        return dict(facts["progress"]), _own_page(str(facts["next"]))
+    except (LookupError, TypeError, ValueError, RecursionError):
+        return {}, "/"
 
 
 async def logout(request: Request, services: InServices) -> Response:
@@ -97,5 +199,7 @@ def _key_in(body: bytes) -> str | None:
 ROUTES = (
     Route("GET", "/login", login_form, access="open", query=LoginQuery, gives="text/html"),
     Route("POST", "/login", login, access="open", query=LoginQuery, gives="text/html"),
+    Route("GET", "/login/oidc", begin_sign_on, access="open", query=LoginQuery, gives="text/html"),
+    Route("GET", CALLBACK, end_sign_on, access="open", query=CallbackQuery, gives="text/html"),
     Route("POST", "/logout", logout, access="open", gives="text/html"),
 )

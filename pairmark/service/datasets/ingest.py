@@ -25,7 +25,7 @@ from pairmark.service.errors import Conflict, InvalidInput, RateLimited, TooLarg
 from pairmark.service.names import checked_name
 from pairmark.service.pagination import start_of
 from pairmark.service.settings import Settings
-from pairmark.service.tables import DatasetRow
+from pairmark.service.tables import DatasetRow, shows_rows
 from pairmark.service.times import iso
 
 Upload = Path | BinaryIO
@@ -287,6 +287,7 @@ def _pairs_kind(pairs: Upload, filename: str | None) -> str:
     return kind
 
 
+@shows_rows
 def dataset_out(row: DatasetRow, *, existing: bool = False) -> DatasetOut:
     facts = {name: value for name, value in row.summary.items() if name not in ("spec", "label_counts")}
     return DatasetOut(

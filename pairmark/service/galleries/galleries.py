@@ -6,11 +6,11 @@ import logging
 import os
 import secrets
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
@@ -19,6 +19,7 @@ from pairmark.service.audit.log import record
 from pairmark.service.db import Database
 from pairmark.service.errors import (
     Conflict,
+    DamagedRow,
     InvalidInput,
     StorageFailed,
     TooLarge,
@@ -46,6 +47,8 @@ from pairmark.service.tables import GalleryRow
 from pairmark.service.times import iso
 
 log = logging.getLogger("pairmark.galleries")
+
+T = TypeVar("T")
 
 
 class Galleries:
@@ -193,14 +196,18 @@ class Galleries:
 
     def delete(self, name: str) -> None:
         with self._db.write() as session:
-            state = _existing(name, partial(repository.locked, session))
-            repository.remove_gallery(session, state.id)
-            before = {"model": f"{state.model}:{state.version}", "items": state.items}
+            # Also one that is damaged: deleting it is the repair.
+            row = _existing(name, partial(repository.locked_row, session))
+            before: dict[str, Any] = {"items": row.items}
+            with suppress(DamagedRow):
+                state = repository.state_by_id(session, row.id)
+                before = {} if state is None else {"model": f"{state.model}:{state.version}", **before}
+            repository.remove_gallery(session, row.id)
             record(session, self._db.now(session), "gallery.delete", f"gallery:{name}", before=before)
-        self.views.forget(state.key)
+        self.views.forget(row.key)
         try:
-            self.views.disk(state).drop()
-            remove_rows(self._db, state.id)
+            self.views.disk(row).drop()
+            remove_rows(self._db, row.id)
         except (OSError, StorageFailed) as error:
             # The gallery is gone, whatever becomes of what it held: `sweep` removes the rest when there is space.
             log.warning("a deleted gallery's data is removed later", extra={"reason": str(error)})
@@ -417,9 +424,9 @@ def _without_other_spellings(session: Session, state: State, rows: Rows, now: fl
     return without_others
 
 
-def _existing(name: str, find: Callable[[str], State | None]) -> State:
+def _existing(name: str, find: Callable[[str], T | None]) -> T:
     """The gallery of that name, or `UnknownGallery`; names that none can have are not asked for."""
-    state = find(name) if name.isascii() and name.isprintable() and len(name) <= 200 else None
-    if state is None:
+    row = find(name) if name.isascii() and name.isprintable() and len(name) <= 200 else None
+    if row is None:
         raise UnknownGallery(f"there is no gallery {name[:100]!r}", field="gallery")
-    return state
+    return row

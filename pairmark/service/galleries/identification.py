@@ -48,7 +48,7 @@ from pairmark.service.jobs.schemas import JobOut, NewJob, Task
 from pairmark.service.runtime.scoring import Served, plain
 from pairmark.service.settings import Settings
 from pairmark.service.store.store import ModelStore
-from pairmark.service.tables import GalleryCalibrationRow, GalleryEvaluationRow
+from pairmark.service.tables import GalleryCalibrationRow, GalleryEvaluationRow, shows_rows
 from pairmark.service.times import iso
 
 Ending = Callable[[Session, str], None]
@@ -290,6 +290,7 @@ class Identification:
         return float(threshold), {**point, **observed}
 
 
+@shows_rows
 def calibration_out(state: State, row: GalleryCalibrationRow) -> GalleryCalibrationOut:
     n_changed = max(state.seq - row.seq, 0)
     size = int(row.summary["gallery_size"])
@@ -315,6 +316,7 @@ def calibration_out(state: State, row: GalleryCalibrationRow) -> GalleryCalibrat
     )
 
 
+@shows_rows
 def evaluation_out(row: GalleryEvaluationRow) -> GalleryEvaluationOut:
     return GalleryEvaluationOut.model_validate(
         {**row.result, "id": row.id, "created_at": iso(row.created_at)}

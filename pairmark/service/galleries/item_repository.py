@@ -14,6 +14,7 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
+from pydantic_core import from_json
 from sqlalchemy import and_, delete, func, insert, select
 from sqlalchemy.orm import Session
 
@@ -209,29 +210,48 @@ def read_range(session: Session, state: State, low: int, high: int) -> Iterator[
     with closing(cursor):
         while rows := cursor.execute(sql, (state.id, low, high)).fetchall():
             low = rows[-1][4]
-            whole = [row for row in rows if len(row[2]) == 4 * state.dimension and row[3] != ""]
-            if len(whole) < len(rows):
-                # The others are searched as before; the item itself is answered with its damage.
-                log.error(
-                    "gallery %s: %d damaged items are left out; `pairmark doctor` names them",
-                    state.name,
-                    len(rows) - len(whole),
-                )
-            if whole:
-                yield _stored_rows(whole, state.dimension)
+            stored = _stored_rows(rows, state)
+            if stored is not None:
+                yield stored
 
 
-def _stored_rows(rows: Sequence[Any], dimension: int) -> StoredRows:
-    ids, subjects, vectors, metadata, seqs = zip(*rows, strict=True)
+def _stored_rows(rows: Sequence[Any], state: State) -> StoredRows | None:
+    """The rows that are whole; None: none is. Items are searched without the others, and answered with their damage."""
+    size = 4 * state.dimension
+    whole = [row for row in rows if isinstance(row[2], bytes) and len(row[2]) == size]
+    vectors = np.frombuffer(b"".join(row[2] for row in whole), dtype="<f4").reshape(-1, state.dimension)
+    sound = np.isfinite(vectors).all(axis=1)
+    texts = [row[3] for row in whole if row[3] is not None]
+    if not are_objects(texts):
+        sound &= [row[3] is None or are_objects([row[3]]) for row in whole]
+    if not sound.all():
+        whole = [row for row, is_sound in zip(whole, sound, strict=True) if is_sound]
+        vectors = vectors[sound]
+    if len(whole) < len(rows):
+        log.error(
+            "gallery %s: %d damaged items are left out; `pairmark doctor` names them",
+            state.name,
+            len(rows) - len(whole),
+        )
+    if not whole:
+        return None
+    ids, subjects, _, metadata, seqs = zip(*whole, strict=True)
     return StoredRows(
         seqs=np.array(seqs, dtype=np.int64),
         ids=list(ids),
         subjects=list(subjects),
-        vectors=np.frombuffer(b"".join(vectors), dtype="<f4")
-        .astype(np.float32, copy=False)
-        .reshape(-1, dimension),
+        vectors=vectors.astype(np.float32, copy=False),
         metadata=list(metadata),
     )
+
+
+def are_objects(texts: Sequence[Any]) -> bool:
+    """Whether each is the text of a JSON object."""
+    try:
+        parsed = from_json(f"[{','.join(texts)}]")
+    except (TypeError, ValueError):
+        return False
+    return len(parsed) == len(texts) and all(type(one) is dict for one in parsed)
 
 
 def find_item(session: Session, gallery_id: int, id: str) -> GalleryItem | None:
@@ -267,7 +287,7 @@ def subject_rows(session: Session, state: State, subject: str, limit: int) -> St
         .limit(limit)
     )
     rows = session.execute(statement).all()
-    return _stored_rows(rows, state.dimension) if rows else None
+    return _stored_rows(rows, state) if rows else None
 
 
 def stamps(session: Session, gallery_id: int, subjects: Sequence[str]) -> dict[str, tuple[int, int]]:

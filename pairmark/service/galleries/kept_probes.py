@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from pairmark.models.calibration.identification import GalleryCalibration
 from pairmark.service.galleries import probe_repository
-from pairmark.service.tables import GalleryCalibrationRow
+from pairmark.service.tables import GalleryCalibrationRow, shows_rows
 
 Float32 = NDArray[np.float32]
 
@@ -68,10 +68,18 @@ def load(session: Session, id: str) -> KeptProbes | None:
     row = session.get(GalleryCalibrationRow, id)
     if row is None or row.kept is None:
         return None
-    subjects, vectors = probe_repository.probes_of(session, id)
-    records = np.frombuffer(row.kept, dtype=RECORD)
+    return _probes_of_row(row, *probe_repository.probes_of(session, id))
+
+
+@shows_rows
+def _probes_of_row(row: GalleryCalibrationRow, subjects: list[str], bodies: list[bytes]) -> KeptProbes:
+    body = b"".join(bodies)
+    vectors = np.frombuffer(body, dtype="<f4").astype(np.float32).reshape(len(bodies), -1 if bodies else 0)
+    records = np.frombuffer(row.kept or b"", dtype=RECORD)
+    if len(records) != len(subjects) or len({len(one) for one in bodies}) > 1:
+        raise ValueError(f"{len(records)} scores of probes, and {len(subjects)} probes")
     size = int(row.summary["gallery_size"])
-    return KeptProbes(id, row.revision, subjects, vectors, records, row.seq, size, row.aggregation)
+    return KeptProbes(row.id, row.revision, subjects, vectors, records, row.seq, size, row.aggregation)
 
 
 def columns_of(records: NDArray[np.void], seq: int, size: int, summary: dict[str, Any]) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from pairmark.service.galleries.metadata import Filter
 from pairmark.service.galleries.repository import State
 from pairmark.service.galleries.worker_blocks import prefix_of
 from pairmark.service.settings import Settings
+from pairmark.service.tables import GalleryRow
 
 log = logging.getLogger(__name__)
 OPEN_GALLERIES = 64
@@ -46,7 +47,7 @@ class OpenGalleries:
         self._upkeep.shutdown(wait=False, cancel_futures=True)
         self._cluster.close()
 
-    def disk(self, state: State) -> GalleryDisk:
+    def disk(self, state: State | GalleryRow) -> GalleryDisk:
         return GalleryDisk(self._home / state.key)
 
     def live(self, state: State, estimator: Any) -> LiveGallery:

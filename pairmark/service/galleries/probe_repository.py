@@ -77,17 +77,15 @@ def add_probes(
         )
 
 
-def probes_of(session: Session, calibration_id: str) -> tuple[list[str], NDArray[np.float32]]:
-    """Subjects and vectors of the probes that a calibration keeps, by place."""
+def probes_of(session: Session, calibration_id: str) -> tuple[list[str], list[bytes]]:
+    """Subjects and vectors, as float32, of the probes that a calibration keeps, by place."""
     probe = GalleryProbe
     rows = session.execute(
         select(probe.subject, probe.vector)
         .where(probe.calibration_id == calibration_id)
         .order_by(probe.place)
     ).all()
-    body = b"".join(row[1] for row in rows)
-    vectors = np.frombuffer(body, dtype="<f4").astype(np.float32).reshape(len(rows), -1 if rows else 0)
-    return [row[0] for row in rows], vectors
+    return [row[0] for row in rows], [row[1] for row in rows]
 
 
 def calibrations_with(session: Session, gallery_id: int, subject: str) -> list[str]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from sqlalchemy import and_, delete, func, select, update
-from sqlalchemy.orm import Session, aliased
+from sqlalchemy.orm import Session, aliased, load_only
 
 from pairmark.service.db import touched
+from pairmark.service.errors import DamagedRow
 from pairmark.service.tables import (
     GalleryCalibrationRow,
     GalleryEvaluationRow,
@@ -18,7 +21,10 @@ from pairmark.service.tables import (
     GalleryRow,
     Model,
     ModelVersion,
+    damage_of,
 )
+
+log = logging.getLogger(__name__)
 
 Measured = TypeVar("Measured", GalleryCalibrationRow, GalleryEvaluationRow)
 
@@ -45,8 +51,8 @@ _STATE = (
         GalleryRow.created_at,
         GalleryRow.updated_at,
     )
-    .join(Model, Model.id == GalleryRow.model_id)
-    .join(
+    .outerjoin(Model, Model.id == GalleryRow.model_id)
+    .outerjoin(
         ModelVersion,
         and_(ModelVersion.model_id == GalleryRow.model_id, ModelVersion.version == GalleryRow.version),
     )
@@ -98,12 +104,41 @@ class State:
 
 def state_of(session: Session, name: str) -> State | None:
     row = session.execute(_STATE.where(GalleryRow.name == name)).first()
-    return None if row is None else State(**row._mapping)
+    return None if row is None else _state(row)
 
 
 def state_by_id(session: Session, gallery_id: int) -> State | None:
     row = session.execute(_STATE.where(GalleryRow.id == gallery_id)).first()
-    return None if row is None else State(**row._mapping)
+    return None if row is None else _state(row)
+
+
+def _damage(row: Any) -> str | None:
+    if row.kind is None:
+        return f"it is served by version {row.version} of a model, which is not there"
+    return damage_of(GalleryRow, row._asdict())
+
+
+def _state(row: Any) -> State:
+    reason = _damage(row)
+    if reason is not None:
+        raise DamagedRow(
+            f"gallery {row.name!r} is damaged: {reason}; `pairmark doctor` names the repair",
+            table="galleries",
+            row=str(row.name),
+        )
+    return State(**row._mapping)
+
+
+def _sound(rows: Iterable[Any]) -> list[State]:
+    """Those that are not damaged: one hides no other."""
+    states = []
+    for row in rows:
+        reason = _damage(row)
+        if reason is None:
+            states.append(State(**row._mapping))
+        else:
+            log.error("gallery %r is left out: %s; `pairmark doctor` names the repair", row.name, reason)
+    return states
 
 
 def page(
@@ -115,18 +150,25 @@ def page(
         statement = statement.where(GalleryRow.name > after)
     if names is not None:
         statement = statement.where(GalleryRow.name.in_(names))
-    return [State(**row._mapping) for row in session.execute(statement)]
+    return _sound(session.execute(statement))
 
 
 def moving(session: Session) -> list[State]:
     rows = session.execute(_STATE.where(GalleryRow.next_version.is_not(None)).limit(1000))
-    return [State(**row._mapping) for row in rows]
+    return _sound(rows)
 
 
 def locked(session: Session, name: str) -> State | None:
     """The gallery of that name, held until the transaction ends: its writers go one at a time."""
     number = session.scalar(select(GalleryRow.id).where(GalleryRow.name == name).with_for_update())
     return None if number is None else state_by_id(session, number)
+
+
+def locked_row(session: Session, name: str) -> GalleryRow | None:
+    """The gallery's row, damaged or not, held until the transaction ends."""
+    columns = (GalleryRow.id, GalleryRow.key, GalleryRow.items)
+    statement = select(GalleryRow).options(load_only(*columns)).where(GalleryRow.name == name)
+    return session.scalar(statement.with_for_update())
 
 
 def add(session: Session, row: GalleryRow | GalleryCalibrationRow | GalleryEvaluationRow) -> None:

@@ -146,11 +146,14 @@ class ItemOut(BaseModel):
     def of(cls, row: GalleryItem, *, vector: bool) -> Self:
         """An item's row as JSON shows it, its vector where that is asked for."""
         try:
+            numbers = np.frombuffer(row.vector, dtype="<f4")
+            if not np.isfinite(numbers).all():
+                raise ValueError("a number that is not finite")
             return cls(
                 id=row.id,
                 subject=row.subject,
                 metadata=None if row.facts is None else json.loads(row.facts),
-                vector=np.frombuffer(row.vector, dtype="<f4").tolist() if vector else None,
+                vector=numbers.tolist() if vector else None,
             )
         except ValueError as error:
             raise DamagedRow(

@@ -29,7 +29,13 @@ from pairmark.models.calibration.identification import (
 )
 from pairmark.models.calibration.points import InsufficientCalibrationData
 from pairmark.service.caches import BoundedCache
-from pairmark.service.errors import Conflict, InsufficientCalibration, SearchTooLong, UnknownCalibration
+from pairmark.service.errors import (
+    Conflict,
+    DamagedRow,
+    InsufficientCalibration,
+    SearchTooLong,
+    UnknownCalibration,
+)
 from pairmark.service.galleries import probe_repository
 from pairmark.service.galleries.galleries import Galleries
 from pairmark.service.galleries.gallery_view import GalleryView
@@ -38,7 +44,7 @@ from pairmark.service.galleries.probe_repository import CalibrationHead
 from pairmark.service.galleries.probe_updates import BaseScores, ProbeUpdate, SubjectProbeUpdate
 from pairmark.service.galleries.repository import State
 from pairmark.service.runtime.scoring import Served, plain
-from pairmark.service.tables import GalleryCalibrationRow
+from pairmark.service.tables import GalleryCalibrationRow, shows_rows
 
 Float32 = NDArray[np.float32]
 
@@ -141,6 +147,13 @@ class Thresholds:
             if probes.seq > view.seq:
                 # Another search was faster: its view holds what this one's does.
                 view = live.view(probes.seq)
+                if view.seq < probes.seq:
+                    raise DamagedRow(
+                        f"gallery {state.name!r} is damaged: its sequence number went back; `pairmark doctor` names "
+                        "the repair",
+                        table="galleries",
+                        row=state.name,
+                    )
                 continue
             probes = self._caught_up(state, version, head, view, deadline)
 
@@ -241,7 +254,8 @@ def is_stale(size: int, n_changed: int) -> bool:
     return n_changed > STALE_SHARE * max(size, 1)
 
 
-def calibration_of(row: Any) -> GalleryCalibration:
+@shows_rows
+def calibration_of(row: GalleryCalibrationRow) -> GalleryCalibration:
     return GalleryCalibration.from_state(
         {"best": np.frombuffer(row.best, dtype="<f4"), "mated": np.frombuffer(row.mated, dtype="<f4")},
         row.summary["state"],

@@ -17,7 +17,7 @@ from pairmark.service.jobs import repository
 from pairmark.service.jobs.leases import Leases
 from pairmark.service.jobs.schemas import JobEventOut, JobOut, JobPage, JobState, NewJob, Once
 from pairmark.service.pagination import start_of
-from pairmark.service.tables import JobAttempt, JobRow
+from pairmark.service.tables import JobAttempt, JobRow, shows_rows
 from pairmark.service.telemetry import submitted
 
 START_ONE = "queued jobs wait until one is started with `pairmark worker`, or `pairmark serve --with-worker`"
@@ -203,6 +203,7 @@ def _askable(job_id: str) -> str:
     return job_id
 
 
+@shows_rows
 def job_out(row: JobRow, attempts: list[JobAttempt], *, attended: bool = True) -> JobOut:
     """A job with its history; one that waits while no worker is alive (``attended``) says so."""
     message = row.message

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Final, get_args
 
 from pairmark.service.errors import InvalidInput
-from pairmark.service.keys.schemas import Scope
+from pairmark.service.keys.schemas import Level, Scope
 
 SCOPES: Final[tuple[Scope, ...]] = get_args(Scope)
+LEVELS: Final[tuple[Level, ...]] = get_args(Level)
 ANY: Final = "*"
 _RESOURCE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}|\*")
 _IMPLIED: Final[dict[str, tuple[Scope, ...]]] = {"score": ("decide",)}
@@ -19,19 +20,24 @@ _IMPLIED: Final[dict[str, tuple[Scope, ...]]] = {"score": ("decide",)}
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """One scope, on everything (``resource`` None) or on one resource; ``reading``: it changes nothing."""
+    """One scope, on everything (``resource`` None) or on one resource, up to a level."""
 
     scope: Scope
     resource: str | None = None
-    reading: bool = False
+    level: Level = "all"
 
     def __str__(self) -> str:
-        parts = [self.scope, *([self.resource or ANY] if self.resource or self.reading else [])]
-        return ":".join([*parts, *(["read"] if self.reading else [])])
+        limited = self.level != "all"
+        parts = [self.scope, *([self.resource or ANY] if self.resource or limited else [])]
+        return ":".join([*parts, *([self.level] if limited else [])])
+
+    def covers(self, level: Level) -> bool:
+        """Whether it reaches that far."""
+        return LEVELS.index(self.level) >= LEVELS.index(level)
 
 
 def parse_grant(text: str) -> Grant:
-    """``score``, ``score:people``, ``gallery:people:read`` or ``gallery:*:read``; `InvalidInput` for anything else."""
+    """``score``, ``score:people``, ``gallery:people:read`` or ``gallery:*:items``; `InvalidInput` for anything else."""
     scope, *rest = text.split(":")
     if scope not in SCOPES:
         raise InvalidInput(
@@ -39,11 +45,12 @@ def parse_grant(text: str) -> Grant:
         )
     if not rest:
         return Grant(scope)
-    resource, *level = rest
-    if scope == "admin" or level not in ([], ["read"]) or (level and scope != "gallery"):
+    resource, *levels = rest
+    level: Level = next((one for one in LEVELS[:-1] if levels == [one]), "all")
+    if scope == "admin" or (levels and (level == "all" or scope != "gallery")):
         raise InvalidInput(
             f"scopes: {text[:100]!r} is not a scope; expected SCOPE, SCOPE:RESOURCE, or for galleries "
-            "gallery:NAME:read",
+            "gallery:NAME:read or gallery:NAME:items",
             field="scopes",
         )
     if not _RESOURCE.fullmatch(resource):
@@ -52,7 +59,7 @@ def parse_grant(text: str) -> Grant:
             "or *",
             field="scopes",
         )
-    return Grant(scope, None if resource == ANY else resource, bool(level))
+    return Grant(scope, None if resource == ANY else resource, level)
 
 
 class Grants:
@@ -65,21 +72,21 @@ class Grants:
         parsed = [parse_grant(text) for text in self.texts]
         self.admin = any(grant.scope == "admin" for grant in parsed)
         self._all = frozenset(
-            Grant(scope, grant.resource, grant.reading)
+            Grant(scope, grant.resource, grant.level)
             for grant in parsed
             for scope in (grant.scope, *_IMPLIED.get(grant.scope, ()))
         )
         self._everything = frozenset(
-            grant.scope for grant in self._all if grant.resource is None and not grant.reading
+            grant.scope for grant in self._all if grant.resource is None and grant.level == "all"
         )
 
-    def allows(self, scope: str, resource: str | None = None, *, reading: bool = False) -> bool:
+    def allows(self, scope: str, resource: str | None = None, *, level: Level = "all") -> bool:
         """Whether they carry the scope: on this resource, or (None) on any at all."""
         if self.admin or scope in self._everything:
             return True
         return any(
             grant.scope == scope
-            and (reading or not grant.reading)
+            and grant.covers(level)
             and (resource is None or grant.resource is None or grant.resource == resource)
             for grant in self._all
         )
@@ -94,11 +101,11 @@ class Grants:
         """The datasets that may be seen; None: all."""
         return self.resources("train")
 
-    def resources(self, *scopes: Scope, reading: bool = True) -> frozenset[str] | None:
+    def resources(self, *scopes: Scope, level: Level = "read") -> frozenset[str] | None:
         """The resources that any of these scopes covers; None: all there are."""
         if self.admin:
             return None
-        found = [grant for grant in self._all if grant.scope in scopes and (reading or not grant.reading)]
+        found = [grant for grant in self._all if grant.scope in scopes and grant.covers(level)]
         if any(grant.resource is None for grant in found):
             return None
         return frozenset(grant.resource for grant in found if grant.resource is not None)

@@ -18,13 +18,16 @@ from pairmark.service.db import Database, bump_revision
 from pairmark.service.errors import Conflict, InvalidInput, UnknownKey
 from pairmark.service.keys import repository
 from pairmark.service.keys.grants import Grants, parse_grant
-from pairmark.service.keys.schemas import MAX_DAYS, KeyOut, KeyPage, NewKey
+from pairmark.service.keys.schemas import MAX_DAYS, KeyOut, KeyPage, Level, NewKey
 from pairmark.service.pagination import start_of
-from pairmark.service.tables import ApiKey
+from pairmark.service.tables import ApiKey, damage_of
 from pairmark.service.times import iso
 
 DAY_S = 86_400.0
 OVERLAP_S = DAY_S
+SIGN_ON = "single sign-on: "
+"""How the names of keys of sessions of single sign-on begin."""
+FORGOTTEN_S = 30 * DAY_S
 _FORM = re.compile(r"pm_([0-9a-f]{12})_[A-Za-z0-9_-]{43}")
 _NOBODY = hashlib.sha256(b"").hexdigest()
 
@@ -45,9 +48,9 @@ class ActiveKey:
     expires_at: float | None = None
     rate: float | None = None
 
-    def allows(self, scope: str, resource: str | None = None, *, reading: bool = False) -> bool:
+    def allows(self, scope: str, resource: str | None = None, *, level: Level = "all") -> bool:
         """Whether the key carries the scope: on this resource, or (None) on any at all."""
-        return self.grants.allows(scope, resource, reading=reading)
+        return self.grants.allows(scope, resource, level=level)
 
     @property
     def expired(self) -> bool:
@@ -94,6 +97,13 @@ class Keys:
             record(session, now, "key.create", f"key:{made.id}", after=_facts(made))
             bump_revision(session)
             return NewKey(**KeyOut.model_validate(made).model_dump(), key=key)
+
+    def sign_on(self, person: str, scopes: Sequence[str], seconds: float) -> str:
+        """Make the key of a session of single sign-on; returns its id. Nobody is ever shown the key itself, so that it
+        works through the session alone. Those that ended long ago are forgotten."""
+        with self._db.write() as session:
+            repository.drop_ended_keys(session, SIGN_ON, self._db.now(session) - FORGOTTEN_S)
+        return self.create(f"{SIGN_ON}{person}", scopes, expires_in_s=seconds).id
 
     def rotate(self, key_id: str, overlap_s: float = OVERLAP_S) -> NewKey:
         """Make a key that may do the same, and let the old one end after an overlap; `Conflict` when it has ended."""
@@ -184,7 +194,10 @@ def active_keys(session: Session) -> tuple[dict[str, ActiveKey], list[str]]:
     for row in repository.active_key_columns(session):
         try:
             grants = Grants(row.scopes)
+            sound = damage_of(ApiKey, row._asdict()) is None
         except (InvalidInput, TypeError, AttributeError):
+            sound = False
+        if not sound:
             damaged.append(row.id)
             continue
         active[row.id] = ActiveKey(

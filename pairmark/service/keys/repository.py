@@ -25,6 +25,13 @@ def active_key_columns(session: Session) -> list[Row[Any]]:
     )
 
 
+def session_columns(session: Session) -> list[Row[Any]]:
+    """Columns of every session that was not ended, perhaps expired ones among them: a damaged one keeps no other from
+    being read."""
+    of = SessionRow
+    return list(session.execute(select(of.sha256, of.key_id, of.csrf, of.expires_at)))
+
+
 def any_key(session: Session) -> bool:
     """Whether a key was ever made."""
     return bool(session.scalar(select(exists().select_from(ApiKey))))
@@ -34,6 +41,12 @@ def revoke_key(session: Session, key_id: str, at: float) -> bool:
     """Revoke a key; False when it was revoked before."""
     usable = update(ApiKey).where(ApiKey.id == key_id, ApiKey.revoked_at.is_(None))
     return bool(touched(session, usable.values(revoked_at=at)))
+
+
+def drop_ended_keys(session: Session, beginning: str, before: float) -> None:
+    """Forget keys whose name begins so and which expired before a time."""
+    ended = ApiKey.name.startswith(beginning, autoescape=True) & (ApiKey.expires_at < before)
+    session.execute(delete(ApiKey).where(ended))
 
 
 def page_of_keys(session: Session, limit: int, after: tuple[float, str] | None) -> list[ApiKey]:
@@ -51,11 +64,6 @@ def touch(session: Session, key_id: str, at: float) -> None:
         .where(ApiKey.id == key_id, (ApiKey.last_used_at.is_(None)) | (ApiKey.last_used_at < at))
         .values(last_used_at=at)
     )
-
-
-def all_sessions(session: Session) -> list[SessionRow]:
-    """Every session that was not ended, perhaps expired ones among them."""
-    return list(session.scalars(select(SessionRow)))
 
 
 def drop_session(session: Session, sha256: str) -> bool:

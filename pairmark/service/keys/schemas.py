@@ -10,10 +10,13 @@ from pairmark.service.pagination import Page
 from pairmark.service.times import Moment
 
 Scope = Literal["score", "decide", "gallery", "train", "import", "admin"]
+Level = Literal["read", "items", "all"]
+"""How much of a gallery a scope covers, each with what is before it: reading, its items, and the gallery itself."""
 MAX_DAYS = 36_500
 GRANTS_TEXT = (
     "`score`, `decide` (decisions without scores), `gallery`, `train`, `import` or `admin` (which includes the "
-    "others), each perhaps on one resource: `score:people`, `gallery:people`, `gallery:people:read`"
+    "others), each perhaps on one resource: `score:people`, `gallery:people`, `gallery:people:read`, "
+    "`gallery:people:items` (items, not the gallery itself)"
 )
 
 

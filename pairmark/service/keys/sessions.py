@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 
 from pairmark.service.db import Database, bump_revision
 from pairmark.service.keys import repository
-from pairmark.service.tables import SessionRow
+from pairmark.service.tables import SessionRow, damage_of
 
 SESSION_S = 12 * 3600
 MAX_SESSIONS = 50
@@ -64,7 +64,8 @@ def active_sessions(session: Session) -> dict[str, ActiveSession]:
     """Every session by the hash of its word, for workers to keep until the revision moves."""
     return {
         row.sha256: ActiveSession(key_id=row.key_id, csrf=row.csrf, expires_at=row.expires_at)
-        for row in repository.all_sessions(session)
+        for row in repository.session_columns(session)
+        if damage_of(SessionRow, row._asdict()) is None
     }
 
 

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, get_args
 
-from sqlalchemy import JSON, Table, and_, func, or_, select, text
+import numpy as np
+from sqlalchemy import Table, and_, func, inspect, or_, select, text
 from sqlalchemy.orm import Session, aliased
+from sqlalchemy.schema import CreateIndex
 
+from pairmark.models.pairs.splits import Protocol
+from pairmark.models.registry import spec_of
+from pairmark.service.audit.schemas import AuditEntry
 from pairmark.service.datasets.ingest import dataset_out
 from pairmark.service.db import Database
+from pairmark.service.errors import DamagedRow
 from pairmark.service.galleries.identification import evaluation_out
+from pairmark.service.galleries.item_repository import READ_ROWS, are_objects
+from pairmark.service.galleries.kept_probes import RECORD
+from pairmark.service.galleries.thresholds import calibration_of
 from pairmark.service.jobs.queue import job_out
 from pairmark.service.keys.grants import Grants
 from pairmark.service.keys.schemas import KeyOut
@@ -21,6 +30,7 @@ from pairmark.service.store.views import calibration_out, version_out
 from pairmark.service.tables import (
     Alias,
     ApiKey,
+    AuditRow,
     Base,
     CalibrationRow,
     DatasetRow,
@@ -28,10 +38,14 @@ from pairmark.service.tables import (
     GalleryEvaluationRow,
     GalleryItem,
     GalleryProbe,
+    GalleryRemoval,
     GalleryRow,
     JobRow,
     Model,
     ModelVersion,
+    Revision,
+    ServiceSecret,
+    SessionRow,
     damage_of,
 )
 
@@ -42,6 +56,7 @@ Damage = tuple[str, str]
 """What is wrong, and the repair."""
 
 _RESTORE = "restore a backup, or delete the row: {sql}"
+_NO_TABLE = "restore a backup into another PAIRMARK_HOME"
 
 
 class RowChecks:
@@ -55,7 +70,11 @@ class RowChecks:
         with self._db.snapshot() as session:
             if self._db.is_sqlite:
                 yield from _pages(session)
-            for table in dumped_tables():
+            schema = list(_schema(session))
+            yield from schema
+            if any(repair == _NO_TABLE for _, repair in schema):
+                return
+            for table in (*dumped_tables(), Base.metadata.tables[SessionRow.__tablename__]):
                 yield from _dangling(session, table)
             for mapper in sorted(Base.registry.mappers, key=lambda one: str(one.local_table)):
                 yield from _forms(session, mapper.class_)
@@ -71,6 +90,33 @@ def _pages(session: Session) -> Iterator[Damage]:
                 f"the database file is damaged: {str(line)[:200]}",
                 "stop the service, keep the file, and restore a backup into another PAIRMARK_HOME",
             )
+
+
+def _schema(session: Session) -> Iterator[Damage]:
+    """Tables, columns, indexes and triggers that are not there."""
+    there = inspect(session.connection())
+    for table in Base.metadata.sorted_tables:
+        if not there.has_table(table.name):
+            yield f"the table {table.name} is not there", _NO_TABLE
+            continue
+        missing = {column.name for column in table.columns} - {
+            one["name"] for one in there.get_columns(table.name)
+        }
+        if missing:
+            yield f"the table {table.name} has no column {', '.join(sorted(missing))}", _NO_TABLE
+        names = {one["name"] for one in there.get_indexes(table.name)}
+        for index in sorted(table.indexes, key=lambda one: str(one.name)):
+            if index.name not in names:
+                statement = str(CreateIndex(index).compile(session.connection())).strip()
+                yield f"the index {index.name} is not there", f"make it again: {' '.join(statement.split())}"
+    name = "sqlite_master WHERE type = 'trigger' AND name"
+    if session.get_bind().dialect.name == "postgresql":
+        name = "pg_trigger WHERE tgname"
+    if not session.scalar(text(f"SELECT count(*) FROM {name} = 'audit_stays'")):
+        yield (
+            "the trigger audit_stays is not there: entries of the audit log could be changed",
+            f"{_NO_TABLE}, which makes it again",
+        )
 
 
 def _dangling(session: Session, table: Table) -> Iterator[Damage]:
@@ -95,11 +141,10 @@ def _dangling(session: Session, table: Table) -> Iterator[Damage]:
 def _forms(session: Session, kind: type[Base]) -> Iterator[Damage]:
     """Rows whose JSON, hashes or shown form are not as they should be."""
     table: Table = kind.__table__  # type: ignore[assignment]
+    if kind in _BULK:
+        return
     shown = _SHOWN.get(kind)
     hashes = [column for column in table.columns if column.name.endswith("sha256")]
-    structured = any(isinstance(column.type, JSON) for column in table.columns)
-    if shown is None and not structured and not hashes:
-        return
     n = 0
     columns = {attribute.key: attribute.columns[0] for attribute in kind.__mapper__.column_attrs}
     # Columns, not objects: loading a damaged row as an object is refused.
@@ -127,6 +172,8 @@ def _bad_hash(hashes: list[Any], values: Mapping[str, Any]) -> str | None:
 def _not_shown(shown: Callable[[Any], object], kind: type[Base], values: dict[str, Any]) -> str | None:
     try:
         shown(kind(**values))
+    except DamagedRow as error:
+        return error.detail.partition("is damaged: ")[2].partition("; `pairmark doctor`")[0]
     except Exception as error:
         # Whatever it is: it would come with every request that shows the row.
         return f"cannot be shown: {type(error).__name__}: {' '.join(str(error).split())[:200]}"
@@ -138,10 +185,38 @@ def _shown_key(row: ApiKey) -> None:
     Grants(row.scopes)
 
 
+def _shown_version(row: ModelVersion) -> None:
+    version_out("-", row, [], [])
+    spec_of(row.kind)
+
+
+def _shown_calibration(row: CalibrationRow) -> None:
+    calibration_out(row, "-")
+    if row.protocol not in get_args(Protocol):
+        raise ValueError(f"protocol {row.protocol!r}, expected one of {', '.join(get_args(Protocol))}")
+
+
+def _shown_gallery_calibration(row: GalleryCalibrationRow) -> None:
+    calibration_of(row)
+    int(row.summary["gallery_size"]), list(row.summary["warnings"])
+    if int(row.summary["n_probes"]) != len(row.best) // 4:
+        raise ValueError(f"{row.summary['n_probes']} probes in its summary, and {len(row.best) // 4} scores")
+
+
+def _shown_secret(row: ServiceSecret) -> None:
+    if len(row.value) != 32:
+        raise ValueError(f"{len(row.value)} bytes of secret, expected 32")
+
+
+_BULK: frozenset[type[Base]] = frozenset({GalleryItem, GalleryProbe, GalleryRemoval})
+"""Tables of many rows, which `_vectors` checks within the database."""
 _SHOWN: dict[type[Base], Callable[[Any], object]] = {
     ApiKey: _shown_key,
-    ModelVersion: lambda row: version_out("-", row, [], []),
-    CalibrationRow: lambda row: calibration_out(row, "-"),
+    ModelVersion: _shown_version,
+    CalibrationRow: _shown_calibration,
+    GalleryCalibrationRow: _shown_gallery_calibration,
+    ServiceSecret: _shown_secret,
+    AuditRow: AuditEntry.model_validate,
     DatasetRow: dataset_out,
     JobRow: lambda row: job_out(row, []),
     GalleryEvaluationRow: evaluation_out,
@@ -169,6 +244,23 @@ def _references(session: Session) -> Iterator[Damage]:
         yield (
             f"{name}:{number} is decided by calibration {id}, which is not there",
             f"calibrate it again: POST /models/{name}/versions/{number}/calibrations, or restore a backup",
+        )
+    if session.scalar(select(func.count()).select_from(Revision)) != 1:
+        yield (
+            "the table revision has no row or several: other processes do not see changes",
+            "stop the service and run: DELETE FROM revision; INSERT INTO revision (id, value) VALUES (1, 1000000)",
+        )
+    last = func.max(ModelVersion.version)
+    counts = (
+        select(Model.name, Model.id, Model.next_version, last)
+        .join(ModelVersion, ModelVersion.model_id == Model.id)
+        .group_by(Model.name, Model.id, Model.next_version)
+        .having(last >= Model.next_version)
+    )
+    for name, id, number, newest in session.execute(counts.limit(MOST)):
+        yield (
+            f"model {name} has version {newest}, and its next_version is {number}",
+            f"UPDATE models SET next_version = {newest + 1} WHERE id = {_literal(id)}",
         )
     parent = aliased(CalibrationRow)
     orphans = (
@@ -201,7 +293,10 @@ def _vectors(session: Session) -> Iterator[Damage]:
             f"gallery {name} is served by version {number} of a model, which is not there",
             f"import that version again or restore a backup; else delete the gallery: DELETE /galleries/{name}",
         )
+    yield from _counts(session)
     item, probe = GalleryItem, GalleryProbe
+    repairs = {item: "enrol it again, or erase it: POST /galleries/{}/erase",
+               probe: "calibrate it again: POST /galleries/{}/calibrations"}  # fmt: skip
     for of, id in ((item, item.id), (probe, probe.subject)):
         wrong = (
             select(GalleryRow.name, GalleryRow.dimension, id, func.length(of.vector))
@@ -211,18 +306,16 @@ def _vectors(session: Session) -> Iterator[Damage]:
         for gallery, dimension, name, size in session.execute(wrong.limit(MOST)):
             yield (
                 f"gallery {gallery}: the vector of {ascii(name)[:100]} has {size} bytes, expected {4 * dimension}",
-                f"enrol it again, or erase it: POST /galleries/{gallery}/erase",
+                repairs[of].format(gallery),
             )
-    odd = (
-        select(GalleryRow.name, item.id)
-        .join(item, item.gallery_id == GalleryRow.id)
-        .where(item.facts.is_not(None), item.facts.not_like("{%}"))
-    )
-    for gallery, name in session.execute(odd.limit(MOST)):
-        yield (
-            f"gallery {gallery}: the metadata of {ascii(name)[:100]} is no JSON object",
-            f"enrol it again, or erase it: POST /galleries/{gallery}/erase",
-        )
+        if session.get_bind().dialect.name == "sqlite":
+            texts = select(GalleryRow.name, id).join(of, of.gallery_id == GalleryRow.id)
+            for gallery, name in session.execute(texts.where(func.typeof(of.vector) != "blob").limit(MOST)):
+                yield (
+                    f"gallery {gallery}: the vector of {ascii(name)[:100]} is text",
+                    repairs[of].format(gallery),
+                )
+    yield from _items(session)
     arrays = GalleryCalibrationRow
     bad = select(arrays.id, GalleryRow.name).join(GalleryRow, GalleryRow.id == arrays.gallery_id)
     bad = bad.where(or_(func.length(arrays.best) % 4 != 0, func.length(arrays.mated) % 4 != 0))
@@ -231,6 +324,80 @@ def _vectors(session: Session) -> Iterator[Damage]:
             f"gallery {gallery}: calibration {calibration_id} does not hold whole numbers of scores",
             f"calibrate it again: POST /galleries/{gallery}/calibrations",
         )
+
+
+def _counts(session: Session) -> Iterator[Damage]:
+    """Numbers of a gallery that its rows contradict."""
+    item, version = GalleryItem, aliased(ModelVersion)
+    galleries = (
+        select(GalleryRow.name, GalleryRow.dimension, GalleryRow.items, GalleryRow.seq, version.facts,
+               select(func.count()).where(item.gallery_id == GalleryRow.id).scalar_subquery(),
+               select(func.max(item.seq)).where(item.gallery_id == GalleryRow.id).scalar_subquery())
+        .join(version, and_(version.model_id == GalleryRow.model_id, version.version == GalleryRow.version))
+        .order_by(GalleryRow.name)
+    )  # fmt: skip
+    for name, dimension, items, seq, facts, n_items, newest in session.execute(galleries):
+        where = f"WHERE name = {_literal(name)}"
+        width = facts.get("n_features") if isinstance(facts, dict) else None
+        if isinstance(width, int) and width != dimension:
+            yield (
+                f"gallery {name} has the dimension {dimension}, and its version takes {width}",
+                f"UPDATE galleries SET dimension = {width} {where}",
+            )
+        if items != n_items:
+            yield (
+                f"gallery {name} counts {items} items, and has {n_items}",
+                f"UPDATE galleries SET items = {n_items} {where}",
+            )
+        if newest is not None and isinstance(seq, int) and seq < newest:
+            yield (
+                f"gallery {name} has the sequence number {seq}, and an item of {newest}",
+                f"stop the service and run: UPDATE galleries SET seq = {newest + 1_000_000} {where}",
+            )
+    probe, of = GalleryProbe, GalleryCalibrationRow
+    n_probes = select(func.count()).where(probe.calibration_id == of.id).scalar_subquery()
+    lost = (
+        select(of.id, GalleryRow.name, n_probes, func.length(of.kept) / RECORD.itemsize)
+        .join(GalleryRow, GalleryRow.id == of.gallery_id)
+        .where(of.kept.is_not(None), n_probes * RECORD.itemsize != func.length(of.kept))
+    )
+    for id, name, n, scores in session.execute(lost.limit(MOST)):
+        yield (
+            f"gallery {name}: calibration {id} keeps {n} probes, and scores of {scores}",
+            f"calibrate it again: POST /galleries/{name}/calibrations",
+        )
+
+
+def _items(session: Session) -> Iterator[Damage]:
+    """Vectors that are not finite, and metadata that is no JSON object."""
+    item = GalleryItem
+    statement = select(GalleryRow.name, item.id, item.vector, item.facts).join(
+        item, item.gallery_id == GalleryRow.id
+    )
+    n = 0
+    for part in session.execute(statement.execution_options(yield_per=READ_ROWS)).partitions():
+        texts = [row[3] for row in part if row[3] is not None]
+        if _are_finite(row[2] for row in part) and are_objects(texts):
+            continue
+        for gallery, name, vector, facts in part:
+            reason = None
+            if not _are_finite([vector]):
+                reason = f"the vector of {ascii(name)[:100]} is not finite"
+            elif facts is not None and not are_objects([facts]):
+                reason = f"the metadata of {ascii(name)[:100]} is no JSON object"
+            if reason is not None:
+                yield (
+                    f"gallery {gallery}: {reason}",
+                    f"enrol it again, or erase it: POST /galleries/{gallery}/erase",
+                )
+                n += 1
+                if n == MOST:
+                    return
+
+
+def _are_finite(vectors: Iterable[Any]) -> bool:
+    bodies = [body for body in vectors if isinstance(body, bytes) and len(body) % 4 == 0]
+    return bool(np.isfinite(np.frombuffer(b"".join(bodies), dtype="<f4")).all())
 
 
 def _name(table: Table, values: Mapping[str, Any]) -> str:

@@ -134,7 +134,8 @@ class Runtime:
     ) -> Ratios:
         """The likelihood ratios that a request asks for; parameters as `decide`."""
         chosen = await self._calibration_for(served, calibration, subjects)
-        maps = (await asyncio.to_thread(self.decisions.loaded, chosen)).calibration.likelihood_ratios
+        loaded = await asyncio.to_thread(self.decisions.loaded, chosen)
+        maps = loaded.calibration.likelihood_ratios
         if maps is None:
             raise ModelNotCapable(
                 f"calibration {chosen} holds no likelihood ratios: it has no same pairs, or was made before they were "
@@ -145,7 +146,7 @@ class Runtime:
                 f"the score of {served.entry.kind} is not a log-likelihood ratio; expected lr_method logistic or pav",
                 field="lr_method",
             )
-        return Ratios(chosen, maps)
+        return Ratios(chosen, maps, loaded.calibration.origin, loaded.imported)
 
     async def _calibration_for(
         self,

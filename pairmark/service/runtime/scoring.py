@@ -233,6 +233,13 @@ class Ratios(NamedTuple):
 
     calibration_id: str
     maps: LikelihoodRatios
+    origin: str
+    imported: Imported | None = None
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Which calibration they are of, and how that came about, as operating points state it."""
+        return {"calibration_id": self.calibration_id, "origin": self.origin, "imported": self.imported}
 
 
 class Question(NamedTuple):

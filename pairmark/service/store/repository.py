@@ -342,6 +342,18 @@ def lost_calibrations(session: Session, alias: str | None = None) -> list[tuple[
     return [(name, version, str(calibration)) for name, version, calibration in session.execute(statement)]
 
 
+def calibration_blobs(session: Session, alias: str) -> dict[str, str]:
+    """Blob of the calibration that decides each version that an alias holds, by ``name:version``."""
+    statement = (
+        select(Model.name, ModelVersion.version, CalibrationRow.blob)
+        .join(ModelVersion, ModelVersion.model_id == Model.id)
+        .join(Alias, (Alias.model_id == Model.id) & (Alias.version == ModelVersion.version))
+        .join(CalibrationRow, CalibrationRow.id == ModelVersion.calibration_id)
+        .where(Alias.alias == alias)
+    )
+    return {f"{name}:{version}": blob for name, version, blob in session.execute(statement)}
+
+
 def calibrations_in_use(session: Session, alias: str | None = None) -> list[tuple[str, int, float]]:
     """Name, version and time of the calibration of every version that an alias (or this one) holds."""
     statement = (

@@ -52,6 +52,9 @@ log = logging.getLogger(__name__)
 VERSIONS_SHOWN = 100
 
 
+BLOBS_AT_A_TIME = 20
+
+
 class ModelStore:
     """Immutable versions under names, and the aliases that move between them.
 
@@ -67,6 +70,8 @@ class ModelStore:
         self.subjects = SubjectCalibrations(self._versions, self.calibrations)
         self.evaluations = Evaluations(self._versions, self.calibrations)
         self.reports = Reports(self._versions, self.calibrations)
+        self._next_blob = 0
+        self._missing: set[str] = set()
 
     # Versions
 
@@ -121,7 +126,19 @@ class ModelStore:
     def uncalibrated(self, alias: str) -> list[str]:
         """Versions that an alias holds whose calibration is not there."""
         with self._db.read() as session:
-            return [f"{name}:{version}" for name, version, _ in repository.lost_calibrations(session, alias)]
+            lost = [f"{name}:{version}" for name, version, _ in repository.lost_calibrations(session, alias)]
+            blobs = repository.calibration_blobs(session, alias)
+        return sorted({*lost, *self._without_blob(blobs)})
+
+    def _without_blob(self, blobs: dict[str, str]) -> list[str]:
+        """Versions whose calibration's blob is not there. Only some are looked for at a time: S3 takes a moment for
+        each, and this is asked every few seconds."""
+        names = sorted(blobs)
+        at = self._next_blob % max(len(names), 1)
+        self._next_blob = at + BLOBS_AT_A_TIME
+        looked_for = {*(names[at:] + names[:at])[:BLOBS_AT_A_TIME], *(self._missing & set(names))}
+        self._missing = {name for name in looked_for if not self._versions.blobs.exists(blobs[name])}
+        return sorted(self._missing)
 
     def version_of_job(self, job_id: str) -> int | None:
         """The number of the version that a job registered, if it did."""

@@ -15,16 +15,18 @@ from pairmark.service.store.schemas import (
     VersionOut,
     VersionSummary,
 )
-from pairmark.service.tables import Alias, CalibrationRow, ModelVersion
+from pairmark.service.tables import Alias, CalibrationRow, ModelVersion, shows_rows
 
 Calibrated = TypeVar("Calibrated", bound=CalibrationOut)
 
 
+@shows_rows
 def alias_out(model: str, row: Alias) -> AliasOut:
     """Where an alias points."""
     return AliasOut.model_validate({**row.values(), "model": model})
 
 
+@shows_rows
 def calibration_out(row: CalibrationRow, model: str | None) -> CalibrationOut:
     """A calibration's facts."""
     return CalibrationOut.model_validate({**row.values(), "model": model, "imported": imported_as(row)})
@@ -38,12 +40,14 @@ def imported_as(row: CalibrationRow) -> Imported | None:
     return "signed" if row.summary.get("imported") == "signed" else "unsigned"
 
 
+@shows_rows
 def version_summary(row: ModelVersion, aliases: Iterable[Alias]) -> VersionSummary:
     """A version's summary."""
     held = [one.alias for one in aliases if one.version == row.version]
     return VersionSummary.model_validate({**row.values(), "aliases": held})
 
 
+@shows_rows
 def version_out(
     model: str, row: ModelVersion, aliases: Iterable[Alias], calibrations: Iterable[CalibrationRow]
 ) -> VersionOut:

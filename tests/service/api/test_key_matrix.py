@@ -14,8 +14,8 @@ from pairmark.service.keys.grants import Grants
 from pairmark.service.keys.keys import ActiveKey
 
 TABLE = RouteTable(ROUTES)
-SCOPES = ("score", "decide", "gallery", "gallery:read", "train", "import", "admin")
-SCORE, DECIDE, GALLERY, READ, TRAIN, IMPORT, ADMIN = SCOPES
+SCOPES = ("score", "decide", "gallery", "gallery:read", "gallery:items", "train", "import", "admin")
+SCORE, DECIDE, GALLERY, READ, ITEMS, TRAIN, IMPORT, ADMIN = SCOPES
 ALLOWED: tuple[tuple[set[str], str], ...] = (
     ({SCORE, ADMIN}, "similarity explain embed classify rank_point rank_points"),
     ({SCORE, DECIDE, ADMIN}, "match"),
@@ -36,15 +36,15 @@ ALLOWED: tuple[tuple[set[str], str], ...] = (
     ),
     ({ADMIN}, "delete_version list_keys create_key rotate_key revoke_key list_audit get_settings"),
     (
-        {GALLERY, READ, ADMIN},
+        {GALLERY, READ, ITEMS, ADMIN},
         "list_galleries get_gallery search_gallery list_items get_item verify_subject get_gallery_calibration "
         "get_evaluation get_cmc_svg get_cmc_png",
     ),
     (
         {GALLERY, ADMIN},
-        "put_gallery delete_gallery upsert_items delete_item delete_subject erase_from_gallery calibrate_gallery "
-        "evaluate_gallery",
+        "put_gallery delete_gallery calibrate_gallery evaluate_gallery",
     ),
+    ({GALLERY, ITEMS, ADMIN}, "upsert_items delete_item delete_subject erase_from_gallery"),
     # Any key: lists show what the key may see, single jobs and calibrations are checked where they are found.
     (
         set(SCOPES),
@@ -61,8 +61,8 @@ def grant(scope: str, resource: str | None) -> str:
     if name == "admin":
         return name
     if resource is None:
-        return f"{name}:*:read" if level else name
-    return f"{name}:{resource}:read" if level else f"{name}:{resource}"
+        return f"{name}:*:{level}" if level else name
+    return f"{name}:{resource}:{level}" if level else f"{name}:{resource}"
 
 
 def admitted(route: Route, scope: str, resource: str | None) -> bool:
@@ -70,7 +70,7 @@ def admitted(route: Route, scope: str, resource: str | None) -> bool:
     named = dict.fromkeys(re.findall(r"{(\w+)(?::path)?}", route.path), "1")
     named = {name: "people" if name in ("name", "gallery", "ref") else value for name, value in named.items()}
     try:
-        check_key(key, route.access, named, reading=route.reads)
+        check_key(key, route.access, named, level=route.level)
     except Forbidden:
         return False
     return True

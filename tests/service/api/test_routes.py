@@ -119,7 +119,11 @@ def test_a_new_endpoint_is_a_row_and_a_handler(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- queries
 
 
-@pytest.mark.parametrize("route", list(TABLE.routes), ids=lambda one: one.operation_id)
+# Every provider adds what it likes to the address that it sends people back to.
+STRICT = [one for one in TABLE.routes if one.operation_id != "end_sign_on"]
+
+
+@pytest.mark.parametrize("route", STRICT, ids=lambda one: one.operation_id)
 def test_every_route_refuses_parameters_it_does_not_know(route: Route) -> None:
     with pytest.raises(InvalidInput, match="'surprise' is not a query parameter here") as refused:
         route.reader.read(b"surprise=1")

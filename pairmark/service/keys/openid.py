@@ -1,0 +1,204 @@
+"""Who somebody is, by an OpenID provider: the authorization code flow with PKCE, state and nonce, by Authlib."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING or find_spec("httpx2") is None:
+    import httpx
+else:
+    # Authlib takes it where it is installed.
+    import httpx2 as httpx
+from starlette.requests import Request
+
+from pairmark.service.errors import Forbidden, InvalidInput, NotReady, RateLimited
+from pairmark.service.keys.grants import parse_grant
+from pairmark.service.settings import Settings
+
+CALLBACK = "/login/oidc/callback"
+ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
+"""Signatures that are checked with a public key; others would be as good as none."""
+MAX_ANSWER_BYTES = 2**20
+TIMEOUT_S = 10.0
+MOST_AT_ONCE = 8
+"""Sign-ins of one process that wait for the provider."""
+MOST_GROUPS = 1_000
+_NAME = "provider"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Person:
+    """Who signed in, and the scopes of their groups."""
+
+    name: str
+    scopes: tuple[str, ...]
+
+
+class BoundedTransport(httpx.AsyncBaseTransport):
+    """Requests to the provider: over TLS (or on this machine, where the issuer is), and answers of bounded size.
+    Redirects are not followed, and proxies of the environment are not used."""
+
+    def __init__(self, issuer: str) -> None:
+        self._plain = urlsplit(issuer).scheme == "http"
+        self._tls = httpx.create_ssl_context(trust_env=False)
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Send it, and read the whole answer."""
+        local = self._plain and is_local(request.url.host)
+        if request.url.scheme != "https" and not local:
+            raise httpx.UnsupportedProtocol(
+                f"the provider names an address that is not https: {request.url.host}"
+            )
+        # One for each: the library closes what it was given after every request, also while others use it.
+        async with httpx.AsyncHTTPTransport(verify=self._tls) as transport:
+            answer = await transport.handle_async_request(request)
+            if "content-encoding" in answer.headers:
+                raise httpx.ReadError("the provider's answer is compressed, which nobody asked for")
+            body = bytearray()
+            async for piece in answer.aiter_raw():
+                body += piece
+                if len(body) > MAX_ANSWER_BYTES:
+                    raise httpx.ReadError("the provider's answer is too long")
+            await answer.aclose()
+        return httpx.Response(
+            answer.status_code, headers=answer.headers, content=bytes(body), request=request
+        )
+
+
+class Provider:
+    """The provider that the settings name; `InvalidInput` for settings that cannot work."""
+
+    def __init__(self, settings: Settings) -> None:
+        issuer, public = settings.oidc_issuer or "", settings.oidc_public_url or ""
+        for name, address in (("OIDC_ISSUER", issuer), ("OIDC_PUBLIC_URL", public)):
+            parts = urlsplit(address)
+            if not (parts.scheme == "https" or (parts.scheme == "http" and is_local(parts.hostname or ""))):
+                raise InvalidInput(
+                    f"PAIRMARK_{name} is {address!r}; expected an https:// address (http:// on this machine only)"
+                )
+        if not settings.oidc_client_id or not settings.oidc_groups:
+            raise InvalidInput(
+                "PAIRMARK_OIDC_ISSUER needs PAIRMARK_OIDC_CLIENT_ID and PAIRMARK_OIDC_GROUPS too"
+            )
+        for scopes in settings.oidc_groups.values():
+            for scope in scopes:
+                parse_grant(scope)
+        try:
+            # It says that it will want another HTTP client one day.
+            with warnings.catch_warnings(record=True):
+                from authlib.integrations.starlette_client import OAuth
+        except ImportError as error:
+            raise InvalidInput("single sign-on needs an extra: pip install 'pairmark[oidc]'") from error
+        self._settings = settings
+        self.issuer = issuer
+        self.public_url = public.rstrip("/")
+        self.is_secure = public.startswith("https:")
+        self._busy = asyncio.Semaphore(MOST_AT_ONCE)
+        secret = settings.oidc_client_secret
+        self._client: Any = OAuth().register(
+            _NAME,
+            client_id=settings.oidc_client_id,
+            client_secret=None if secret is None else secret.get_secret_value(),
+            server_metadata_url=f"{issuer.rstrip('/')}/.well-known/openid-configuration",
+            client_kwargs={
+                "scope": settings.oidc_scopes,
+                "code_challenge_method": "S256",
+                "token_endpoint_auth_method": "none" if secret is None else "client_secret_basic",
+                "timeout": TIMEOUT_S,
+                "trust_env": False,
+                "headers": {"accept-encoding": "identity"},
+                "transport": BoundedTransport(issuer),
+            },
+        )
+
+    async def begin(self, request: Request) -> tuple[str, dict[str, Any]]:
+        """The provider's address for this sign-in, and what its end needs to know."""
+        await self._load()
+        request.scope["session"] = {}
+        answer = await self._asked(self._client.authorize_redirect(request, self.public_url + CALLBACK))
+        return str(answer.headers["location"]), request.scope["session"]
+
+    async def end(self, request: Request, progress: Mapping[str, Any], issuer: str | None) -> Person:
+        """Who came back from the provider; `Forbidden` when the answer does not belong to ``progress``, which `begin`
+        returned, or the person has no group that may do anything."""
+        if issuer is not None and issuer != self.issuer:
+            raise Forbidden("the answer is from another provider")
+        await self._load()
+        request.scope["session"] = dict(progress)
+        expected = {
+            "iss": {"essential": True, "values": [self.issuer]},
+            "aud": {"essential": True, "values": [self._settings.oidc_client_id]},
+        }
+        token = await self._asked(
+            self._client.authorize_access_token(request, claims_options=expected, leeway=60)
+        )
+        claims: Mapping[str, Any] | None = token.get("userinfo")
+        if not claims or not isinstance(claims.get("sub"), str):
+            raise Forbidden("the provider did not say who you are: its answer holds no ID token")
+        return self._person(claims)
+
+    async def _load(self) -> None:
+        """Read the provider's description, once."""
+        facts = await self._asked(self._client.load_server_metadata())
+        if facts.get("issuer") != self.issuer:
+            self._client.server_metadata.clear()
+            raise NotReady(
+                f"the provider calls itself {str(facts.get('issuer'))[:200]!r}, and PAIRMARK_OIDC_ISSUER is "
+                f"{self.issuer!r}"
+            )
+        named = facts.get("id_token_signing_alg_values_supported") or ["RS256"]
+        facts["id_token_signing_alg_values_supported"] = [one for one in named if one in ALGORITHMS] or [
+            "RS256"
+        ]
+
+    async def _asked(self, work: Any) -> Any:
+        """The outcome of a step, or its failure in our words."""
+        from authlib.integrations.base_client import OAuthError
+        from joserfc.errors import JoseError
+
+        if self._busy.locked():
+            work.close()
+            raise RateLimited("many people sign in just now: try again in a moment")
+        try:
+            async with self._busy, asyncio.timeout(TIMEOUT_S):
+                return await work
+        except (OAuthError, JoseError) as error:
+            raise Forbidden(
+                f"the sign-in was not accepted ({str(error.error)[:100]}): begin again"
+            ) from error
+        except (httpx.HTTPError, TimeoutError, LookupError, TypeError, ValueError, RuntimeError) as error:
+            raise NotReady(f"the provider does not answer as it should: {type(error).__name__}") from error
+
+    def _person(self, claims: Mapping[str, Any]) -> Person:
+        listed = claims.get(self._settings.oidc_groups_claim)
+        groups: Iterable[Any] = (
+            [listed] if isinstance(listed, str) else listed if isinstance(listed, list) else []
+        )
+        known = self._settings.oidc_groups
+        mine = [one for one in list(groups)[:MOST_GROUPS] if isinstance(one, str) and one in known]
+        scopes = tuple(dict.fromkeys(scope for group in mine for scope in known[group]))
+        if not scopes:
+            raise Forbidden("none of your groups may use this service; ask its administrator")
+        shown = next(
+            (claims[one] for one in ("name", "email", "sub") if isinstance(claims.get(one), str)), ""
+        )
+        return Person(name=f"{_printable(shown, 80)} ({_printable(claims['sub'], 60)})", scopes=scopes)
+
+
+def is_local(host: str) -> bool:
+    """Whether a host's name is this machine."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _printable(text: str, most: int) -> str:
+    return "".join(one for one in text if one.isprintable())[:most]
