@@ -13,6 +13,7 @@ from pydantic import Field
 
 from pairmark.service.api.access import COOKIE, from_elsewhere
 from pairmark.service.api.query import FROM_QUERY, Query
+from pairmark.service.api.rates import limit_of
 from pairmark.service.api.routing import Route
 from pairmark.service.api.services import InServices
 from pairmark.service.console.frame import page
@@ -46,6 +47,11 @@ async def login(request: Request, services: InServices, query: Annotated[LoginQu
     view = await services.runtime.catalogue.refreshed()
     known = None if key is None else view.key(key)
     if known is None:
+        # So many that an attack shows, and no more: whoever is refused must not fill the log.
+        if not services.rates.take("refused logins", limit_of("refused-logins", 1.0, 10.0)).wait_s:
+            client = request.client
+            facts = {"from": None if client is None else client.host}
+            await asyncio.to_thread(services.audit.note, "session.refuse", "login", facts)
         return page(request, "login.html", status=403, wrong=True)
     word = await asyncio.to_thread(services.sessions.begin, known.id)
     await services.runtime.catalogue.changed()

@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 from sqlalchemy import and_, delete, func, select, update
 from sqlalchemy.orm import Session, aliased
 
-from pairmark.service.db import touched
+from pairmark.service.db import among, touched
+from pairmark.service.names import EVERY_NAME, VisibleNames
 from pairmark.service.tables import (
     GalleryCalibrationRow,
     GalleryEvaluationRow,
@@ -107,14 +108,13 @@ def state_by_id(session: Session, gallery_id: int) -> State | None:
 
 
 def page(
-    session: Session, *, limit: int | None, after: str | None = None, names: frozenset[str] | None = None
+    session: Session, *, limit: int | None, after: str | None = None, names: VisibleNames = EVERY_NAME
 ) -> list[State]:
     """Galleries by name; of some names if given."""
     statement = _STATE.order_by(GalleryRow.name).limit(limit)
     if after is not None:
         statement = statement.where(GalleryRow.name > after)
-    if names is not None:
-        statement = statement.where(GalleryRow.name.in_(names))
+    statement = statement.where(among(names, GalleryRow.name))
     return [State(**row._mapping) for row in session.execute(statement)]
 
 
