@@ -19,6 +19,7 @@ from sqlalchemy import (
     Text,
     UniqueConstraint,
     event,
+    text,
 )
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
@@ -198,7 +199,7 @@ class JobRow(Base):
     worker: Mapped[str | None] = mapped_column(String(200))
     lease_until: Mapped[float | None]
     cancel_requested: Mapped[bool] = mapped_column(default=False)
-    owner: Mapped[str] = mapped_column(String(64), default="", server_default="")
+    owner: Mapped[str] = mapped_column(String(64), default="", server_default=text("''"))
     idempotency_key: Mapped[str | None] = mapped_column(String(200), unique=True)
     request_sha256: Mapped[str | None] = mapped_column(String(64))
     trace_id: Mapped[str | None] = mapped_column(String(32))

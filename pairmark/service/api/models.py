@@ -175,9 +175,9 @@ async def import_model(
     allowed = names_of(http).resources("import")
     if not allowed.everything:
         # The file may name another model than the key is for.
-        if not name:
+        if allowed.prefix and not name:
             raise InvalidInput("name: expected the name of a model that this key may import", field="name")
-        check_may(http, "import", name)
+        check_may(http, "import", name or "the name in the file")
 
     def work() -> VersionOut:
         model, version = services.store.import_file(
