@@ -1827,8 +1827,7 @@ TENANTS = (
         "pairmark/service/keys/grants.py",
         """prefix="" if tenant is None else f"{tenant}/")""",
         """prefix="" if tenant is None else tenant)""",
-        f"{TENANTS_TESTS}::test_an_admin_of_a_tenant_makes_keys_of_it_alone",
-        f"{TENANTS_TESTS}::test_lists_hold_the_tenants_own_names",
+        f"{TENANTS_TESTS}::test_a_key_sees_below_its_tenant_and_nothing_beside_it",
     ),
     mutant(
         "paths-name-any-tenant",

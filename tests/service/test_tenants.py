@@ -15,7 +15,7 @@ from pairmark.service.app import create_app
 from pairmark.service.datasets.schemas import DatasetRequest
 from pairmark.service.errors import InvalidInput
 from pairmark.service.inprocess import TRUSTED, InProcessTransport
-from pairmark.service.keys import Keys, Tenants
+from pairmark.service.keys import Grants, Keys, Tenants
 from pairmark.service.keys.schemas import Quotas
 from pairmark.service.names import VisibleNames, checked_name
 from tests.service.conftest import Deployment, people
@@ -343,3 +343,12 @@ def test_a_prefix_ends_with_its_slash() -> None:
     assert "acme/x" in names
     for other in ("acme", "acme2/x", "Acme/x", "x", "beta/acme/x", ""):
         assert other not in names
+
+
+def test_a_key_sees_below_its_tenant_and_nothing_beside_it() -> None:
+    grants = Grants(["admin"], "acme")
+    for name in ("acme2/x", "acme", "Acme/x", "x"):
+        assert not grants.allows("score", name)
+        assert name not in grants.models
+        assert name not in grants.datasets
+    assert grants.allows("score", "acme/x")
