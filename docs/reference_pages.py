@@ -6,10 +6,12 @@ They are written into ``docs/reference`` when the site is built, and are not com
 from __future__ import annotations
 
 import ast
+import importlib
 import inspect
 import json
 import re
 from collections.abc import Iterable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ def write(folder: Path) -> None:
         "http": http_page(),
         "command-line": command_line_page(),
         "settings": settings_page(),
+        "limits": limits_page(),
         "errors": errors_page(),
         "metrics": metrics_page(),
         "learners": learners_page(),
@@ -151,6 +154,63 @@ def settings_page() -> str:
         *_table(("variable", "meaning"), rows),
     ]
     return "\n".join(lines) + "\n"
+
+
+_LIMIT = re.compile(r"(max|min|tenant)_\w+|\w+_(limit|timeout_s|memory_bytes|threads)")
+_CONSTANT = re.compile(r"_?(MAX|MOST|LONGEST)_[A-Z_]+")
+
+
+def limits_page() -> str:
+    """Every limit: the settings that are one, and the constants of the service that say what they bound."""
+    from pairmark.service.settings import Settings
+
+    settings = []
+    for name, field in Settings.model_fields.items():
+        if _LIMIT.fullmatch(name):
+            default = field.get_default(call_default_factory=True)
+            shown = "none" if default is None else f"{default:,}"
+            settings.append((f"`PAIRMARK_{name.upper()}`<br>default {shown}", field.description or ""))
+    lines = [
+        "# Limits",
+        "",
+        "Everything that a client can send or start is bounded. A request beyond a limit is refused, and the answer "
+        "names the limit: see [Errors](errors.md).",
+        "",
+        "## Settings",
+        "",
+        *_table(("variable", "bounds"), settings),
+        "",
+        "## Fixed",
+        "",
+        *_table(("limit", "where", "bounds"), _constants()),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _constants() -> list[tuple[str, str, str]]:
+    """Numbers of the service that are called a limit and say, in the text below them, of what."""
+    root = Path(__file__).parent.parent
+    found = []
+    for path in sorted((root / "pairmark" / "service").rglob("*.py")):
+        body = ast.parse(path.read_text()).body
+        for line, text in pairwise(body):
+            target = line.targets[0] if isinstance(line, ast.Assign) else getattr(line, "target", None)
+            name = getattr(target, "id", "")
+            says = isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)
+            if not _CONSTANT.fullmatch(name) or not says:
+                continue
+            module = ".".join(path.relative_to(root).with_suffix("").parts)
+            value = getattr(importlib.import_module(module), name)
+            if isinstance(value, int | float):
+                meaning = " ".join(str(text.value.value).split())
+                found.append(
+                    (
+                        f"`{name.strip('_')}` {value:,}",
+                        f"`{module.removeprefix('pairmark.service.')}`",
+                        meaning,
+                    )
+                )
+    return found
 
 
 def errors_page() -> str:

@@ -12,6 +12,7 @@ import signal
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import count
 from types import FrameType
@@ -29,6 +30,7 @@ from pairmark.models.calibration.warmup import is_warm, warm_calibration
 from pairmark.service import db_metrics
 from pairmark.service.api import metrics, openapi, problems
 from pairmark.service.api.edge import Edge
+from pairmark.service.api.jobs import MAX_STREAMS
 from pairmark.service.api.problems import ProblemAnswer
 from pairmark.service.api.routes import ROUTES
 from pairmark.service.api.routing import Route, RouteTable
@@ -40,6 +42,7 @@ from pairmark.service.console.frame import refused
 from pairmark.service.errors import NotReady, PairmarkError
 from pairmark.service.logs import configure_logging
 from pairmark.service.settings import Settings
+from pairmark.service.shares import Seats
 from pairmark.service.telemetry import exporter
 from pairmark.version import VERSION
 
@@ -47,6 +50,8 @@ log = logging.getLogger(__name__)
 
 PUBLISH_S = 1.0
 KEEP_USE_TICKS = 30
+HELPERS = 64
+"""Threads for short work; more than the requests that may have one, so that none waits for another's."""
 START_PATIENCE_S = 60.0
 """How long a start waits for the database and its schema, which another container may still be making."""
 
@@ -152,7 +157,11 @@ async def _refused(request: Request, error: Exception) -> Any:
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     services: Services = app.state.services
     app.state.closing = asyncio.Event()
-    app.state.streams = set()
+    app.state.streams = Seats(
+        "event-streams", MAX_STREAMS, "event streams are open already; ask GET /jobs/ID instead"
+    )
+    threads = ThreadPoolExecutor(HELPERS, thread_name_prefix="helper")
+    asyncio.get_running_loop().set_default_executor(threads)
     await asyncio.to_thread(_await_database, services)
     await services.runtime.catalogue.refreshed()
     warming = asyncio.create_task(_warm(app)) if app.state.warm else None

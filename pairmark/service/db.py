@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from sqlalchemy import (
+    ColumnElement,
     Connection,
     Delete,
     Engine,
@@ -23,6 +24,7 @@ from sqlalchemy import (
     make_url,
     select,
     text,
+    true,
     update,
 )
 from sqlalchemy.exc import DatabaseError, DataError, OperationalError, ProgrammingError
@@ -32,6 +34,7 @@ from sqlalchemy.orm import Session
 from pairmark import migrations
 from pairmark.service import postgres
 from pairmark.service.errors import DamagedRow, InvalidInput, NotReady, SchemaMismatch, StorageFailed
+from pairmark.service.names import VisibleNames
 from pairmark.service.settings import Settings
 from pairmark.service.tables import Revision, read_json
 
@@ -280,6 +283,13 @@ class Database:
 def touched(session: Session, statement: Update | Delete) -> int:
     """Run a statement; returns how many rows it changed or deleted."""
     return int(session.execute(statement).rowcount)  # type: ignore[attr-defined]
+
+
+def among(names: VisibleNames, column: Any) -> ColumnElement[bool]:
+    """Whether a column of names holds one of these, as `VisibleNames` says it."""
+    # Not LIKE: on SQLite it takes upper for lower case.
+    below = func.substr(column, 1, len(names.prefix)) == names.prefix if names.prefix else true()
+    return below if names.only is None else below & column.in_(names.only)
 
 
 def bump_revision(session: Session) -> None:

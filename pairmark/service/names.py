@@ -1,20 +1,112 @@
-"""Names that people give to datasets, models, aliases and calibrations."""
+"""Names that people give to datasets, models, galleries, aliases and calibrations, and which of them a key may see.
+
+A tenant is a prefix of names: those of the tenant ``acme`` begin with ``acme/``.
+"""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
+from typing import Final
 
-from pairmark.service.errors import InvalidInput
+from pairmark.service.errors import InvalidInput, PairmarkError
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+MAX_TENANT: Final = 50
+MAX_NAME: Final = MAX_TENANT + 1 + 100
+"""Characters of a name with its tenant."""
+SUBRESOURCES: Final = (
+    "aliases",
+    "calibrations",
+    "erase",
+    "evaluations",
+    "items",
+    "ledger",
+    "policy",
+    "rows",
+    "search",
+    "subjects",
+    "versions",
+)
+"""What addresses have after a name. Not a name of a tenant, nor is a number, so that an address means one thing."""
+_SEGMENT: Final = r"[A-Za-z0-9][A-Za-z0-9._-]"
+_WORD = re.compile(_SEGMENT + "{0,99}")
+_TENANT = re.compile(rf"{_SEGMENT}{{0,{MAX_TENANT - 1}}}")
+_TAKEN: Final = rf"(?:{'|'.join(SUBRESOURCES)}|[0-9]+)"
+NAME_PATTERN: Final = rf"[^/]+(?:/(?!{_TAKEN}(?:/|$))[^/]+)?"
+"""A name in an address, with or without a tenant, however its slash is encoded."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VisibleNames:
+    """The names that a key may see: those below its tenant's prefix, and among them these only (None: all).
+
+    This is where it is decided; `pairmark.service.db.among` says the same in SQL.
+    """
+
+    prefix: str = ""
+    only: frozenset[str] | None = None
+
+    def __contains__(self, name: str) -> bool:
+        return name.startswith(self.prefix) and (self.only is None or name in self.only)
+
+    @property
+    def everything(self) -> bool:
+        """Whether nothing is hidden."""
+        return not self.prefix and self.only is None
+
+
+EVERY_NAME: Final = VisibleNames()
 
 
 def checked_name(name: str, field: str = "name") -> str:
     """The name, when it can stand in a path and a reference, or `InvalidInput` that names the field."""
-    if not _NAME.fullmatch(name):
+    tenant, slash, own = name.partition("/")
+    if not slash:
+        return checked_word(name, field)
+    if not _TENANT.fullmatch(tenant) or not _WORD.fullmatch(own) or re.fullmatch(_TAKEN, own):
         raise InvalidInput(
-            f"{field}: {name[:100]!r} cannot be a name; expected 1 to 100 letters, digits, '.', '_' or '-', starting "
-            "with a letter or digit",
+            f"{field}: {name[:MAX_NAME]!r} cannot be a name; expected NAME or TENANT/NAME, each of letters, digits, "
+            f"'.', '_' or '-', starting with a letter or digit, the tenant at most {MAX_TENANT} and the name at most "
+            f"100 characters. After a tenant, a name is no number and none of {', '.join(SUBRESOURCES)}",
             field=field,
         )
     return name
+
+
+def checked_word(word: str, field: str) -> str:
+    """A name without a tenant, or `InvalidInput` that names the field."""
+    if not _WORD.fullmatch(word):
+        raise InvalidInput(
+            f"{field}: {word[:100]!r} cannot be a name; expected 1 to 100 letters, digits, '.', '_' or '-', starting "
+            "with a letter or digit",
+            field=field,
+        )
+    return word
+
+
+def checked_tenant(tenant: str) -> str:
+    """The name of a tenant, or `InvalidInput`."""
+    if not _TENANT.fullmatch(tenant):
+        raise InvalidInput(
+            f"tenant: {tenant[:100]!r} cannot be a tenant; expected 1 to {MAX_TENANT} letters, digits, '.', '_' or "
+            "'-', starting with a letter or digit",
+            field="tenant",
+        )
+    return tenant
+
+
+def check_prefix(name: str, names: VisibleNames, unknown: type[PairmarkError]) -> None:
+    """Raise ``unknown`` for a name outside of the tenant: the same words, whether it exists or not."""
+    if not name.startswith(names.prefix):
+        raise unknown(f"there is no such name; this key has the names that begin with {names.prefix!r}")
+
+
+def tenant_of(name: str) -> str:
+    """The tenant that a name belongs to; empty for none."""
+    return name.rpartition("/")[0]
+
+
+def beside(name: str) -> VisibleNames:
+    """The names that an error about ``name`` may list."""
+    tenant = tenant_of(name)
+    return VisibleNames(prefix=f"{tenant}/" if tenant else "")

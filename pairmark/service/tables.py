@@ -20,6 +20,7 @@ from sqlalchemy import (
     Text,
     UniqueConstraint,
     event,
+    text,
 )
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
@@ -159,12 +160,22 @@ class ApiKey(Base):
     name: Mapped[str] = mapped_column(String(200))
     sha256: Mapped[str] = mapped_column(String(64))
     scopes: Mapped[list[Any]]
+    tenant: Mapped[str | None] = mapped_column(String(50))
     created_at: Mapped[float]
     revoked_at: Mapped[float | None]
     expires_at: Mapped[float | None]
     last_used_at: Mapped[float | None]
     rate: Mapped[float | None]
     replaces: Mapped[str | None] = mapped_column(String(32))
+
+
+class TenantRow(Base):
+    """A tenant, whose names begin with its own and a slash; `quotas` holds those that are not the settings' default."""
+
+    __tablename__ = "tenants"
+    name: Mapped[str] = mapped_column(String(50), primary_key=True)
+    quotas: Mapped[dict[str, Any]]
+    created_at: Mapped[float]
 
 
 class SessionRow(Base):
@@ -208,7 +219,10 @@ class JobRow(Base):
     one."""
 
     __tablename__ = "jobs"
-    __table_args__ = (Index("ix_jobs_state_created_at", "state", "created_at"),)
+    __table_args__ = (
+        Index("ix_jobs_state_created_at", "state", "created_at"),
+        Index("ix_jobs_owner_started_at", "owner", "started_at"),
+    )
     id: Mapped[str] = mapped_column(String(32), primary_key=True)
     learner: Mapped[str] = mapped_column(String(64))
     dataset_id: Mapped[str] = mapped_column(String(32))
@@ -232,6 +246,7 @@ class JobRow(Base):
     worker: Mapped[str | None] = mapped_column(String(200))
     lease_until: Mapped[float | None]
     cancel_requested: Mapped[bool] = mapped_column(default=False)
+    owner: Mapped[str] = mapped_column(String(64), default="", server_default=text("''"))
     idempotency_key: Mapped[str | None] = mapped_column(String(200), unique=True)
     request_sha256: Mapped[str | None] = mapped_column(String(64))
     trace_id: Mapped[str | None] = mapped_column(String(32))
@@ -294,6 +309,7 @@ class AuditRow(Base):
     id: Mapped[int] = mapped_column(Serial, primary_key=True, autoincrement=True)
     at: Mapped[float] = mapped_column(index=True)
     actor: Mapped[str] = mapped_column(String(200))
+    tenant: Mapped[str | None] = mapped_column(String(50), index=True)
     action: Mapped[str] = mapped_column(String(64))
     resource: Mapped[str] = mapped_column(String(400))
     before: Mapped[dict[str, Any] | None] = mapped_column(Json)
@@ -330,6 +346,7 @@ class ModelVersion(Base):
     report: Mapped[str | None] = mapped_column(String(200))
     calibration_id: Mapped[str | None] = mapped_column(String(32))
     job_id: Mapped[str | None] = mapped_column(String(32), unique=True)
+    size_bytes: Mapped[int] = mapped_column(BigInteger, default=0, server_default="0")
     created_at: Mapped[float]
     quarantine: Mapped[str | None] = mapped_column(String(1000))
     quarantined_at: Mapped[float | None]
@@ -395,6 +412,7 @@ class CalibrationRow(Base):
     summary: Mapped[dict[str, Any]]
     parent_id: Mapped[str | None] = mapped_column(String(32))
     subjects: Mapped[str | None] = mapped_column(String(64))
+    size_bytes: Mapped[int] = mapped_column(BigInteger, default=0, server_default="0")
     created_at: Mapped[float]
 
 

@@ -759,8 +759,8 @@ ACCESS_AND_LEAKAGE = (
         "one-header-for-another",
         "a key counts only in the header that showed it",
         "pairmark/service/api/admission.py",
-        'mark = own, None if own is not None else headers.get(b"authorization"), id(found and found.route)',
-        'mark = own or headers.get(b"authorization"), id(found and found.route)',
+        'mark = plain, None if plain is not None else headers.get(b"authorization"), id(found and found.route)',
+        'mark = plain or headers.get(b"authorization"), id(found and found.route)',
         "tests/e2e/test_team_keys.py::test_a_key_that_was_let_in_often_is_refused_once_it_is_expired_or_revoked",
     ),
     mutant(
@@ -1057,8 +1057,8 @@ REQUESTS = (
         "answers-hide-their-limits",
         "every limited answer states its limits",
         "pairmark/service/api/rates.py",
-        "    if limits is None:",
-        "    if limits:",
+        "    if not limits and not noted:",
+        "    if limits or not noted:",
         f"{LIMITS}::test_keys_have_rates_and_one_budget_of_probes_for_each_gallery",
         "tests/service/api/test_rates.py::test_an_answer_states_what_remains_of_each_limit",
     ),
@@ -2063,6 +2063,92 @@ SIGN_ON = (
     ),
 )
 
+TENANTS_TESTS = "tests/service/test_tenants.py"
+SHARES = "tests/service/test_shares.py"
+
+TENANTS = (
+    mutant(
+        "a-prefix-without-its-slash",
+        "a key of the tenant acme sees nothing of acme2",
+        "pairmark/service/keys/grants.py",
+        """prefix="" if tenant is None else f"{tenant}/")""",
+        """prefix="" if tenant is None else tenant)""",
+        f"{TENANTS_TESTS}::test_a_key_sees_below_its_tenant_and_nothing_beside_it",
+    ),
+    mutant(
+        "paths-name-any-tenant",
+        "what a key may not see is 404",
+        "pairmark/service/api/access.py",
+        "        if part in path:\n",
+        "        if False:\n",
+        f"{TENANTS_TESTS}::test_no_route_shows_a_tenant_anothers_names",
+    ),
+    mutant(
+        "calibrations-by-id-are-everybodys",
+        "a calibration is seen by who may see its model",
+        "pairmark/service/runtime/runtime.py",
+        "        if calibration is None or names.everything:\n",
+        "        if True:\n",
+        f"{TENANTS_TESTS}::test_no_body_reaches_anothers_names",
+    ),
+    mutant(
+        "idempotency-keys-are-shared",
+        "an Idempotency-Key belongs to keys that see the same names",
+        "pairmark/service/training/submission.py",
+        "    if names.everything:\n",
+        "    if True:\n",
+        f"{TENANTS_TESTS}::test_the_same_idempotency_key_of_two_tenants_is_two",
+    ),
+    mutant(
+        "quotas-are-only-noted",
+        "what is beyond a quota is refused",
+        "pairmark/service/keys/tenants.py",
+        "        over = more > remaining\n",
+        "        over = False\n",
+        f"{TENANTS_TESTS}::test_quotas_refuse_what_is_beyond_and_say_so",
+    ),
+    mutant(
+        "the-audit-log-is-everybodys",
+        "a tenant sees its part of the audit log",
+        "pairmark/service/audit/repository.py",
+        "    if tenant is not None:\n",
+        "    if False:\n",
+        f"{TENANTS_TESTS}::test_lists_hold_the_tenants_own_names",
+    ),
+    mutant(
+        "jobs-first-come-first-served",
+        "owners of jobs take turns",
+        "pairmark/service/jobs/repository.py",
+        ".order_by(under_way, turn, inner.created_at, inner.id)",
+        ".order_by(inner.created_at, inner.id)",
+        f"{TENANTS_TESTS}::test_owners_of_jobs_take_turns",
+    ),
+    mutant(
+        "a-full-house-stays-full",
+        "a newcomer gets a place of whoever has the most",
+        "pairmark/service/shares.py",
+        "            if seat.evict():\n",
+        "            if False:\n",
+        f"{SHARES}::test_one_owner_gets_every_seat_and_a_newcomer_one_of_them",
+    ),
+    mutant(
+        "nobody-beyond-the-threads",
+        "an owner with nothing under way does not wait for another's long work",
+        "pairmark/service/shares.py",
+        "(not self._under_way[owner] and total < self._most)",
+        "False",
+        f"{SHARES}::test_places_let_another_owner_in_while_one_fills_them",
+    ),
+    mutant(
+        "rows-are-read-in-silence",
+        "exports and reads of dataset rows are in the audit log",
+        "pairmark/service/api/datasets.py",
+        """    services.audit.note("dataset.read", f"dataset:{rows.dataset}", facts)\n""",
+        "",
+        f"{TENANTS_TESTS}::test_exports_reads_of_rows_and_refused_logins_are_in_the_audit_log",
+    ),
+)
+
 MUTANTS = (
     *DEFAULTS,
     *RESOLVED,
@@ -2087,4 +2173,5 @@ MUTANTS = (
     *DURABILITY,
     *LOADING,
     *ACCESS_AND_LEAKAGE,
+    *TENANTS,
 )

@@ -11,7 +11,7 @@ import pytest
 from pairmark.service.blobs import Blobs
 from pairmark.service.datasets import DatasetRequest, Datasets
 from pairmark.service.db import Database
-from pairmark.service.errors import Conflict, RateLimited, UnknownDataset
+from pairmark.service.errors import Conflict, UnknownDataset
 from pairmark.service.settings import Settings
 from pairmark.service.tables import JobRow
 
@@ -39,23 +39,6 @@ def test_an_upload_is_opened_as_it_was_sent(datasets: Datasets) -> None:
     np.testing.assert_array_equal(data.X, np.float32([[1, 0.5], [2, 0.25], [3, 1e-3]]))
     assert [data.identities[code] for code in data.y] == ["ann", "bob", "ann"]
     assert data.sha256 == out.sha256
-
-
-def test_uploads_beyond_the_bound_are_turned_away_until_one_ends(
-    database: Database, blobs: Blobs, settings: Settings
-) -> None:
-    datasets = Datasets(database, blobs, settings.model_copy(update={"max_concurrent_uploads": 1}))
-
-    class Slow(io.BytesIO):
-        """Tries a second upload while the first is being read."""
-
-        def read(self, size: int | None = -1) -> bytes:
-            with pytest.raises(RateLimited, match="1 uploads"):
-                add(datasets, name="second")
-            return super().read(size)
-
-    datasets.add(Slow(CSV), DatasetRequest(name="first", label="who"), filename="file.csv")
-    assert add(datasets, name="second").version == 1
 
 
 def test_the_same_upload_again_is_the_same_version_and_another_is_the_next(datasets: Datasets) -> None:

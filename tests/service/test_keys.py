@@ -127,11 +127,11 @@ def test_grants(grants: list[str], scope: str, resource: str | None, level: Leve
 
 
 def test_what_grants_let_see() -> None:
-    assert Grants(["admin"]).models is None
-    assert Grants(["score:a", "train:b", "decide:c"]).models == {"a", "b", "c"}
-    assert Grants(["score:a", "train:b"]).datasets == {"b"}
-    assert Grants(["gallery:people"]).models == frozenset()
-    assert Grants(["gallery:people", "gallery:cars:read"]).resources("gallery") == {"people", "cars"}
+    assert Grants(["admin"]).models.everything
+    assert Grants(["score:a", "train:b", "decide:c"]).models.only == {"a", "b", "c"}
+    assert Grants(["score:a", "train:b"]).datasets.only == {"b"}
+    assert Grants(["gallery:people"]).models.only == frozenset()
+    assert Grants(["gallery:people", "gallery:cars:read"]).resources("gallery").only == {"people", "cars"}
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ def test_a_job_names_the_unlabelled_rows_it_reads(deployment):
         ({"learner": "nearest-star"}, UnknownLearner, "similarity-forest"),
         ({"dataset": "nobody"}, UnknownDataset, "nobody"),
         ({"dataset": "people:9"}, UnknownDataset, "people:9"),
-        ({"model": "no/slash"}, InvalidInput, "model"),
+        ({"model": "no/slash/here"}, InvalidInput, "model"),
         ({"params": {"n_estimators": 0}}, InvalidInput, r"params\.n_estimators"),
         ({"params": {"n_trees": 5}}, InvalidInput, r"params\.n_trees.*n_estimators"),
         ({"unlabelled": "people"}, InvalidInput, "unlabelled"),

@@ -264,7 +264,7 @@ def test_scores_made_elsewhere_are_calibrated(deployment):
         ({"left_unit": ["a", "b", "c"]}, "go together"),
         ({"left_unit": ["a", "b"], "right_unit": ["a", "b"]}, "left_unit"),
         ({"left_unit": [1.5, 2, 3], "right_unit": [1, 2, 3]}, "left_unit"),
-        ({"name": "a/b"}, "name"),
+        ({"name": "a/b/c"}, "name"),
     ],
 )
 def test_bad_scores_are_refused_naming_the_field(deployment, given, said):

@@ -7,19 +7,38 @@ import ipaddress
 from collections.abc import Mapping
 from typing import Final, Literal
 
-from pairmark.service.errors import Forbidden
+from pairmark.service.errors import Forbidden, PairmarkError, UnknownDataset, UnknownGallery, UnknownModel
 from pairmark.service.keys.keys import ActiveKey
 from pairmark.service.keys.schemas import Level
 from pairmark.service.keys.sessions import ActiveSession
+from pairmark.service.names import check_prefix
 from pairmark.service.store.refs import name_of
 
 COOKIE: Final = "pairmark_session"
 READING: Final = frozenset({"GET", "HEAD"})
 Access = Literal[
-    "open", "metrics", "any", "model", "dataset", "score", "decide", "gallery", "train", "import", "admin"
+    "open",
+    "metrics",
+    "any",
+    "model",
+    "dataset",
+    "score",
+    "decide",
+    "gallery",
+    "train",
+    "import",
+    "admin",
+    "operator",
 ]
 """What a route needs: a scope, on the resource in its path if there is one; ``model`` and ``dataset``: that the key
-may see the one in the path; ``any`` key; ``metrics``: any key, unless a setting opens it; ``open``: none."""
+may see the one in the path; ``any`` key; ``metrics``: any key of no tenant, unless a setting opens it; ``operator``:
+`admin` of no tenant; ``open``: none."""
+_NAMED: Final[dict[str, type[PairmarkError]]] = {
+    "name": UnknownModel,
+    "ref": UnknownDataset,
+    "gallery": UnknownGallery,
+}
+"""Names in a path, and what is raised where the key may not see them."""
 
 
 def shown_key(headers: Mapping[bytes, bytes]) -> str | None:
@@ -66,15 +85,21 @@ def check_csrf(session: ActiveSession, headers: Mapping[bytes, bytes], method: s
 
 
 def check_key(key: ActiveKey, access: Access, path: Mapping[str, str], *, level: Level) -> None:
-    """Refuse (`Forbidden`) a key that lacks what a route needs."""
-    if access in ("any", "metrics"):
+    """Refuse a key that lacks what a route needs (`Forbidden`), or may not see what the path names (404)."""
+    for part, unknown in _NAMED.items():
+        if part in path:
+            check_prefix(name_of(path[part]), key.grants.seen, unknown)
+    if access == "any":
         return
-    if access == "model":
+    if access in ("metrics", "operator"):
+        needed, name = "admin" if access == "operator" else "no tenant", ""
+        fine = key.tenant is None and (access == "metrics" or key.allows("admin"))
+    elif access == "model":
         needed, name = "score, decide or train", path.get("name", "")
-        fine = may_see(key.grants.models, name)
+        fine = name in key.grants.models
     elif access == "dataset":
         needed, name = "train", name_of(path.get("ref", ""))
-        fine = may_see(key.grants.datasets, name)
+        fine = name in key.grants.datasets
     else:
         name = path.get("gallery") or path.get("name") or name_of(path.get("ref", ""))
         needed, fine = access, key.allows(access, name or None, level=level)
@@ -84,11 +109,6 @@ def check_key(key: ActiveKey, access: Access, path: Mapping[str, str], *, level:
             f"{' on what it is about' if name else ''}",
             scope=needed,
         )
-
-
-def may_see(names: frozenset[str] | None, name: str) -> bool:
-    """Whether a name is among those that may be seen; None: all may."""
-    return names is None or name in names
 
 
 def is_loopback(host: str) -> bool:

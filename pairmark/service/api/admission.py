@@ -15,6 +15,7 @@ from pairmark.service.api.services import Services
 from pairmark.service.errors import Forbidden, InvalidInput, Unauthenticated
 from pairmark.service.keys import ActiveKey
 from pairmark.service.runtime.catalogue import CatalogueView
+from pairmark.service.shares import own
 
 BURST_S = 10.0
 """So many seconds' worth of requests a key may send at once."""
@@ -50,8 +51,8 @@ class Admission:
         view = self._catalogue.current()
         if view is None:
             view = await self._catalogue.refreshed()
-        own = headers.get(b"x-api-key")
-        mark = own, None if own is not None else headers.get(b"authorization"), id(found and found.route)
+        plain = headers.get(b"x-api-key")
+        mark = plain, None if plain is not None else headers.get(b"authorization"), id(found and found.route)
         if view is not self._let_in_by:
             self._let_in_by = view
             self._let_in.clear()
@@ -76,6 +77,7 @@ class Admission:
                     self._let_in[mark] = key
         scope["pairmark.caller"] = f"key {key.id}"
         scope["pairmark.key"] = key
+        own(key.owner)
         self._services.last_use[key.id] = time.time()
         rate = key.rate or self._settings.rate_limit
         if rate:

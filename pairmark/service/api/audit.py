@@ -5,10 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Annotated
 
+from fastapi import Request
 from pydantic import AfterValidator, Field
 
 from pairmark.service.api.query import FROM_QUERY, PageQuery
-from pairmark.service.api.services import InServices
+from pairmark.service.api.services import InServices, names_of
 from pairmark.service.audit.schemas import AuditPage
 
 
@@ -36,7 +37,10 @@ class AuditQuery(PageQuery):
     )
 
 
-def list_audit(services: InServices, query: Annotated[AuditQuery, FROM_QUERY]) -> AuditPage:
-    """Who changed what, newest first. An entry is committed with its change."""
+def list_audit(http: Request, services: InServices, query: Annotated[AuditQuery, FROM_QUERY]) -> AuditPage:
+    """Who changed what, newest first; an admin of a tenant sees the tenant's. An entry is committed with its
+    change."""
     since = None if query.since is None else query.since.timestamp()
-    return services.audit.page(**query.model_dump(exclude={"since"}), since=since)
+    return services.audit.page(
+        **query.model_dump(exclude={"since"}), since=since, tenant=names_of(http).tenant
+    )

@@ -8,10 +8,10 @@ from typing import Annotated, Literal
 from fastapi import Path, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from pairmark.service.api.access import may_see
 from pairmark.service.api.query import FROM_QUERY, PageQuery, Query
-from pairmark.service.api.services import InServices, check_may, key_of
-from pairmark.service.errors import Forbidden
+from pairmark.service.api.services import InServices, check_may, names_of
+from pairmark.service.errors import UnknownCalibration
+from pairmark.service.store.calibrations import unknown_calibration
 from pairmark.service.store.schemas import CalibrationDetail, CalibrationOut, CalibrationPage, FprBandOut
 from pairmark.service.store.views import calibration_without_origin
 
@@ -74,16 +74,19 @@ async def add_calibration(
     http: Request, services: InServices, response: Response, request: ScoresRequest
 ) -> CalibrationOut:
     """Calibrate scores of another system. `POST /match?fpr=..&calibration=ID {"scores": [..]}` then decides."""
-    check_may(http, "train", request.name)
+    check_may(http, "train", request.name, unknown=UnknownCalibration)
     async with services.runtime.batch_place() as place:
         made = await place.run(lambda: services.store.calibrations.add_scores(**dict(request)))
     response.headers["Location"] = f"/calibrations/{made.id}"
     return made
 
 
-def list_calibrations(services: InServices, query: Annotated[PageQuery, FROM_QUERY]) -> CalibrationPage:
-    """Calibrations, newest first."""
-    return services.store.calibrations.page(limit=query.limit, cursor=query.cursor)
+def list_calibrations(
+    http: Request, services: InServices, query: Annotated[PageQuery, FROM_QUERY]
+) -> CalibrationPage:
+    """Calibrations that the key may see, newest first."""
+    names = names_of(http).resources("train")
+    return services.store.calibrations.page(limit=query.limit, cursor=query.cursor, names=names)
 
 
 async def get_calibration(
@@ -98,11 +101,11 @@ async def get_calibration(
     or `train` on the calibration's name.
     """
     found = await asyncio.to_thread(services.store.calibrations.detail, calibration_id)
-    key = key_of(http)
-    if key is not None and not key.allows("train", found.model or found.name):
-        models = key.grants.models
-        if models is not None and (found.model is None or not may_see(models, found.model)):
-            raise Forbidden("the key may not see this calibration: it may not see its model", scope="score")
+    grants = names_of(http)
+    if not grants.allows("train", found.model or found.name):
+        models = grants.models
+        if (found.model or found.name) not in models or (found.model is None and models.only is not None):
+            raise unknown_calibration(calibration_id)
         found = calibration_without_origin(found)
     if not query.band:
         return found

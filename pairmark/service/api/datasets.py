@@ -10,13 +10,13 @@ from typing import Annotated, Any, TypeVar
 from fastapi import Depends, File, Form, Path, Request, Response, UploadFile
 from fastapi.exceptions import RequestValidationError
 from pydantic import Field, ValidationError
-from starlette.concurrency import run_in_threadpool
 
 from pairmark.service.api.leaving import while_connected
 from pairmark.service.api.query import FROM_QUERY, PageQuery, Query
-from pairmark.service.api.services import InServices, check_may, key_of
+from pairmark.service.api.services import InServices, Services, check_may, names_of
 from pairmark.service.datasets.inspecting import InspectionOut
 from pairmark.service.datasets.schemas import DatasetOut, DatasetPage, DatasetRequest, RowsOut
+from pairmark.service.errors import UnknownDataset
 from pairmark.service.store.schemas import LedgerOut
 
 T = TypeVar("T")
@@ -69,12 +69,13 @@ def _request(name: str, given: dict[str, Any]) -> DatasetRequest:
 
 async def _while_connected(
     http: Request,
+    services: Services,
     work: Callable[..., T],
     file: UploadFile,
     pairs: UploadFile | None,
     right: UploadFile | None,
 ) -> T:
-    """Read an upload in a thread, until its client leaves."""
+    """Read an upload in one of the places for it, until its client leaves."""
     named = {
         "filename": file.filename,
         "pairs": None if pairs is None else pairs.file,
@@ -82,7 +83,8 @@ async def _while_connected(
         "right": None if right is None else right.file,
         "right_filename": None if right is None else right.filename,
     }
-    return await while_connected(http, lambda gone: run_in_threadpool(work, **named, gone=gone))
+    async with services.datasets.places() as place:
+        return await while_connected(http, lambda gone: place.run(partial(work, **named, gone=gone)))
 
 
 async def add_dataset(
@@ -103,10 +105,10 @@ async def add_dataset(
     The file is streamed to disk and checked before anything is stored. A refused upload leaves no data.
     If file and columns equal the newest version, the answer is that version (`existing`).
     """
-    check_may(http, "train", name)
+    check_may(http, "train", name, unknown=UnknownDataset)
     request = _request(name, given)
     added = await _while_connected(
-        http, partial(services.datasets.add, file.file, request), file, pairs, right_file
+        http, services, partial(services.datasets.add, file.file, request), file, pairs, right_file
     )
     response.headers["Location"] = f"/datasets/{added.name}:{added.version}"
     return added
@@ -123,17 +125,14 @@ async def inspect_dataset(
     """Preview a file without storing it: columns, roles (inferred if not named), rows, identities,
     and the smallest false positive rate that they support."""
     work = partial(services.datasets.inspect, file.file, _request("inspected", given))
-    return await _while_connected(http, work, file, pairs, right_file)
+    return await _while_connected(http, services, work, file, pairs, right_file)
 
 
 def list_datasets(
     request: Request, services: InServices, query: Annotated[PageQuery, FROM_QUERY]
 ) -> DatasetPage:
     """All dataset versions that the key may see, newest first."""
-    key = key_of(request)
-    return services.datasets.page(
-        limit=query.limit, cursor=query.cursor, names=key.grants.datasets if key else None
-    )
+    return services.datasets.page(limit=query.limit, cursor=query.cursor, names=names_of(request).datasets)
 
 
 def get_dataset(services: InServices, ref: Ref) -> DatasetOut:
@@ -159,7 +158,10 @@ class RowsQuery(Query):
 
 def list_rows(services: InServices, ref: Ref, query: Annotated[RowsQuery, FROM_QUERY]) -> RowsOut:
     """Rows of a dataset, as they were read: vectors, labels and ids."""
-    return services.datasets.rows(ref, query.start, query.limit)
+    rows = services.datasets.rows(ref, query.start, query.limit)
+    facts = {"start": query.start, "rows": len(rows.items)}
+    services.audit.note("dataset.read", f"dataset:{rows.dataset}", facts)
+    return rows
 
 
 def delete_dataset(services: InServices, ref: Ref) -> None:

@@ -37,7 +37,7 @@ async def logged_decision(handler: Callable[[Call], Awaitable[Answer]], call: Ca
     }
     resource = f"gallery:{call.path['gallery']}" if "gallery" in call.path else "match"
     with acting(actor):
-        number = await asyncio.to_thread(call.services.audit.decision, resource, facts)
+        number = await asyncio.to_thread(call.services.audit.note, "decision", resource, facts)
     return body, kind, (*extra, (b"pairmark-decision-id", b"%d" % number))
 
 

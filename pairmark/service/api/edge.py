@@ -39,12 +39,17 @@ from pairmark.service.api.tracing import Trace, trace_of
 from pairmark.service.api.wire import Call, body_seconds
 from pairmark.service.audit.actor import Actor, acting
 from pairmark.service.errors import Forbidden, PairmarkError, TooLarge, Unauthenticated
+from pairmark.service.keys import ActiveKey
+from pairmark.service.shares import LoopTurns, Turns, current_owner, noting_limits
 from pairmark.service.telemetry import exporter
 
 log = logging.getLogger("pairmark.access")
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 _CLIENT_GONE = 499
+HTML = "text/html"
+HANDLED_AT_ONCE = 8
+"""Requests that handlers of the framework answer at once."""
 WITHIN_PAGE = "pairmark.within_page"
 """Marks what a page of the console asks in this process: the page itself is logged."""
 _PROBES = frozenset({"/healthz", "/readyz", "/metrics"})
@@ -56,10 +61,12 @@ _OF_PAGES = (b"referrer-policy", b"same-origin")
 class Answering:
     """Sends an answer with what every answer carries, and remembers its status."""
 
-    __slots__ = ("_fields", "_request_id", "_send", "status")
+    __slots__ = ("_fields", "_request_id", "_scope", "_send", "status")
 
-    def __init__(self, send: Send, request_id: bytes, fields: tuple[tuple[bytes, bytes], ...] = ()) -> None:
-        self._send, self._request_id, self._fields = send, request_id, fields
+    def __init__(
+        self, scope: Scope, send: Send, request_id: bytes, fields: tuple[tuple[bytes, bytes], ...] = ()
+    ) -> None:
+        self._scope, self._send, self._request_id, self._fields = scope, send, request_id, fields
         self.status = 0
 
     async def __call__(self, message: Message) -> None:
@@ -69,6 +76,7 @@ class Answering:
                 (b"x-request-id", self._request_id),
                 _NOSNIFF,
                 *self._fields,
+                *rate_fields(self._scope),
             )
             headers = message.get("headers", ())
             kind = next((value for name, value in headers if name == b"content-type"), b"")
@@ -95,6 +103,8 @@ class Edge:
         self._deadlines = Deadlines(services.settings.request_timeout_s)
         self._exporter = exporter()
         self._admission = Admission(services)
+        self._turns = LoopTurns()
+        self._handled = Turns(HANDLED_AT_ONCE, 4 * HANDLED_AT_ONCE)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -113,6 +123,7 @@ class Edge:
         route = None if found is None else found.route
         failure: BaseException | None = None
         problem: PairmarkError | None = None
+        scope["pairmark.noted_limits"] = noting_limits()
         try:
             if len(headers) != len(scope["headers"]):
                 _check_host(scope)
@@ -124,6 +135,9 @@ class Edge:
             query = route.reader.read(scope["query_string"])
             if route.direct:
                 self._check_length(headers, self._settings.max_body_bytes)
+                owner = current_owner()
+                if owner and self._turns.crowded(owner):
+                    await self._turns.turn(owner)
                 call = Call(self._services, scope, headers, receive, query, found.path)
                 if route.decides and (self._settings.log_decisions or headers.get(HEADER) == b"true"):
                     work = logged_decision(route.handler, call, _actor(scope))
@@ -143,7 +157,7 @@ class Edge:
                 await send({"type": "http.response.start", "status": 200, "headers": fields})
                 await send({"type": "http.response.body", "body": body})
             else:
-                answer = Answering(send, request_id, (*traced, *rate_fields(scope)))
+                answer = Answering(scope, send, request_id, traced)
                 scope["pairmark.query"] = query
                 scope["path_params"] = found.path
                 scope["pairmark.route"] = route
@@ -163,7 +177,7 @@ class Edge:
         status = status or (0 if answer is None else answer.status)
         if problem is not None:
             if status == 0:
-                refusing = Answering(send, request_id, (*traced, *rate_fields(scope)))
+                refusing = Answering(scope, send, request_id, traced)
                 status = await self._refuse(scope, refusing, problem, route, headers)
             elif failure is None:
                 failure = problem
@@ -271,7 +285,12 @@ class Edge:
             return message
 
         async with asyncio.timeout(settings.request_timeout_s if route.limits.timed else None):
-            await self._app(scope, bounded, send)
+            # Pages ask on within their turn; uploads and long work have places of their own.
+            if upload or not route.limits.timed or route.gives == HTML or WITHIN_PAGE in scope:
+                await self._app(scope, bounded, send)
+            else:
+                async with self._handled.turn():
+                    await self._app(scope, bounded, send)
 
     # ------------------------------------------------------------ logs
 
@@ -333,8 +352,10 @@ def _noted(scope: Scope, trace: Trace) -> tuple[tuple[bytes, bytes], ...]:
 
 
 def _actor(scope: Scope) -> Actor:
+    key: ActiveKey | None = scope.get("pairmark.key")
     return Actor(
         name=scope.get("pairmark.caller", "nobody"),
+        tenant=None if key is None else key.tenant,
         request_id=scope["pairmark.request_id"],
         trace_id=scope.get("pairmark.trace_id"),
         span_id=scope.get("pairmark.span_id"),

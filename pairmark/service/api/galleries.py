@@ -12,15 +12,14 @@ from fastapi.responses import JSONResponse
 from pydantic import Field
 
 from pairmark.models.evaluation.drawing import MEDIA_TYPES, draw_cmc
-from pairmark.service.api.access import may_see
 from pairmark.service.api.leaving import while_connected
 from pairmark.service.api.models import picture_format
 from pairmark.service.api.problems import UnsupportedMediaType
 from pairmark.service.api.query import FROM_QUERY, PageQuery, Query
-from pairmark.service.api.services import InServices, Services, check_may, key_of
+from pairmark.service.api.services import InServices, Services, check_may, names_of
 from pairmark.service.datasets.confined import Gone
 from pairmark.service.datasets.limits import Limits
-from pairmark.service.errors import Forbidden, InvalidInput
+from pairmark.service.errors import InvalidInput, UnknownDataset
 from pairmark.service.galleries.batches import confined_batches
 from pairmark.service.galleries.imports import KINDS, json_batches
 from pairmark.service.galleries.repository import State
@@ -84,10 +83,7 @@ def list_galleries(
     request: Request, services: InServices, query: Annotated[PageQuery, FROM_QUERY]
 ) -> GalleryPage:
     """Galleries that the key may see, by name."""
-    key = key_of(request)
-    return services.galleries.page(
-        query.limit, query.cursor, names=key.grants.resources("gallery") if key else None
-    )
+    return services.galleries.page(query.limit, query.cursor, names=names_of(request).resources("gallery"))
 
 
 async def put_gallery(
@@ -99,25 +95,12 @@ async def put_gallery(
     until this is done. Calibrations belong to one version, so calibrate again after a move. The key also needs the
     right to use the model (`score`, `decide` or `train`).
     """
-    if request.model is not None:
-        _check_model(http, request.model.partition("@")[0].partition(":")[0])
-    served = await services.runtime.version_for(request.model, CAPABILITY)
-    _check_model(http, str(served.model["name"]))
+    served = await services.runtime.version_for(request.model, CAPABILITY, names_of(http).models)
     made, new = await asyncio.to_thread(services.galleries.put, gallery, served)
     if new:
         response.status_code = 201
         response.headers["Location"] = f"/galleries/{made.name}"
     return made
-
-
-def _check_model(http: Request, model: str) -> None:
-    """Refuse a key that may not use the model."""
-    key = key_of(http)
-    if key is not None and not may_see(key.grants.models, model):
-        raise Forbidden(
-            f"the key may not use the model {model[:100]!r}; it needs 'score', 'decide' or 'train' on it",
-            scope="score",
-        )
 
 
 def get_gallery(services: InServices, gallery: Name) -> GalleryOut:
@@ -227,7 +210,7 @@ async def _measured(
 ) -> Made | Response:
     """Calibrate or evaluate a gallery, now or as a job."""
     if request.dataset is not None:
-        check_may(http, "train", request.dataset.partition(":")[0])
+        check_may(http, "train", request.dataset.partition(":")[0], unknown=UnknownDataset)
     if background:
         job = await asyncio.to_thread(services.identification.submit, gallery, _TASKS[what], request)
         headers = {"Location": f"/jobs/{job.id}"}

@@ -12,10 +12,12 @@ from fastapi.responses import StreamingResponse
 from pydantic import Field
 
 from pairmark.service.api.query import FROM_QUERY, PageQuery
-from pairmark.service.api.services import InServices, Services, check_may, key_of
-from pairmark.service.errors import RateLimited, UnknownJob
-from pairmark.service.jobs.queue import EVENTS_A_READ
+from pairmark.service.api.services import InServices, Services, check_may, may, names_of
+from pairmark.service.errors import Forbidden, UnknownDataset, UnknownJob
+from pairmark.service.jobs.queue import EVENTS_A_READ, unknown_job
 from pairmark.service.jobs.schemas import JobOut, JobPage, JobState
+from pairmark.service.keys.schemas import Scope
+from pairmark.service.shares import Seats
 from pairmark.service.store.refs import name_of
 from pairmark.service.training.schemas import JobRequest
 
@@ -35,11 +37,12 @@ HEARTBEAT_S = 10.0
 
 def _seen(request: Request, services: Services, job_id: str) -> JobOut:
     """The job, if who asks may see it."""
+    if not may(request, "train") and not may(request, "gallery"):
+        raise Forbidden("the key lacks the scope this needs: 'train' or 'gallery'", scope="train")
     job = services.queue.get(job_id)
-    if job.gallery is not None:
-        check_may(request, "gallery", job.gallery, level="read")
-    else:
-        check_may(request, "train", job.model, level="read")
+    scope: Scope = "train" if job.gallery is None else "gallery"
+    if not may(request, scope, job.gallery or job.model):
+        raise unknown_job(job_id)
     return job
 
 
@@ -59,23 +62,24 @@ def submit_job(
     ] = None,
 ) -> JobOut:
     """Queue a training job; a worker fits, calibrates, evaluates, registers and (with `promote`) promotes."""
-    for named in (request.model, request.dataset, request.unlabelled):
+    check_may(http, "train", name_of(request.model))
+    for named in (request.dataset, request.unlabelled):
         if named is not None:
-            check_may(http, "train", name_of(named))
-    job = services.queue.submit(request, idempotency_key)
+            check_may(http, "train", name_of(named), unknown=UnknownDataset)
+    job = services.queue.submit(request, idempotency_key, names_of(http).resources("train"))
     response.headers["Location"] = f"/jobs/{job.id}"
     return job
 
 
 def list_jobs(request: Request, services: InServices, query: Annotated[JobsQuery, FROM_QUERY]) -> JobPage:
     """Jobs that the key may submit, and jobs of galleries that it may read; newest first."""
-    key = key_of(request)
+    grants = names_of(request)
     return services.queue.page(
         limit=query.limit,
         cursor=query.cursor,
         state=query.state,
-        models=key.grants.resources("train") if key else None,
-        galleries=key.grants.resources("gallery") if key else None,
+        models=grants.resources("train"),
+        galleries=grants.resources("gallery"),
     )
 
 
@@ -112,9 +116,9 @@ async def job_events(
     after = int(last_event_id) if last_event_id and last_event_id.isascii() and last_event_id.isdigit() else 0
     # Unknown jobs are refused before the stream starts; afterwards there is no status left to send.
     await asyncio.to_thread(_seen, request, services, job_id)
-    streams: set[object] = request.app.state.streams
-    if len(streams) >= MAX_STREAMS:
-        raise RateLimited(f"{MAX_STREAMS} event streams are open already; ask GET /jobs/{job_id} instead")
+    streams: Seats = request.app.state.streams
+    # Afterwards there is no status left to refuse with.
+    streams.leave(streams.take(lambda: True))
     return StreamingResponse(
         _follow(request, services, job_id, min(after, 2**62), streams),
         media_type="text/event-stream",
@@ -123,15 +127,22 @@ async def job_events(
 
 
 async def _follow(
-    request: Request, services: Services, job_id: str, after: int, streams: set[object]
+    request: Request, services: Services, job_id: str, after: int, streams: Seats
 ) -> AsyncIterator[bytes]:
-    stream = object()
-    streams.add(stream)
     closing: asyncio.Event = request.app.state.closing
-    try:
-        with services.events.following(job_id) as news:
+    evicted = False
+    with services.events.following(job_id) as news:
+
+        def evict() -> bool:
+            nonlocal evicted
+            evicted = True
+            news.set()
+            return True
+
+        seat = streams.take(evict)
+        try:
             yield b"retry: 1000\n\n"
-            while not closing.is_set():
+            while not closing.is_set() and not evicted:
                 news.clear()
                 try:
                     events = await asyncio.to_thread(services.queue.events, job_id, after)
@@ -152,5 +163,5 @@ async def _follow(
                 except TimeoutError:
                     # And look again: an event may have been committed after one with a larger number.
                     yield b": still here\n\n"
-    finally:
-        streams.discard(stream)
+        finally:
+            streams.leave(seat)

@@ -5,29 +5,49 @@ from __future__ import annotations
 import asyncio
 from typing import Annotated
 
-from fastapi import Path, Response
+from fastapi import Path, Request, Response
 
 from pairmark.service.api.query import FROM_QUERY, PageQuery
-from pairmark.service.api.services import InServices
+from pairmark.service.api.services import InServices, names_of
+from pairmark.service.errors import UnknownTenant
 from pairmark.service.keys.keys import DAY_S
-from pairmark.service.keys.schemas import KeyPage, KeyRequest, NewKey, RotationRequest
+from pairmark.service.keys.schemas import (
+    KeyPage,
+    KeyRequest,
+    NewKey,
+    Quotas,
+    RotationRequest,
+    TenantOut,
+    TenantPage,
+)
+from pairmark.service.names import MAX_TENANT
 
+TenantName = Annotated[str, Path(max_length=MAX_TENANT, description="the tenant, the prefix of its names")]
 KeyId = Annotated[str, Path(max_length=64, description="the key's id, the part after `pm_`")]
 
 
-def list_keys(services: InServices, query: Annotated[PageQuery, FROM_QUERY]) -> KeyPage:
-    """All keys in order of creation, including revoked ones. Secrets are not shown."""
-    return services.keys.page(query.limit, query.cursor)
+def list_keys(http: Request, services: InServices, query: Annotated[PageQuery, FROM_QUERY]) -> KeyPage:
+    """All keys in order of creation, including revoked ones; for an admin of a tenant, the tenant's. Secrets are not
+    shown."""
+    return services.keys.page(query.limit, query.cursor, tenant=names_of(http).tenant)
 
 
-async def create_key(services: InServices, response: Response, request: KeyRequest) -> NewKey:
+async def create_key(http: Request, services: InServices, response: Response, request: KeyRequest) -> NewKey:
     """Create a key. Only this answer shows it; the service stores its hash.
 
     Once the first key exists, every request needs one.
     """
+    own = names_of(http).tenant
+    if own is not None and request.tenant not in (None, own):
+        raise UnknownTenant("there is no such tenant")
     seconds = None if request.expires_in_days is None else request.expires_in_days * DAY_S
     made = await asyncio.to_thread(
-        services.keys.create, request.name, request.scopes, expires_in_s=seconds, rate=request.rate
+        services.keys.create,
+        request.name,
+        request.scopes,
+        expires_in_s=seconds,
+        rate=request.rate,
+        tenant=request.tenant or own,
     )
     await services.runtime.catalogue.changed()
     response.headers["Cache-Control"] = "no-store"
@@ -35,16 +55,34 @@ async def create_key(services: InServices, response: Response, request: KeyReque
 
 
 async def rotate_key(
-    services: InServices, response: Response, key_id: KeyId, request: RotationRequest
+    http: Request, services: InServices, response: Response, key_id: KeyId, request: RotationRequest
 ) -> NewKey:
     """Create a new key with the same scopes. Both keys work during the overlap; then the old one expires."""
-    made = await asyncio.to_thread(services.keys.rotate, key_id, overlap_s=request.overlap_hours * 3600)
+    overlap_s, tenant = request.overlap_hours * 3600, names_of(http).tenant
+    made = await asyncio.to_thread(services.keys.rotate, key_id, overlap_s=overlap_s, tenant=tenant)
     await services.runtime.catalogue.changed()
     response.headers["Cache-Control"] = "no-store"
     return made
 
 
-async def revoke_key(services: InServices, key_id: KeyId) -> None:
+async def revoke_key(http: Request, services: InServices, key_id: KeyId) -> None:
     """Revoke a key at once, with its console sessions. Revoking it again changes nothing."""
-    await asyncio.to_thread(services.keys.revoke, key_id)
+    await asyncio.to_thread(services.keys.revoke, key_id, tenant=names_of(http).tenant)
     await services.runtime.catalogue.changed()
+
+
+def list_tenants(http: Request, services: InServices, query: Annotated[PageQuery, FROM_QUERY]) -> TenantPage:
+    """Tenants by name, with their quotas and use; for an admin of a tenant, that one."""
+    return services.tenants.page(query.limit, query.cursor, only=names_of(http).tenant)
+
+
+def get_tenant(http: Request, services: InServices, tenant: TenantName) -> TenantOut:
+    """A tenant with its quotas and use."""
+    if names_of(http).tenant not in (None, tenant):
+        raise UnknownTenant("there is no such tenant")
+    return services.tenants.get(tenant)
+
+
+async def set_quotas(services: InServices, tenant: TenantName, request: Quotas) -> TenantOut:
+    """Set a tenant's quotas; those left out are the settings' defaults. Makes the tenant when there is none."""
+    return await asyncio.to_thread(services.tenants.set_quotas, tenant, request)

@@ -14,10 +14,11 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from pairmark.service.api.query import FROM_QUERY, PageQuery, Query
 from pairmark.service.api.report_page import report_page
-from pairmark.service.api.services import Caller, InServices, Workspace, check_may, key_of, may
-from pairmark.service.errors import InvalidInput
+from pairmark.service.api.services import Caller, InServices, Workspace, check_may, may, names_of
+from pairmark.service.errors import InvalidInput, UnknownDataset
 from pairmark.service.heldout.errors import KEPT, ErrorKind
 from pairmark.service.heldout.schemas import LISTING_TEXT, ROLE_TEXT, GroupRole, ListOrigin, Protocol, RocOut
+from pairmark.service.names import MAX_NAME
 from pairmark.service.runtime.pictures import MEDIA_TYPES, Format, PictureName, picture_of
 from pairmark.service.runtime.trees import tree_data, tree_svg
 from pairmark.service.store.refs import MAX_VERSION, name_of
@@ -38,7 +39,7 @@ from pairmark.service.store.schemas import (
 )
 from pairmark.service.store.views import without_origin
 
-Name = Annotated[str, Path(max_length=100, description="the model's name")]
+Name = Annotated[str, Path(max_length=MAX_NAME, description="the model's name")]
 
 
 def _digits(text: str) -> str:
@@ -163,12 +164,11 @@ def list_models(
     request: Request, services: InServices, query: Annotated[ModelsQuery, FROM_QUERY]
 ) -> ModelPage:
     """Models that the key may see, by name, with their aliases and newest versions."""
-    key = key_of(request)
     return services.store.page(
         limit=query.limit,
         cursor=query.cursor,
         contains=query.contains,
-        names=key.grants.models if key else None,
+        names=names_of(request).models,
     )
 
 
@@ -183,9 +183,11 @@ async def import_model(
 ) -> VersionOut:
     """Register an exported version. It is first loaded and tried in a separate process."""
 
-    key = key_of(http)
-    if key is not None and key.grants.resources("import") is not None:
+    allowed = names_of(http).resources("import")
+    if not allowed.everything:
         # The file may name another model than the key is for.
+        if allowed.prefix and not name:
+            raise InvalidInput("name: expected the name of a model that this key may import", field="name")
         check_may(http, "import", name or "the name in the file")
 
     def work() -> VersionOut:
@@ -194,7 +196,8 @@ async def import_model(
         )
         return services.store.version(model, version)
 
-    imported = await asyncio.to_thread(work)
+    async with services.runtime.batch_place() as place:
+        imported = await place.run(work)
     await services.runtime.catalogue.changed()
     response.headers["Location"] = f"/models/{imported.model}/versions/{imported.version}"
     return imported
@@ -227,7 +230,9 @@ def get_version(http: Request, services: InServices, name: Name, version: Number
 
 def _shown(http: Request, version: VersionOut) -> VersionOut:
     """A version as the key may see it."""
-    return version if may(http, "train", version.model) else without_origin(version)
+    origin = version.lineage.dataset
+    shown = origin is None or name_of(origin) in names_of(http).seen
+    return version if shown and may(http, "train", version.model) else without_origin(version)
 
 
 async def delete_version(services: InServices, name: Name, version: Number) -> None:
@@ -318,8 +323,9 @@ async def get_tree_svg(
 def export_version(services: InServices, folder: Workspace, name: Name, version: Number) -> StreamingResponse:
     """A version as one file, with report and calibration, for `POST /models` of another service."""
     path = services.store.export(name, version, folder)
+    services.audit.note("version.export", f"model:{name}:{version}", {"bytes": path.stat().st_size})
     headers = {
-        "content-disposition": f'attachment; filename="{name}-{version}.zip"',
+        "content-disposition": f'attachment; filename="{name.replace("/", "-")}-{version}.zip"',
         "content-length": str(path.stat().st_size),
     }
     return StreamingResponse(_pieces(path), media_type="application/zip", headers=headers)
@@ -340,7 +346,7 @@ async def calibrate(
     request: CalibrationRequest,
 ) -> CalibrationOut:
     """Calibrate a version on another dataset, without its training rows (open-set: its training identities)."""
-    check_may(http, "train", name_of(request.dataset))
+    check_may(http, "train", name_of(request.dataset), unknown=UnknownDataset)
     async with services.runtime.batch_place() as place:
         made = await place.run(
             lambda: services.store.calibrations.calibrate(name, version, **request.model_dump())
@@ -354,7 +360,7 @@ async def evaluate(
     http: Request, services: InServices, name: Name, version: Number, request: MeasureRequest
 ) -> EvaluationOut:
     """Measure a version on another dataset: its ROC, and the error rates at its thresholds. Nothing is stored."""
-    check_may(http, "train", name_of(request.dataset))
+    check_may(http, "train", name_of(request.dataset), unknown=UnknownDataset)
     async with services.runtime.batch_place() as place:
         return await place.run(
             lambda: services.store.evaluations.evaluate(name, version, **request.model_dump())

@@ -90,6 +90,7 @@ _FIXES: dict[int, dict[type[PairmarkError], str]] = {
         errors.UnknownJob: "`GET /jobs` lists the jobs.",
         errors.UnknownLearner: "`GET /learners` lists the kinds with the JSON Schema of their parameters.",
         errors.UnknownKey: "`pairmark keys list` shows the keys.",
+        errors.UnknownTenant: "`pairmark keys tenants` lists tenants; creating a key with `--tenant` makes one.",
         NotFound: "`/docs` lists all addresses of this service.",
     },
     405: {
@@ -102,6 +103,8 @@ _FIXES: dict[int, dict[type[PairmarkError], str]] = {
         SlowBody: "Send the whole body, with the length that `Content-Length` states, without a pause.",
     },
     409: {
+        errors.QuotaExceeded: "`detail` names the quota, its limit and the tenant's use. Delete what is no longer "
+        "needed, or have the operator raise the quota: `pairmark keys quota TENANT --vectors N`.",
         errors.Conflict: "`detail` names the conflict. Resolve it, or change the request.",
         errors.Fenced: "Another attempt does the job now. You do not have to do anything.",
     },

@@ -66,11 +66,15 @@ def rate_fields(scope: Scope) -> tuple[tuple[bytes, bytes], ...]:
     """``RateLimit-Policy`` and ``RateLimit`` of an answer, by draft-ietf-httpapi-ratelimit-headers-11; none where
     nothing is limited."""
     limits: list[tuple[Limit, BucketState]] | None = scope.get("pairmark.limits")
-    if limits is None:
+    noted: list[tuple[str, int, int]] | None = scope.get("pairmark.noted_limits")
+    if not limits and not noted:
         return ()
-    states = [f'"{limit.name}";r={state.remaining};t={state.full_in_s}' for limit, state in limits]
+    states = [f'"{limit.name}";r={state.remaining};t={state.full_in_s}' for limit, state in limits or ()]
+    states += [f'"{name}";r={remaining}' for name, _, remaining in noted or ()]
+    policies = [limit.policy for limit, _ in limits or ()]
+    policies += [f'"{name}";q={quota}' for name, quota, _ in noted or ()]
     return (
-        (b"ratelimit-policy", ", ".join([limit.policy for limit, _ in limits]).encode()),
+        (b"ratelimit-policy", ", ".join(policies).encode()),
         (b"ratelimit", ", ".join(states).encode()),
     )
 

@@ -65,7 +65,15 @@ from pairmark.service.galleries.schemas import (
 )
 from pairmark.service.heldout.schemas import RocOut
 from pairmark.service.jobs.schemas import JobOut, JobPage
-from pairmark.service.keys.schemas import KeyPage, KeyRequest, NewKey, RotationRequest
+from pairmark.service.keys.schemas import (
+    KeyPage,
+    KeyRequest,
+    NewKey,
+    Quotas,
+    RotationRequest,
+    TenantOut,
+    TenantPage,
+)
 from pairmark.service.runtime.bodies import FeaturesBody, PairsBody, ScoresBody
 from pairmark.service.runtime.ranking import RankBody
 from pairmark.service.store.schemas import (
@@ -311,6 +319,10 @@ KEYS: Final = (
           answer=NewKey, status=201, errors=(409,),
           links={"revoke_key": {"key_id": "$response.body#/id"}}),
     Route("DELETE", "/keys/{key_id}", keys.revoke_key, access="admin", tag="keys", status=204),
+    Route("GET", "/tenants", keys.list_tenants, access="admin", tag="keys", query=PageQuery, answer=TenantPage),
+    Route("GET", "/tenants/{tenant}", keys.get_tenant, access="admin", tag="keys", answer=TenantOut),
+    Route("PUT", "/tenants/{tenant}", keys.set_quotas, access="operator", tag="keys",
+          summary="Set a tenant's quotas", body=Quotas, answer=TenantOut),
 )  # fmt: skip
 
 SERVICE: Final = (
@@ -318,7 +330,7 @@ SERVICE: Final = (
           summary="Check liveness", access="open", tag="status", answer=status.Alive),
     Route("GET", "/readyz", status.readyz, summary="Check readiness", access="open", tag="status", answer=status.Ready),
     Route("GET", "/audit", audit.list_audit, access="admin", tag="audit", query=audit.AuditQuery, answer=AuditPage),
-    Route("GET", "/settings", configured.get_settings, access="admin", tag="status",
+    Route("GET", "/settings", configured.get_settings, access="operator", tag="status",
           answer=configured.SettingsOut),
     Route("GET", "/metrics", status.scrape, summary="Get metrics", access="metrics", tag="status", gives="text/plain"),
     Route("GET", "/problems", problems.list_problems, access="open", tag="problems", gives=_HTML),

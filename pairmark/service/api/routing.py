@@ -18,6 +18,7 @@ from pairmark.service.api.problems import responses
 from pairmark.service.api.query import NoQuery, Query, QueryReader, reader_of
 from pairmark.service.datasets.beginnings import Beginning
 from pairmark.service.keys.schemas import Level
+from pairmark.service.names import NAME_PATTERN
 from pairmark.service.settings import Settings
 
 JSON_TYPE: Final = "application/json"
@@ -216,7 +217,7 @@ class RouteTable:
             names.add(route.operation_id)
             for method in _methods(route):
                 if "{" in route.path:
-                    pattern = compile_path(route.path)[0]
+                    pattern = _pattern(route.path)
                     self._patterns.setdefault((method, _first(route.path)), []).append((pattern, route))
                 elif (method, route.path) in self._exact:
                     raise ValueError(f"two routes answer {method} {route.path}")
@@ -239,6 +240,14 @@ class RouteTable:
         """The methods that an address takes; none: there is nothing there."""
         known = {method for method, _ in (*self._exact, *self._patterns)}
         return sorted(method for method in known if self.find(method, path) is not None)
+
+
+def _pattern(path: str) -> re.Pattern[str]:
+    """What an address matches; names may have a tenant before them."""
+    pattern = compile_path(path)[0].pattern
+    for name in ("name", "ref", "gallery"):
+        pattern = pattern.replace(f"(?P<{name}>[^/]+)", f"(?P<{name}>{NAME_PATTERN})")
+    return re.compile(pattern)
 
 
 def _methods(route: Route) -> tuple[str, ...]:

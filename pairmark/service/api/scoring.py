@@ -145,6 +145,7 @@ async def similarity(call: Call) -> Answer:
     query: SimilarityQuery = call.query
     if raw and query.log_lr:
         raise NotAcceptable("log_lr is given as application/json: leave it out, or accept that")
+    await call.services.runtime.check_calibration(query.calibration, call.models)
     body = await call.body()
     with call.services.runtime.lane() as lane:
         scored = await _score(call, lane, kind, body, "similarity")
@@ -176,6 +177,7 @@ async def match(call: Call) -> Answer:
     if raw and query.detail:
         raise NotAcceptable("detail is given as application/json: leave it out, or accept that")
     check_apart(query)
+    await call.services.runtime.check_calibration(query.calibration, call.models)
     if raw and (query.log_lr or query.prior is not None):
         raise NotAcceptable(
             "log_lr and decisions by prior are given as application/json: leave them out, or accept that"
@@ -310,9 +312,8 @@ async def _given_scores(call: Call, lane: Lane, body: bytes | bytearray) -> Scor
     scores = await lane.run(len(body) / BYTES_A_SECOND[JSON], lambda: parse_scores(body))
     if len(scores) > limit:
         raise TooLarge(f"the request has {len(scores)} scores; at most {limit} are taken", limit=limit)
+    await call.services.runtime.check_calibration(calibration, call.models)
     model = await call.services.runtime.model_of_calibration(calibration)
-    if call.models is not None and (model is None or model["name"] not in call.models):
-        raise Forbidden("the key may not use this calibration", field="calibration")
     decisions = call.services.runtime.decisions
     combined = await asyncio.to_thread(decisions.combined, calibration, scores)
     return Scored(combined, to_json(model))

@@ -96,6 +96,8 @@ async def verify(call: Call) -> Answer:
     services = call.services
     name, subject = call.path["gallery"], call.path["subject"]
     probe = parse_probe(await call.body(), services.settings.max_subject_samples)
+    if call.key is not None:
+        await services.runtime.check_calibration(call.query.calibration, call.key.grants.models)
     what = f"verifications of the subject {subject[:100]!r} by this key"
     _draw(call, "verifications", services.settings.verify_limit, f"{name}/{subject}", what)
     _draw_probes(call, name, 1)

@@ -20,15 +20,18 @@ from pairmark.service.blobs import open_blobs
 from pairmark.service.blobs.holds import last_finished
 from pairmark.service.datasets.ingest import Datasets
 from pairmark.service.db import open_database
-from pairmark.service.errors import Forbidden
+from pairmark.service.errors import Forbidden, PairmarkError, UnknownModel
 from pairmark.service.galleries.galleries import Galleries
 from pairmark.service.galleries.identification import Identification
 from pairmark.service.galleries.searches import Searches
 from pairmark.service.galleries.thresholds import Thresholds
+from pairmark.service.keys.grants import EVERYTHING, Grants
 from pairmark.service.keys.keys import ActiveKey, Keys
 from pairmark.service.keys.openid import Provider
 from pairmark.service.keys.schemas import Level, Scope
 from pairmark.service.keys.sessions import Sessions
+from pairmark.service.keys.tenants import Tenants
+from pairmark.service.names import check_prefix
 from pairmark.service.runtime.runtime import Runtime
 from pairmark.service.settings import Settings
 from pairmark.service.store.refs import PRODUCTION
@@ -58,7 +61,8 @@ class Services:
         self.readings = TimedQuestion(self._read)
         self.events = EventWatch(lambda after: asyncio.to_thread(self.queue.changed, after))
         self.audit = AuditLog(self.database)
-        self.keys = Keys(self.database)
+        self.keys = Keys(self.database, settings)
+        self.tenants = Tenants(self.database, settings)
         self.sessions = Sessions(self.database)
         self.last_use: dict[str, float] = {}
         """When keys were last used, by id, that is not in the database yet."""
@@ -102,14 +106,30 @@ def key_of(request: Request) -> ActiveKey | None:
     return key
 
 
+def names_of(request: Request) -> Grants:
+    """What who asks may see and do."""
+    key = key_of(request)
+    return EVERYTHING if key is None else key.grants
+
+
 def may(request: Request, scope: Scope, resource: str | None = None, *, level: Level = "read") -> bool:
     """Whether who asks has a scope: on this resource, or (None) on any at all."""
     key = key_of(request)
     return key is None or key.allows(scope, resource, level=level)
 
 
-def check_may(request: Request, scope: Scope, resource: str | None = None, *, level: Level = "all") -> None:
-    """Refuse (`Forbidden`) who lacks a scope, where that depends on more than the path."""
+def check_may(
+    request: Request,
+    scope: Scope,
+    resource: str | None = None,
+    *,
+    level: Level = "all",
+    unknown: type[PairmarkError] = UnknownModel,
+) -> None:
+    """Refuse (`Forbidden`) who lacks a scope, where that depends on more than the path; with ``unknown`` who may not
+    see the name at all."""
+    if resource is not None:
+        check_prefix(resource, names_of(request).seen, unknown)
     if not may(request, scope, resource, level=level):
         on = f" on {resource[:100]!r}" if resource else ""
         raise Forbidden(f"the key lacks the scope this needs: {scope!r}{on}", scope=scope)

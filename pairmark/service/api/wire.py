@@ -13,6 +13,7 @@ from pairmark.service.api.problems import NotAcceptable, UnsupportedMediaType
 from pairmark.service.api.services import Services
 from pairmark.service.errors import TooLarge
 from pairmark.service.keys import ActiveKey
+from pairmark.service.names import EVERY_NAME, VisibleNames
 from pairmark.service.runtime.scoring import Served
 from pairmark.service.settings import Settings
 
@@ -42,10 +43,10 @@ class Call:
         return key
 
     @property
-    def models(self) -> frozenset[str] | None:
-        """The only models that who asks may use here; None: all."""
+    def models(self) -> VisibleNames:
+        """The models that who asks may use here."""
         key = self.key
-        return None if key is None else key.grants.resources("score", "decide")
+        return EVERY_NAME if key is None else key.grants.usable
 
     def shows_scores(self, served: Served | None) -> bool:
         """Whether who asks may see scores of a version; a key with `decide` alone gets decisions only."""

@@ -11,6 +11,7 @@ from pairmark.service.audit import repository
 from pairmark.service.audit.actor import current_actor
 from pairmark.service.audit.schemas import AuditEntry, AuditPage
 from pairmark.service.db import Database
+from pairmark.service.names import tenant_of
 from pairmark.service.pagination import start_of
 
 _DAY_S = 86_400.0
@@ -24,6 +25,7 @@ def record(
     *,
     before: Mapping[str, Any] | None = None,
     after: Mapping[str, Any] | None = None,
+    tenant: str | None = None,
 ) -> int:
     """Append an entry in the caller's transaction, so that a change and its entry are committed as one.
 
@@ -32,6 +34,7 @@ def record(
     now : seconds since the epoch on the database's clock.
     action : ``thing.verb``, e.g. ``alias.move``.
     resource : ``thing:name``, e.g. ``model:faces@production``.
+    tenant : whose view of the log shows it; None: that of the actor, else of the resource's name.
     before, after : JSON-able facts. Never vectors, keys, or ids of people: those must stay erasable.
 
     Returns
@@ -46,6 +49,7 @@ def record(
             "actor": actor.name[:200],
             "action": action[:64],
             "resource": resource[:400],
+            "tenant": tenant or actor.tenant or tenant_of(resource.partition(":")[2]) or None,
             "before": None if before is None else dict(before),
             "after": None if after is None else dict(after),
             "request_id": actor.request_id,
@@ -69,6 +73,7 @@ class AuditLog:
         action: str | None = None,
         resource: str | None = None,
         since: float | None = None,
+        tenant: str | None = None,
     ) -> AuditPage:
         """Entries, newest first.
 
@@ -77,6 +82,7 @@ class AuditLog:
         action : such as ``alias.move``, or a group of them such as ``alias``.
         resource : such as ``model:faces:3``, or what it begins with, such as ``model:faces`` or ``model``.
         since : seconds since the epoch.
+        tenant : only entries of this one's view.
         """
         before = start_of(limit, cursor, int)
         with self._db.read() as session:
@@ -88,13 +94,14 @@ class AuditLog:
                 action=action,
                 resource=resource,
                 since=since,
+                tenant=tenant,
             )
         return AuditPage.of(rows, limit, lambda row: (row.id,), AuditEntry.model_validate)
 
-    def decision(self, resource: str, facts: Mapping[str, Any]) -> int:
-        """Append a decision, committed when this returns; returns the entry's number."""
+    def note(self, action: str, resource: str, facts: Mapping[str, Any]) -> int:
+        """Append what changes nothing, such as a decision, committed when this returns; returns the entry's number."""
         with self._db.write() as session:
-            return record(session, self._db.now(session), "decision", resource, after=facts)
+            return record(session, self._db.now(session), action, resource, after=facts)
 
     def prune(self, days: float) -> int:
         """Remove entries older than ``days``, leaving one that says so; returns how many."""

@@ -26,6 +26,7 @@ def page(
     action: str | None,
     resource: str | None,
     since: float | None,
+    tenant: str | None,
 ) -> list[AuditRow]:
     """Entries, newest first. ``action`` and ``resource`` also name whole groups by what comes before their mark."""
     statement = select(AuditRow).order_by(AuditRow.id.desc()).limit(limit)
@@ -43,6 +44,8 @@ def page(
             | AuditRow.resource.startswith(f"{resource}:", autoescape=True)
             | AuditRow.resource.startswith(f"{resource}@", autoescape=True)
         )
+    if tenant is not None:
+        statement = statement.where(AuditRow.tenant == tenant)
     if since is not None:
         statement = statement.where(AuditRow.at >= since)
     return list(session.scalars(statement))

@@ -21,6 +21,7 @@ class AuditEntry(BaseModel):
         description="who made the change: `key ID`, `loopback`, `local`, `command line USER`, `job ID` or `worker NAME`"
     )
     action: str = Field(description="what was done, e.g. `alias.move`")
+    tenant: str | None = Field(description="whose view of the log shows it")
     resource: str = Field(description="what was changed, e.g. `model:faces@production`")
     before: dict[str, Any] | None = Field(description="the value before; null if it is new")
     after: dict[str, Any] | None = Field(description="the value after; null if it was deleted")

@@ -14,7 +14,7 @@ from pairmark.service.cli import output
 from pairmark.service.cli.connect import prepare_database, settings
 
 if TYPE_CHECKING:
-    from pairmark.service.keys import Keys, NewKey
+    from pairmark.service.keys import Keys, NewKey, Tenants
     from pairmark.service.settings import Settings
 
 keys = typer.Typer(help="API keys, in the database that the settings name.", no_args_is_help=True)
@@ -35,6 +35,10 @@ def create(
     resource: Annotated[
         str | None, typer.Option(help="Only on this model or gallery (all its scopes), e.g. people.")
     ] = None,
+    tenant: Annotated[
+        str | None,
+        typer.Option(help="Tenant whose names alone it sees: those that begin with TENANT/."),
+    ] = None,
     expires: ExpiresOption = None,
     rate: Annotated[
         float | None, typer.Option(help="Maximum requests per second with this key.", min=0.001)
@@ -42,10 +46,12 @@ def create(
     json: output.JsonOption = False,
 ) -> None:
     """Create a key and show it once. Only its hash is stored."""
+    if tenant and resource and "/" not in resource:
+        resource = f"{tenant}/{resource}"
     scopes = [f"{one}:{resource}" if resource else one for one in scope]
     seconds = None if expires is None else seconds_until(expires)
     with opened_keys(settings()) as stored:
-        made = stored.create(name or " ".join(scopes), scopes, expires_in_s=seconds, rate=rate)
+        made = stored.create(name or " ".join(scopes), scopes, expires_in_s=seconds, rate=rate, tenant=tenant)
     _show_new(made)
 
 
@@ -64,7 +70,11 @@ def rotate(
 
 def _show_new(made: NewKey) -> None:
     value = made.model_dump(mode="json")
-    shown = {name: value[name] for name in ("id", "name", "scopes", "expires_at") if value[name] is not None}
+    shown = {
+        name: value[name]
+        for name in ("id", "name", "tenant", "scopes", "expires_at")
+        if value[name] is not None
+    }
 
     def human(to: Any) -> None:
         output.facts({**shown, "key": made.key})(to)
@@ -97,10 +107,46 @@ def list_keys(json: output.JsonOption = False) -> None:
     """List all keys, without their secrets."""
     with opened_keys(settings()) as stored:
         found = [entry.model_dump(mode="json") for entry in stored.list()]
-    columns = ("id", "name", "scopes", "created_at", "last_used_at", "expires_at", "revoked_at")
+    columns = ("id", "name", "tenant", "scopes", "created_at", "last_used_at", "expires_at", "revoked_at")
     empty = "No keys yet: pairmark keys create --scope admin"
     rows = [[entry.get(column) for column in columns] for entry in found]
     output.show({"items": found}, output.table(columns, rows, empty=empty))
+
+
+@keys.command()
+def tenants(json: output.JsonOption = False) -> None:
+    """List tenants: what each uses of its quotas."""
+    with opened_tenants(settings()) as stored:
+        page = stored.page(200)
+    _show_tenants([one.model_dump(mode="json") for one in page.items])
+
+
+def _show_tenants(items: list[dict[str, Any]]) -> None:
+    names = list(items[0]["use"]) if items else []
+    rows = [
+        [one["name"], *(f"{one['use'][name]} of {one['quotas'][name] or 'any'}" for name in names)]
+        for one in items
+    ]
+    empty = "No tenants yet: pairmark keys create --tenant acme --scope train"
+    output.show({"items": items}, output.table(("tenant", *names), rows, empty=empty))
+
+
+@keys.command()
+def quota(
+    tenant: Annotated[str, typer.Argument(help="The tenant.")],
+    vectors: Annotated[int | None, typer.Option(help="Vectors enrolled in galleries; 0: any.", min=0)] = None,
+    rows: Annotated[int | None, typer.Option(help="Rows of datasets; 0: any.", min=0)] = None,
+    bytes: Annotated[int | None, typer.Option(help="Bytes stored; 0: any.", min=0)] = None,
+    jobs: Annotated[int | None, typer.Option(help="Jobs that wait or run; 0: any.", min=0)] = None,
+    max_keys: Annotated[int | None, typer.Option("--keys", help="Keys in force; 0: any.", min=0)] = None,
+    json: output.JsonOption = False,
+) -> None:
+    """Set a tenant's quotas. Those left out are the settings' defaults (`PAIRMARK_TENANT_...`)."""
+    from pairmark.service.keys.schemas import Quotas
+
+    quotas = Quotas(vectors=vectors, rows=rows, bytes=bytes, jobs=jobs, keys=max_keys)
+    with opened_tenants(settings()) as stored:
+        _show_tenants([stored.set_quotas(tenant, quotas).model_dump(mode="json")])
 
 
 @keys.command()
@@ -129,4 +175,15 @@ def opened_keys(chosen: Settings, *, prepare: bool = True) -> Iterator[Keys]:
     if prepare:
         prepare_database(chosen)
     with open_database(chosen) as database:
-        yield Keys(database)
+        yield Keys(database, chosen)
+
+
+@contextmanager
+def opened_tenants(chosen: Settings) -> Iterator[Tenants]:
+    """The tenants in the database of the settings."""
+    from pairmark.service.db import open_database
+    from pairmark.service.keys import Tenants
+
+    prepare_database(chosen)
+    with open_database(chosen) as database:
+        yield Tenants(database, chosen)

@@ -18,6 +18,7 @@ from pairmark.service.api.access import COOKIE, from_elsewhere
 from pairmark.service.api.metrics import AUTH_FAILURES
 from pairmark.service.api.problems import NotFound
 from pairmark.service.api.query import FROM_QUERY, Query
+from pairmark.service.api.rates import limit_of
 from pairmark.service.api.routing import Route
 from pairmark.service.api.services import InServices, Services
 from pairmark.service.console.frame import page
@@ -80,6 +81,11 @@ async def login(request: Request, services: InServices, query: Annotated[LoginQu
     view = await services.runtime.catalogue.refreshed()
     known = None if key is None else view.key(key)
     if known is None:
+        # So many that an attack shows, and no more: whoever is refused must not fill the log.
+        if not services.rates.take("refused logins", limit_of("refused-logins", 1.0, 10.0)).wait_s:
+            client = request.client
+            facts = {"from": None if client is None else client.host}
+            await asyncio.to_thread(services.audit.note, "session.refuse", "login", facts)
         wrong = "This key is unknown, has expired, or was revoked."
         return _form(request, services, query.next, status=403, wrong=wrong)
     answer = RedirectResponse(_own_page(query.next), status_code=303, headers={"cache-control": "no-store"})

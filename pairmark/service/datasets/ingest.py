@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -21,15 +18,19 @@ from pairmark.service.datasets.promises import dataset_promise, protocol_choices
 from pairmark.service.datasets.reader import format_of
 from pairmark.service.datasets.schemas import DatasetOut, DatasetPage, DatasetRequest, Format, RowOut, RowsOut
 from pairmark.service.db import Database
-from pairmark.service.errors import Conflict, InvalidInput, RateLimited, TooLarge
-from pairmark.service.names import checked_name
+from pairmark.service.errors import Conflict, InvalidInput, TooLarge
+from pairmark.service.keys.tenants import check_quotas
+from pairmark.service.names import EVERY_NAME, VisibleNames, checked_name
 from pairmark.service.pagination import start_of
 from pairmark.service.settings import Settings
+from pairmark.service.shares import Places
 from pairmark.service.tables import DatasetRow, shows_rows
 from pairmark.service.times import iso
 
 Upload = Path | BinaryIO
 _CHUNK = 1 << 20
+WAITING = 4
+"""Times as many uploads may wait as are read at once."""
 _LATER = {"points", "unlabelled", "identity", "classes", "columns"}
 
 
@@ -42,7 +43,8 @@ class Datasets:
 
     def __init__(self, db: Database, blobs: Blobs, settings: Settings) -> None:
         self._db, self._blobs, self._settings = db, blobs, settings
-        self._places = threading.Semaphore(settings.max_concurrent_uploads)
+        threads = settings.max_concurrent_uploads
+        self.places = Places("upload", threads, WAITING * threads, most=2 * threads)
 
     def add(
         self,
@@ -70,11 +72,11 @@ class Datasets:
         gone : whether the caller has left; reading ends then, with `CallerGone`.
 
         `InvalidInput` and `TooLarge` name row and column and say how to fix it; with `StorageFailed` (storage is full)
-        nothing is left behind; `RateLimited`: as many uploads are being read as may be (each takes hundreds of MB).
+        nothing is left behind. Each takes hundreds of MB: run it in one of the `places`.
         """
         checked_name(request.name, "name")
         kind = _kind_of(file, request, filename)
-        with self._place(), self._blobs.workspace() as work, storage_errors("storing the upload"):
+        with self._blobs.workspace() as work, storage_errors("storing the upload"):
             upload, sha256 = self._take(file, work / "upload")
             # Later roles are recorded only where they are used: an upload of before is still the same upload.
             later = request.model_dump(include=_LATER, exclude_defaults=True)
@@ -109,6 +111,7 @@ class Datasets:
             if row is not None and same and row.summary["spec"] == found["summary"]["spec"]:
                 # The same upload, sent twice at once.
                 return dataset_out(row, existing=True)
+            check_quotas(session, self._settings, name, rows=found["rows"], bytes=found["size_bytes"])
             row = repository.insert_version(session, name, {**found, "created_at": self._db.now(session)})
             where = f"dataset:{row.name}:{row.version}"
             record(session, row.created_at, "dataset.create", where, after=_facts(row))
@@ -128,7 +131,7 @@ class Datasets:
     ) -> InspectionOut:
         """What `add` would read of a file, roles that are not named inferred; nothing is kept."""
         kind = _kind_of(file, request, filename)
-        with self._place(), self._blobs.workspace() as work, storage_errors("reading the file"):
+        with self._blobs.workspace() as work, storage_errors("reading the file"):
             upload, _ = self._take(file, work / "upload")
             pairs_file = None
             if pairs is not None:
@@ -147,7 +150,7 @@ class Datasets:
             return dataset_out(repository.dataset_of(session, reference))
 
     def page(
-        self, limit: int = 100, cursor: str | None = None, *, names: frozenset[str] | None = None
+        self, limit: int = 100, cursor: str | None = None, *, names: VisibleNames = EVERY_NAME
     ) -> DatasetPage:
         """Versions, newest first; of some names if given."""
         after = start_of(limit, cursor or None, float, str)
@@ -218,17 +221,6 @@ class Datasets:
         if row is None or row.sha256 != sha256 or row.summary["spec"] != spec:
             return None
         return dataset_out(row, existing=True) if self._blobs.exists(row.blob) else None
-
-    @contextmanager
-    def _place(self) -> Iterator[None]:
-        if not self._places.acquire(blocking=False):
-            raise RateLimited(
-                f"{self._settings.max_concurrent_uploads} uploads are being read already; try again shortly"
-            )
-        try:
-            yield
-        finally:
-            self._places.release()
 
     def _take(self, file: Upload, target: Path) -> tuple[Path, str]:
         """The upload as a file of a name that we chose, and its sha256."""

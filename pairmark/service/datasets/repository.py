@@ -10,8 +10,9 @@ from sqlalchemy import delete, or_, select, tuple_
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
+from pairmark.service.db import among
 from pairmark.service.errors import UnknownDataset
-from pairmark.service.names import checked_name
+from pairmark.service.names import VisibleNames, checked_name
 from pairmark.service.tables import DatasetName, DatasetRow, JobRow
 
 
@@ -80,14 +81,13 @@ def lock_name(session: Session, name: str) -> None:
 
 
 def page_of_datasets(
-    session: Session, limit: int, after: tuple[float, str] | None, names: frozenset[str] | None
+    session: Session, limit: int, after: tuple[float, str] | None, names: VisibleNames
 ) -> list[DatasetRow]:
     """Up to ``limit`` versions, newest first, after a (created_at, id) mark."""
     query = select(DatasetRow).order_by(DatasetRow.created_at.desc(), DatasetRow.id.desc()).limit(limit)
     if after is not None:
         query = query.where(tuple_(DatasetRow.created_at, DatasetRow.id) < tuple_(*after))
-    if names is not None:
-        query = query.where(DatasetRow.name.in_(names))
+    query = query.where(among(names, DatasetRow.name))
     return list(session.scalars(query))
 
 

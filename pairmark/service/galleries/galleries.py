@@ -36,12 +36,13 @@ from pairmark.service.galleries.receipts import database_duties, keeping_rows
 from pairmark.service.galleries.repository import State
 from pairmark.service.galleries.rows import RowErrors, Rows, checked_id, spellings, within_fields
 from pairmark.service.galleries.schemas import GalleryOut, GalleryPage, ItemOut, ItemPage, Receipt, UpsertOut
-from pairmark.service.names import checked_name
+from pairmark.service.keys.tenants import check_quotas
+from pairmark.service.names import EVERY_NAME, VisibleNames, checked_name, tenant_of
 from pairmark.service.pagination import start_of
 from pairmark.service.runtime.catalogue import CatalogueView
-from pairmark.service.runtime.places import Places
 from pairmark.service.runtime.scoring import Served
 from pairmark.service.settings import Settings
+from pairmark.service.shares import Places
 from pairmark.service.store import repository as store_repository
 from pairmark.service.tables import GalleryRow
 from pairmark.service.times import iso
@@ -182,7 +183,7 @@ class Galleries:
             gallery.evaluation = repository.newest_evaluation(session, state.id)
             return gallery
 
-    def page(self, limit: int, cursor: str | None, *, names: frozenset[str] | None = None) -> GalleryPage:
+    def page(self, limit: int, cursor: str | None, *, names: VisibleNames = EVERY_NAME) -> GalleryPage:
         """Galleries by name; of some names if given."""
         after = start_of(limit, cursor, str)
         with self._db.read() as session:
@@ -259,6 +260,9 @@ class Galleries:
             rows, new_fields = within_fields(rows, state.fields, errors)
             if len(rows):
                 now = self._db.now(session)
+                if tenant_of(name):
+                    new = len(rows) - len(item_repository.seqs_of(session, state.id, rows.ids))
+                    check_quotas(session, self._settings, name, vectors=new, bytes=4 * state.dimension * new)
                 state = _without_other_spellings(session, state, rows, now)
                 item_repository.upsert(session, state, rows, now, new_fields)
                 record(session, now, "gallery.upsert", f"gallery:{name}", after={"items": len(rows)})
@@ -365,7 +369,7 @@ class Galleries:
             database="sqlite" if self._db.is_sqlite else "postgresql",
             database_complete=complete,
             pending=pending,
-            models_with_training_rows=keeping_rows(catalogue),
+            models_with_training_rows=keeping_rows(catalogue, name),
             erased_at=iso(now),
         )
 

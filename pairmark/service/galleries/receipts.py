@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pairmark.models.registry import spec_of
 from pairmark.service.galleries.schemas import ModelOfGallery
+from pairmark.service.names import beside
 from pairmark.service.runtime.catalogue import CatalogueView
 
 
@@ -40,13 +41,13 @@ def database_duties(
     return complete, pending
 
 
-def keeping_rows(catalogue: CatalogueView) -> list[ModelOfGallery]:
-    """The versions whose artefacts hold rows of their training data."""
+def keeping_rows(catalogue: CatalogueView, gallery: str) -> list[ModelOfGallery]:
+    """The versions, of the gallery's tenant, whose artefacts hold rows of their training data."""
     return [
         ModelOfGallery(name=entry.name, version=entry.version, kind=entry.kind)
         for model in catalogue.models.values()
         for entry in model.versions.values()
-        if _keeps_rows(entry.kind)
+        if _keeps_rows(entry.kind) and entry.name in beside(gallery)
     ]
 
 

@@ -10,8 +10,9 @@ from typing import Any, TypeVar
 from sqlalchemy import and_, delete, func, select, update
 from sqlalchemy.orm import Session, aliased, load_only
 
-from pairmark.service.db import touched
+from pairmark.service.db import among, touched
 from pairmark.service.errors import DamagedRow
+from pairmark.service.names import EVERY_NAME, VisibleNames
 from pairmark.service.tables import (
     GalleryCalibrationRow,
     GalleryEvaluationRow,
@@ -142,15 +143,13 @@ def _sound(rows: Iterable[Any]) -> list[State]:
 
 
 def page(
-    session: Session, *, limit: int | None, after: str | None = None, names: frozenset[str] | None = None
+    session: Session, *, limit: int | None, after: str | None = None, names: VisibleNames = EVERY_NAME
 ) -> list[State]:
     """Galleries by name; of some names if given."""
     statement = _STATE.order_by(GalleryRow.name).limit(limit)
     if after is not None:
         statement = statement.where(GalleryRow.name > after)
-    if names is not None:
-        statement = statement.where(GalleryRow.name.in_(names))
-    return _sound(session.execute(statement))
+    return _sound(session.execute(statement.where(among(names, GalleryRow.name))))
 
 
 def moving(session: Session) -> list[State]:

@@ -262,7 +262,8 @@ class Leases:
         _write(session, job_id, attempt, {**over, **values}, uncancelled=uncancelled)
         repository.close_attempt(session, job_id, attempt, outcome=outcome or state, detail=detail, now=now)
         repository.add_event(session, job_id, "done", {"state": state, **facts}, now)
-        record(session, now, "job.end", f"job:{job_id}", after={"state": state, **audited})
+        tenant = repository.tenant_of_job(session, job_id)
+        record(session, now, "job.end", f"job:{job_id}", after={"state": state, **audited}, tenant=tenant)
 
     def _lease(self, session: Session, claim: Claim) -> Lease:
         found = repository.lease_of(session, claim.job_id)

@@ -16,7 +16,10 @@ from pairmark.service.errors import Conflict, RateLimited, UnknownJob
 from pairmark.service.jobs import repository
 from pairmark.service.jobs.leases import Leases
 from pairmark.service.jobs.schemas import JobEventOut, JobOut, JobPage, JobState, NewJob, Once
+from pairmark.service.keys.tenants import check_quotas
+from pairmark.service.names import EVERY_NAME, VisibleNames, tenant_of
 from pairmark.service.pagination import start_of
+from pairmark.service.shares import current_owner, note_limit
 from pairmark.service.tables import JobAttempt, JobRow, shows_rows
 from pairmark.service.telemetry import submitted
 
@@ -87,14 +90,17 @@ class JobQueue(Leases):
         )
 
     def _add(self, session: Session, job: NewJob, once: Once | None) -> JobRow:
-        if repository.count_queued(session) >= self._settings.max_queued_jobs:
-            raise RateLimited(
-                f"{self._settings.max_queued_jobs} jobs wait already; try again when some are done",
-                retry_after=30,
-            )
+        name, owner = job.gallery or job.model, current_owner()
+        limit = self._settings.max_queued_jobs
+        queued = repository.count_queued_by_owner(session)
+        if sum(queued.values()) >= limit and queued.get(owner, 0) >= limit // len({*queued, owner}):
+            note_limit("queued-jobs", limit, 0)
+            raise RateLimited(f"{limit} jobs wait already; try again when some are done", retry_after=30)
+        check_quotas(session, self._settings, name, jobs=1)
         row = JobRow(
             **vars(job),
             id=secrets.token_hex(16),
+            owner=owner,
             idempotency_key=None if once is None else once.key,
             request_sha256=None if once is None else once.request_sha256,
             trace_id=current_actor().trace_id,
@@ -107,7 +113,7 @@ class JobQueue(Leases):
         )
         repository.add_job(session, row)
         wanted = {"task": job.task, "learner": job.learner, "dataset": job.dataset, "model": job.model}
-        record(session, row.created_at, "job.submit", f"job:{row.id}", after=wanted)
+        record(session, row.created_at, "job.submit", f"job:{row.id}", after=wanted, tenant=tenant_of(name))
         submitted(row.id, row.trace_id, current_actor().span_id, job.task)
         return row
 
@@ -116,7 +122,7 @@ class JobQueue(Leases):
         with self._db.read() as session:
             row = repository.find(session, _askable(job_id))
             if row is None:
-                raise UnknownJob(f"there is no job {job_id[:64]!r}")
+                raise unknown_job(job_id)
             attended = row.state != "queued" or bool(self._alive(session))
             return job_out(row, repository.attempts_of(session, [row.id])[row.id], attended=attended)
 
@@ -126,8 +132,8 @@ class JobQueue(Leases):
         cursor: str | None = None,
         state: JobState | None = None,
         *,
-        models: frozenset[str] | None = None,
-        galleries: frozenset[str] | None = None,
+        models: VisibleNames = EVERY_NAME,
+        galleries: VisibleNames = EVERY_NAME,
     ) -> JobPage:
         """Jobs, newest first: those that train one of these models, and those that measure one of these galleries."""
         after = start_of(limit, cursor, float, str)
@@ -152,10 +158,11 @@ class JobQueue(Leases):
         with self._db.write() as session:
             row = repository.locked(session, _askable(job_id))
             if row is None:
-                raise UnknownJob(f"there is no job {job_id[:64]!r}")
+                raise unknown_job(job_id)
             now = self._db.now(session)
             if row.state in ("queued", "running") and not row.cancel_requested:
-                record(session, now, "job.cancel", f"job:{job_id}", before={"state": row.state})
+                tenant, before = tenant_of(row.gallery or row.model), {"state": row.state}
+                record(session, now, "job.cancel", f"job:{job_id}", before=before, tenant=tenant)
             if row.state == "queued":
                 row.state, row.stage, row.finished_at, row.cancel_requested = (
                     "cancelled",
@@ -174,7 +181,7 @@ class JobQueue(Leases):
         with self._db.read() as session:
             rows = repository.events_after(session, _askable(job_id), after, EVENTS_A_READ)
             if not rows and repository.find(session, job_id) is None:
-                raise UnknownJob(f"there is no job {job_id[:64]!r}")
+                raise unknown_job(job_id)
         return [JobEventOut.model_validate(row) for row in rows]
 
     def changed(self, after: int) -> tuple[int, set[str]]:
@@ -196,10 +203,15 @@ class JobQueue(Leases):
             )
 
 
+def unknown_job(job_id: str) -> UnknownJob:
+    """What to raise where no job of that id is to be seen."""
+    return UnknownJob(f"there is no job {job_id[:64]!r}")
+
+
 def _askable(job_id: str) -> str:
     """The id, if it could be one; a database may refuse the very characters of others."""
     if not _ID.fullmatch(job_id):
-        raise UnknownJob(f"there is no job {job_id[:64]!r}")
+        raise unknown_job(job_id)
     return job_id
 
 

@@ -8,7 +8,8 @@ from typing import Any
 from sqlalchemy import ColumnElement, and_, delete, exists, func, insert, or_, select, tuple_, update
 from sqlalchemy.orm import Session, aliased
 
-from pairmark.service.db import touched
+from pairmark.service.db import among, touched
+from pairmark.service.names import EVERY_NAME, VisibleNames, tenant_of
 from pairmark.service.tables import JobAttempt, JobEvent, JobRow, WorkerRow
 
 _SUBMIT_LOCK = 7261949
@@ -25,9 +26,10 @@ def by_idempotency_key(session: Session, key: str) -> JobRow | None:
     return session.scalar(select(JobRow).where(JobRow.idempotency_key == key))
 
 
-def count_queued(session: Session) -> int:
-    """How many jobs wait."""
-    return session.scalar(select(func.count()).select_from(JobRow).where(JobRow.state == "queued")) or 0
+def count_queued_by_owner(session: Session) -> dict[str, int]:
+    """How many jobs of each owner wait."""
+    query = select(JobRow.owner, func.count()).where(JobRow.state == "queued").group_by(JobRow.owner)
+    return {row[0]: row[1] for row in session.execute(query)}
 
 
 def oldest_queued(session: Session) -> float | None:
@@ -67,8 +69,8 @@ def page(
     limit: int,
     after: tuple[float, str] | None,
     state: str | None,
-    models: frozenset[str] | None = None,
-    galleries: frozenset[str] | None = None,
+    models: VisibleNames = EVERY_NAME,
+    galleries: VisibleNames = EVERY_NAME,
 ) -> list[JobRow]:
     """Jobs, newest first, after a (created_at, id) mark."""
     statement = select(JobRow).order_by(JobRow.created_at.desc(), JobRow.id.desc()).limit(limit)
@@ -76,14 +78,9 @@ def page(
         statement = statement.where(tuple_(JobRow.created_at, JobRow.id) < after)
     if state is not None:
         statement = statement.where(JobRow.state == state)
-    if models is not None or galleries is not None:
-        trains: ColumnElement[bool] = JobRow.gallery.is_(None)
-        measures: ColumnElement[bool] = JobRow.gallery.is_not(None)
-        if models is not None:
-            trains = and_(trains, JobRow.model.in_(models))
-        if galleries is not None:
-            measures = and_(measures, JobRow.gallery.in_(galleries))
-        statement = statement.where(or_(trains, measures))
+    trains = and_(JobRow.gallery.is_(None), among(models, JobRow.model))
+    measures = and_(JobRow.gallery.is_not(None), among(galleries, JobRow.gallery))
+    statement = statement.where(or_(trains, measures))
     return list(session.scalars(statement))
 
 
@@ -119,12 +116,16 @@ def count_lost(session: Session, job_id: str) -> int:
 def claim(
     session: Session, *, worker: str, now: float, lease_until: float, only: str | None
 ) -> JobRow | None:
-    """Take the oldest queued job, in one statement: no two claimants get the same."""
-    inner = aliased(JobRow)
+    """Take a queued job, in one statement: no two claimants get the same. Owners take turns: next is the oldest job of
+    the one with the fewest under way, and of those the one whose turn was longest ago."""
+    inner, other = aliased(JobRow), aliased(JobRow)
+    same = other.owner == inner.owner
+    under_way = select(func.count()).where(same, other.state == "running").scalar_subquery()
+    turn = select(func.coalesce(func.max(other.started_at), 0.0)).where(same).scalar_subquery()
     oldest = (
         select(inner.id)
         .where(inner.state == "queued")
-        .order_by(inner.created_at, inner.id)
+        .order_by(under_way, turn, inner.created_at, inner.id)
         .limit(1)
         .with_for_update(skip_locked=True)
     )
@@ -165,6 +166,12 @@ def close_attempt(
         .where(JobAttempt.job_id == job_id, JobAttempt.attempt == attempt)
         .values(outcome=outcome, detail=detail, ended_at=now)
     )
+
+
+def tenant_of_job(session: Session, job_id: str) -> str | None:
+    """The tenant whose model is trained, or gallery measured."""
+    name = session.scalar(select(func.coalesce(JobRow.gallery, JobRow.model)).where(JobRow.id == job_id))
+    return tenant_of(name or "") or None
 
 
 def write_fenced(

@@ -3,5 +3,18 @@
 from pairmark.service.keys.grants import SCOPES, Grants
 from pairmark.service.keys.keys import ActiveKey, Keys, active_keys, match_key
 from pairmark.service.keys.schemas import KeyOut, NewKey, Scope
+from pairmark.service.keys.tenants import Tenants
 
-__all__ = ["SCOPES", "ActiveKey", "Grants", "KeyOut", "Keys", "NewKey", "Scope", "active_keys", "match_key"]
+__all__ = [
+    "SCOPES",
+    "ActiveKey",
+    "Grants",
+    "KeyOut",
+    "Keys",
+    "NewKey",
+    "Scope",
+    "Tenants",
+    "active_keys",
+    "check_quotas",
+    "match_key",
+]

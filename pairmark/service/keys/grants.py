@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, get_args
 
 from pairmark.service.errors import InvalidInput
 from pairmark.service.keys.schemas import Level, Scope
+from pairmark.service.names import VisibleNames, checked_name
 
 SCOPES: Final[tuple[Scope, ...]] = get_args(Scope)
 LEVELS: Final[tuple[Level, ...]] = get_args(Level)
 ANY: Final = "*"
-_RESOURCE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}|\*")
 _IMPLIED: Final[dict[str, tuple[Scope, ...]]] = {"score": ("decide",)}
 """Whoever sees scores may take decisions by them."""
 
@@ -36,8 +35,9 @@ class Grant:
         return LEVELS.index(self.level) >= LEVELS.index(level)
 
 
-def parse_grant(text: str) -> Grant:
-    """``score``, ``score:people``, ``gallery:people:read`` or ``gallery:*:items``; `InvalidInput` for anything else."""
+def parse_grant(text: str, tenant: str | None = None) -> Grant:
+    """``score``, ``score:people``, ``gallery:people:read`` or ``gallery:*:items``; `InvalidInput` for anything else,
+    and for a resource that is not the tenant's."""
     scope, *rest = text.split(":")
     if scope not in SCOPES:
         raise InvalidInput(
@@ -53,22 +53,31 @@ def parse_grant(text: str) -> Grant:
             "gallery:NAME:read or gallery:NAME:items",
             field="scopes",
         )
-    if not _RESOURCE.fullmatch(resource):
-        raise InvalidInput(
-            f"scopes: {resource[:100]!r} is not the name of a resource; expected letters, digits, '.', '_' and '-', "
-            "or *",
-            field="scopes",
-        )
+    if resource != ANY:
+        checked_name(resource, "scopes")
+        if tenant is not None and not resource.startswith(f"{tenant}/"):
+            raise InvalidInput(
+                f"scopes: {resource!r} is no name of the tenant; expected one that begins with '{tenant}/'",
+                field="scopes",
+            )
     return Grant(scope, None if resource == ANY else resource, level)
 
 
 class Grants:
-    """All that a key may do, by its grants as they are stored; ``admin`` carries every scope."""
+    """All that a key may do, by its grants as they are stored; ``admin`` carries every scope.
 
-    __slots__ = ("_all", "_everything", "admin", "texts")
+    Attributes
+    ----------
+    tenant : the one whose names the key is confined to; None: to no tenant's.
+    seen : every name that the key may see, whatever its scopes are. usable : the models that it may score with.
+    """
 
-    def __init__(self, grants: Iterable[str]) -> None:
+    __slots__ = ("_all", "_everything", "admin", "seen", "tenant", "texts", "usable")
+
+    def __init__(self, grants: Iterable[str], tenant: str | None = None) -> None:
         self.texts = tuple(grants)
+        self.tenant = tenant
+        self.seen = VisibleNames(prefix="" if tenant is None else f"{tenant}/")
         parsed = [parse_grant(text) for text in self.texts]
         self.admin = any(grant.scope == "admin" for grant in parsed)
         self._all = frozenset(
@@ -79,9 +88,12 @@ class Grants:
         self._everything = frozenset(
             grant.scope for grant in self._all if grant.resource is None and grant.level == "all"
         )
+        self.usable = self.resources("score", "decide")
 
     def allows(self, scope: str, resource: str | None = None, *, level: Level = "all") -> bool:
         """Whether they carry the scope: on this resource, or (None) on any at all."""
+        if resource is not None and resource not in self.seen:
+            return False
         if self.admin or scope in self._everything:
             return True
         return any(
@@ -92,20 +104,25 @@ class Grants:
         )
 
     @property
-    def models(self) -> frozenset[str] | None:
-        """The models that may be seen; None: all. Whoever may fill any gallery may see what they can name for it."""
-        return None if "gallery" in self._everything else self.resources("score", "decide", "train")
+    def models(self) -> VisibleNames:
+        """The models that may be seen. Whoever may fill any gallery may see what they can name for it."""
+        return self.seen if "gallery" in self._everything else self.resources("score", "decide", "train")
 
     @property
-    def datasets(self) -> frozenset[str] | None:
-        """The datasets that may be seen; None: all."""
+    def datasets(self) -> VisibleNames:
+        """The datasets that may be seen."""
         return self.resources("train")
 
-    def resources(self, *scopes: Scope, level: Level = "read") -> frozenset[str] | None:
-        """The resources that any of these scopes covers; None: all there are."""
+    def resources(self, *scopes: Scope, level: Level = "read") -> VisibleNames:
+        """The names that any of these scopes covers."""
         if self.admin:
-            return None
-        found = [grant for grant in self._all if grant.scope in scopes and grant.covers(level)]
-        if any(grant.resource is None for grant in found):
-            return None
-        return frozenset(grant.resource for grant in found if grant.resource is not None)
+            return self.seen
+        granted = [grant for grant in self._all if grant.scope in scopes and grant.covers(level)]
+        if any(grant.resource is None for grant in granted):
+            return self.seen
+        names = frozenset(grant.resource for grant in granted if grant.resource is not None)
+        return VisibleNames(prefix=self.seen.prefix, only=names)
+
+
+EVERYTHING: Final = Grants(["admin"])
+"""Of who was admitted without a key."""

@@ -19,7 +19,10 @@ from pairmark.service.errors import Conflict, InvalidInput, UnknownKey
 from pairmark.service.keys import repository
 from pairmark.service.keys.grants import Grants, parse_grant
 from pairmark.service.keys.schemas import MAX_DAYS, KeyOut, KeyPage, Level, NewKey
+from pairmark.service.keys.tenants import check_quotas
+from pairmark.service.names import checked_tenant
 from pairmark.service.pagination import start_of
+from pairmark.service.settings import Settings
 from pairmark.service.tables import ApiKey, damage_of
 from pairmark.service.times import iso
 
@@ -53,6 +56,16 @@ class ActiveKey:
         return self.grants.allows(scope, resource, level=level)
 
     @property
+    def tenant(self) -> str | None:
+        """The tenant whose names alone it sees; None: of no tenant."""
+        return self.grants.tenant
+
+    @property
+    def owner(self) -> str:
+        """Who is given a share of what the service does: its tenant, else the key itself."""
+        return f"tenant {self.tenant}" if self.tenant else f"key {self.id}"
+
+    @property
     def expired(self) -> bool:
         """Whether its time is over."""
         return self.expires_at is not None and time.time() >= self.expires_at
@@ -64,8 +77,8 @@ class Keys:
     The secret holds 256 random bits, so a plain sha256 of the key cannot be searched for and needs no salt.
     """
 
-    def __init__(self, db: Database) -> None:
-        self._db = db
+    def __init__(self, db: Database, settings: Settings | None = None) -> None:
+        self._db, self._settings = db, settings or Settings()
 
     def create(
         self,
@@ -74,11 +87,12 @@ class Keys:
         *,
         expires_in_s: float | None = None,
         rate: float | None = None,
+        tenant: str | None = None,
     ) -> NewKey:
         """Make a key. The answer is the only place where it is ever shown.
 
         ``scopes`` : such as ``score``, ``score:people`` or ``gallery:people:read``. ``rate`` : requests a
-        second that it may send; None: the setting's.
+        second that it may send; None: the setting's. ``tenant`` : the one whose names alone it sees.
         """
         name = name.strip()
         if not 0 < len(name) <= 200 or not name.isprintable():
@@ -89,12 +103,18 @@ class Keys:
             raise InvalidInput("scopes: none was given", field="scopes")
         if expires_in_s is not None and not 0 < expires_in_s <= MAX_DAYS * DAY_S:
             raise InvalidInput("expires: expected a time to come, within a hundred years", field="expires")
-        granted = list(dict.fromkeys(str(parse_grant(scope)) for scope in scopes))
+        granted = list(dict.fromkeys(str(parse_grant(scope, tenant)) for scope in scopes))
+        if tenant is not None:
+            checked_tenant(tenant)
         with self._db.write() as session:
             now = self._db.now(session)
             expires_at = None if expires_in_s is None else now + expires_in_s
-            made, key = self._insert(session, name, granted, now, expires_at=expires_at, rate=rate)
-            record(session, now, "key.create", f"key:{made.id}", after=_facts(made))
+            if tenant is not None:
+                repository.ensure_tenant(session, tenant, now)
+                check_quotas(session, self._settings, f"{tenant}/", keys=1)
+            more = {"expires_at": expires_at, "rate": rate, "tenant": tenant}
+            made, key = self._insert(session, name, granted, now, **more)
+            record(session, now, "key.create", f"key:{made.id}", after=_facts(made), tenant=tenant)
             bump_revision(session)
             return NewKey(**KeyOut.model_validate(made).model_dump(), key=key)
 
@@ -105,10 +125,11 @@ class Keys:
             repository.drop_ended_keys(session, SIGN_ON, self._db.now(session) - FORGOTTEN_S)
         return self.create(f"{SIGN_ON}{person}", scopes, expires_in_s=seconds).id
 
-    def rotate(self, key_id: str, overlap_s: float = OVERLAP_S) -> NewKey:
-        """Make a key that may do the same, and let the old one end after an overlap; `Conflict` when it has ended."""
+    def rotate(self, key_id: str, overlap_s: float = OVERLAP_S, *, tenant: str | None = None) -> NewKey:
+        """Make a key that may do the same, and let the old one end after an overlap; `Conflict` when it has ended.
+        ``tenant`` : only a key of this one."""
         with self._db.write() as session:
-            old = self._existing(session, key_id)
+            old = self._existing(session, key_id, tenant)
             now = self._db.now(session)
             if old.revoked_at is not None or (old.expires_at is not None and old.expires_at <= now):
                 raise Conflict(f"key {key_id} was revoked or has expired; make a new one")
@@ -121,13 +142,14 @@ class Keys:
                 now,
                 expires_at=None if lifetime is None else now + lifetime,
                 rate=old.rate,
+                tenant=old.tenant,
                 replaces=old.id,
             )
             end = now + overlap_s
             old.expires_at = end if old.expires_at is None else min(end, old.expires_at)
             session.flush()
             after = {**_facts(old), "replaced_by": made.id}
-            record(session, now, "key.rotate", f"key:{old.id}", before=before, after=after)
+            record(session, now, "key.rotate", f"key:{old.id}", before=before, after=after, tenant=old.tenant)
             bump_revision(session)
             return NewKey(**KeyOut.model_validate(made).model_dump(), key=key)
 
@@ -136,24 +158,28 @@ class Keys:
         with self._db.read() as session:
             return [KeyOut.model_validate(row) for row in repository.all_keys(session)]
 
-    def page(self, limit: int = 50, cursor: str | None = None) -> KeyPage:
-        """Keys in the order they were made."""
+    def page(self, limit: int = 50, cursor: str | None = None, *, tenant: str | None = None) -> KeyPage:
+        """Keys in the order they were made; ``tenant`` : only those of this one."""
         after = start_of(limit, cursor, float, str)
         with self._db.read() as session:
-            rows = repository.page_of_keys(session, limit + 1, after)
+            rows = repository.page_of_keys(session, limit + 1, after, tenant)
             return KeyPage.of(rows, limit, lambda row: (row.created_at, row.id), KeyOut.model_validate)
 
-    def revoke(self, key_id: str) -> KeyOut:
-        """Make a key useless from now on, with its sessions; revoking it again changes nothing."""
+    def revoke(self, key_id: str, *, tenant: str | None = None) -> KeyOut:
+        """Make a key useless from now on, with its sessions; revoking it again changes nothing. ``tenant`` : only a key
+        of this one."""
         with self._db.write() as session:
-            before = _facts(self._existing(session, key_id))
+            row = self._existing(session, key_id, tenant)
+            before = _facts(row)
             now = self._db.now(session)
             if repository.revoke_key(session, key_id, now):
                 after = {**before, "revoked_at": iso(now)}
-                record(session, now, "key.revoke", f"key:{key_id}", before=before, after=after)
+                record(
+                    session, now, "key.revoke", f"key:{key_id}", before=before, after=after, tenant=row.tenant
+                )
                 bump_revision(session)
             session.expire_all()
-            return KeyOut.model_validate(self._existing(session, key_id))
+            return KeyOut.model_validate(self._existing(session, key_id, tenant))
 
     def used(self, at: Mapping[str, float]) -> None:
         """Keep when keys were last used, by id, in seconds since the epoch."""
@@ -161,9 +187,9 @@ class Keys:
             for key_id, moment in at.items():
                 repository.touch(session, key_id, moment)
 
-    def _existing(self, session: Session, key_id: str) -> ApiKey:
+    def _existing(self, session: Session, key_id: str, tenant: str | None) -> ApiKey:
         row = None if "\x00" in key_id else session.get(ApiKey, key_id)
-        if row is None:
+        if row is None or (tenant is not None and row.tenant != tenant):
             raise UnknownKey(f"there is no key {key_id[:50]!r}; `pairmark keys list` shows their ids")
         return row
 
@@ -193,7 +219,7 @@ def active_keys(session: Session) -> tuple[dict[str, ActiveKey], list[str]]:
     active, damaged = {}, []
     for row in repository.active_key_columns(session):
         try:
-            grants = Grants(row.scopes)
+            grants = Grants(row.scopes, row.tenant)
             sound = damage_of(ApiKey, row._asdict()) is None
         except (InvalidInput, TypeError, AttributeError):
             sound = False

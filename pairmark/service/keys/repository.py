@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from typing import Any
 
-from sqlalchemy import Row, delete, exists, select, tuple_, update
+from sqlalchemy import Row, Select, delete, exists, func, or_, select, tuple_, update
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
-from pairmark.service.db import touched
-from pairmark.service.tables import ApiKey, SessionRow
+from pairmark.service.db import among, touched
+from pairmark.service.names import VisibleNames
+from pairmark.service.tables import (
+    ApiKey,
+    CalibrationRow,
+    DatasetRow,
+    GalleryRow,
+    JobRow,
+    Model,
+    ModelVersion,
+    SessionRow,
+    TenantRow,
+)
 
 
 def all_keys(session: Session, *, active: bool = False) -> list[ApiKey]:
@@ -19,7 +32,15 @@ def all_keys(session: Session, *, active: bool = False) -> list[ApiKey]:
 
 def active_key_columns(session: Session) -> list[Row[Any]]:
     """Columns of the keys that are not revoked: one whose scopes are damaged keeps no other from being read."""
-    columns = (ApiKey.id, ApiKey.name, ApiKey.sha256, ApiKey.scopes, ApiKey.expires_at, ApiKey.rate)
+    columns = (
+        ApiKey.id,
+        ApiKey.name,
+        ApiKey.sha256,
+        ApiKey.scopes,
+        ApiKey.expires_at,
+        ApiKey.rate,
+        ApiKey.tenant,
+    )
     return list(
         session.execute(select(*columns).where(ApiKey.revoked_at.is_(None)).order_by(ApiKey.created_at))
     )
@@ -49,9 +70,13 @@ def drop_ended_keys(session: Session, beginning: str, before: float) -> None:
     session.execute(delete(ApiKey).where(ended))
 
 
-def page_of_keys(session: Session, limit: int, after: tuple[float, str] | None) -> list[ApiKey]:
-    """Keys in the order they were made, after a mark."""
+def page_of_keys(
+    session: Session, limit: int, after: tuple[float, str] | None, tenant: str | None
+) -> list[ApiKey]:
+    """Keys in the order they were made, after a mark; of a tenant."""
     query = select(ApiKey).order_by(ApiKey.created_at, ApiKey.id).limit(limit)
+    if tenant is not None:
+        query = query.where(ApiKey.tenant == tenant)
     if after is not None:
         query = query.where(tuple_(ApiKey.created_at, ApiKey.id) > tuple_(*after))
     return list(session.scalars(query))
@@ -84,3 +109,73 @@ def drop_sessions(session: Session, key_id: str, now: float, keep: int) -> None:
     old = list(session.scalars(newest))
     if old:
         session.execute(delete(SessionRow).where(SessionRow.sha256.in_(old)))
+
+
+def ensure_tenant(session: Session, tenant: str, now: float) -> None:
+    """Make a tenant when there is none."""
+    insert = postgresql.insert if session.get_bind().dialect.name == "postgresql" else sqlite.insert
+    row = {"name": tenant, "quotas": {}, "created_at": now}
+    session.execute(insert(TenantRow).values(row).on_conflict_do_nothing(index_elements=["name"]))
+
+
+def page_of_tenants(session: Session, limit: int, after: str | None, only: str | None) -> list[str]:
+    """Names of tenants, in order, after a mark."""
+    query = select(TenantRow.name).order_by(TenantRow.name).limit(limit)
+    if after is not None:
+        query = query.where(TenantRow.name > after)
+    return list(session.scalars(query if only is None else query.where(TenantRow.name == only)))
+
+
+def quotas_of(session: Session, tenant: str) -> dict[str, Any] | None:
+    """A tenant's own quotas by name; None: there is no such tenant."""
+    row = session.get(TenantRow, tenant)
+    return None if row is None else dict(row.quotas)
+
+
+def locked_quotas(session: Session, tenant: str) -> dict[str, Any]:
+    """A tenant's own quotas, held until the transaction ends; none where it was never made."""
+    row = session.scalar(select(TenantRow).where(TenantRow.name == tenant).with_for_update())
+    return {} if row is None else dict(row.quotas)
+
+
+def set_quotas(session: Session, tenant: str, quotas: dict[str, int]) -> None:
+    """Replace a tenant's own quotas."""
+    session.execute(update(TenantRow).where(TenantRow.name == tenant).values(quotas=quotas))
+
+
+def use_of(session: Session, tenant: str, only: Collection[str] = ()) -> dict[str, int]:
+    """What a tenant stores and runs, by the quota's name; ``only`` these (none given: all)."""
+    names = VisibleNames(prefix=f"{tenant}/")
+
+    def total(statement: Select[Any]) -> int:
+        return int(session.scalar(statement) or 0)
+
+    galleries, datasets = among(names, GalleryRow.name), among(names, DatasetRow.name)
+    calibration = func.coalesce(Model.name, CalibrationRow.name)
+    counts: dict[str, Callable[[], int]] = {
+        "vectors": lambda: total(select(func.sum(GalleryRow.items)).where(galleries)),
+        "rows": lambda: total(select(func.sum(DatasetRow.rows)).where(datasets)),
+        "bytes": lambda: (
+            total(select(func.sum(DatasetRow.size_bytes)).where(datasets))
+            + total(select(func.sum(4 * GalleryRow.items * GalleryRow.dimension)).where(galleries))
+            + total(select(func.sum(ModelVersion.size_bytes)).join(Model).where(among(names, Model.name)))
+            + total(
+                select(func.sum(CalibrationRow.size_bytes))
+                .outerjoin(Model, Model.id == CalibrationRow.model_id)
+                .where(among(names, calibration))
+            )
+        ),
+        "jobs": lambda: total(
+            select(func.count()).where(
+                JobRow.state.in_(("queued", "running")),
+                or_(
+                    JobRow.gallery.is_(None) & among(names, JobRow.model),
+                    JobRow.gallery.is_not(None) & among(names, JobRow.gallery),
+                ),
+            )
+        ),
+        "keys": lambda: total(
+            select(func.count()).where(ApiKey.tenant == tenant, ApiKey.revoked_at.is_(None))
+        ),
+    }
+    return {name: count() for name, count in counts.items() if not only or name in only}

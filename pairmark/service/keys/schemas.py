@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from pairmark.service.names import MAX_TENANT
 from pairmark.service.pagination import Page
 from pairmark.service.times import Moment
 
@@ -29,12 +30,46 @@ class KeyRequest(BaseModel):
     scopes: list[str] = Field(
         min_length=1, max_length=100, description=GRANTS_TEXT, examples=[["decide:people"]]
     )
+    tenant: str | None = Field(
+        None,
+        min_length=1,
+        max_length=MAX_TENANT,
+        description="tenant whose names alone the key sees: those that begin with it and a slash. Default: that of the "
+        "key that asks",
+        examples=["acme"],
+    )
     expires_in_days: float | None = Field(
         None, gt=0, le=MAX_DAYS, description="days until it expires; default: never"
     )
     rate: float | None = Field(
         None, gt=0, le=1e6, description="most requests per second; default: `PAIRMARK_RATE_LIMIT`"
     )
+
+
+class Quotas(BaseModel):
+    """Amounts of what a tenant stores and runs; as a limit, 0 is none."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    vectors: int | None = Field(None, ge=0, le=2**53, description="vectors enrolled in galleries")
+    rows: int | None = Field(None, ge=0, le=2**53, description="rows of datasets")
+    bytes: int | None = Field(
+        None, ge=0, le=2**53, description="bytes of datasets, models, calibrations and enrolled vectors"
+    )
+    jobs: int | None = Field(None, ge=0, le=2**53, description="jobs that wait or run")
+    keys: int | None = Field(None, ge=0, le=2**53, description="keys that are not revoked")
+
+
+class TenantOut(BaseModel):
+    """A tenant: a prefix of names, with its quotas and what it uses of them."""
+
+    name: str = Field(description="names of the tenant begin with it and a slash")
+    quotas: Quotas = Field(description="the limits in force; 0: none")
+    use: Quotas
+
+
+class TenantPage(Page[TenantOut]):
+    """Tenants by name."""
 
 
 class RotationRequest(BaseModel):
@@ -55,6 +90,7 @@ class KeyOut(BaseModel):
     id: str
     name: str
     scopes: list[str]
+    tenant: str | None = Field(None, description="tenant whose names alone it sees")
     rate: float | None = None
     created_at: Moment
     expires_at: Moment | None = None

@@ -137,7 +137,7 @@ class Doctor:
     def _workers(self) -> Iterator[Outcome]:
         workers = JobQueue(self._db, self._settings).workers()
         with self._db.read() as session:
-            waiting = job_repository.count_queued(session)
+            waiting = sum(job_repository.count_queued_by_owner(session).values())
             oldest = job_repository.oldest_queued(session)
             waited = 0.0 if oldest is None else self._db.now(session) - oldest
         if workers:

@@ -24,6 +24,7 @@ from pairmark.service.errors import (
 from pairmark.service.keys.keys import ActiveKey, active_keys, match_key
 from pairmark.service.keys.repository import any_key
 from pairmark.service.keys.sessions import ActiveSession, active_sessions, session_hash
+from pairmark.service.names import EVERY_NAME, VisibleNames, beside, check_prefix
 from pairmark.service.runtime import repository
 from pairmark.service.store.refs import PRODUCTION, name_of, split_ref
 
@@ -87,13 +88,13 @@ class CatalogueView:
             return None
         return found, key
 
-    def resolve(self, ref: str | None, capability: str) -> VersionEntry:
-        """The version that a reference means, if it can do what is asked."""
+    def resolve(self, ref: str | None, capability: str, among: VisibleNames = EVERY_NAME) -> VersionEntry:
+        """The version that a reference means, if it can do what is asked; a refusal lists others ``among`` these."""
         if ref is None:
             return self._only_one(capability)
         entry = self.named(ref)
         if capability not in entry.capabilities:
-            able = [model.name for model in self._able(capability)]
+            able = [model.name for model in self._able(capability, among)]
             raise ModelNotCapable(
                 f"{entry.name}:{entry.version} is a {entry.kind}, which cannot {capability!r}; it can: "
                 f"{', '.join(sorted(entry.capabilities)) or 'nothing that is served'}",
@@ -108,7 +109,8 @@ class CatalogueView:
         name, separator, rest = split_ref(ref)
         model = self.models.get(name)
         if model is None:
-            known = ", ".join(list(self.models)[:20]) or "there are none yet"
+            listed = [one for one in self.models if one in beside(name)]
+            known = ", ".join(listed[:20]) or "there are none yet"
             raise UnknownModel(f"there is no model {name[:100]!r}; known: {known}", field="model")
         if separator == ":":
             number = int(rest) if rest.isascii() and rest.isdigit() and len(rest) < 10 else -1
@@ -134,26 +136,27 @@ class CatalogueView:
             )
         return model.versions[at]
 
-    def among(self, ref: str | None, capability: str, names: frozenset[str]) -> str:
-        """The reference as one to these models only, for who may use no others."""
+    def among(self, ref: str | None, capability: str, names: VisibleNames) -> str:
+        """The reference as one to these models only, for who may use no others; `UnknownModel` for another tenant's."""
         if ref is None:
             return self._only_one(capability, names).name
         name = name_of(ref)
+        check_prefix(name, names, UnknownModel)
         if name not in names:
             raise Forbidden(f"the key may not use the model {name[:100]!r} for this", field="model")
         return ref
 
-    def _able(self, capability: str) -> list[VersionEntry]:
+    def _able(self, capability: str, names: VisibleNames) -> list[VersionEntry]:
         found = []
         for model in self.models.values():
             entry = model.versions.get(model.aliases.get(PRODUCTION, -1))
-            if entry is not None and capability in entry.capabilities:
+            if entry is not None and capability in entry.capabilities and entry.name in names:
                 found.append(entry)
         return found
 
-    def _only_one(self, capability: str, among: frozenset[str] | None = None) -> VersionEntry:
-        able = [entry for entry in self._able(capability) if among is None or entry.name in among]
-        if not able and among is not None:
+    def _only_one(self, capability: str, among: VisibleNames = EVERY_NAME) -> VersionEntry:
+        able = self._able(capability, among)
+        if not able and not among.everything:
             raise UnknownModel(f"no model that the key may use can {capability!r}", field="model")
         if not able:
             raise UnknownModel(

@@ -10,4 +10,3 @@ UNKNOWN_COLUMNS = Counter(
 )
 LOADS = Counter("pairmark_model_loads", "Versions read into memory, by outcome.", ["outcome"])
 LOADED = Gauge("pairmark_loaded_models", "Versions in memory.", multiprocess_mode="livesum")
-BATCHES = Gauge("pairmark_batches", "Long batches under way or waiting.", multiprocess_mode="livesum")

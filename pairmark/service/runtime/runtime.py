@@ -25,20 +25,22 @@ from pairmark.service.errors import (
     UnknownCalibration,
     UnknownModel,
 )
+from pairmark.service.names import EVERY_NAME, VisibleNames
 from pairmark.service.runtime.catalogue import Catalogue, CatalogueView, VersionEntry
 from pairmark.service.runtime.live import LiveCheck
 from pairmark.service.runtime.loaded import LoadedVersions
-from pairmark.service.runtime.places import Lane, Places
+from pairmark.service.runtime.places import Lane
 from pairmark.service.runtime.scoring import Decision, Decisions, Loaded, Question, Ratios, Served
 from pairmark.service.runtime.unrelated import UnrelatedCheck
 from pairmark.service.settings import Settings
-from pairmark.service.store.calibrations import weights_of
+from pairmark.service.shares import Places
+from pairmark.service.store.calibrations import unknown_calibration, weights_of
 from pairmark.service.store.refs import PRODUCTION, split_ref
 from pairmark.service.store.store import ModelStore
 from pairmark.service.store.subjects import SubjectClass
 
-MadeFor = tuple[tuple[str, int] | None, SubjectClass | None]
-"""The version and the class of subjects that a calibration is of, as `Loaded` has them."""
+MadeFor = tuple[tuple[str, int] | None, SubjectClass | None, str]
+"""The version and the class of subjects that a calibration is of, and its own name, as `Loaded` has them."""
 CONFIDENCE = 0.95
 MOST_ASKED = 10_000
 """Rates asked for that a process remembers to have noted."""
@@ -63,22 +65,20 @@ class Runtime:
         self._asked: set[tuple[str, float]] = set()
         self.batch_place = Places("batch", os.cpu_count() or 1, settings.max_concurrent_batches)
 
-    async def version_for(
-        self, ref: str | None, capability: str, among: frozenset[str] | None = None
-    ) -> Served:
+    async def version_for(self, ref: str | None, capability: str, among: VisibleNames = EVERY_NAME) -> Served:
         """The version a reference means, loaded and warm; ``among``: the names of the only models that may be used."""
         view = await self._view()
-        if among is not None:
+        if not among.everything:
             ref = view.among(ref, capability, among)
         served = self._served.get((ref, capability))
         if served is not None and self.loaded.at_hand(served.entry) is not None:
             return served
         try:
-            entry = view.resolve(ref, capability)
+            entry = view.resolve(ref, capability, among)
         except UnknownModel:
             # It may be younger than the view: a job that has just ended, say, on another process's word.
             view = await self.catalogue.looked_up()
-            entry = view.resolve(ref, capability)
+            entry = view.resolve(ref, capability, among)
         served = await self.loaded.get(entry, _alias_of(ref))
         if served.entry is entry and view is self._seen:
             # References come from clients: the cache must not grow with every spelling they try.
@@ -176,7 +176,7 @@ class Runtime:
         self, served: Served | None, calibration: str, subjects: SubjectClass | None
     ) -> SubjectClass | None:
         """The class of subjects that is still to be looked for; None where the named calibration is of this one."""
-        owner, own = await self._facts(calibration)
+        owner, own, _ = await self._facts(calibration)
         if owner is not None and served is not None and owner != (served.entry.name, served.entry.version):
             raise InvalidInput(
                 f"calibration {calibration!r} was made for {owner[0]}:{owner[1]}, not for "
@@ -219,15 +219,25 @@ class Runtime:
         if served is not None:
             name = served.entry.name
         else:
-            owner, _ = await self._facts(calibration)
+            owner, _, _ = await self._facts(calibration)
             name = "" if owner is None else owner[0]
         model = self.catalogue.view.models.get(name)
         policy = None if model is None else model.allow_asymptotic
         return self.settings.allow_asymptotic if policy is None else policy
 
+    async def check_calibration(self, calibration: str | None, names: VisibleNames) -> None:
+        """`UnknownCalibration`, as for one that is not there, where it is of no model (or scores) of these names."""
+        if calibration is None or names.everything:
+            return
+        with contextlib.suppress(UnknownCalibration, DamagedRow):
+            owner, _, name = await self._facts(calibration)
+            if (owner[0] if owner else name) in names and (owner or names.only is None):
+                return
+        raise unknown_calibration(calibration)
+
     async def model_of_calibration(self, calibration: str) -> dict[str, Any] | None:
         """The version a calibration was made for, as answers name it; None for scores made elsewhere."""
-        owner, _ = await self._facts(calibration)
+        owner, _, _ = await self._facts(calibration)
         if owner is None:
             return None
         name, version = owner
@@ -245,7 +255,7 @@ class Runtime:
             loaded = await asyncio.to_thread(self.decisions.loaded, calibration)
             if len(self._made_for) >= 4096:
                 self._made_for.clear()
-            found = self._made_for[calibration] = (loaded.owner, loaded.subjects)
+            found = self._made_for[calibration] = (loaded.owner, loaded.subjects, loaded.name)
         return found
 
     def lane(self) -> Lane:
@@ -341,7 +351,7 @@ class Runtime:
             subjects = SubjectClass(int(of[0]), int(of[1]), str(row.summary["aggregation"]))
         weights = weights_of(row.summary)
         number, classes = self.store.ledger_number(calibration_id), row.summary.get("classes")
-        return Loaded(calibration, owner, subjects, number, weights, row.imported, classes)
+        return Loaded(calibration, owner, subjects, number, weights, row.imported, classes, row.name)
 
     def _decide(self, question: Question) -> Decision:
         """Answer, and note in the ledger what was asked: also where the answer is a refusal."""

@@ -216,8 +216,8 @@ class Decision:
 class Loaded(NamedTuple):
     """A calibration, the name and version that it was made for (None: scores made elsewhere), and the class of subjects
     that it is of (None: single vectors); its number in the ledger; how several systems' scores are combined (None: it
-    is of one score); how it came in a file (None: it was made here); and the number of classes that a closed-set
-    calibration is of (None: not known)."""
+    is of one score); how it came in a file (None: it was made here); the number of classes that a closed-set
+    calibration is of (None: not known); and its name."""
 
     calibration: Calibration
     owner: tuple[str, int] | None
@@ -226,6 +226,7 @@ class Loaded(NamedTuple):
     weights: SystemWeights | None = None
     imported: Imported | None = None
     classes: int | None = None
+    name: str = ""
 
 
 class Ratios(NamedTuple):

@@ -18,6 +18,7 @@ from pairmark.models.pairs.splits import HeldOutPairs, resolve_protocol
 from pairmark.models.registry import spec_of
 from pairmark.service.audit.log import record
 from pairmark.service.blobs import Blobs, delete_unused, hold
+from pairmark.service.blobs.base import size_of
 from pairmark.service.datasets.data import LabelledData
 from pairmark.service.datasets.ingest import Datasets
 from pairmark.service.db import bump_revision
@@ -36,7 +37,8 @@ from pairmark.service.heldout.pairs import whole_dataset
 from pairmark.service.heldout.people import digests_of, people_of
 from pairmark.service.heldout.report import read_trained_on
 from pairmark.service.heldout.schemas import GroupRole, ListOrigin, Protocol
-from pairmark.service.names import checked_name
+from pairmark.service.keys.tenants import check_quotas
+from pairmark.service.names import EVERY_NAME, VisibleNames, checked_name, tenant_of
 from pairmark.service.pagination import start_of
 from pairmark.service.store import repository
 from pairmark.service.store.schemas import CalibrationDetail, CalibrationOut, CalibrationPage, NewCalibration
@@ -206,11 +208,13 @@ class Calibrations:
         calibration, detail = self.load(calibration_id)
         return CalibrationDetail(**detail.model_dump(), curve=calibration.curve())
 
-    def page(self, limit: int = 50, cursor: str | None = None) -> CalibrationPage:
-        """Calibrations, newest first."""
+    def page(
+        self, limit: int = 50, cursor: str | None = None, *, names: VisibleNames = EVERY_NAME
+    ) -> CalibrationPage:
+        """Calibrations, newest first: of ``names``."""
         after = start_of(limit, cursor, float, str)
         with self._versions.db.read() as session:
-            rows = repository.page_calibrations(session, limit=limit + 1, after=after)
+            rows = repository.page_calibrations(session, limit=limit + 1, after=after, names=names)
         return CalibrationPage.of(
             rows, limit, lambda row: (row[0].created_at, row[0].id), lambda row: calibration_out(*row)
         )
@@ -321,6 +325,9 @@ class Calibrations:
                         repository.set_calibration(
                             session, owner.id, model[1], row.id, only_if_none=default is None
                         )
+                row.size_bytes = size_of(blobs, blob)
+                owned = name if model is None else model[0]
+                check_quotas(session, self._versions.settings, owned, bytes=row.size_bytes)
                 made = {
                     "name": name,
                     "version": None if model is None else f"{model[0]}:{model[1]}",
@@ -328,7 +335,8 @@ class Calibrations:
                     "blob": blob,
                     "default": default,
                 }
-                record(session, now, "calibration.create", f"calibration:{row.id}", after=made)
+                tenant = tenant_of(owned)
+                record(session, now, "calibration.create", f"calibration:{row.id}", after=made, tenant=tenant)
                 bump_revision(session)
         except BaseException:
             delete_unused(db, blobs, [blob])
@@ -341,8 +349,13 @@ class Calibrations:
         with self._versions.db.read() as session:
             found = repository.find_calibration(session, calibration_id) if askable else None
         if found is None:
-            raise UnknownCalibration(f"there is no calibration {calibration_id[:64]!r}", field="calibration")
+            raise unknown_calibration(calibration_id)
         return found
+
+
+def unknown_calibration(calibration_id: str) -> UnknownCalibration:
+    """What to raise where no calibration of that id is to be seen."""
+    return UnknownCalibration(f"there is no calibration {calibration_id[:64]!r}", field="calibration")
 
 
 def fitted(scores: Any, same: Any, units: Any, **options: Any) -> Calibration:

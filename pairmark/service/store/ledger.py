@@ -1,18 +1,20 @@
 """SQL of the ledger: which calibrations were made on the same people, and what was asked of them.
 
 Calibrations count together, in one cohort, where they share a person (by a keyed digest of the name) or a dataset
-version, directly or through others. Entries outlive versions: a version that was deleted was looked at all the same.
-Nothing here commits.
+version, directly or through others, within one tenant. Entries outlive versions: a version that was deleted was looked
+at all the same. Nothing here commits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import blake2b
 
-from sqlalchemy import func, insert, select, update
+from sqlalchemy import ColumnElement, func, insert, select, update
 from sqlalchemy.orm import Session
 
-from pairmark.service.db import bump_revision
+from pairmark.service.db import among, bump_revision
+from pairmark.service.names import beside, tenant_of
 from pairmark.service.store.schemas import LedgerEntry, LedgerOut
 from pairmark.service.tables import CalibratedPerson, CalibrationLedger, CalibrationRow, Model
 
@@ -33,6 +35,10 @@ def enter(session: Session, row: CalibrationRow, people: Sequence[str]) -> int |
     # Whoever else enters one waits here until this transaction ends.
     bump_revision(session)
     entries, persons = CalibrationLedger, CalibratedPerson
+    name = row.name if row.model_id is None else session.get_one(Model, row.model_id).name
+    if tenant_of(name):
+        # Tenants often number people alike, and nobody chooses among versions of two tenants.
+        people = [blake2b(f"{tenant_of(name)} {one}".encode(), digest_size=16).hexdigest() for one in people]
     cohorts, known = set[str](), set[str]()
     for at in range(0, len(people), _AT_ONCE):
         some = select(persons.person, persons.cohort).where(persons.person.in_(people[at : at + _AT_ONCE]))
@@ -40,8 +46,10 @@ def enter(session: Session, row: CalibrationRow, people: Sequence[str]) -> int |
             known.add(person)
             cohorts.add(cohort)
     if row.dataset_sha256 is not None:
-        same_data = select(entries.cohort).where(entries.dataset_sha256 == row.dataset_sha256).distinct()
-        cohorts |= set(session.scalars(same_data))
+        same_data = select(entries.cohort).where(
+            entries.dataset_sha256 == row.dataset_sha256, *_of_tenant(name)
+        )
+        cohorts |= set(session.scalars(same_data.distinct()))
     cohort = min(cohorts, default=row.id)
     for other in cohorts - {cohort}:
         session.execute(update(entries).where(entries.cohort == other).values(cohort=cohort))
@@ -57,7 +65,7 @@ def enter(session: Session, row: CalibrationRow, people: Sequence[str]) -> int |
         cohort=cohort,
         number=max(count, last or 0) + 1,
         dataset_sha256=row.dataset_sha256,
-        model=None if row.model_id is None else session.get_one(Model, row.model_id).name,
+        model=None if row.model_id is None else name,
         version=row.version,
         rates=[],
         created_at=row.created_at,
@@ -65,6 +73,11 @@ def enter(session: Session, row: CalibrationRow, people: Sequence[str]) -> int |
     session.add(entry)
     session.flush()
     return entry.number
+
+
+def _of_tenant(name: str) -> list[ColumnElement[bool]]:
+    """What limits entries to those of the name's tenant."""
+    return [among(beside(name), CalibrationLedger.model)] if tenant_of(name) else []
 
 
 def number_of(session: Session, calibration_id: str) -> int | None:
@@ -81,9 +94,9 @@ def asked(session: Session, calibration_id: str, rate: float) -> None:
 
 
 def ledger(session: Session, dataset: str, sha256: str) -> LedgerOut:
-    """The ledger of the people of a dataset version."""
+    """The ledger of the people of a dataset version, of its tenant."""
     table = CalibrationLedger
-    cohorts = select(table.cohort).where(table.dataset_sha256 == sha256)
+    cohorts = select(table.cohort).where(table.dataset_sha256 == sha256, *_of_tenant(dataset))
     rows = session.scalars(
         select(table).where(table.cohort.in_(cohorts)).order_by(table.number, table.created_at)
     ).all()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pairmark.service.errors import InvalidInput
-from pairmark.service.names import checked_name
+from pairmark.service.names import checked_name, checked_word
 
 PRODUCTION = "production"
 """The alias that a plain name means."""
@@ -58,7 +58,7 @@ def checked_alias(alias: str, field: str = "alias") -> str:
             f"{', '.join(_RESERVED)}, e.g. staging",
             field=field,
         )
-    return checked_name(alias, field)
+    return checked_word(alias, field)
 
 
 def checked_version(number: str, field: str = "version") -> int:

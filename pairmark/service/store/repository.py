@@ -10,7 +10,8 @@ from sqlalchemy import delete, func, select, true, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
-from pairmark.service.db import touched
+from pairmark.service.db import among, touched
+from pairmark.service.names import EVERY_NAME, VisibleNames
 from pairmark.service.store import ledger
 from pairmark.service.store.schemas import LONGEST_REASON, NewCalibration, NewVersion
 from pairmark.service.tables import (
@@ -148,7 +149,7 @@ def page_models(
     limit: int,
     after: str | None,
     contains: str | None = None,
-    names: frozenset[str] | None = None,
+    names: VisibleNames = EVERY_NAME,
 ) -> list[Model]:
     """Models that have a version, by name."""
     statement = select(Model).order_by(Model.name).limit(limit)
@@ -157,8 +158,7 @@ def page_models(
     )
     if after is not None:
         statement = statement.where(Model.name > after)
-    if names is not None:
-        statement = statement.where(Model.name.in_(names))
+    statement = statement.where(among(names, Model.name))
     if contains:
         statement = statement.where(Model.name.icontains(contains, autoescape=True))
     return list(session.scalars(statement))
@@ -285,12 +285,13 @@ def calibrations_of(
 
 
 def page_calibrations(
-    session: Session, *, limit: int, after: tuple[float, str] | None
+    session: Session, *, limit: int, after: tuple[float, str] | None, names: VisibleNames = EVERY_NAME
 ) -> list[tuple[CalibrationRow, str | None]]:
-    """Calibrations and their models' names, newest first."""
+    """Calibrations and their models' names, newest first; of models, or of scores, with these names."""
     statement = (
         select(CalibrationRow, Model.name)
         .outerjoin(Model, Model.id == CalibrationRow.model_id)
+        .where(among(names, func.coalesce(Model.name, CalibrationRow.name)))
         .order_by(CalibrationRow.created_at.desc(), CalibrationRow.id)
         .limit(limit)
     )

@@ -11,13 +11,15 @@ from sqlalchemy.orm import Session
 
 from pairmark.service.audit.log import record
 from pairmark.service.blobs import Blobs, delete_unused, hold
+from pairmark.service.blobs.base import size_of
 from pairmark.service.datasets.data import LabelledData
 from pairmark.service.db import Database, bump_revision
 from pairmark.service.errors import Conflict, NotReady, PreconditionFailed, StorageFailed
 from pairmark.service.heldout.overlap import TrainedOn, overlap_with
 from pairmark.service.heldout.report import read_trained_on
 from pairmark.service.heldout.schemas import OverlapOut
-from pairmark.service.names import checked_name
+from pairmark.service.keys.tenants import check_quotas
+from pairmark.service.names import EVERY_NAME, VisibleNames, checked_name
 from pairmark.service.pagination import start_of
 from pairmark.service.settings import Settings
 from pairmark.service.store import ledger, repository
@@ -100,11 +102,14 @@ class ModelStore:
         now = self._db.now(session)
         model = repository.ensure_model(session, new.model, now)
         row = repository.add_version(session, model, new, now)
+        row.size_bytes = size_of(self._blobs, new.artefact, new.report)
+        check_quotas(session, self._versions.settings, new.model, bytes=row.size_bytes)
         if new.calibration is not None:
             calibration = repository.add_calibration(
                 session, new.calibration, model_id=model.id, version=row.version, now=now
             )
             row.calibration_id = calibration.id
+            calibration.size_bytes = size_of(self._blobs, calibration.blob)
             session.flush()
         what = f"model:{model.name}:{row.version}"
         record(session, now, "version.create", what, after={**_facts(row), **_mark(new)})
@@ -150,7 +155,7 @@ class ModelStore:
         limit: int = 50,
         cursor: str | None = None,
         contains: str | None = None,
-        names: frozenset[str] | None = None,
+        names: VisibleNames = EVERY_NAME,
     ) -> ModelPage:
         """Models, by name: of ``names``, and with ``contains`` in theirs, whatever its case."""
         after = start_of(limit, cursor, str)

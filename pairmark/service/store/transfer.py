@@ -105,7 +105,7 @@ def export_version(versions: VersionStore, name: str, version: int, folder: Path
         calibration=calibration and _CalibrationFacts.model_validate(calibration, from_attributes=True),
         files={entry: file_sha256(path) for entry, path in sources.items()},
     )
-    target = folder / f"{model.name}-{row.version}.pairmark.zip"
+    target = folder / f"{model.name.replace('/', '-')}-{row.version}.pairmark.zip"
     partial = folder / f".{target.name}.{secrets.token_hex(6)}.tmp"
     try:
         with storage_errors("exporting"):

@@ -12,6 +12,7 @@ from pairmark.models.registry import load as load_artefact
 from pairmark.service.blobs import Blobs
 from pairmark.service.db import Database
 from pairmark.service.errors import CorruptArtefact, UnknownModel
+from pairmark.service.names import beside
 from pairmark.service.settings import Settings
 from pairmark.service.store import repository
 from pairmark.service.store.quarantine import Quarantine
@@ -66,7 +67,8 @@ class VersionStore:
         model = repository.find_model(session, name) if _askable(name) else None
         if model is None or not repository.page_versions(session, model.id, limit=1):
             known = ", ".join(
-                one.name for one in repository.page_models(session, limit=_KNOWN_SHOWN, after=None)
+                one.name
+                for one in repository.page_models(session, limit=_KNOWN_SHOWN, after=None, names=beside(name))
             )
             raise UnknownModel(
                 f"there is no model {name[:100]!r}; known: {known or 'there are none yet'}", field="model"

@@ -34,7 +34,11 @@ ALLOWED: tuple[tuple[set[str], str], ...] = (
         {TRAIN, ADMIN},
         "set_policy get_errors export_version calibrate evaluate move_alias add_calibration list_calibrations",
     ),
-    ({ADMIN}, "delete_version list_keys create_key rotate_key revoke_key list_audit get_settings"),
+    (
+        {ADMIN},
+        "delete_version list_keys create_key rotate_key revoke_key list_audit get_settings list_tenants "
+        "get_tenant set_quotas",
+    ),
     (
         {GALLERY, READ, ITEMS, ADMIN},
         "list_galleries get_gallery search_gallery list_items get_item verify_subject get_gallery_calibration "

@@ -1,0 +1,356 @@
+"""Fair shares: who asks, and how places, threads and turns are shared out among those who do.
+
+An owner is a tenant, or a key of no tenant. Whoever asks alone gets everything; while others wait, each gets a share.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import asynccontextmanager, suppress
+from contextvars import ContextVar, copy_context
+from typing import Any, Final, Self, TypeVar
+
+from prometheus_client import Gauge
+
+from pairmark.service.errors import RateLimited
+
+T = TypeVar("T")
+BATCHES: Final = Gauge("pairmark_batches", "Long batches under way or waiting.", multiprocess_mode="livesum")
+NICENESS: Final = 10
+"""Of threads for long work, so that short requests come first."""
+CROWDED_S: Final = 1.0
+"""Seconds after a change of owners in which requests take turns."""
+MOST_USES: Final = 1_000
+_OWNER: ContextVar[str] = ContextVar("pairmark_owner", default="")
+_LIMITS: ContextVar[list[tuple[str, int, int]] | None] = ContextVar("pairmark_limits", default=None)
+
+
+def current_owner() -> str:
+    """Who asks in this thread or task: ``tenant NAME`` or ``key ID``; empty: who needs no key."""
+    return _OWNER.get()
+
+
+def own(owner: str) -> None:
+    """Do what follows in this task in the name of ``owner``."""
+    _OWNER.set(owner)
+
+
+def noting_limits() -> list[tuple[str, int, int]]:
+    """The list that `note_limit` fills in this task and what it starts: name, limit and remainder."""
+    noted: list[tuple[str, int, int]] = []
+    _LIMITS.set(noted)
+    return noted
+
+
+def note_limit(name: str, limit: int, remaining: int) -> None:
+    """Have the answer state a limit that its request came up to."""
+    noted = _LIMITS.get()
+    if noted is not None:
+        noted.append((name, limit, remaining))
+
+
+class Seat:
+    """A place that somebody holds; ``evict`` takes it back if that is still possible, and says whether it was."""
+
+    __slots__ = ("evict", "owner")
+
+    def __init__(self, owner: str, evict: Callable[[], bool]) -> None:
+        self.owner, self.evict = owner, evict
+
+
+class Seats:
+    """A number of seats. When all are taken, a newcomer gets one of whoever has the most, unless it has as many."""
+
+    def __init__(self, name: str, limit: int, refusal: str) -> None:
+        self.limit = limit
+        self._name, self._refusal = name, refusal
+        self._lock = threading.Lock()
+        self._taken: dict[str, list[Seat]] = {}
+
+    def take(self, evict: Callable[[], bool]) -> Seat:
+        """Take a seat. `RateLimited` when there is none to be had."""
+        owner = current_owner()
+        with self._lock:
+            if sum(map(len, self._taken.values())) >= self.limit and not self._make_room(owner):
+                raise self.refusal()
+            seat = Seat(owner, evict)
+            self._taken.setdefault(owner, []).append(seat)
+        return seat
+
+    def _make_room(self, owner: str) -> bool:
+        largest = max(self._taken, key=lambda one: len(self._taken[one]), default=owner)
+        seats = self._taken.get(largest, [])
+        if len(seats) <= len(self._taken.get(owner, ())) + 1:
+            return False
+        for seat in reversed(seats):
+            if seat.evict():
+                seats.remove(seat)
+                return True
+        return False
+
+    def leave(self, seat: Seat) -> None:
+        """Give a seat back; one that was taken away changes nothing."""
+        with self._lock:
+            seats = self._taken.get(seat.owner, [])
+            if seat in seats:
+                seats.remove(seat)
+            if not seats:
+                self._taken.pop(seat.owner, None)
+
+    def refusal(self) -> RateLimited:
+        """What to raise where there is no seat."""
+        note_limit(self._name, self.limit, 0)
+        return RateLimited(f"{self.limit} {self._refusal}")
+
+
+class Turn:
+    """One piece of work that waits for its turn, or has it."""
+
+    __slots__ = ("at_once", "granted", "owner", "since", "start")
+
+    def __init__(self, owner: str, start: Callable[[], object]) -> None:
+        self.owner, self.start = owner, start
+        self.at_once = self.granted = False
+        self.since = 0.0
+
+
+class Turns:
+    """Turns of bounded number: next is the owner with the fewest, and of those the one that used the least time.
+
+    Parameters
+    ----------
+    at_once : turns at a time. most : turns at a time when owners come who have none: each gets one beyond ``at_once``.
+    """
+
+    def __init__(self, at_once: int, most: int) -> None:
+        self._at_once, self._most = at_once, most
+        self._lock = threading.Lock()
+        self._waiting: dict[str, deque[Turn]] = {}
+        self._under_way: Counter[str] = Counter()
+        self._used: dict[str, float] = {}
+
+    def ask(self, owner: str, start: Callable[[], object]) -> Turn:
+        """A turn: granted ``at_once``, or ``start`` is called, in any thread, when it is."""
+        turn = Turn(owner, start)
+        with self._lock:
+            if owner not in self._waiting and not self._under_way[owner]:
+                # Nobody saves up turns while idle.
+                busy = [self._used.get(one, 0.0) for one in {*self._waiting, *+self._under_way}]
+                if len(self._used) >= MOST_USES:
+                    self._used.clear()
+                self._used[owner] = max(self._used.get(owner, 0.0), min(busy, default=0.0))
+            self._waiting.setdefault(owner, deque()).append(turn)
+            following = self._granted()
+            turn.at_once = turn.granted
+        for one in following:
+            if one is not turn:
+                one.start()
+        return turn
+
+    def end(self, turn: Turn) -> None:
+        """The turn is over, or no longer wanted."""
+        with self._lock:
+            if turn.granted:
+                self._under_way[turn.owner] -= 1
+                spent = self._used.get(turn.owner, 0.0) + time.monotonic() - turn.since
+                self._used[turn.owner] = spent
+            else:
+                with suppress(KeyError, ValueError):
+                    self._waiting[turn.owner].remove(turn)
+                    self._forget_empty(turn.owner)
+            following = self._granted()
+        for one in following:
+            one.start()
+
+    def _granted(self) -> list[Turn]:
+        granted = []
+        while able := [owner for owner in self._waiting if self._has_room(owner)]:
+            owner = min(able, key=lambda one: (self._under_way[one], self._used.get(one, 0.0)))
+            turn = self._waiting[owner].popleft()
+            self._forget_empty(owner)
+            turn.granted, turn.since = True, time.monotonic()
+            self._under_way[owner] += 1
+            granted.append(turn)
+        return granted
+
+    def _has_room(self, owner: str) -> bool:
+        total = self._under_way.total()
+        return total < self._at_once or (not self._under_way[owner] and total < self._most)
+
+    def _forget_empty(self, owner: str) -> None:
+        if not self._waiting[owner]:
+            del self._waiting[owner]
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """Wait for a turn and keep it for the block."""
+        loop = asyncio.get_running_loop()
+        mine = loop.create_future()
+
+        def begin() -> None:
+            if not mine.done():
+                mine.set_result(None)
+
+        turn = self.ask(current_owner(), lambda: loop.call_soon_threadsafe(begin))
+        try:
+            if not turn.at_once:
+                await mine
+            yield
+        finally:
+            self.end(turn)
+
+
+class LoopTurns:
+    """Starts one request of each owner in each turn of the event loop, while several owners ask."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
+        self._last = ""
+        self._crowded_until = 0.0
+
+    def crowded(self, owner: str) -> bool:
+        """Whether another owner has asked lately."""
+        now = time.monotonic()
+        if owner != self._last:
+            self._crowded_until = now + CROWDED_S if self._last else 0.0
+            self._last = owner
+        return now < self._crowded_until
+
+    async def turn(self, owner: str) -> None:
+        """Wait for the owner's next turn."""
+        loop = asyncio.get_running_loop()
+        mine: asyncio.Future[None] = loop.create_future()
+        if not self._waiting:
+            loop.call_soon(self._start)
+        self._waiting.setdefault(owner, deque()).append(mine)
+        await mine
+
+    def _start(self) -> None:
+        for owner in [*self._waiting]:
+            waiting = self._waiting[owner]
+            first = waiting.popleft()
+            if not first.done():
+                first.set_result(None)
+            if not waiting:
+                del self._waiting[owner]
+        if self._waiting:
+            asyncio.get_running_loop().call_soon(self._start)
+
+
+class _Evicted(Exception):
+    """A place went to somebody else."""
+
+
+class Places:
+    """Bounded places for long work, each with a thread: ``async with places() as place: await place.run(work)``.
+
+    Parameters
+    ----------
+    threads : pieces of work at once; an owner who has none under way may have one beyond, up to four times as many.
+    limit : at most so many are taken or waiting for a thread. beside : other places that share their limit.
+    most : another bound than four times the threads.
+    """
+
+    def __init__(
+        self, name: str, threads: int, limit: int, *, beside: Places | None = None, most: int | None = None
+    ) -> None:
+        most = most or 4 * threads
+        self.threads = ThreadPoolExecutor(most, thread_name_prefix=name, initializer=_come_second)
+        self.turns = Turns(threads, most)
+        refusal = "long batches are under way already; try again shortly"
+        self.seats: Seats = Seats(name, limit, refusal) if beside is None else beside.seats
+
+    def __call__(self) -> BatchPlace:
+        return BatchPlace(self)
+
+    def close(self) -> None:
+        """Let threads end."""
+        self.threads.shutdown(wait=False, cancel_futures=True)
+
+
+class BatchPlace:
+    """One of the places, held until its work has really ended."""
+
+    def __init__(self, places: Places) -> None:
+        self._places = places
+        self._lock = threading.Lock()
+        self._seat: Seat | None = None
+        self._evicted = self._busy = False
+        self._running: Future[Any] | None = None
+
+    async def __aenter__(self) -> Self:
+        return self.enter()
+
+    async def __aexit__(self, *_: object) -> None:
+        self.leave()
+
+    def enter(self) -> Self:
+        """Take the place. `RateLimited` when all are taken."""
+        self._seat = self._places.seats.take(self._evict)
+        BATCHES.inc()
+        return self
+
+    def _evict(self) -> bool:
+        with self._lock:
+            if self._busy:
+                return False
+            self._evicted = True
+            waiting = self._running
+        if waiting is not None and not waiting.done() and waiting.set_running_or_notify_cancel():
+            waiting.set_exception(_Evicted())
+        return True
+
+    def leave(self) -> None:
+        """Give the place back, at once or when its work has ended."""
+        if self._running is None or self._running.done():
+            self._leave()
+        else:
+            # The client gave up or time ran out, but a thread cannot be stopped: the place is free when it ends.
+            self._running.add_done_callback(self._leave)
+
+    def _leave(self, _: object = None) -> None:
+        BATCHES.dec()
+        assert self._seat is not None
+        self._places.seats.leave(self._seat)
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Do the work in a thread, when it is its turn. `RateLimited` where the place went to somebody else."""
+        future: Future[T] = Future()
+        # In the name of who asked for it.
+        context, turns, threads = copy_context(), self._places.turns, self._places.threads
+
+        def in_thread() -> None:
+            with self._lock:
+                self._busy = not self._evicted and future.set_running_or_notify_cancel()
+            try:
+                if self._busy:
+                    future.set_result(context.run(work))
+            except BaseException as error:
+                future.set_exception(error)
+            finally:
+                self._busy = False
+                turns.end(turn)
+
+        with self._lock:
+            if self._evicted:
+                raise self._places.seats.refusal()
+            self._running = future
+        turn = turns.ask(self._seat.owner if self._seat else "", lambda: threads.submit(in_thread))
+        if turn.at_once:
+            threads.submit(in_thread)
+        try:
+            return await asyncio.wrap_future(future)
+        except _Evicted:
+            raise self._places.seats.refusal() from None
+
+
+def _come_second() -> None:
+    if hasattr(os, "setpriority"):
+        with suppress(OSError, AttributeError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)

@@ -1,0 +1,354 @@
+"""Two tenants on one service: neither sees a name of the other, and neither takes what the other needs."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from pairmark.service.app import create_app
+from pairmark.service.datasets.schemas import DatasetRequest
+from pairmark.service.errors import InvalidInput
+from pairmark.service.inprocess import TRUSTED, InProcessTransport
+from pairmark.service.keys import Grants, Keys, Tenants
+from pairmark.service.keys.schemas import Quotas
+from pairmark.service.names import VisibleNames, checked_name
+from tests.service.conftest import Deployment, people
+
+HIDDEN = "veiledname"
+OTHERS = f"beta/{HIDDEN}"
+
+
+class FromOutside:
+    """An application whose callers need a key."""
+
+    def __init__(self, app: Any) -> None:
+        self.app, self.router, self.state = app, app.router, app.state
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        scope[TRUSTED] = False
+        await self.app(scope, receive, send)
+
+
+class House:
+    """A service with two tenants, and a client for each kind of key."""
+
+    def __init__(self, deployment: Deployment) -> None:
+        self.deployment = deployment
+        self.settings = deployment.settings
+        keys = Keys(deployment.db, self.settings)
+        self.keys = {
+            "operator": keys.create("operator", ["admin"]),
+            "acme": keys.create("acme", ["admin"], tenant="acme"),
+            "acme2": keys.create("acme2", ["admin"], tenant="acme2"),
+            "beta": keys.create(HIDDEN, ["admin"], tenant="beta"),
+        }
+        for name in ("acme/people", OTHERS):
+            X, y = people(40, 5)
+            file = deployment.folder / "upload.npz"
+            np.savez(file, X=X, y=y)
+            deployment.datasets.add(file, DatasetRequest(name=name))
+            deployment.train(
+                learner="metric", dataset=name, model=name.replace("people", "faces"), params={}, promote=True
+            )
+        self.app = create_app(self.settings, warm=False)
+        self.transport = InProcessTransport(FromOutside(self.app))
+
+    def client(self, who: str) -> httpx.Client:
+        headers = {"authorization": f"Bearer {self.keys[who].key}"}
+        return httpx.Client(transport=self.transport, base_url="http://here", headers=headers)
+
+    @property
+    def dimension(self) -> int:
+        return int(people(40, 5)[0].shape[1])
+
+
+@pytest.fixture
+def house(deployment: Deployment) -> Iterator[House]:
+    made = House(deployment)
+    yield made
+    made.transport.close()
+
+
+def ask(client: httpx.Client, method: str, path: str, **options: Any) -> httpx.Response:
+    # As programs send it that make one segment of a name.
+    return client.request(method, path, **options)
+
+
+def without_request(answer: httpx.Response, name: str) -> str:
+    """An answer without what the caller sent itself."""
+    found = dict(answer.json())
+    for own in ("instance", "request_id"):
+        found.pop(own, None)
+    return json.dumps(found).replace(name, "NAME")
+
+
+def test_no_route_shows_a_tenant_anothers_names(house: House) -> None:
+    other = house.client("beta")
+    vector = [0.1] * house.dimension
+    gallery = {"model": OTHERS}
+    assert other.put(f"/galleries/{OTHERS}", json=gallery).status_code == 201
+    items = {"items": [{"id": HIDDEN, "subject": HIDDEN, "vector": vector}]}
+    assert other.put(f"/galleries/{OTHERS}/items", json=items).json()["upserted"] == 1
+    job = other.get("/jobs").json()["items"][0]["id"]
+    calibration = other.get("/calibrations").json()["items"][0]["id"]
+    key = house.keys["beta"].id
+
+    own, walked = house.client("acme"), 0
+    words = {
+        "alias": "production",
+        "version": "1",
+        "picture": "roc",
+        "id": HIDDEN,
+        "subject": HIDDEN,
+        "calibration": "0" * 32,
+        "evaluation": "0" * 32,
+        "kind": "metric",
+        "slug": "conflict",
+        "file:path": "index.html",
+    }
+    ids = {"job_id": job, "calibration_id": calibration, "key_id": key, "tenant": "beta"}
+    for route in house.app.table.routes:  # type: ignore[attr-defined]
+        path = route.path.replace(":path}", "}")
+        named = [one for one in ("name", "ref", "gallery", *ids) if f"{{{one}}}" in path]
+        for method in {route.method, "GET"} & {"GET", "POST", "PUT", "DELETE"}:
+            if method != route.method:
+                continue
+            answers = []
+            for name in (OTHERS, "beta/made-up", "other/made-up"):
+                filled = path
+                for one in ("name", "ref", "gallery"):
+                    filled = filled.replace(f"{{{one}}}", name.replace("/", "%2F"))
+                for one, value in {**ids, **words}.items():
+                    filled = filled.replace(f"{{{one}}}", value)
+                answers.append(
+                    (name, own.request(method, filled, json={} if path.endswith("rotate") else None))
+                )
+            for name, answer in answers:
+                shown = answer.text.replace(str(answer.request.url.raw_path, "ascii"), "")
+                if answer.headers.get("content-type", "").startswith("application/problem"):
+                    shown = without_request(answer, name)
+                assert HIDDEN not in shown.replace(OTHERS, ""), (method, path, shown)
+                if named and route.access not in ("operator",):
+                    assert answer.status_code == 404, (method, path, answer.status_code, answer.text)
+            if {"name", "ref", "gallery"} & {*named} and route.gives == "application/json":
+                walked += 1
+                assert len({without_request(answer, name) for name, answer in answers}) == 1, path
+    assert walked > 30
+    # Nothing is gone, and nothing was added.
+    assert other.get(f"/galleries/{OTHERS}/items").json()["items"][0]["id"] == HIDDEN
+    assert other.get(f"/models/{OTHERS}/versions/1").status_code == 200
+    assert other.get("/keys").json()["items"][0]["revoked_at"] is None
+
+
+@pytest.mark.database("sqlite")
+def test_no_body_reaches_anothers_names(house: House) -> None:
+    own, other = house.client("acme"), house.client("beta")
+    vector = [0.1] * house.dimension
+    theirs = other.get("/calibrations").json()["items"][0]["id"]
+    scores = {"left": vector, "right": vector}
+    own.put("/galleries/acme/people", json={"model": "acme/faces"}).raise_for_status()
+    asked: list[tuple[str, str, dict[str, Any]]] = [
+        ("POST", "/similarity", {"json": {"model": OTHERS, **scores}}),
+        ("POST", "/similarity", {"json": {"model": f"{OTHERS}:1", **scores}}),
+        ("POST", "/similarity", {"json": {"model": "acme/../beta/veiledname", **scores}}),
+        ("POST", "/match?fpr=0.2", {"json": {"model": f"{OTHERS}@production", **scores}}),
+        ("POST", f"/match?fpr=0.2&calibration={theirs}", {"json": {"model": "acme/faces", **scores}}),
+        ("POST", f"/match?fpr=0.2&calibration={theirs}", {"json": {"scores": [0.5]}}),
+        ("POST", "/explain", {"json": {"model": OTHERS, **scores}}),
+        ("POST", "/embed", {"json": {"model": OTHERS, "features": vector}}),
+        ("POST", "/jobs", {"json": {"dataset": OTHERS, "model": "acme/new", "learner": "metric"}}),
+        ("POST", "/jobs", {"json": {"dataset": "acme/people", "model": OTHERS, "learner": "metric"}}),
+        ("POST", "/jobs", {"json": {"dataset": "acme/people", "model": "plain", "learner": "metric"}}),
+        ("POST", "/datasets", {"data": {"name": OTHERS}, "files": {"file": ("a.csv", b"x,y\n1,2\n")}}),
+        ("POST", "/datasets", {"data": {"name": "plain"}, "files": {"file": ("a.csv", b"x,y\n1,2\n")}}),
+        ("PUT", "/galleries/acme/more", {"json": {"model": OTHERS}}),
+        ("POST", "/galleries/acme/people/calibrations", {"json": {"dataset": OTHERS}}),
+        ("POST", "/models/acme/faces/versions/1/calibrations", {"json": {"dataset": OTHERS}}),
+        ("POST", "/models/acme/faces/versions/1/evaluations", {"json": {"dataset": OTHERS}}),
+        ("POST", "/calibrations", {"json": {"name": OTHERS, "scores": [1, 0], "same": [1, 0]}}),
+        ("POST", "/keys", {"json": {"name": "x", "scopes": ["score"], "tenant": "beta"}}),
+        ("POST", "/models", {"data": {"name": OTHERS}, "files": {"file": ("a.zip", b"x")}}),
+    ]
+    for method, path, options in asked:
+        answer = own.request(method, path, **options)
+        assert answer.status_code == 404, (path, options, answer.text)
+        assert HIDDEN not in without_request(answer, "acme/../beta/veiledname"), answer.text
+    # A refusal lists models of the tenant alone.
+    answer = own.post("/similarity", json={"model": "acme/none", **scores})
+    assert answer.status_code == 404
+    assert "acme/faces" in answer.text
+    assert "beta" not in answer.text
+    assert own.post("/similarity", json=scores).json()["model"]["name"] == "acme/faces"
+
+
+@pytest.mark.database("sqlite")
+def test_lists_hold_the_tenants_own_names(house: House) -> None:
+    for path in (
+        "/models",
+        "/datasets",
+        "/jobs",
+        "/galleries",
+        "/calibrations",
+        "/keys",
+        "/audit",
+        "/tenants",
+    ):
+        text = house.client("acme").get(path).text
+        assert "beta" not in text, path
+        assert HIDDEN not in text, path
+        assert HIDDEN in house.client("operator").get(path).text or path in ("/galleries", "/tenants")
+        assert house.client("acme2").get(path).json()["items"] == [] or path in (
+            "/keys",
+            "/audit",
+            "/tenants",
+        )
+    assert [one["action"] for one in house.client("acme").get("/audit").json()["items"]].count(
+        "key.create"
+    ) == 1
+    assert house.client("acme").get("/settings").status_code == 403
+    assert house.client("acme").get("/metrics").status_code == 403
+
+
+@pytest.mark.database("sqlite")
+def test_the_same_idempotency_key_of_two_tenants_is_two(house: House) -> None:
+    headers = {"idempotency-key": "nightly"}
+
+    def submit(who: str, prefix: str, **more: Any) -> httpx.Response:
+        dataset = OTHERS if who == "beta" else "acme/people"
+        body = {"dataset": dataset, "model": f"{prefix}/night", "learner": "metric", **more}
+        return house.client(who).post("/jobs", json=body, headers=headers)
+
+    first, second = submit("acme", "acme"), submit("beta", "beta")
+    assert (first.status_code, second.status_code) == (202, 202)
+    assert first.json()["id"] != second.json()["id"]
+    assert submit("acme", "acme").json()["id"] == first.json()["id"]
+    conflict = submit("acme", "acme", promote=False)
+    assert conflict.status_code == 409
+    assert second.json()["id"] not in conflict.text
+
+
+@pytest.mark.database("sqlite")
+def test_an_admin_of_a_tenant_makes_keys_of_it_alone(house: House) -> None:
+    own = house.client("acme")
+    made = own.post("/keys", json={"name": "phone", "scopes": ["score:acme/faces"]}).json()
+    assert made["tenant"] == "acme"
+    assert own.post("/keys", json={"name": "p", "scopes": ["score:beta/x"]}).status_code == 422
+    rotated = own.post(f"/keys/{made['id']}/rotate", json={}).json()
+    assert rotated["tenant"] == "acme"
+    foreign, none = (own.delete(f"/keys/{id}") for id in (house.keys["beta"].id, "0" * 12))
+    assert foreign.status_code == none.status_code == 404
+    assert own.put("/tenants/acme", json={"vectors": 1}).status_code == 403
+    assert own.get("/tenants/acme").json()["use"]["keys"] == 3
+
+
+def test_quotas_refuse_what_is_beyond_and_say_so(house: House) -> None:
+    Tenants(house.deployment.db, house.settings).set_quotas(
+        "acme", Quotas(vectors=2, rows=200, jobs=1, keys=2)
+    )
+    own, vector = house.client("acme"), [0.1] * house.dimension
+    own.put("/galleries/acme/people", json={"model": "acme/faces"}).raise_for_status()
+
+    def enrol(*ids: str) -> httpx.Response:
+        items = [{"id": id, "vector": vector} for id in ids]
+        return own.put("/galleries/acme/people/items", json={"items": items})
+
+    assert enrol("a", "b").headers["ratelimit"].startswith('"vectors";r=0')
+    # To replace is not to add.
+    assert enrol("b").status_code == 200
+    refused = enrol("c")
+    assert refused.status_code == 409
+    problem = refused.json()
+    assert problem["type"] == "/problems/quota-exceeded"
+    assert (problem["quota"], problem["limit"], problem["use"]) == ("vectors", 2, 2)
+    assert refused.headers["ratelimit"] == '"vectors";r=0'
+    assert '"vectors";q=2' in refused.headers["ratelimit-policy"]
+
+    body = {"dataset": "acme/people", "model": "acme/new", "learner": "metric"}
+    assert own.post("/jobs", json=body).status_code == 202
+    assert own.post("/jobs", json=body).json()["quota"] == "jobs"
+    file = io.BytesIO()
+    np.savez(file, X=np.eye(4, dtype=np.float32), y=np.array([0, 0, 1, 1]))
+    data = {"name": "acme/more", "classes": "y"}
+    more = own.post("/datasets", data=data, files={"file": ("a.npz", file.getvalue())})
+    assert more.json().get("quota") == "rows", more.text
+    assert own.post("/keys", json={"name": "one", "scopes": ["score"]}).status_code == 201
+    assert own.post("/keys", json={"name": "two", "scopes": ["score"]}).json()["quota"] == "keys"
+    use = own.get("/tenants/acme").json()["use"]
+    assert (use["vectors"], use["rows"], use["jobs"]) == (2, 200, 1)
+    assert use["bytes"] > 200 * 4 * house.dimension
+    # The other tenant has its own.
+    body = {"dataset": OTHERS, "model": "beta/new", "learner": "metric"}
+    assert house.client("beta").post("/jobs", json=body).status_code == 202
+
+
+def test_owners_of_jobs_take_turns(deployment: Deployment) -> None:
+    from pairmark.service.shares import own
+
+    queue, jobs = deployment.queue, {}
+    for owner, number in (("tenant a", 1), ("tenant a", 2), ("tenant a", 3), ("tenant b", 1)):
+        own(owner)
+        jobs[queue.submit(deployment.request(model=f"m{number}-{owner[-1]}")).id] = owner
+    own("")
+    order = []
+    for _ in range(4):
+        claim = queue.claim("test")
+        assert claim is not None
+        order.append(jobs[claim.job_id])
+    assert order == ["tenant a", "tenant b", "tenant a", "tenant a"]
+
+
+@pytest.mark.database("sqlite")
+def test_exports_reads_of_rows_and_refused_logins_are_in_the_audit_log(house: House) -> None:
+    own = house.client("acme")
+    own.get("/models/acme/faces/versions/1/export").raise_for_status()
+    own.get("/datasets/acme/people/rows?limit=2").raise_for_status()
+    wrong = own.post("/login", data={"key": "pm_000000000000_wrong"})
+    assert wrong.status_code == 403
+    seen = {one["action"]: one for one in own.get("/audit").json()["items"]}
+    assert seen["version.export"]["resource"] == "model:acme/faces:1"
+    assert seen["dataset.read"]["after"] == {"start": 0, "rows": 2}
+    assert "session.refuse" not in seen
+    assert "session.refuse" in house.client("operator").get("/audit").text
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "..",
+        "acme/..",
+        "../acme",
+        "acme/../beta",
+        "acme//x",
+        "/x",
+        "acme/",
+        "a/b/c",
+        "acme/versions",
+        "acme/7",
+        "a/\n",
+    ],
+)
+def test_odd_names_are_refused(name: str) -> None:
+    with pytest.raises(InvalidInput):
+        checked_name(name)
+
+
+def test_a_prefix_ends_with_its_slash() -> None:
+    names = VisibleNames(prefix="acme/")
+    assert "acme/x" in names
+    for other in ("acme", "acme2/x", "Acme/x", "x", "beta/acme/x", ""):
+        assert other not in names
+
+
+def test_a_key_sees_below_its_tenant_and_nothing_beside_it() -> None:
+    grants = Grants(["admin"], "acme")
+    for name in ("acme2/x", "acme", "Acme/x", "x"):
+        assert not grants.allows("score", name)
+        assert name not in grants.models
+        assert name not in grants.datasets
+    assert grants.allows("score", "acme/x")
