@@ -504,7 +504,7 @@ def test_production_whose_calibration_has_no_blob_is_not_ready(place: Place) -> 
         lose(place, blob_of(place, "blob", "calibrations"))
         answer = client.get("/readyz")
         assert answer.status_code == 503
-        assert "faces:1" in answer.json()["detail"]
+        assert "1 production versions" in answer.json()["detail"]
 
 
 def test_deleting_a_gallery_of_no_version_repairs_it(place: Place) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Literal
 
@@ -13,6 +14,9 @@ from pairmark.service.api.readings import deployment_text
 from pairmark.service.api.services import InServices
 from pairmark.service.errors import NotReady
 from pairmark.service.jobs.queue import START_ONE
+
+
+log = logging.getLogger(__name__)
 
 
 class Alive(BaseModel):
@@ -41,14 +45,16 @@ async def readyz(request: Request, services: InServices) -> Ready:
     services.runtime.ready()
     workers, uncalibrated = await services.readiness.answer()
     if uncalibrated:
+        log.error("calibrations are not there: %s; `pairmark doctor` names the repair", ", ".join(uncalibrated))
+        # Whoever may ask need not have a key, so nothing is named.
         raise NotReady(
-            f"the calibration of {', '.join(uncalibrated)} is not there, so it decides nothing; `pairmark doctor` "
-            "names the repair"
+            f"the calibrations of {len(uncalibrated)} production versions are not there, so they decide nothing; "
+            "the log names them, `pairmark doctor` the repair"
         )
     warnings = [] if workers else [f"no worker is alive: {START_ONE}"]
     damage = services.runtime.catalogue.view.damage
     if damage:
-        warnings.append(f"damaged rows are left out: {', '.join(damage[:20])}; see `pairmark doctor`")
+        warnings.append(f"damaged rows left out: {len(damage)}; `pairmark doctor` names them")
     return Ready(workers=workers, warnings=warnings)
 
 
