@@ -9,6 +9,7 @@ import numpy as np
 
 from pairmark.models.calibration.warmup import warm_calibration
 from pairmark.models.core.arrays import Float32
+from pairmark.models.core.json_rows import warm_json_rows
 from pairmark.models.records.schema import sample_cells
 from pairmark.models.registry import LEARNERS, schema_of_model
 
@@ -47,6 +48,7 @@ def warm_loaded(estimator: Any, capabilities: Collection[str], *, accepts_sparse
     ----------
     capabilities : what it will be asked for. accepts_sparse : whether pairs may be sparse.
     """
+    warm_json_rows()
     rng = np.random.default_rng(0)
     rows: Any = rng.standard_normal((4, int(estimator.n_features_in_))).astype(np.float32)
     schema = schema_of_model(estimator)
@@ -83,6 +85,7 @@ def warm(kinds: Collection[str] | None = None) -> None:
     """
     if kinds is None:
         warm_calibration()
+        warm_json_rows()
     rng = np.random.default_rng(0)
     X = rng.standard_normal((24, 3)).astype(np.float32)
     y = np.repeat(np.arange(6), 4)

@@ -2149,7 +2149,38 @@ TENANTS = (
     ),
 )
 
+JSON_ROWS = "pairmark/models/core/kernels/json_rows.py"
+JSON_ROWS_TESTS = "tests/models/core/test_json_rows.py"
+
+PARSING = (
+    mutant(
+        "halves-are-rounded-up",
+        "decimals of a request are rounded as Python rounds them",
+        JSON_ROWS,
+        "    if exact and (mantissa",
+        "    if False and (mantissa",
+        f"{JSON_ROWS_TESTS}::test_halves_are_rounded_to_even",
+    ),
+    mutant(
+        "a-key-twice",
+        "a body in which a key stands twice is refused or read as JSON parsers read it",
+        JSON_ROWS,
+        "index == NOT_PLAIN or places[index, 0] >= 0 or at >=",
+        "index == NOT_PLAIN or at >=",
+        f"{JSON_ROWS_TESTS}::test_other_bodies_are_left_to_the_complete_parser",
+    ),
+    mutant(
+        "ragged-rows-are-read",
+        "rows of unlike lengths are refused, not cut anew",
+        JSON_ROWS,
+        "if at == NOT_PLAIN or (n_rows and end - filled != width):",
+        "if at == NOT_PLAIN:",
+        f"{JSON_ROWS_TESTS}::test_other_bodies_are_left_to_the_complete_parser",
+    ),
+)
+
 MUTANTS = (
+    *PARSING,
     *DEFAULTS,
     *RESOLVED,
     *DAMAGE_KINDS,

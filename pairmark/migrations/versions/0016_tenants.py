@@ -24,7 +24,9 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("name", name=op.f("pk_tenants")),
     )
     op.add_column("api_keys", sa.Column("tenant", sa.String(length=50), nullable=True))
-    op.add_column("jobs", sa.Column("owner", sa.String(length=64), server_default=sa.text("''"), nullable=False))
+    op.add_column(
+        "jobs", sa.Column("owner", sa.String(length=64), server_default=sa.text("''"), nullable=False)
+    )
     op.create_index(op.f("ix_jobs_owner_started_at"), "jobs", ["owner", "started_at"])
     op.add_column("audit", sa.Column("tenant", sa.String(length=50), nullable=True))
     op.create_index(op.f("ix_audit_tenant"), "audit", ["tenant"])

@@ -15,7 +15,6 @@ from pairmark.service.api.services import InServices
 from pairmark.service.errors import NotReady
 from pairmark.service.jobs.queue import START_ONE
 
-
 log = logging.getLogger(__name__)
 
 
@@ -45,7 +44,9 @@ async def readyz(request: Request, services: InServices) -> Ready:
     services.runtime.ready()
     workers, uncalibrated = await services.readiness.answer()
     if uncalibrated:
-        log.error("calibrations are not there: %s; `pairmark doctor` names the repair", ", ".join(uncalibrated))
+        log.error(
+            "calibrations are not there: %s; `pairmark doctor` names the repair", ", ".join(uncalibrated)
+        )
         # Whoever may ask need not have a key, so nothing is named.
         raise NotReady(
             f"the calibrations of {len(uncalibrated)} production versions are not there, so they decide nothing; "

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pairmark.models.core.json_rows import PlainForm
 from pairmark.models.records.schema import RESERVED
 from pairmark.service.errors import InvalidInput
 from pairmark.service.runtime.bodies import (
@@ -27,13 +28,27 @@ from pairmark.service.runtime.diagnosis import (
     raise_ragged,
     validated,
 )
-from pairmark.service.runtime.vectors import Counts, Features, Pairs, RecordRows, SideRows, SparseRows
+from pairmark.service.runtime.vectors import (
+    Counts,
+    Features,
+    Pairs,
+    RecordRows,
+    SideRows,
+    SparseRows,
+)
 
 _SCORES_FIELD = re.compile(rb'"scores"\s*:')
 
 
+_PLAIN_PAIRS, _PLAIN_FEATURES = PlainForm("left", "right"), PlainForm("features")
+
+
 def parse_pairs(body: bytes | bytearray) -> Pairs:
     """Read a JSON body of pairs."""
+    plain = _PLAIN_PAIRS.read(body)
+    if plain is not None:
+        model, sides = plain
+        return Pairs(sides[0], sides[1], None, model)
     given = validated(PairsBody, body, left=check_side, right=check_side)
     left, right = given.left, given.right
     if _is_subjects(left) or _is_subjects(right):
@@ -41,21 +56,15 @@ def parse_pairs(body: bytes | bytearray) -> Pairs:
         (a, of_a), (b, of_b) = subjects_of(left, "left"), subjects_of(right, "right")
         counts = None if of_a.max() == of_b.max() == 1 else (of_a, of_b)
         return Pairs(a, b, counts, given.model)
-    if (
-        isinstance(left, list)
-        and isinstance(right, list)
-        and len(left) == len(right) > 0
-        and isinstance(left[0], float)
-        and isinstance(right[0], float)
-    ):
-        # Two vectors of one length, the most frequent request by far: one array for both.
-        rows = np.array((left, right), dtype=np.float32)
-        return Pairs(rows[:1], rows[1:], None, given.model)
     return Pairs(side_of(left, "left"), side_of(right, "right"), None, given.model)
 
 
 def parse_features(body: bytes | bytearray) -> Features:
     """Read a JSON body of points."""
+    plain = _PLAIN_FEATURES.read(body)
+    if plain is not None:
+        model, (rows,) = plain
+        return Features(rows, model)
     given = validated(FeaturesBody, body, features=check_vectors)
     return Features(side_of(given.features, "features"), given.model)
 
