@@ -67,6 +67,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             metafunc.parametrize(name, chosen.args if chosen else KINDS, indirect=True)
 
 
+@pytest.fixture(autouse=True)
+def _own_safe_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command that a test calls in this process sets this variable, which later tests' processes would inherit."""
+    monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _no_settings_from_outside() -> Iterator[None]:
     """The developer's own PAIRMARK_* variables must not steer tests."""

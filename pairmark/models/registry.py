@@ -22,7 +22,7 @@ from pairmark.models.plda import spec as plda
 from pairmark.models.rankboost import spec as rankboost
 from pairmark.models.records import spec as records
 from pairmark.models.records.encoder import RecordEncoder
-from pairmark.models.records.schema import Schema
+from pairmark.models.records.schema import Schema, sample_cells
 from pairmark.models.rsbl import spec as rsbl
 from pairmark.models.similarity import spec as similarity
 
@@ -145,6 +145,15 @@ def schema_of_model(estimator: Any) -> Schema | None:
     encoder = getattr(estimator, "encoder_", None)
     schema: Schema | None = getattr(estimator, "schema_", None) if encoder is None else encoder.schema
     return schema
+
+
+def sample_rows(estimator: Any, n: int) -> Any:
+    """Made-up rows that a fitted learner takes, the same ones each time: (n, d) float32, or cells of records."""
+    schema = schema_of_model(estimator)
+    if schema is not None and getattr(estimator, "encoder_", None) is None:
+        return sample_cells(schema, n)
+    rows = np.random.default_rng(0).standard_normal((n, int(estimator.n_features_in_)))
+    return rows.astype(np.float32)
 
 
 def _current_params(spec: LearnerSpec, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,8 +10,7 @@ import numpy as np
 from pairmark.models.calibration.warmup import warm_calibration
 from pairmark.models.core.arrays import Float32
 from pairmark.models.core.json_rows import warm_json_rows
-from pairmark.models.records.schema import sample_cells
-from pairmark.models.registry import LEARNERS, schema_of_model
+from pairmark.models.registry import LEARNERS, sample_rows
 
 _SMALL = {
     "n_estimators": 2,
@@ -49,11 +48,7 @@ def warm_loaded(estimator: Any, capabilities: Collection[str], *, accepts_sparse
     capabilities : what it will be asked for. accepts_sparse : whether pairs may be sparse.
     """
     warm_json_rows()
-    rng = np.random.default_rng(0)
-    rows: Any = rng.standard_normal((4, int(estimator.n_features_in_))).astype(np.float32)
-    schema = schema_of_model(estimator)
-    if schema is not None and getattr(estimator, "encoder_", None) is None:
-        rows = sample_cells(schema, 4)
+    rows = sample_rows(estimator, 4)
     if "similarity" in capabilities:
         if accepts_sparse:
             from scipy.sparse import csr_array

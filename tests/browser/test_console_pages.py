@@ -153,7 +153,7 @@ def test_the_operating_point_follows_the_slider(browser: WebDriver, deployment: 
         slider.send_keys(Keys.ARROW_RIGHT)
     until("another threshold", lambda: text(browser, "#facts") not in ("", before))
     rate = one(browser, "#rate-number").get_attribute("value")
-    assert f"Stays below {rate} % false matches" in text(browser, "#said")
+    until("its words", lambda: f"Stays below {rate} % false matches" in text(browser, "#said"))
     point = deployment.http.get(f"/models/faces/versions/2/operating-point?fpr={float(rate) / 100:g}").json()
     assert f"{100 * point['tpr']:.3g} %" in text(browser, "#said")
     assert f"fpr={float(rate) / 100:g}" in text(browser, "#snippet")

@@ -24,7 +24,9 @@ from pairmark.service.console import pages as console
 from pairmark.service.db import Database
 from pairmark.service.inprocess import InProcessTransport
 from pairmark.service.keys import Keys
+from pairmark.service.keys.schemas import Quotas
 from pairmark.service.keys.sessions import Sessions
+from pairmark.service.keys.tenants import Tenants
 from pairmark.service.operations.doctor import Doctor, Finding, as_json
 from pairmark.service.settings import Settings
 from tests.service.conftest import Deployment, people
@@ -110,6 +112,7 @@ def furnish(deployment: Deployment) -> Place:
     made = keys.create("laptop", ["admin"])
     place.facts["key"] = made.id
     Sessions(deployment.db).begin(made.id)
+    Tenants(deployment.db, deployment.settings).set_quotas("acme", Quotas(rows=1_000))
     deployment.queue.beat("me")
     place.keep()
     return place
@@ -281,6 +284,12 @@ ROWS = {
     "a session of no key": Damage(
         "UPDATE sessions SET key_id = 'x'", "refers to a row of api_keys", "DELETE FROM"
     ),
+    "quotas that are not JSON": Damage(
+        "UPDATE tenants SET quotas = '{{'", "quotas is not JSON", "DELETE FROM tenants"
+    ),
+    "a quota that is no number": Damage(
+        'UPDATE tenants SET quotas = \'{{"rows": "many"}}\'', "rows", "DELETE FROM tenants"
+    ),
     "a log that can be changed": Damage(
         "DROP TRIGGER audit_stays", "audit_stays is not there", "restore a backup"
     ),
@@ -303,7 +312,7 @@ def requests(place: Place) -> Iterator[tuple[str, str, Any]]:
         "ref": "people", "name": "faces", "version": "1", "alias": "production", "gallery": "staff", "id": "i1",
         "picture": "roc", "kind": "plda", "slug": "damaged-row", "file": "index.html", "key_id": place.facts["key"],
         "job_id": place.facts["job"], "calibration_id": place.facts["calibration"],
-        "calibration": place.facts["gallery_calibration"], "evaluation": place.facts["evaluation"],
+        "calibration": place.facts["gallery_calibration"], "evaluation": place.facts["evaluation"], "tenant": "acme",
     }  # fmt: skip
     for route in (*ROUTES, *console.ROUTES):
         if route.method == "GET" and route.gives != "text/event-stream":

@@ -10,6 +10,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
 from pairmark.service.db import among, touched
+from pairmark.service.keys.schemas import Quotas
 from pairmark.service.names import VisibleNames
 from pairmark.service.tables import (
     ApiKey,
@@ -21,6 +22,7 @@ from pairmark.service.tables import (
     ModelVersion,
     SessionRow,
     TenantRow,
+    shows_rows,
 )
 
 
@@ -126,16 +128,22 @@ def page_of_tenants(session: Session, limit: int, after: str | None, only: str |
     return list(session.scalars(query if only is None else query.where(TenantRow.name == only)))
 
 
-def quotas_of(session: Session, tenant: str) -> dict[str, Any] | None:
+def quotas_of(session: Session, tenant: str) -> dict[str, int] | None:
     """A tenant's own quotas by name; None: there is no such tenant."""
     row = session.get(TenantRow, tenant)
-    return None if row is None else dict(row.quotas)
+    return None if row is None else stored_quotas(row)
 
 
-def locked_quotas(session: Session, tenant: str) -> dict[str, Any]:
+@shows_rows
+def stored_quotas(row: TenantRow) -> dict[str, int]:
+    """A tenant's own quotas by name."""
+    return Quotas.model_validate(row.quotas).model_dump(exclude_none=True)
+
+
+def locked_quotas(session: Session, tenant: str) -> dict[str, int]:
     """A tenant's own quotas, held until the transaction ends; none where it was never made."""
     row = session.scalar(select(TenantRow).where(TenantRow.name == tenant).with_for_update())
-    return {} if row is None else dict(row.quotas)
+    return {} if row is None else stored_quotas(row)
 
 
 def set_quotas(session: Session, tenant: str, quotas: dict[str, int]) -> None:

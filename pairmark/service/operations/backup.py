@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from pairmark import migrations
+from pairmark.models.registry import sample_rows
 from pairmark.service.audit.log import record
 from pairmark.service.blobs import Blobs
 from pairmark.service.blobs.base import storage_errors
@@ -156,8 +157,8 @@ def probe(store: ModelStore, name: str, version: int) -> dict[str, Any]:
     """Load a version and have it answer for points that are always the same: ``sha256`` of the answer's bytes, and
     ``first``, its first number."""
     estimator = store.load(name, version)
-    points = np.random.default_rng(0).standard_normal((2, _POINTS, int(estimator.n_features_in_)))
-    left, right = points.astype(np.float32)
+    rows = sample_rows(estimator, 2 * _POINTS)
+    left, right = rows[:_POINTS], rows[_POINTS:]
     if hasattr(estimator, "pair_score"):
         answer = estimator.pair_score(left, right)
     elif hasattr(estimator, "predict_proba"):

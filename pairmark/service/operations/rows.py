@@ -23,6 +23,7 @@ from pairmark.service.galleries.kept_probes import RECORD
 from pairmark.service.galleries.thresholds import calibration_of
 from pairmark.service.jobs.queue import job_out
 from pairmark.service.keys.grants import Grants
+from pairmark.service.keys.repository import stored_quotas
 from pairmark.service.keys.schemas import KeyOut
 from pairmark.service.operations.dump import dumped_tables
 from pairmark.service.store.repository import lost_calibrations
@@ -46,6 +47,7 @@ from pairmark.service.tables import (
     Revision,
     ServiceSecret,
     SessionRow,
+    TenantRow,
     damage_of,
 )
 
@@ -182,7 +184,7 @@ def _not_shown(shown: Callable[[Any], object], kind: type[Base], values: dict[st
 
 def _shown_key(row: ApiKey) -> None:
     KeyOut.model_validate(row)
-    Grants(row.scopes)
+    Grants(row.scopes, row.tenant)
 
 
 def _shown_version(row: ModelVersion) -> None:
@@ -220,6 +222,7 @@ _SHOWN: dict[type[Base], Callable[[Any], object]] = {
     DatasetRow: dataset_out,
     JobRow: lambda row: job_out(row, []),
     GalleryEvaluationRow: evaluation_out,
+    TenantRow: stored_quotas,
 }
 _REPAIR: dict[type[Base], str] = {
     ModelVersion: "promote another version and delete this one, or restore a backup",
