@@ -1817,6 +1817,33 @@ POPULATIONS = (
     ),
 )
 
+REVIEWS = (
+    mutant(
+        "a-review-looks-once",
+        "a review's bound holds at every look",
+        "pairmark/models/reviews/evidence.py",
+        "        needed = math.log1p(-confidence) + self.log_numerator(at_most)\n",
+        "        needed = 0.5 * math.log1p(-confidence) + self.log_numerator(at_most)\n",
+        "tests/models/test_reviews.py::test_every_order_of_a_small_population_fails_rarely_enough",
+    ),
+    mutant(
+        "strata-are-only-thought-even",
+        "a total is ruled out when all its configurations are",
+        "pairmark/models/reviews/kernels/evidence.py",
+        "    value -= (least - total) * low\n",
+        "    value -= 2.0 * (least - total + 1) * low\n",
+        "tests/models/test_reviews.py::test_the_envelope_is_the_best_configuration",
+    ),
+    mutant(
+        "misses-are-unseen",
+        "a bound of missed matches counts what no judgement rules out",
+        "pairmark/models/reviews/evidence.py",
+        "    undrawn = np.array([different.sizes.sum(), 0, 0], dtype=np.int64)\n",
+        "    undrawn = np.zeros(3, dtype=np.int64)\n",
+        "tests/models/test_reviews.py::test_the_bound_of_missed_matches_holds_at_all_looks",
+    ),
+)
+
 MUTANTS = (
     *RECORDS,
     *POPULATIONS,
@@ -1836,4 +1863,5 @@ MUTANTS = (
     *DURABILITY,
     *LOADING,
     *ACCESS_AND_LEAKAGE,
+    *REVIEWS,
 )
