@@ -163,6 +163,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     upkeep.cancel()
     publishing.cancel()
     await asyncio.to_thread(_keep_use, services)
+    await _keep_decisions(services)
     services.runtime.close()
     services.galleries.close()
     services.database.dispose()
@@ -190,12 +191,24 @@ async def _publish(services: Services, closing: asyncio.Event) -> None:
     for tick in count(1):
         await asyncio.sleep(PUBLISH_S)
         metrics.publish_live(services.runtime.live.watches())
+        await _keep_decisions(services)
         db_metrics.publish(services.database)
         if tick % KEEP_USE_TICKS == 0:
             await asyncio.to_thread(_keep_use, services)
         if closing.is_set():
             # Streams wait for news, and the server for streams.
             services.events.wake_all()
+
+
+async def _keep_decisions(services: Services) -> None:
+    """Write what is kept for reviews; while the database is away, it is lost in sample and count alike."""
+    batch = services.recorder.swap()
+    if batch is None:
+        return
+    try:
+        await asyncio.to_thread(services.recorder.write, batch)
+    except PairmarkError as error:
+        log.warning("decisions could not be kept for reviews: %s", error.detail)
 
 
 def _keep_use(services: Services) -> None:

@@ -85,6 +85,10 @@ class SearchTooLong(PairmarkError, slug="search-too-long"):
     """The search took too long."""
 
 
+class UnknownReview(PairmarkError, slug="unknown-review"):
+    """There is no such review."""
+
+
 class UnknownJob(PairmarkError, slug="unknown-job"):
     """There is no such job."""
 

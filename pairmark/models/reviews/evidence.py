@@ -29,6 +29,7 @@ _NEAR: Final = ((0.0, 0.5), (0.125, 0.12), (0.25, 0.12), (0.4, 0.1), (0.55, 0.08
 """Shares of wrong items that Q mixes, in parts of the share asked about, with their weights."""
 _WIDE: Final = 0.03
 """Weight of all shares above the one asked about, which keep the bound close where more is wrong."""
+_RATIO: Final = 1.6
 MATCHED_DRAWS: Final = 0.12
 """Share of draws that tell how many matches are true, where missed matches are counted."""
 
@@ -69,9 +70,12 @@ class Judgements:
         n = np.bincount(of, minlength=k).astype(np.int64)
         return n, np.bincount(of, weights=self.wrong[start:end], minlength=k).astype(np.int64)
 
-    def log_numerator(self, at_most: float) -> float:
-        """log Q of all judgements."""
+    def log_numerator(self, at_most: float, *, above: bool = False) -> float:
+        """log Q of all judgements; ``above``: of a Q that expects more than the share asked about."""
         shares, weights = mixture(at_most)
+        if above:
+            more = shares > at_most
+            shares, weights = shares[more], weights[more] / weights[more].sum()
         log = np.log(weights)
         whole, zero = np.array([self.sizes.sum()], dtype=np.int64), np.zeros(1, dtype=np.int64)
         split = min(self.alike, self.stratum.size)
@@ -113,6 +117,26 @@ class Judgements:
 def share_bound(judgements: Judgements, at_most: float, confidence: float) -> float:
     """The share of wrong items that is exceeded, at any look ever, with probability at most 1 - confidence."""
     return judgements.most_wrong(at_most, confidence) / int(judgements.sizes.sum())
+
+
+def exceeds(judgements: Judgements, at_most: float, confidence: float) -> bool:
+    """Whether the judgements show that more than ``at_most`` is wrong: said wrongly, at any look ever, with probability
+    at most 1 - confidence."""
+    sizes = judgements.sizes
+    allowed = math.floor(at_most * int(sizes.sum()) + 1e-9)
+    if int(judgements.wrong.sum()) > allowed:
+        return True
+    if at_most >= 0.95 / _RATIO or not judgements.stratum.size:
+        return False
+    split = min(judgements.alike, judgements.stratum.size)
+    n, s = judgements.counts(0, split)
+    later_n, later_s = judgements.counts(split)
+    whole, drawn, right = (np.array([one.sum()], dtype=np.int64) for one in (sizes, n, n - s))
+    # Right items instead of wrong ones, so that "at most" becomes "at least".
+    likely = log_envelope(whole, drawn, right, int(sizes.sum()) - allowed)
+    rest = sizes - n
+    likely += log_envelope(rest, later_n, later_n - later_s, int(rest.sum()) - (allowed - int(s.sum())))
+    return bool(judgements.log_numerator(at_most, above=True) - likely >= -math.log1p(-confidence))
 
 
 def missed_bound(matched: Judgements, different: Judgements, at_most: float, confidence: float) -> float:
@@ -161,8 +185,8 @@ def _share_hidden(n_matched: int, n_different: int, at_most: float) -> float:
 
 def mixture(at_most: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The shares that Q mixes where ``at_most`` was asked about, and their weights."""
-    steps = max(1, math.ceil(math.log(0.95 / at_most) / math.log(1.6))) if at_most < 0.95 else 1
-    wide = [min(0.95, at_most * 1.6**step) for step in range(steps)]
+    steps = max(1, math.ceil(math.log(0.95 / at_most) / math.log(_RATIO))) if at_most < 0.95 else 1
+    wide = [min(0.95, at_most * _RATIO**step) for step in range(steps)]
     shares = [part * at_most for part, _ in _NEAR] + wide
     weights = np.array([weight for _, weight in _NEAR] + [_WIDE / len(wide)] * len(wide))
     return np.array(shares), weights / weights.sum()

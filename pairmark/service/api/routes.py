@@ -24,6 +24,7 @@ from pairmark.service.api import (
     points,
     problems,
     rank,
+    reviews,
     scoring,
     search,
     status,
@@ -66,6 +67,17 @@ from pairmark.service.galleries.schemas import (
 from pairmark.service.heldout.schemas import RocOut
 from pairmark.service.jobs.schemas import JobOut, JobPage
 from pairmark.service.keys.schemas import KeyPage, KeyRequest, NewKey, RotationRequest
+from pairmark.service.reviews.schemas import (
+    ElsewhereOut,
+    ElsewhereRequest,
+    ItemsToJudge,
+    OutcomesRequest,
+    RefsErased,
+    RefsErasure,
+    ReviewOut,
+    ReviewPage,
+    ReviewRequest,
+)
 from pairmark.service.runtime.bodies import FeaturesBody, PairsBody, ScoresBody
 from pairmark.service.runtime.ranking import RankBody
 from pairmark.service.store.schemas import (
@@ -300,6 +312,25 @@ GALLERIES: Final = (
           tag="galleries", gives=_PNG),
 )  # fmt: skip
 
+_OF_REVIEW: Final = {
+    name: {"review_id": "$response.body#/id"} for name in ("get_review", "next_of_review", "judge")
+}
+REVIEWS: Final = (
+    Route("POST", "/reviews", reviews.create_review, access="train", tag="reviews", body=ReviewRequest,
+          answer=ReviewOut, status=201, errors=(404,), links=_OF_REVIEW,
+          example={"source": {"model": "people"}, "question": "false-matches", "at_most": 0.02}),
+    Route("GET", "/reviews", reviews.list_reviews, access="train", tag="reviews", query=PageQuery, answer=ReviewPage),
+    Route("POST", "/reviews/erase", reviews.erase_refs, access="train", tag="reviews", body=RefsErasure,
+          answer=RefsErased, errors=(404,), summary="Erase refs"),
+    Route("GET", "/reviews/{review_id}", reviews.get_review, access="train", tag="reviews", answer=ReviewOut),
+    Route("GET", "/reviews/{review_id}/next", reviews.next_of_review, access="train", tag="reviews",
+          query=reviews.NextQuery, answer=ItemsToJudge, summary="Take pairs to judge"),
+    Route("POST", "/reviews/{review_id}/outcomes", reviews.judge, access="train", tag="reviews", name="judge",
+          body=OutcomesRequest, answer=ReviewOut, summary="Judge pairs"),
+    Route("POST", "/outcomes", reviews.add_outcomes, access="train", tag="reviews", body=ElsewhereRequest,
+          answer=ElsewhereOut, errors=(404,), summary="Add outcomes from elsewhere"),
+)  # fmt: skip
+
 KEYS: Final = (
     Route("GET", "/keys", keys.list_keys, access="admin", tag="keys", query=PageQuery, answer=KeyPage),
     Route("POST", "/keys", keys.create_key, access="admin", tag="keys", body=KeyRequest, answer=NewKey, status=201,
@@ -327,4 +358,4 @@ SERVICE: Final = (
     Route("GET", "/openapi.json", docs.openapi_document, access="any"),
 )  # fmt: skip
 
-ROUTES: Final = (*SCORING, *DATASETS, *JOBS, *MODELS, *GALLERIES, *KEYS, *SERVICE)
+ROUTES: Final = (*SCORING, *DATASETS, *JOBS, *MODELS, *GALLERIES, *REVIEWS, *KEYS, *SERVICE)

@@ -215,6 +215,7 @@ async def match(call: Call) -> Answer:
     if scored.served is not None:
         _MATCHED.inc(len(scored.scores))
         _watch(call, scored, (decision, n_matched))
+        _keep(call, scored, decision)
     return answer
 
 
@@ -340,6 +341,30 @@ def _watch(call: Call, scored: Scored, decided: tuple[Decision, int] | None) -> 
             call.services.runtime.unrelated.take(
                 served, pairs.left, decision.rate, point["fpr"], float(decision.threshold)
             )
+
+
+def _keep(call: Call, scored: Scored, decision: Decision) -> None:
+    """Count decisions, and keep some for reviews, where the model's policy says so."""
+    served, pairs = scored.served, scored.pairs
+    assert served is not None
+    assert pairs is not None
+    entry = served.entry
+    policy = call.services.runtime.kept(entry.name)
+    if policy is None:
+        return
+    scores: list[float] = scored.scores.tolist()
+    codes = [int(match) for match in decision.few(scores)] if decision.lower is None else None
+    if codes is None:
+        codes = decision.decided(scored.scores).tolist()
+    call.services.recorder.take(
+        entry.model_id,
+        entry.version,
+        policy,
+        list(zip(codes, scores, strict=True)),
+        float(decision.threshold),
+        pairs.shown,
+        pairs.refs,
+    )
 
 
 # ---------------------------------------------------------------- answer

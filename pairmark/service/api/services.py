@@ -27,6 +27,8 @@ from pairmark.service.galleries.thresholds import Thresholds
 from pairmark.service.keys.keys import ActiveKey, Keys
 from pairmark.service.keys.schemas import Scope
 from pairmark.service.keys.sessions import Sessions
+from pairmark.service.reviews.recorder import DecisionRecorder
+from pairmark.service.reviews.reviews import Reviews
 from pairmark.service.runtime.runtime import Runtime
 from pairmark.service.settings import Settings
 from pairmark.service.store.refs import PRODUCTION
@@ -51,6 +53,8 @@ class Services:
             self.galleries, self.datasets, self.store, settings, self.thresholds
         )
         self.searches = Searches(self.galleries, self.thresholds, settings)
+        self.reviews = Reviews(self.database, self.store)
+        self.recorder = DecisionRecorder(self.database)
         self.rates = Rates(settings.home / "rates")
         self.readiness = TimedQuestion(self._condition)
         self.readings = TimedQuestion(self._read)

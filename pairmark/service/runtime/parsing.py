@@ -40,7 +40,7 @@ def parse_pairs(body: bytes | bytearray) -> Pairs:
         # Vectors beside subjects are subjects of one sample.
         (a, of_a), (b, of_b) = subjects_of(left, "left"), subjects_of(right, "right")
         counts = None if of_a.max() == of_b.max() == 1 else (of_a, of_b)
-        return Pairs(a, b, counts, given.model)
+        return Pairs(a, b, counts, given.model, given.refs)
     if (
         isinstance(left, list)
         and isinstance(right, list)
@@ -50,8 +50,8 @@ def parse_pairs(body: bytes | bytearray) -> Pairs:
     ):
         # Two vectors of one length, the most frequent request by far: one array for both.
         rows = np.array((left, right), dtype=np.float32)
-        return Pairs(rows[:1], rows[1:], None, given.model)
-    return Pairs(side_of(left, "left"), side_of(right, "right"), None, given.model)
+        return Pairs(rows[:1], rows[1:], None, given.model, given.refs)
+    return Pairs(side_of(left, "left"), side_of(right, "right"), None, given.model, given.refs)
 
 
 def parse_features(body: bytes | bytearray) -> Features:

@@ -1,0 +1,122 @@
+"""What the judgements of a review show so far, and which stratum is drawn from next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import SystemRandom
+from typing import Any, Final
+
+from pairmark.models.reviews.evidence import (
+    Judgements,
+    exceeds,
+    expected_judgements,
+    missed_bound,
+    next_group,
+    share_bound,
+)
+from pairmark.service.tables import ReviewRow
+
+_RANDOM: Final = SystemRandom()
+_CURVE: Final = 200
+MISSED: Final = "missed-matches"
+
+
+@dataclass
+class Draw:
+    """A drawn item: its stratum and, where it was judged (or erased), whether it is wrong."""
+
+    stratum: int
+    wrong: bool | None
+
+
+def draws_of(review: ReviewRow, rows: Sequence[Any]) -> list[Draw]:
+    """Drawn items in order, of (stratum, erased, same, number). What nobody could judge is wrong."""
+    draws = []
+    for stratum, erased, same, number in rows:
+        # A match is right if it is the same; what was decided to be different, if it is not.
+        right = same is (review.question != MISSED or stratum == 0)
+        draws.append(Draw(stratum, None if number is None and not erased else not right))
+    return draws
+
+
+def counted(draws: Sequence[Draw]) -> list[Draw]:
+    """Those up to the first that is not judged. Hard pairs take longer: counting judgements as they come would count
+    easy ones first."""
+    for at, draw in enumerate(draws):
+        if draw.wrong is None:
+            return list(draws[:at])
+    return list(draws)
+
+
+def judgements_of(review: ReviewRow, draws: Sequence[Draw]) -> tuple[Judgements, Judgements | None]:
+    """As statistics take them; of missed matches those of matches and those of the others."""
+    sizes = [int(one["size"]) for one in review.strata]
+    stratum, wrong = [one.stratum for one in draws], [int(bool(one.wrong)) for one in draws]
+    if review.question != MISSED:
+        return Judgements.of(sizes, stratum, wrong, review.alike), None
+    first = [(0, w) for s, w in zip(stratum, wrong, strict=True) if s == 0]
+    others = [(s - 1, w) for s, w in zip(stratum, wrong, strict=True) if s > 0]
+    return (
+        Judgements.of(sizes[:1], [s for s, _ in first], [w for _, w in first], 0),
+        Judgements.of(sizes[1:] or [0], [s for s, _ in others], [w for _, w in others], 0),
+    )
+
+
+def progress_of(review: ReviewRow, draws: Sequence[Draw], curve: Sequence[Any] = ()) -> dict[str, Any]:
+    """What is known: numbers and the bound."""
+    prefix = counted(draws)
+    first, others = judgements_of(review, prefix)
+    eps, confidence = review.at_most, review.confidence
+    alarm, more = False, None
+    if others is None:
+        bound = share_bound(first, eps, confidence)
+        alarm = exceeds(first, eps, confidence)
+        more = expected_judgements(first, eps, confidence)
+    else:
+        bound = missed_bound(first, others, eps, confidence)
+    enough = bound <= eps
+    points = [point for point in curve if point[0] < len(prefix)] + [[len(prefix), bound]]
+    if len(points) > _CURVE:
+        points = points[::2] if len(points) % 2 else [*points[::2], points[-1]]
+    return {
+        "judged": len(prefix),
+        "waiting": sum(one.wrong is not None for one in draws) - len(prefix),
+        "wrong": sum(bool(one.wrong) for one in prefix),
+        "bound": bound,
+        "enough": enough,
+        "alarm": alarm,
+        "expected_more": 0 if enough else more,
+        "curve": points,
+    }
+
+
+def next_stratum(review: ReviewRow, draws: Sequence[Draw]) -> int | None:
+    """The stratum of the next draw; None: all is drawn. It depends on draws and judgements before it only.
+
+    Sets `ReviewRow.alike` when draws turn to strata. What is still with a reviewer counts as drawn and right.
+    """
+    if review.question == MISSED:
+        first, others = judgements_of(review, draws)
+        assert others is not None
+        if len(draws) >= sum(int(one["size"]) for one in review.strata):
+            return None
+        is_match, stratum = next_group(first, others, review.at_most)
+        return 0 if is_match else 1 + stratum
+    judged, _ = judgements_of(review, counted(draws))
+    if review.alike is None and not judged.draws_alike():
+        review.alike = len(draws)
+    sizes = [int(one["size"]) for one in review.strata]
+    undrawn = list(sizes)
+    for draw in draws:
+        undrawn[draw.stratum] -= 1
+    if not sum(undrawn):
+        return None
+    if review.alike is None:
+        place = _RANDOM.randrange(sum(undrawn))
+        for stratum, n in enumerate(undrawn):
+            if place < n:
+                return stratum
+            place -= n
+    judged, _ = judgements_of(review, draws)
+    return judged.next_stratum(review.at_most)

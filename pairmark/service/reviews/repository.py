@@ -1,0 +1,324 @@
+"""All SQL of reviews."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Row, Select, and_, delete, func, insert, or_, select, update
+from sqlalchemy.dialects.postgresql import insert as postgres_insert
+from sqlalchemy.dialects.sqlite import insert as sqlite_insert
+from sqlalchemy.orm import Session
+
+from pairmark.service.db import touched
+from pairmark.service.tables import (
+    DecisionCount,
+    GalleryRow,
+    KeptDecision,
+    Model,
+    OutcomeRow,
+    ReviewItem,
+    ReviewJudgement,
+    ReviewRow,
+)
+
+# ---------------------------------------------------------------- decisions
+
+
+def lock_model(session: Session, model_id: str) -> bool:
+    """Lock a model's decisions; says whether there is the model. Sampling and counting are of one moment then."""
+    found = session.scalar(select(Model.id).where(Model.id == model_id).with_for_update(key_share=True))
+    return found is not None
+
+
+def model_id_of(session: Session, name: str) -> str | None:
+    """The id of a model."""
+    return session.scalar(select(Model.id).where(Model.name == name))
+
+
+def chance_of(session: Session, model_id: str, hour: int, share: float) -> float:
+    """The chance with which decisions of an hour are kept, at most ``share``; what is beyond it is deleted."""
+    of = DecisionCount
+    known = session.scalar(select(func.min(of.chance)).where(of.model_id == model_id, of.hour == hour))
+    chance = share if known is None else min(known, share)
+    if known is not None and chance < known:
+        _lower(session, model_id, hour, chance)
+    return chance
+
+
+def add_decisions(
+    session: Session,
+    rows: Sequence[Any],
+    counts: Mapping[tuple[str, int, int, str, int], int],
+    chance: float,
+) -> None:
+    """Add kept decisions and count all."""
+    if rows:
+        session.execute(insert(KeptDecision), [row._asdict() for row in rows])
+    make = sqlite_insert if session.get_bind().dialect.name == "sqlite" else postgres_insert
+    names = ("model_id", "hour", "version", "gallery", "decision")
+    for key, n in counts.items():
+        new = make(DecisionCount).values(**dict(zip(names, key, strict=True)), count=n, chance=chance)
+        session.execute(
+            new.on_conflict_do_update(index_elements=list(names), set_={"count": DecisionCount.count + n})
+        )
+
+
+def thin(session: Session, model_id: str, hour: int, most: int) -> float:
+    """Halve the chance of an hour until at most ``most`` decisions are kept of it; returns the chance."""
+    of = KeptDecision
+    here = of.model_id == model_id, of.hour == hour
+    n = int(session.scalar(select(func.count()).select_from(of).where(*here)) or 0)
+    chance = chance_of(session, model_id, hour, 1.0)
+    while n > most:
+        chance /= 2
+        _lower(session, model_id, hour, chance)
+        n = int(session.scalar(select(func.count()).select_from(of).where(*here)) or 0)
+    return chance
+
+
+def _lower(session: Session, model_id: str, hour: int, chance: float) -> None:
+    of, counts = KeptDecision, DecisionCount
+    session.execute(delete(of).where(of.model_id == model_id, of.hour == hour, of.key >= chance))
+    session.execute(
+        update(counts).where(counts.model_id == model_id, counts.hour == hour).values(chance=chance)
+    )
+
+
+def forget_before(session: Session, model_id: str, hour: int) -> None:
+    """Delete what is older than an hour."""
+    for table in (KeptDecision, DecisionCount):
+        session.execute(delete(table).where(table.model_id == model_id, table.hour < hour))
+
+
+def decision_counts(
+    session: Session, model_id: str, gallery: str | None, hours: tuple[int, int]
+) -> tuple[dict[int, int], float]:
+    """Decisions of a window, by kind, and the smallest chance with which any of its hours kept them."""
+    of = DecisionCount
+    where = [of.model_id == model_id, of.hour >= hours[0], of.hour < hours[1]]
+    if gallery is not None:
+        where.append(of.gallery == gallery)
+    rows = session.execute(
+        select(of.decision, func.sum(of.count), func.min(of.chance)).where(*where).group_by(of.decision)
+    ).all()
+    return {row[0]: int(row[1]) for row in rows}, min((row[2] for row in rows), default=1.0)
+
+
+def kept_decisions(
+    session: Session, model_id: str, gallery: str | None, hours: tuple[int, int], decision: int, chance: float
+) -> list[Row[int, float, float]]:
+    """(id, score, threshold) of a uniform sample of a window's decisions: those kept with keys below ``chance``."""
+    of = KeptDecision
+    where = [
+        of.model_id == model_id,
+        of.hour >= hours[0],
+        of.hour < hours[1],
+        of.decision == decision,
+        of.key < chance,
+    ]
+    if gallery is not None:
+        where.append(of.gallery == gallery)
+    return list(session.execute(select(of.id, of.score, of.threshold).where(*where)))
+
+
+def decisions(session: Session, ids: Sequence[int]) -> dict[int, KeptDecision]:
+    """Kept decisions by id."""
+    found: dict[int, KeptDecision] = {}
+    for start in range(0, len(ids), 500):
+        rows = session.scalars(select(KeptDecision).where(KeptDecision.id.in_(ids[start : start + 500])))
+        found.update((row.id, row) for row in rows)
+    return found
+
+
+# ---------------------------------------------------------------- reviews
+
+
+def review(session: Session, review_id: str, *, lock: bool = False) -> ReviewRow | None:
+    """A review; with ``lock``, nobody else changes it until the transaction ends."""
+    statement = select(ReviewRow).where(ReviewRow.id == review_id)
+    return session.scalar(statement.with_for_update() if lock else statement)
+
+
+def page(
+    session: Session, limit: int, before: tuple[float, str] | None, models: frozenset[str] | None
+) -> list[ReviewRow]:
+    """Reviews of these models (None: of all, and of lists), newest first."""
+    statement: Select[Any] = (
+        select(ReviewRow).order_by(ReviewRow.created_at.desc(), ReviewRow.id).limit(limit)
+    )
+    if models is not None:
+        statement = statement.where(ReviewRow.model.in_(sorted(models)))
+    if before is not None:
+        at, name = before
+        statement = statement.where(
+            or_(ReviewRow.created_at < at, and_(ReviewRow.created_at == at, ReviewRow.id > name))
+        )
+    return list(session.scalars(statement))
+
+
+def add_items(session: Session, items: Sequence[Mapping[str, Any]]) -> None:
+    """Add a review's items."""
+    for start in range(0, len(items), 1_000):
+        session.execute(insert(ReviewItem), items[start : start + 1_000])
+
+
+def drawn(session: Session, review_id: str) -> list[Row[int, bool, bool | None, int | None]]:
+    """(stratum, erased, same, number) of drawn items in the order of draws; number None: not judged yet."""
+    of, said = ReviewItem, ReviewJudgement
+    counted = and_(said.item_id == of.id, said.number == 1)
+    return list(
+        session.execute(
+            select(of.stratum, of.erased, said.same, said.number)
+            .outerjoin(said, counted)
+            .where(of.review_id == review_id, of.draw.is_not(None))
+            .order_by(of.draw)
+        )
+    )
+
+
+def next_of_stratum(session: Session, review_id: str, stratum: int) -> ReviewItem | None:
+    """The item of a stratum that is next in its random order."""
+    of = ReviewItem
+    return session.scalar(
+        select(of)
+        .where(of.review_id == review_id, of.stratum == stratum, of.draw.is_(None))
+        .order_by(of.place)
+        .limit(1)
+    )
+
+
+def held_items(session: Session, review_id: str, reviewer: str, now: float, limit: int) -> list[ReviewItem]:
+    """Items that a reviewer has now."""
+    of = ReviewItem
+    return list(
+        session.scalars(
+            select(of)
+            .where(of.review_id == review_id, of.holder == reviewer, of.held_until > now)
+            .order_by(of.draw)
+            .limit(limit)
+        )
+    )
+
+
+def free_items(session: Session, review_id: str, reviewer: str, now: float, limit: int) -> list[ReviewItem]:
+    """Drawn items that nobody has now and that lack a judgement: first ones, then second ones by somebody else."""
+    of, said = ReviewItem, ReviewJudgement
+    judged = select(func.count()).where(said.item_id == of.id).scalar_subquery()
+    by_them = select(func.count()).where(said.item_id == of.id, said.reviewer == reviewer).scalar_subquery()
+    return list(
+        session.scalars(
+            select(of)
+            .where(
+                of.review_id == review_id,
+                of.draw.is_not(None),
+                of.erased.is_(False),
+                or_(of.held_until.is_(None), of.held_until <= now),
+                or_(judged == 0, and_(judged == 1, of.twice.is_(True), by_them == 0)),
+            )
+            .order_by(judged, of.draw)
+            .limit(limit)
+        )
+    )
+
+
+def versions_of(session: Session, review_id: str) -> list[int | None]:
+    """The versions that decided a review's items."""
+    of = ReviewItem
+    return list(session.scalars(select(of.version).where(of.review_id == review_id).distinct()))
+
+
+def gallery_model(session: Session, gallery: str) -> Row[str, str] | None:
+    """(id, name) of the model that searches a gallery."""
+    joined = select(Model.id, Model.name).join(GalleryRow, GalleryRow.model_id == Model.id)
+    return session.execute(joined.where(GalleryRow.name == gallery)).first()
+
+
+def item(session: Session, review_id: str, item_id: str) -> ReviewItem | None:
+    """A drawn item."""
+    of = ReviewItem
+    return session.scalar(select(of).where(of.id == item_id, of.review_id == review_id, of.draw.is_not(None)))
+
+
+def judgements_of(session: Session, item_id: str) -> list[ReviewJudgement]:
+    """What was said of an item, first first."""
+    said = ReviewJudgement
+    return list(session.scalars(select(said).where(said.item_id == item_id).order_by(said.number)))
+
+
+def agreement(session: Session, review_id: str) -> tuple[int, int]:
+    """Pairs that two reviewers judged, and how many of them they agree on."""
+    said = ReviewJudgement
+    both: dict[str, list[bool | None]] = {}
+    rows = session.execute(
+        select(said.item_id, said.same).where(said.review_id == review_id).order_by(said.number)
+    )
+    for item_id, same in rows:
+        both.setdefault(item_id, []).append(same)
+    pairs = [same for same in both.values() if len(same) > 1]
+    return len(pairs), sum(same[0] == same[1] for same in pairs)
+
+
+# ---------------------------------------------------------------- elsewhere and erasure
+
+
+def add_outcomes(session: Session, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Add outcomes that nobody drew."""
+    session.execute(insert(OutcomeRow), rows)
+
+
+def decided_as(session: Session, model_id: str, left: str, right: str) -> int | None:
+    """The newest kept decision on a pair by its refs, in either order."""
+    of = KeptDecision
+    return session.scalar(
+        select(of.decision)
+        .where(
+            of.model_id == model_id,
+            or_(
+                and_(of.left_ref == left, of.right_ref == right),
+                and_(of.left_ref == right, of.right_ref == left),
+            ),
+        )
+        .order_by(of.at.desc())
+        .limit(1)
+    )
+
+
+def erase_refs(
+    session: Session, model: str, model_id: str | None, refs: Sequence[str]
+) -> tuple[int, int, int]:
+    """Erase what is kept under these names; returns numbers of decisions, items of reviews and outcomes."""
+    items, told = ReviewItem, OutcomeRow
+    reviews = select(ReviewRow.id).where(ReviewRow.model == model)
+    of = KeptDecision
+    decisions_gone = _blank(
+        session, of, of.model_id == model_id, or_(of.left_ref.in_(refs), of.right_ref.in_(refs))
+    )
+    blanked = _blank(
+        session,
+        items,
+        items.review_id.in_(reviews),
+        or_(items.left_ref.in_(refs), items.right_ref.in_(refs)),
+    )
+    outcomes_gone = touched(
+        session,
+        delete(told).where(told.model == model, or_(told.left_ref.in_(refs), told.right_ref.in_(refs))),
+    )
+    return decisions_gone, blanked, outcomes_gone
+
+
+def erase_of_gallery(session: Session, gallery: str, ids: Sequence[str], subjects: Sequence[str]) -> int:
+    """Erase decisions about items or subjects of a gallery; returns how many rows."""
+    total = 0
+    for start in range(0, max(len(ids), len(subjects)), 500):
+        some, whose = ids[start : start + 500], subjects[start : start + 500]
+        for of in (KeptDecision, ReviewItem):
+            about = or_(of.right_ref.in_(some), of.subject.in_(whose))
+            total += _blank(session, of, of.gallery == gallery, about)
+    return total
+
+
+def _blank(session: Session, of: type[KeptDecision] | type[ReviewItem], *where: Any) -> int:
+    """Erase what says whom rows are about. They stay: what was counted must stay countable."""
+    blank = {"left_ref": None, "right_ref": None, "subject": None, "sides": None, "erased": True}
+    return touched(session, update(of).where(*where).values(**blank))

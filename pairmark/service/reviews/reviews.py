@@ -1,0 +1,339 @@
+"""Reviews: made, handed out, judged. Every change locks the review's row, so reviewers never see the same draw."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Sequence
+from typing import Final
+
+from prometheus_client import Counter
+from sqlalchemy.orm import Session
+
+from pairmark.service.audit.log import record
+from pairmark.service.db import Database
+from pairmark.service.errors import InvalidInput, UnknownGallery, UnknownModel, UnknownReview
+from pairmark.service.pagination import start_of
+from pairmark.service.reviews import repository
+from pairmark.service.reviews.population import item_rows, population_of
+from pairmark.service.reviews.progress import MISSED, draws_of, next_stratum, progress_of
+from pairmark.service.reviews.schemas import (
+    Agreement,
+    ElsewhereOut,
+    ElsewhereRequest,
+    ItemsToJudge,
+    ItemToJudge,
+    Outcome,
+    RefsErased,
+    ReviewOut,
+    ReviewPage,
+    ReviewRequest,
+)
+from pairmark.service.store.refs import PRODUCTION
+from pairmark.service.store.store import ModelStore
+from pairmark.service.tables import ReviewItem, ReviewJudgement, ReviewRow
+
+log = logging.getLogger(__name__)
+
+HELD_S: Final = 600.0
+"""How long a pair is a reviewer's alone."""
+DECISIONS: Final = ("different", "match", "review")
+_ALARMS = Counter(
+    "pairmark_review_alarms_total", "reviews that showed more wrong decisions than allowed", ["model"]
+)
+_CONTRADICTED = Counter(
+    "pairmark_outcomes_contradicting_total",
+    "outcomes from elsewhere that contradict a kept decision",
+    ["model"],
+)
+
+
+class Reviews:
+    """Draws decisions at random, takes judgements, and says what they show of all decisions."""
+
+    def __init__(self, db: Database, store: ModelStore) -> None:
+        self._db = db
+        self._store = store
+
+    def subject_of(self, request: ReviewRequest) -> str | None:
+        """The model that a review is about, whose rights it takes; None: a list that names none."""
+        source = request.source
+        if source.gallery is None:
+            return source.model
+        with self._db.read() as session:
+            return _gallery_model(session, source.gallery)[1]
+
+    def create(self, request: ReviewRequest) -> ReviewOut:
+        """Draw the sample of a population, before anything is judged."""
+        source = request.source
+        with self._db.write() as session:
+            model_id, model = None, source.model
+            if source.gallery is not None:
+                model_id, model = _gallery_model(session, source.gallery)
+            elif source.model is not None:
+                model_id = repository.model_id_of(session, source.model)
+                if model_id is None:
+                    raise UnknownModel(f"there is no model {source.model!r}", field="source.model")
+            strata = population_of(session, request, model_id)
+            now = self._db.now(session)
+            facts = source.model_dump(mode="json", exclude={"refs", "scores", "matches"}, exclude_none=True)
+            if source.refs is not None:
+                facts["refs"] = len(source.refs)
+            made = ReviewRow(
+                id=secrets.token_hex(12),
+                name=request.name,
+                model=model,
+                gallery=source.gallery,
+                source=facts,
+                question=request.question,
+                at_most=request.at_most,
+                confidence=request.confidence,
+                twice=request.judged_twice,
+                strata=[
+                    {"decision": one.decision, "size": one.size, "items": len(one.items)} for one in strata
+                ],
+                alike=0 if request.question == MISSED else None,
+                drawn=0,
+                progress={},
+                created_at=now,
+                enough_at=None,
+                alarm_at=None,
+            )
+            made.progress = progress_of(made, [])
+            session.add(made)
+            session.flush()
+            repository.add_items(session, item_rows(made.id, strata))
+            record(
+                session, now, "review.create", f"review:{made.id}", after={**facts, "question": made.question}
+            )
+            return _out(session, made)
+
+    def get(self, review_id: str) -> ReviewOut:
+        """A review and what it has shown so far, or `UnknownReview`."""
+        with self._db.read() as session:
+            return _out(session, _existing(session, review_id))
+
+    def page(self, limit: int, cursor: str | None, models: frozenset[str] | None) -> ReviewPage:
+        """Reviews of these models (None: all), newest first."""
+        before = start_of(limit, cursor, float, str)
+        with self._db.read() as session:
+            rows = repository.page(session, limit + 1, before, models)
+            return ReviewPage.of(
+                rows, limit, lambda row: (row.created_at, row.id), lambda row: _out(session, row)
+            )
+
+    def next(self, review_id: str, reviewer: str, n: int) -> ItemsToJudge:
+        """Pairs for a reviewer: those they have already, those that nobody has any more, then new draws."""
+        with self._db.write() as session:
+            review = _existing(session, review_id, lock=True)
+            now = self._db.now(session)
+            items = repository.held_items(session, review_id, reviewer, now, n)
+            if len(items) < n:
+                items += repository.free_items(session, review_id, reviewer, now, n - len(items))
+            if len(items) < n and not review.progress["enough"]:
+                items += _draw(session, review, n - len(items))
+            for item in items:
+                item.holder, item.held_until = reviewer, now + HELD_S
+            return ItemsToJudge(items=[_shown(item) for item in items])
+
+    def judge(self, review_id: str, outcomes: Sequence[Outcome], caller: str) -> ReviewOut:
+        """Take judgements. One by the same reviewer on the same pair replaces the earlier one; one by another measures
+        agreement and does not change what counts."""
+        with self._db.write() as session:
+            review = _existing(session, review_id, lock=True)
+            now = self._db.now(session)
+            for place, outcome in enumerate(outcomes):
+                item = (
+                    repository.item(session, review_id, outcome.item) if "\x00" not in outcome.item else None
+                )
+                if item is None:
+                    raise InvalidInput(
+                        f"outcomes[{place}].item was not handed out by this review; expected an item of "
+                        f"GET /reviews/{review_id}/next",
+                        field=f"outcomes[{place}].item",
+                    )
+                reviewer = outcome.by or caller
+                _judge(session, item, reviewer, outcome.same, now)
+            session.flush()
+            draws = draws_of(review, repository.drawn(session, review_id))
+            review.progress = progress_of(review, draws, review.progress["curve"])
+            ended = review.progress["enough"] and review.enough_at is None
+            alarmed = review.progress["alarm"] and review.alarm_at is None
+            if ended:
+                review.enough_at = now
+            if alarmed:
+                review.alarm_at = now
+            for happened, action in ((ended, "review.enough"), (alarmed, "review.alarm")):
+                if happened:
+                    facts = {name: review.progress[name] for name in ("judged", "wrong", "bound")}
+                    record(session, now, action, f"review:{review_id}", after=facts)
+            answer = _out(session, review)
+        if alarmed:
+            self._alarm(answer)
+        return answer
+
+    def elsewhere(self, request: ElsewhereRequest, caller: str) -> ElsewhereOut:
+        """Keep outcomes that nobody drew: chosen as they are, they bound nothing."""
+        with self._db.write() as session:
+            model_id = repository.model_id_of(session, request.model)
+            if model_id is None:
+                raise UnknownModel(f"there is no model {request.model!r}", field="model")
+            now = self._db.now(session)
+            contradicted = 0
+            rows = []
+            for one in request.outcomes:
+                decision = repository.decided_as(session, model_id, one.left, one.right)
+                contradicted += decision is not None and decision != 2 and (decision == 1) != one.same
+                rows.append(
+                    {
+                        "model": request.model,
+                        "left_ref": one.left,
+                        "right_ref": one.right,
+                        "same": one.same,
+                        "reporter": caller,
+                        "at": now,
+                    }
+                )
+            repository.add_outcomes(session, rows)
+        _CONTRADICTED.labels(request.model).inc(contradicted)
+        return ElsewhereOut(model=request.model, stored=len(rows), contradicted=contradicted)
+
+    def erase(self, model: str, refs: Sequence[str]) -> RefsErased:
+        """Erase what is kept under these names."""
+        with self._db.write() as session:
+            model_id = repository.model_id_of(session, model)
+            if model_id is None:
+                raise UnknownModel(f"there is no model {model!r}", field="model")
+            gone = repository.erase_refs(session, model, model_id, list(refs))
+            facts = {"decisions": gone[0], "items": gone[1], "outcomes": gone[2]}
+            record(session, self._db.now(session), "review.erase", f"model:{model}", before=facts)
+        self._db.truncate_log()
+        return RefsErased(**facts)
+
+    def _alarm(self, review: ReviewOut) -> None:
+        """Tell of a review that shows too many wrong decisions; with a policy, production falls back."""
+        _ALARMS.labels(review.model or "").inc()
+        log.warning(
+            "a review shows more wrong decisions than allowed",
+            extra={
+                "review": review.id,
+                "model": review.model,
+                "judged": review.judged,
+                "wrong": review.wrong,
+            },
+        )
+        if review.model is None:
+            return
+        policy = self._store.model(review.model).policy.reviews
+        if policy is None or not policy.fall_back:
+            return
+        moves = self._store.history(review.model, PRODUCTION, limit=1).items
+        if not moves or moves[0].previous is None:
+            return
+        # Only from the version that the judged decisions are of.
+        if moves[0].version != self._reviewed_version(review.id):
+            return
+        self._store.promote(
+            review.model,
+            PRODUCTION,
+            moves[0].previous,
+            by=f"review:{review.id}",
+            reason=f"review {review.id}: {review.wrong} of {review.judged} drawn decisions are wrong",
+        )
+
+    def _reviewed_version(self, review_id: str) -> int | None:
+        """The version of all decisions of a review; None where there are several or none."""
+        with self._db.read() as session:
+            versions = repository.versions_of(session, review_id)
+        return versions[0] if len(versions) == 1 else None
+
+
+def _gallery_model(session: Session, gallery: str) -> tuple[str, str]:
+    found = None if "\x00" in gallery else repository.gallery_model(session, gallery)
+    if found is None:
+        raise UnknownGallery(f"there is no gallery {gallery[:100]!r}", field="source.gallery")
+    return found[0], found[1]
+
+
+def _existing(session: Session, review_id: str, *, lock: bool = False) -> ReviewRow:
+    row = None if "\x00" in review_id else repository.review(session, review_id, lock=lock)
+    if row is None:
+        raise UnknownReview(f"there is no review {review_id[:50]!r}")
+    return row
+
+
+def _draw(session: Session, review: ReviewRow, n: int) -> list[ReviewItem]:
+    draws = draws_of(review, repository.drawn(session, review.id))
+    items = []
+    for _ in range(n):
+        stratum = next_stratum(review, draws)
+        item = None if stratum is None else repository.next_of_stratum(session, review.id, stratum)
+        if item is None:
+            break
+        item.draw = review.drawn
+        item.twice = secrets.randbelow(10**6) < review.twice * 10**6
+        review.drawn += 1
+        draws.append(next(iter(draws_of(review, [(item.stratum, item.erased, None, None)]))))
+        session.flush()
+        if not item.erased:
+            items.append(item)
+    return items
+
+
+def _judge(session: Session, item: ReviewItem, reviewer: str, same: bool | None, now: float) -> None:
+    known = repository.judgements_of(session, item.id)
+    own = next((one for one in known if one.reviewer == reviewer), None)
+    if own is not None:
+        own.same, own.at = same, now
+    else:
+        session.add(
+            ReviewJudgement(
+                item_id=item.id,
+                reviewer=reviewer,
+                review_id=item.review_id,
+                number=len(known) + 1,
+                same=same,
+                at=now,
+            )
+        )
+    if item.holder == reviewer or own is None:
+        item.holder = item.held_until = None
+    session.flush()
+
+
+def _shown(item: ReviewItem) -> ItemToJudge:
+    sides = item.sides or {}
+    return ItemToJudge(
+        item=item.id,
+        left=sides.get("left"),
+        right=sides.get("right"),
+        refs=(item.left_ref, item.right_ref),
+        score=item.score,
+        decision=None if item.decision is None else DECISIONS[item.decision],
+        version=item.version,
+    )
+
+
+def _out(session: Session, review: ReviewRow) -> ReviewOut:
+    pairs, agreed = repository.agreement(session, review.id)
+    sizes = [int(one["size"]) for one in review.strata]
+    left = sum(int(one["items"]) for one in review.strata) - review.drawn
+    progress = review.progress
+    share = f"{100 * progress['bound']:.3g} %"
+    if review.question == MISSED:
+        what = f"of the same pairs among {sum(sizes):,} decisions are missed"
+    else:
+        what = f"of {sum(sizes):,} matches are false"
+    return ReviewOut(
+        **{name: getattr(review, name) for name in ("id", "name", "model", "gallery", "source", "question")},
+        at_most=review.at_most,
+        confidence=review.confidence,
+        population=sum(sizes),
+        **progress,
+        exhausted=left <= 0,
+        agreement=Agreement(pairs=pairs, agreed=agreed),
+        statement=f"at most {share} {what} ({100 * review.confidence:g} % confidence)",
+        created_at=review.created_at,
+        enough_at=review.enough_at,
+        alarm_at=review.alarm_at,
+    )
