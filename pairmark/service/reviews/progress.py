@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from random import SystemRandom
 from typing import Any, Final
 
@@ -31,9 +33,9 @@ class Draw:
 
 
 def draws_of(review: ReviewRow, rows: Sequence[Any]) -> list[Draw]:
-    """Drawn items in order, of (stratum, erased, same, number). What nobody could judge is wrong."""
+    """Drawn items in order, as `repository.drawn` gives them. What nobody could judge is wrong."""
     draws = []
-    for stratum, erased, same, number in rows:
+    for stratum, erased, same, number, *_ in rows:
         # A match is right if it is the same; what was decided to be different, if it is not.
         right = same is (review.question != MISSED or stratum == 0)
         draws.append(Draw(stratum, None if number is None and not erased else not right))
@@ -89,6 +91,27 @@ def progress_of(review: ReviewRow, draws: Sequence[Draw], curve: Sequence[Any] =
         "expected_more": 0 if enough else more,
         "curve": points,
     }
+
+
+def breakdown(draws: Sequence[Draw], keys: Sequence[Any]) -> list[dict[str, Any]]:
+    """Judged and wrong ones by key, in order of the keys; what has none is left out."""
+    found: dict[Any, list[int]] = {}
+    for draw, key in zip(draws, keys, strict=True):
+        if draw.wrong is not None and key is not None:
+            entry = found.setdefault(key, [0, 0])
+            entry[0] += 1
+            entry[1] += draw.wrong
+    return [{"of": str(key), "judged": n, "wrong": wrong} for key, (n, wrong) in sorted(found.items())]
+
+
+def score_ranges(scores: Sequence[float | None]) -> list[str | None]:
+    """The fifth of all drawn scores that each is in, as its range."""
+    known = sorted(score for score in scores if score is not None)
+    if not known:
+        return [None] * len(scores)
+    edges = [known[round(fifth * (len(known) - 1) / 5)] for fifth in range(6)]
+    names = [f"{n + 1}: {low:.4g} to {high:.4g}" for n, (low, high) in enumerate(pairwise(edges))]
+    return [None if one is None else names[min(4, max(0, bisect_left(edges, one) - 1))] for one in scores]
 
 
 def next_stratum(review: ReviewRow, draws: Sequence[Draw]) -> int | None:

@@ -163,13 +163,13 @@ def add_items(session: Session, items: Sequence[Mapping[str, Any]]) -> None:
         session.execute(insert(ReviewItem), items[start : start + 1_000])
 
 
-def drawn(session: Session, review_id: str) -> list[Row[int, bool, bool | None, int | None]]:
-    """(stratum, erased, same, number) of drawn items in the order of draws; number None: not judged yet."""
+def drawn(session: Session, review_id: str) -> list[Row[Any]]:
+    """(stratum, erased, same, number, score, version) of drawn items in the order of draws; number None: not judged."""
     of, said = ReviewItem, ReviewJudgement
     counted = and_(said.item_id == of.id, said.number == 1)
     return list(
         session.execute(
-            select(of.stratum, of.erased, said.same, said.number)
+            select(of.stratum, of.erased, said.same, said.number, of.score, of.version)
             .outerjoin(said, counted)
             .where(of.review_id == review_id, of.draw.is_not(None))
             .order_by(of.draw)

@@ -16,13 +16,21 @@ from pairmark.service.errors import InvalidInput, UnknownGallery, UnknownModel, 
 from pairmark.service.pagination import start_of
 from pairmark.service.reviews import repository
 from pairmark.service.reviews.population import item_rows, population_of
-from pairmark.service.reviews.progress import MISSED, draws_of, next_stratum, progress_of
+from pairmark.service.reviews.progress import (
+    MISSED,
+    breakdown,
+    draws_of,
+    next_stratum,
+    progress_of,
+    score_ranges,
+)
 from pairmark.service.reviews.schemas import (
     Agreement,
     ElsewhereOut,
     ElsewhereRequest,
     ItemsToJudge,
     ItemToJudge,
+    JudgedPart,
     Outcome,
     RefsErased,
     ReviewOut,
@@ -111,7 +119,16 @@ class Reviews:
     def get(self, review_id: str) -> ReviewOut:
         """A review and what it has shown so far, or `UnknownReview`."""
         with self._db.read() as session:
-            return _out(session, _existing(session, review_id))
+            row = _existing(session, review_id)
+            rows = repository.drawn(session, review_id)
+            draws = draws_of(row, rows)
+            parts = {
+                "by_score": breakdown(draws, score_ranges([one.score for one in rows])),
+                "by_version": breakdown(draws, [one.version for one in rows]),
+            }
+            return _out(session, row).model_copy(
+                update={name: [JudgedPart(**one) for one in found] for name, found in parts.items()}
+            )
 
     def page(self, limit: int, cursor: str | None, models: frozenset[str] | None) -> ReviewPage:
         """Reviews of these models (None: all), newest first."""

@@ -79,6 +79,14 @@ class Agreement(BaseModel):
     agreed: int
 
 
+class JudgedPart(BaseModel):
+    """What was judged of one part: chosen by looking, so no bound is of it."""
+
+    of: str
+    judged: int
+    wrong: int
+
+
 class ReviewOut(BaseModel):
     """A review and what it has shown so far. `bound` holds at every look."""
 
@@ -109,6 +117,10 @@ class ReviewOut(BaseModel):
     exhausted: bool = Field(description="whether no more pairs can be drawn")
     agreement: Agreement
     curve: list[tuple[int, float]] = Field(description="judgements and the bound after them")
+    by_score: list[JudgedPart] = Field(
+        [], description="wrong ones by fifths of the drawn scores; absent in lists"
+    )
+    by_version: list[JudgedPart] = Field([], description="wrong ones by version; absent in lists")
     statement: str
     created_at: Moment
     enough_at: Moment | None
