@@ -1,7 +1,7 @@
 """What keeping decisions for reviews costs: server CPU of `/match` with a model's policy on and off.
 
-Measured as in `match_overhead`, in turns on one server. Decisions are kept at the default policy: all, and at most 1,000 of
-an hour. Linux only.
+Measured as in `match_overhead`, in turns on one server. Decisions are kept at the default policy: all, and at most
+1,000 of an hour. Linux only.
 """
 
 from __future__ import annotations

@@ -1817,6 +1817,7 @@ POPULATIONS = (
     ),
 )
 
+SERVED_REVIEWS = "tests/service/test_reviews.py"
 REVIEWS = (
     mutant(
         "a-review-looks-once",
@@ -1841,6 +1842,79 @@ REVIEWS = (
         "    undrawn = np.array([different.sizes.sum(), 0, 0], dtype=np.int64)\n",
         "    undrawn = np.zeros(3, dtype=np.int64)\n",
         "tests/models/test_reviews.py::test_the_bound_of_missed_matches_holds_at_all_looks",
+    ),
+    mutant(
+        "easy-pairs-count-first",
+        "judgements count in the order of draws",
+        "pairmark/service/reviews/progress.py",
+        "            return list(draws[:at])\n",
+        "            return [one for one in draws if one.wrong is not None]\n",
+        f"{SERVED_REVIEWS}::test_judgements_wait_for_pairs_drawn_before",
+    ),
+    mutant(
+        "two-get-one-pair",
+        "nobody judges a pair twice unasked",
+        "pairmark/service/reviews/repository.py",
+        "                or_(of.held_until.is_(None), of.held_until <= now),\n",
+        "",
+        f"{SERVED_REVIEWS}::test_twenty_reviewers_at_once_never_judge_a_pair_twice",
+    ),
+    mutant(
+        "thinned-by-age",
+        "what is kept of an hour is a uniform sample of what is counted",
+        "pairmark/service/reviews/recorder.py",
+        "[row for row in rows if row.key < chance]",
+        "rows",
+        f"{SERVED_REVIEWS}::test_hours_with_too_many_are_thinned_evenly",
+    ),
+    mutant(
+        "a-second-opinion-counts",
+        "the first judgement of a pair counts",
+        "pairmark/service/reviews/repository.py",
+        "counted = and_(said.item_id == of.id, said.number == 1)",
+        "counted = and_(said.item_id == of.id, said.number >= 1)",
+        f"{SERVED_REVIEWS}::test_who_repeats_or_changes_a_judgement_counts_once",
+    ),
+    mutant(
+        "erased-is-right",
+        "an erased pair that is drawn counts as wrong",
+        "pairmark/service/reviews/progress.py",
+        "None if number is None and not erased else not right",
+        "None if number is None and not erased else (not right and not erased)",
+        f"{SERVED_REVIEWS}::test_erased_names_count_as_wrong_and_are_gone",
+    ),
+    mutant(
+        "erasure-leaves-sides",
+        "an erasure takes names and sides from what is kept",
+        "pairmark/service/reviews/repository.py",
+        '"sides": None, "erased": True}',
+        '"erased": True}',
+        f"{SERVED_REVIEWS}::test_erased_names_count_as_wrong_and_are_gone",
+    ),
+    mutant(
+        "doubt-raises-an-alarm",
+        "what nobody can tell raises no alarm",
+        "pairmark/service/reviews/progress.py",
+        "wrong=one.wrong and one.certain)",
+        "wrong=one.wrong)",
+        f"{SERVED_REVIEWS}::test_what_nobody_can_tell_raises_the_bound_and_no_alarm",
+    ),
+    mutant(
+        "anything-can-be-judged",
+        "only what was handed out can be judged",
+        "pairmark/service/reviews/repository.py",
+        "return session.scalar(select(of).where(of.id == item_id, of.review_id == review_id, of.draw.is_not(None)))",
+        "return session.scalar(select(of).where(of.id == item_id))",
+        f"{SERVED_REVIEWS}::test_only_what_was_handed_out_can_be_judged",
+    ),
+    mutant(
+        "any-trainer-reviews",
+        "a key sees reviews of models that it may train",
+        "pairmark/service/api/reviews.py",
+        '    check_may(http, "train", "*" if model is None else model)\n',
+        "",
+        "tests/e2e/test_reviews_served.py::"
+        "test_what_was_acknowledged_survives_a_kill_and_keys_open_only_their_model",
     ),
 )
 

@@ -57,7 +57,8 @@ def record(database: Database, model_id: str, n: int, *, wrong: int = 0, **polic
         model_id,
         1,
         ReviewPolicy(**policy),
-        [(1, 1.0 + at / n) for at in range(n)],
+        [1] * n,
+        [1.0 + at / n for at in range(n)],
         0.9,
         lambda place: {"left": [float(place)], "right": [0.0]},
         [["wrong" if at < wrong else "right", f"b{at}"] for at in range(n)],
@@ -197,6 +198,7 @@ def test_a_review_of_what_is_kept(reviews: Reviews, database: Database, model_id
     assert done.judged < 400
     assert done.curve[-1] == (done.judged, done.bound)
     assert "of 400 matches are false" in done.statement
+    assert reviews.stamps("faces", 1) == [done.statement]
     assert not reviews.next(made.id, "ada", 1).items, "it is enough: nobody need judge more"
 
 
@@ -212,7 +214,7 @@ def test_hours_with_too_many_are_thinned_evenly(reviews: Reviews, database: Data
     # What comes later in the hour, from a process that does not know yet, is held to the same chance.
     record(database, model_id, 200, per_hour=100)
     write_more = recorder.take
-    write_more(model_id, 1, ReviewPolicy(per_hour=100), [(1, 2.0)] * 50, 0.9, lambda _: None)
+    write_more(model_id, 1, ReviewPolicy(per_hour=100), [1] * 50, [2.0] * 50, 0.9, lambda _: None)
     write(recorder)
     made = reviews.create(asked())
     assert made.population == 2_250
@@ -251,7 +253,7 @@ def test_old_decisions_are_forgotten(database: Database, model_id: str) -> None:
 
 def test_decisions_of_a_deleted_model_are_dropped(database: Database, model_id: str) -> None:
     recorder = DecisionRecorder(database)
-    recorder.take(model_id, 1, ReviewPolicy(), [(1, 1.0)], 0.5, lambda _: None)
+    recorder.take(model_id, 1, ReviewPolicy(), [1], [1.0], 0.5, lambda _: None)
     with database.write() as session:
         session.delete(session.get(Model, model_id))
     write(recorder)
@@ -285,8 +287,8 @@ def test_erased_names_count_as_wrong_and_are_gone(
     reviews: Reviews, database: Database, model_id: str
 ) -> None:
     record(database, model_id, 60, sides=True)
-    made = reviews.create(asked())
-    before = reviews.create(asked())
+    made = reviews.create(asked(at_most=0.001))
+    before = reviews.create(asked(at_most=0.001))
     gone = reviews.erase("faces", ["b7", "nobody"])
     assert (gone.decisions, gone.items, gone.outcomes) == (1, 2, 0)
     with database.read() as session:
@@ -294,7 +296,7 @@ def test_erased_names_count_as_wrong_and_are_gone(
             erased = session.scalars(select(table).where(table.erased)).all()
             assert {(row.left_ref, row.right_ref, row.sides) for row in erased} == {(None, None, None)}
             assert not session.scalars(select(table).where(table.right_ref == "b7")).all()
-    after = reviews.create(asked())
+    after = reviews.create(asked(at_most=0.001))
     for one in (made, before, after):
         done = judge_all(reviews, one.id)
         assert (done.population, done.judged, done.wrong) == (60, 60, 1)
@@ -308,7 +310,8 @@ def test_an_erasure_in_a_gallery_reaches_its_decisions(database: Database, model
         model_id,
         1,
         ReviewPolicy(),
-        [(1, 1.0)] * 3,
+        [1] * 3,
+        [1.0] * 3,
         0.5,
         lambda _: None,
         [["probe", "item-1"], ["probe", "item-2"], [None, "item-3"]],
@@ -367,6 +370,17 @@ def test_twenty_reviewers_at_once_never_judge_a_pair_twice(reviews: Reviews, dat
     assert done.agreement.pairs > 0
 
 
+def test_what_nobody_can_tell_raises_the_bound_and_no_alarm(reviews: Reviews) -> None:
+    made = []
+    for same, alarm in ((None, False), (False, True)):
+        one = reviews.create(asked(source={"refs": pairs(400)}))
+        items = reviews.next(one.id, "ada", 40).items
+        found = reviews.judge(one.id, [Outcome(item=item.item, same=same) for item in items], "ada")
+        assert (found.wrong, found.alarm, found.enough) == (40, alarm, False)
+        made.append(found)
+    assert made[0].bound == made[1].bound
+
+
 def test_outcomes_from_elsewhere_bound_nothing(reviews: Reviews, database: Database, model_id: str) -> None:
     record(database, model_id, 50)
     made = reviews.create(asked())
@@ -390,7 +404,7 @@ def test_an_alarm_moves_production_back_where_the_policy_says_so(deployment: Dep
     recorder = DecisionRecorder(db)
     n = 500
     refs = [["wrong" if random.Random(at).random() < 0.3 else "right", "b"] for at in range(n)]
-    recorder.take(model_id, second, ReviewPolicy(), [(1, 1.0)] * n, 0.5, lambda _: None, refs)
+    recorder.take(model_id, second, ReviewPolicy(), [1] * n, [1.0] * n, 0.5, lambda _: None, refs)
     write(recorder)
     reviews = Reviews(db, store)
     done = judge_all(reviews, reviews.create(asked()).id, 12)
@@ -398,4 +412,7 @@ def test_an_alarm_moves_production_back_where_the_policy_says_so(deployment: Dep
     assert done.alarm_at is not None
     assert not done.enough
     assert store.alias("faces", "production").version == first
+    (stamp,) = reviews.stamps("faces", second)
+    assert "more than 2 % are" in stamp
+    assert reviews.stamps("faces", first) == []
     assert store.history("faces", "production").items[0].by == f"review:{done.id}"

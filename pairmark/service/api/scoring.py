@@ -19,6 +19,7 @@ from pairmark.service.api.problems import NotAcceptable
 from pairmark.service.api.query import Query
 from pairmark.service.api.wire import JSON, NPZ, OCTETS, Answer, Call, media, model_header
 from pairmark.service.errors import Forbidden, InvalidInput, TooLarge
+from pairmark.service.reviews.recorder import Codes
 from pairmark.service.runtime.binary import parse_npz, parse_octets
 from pairmark.service.runtime.live import picked
 from pairmark.service.runtime.metrics import PAIRS
@@ -352,15 +353,17 @@ def _keep(call: Call, scored: Scored, decision: Decision) -> None:
     policy = call.services.runtime.kept(entry.name)
     if policy is None:
         return
-    scores: list[float] = scored.scores.tolist()
-    codes = [int(match) for match in decision.few(scores)] if decision.lower is None else None
-    if codes is None:
-        codes = decision.decided(scored.scores).tolist()
+    codes: Codes
+    if len(scored.scores) == 1 and decision.lower is None:
+        codes = [int(scored.scores[0] > decision.threshold)]
+    else:
+        codes = decision.decided(scored.scores)
     call.services.recorder.take(
         entry.model_id,
         entry.version,
         policy,
-        list(zip(codes, scores, strict=True)),
+        codes,
+        scored.scores,
         float(decision.threshold),
         pairs.shown,
         pairs.refs,

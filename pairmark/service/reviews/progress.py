@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from random import SystemRandom
 from typing import Any, Final
@@ -26,10 +26,12 @@ MISSED: Final = "missed-matches"
 
 @dataclass
 class Draw:
-    """A drawn item: its stratum and, where it was judged (or erased), whether it is wrong."""
+    """A drawn item: its stratum and, where it was judged (or erased), whether it counts as wrong. ``certain``: a
+    reviewer said so; nobody could tell otherwise."""
 
     stratum: int
     wrong: bool | None
+    certain: bool = True
 
 
 def draws_of(review: ReviewRow, rows: Sequence[Any]) -> list[Draw]:
@@ -38,7 +40,7 @@ def draws_of(review: ReviewRow, rows: Sequence[Any]) -> list[Draw]:
     for stratum, erased, same, number, *_ in rows:
         # A match is right if it is the same; what was decided to be different, if it is not.
         right = same is (review.question != MISSED or stratum == 0)
-        draws.append(Draw(stratum, None if number is None and not erased else not right))
+        draws.append(Draw(stratum, None if number is None and not erased else not right, same is not None))
     return draws
 
 
@@ -73,7 +75,9 @@ def progress_of(review: ReviewRow, draws: Sequence[Draw], curve: Sequence[Any] =
     alarm, more = False, None
     if others is None:
         bound = share_bound(first, eps, confidence)
-        alarm = exceeds(first, eps, confidence)
+        # What nobody could tell may be right: it raises the bound, and no alarm.
+        said, _ = judgements_of(review, [replace(one, wrong=one.wrong and one.certain) for one in prefix])
+        alarm = exceeds(said, eps, confidence)
         more = expected_judgements(first, eps, confidence)
     else:
         bound = missed_bound(first, others, eps, confidence)

@@ -222,10 +222,26 @@ def free_items(session: Session, review_id: str, reviewer: str, now: float, limi
     )
 
 
-def versions_of(session: Session, review_id: str) -> list[int | None]:
-    """The versions that decided a review's items."""
-    of = ReviewItem
-    return list(session.scalars(select(of.version).where(of.review_id == review_id).distinct()))
+def deciding_versions(
+    session: Session, model_id: str, gallery: str | None, hours: tuple[int, int]
+) -> list[int]:
+    """The versions that decided in a window."""
+    of = DecisionCount
+    where = [of.model_id == model_id, of.hour >= hours[0], of.hour < hours[1]]
+    if gallery is not None:
+        where.append(of.gallery == gallery)
+    return list(session.scalars(select(of.version).where(*where).distinct().order_by(of.version)))
+
+
+def finished_reviews(session: Session, model: str, limit: int) -> list[ReviewRow]:
+    """The newest reviews of a model whose bound was low enough, or that raised the alarm."""
+    of = ReviewRow
+    ended = or_(of.enough_at.is_not(None), of.alarm_at.is_not(None))
+    return list(
+        session.scalars(
+            select(of).where(of.model == model, ended).order_by(of.created_at.desc()).limit(limit)
+        )
+    )
 
 
 def gallery_model(session: Session, gallery: str) -> Row[str, str] | None:

@@ -12,10 +12,10 @@ from sqlalchemy.orm import Session
 
 from pairmark.service.audit.log import record
 from pairmark.service.db import Database
-from pairmark.service.errors import InvalidInput, UnknownGallery, UnknownModel, UnknownReview
+from pairmark.service.errors import InvalidInput, PairmarkError, UnknownGallery, UnknownModel, UnknownReview
 from pairmark.service.pagination import start_of
 from pairmark.service.reviews import repository
-from pairmark.service.reviews.population import item_rows, population_of
+from pairmark.service.reviews.population import item_rows, population_of, window
 from pairmark.service.reviews.progress import (
     MISSED,
     breakdown,
@@ -40,6 +40,7 @@ from pairmark.service.reviews.schemas import (
 from pairmark.service.store.refs import PRODUCTION
 from pairmark.service.store.store import ModelStore
 from pairmark.service.tables import ReviewItem, ReviewJudgement, ReviewRow
+from pairmark.service.times import iso
 
 log = logging.getLogger(__name__)
 
@@ -87,6 +88,10 @@ class Reviews:
             facts = source.model_dump(mode="json", exclude={"refs", "scores", "matches"}, exclude_none=True)
             if source.refs is not None:
                 facts["refs"] = len(source.refs)
+            elif model_id is not None:
+                facts["versions"] = repository.deciding_versions(
+                    session, model_id, source.gallery, window(source)
+                )
             made = ReviewRow(
                 id=secrets.token_hex(12),
                 name=request.name,
@@ -129,6 +134,12 @@ class Reviews:
             return _out(session, row).model_copy(
                 update={name: [JudgedPart(**one) for one in found] for name, found in parts.items()}
             )
+
+    def stamps(self, model: str, version: int) -> list[str]:
+        """What reviews of decisions of this version alone have shown, newest first."""
+        with self._db.read() as session:
+            rows = repository.finished_reviews(session, model, 100)
+            return [_statement(row) for row in rows if row.source.get("versions") == [version]]
 
     def page(self, limit: int, cursor: str | None, models: frozenset[str] | None) -> ReviewPage:
         """Reviews of these models (None: all), newest first."""
@@ -241,28 +252,29 @@ class Reviews:
         )
         if review.model is None:
             return
-        policy = self._store.model(review.model).policy.reviews
+        try:
+            self._fall_back(review, review.model)
+        except PairmarkError as error:
+            # The judgements are taken: a model that is gone, or a version that may not serve, is no reason to refuse.
+            log.warning("production could not fall back", extra={"review": review.id, "reason": error.detail})
+
+    def _fall_back(self, review: ReviewOut, model: str) -> None:
+        policy = self._store.model(model).policy.reviews
         if policy is None or not policy.fall_back:
             return
-        moves = self._store.history(review.model, PRODUCTION, limit=1).items
+        moves = self._store.history(model, PRODUCTION, limit=1).items
         if not moves or moves[0].previous is None:
             return
         # Only from the version that the judged decisions are of.
-        if moves[0].version != self._reviewed_version(review.id):
+        if review.source.get("versions") != [moves[0].version]:
             return
         self._store.promote(
-            review.model,
+            model,
             PRODUCTION,
             moves[0].previous,
             by=f"review:{review.id}",
             reason=f"review {review.id}: {review.wrong} of {review.judged} drawn decisions are wrong",
         )
-
-    def _reviewed_version(self, review_id: str) -> int | None:
-        """The version of all decisions of a review; None where there are several or none."""
-        with self._db.read() as session:
-            versions = repository.versions_of(session, review_id)
-        return versions[0] if len(versions) == 1 else None
 
 
 def _gallery_model(session: Session, gallery: str) -> tuple[str, str]:
@@ -336,11 +348,6 @@ def _out(session: Session, review: ReviewRow) -> ReviewOut:
     sizes = [int(one["size"]) for one in review.strata]
     left = sum(int(one["items"]) for one in review.strata) - review.drawn
     progress = review.progress
-    share = f"{100 * progress['bound']:.3g} %"
-    if review.question == MISSED:
-        what = f"of the same pairs among {sum(sizes):,} decisions are missed"
-    else:
-        what = f"of {sum(sizes):,} matches are false"
     return ReviewOut(
         **{name: getattr(review, name) for name in ("id", "name", "model", "gallery", "source", "question")},
         at_most=review.at_most,
@@ -349,8 +356,21 @@ def _out(session: Session, review: ReviewRow) -> ReviewOut:
         **progress,
         exhausted=left <= 0,
         agreement=Agreement(pairs=pairs, agreed=agreed),
-        statement=f"at most {share} {what} ({100 * review.confidence:g} % confidence)",
+        statement=_statement(review),
         created_at=review.created_at,
         enough_at=review.enough_at,
         alarm_at=review.alarm_at,
     )
+
+
+def _statement(review: ReviewRow) -> str:
+    sizes, progress = [int(one["size"]) for one in review.strata], review.progress
+    if review.question == MISSED:
+        what = f"of the same pairs among {sum(sizes):,} decisions are missed"
+    else:
+        what = f"of {sum(sizes):,} matches are false"
+    month = iso(review.created_at)[:10]
+    most = (
+        f"at most {100 * progress['bound']:.3g} % {what}, {100 * review.confidence:g} % confidence ({month})"
+    )
+    return f"{most}; more than {100 * review.at_most:g} % are" if progress["alarm"] else most

@@ -138,6 +138,7 @@ class VersionOut(VersionSummary):
     )
     has_roc: bool
     has_tree: bool
+    reviews: list[str] = Field([], description="what reviews of decisions of this version alone have shown")
 
 
 class ReviewPolicy(BaseModel):
