@@ -98,7 +98,7 @@ def _forked(wire: int, inherited: list[socket.socket]) -> int:
     process = os.fork()
     if process:
         return process
-    # Nothing of the nursery may run in a reader, its clean-up included.
+    # Nothing of the fork server may run in a reader, its clean-up included.
     status = 1
     try:
         signal.set_wakeup_fd(-1)

@@ -122,7 +122,7 @@ def test_reading_has_a_budget_of_time(served: RunningServer) -> None:
     assert time.monotonic() - started < 60
 
 
-def nurseries(server: RunningServer) -> list[psutil.Process]:
+def fork_servers(server: RunningServer) -> list[psutil.Process]:
     """Processes that readers of uploads are forked from."""
     children = psutil.Process(server.process.pid).children(recursive=True)
     return [
@@ -136,7 +136,7 @@ def nurseries(server: RunningServer) -> list[psutil.Process]:
 
 def readers(server: RunningServer) -> list[psutil.Process]:
     """Processes that read uploads."""
-    return [child for one in nurseries(server) for child in one.children()]
+    return [child for one in fork_servers(server) for child in one.children()]
 
 
 def test_reading_stops_when_its_client_leaves(served: RunningServer) -> None:
@@ -158,18 +158,18 @@ def test_reading_stops_when_its_client_leaves(served: RunningServer) -> None:
 def test_readers_end_with_the_service(new_database: Callable[..., str], tmp_path_factory) -> None:
     with serving(tmp_path_factory.mktemp("ended"), new_database("sqlite")) as server:
         assert send(server.http, csv(b"x,y\n1,a\n2,a\n3,b\n"), "g").status_code == 201
-        nursery = nurseries(server)
-        assert len(nursery) == 1
-        assert not any(name.startswith("PAIRMARK_") for name in nursery[0].environ())
+        fork_server = fork_servers(server)
+        assert len(fork_server) == 1
+        assert not any(name.startswith("PAIRMARK_") for name in fork_server[0].environ())
         server.process.kill()
-        nursery[0].wait(10)
+        fork_server[0].wait(10)
 
 
 def test_a_reader_that_dies_takes_nothing_down(served: RunningServer) -> None:
-    """The next upload has a nursery again, should the one there is be killed."""
-    (nursery,) = nurseries(served)
-    nursery.kill()
-    while nursery.status() != psutil.STATUS_ZOMBIE:
+    """The next upload has a fork server again, should the one there is be killed."""
+    (fork_server,) = fork_servers(served)
+    fork_server.kill()
+    while fork_server.status() != psutil.STATUS_ZOMBIE:
         time.sleep(0.01)
     assert send(served.http, csv(b"x,y\n1,a\n2,a\n4,b\n"), "g").status_code == 201
     assert httpx.get(f"{served.url}/healthz").status_code == 200

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_iris
 
-from pairmark.models import RankBoostKernel, SimilarityForest, load, save
+from pairmark.models import RSBL, SimilarityTree, load, save
 from pairmark.models.core.artefact import MANIFEST, ArtefactError, file_sha256, read_artefact, write_artefact
 
 
@@ -115,12 +115,16 @@ def test_a_pickle_in_place_of_an_array_does_not_run(folder: Path, tmp_path: Path
 
 def test_parameters_that_are_gone_are_read_over_or_refused(tmp_path: Path) -> None:
     X, y = load_iris(return_X_y=True)
-    forest = SimilarityForest(n_estimators=2, max_depth=3, n_pairs=500, random_state=0).fit(X, y)
-    ranked = RankBoostKernel(n_estimators=5, random_state=0).fit(X, y)
+    tree = SimilarityTree(max_depth=3, n_pairs=500, random_state=0).fit(X, y)
+    features = RSBL(random_state=0).fit(X, y)
     for model, change, refused in (
-        (forest, {"aggregation": "auto", "oob_score": True, "bag": "identities"}, None),
-        (ranked, {"n_beams": 9, "early_stopping": True, "normalize": False}, None),
-        (ranked, {"normalize": True}, "trained with normalize=True, which this version no longer has"),
+        (tree, {"prune": True, "pair_features": "auto"}, None),
+        (features, {"similarity": "cosine"}, None),
+        (
+            features,
+            {"similarity": "gaussian"},
+            "trained with similarity='gaussian', which this version no longer",
+        ),
     ):
         save(model, tmp_path / "older")
         rewrite(tmp_path / "older", lambda manifest, change=change: manifest["params"].update(change))

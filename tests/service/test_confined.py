@@ -66,7 +66,7 @@ def enrolled(
     upload.write_bytes(content)
     scratch.mkdir()
     own = replace(
-        Limits.of(SETTINGS, len(content), rows="max_gallery_items", features=4), memory_bytes=512 * MIB
+        Limits.of(SETTINGS, len(content), rows="max_gallery_items", features=4), memory_bytes=640 * MIB
     )
     options = ImportOptions(metadata=metadata)
     with closing(confined_batches(kind, upload, scratch, 4, errors, options, own, stays)) as batches:

@@ -178,12 +178,12 @@ def check_trees(loaded: StoredState) -> None:
     roots, features, children = arrays["roots"], arrays["features"], arrays["children"]
     n = features.size
     if not 1 <= max(loaded.facts.n_boosted, 1) <= roots.size:
-        raise ArtefactError(f"n_boosted is {loaded.facts.n_boosted} of {roots.size} trees")
+        raise ArtefactError(f"n_boosted is {loaded.facts.n_boosted}, and roots has {roots.size} trees")
     if roots[0] != 0 or roots[-1] >= n:
         raise refuse("roots", 0, f"begin at {roots[0]} and end at {roots[-1]}", f"0, and less than {n} nodes")
     split = features >= 0
     ends = np.append(roots[1:], n)
     end = ends[np.searchsorted(roots, np.arange(n), side="right") - 1]
     # A child comes after its node: every way ends.
-    good = ~split | ((children > np.arange(n)) & (children + 1 < end))
+    good = ~split | ((children > np.arange(n)) & (children < end - 1))
     require(np.asarray(good), "children", children, "two nodes further on in the same tree")

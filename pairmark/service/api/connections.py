@@ -272,13 +272,18 @@ class GuardedProtocol(HttpToolsProtocol):
         self.transport.close()
 
     def _may_refuse(self) -> bool:
-        """Whether a refusal can go out now. Where an earlier request's answer is due first, or one has begun, the
-        connection is closed instead; the request that is refused counts as one whose client has left."""
+        """Whether a refusal can go out now. Where an earlier request's answer is due first, that answer ends the
+        connection; where one has begun, or several are due, it is closed at once and the request that is refused
+        counts as one whose client has left."""
         if self.transport.is_closing():
             return False
         cycle = self.cycle
         if cycle is None or cycle.response_complete:
             return True
+        if self.phase != _BODY and not self.pipeline and not cycle.response_started:
+            cycle.keep_alive = False
+            self.flow.pause_reading()
+            return False
         cycle.disconnected = True
         cycle.message_event.set()
         if self.phase != _BODY or self.pipeline or cycle.response_started:

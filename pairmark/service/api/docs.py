@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from fastapi import Request
 from fastapi.responses import HTMLResponse, JSONResponse
+from pydantic import Field
+
+from pairmark.service.api.query import FROM_QUERY, Query
 
 POLICY = (
     "default-src 'none'; img-src 'self'; style-src 'self'; script-src 'self'; connect-src 'self'; base-uri 'none'; "
@@ -36,7 +39,15 @@ GROUPS = {
 }
 
 
-def show_docs(request: Request) -> HTMLResponse:
+class DocsQuery(Query):
+    """Which requests the page shows."""
+
+    operation: str | None = Field(
+        None, max_length=64, description="show this request alone, with all there is on it"
+    )
+
+
+def show_docs(request: Request, query: Annotated[DocsQuery, FROM_QUERY]) -> HTMLResponse:
     """Every endpoint with its parameters, bodies, answers and a curl line."""
     document: dict[str, Any] = request.app.openapi()
     base = str(request.base_url).rstrip("/")
@@ -45,6 +56,7 @@ def show_docs(request: Request) -> HTMLResponse:
         version=document["info"]["version"],
         description=document["info"]["description"],
         csrf=request.scope.get("pairmark.csrf"),
+        only=query.operation,
         groups=[
             {
                 "id": f"group-{tag}",
@@ -52,7 +64,7 @@ def show_docs(request: Request) -> HTMLResponse:
                 "about": GROUPS.get(tag, ("", ""))[1],
                 "operations": operations,
             }
-            for tag, operations in operation_groups(document, base)
+            for tag, operations in operation_groups(document, base, query.operation)
         ],
     )
     return HTMLResponse(page, headers={"content-security-policy": POLICY, "cache-control": "no-store"})
@@ -83,11 +95,15 @@ def _with_code(text: str) -> Any:
     return Markup("".join(f"<code>{part}</code>" if at % 2 else part for at, part in enumerate(parts)))
 
 
-def operation_groups(document: dict[str, Any], base: str) -> list[tuple[str, list[dict[str, Any]]]]:
-    """Operations by tag, as the page shows them."""
+def operation_groups(
+    document: dict[str, Any], base: str, only: str | None = None
+) -> list[tuple[str, list[dict[str, Any]]]]:
+    """Operations by tag, as the page shows them. ``only``: the one that is wanted; None for all."""
     groups: dict[str, list[dict[str, Any]]] = {}
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
+            if only not in (None, operation["operationId"]):
+                continue
             shown = _operation(document, base, path, method.upper(), operation)
             groups.setdefault(operation.get("tags", ["other"])[0], []).append(shown)
     return list(groups.items())

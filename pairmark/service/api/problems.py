@@ -111,7 +111,7 @@ _FIXES: dict[int, dict[type[PairmarkError], str]] = {
     },
     413: {
         errors.TooLarge: "Send less at a time. `detail` names the limit. The operator can raise it, with the setting "
-        "that `setting` names or the other `PAIRMARK_MAX_*` settings. Raw float32 bodies "
+        "that `setting` names or another of the `PAIRMARK_MAX_*` settings. Raw float32 bodies "
         "(`application/octet-stream`) are far smaller than JSON.",
     },
     415: {

@@ -78,7 +78,7 @@ async def rank_point(call: Call) -> Answer:
     query: RankQuery = call.query
     named = {name.removeprefix(_PREFIX): text for name, text in (query.model_extra or {}).items()}
     rows = points_by_text(query.features, named)
-    points = Points(query.model, rows, query.top, query.detail, query.abstain)
+    points = Points(query.model, rows, True, query.top, query.detail, query.abstain)
     with call.services.runtime.lane() as lane:
         return await _ranked(call, lane, points)
 

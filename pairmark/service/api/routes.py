@@ -354,7 +354,7 @@ SERVICE: Final = (
     Route("GET", "/problems/{slug}", problems.show_problem, access="open", tag="problems", gives=_HTML),
     Route("GET", "/guide", guide.guide, access="open", gives=_HTML),
     Route("GET", "/guide/{file:path}", guide.show_guide, access="open", query=guide.GuideQuery, gives=_HTML),
-    Route("GET", "/docs", docs.show_docs, access="any", gives=_HTML),
+    Route("GET", "/docs", docs.show_docs, access="any", query=docs.DocsQuery, gives=_HTML),
     Route("GET", "/openapi.json", docs.openapi_document, access="any"),
 )  # fmt: skip
 

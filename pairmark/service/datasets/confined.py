@@ -1,17 +1,16 @@
 """Reads uploads in processes of their own, which end when their memory or time is used up, or their client has left.
 
-A *nursery* (`pairmark.service.parser`) imports once what reads files and then forks a process for each upload: that
+A *fork server* (`pairmark.service.parser`) imports once what reads files and then forks a process for each upload: that
 takes milliseconds, and a reader that is killed takes nothing else down. It starts with the first upload.
 
 Each upload has a socket of its own. The reader gets its task as a line of JSON and answers in such lines; when this
-side closes the socket, the nursery kills the reader.
+side closes the socket, the fork server kills the reader.
 """
 
 from __future__ import annotations
 
 import json
 import resource
-import select
 import signal
 import socket
 import subprocess
@@ -21,7 +20,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
-from functools import cache
 from typing import Any
 
 from pairmark.service.datasets.limits import Limits
@@ -29,7 +27,7 @@ from pairmark.service.errors import InvalidInput, NotReady, PairmarkError, Stora
 from pairmark.service.processes import isolated_environment
 
 _START_S = 60.0
-"""How long the nursery may take to start."""
+"""How long the fork server may take to start."""
 _WAIT = 4
 """A reader has so many seconds for each one of its processor: on a busy machine, files are not refused for that."""
 _LOOK_S = 0.1
@@ -66,7 +64,7 @@ def reading(task: Mapping[str, Any], limits: Limits, gone: Gone = stays) -> Iter
     own, its = socket.socketpair()
     with own:
         with its:
-            _nursery().adopt(its)
+            _FORK_SERVER.adopt(its)
         # What bounds this process' files, a quota say, bounds those that are written for it.
         file_bytes = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
         reader = Reader(own, limits, gone)
@@ -81,6 +79,7 @@ class Reader:
         self._wire, self._limits, self._gone = wire, limits, gone
         self._heard = bytearray()
         self._seconds = _START_S
+        wire.settimeout(_START_S)
         self._begun = False
 
     def tell(self, message: Mapping[str, Any]) -> None:
@@ -117,7 +116,7 @@ class Reader:
             self._heard += piece
         line, _, self._heard = self._heard.partition(b"\n")
         if not line:
-            # The nursery closes a line that was cut short.
+            # The fork server closes a line that was cut short.
             return self._message()
         try:
             message = json.loads(line)
@@ -137,13 +136,15 @@ class Reader:
             if self._gone():
                 raise CallerGone
             before = time.monotonic()
-            ready = select.select([self._wire], [], [], max(0.0, min(_LOOK_S, self._seconds)))[0]
-            self._seconds -= time.monotonic() - before
-            if ready:
-                try:
-                    return self._wire.recv(_PIECE)
-                except ConnectionError:
-                    return b""
+            self._wire.settimeout(_LOOK_S)
+            try:
+                return self._wire.recv(_PIECE)
+            except TimeoutError:
+                pass
+            except ConnectionError:
+                return b""
+            finally:
+                self._seconds -= time.monotonic() - before
             if self._seconds > 0:
                 continue
             if not self._begun:
@@ -151,7 +152,7 @@ class Reader:
             raise self._too_slow()
 
 
-class Nursery:
+class ForkServer:
     """The process that readers are forked from. Thread-safe."""
 
     def __init__(self) -> None:
@@ -197,6 +198,5 @@ class Nursery:
             )
 
 
-@cache
-def _nursery() -> Nursery:
-    return Nursery()
+_FORK_SERVER = ForkServer()
+"""The one of this process; it starts with the first upload."""

@@ -47,10 +47,11 @@ class RankBody(AskingBody):
 
 @dataclass(frozen=True, slots=True)
 class Points:
-    """Points as they were sent, and what is asked of them."""
+    """Points as they were sent, and what is asked of them. ``single``: sent as one object, not in a list."""
 
     model: str | None
     rows: Float32 | list[Mapping[str, Any]]
+    single: bool
     top: int | None = None
     detail: bool = False
     abstain: float | None = None
@@ -62,7 +63,8 @@ class Points:
 def parse_points(body: bytes | bytearray) -> Points:
     """Read a JSON body of points."""
     given = validated(RankBody, body, features=_check_features)
-    return Points(given.model, _rows(given.features), given.top, given.detail, given.abstain)
+    single = isinstance(given.features, dict)
+    return Points(given.model, _rows(given.features), single, given.top, given.detail, given.abstain)
 
 
 def _rows(features: Any) -> Float32 | list[Mapping[str, Any]]:
@@ -161,7 +163,7 @@ def features_of(points: Points, names: Sequence[str] | None, n_features: int) ->
     columns = {name: column for column, name in enumerate(known)}
     matrix = np.empty((len(points.rows), n_features), dtype=np.float32)
     for number, row in enumerate(points.rows):
-        at = "features" if len(points.rows) == 1 else f"features[{number}]"
+        at = "features" if points.single else f"features[{number}]"
         _check_named(row, at)
         unknown = [name for name in row if name not in columns]
         missing = [name for name in known if name not in row]
@@ -188,7 +190,7 @@ def rank(served: Served, label_names: Sequence[str], points: Points) -> bytes:
     """The answer to a request, as JSON."""
     if schema_of_model(served.estimator) is not None:
         rows = points.rows
-        side: SideRows = rows if isinstance(rows, np.ndarray) else RecordRows(rows, single=len(rows) == 1)
+        side: SideRows = rows if isinstance(rows, np.ndarray) else RecordRows(rows, single=points.single)
         form = {"accepts_sparse": served.accepts_sparse, "estimator": served.estimator}
         X = to_rows(side, "features", served.n_features, **form)
     else:

@@ -22,8 +22,14 @@ function input(parameter) {
 }
 
 async function build(entry) {
+  if (!$("[data-try]", entry)) {
+    const answer = await fetch(`/docs?operation=${entry.id}`, { cache: "no-store" });
+    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    const body = $("details.operation > div", page);
+    if (body) $("div", entry).replaceWith(body);
+  }
   const place = $("[data-try]", entry);
-  if (place.children.length) return;
+  if (!place || place.children.length) return;
   const api = await loaded();
   const { method, path } = entry.dataset;
   const operation = api.paths[path]?.[method.toLowerCase()];
@@ -119,3 +125,4 @@ if (opened?.matches("details")) {
   opened.open = true;
   build(opened);
 }
+$$("details.operation[open]").forEach(build);
