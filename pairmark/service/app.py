@@ -46,6 +46,7 @@ from pairmark.version import VERSION
 log = logging.getLogger(__name__)
 
 PUBLISH_S = 1.0
+DELIVER_S = 2.0
 KEEP_USE_TICKS = 30
 START_PATIENCE_S = 60.0
 """How long a start waits for the database and its schema, which another container may still be making."""
@@ -155,15 +156,17 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     warming = asyncio.create_task(_warm(app)) if app.state.warm else None
     upkeep = asyncio.create_task(keep_galleries(services, sweep=app.state.warm))
     publishing = asyncio.create_task(_publish(services, app.state.closing))
+    delivering = asyncio.create_task(_deliver(services)) if services.webhooks.on else None
     with _told_of_the_end(app.state.closing, services.settings.drain_s):
         yield
     app.state.closing.set()
-    if warming is not None:
-        warming.cancel()
+    for task in (warming, delivering):
+        if task is not None:
+            task.cancel()
     upkeep.cancel()
     publishing.cancel()
     await asyncio.to_thread(_keep_use, services)
-    await _keep_decisions(services)
+    await services.recorder.publish(closing=True)
     services.runtime.close()
     services.galleries.close()
     services.database.dispose()
@@ -191,7 +194,7 @@ async def _publish(services: Services, closing: asyncio.Event) -> None:
     for tick in count(1):
         await asyncio.sleep(PUBLISH_S)
         metrics.publish_live(services.runtime.live.watches())
-        await _keep_decisions(services)
+        await services.recorder.publish()
         db_metrics.publish(services.database)
         if tick % KEEP_USE_TICKS == 0:
             await asyncio.to_thread(_keep_use, services)
@@ -200,15 +203,14 @@ async def _publish(services: Services, closing: asyncio.Event) -> None:
             services.events.wake_all()
 
 
-async def _keep_decisions(services: Services) -> None:
-    """Write what is kept for reviews; while the database is away, it is lost in sample and count alike."""
-    batch = services.recorder.swap()
-    if batch is None:
-        return
-    try:
-        await asyncio.to_thread(services.recorder.write, batch)
-    except PairmarkError as error:
-        log.warning("decisions could not be kept for reviews: %s", error.detail)
+async def _deliver(services: Services) -> None:
+    """Send what is due to webhooks, as long as the service runs."""
+    while True:
+        await asyncio.sleep(DELIVER_S)
+        try:
+            await services.webhooks.deliver()
+        except PairmarkError as error:
+            log.warning("webhooks wait: %s", error.detail)
 
 
 def _keep_use(services: Services) -> None:

@@ -89,6 +89,10 @@ class UnknownReview(PairmarkError, slug="unknown-review"):
     """There is no such review."""
 
 
+class UnknownWebhook(PairmarkError, slug="unknown-webhook"):
+    """There is no such webhook."""
+
+
 class UnknownJob(PairmarkError, slug="unknown-job"):
     """There is no such job."""
 

@@ -382,6 +382,33 @@ class ServiceSecret(Base):
     value: Mapped[bytes] = mapped_column(LargeBinary)
 
 
+class WebhookRow(Base):
+    """An address that is told of events. Its secret follows from the service's and its id."""
+
+    __tablename__ = "webhooks"
+    id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    url: Mapped[str] = mapped_column(Text)
+    events: Mapped[list[Any]]
+    created_at: Mapped[float]
+
+
+class WebhookDelivery(Base):
+    """A message to a webhook; without ``next_at`` it is not tried again."""
+
+    __tablename__ = "webhook_deliveries"
+    id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    webhook_id: Mapped[str] = mapped_column(
+        String(32), ForeignKey("webhooks.id", ondelete="CASCADE"), index=True
+    )
+    event: Mapped[str] = mapped_column(String(64))
+    body: Mapped[dict[str, Any]]
+    created_at: Mapped[float] = mapped_column(index=True)
+    attempts: Mapped[int]
+    next_at: Mapped[float | None] = mapped_column(index=True)
+    delivered: Mapped[bool] = mapped_column(default=False)
+    answer: Mapped[str | None] = mapped_column(String(200))
+
+
 class GalleryRow(Base):
     """A gallery and the version that serves it. `seq` counts every row written or removed, and never goes back."""
 

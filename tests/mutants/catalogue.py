@@ -1825,7 +1825,7 @@ REVIEWS = (
         "pairmark/models/reviews/evidence.py",
         "        needed = math.log1p(-confidence) + self.log_numerator(at_most)\n",
         "        needed = 0.5 * math.log1p(-confidence) + self.log_numerator(at_most)\n",
-        "tests/models/test_reviews.py::test_every_order_of_a_small_population_fails_rarely_enough",
+        "tests/models/test_review_evidence.py::test_every_order_of_a_small_population_fails_rarely_enough",
     ),
     mutant(
         "strata-are-only-thought-even",
@@ -1833,7 +1833,7 @@ REVIEWS = (
         "pairmark/models/reviews/kernels/evidence.py",
         "    value -= (least - total) * low\n",
         "    value -= 2.0 * (least - total + 1) * low\n",
-        "tests/models/test_reviews.py::test_the_envelope_is_the_best_configuration",
+        "tests/models/test_review_evidence.py::test_the_envelope_is_the_best_configuration",
     ),
     mutant(
         "misses-are-unseen",
@@ -1841,7 +1841,7 @@ REVIEWS = (
         "pairmark/models/reviews/evidence.py",
         "    undrawn = np.array([different.sizes.sum(), 0, 0], dtype=np.int64)\n",
         "    undrawn = np.zeros(3, dtype=np.int64)\n",
-        "tests/models/test_reviews.py::test_the_bound_of_missed_matches_holds_at_all_looks",
+        "tests/models/test_review_evidence.py::test_the_bound_of_missed_matches_holds_at_all_looks",
     ),
     mutant(
         "easy-pairs-count-first",

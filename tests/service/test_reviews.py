@@ -8,15 +8,17 @@ import threading
 from collections import Counter
 from typing import Any
 
+import numpy as np
 import pytest
 from pydantic import ValidationError
 from sqlalchemy import func, select, update
 
 from pairmark.service.db import Database
 from pairmark.service.errors import InvalidInput, UnknownModel, UnknownReview
-from pairmark.service.reviews.recorder import DecisionRecorder
+from pairmark.service.reviews.recorder import Deciding, DecisionRecorder
 from pairmark.service.reviews.reviews import Reviews
 from pairmark.service.reviews.schemas import ElsewhereRequest, Outcome, ReviewOut, ReviewRequest
+from pairmark.service.runtime.vectors import Pairs
 from pairmark.service.store import repository as store_repository
 from pairmark.service.store.schemas import ReviewPolicy
 from pairmark.service.tables import DecisionCount, KeptDecision, Model, ReviewItem, ReviewJudgement
@@ -53,24 +55,32 @@ def pairs(n: int) -> list[list[str]]:
 def record(database: Database, model_id: str, n: int, *, wrong: int = 0, **policy: Any) -> DecisionRecorder:
     """``n`` matches, of which the ``wrong`` that score lowest are about different people."""
     recorder = DecisionRecorder(database)
-    recorder.take(
-        model_id,
-        1,
-        ReviewPolicy(**policy),
-        [1] * n,
-        [1.0 + at / n for at in range(n)],
-        0.9,
-        lambda place: {"left": [float(place)], "right": [0.0]},
-        [["wrong" if at < wrong else "right", f"b{at}"] for at in range(n)],
-    )
+    take(recorder, model_id, n, ReviewPolicy(**policy), wrong=wrong)
     write(recorder)
     return recorder
 
 
+def take(
+    recorder: DecisionRecorder, model_id: str, n: int, policy: ReviewPolicy, *, wrong: int = 0, **more: Any
+) -> None:
+    decisions = more.pop("decisions", [1] * n)
+    refs = more.pop("refs", [["wrong" if at < wrong else "right", f"b{at}"] for at in range(n)])
+    sides = np.arange(n, dtype=np.float32).reshape(-1, 1)
+    recorder.take(
+        Deciding(model_id, more.pop("version", 1), more.pop("gallery", "")),
+        policy,
+        [decisions.count(code) for code in range(3)],
+        lambda: decisions,
+        [1.0 + at / n for at in range(n)],
+        0.9,
+        pairs=Pairs(sides, np.zeros_like(sides)),
+        refs=refs,
+        **more,
+    )
+
+
 def write(recorder: DecisionRecorder) -> None:
-    batch = recorder.swap()
-    assert batch is not None
-    recorder.write(batch)
+    recorder.settle(recorder.write(recorder.swap(closing=True)))
 
 
 def judge_all(reviews: Reviews, review_id: str, most: int = 10_000, by: str = "ada") -> ReviewOut:
@@ -213,8 +223,7 @@ def test_hours_with_too_many_are_thinned_evenly(reviews: Reviews, database: Data
     assert max(keys) < counts[1]
     # What comes later in the hour, from a process that does not know yet, is held to the same chance.
     record(database, model_id, 200, per_hour=100)
-    write_more = recorder.take
-    write_more(model_id, 1, ReviewPolicy(per_hour=100), [1] * 50, [2.0] * 50, 0.9, lambda _: None)
+    take(recorder, model_id, 50, ReviewPolicy(per_hour=100))
     write(recorder)
     made = reviews.create(asked())
     assert made.population == 2_250
@@ -240,6 +249,46 @@ def test_a_share_is_a_sample_of_all_that_is_counted(
     assert 0.01 < done.bound <= 0.02
 
 
+def test_every_decision_has_the_same_chance_to_be_kept(database: Database, model_id: str) -> None:
+    """Of requests of 1 to 7 pairs; the chance is halved twice on the way. 400 processes, 90 decisions each."""
+    times, total, policy = np.zeros(90), 0, ReviewPolicy(share=0.9, per_hour=30)
+    for _ in range(400):
+        recorder, place = DecisionRecorder(database), 0
+        for at in range(24):
+            n = at % 7 + 1
+            take(recorder, model_id, n, policy, refs=[[str(place + k), "b"] for k in range(n)])
+            place += n
+        (hour,) = recorder.swap()
+        assert place * hour.chance <= 30 < 2 * place * hour.chance
+        assert hour.chance == 0.9 / 4
+        assert all(row.key < hour.chance for row in hour.rows)
+        for row in hour.rows:
+            times[int(row.left_ref or 0)] += 1
+        total += len(hour.rows)
+    mean = 400 * 0.9 / 4
+    spread = math.sqrt(mean * (1 - 0.9 / 4))
+    assert abs(total - 90 * mean) < 4 * spread * math.sqrt(90)
+    assert np.abs(times - mean).max() < 4.5 * spread
+
+
+def test_keys_are_uniform_below_the_chance(database: Database, model_id: str) -> None:
+    recorder = DecisionRecorder(database)
+    for _ in range(300):
+        take(recorder, model_id, 40, ReviewPolicy(share=0.25))
+    (hour,) = recorder.swap()
+    keys = np.sort([row.key for row in hour.rows])
+    assert hour.chance * 12_000 / 4 < 12_000 * 0.25 * 0.9, "the hour has more than the policy keeps"
+    grid = hour.chance * np.arange(1, keys.size + 1) / keys.size
+    assert np.abs(keys - grid).max() / hour.chance < 2 / math.sqrt(keys.size), "Kolmogorov and Smirnov"
+
+
+def test_counts_without_a_kept_decision_are_written_less_often(database: Database, model_id: str) -> None:
+    recorder = DecisionRecorder(database)
+    take(recorder, model_id, 3, ReviewPolicy(share=1e-12))
+    written = [bool(recorder.swap()) for _ in range(5)]
+    assert written == [False] * 4 + [True]
+
+
 def test_old_decisions_are_forgotten(database: Database, model_id: str) -> None:
     record(database, model_id, 5)
     with database.write() as session:
@@ -253,7 +302,7 @@ def test_old_decisions_are_forgotten(database: Database, model_id: str) -> None:
 
 def test_decisions_of_a_deleted_model_are_dropped(database: Database, model_id: str) -> None:
     recorder = DecisionRecorder(database)
-    recorder.take(model_id, 1, ReviewPolicy(), [1], [1.0], 0.5, lambda _: None)
+    take(recorder, model_id, 1, ReviewPolicy())
     with database.write() as session:
         session.delete(session.get(Model, model_id))
     write(recorder)
@@ -306,15 +355,12 @@ def test_an_erasure_in_a_gallery_reaches_its_decisions(database: Database, model
     from pairmark.service.reviews.repository import erase_of_gallery
 
     recorder = DecisionRecorder(database)
-    recorder.take(
+    take(
+        recorder,
         model_id,
-        1,
+        3,
         ReviewPolicy(),
-        [1] * 3,
-        [1.0] * 3,
-        0.5,
-        lambda _: None,
-        [["probe", "item-1"], ["probe", "item-2"], [None, "item-3"]],
+        refs=[["probe", "item-1"], ["probe", "item-2"], [None, "item-3"]],
         gallery="people",
         subjects=["eve", "ada", "ada"],
     )
@@ -404,7 +450,7 @@ def test_an_alarm_moves_production_back_where_the_policy_says_so(deployment: Dep
     recorder = DecisionRecorder(db)
     n = 500
     refs = [["wrong" if random.Random(at).random() < 0.3 else "right", "b"] for at in range(n)]
-    recorder.take(model_id, second, ReviewPolicy(), [1] * n, [1.0] * n, 0.5, lambda _: None, refs)
+    take(recorder, model_id, n, ReviewPolicy(), version=second, refs=refs)
     write(recorder)
     reviews = Reviews(db, store)
     done = judge_all(reviews, reviews.create(asked()).id, 12)

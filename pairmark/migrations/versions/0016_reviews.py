@@ -139,10 +139,41 @@ def upgrade() -> None:
     )
     for column in ("model", "left_ref", "right_ref"):
         op.create_index(op.f(f"ix_outcomes_{column}"), "outcomes", [column])
+    op.create_table(
+        "webhooks",
+        sa.Column("id", sa.String(length=32), nullable=False),
+        sa.Column("url", sa.Text(), nullable=False),
+        sa.Column("events", JSON, nullable=False),
+        sa.Column("created_at", sa.Double(), nullable=False),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_webhooks")),
+    )
+    op.create_table(
+        "webhook_deliveries",
+        sa.Column("id", sa.String(length=32), nullable=False),
+        sa.Column("webhook_id", sa.String(length=32), nullable=False),
+        sa.Column("event", sa.String(length=64), nullable=False),
+        sa.Column("body", JSON, nullable=False),
+        sa.Column("created_at", sa.Double(), nullable=False),
+        sa.Column("attempts", sa.Integer(), nullable=False),
+        sa.Column("next_at", sa.Double(), nullable=True),
+        sa.Column("delivered", sa.Boolean(), nullable=False),
+        sa.Column("answer", sa.String(length=200), nullable=True),
+        sa.ForeignKeyConstraint(
+            ["webhook_id"],
+            ["webhooks.id"],
+            name=op.f("fk_webhook_deliveries_webhook_id_webhooks"),
+            ondelete="CASCADE",
+        ),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_webhook_deliveries")),
+    )
+    for column in ("webhook_id", "created_at", "next_at"):
+        op.create_index(op.f(f"ix_webhook_deliveries_{column}"), "webhook_deliveries", [column])
 
 
 def downgrade() -> None:
     for table in (
+        "webhook_deliveries",
+        "webhooks",
         "outcomes",
         "review_judgements",
         "review_items",

@@ -28,6 +28,7 @@ from pairmark.service.api import (
     scoring,
     search,
     status,
+    webhooks,
 )
 from pairmark.service.api.answers import (
     ClassesOut,
@@ -98,6 +99,7 @@ from pairmark.service.store.schemas import (
     VersionPage,
 )
 from pairmark.service.training.schemas import JobRequest
+from pairmark.service.webhooks.schemas import DeliveryPage, NewWebhook, WebhookPage, WebhookRequest
 
 UPLOAD: Final = Limits(upload=True, timed=False)
 DATASET: Final = Limits(upload=True, timed=False, begins=Beginning)
@@ -342,6 +344,17 @@ KEYS: Final = (
     Route("DELETE", "/keys/{key_id}", keys.revoke_key, access="admin", tag="keys", status=204),
 )  # fmt: skip
 
+WEBHOOKS: Final = (
+    Route("POST", "/webhooks", webhooks.create_webhook, access="admin", tag="webhooks", body=WebhookRequest,
+          answer=NewWebhook, status=201, errors=(409,),
+          links={name: {"webhook_id": "$response.body#/id"} for name in ("delete_webhook", "list_deliveries")}),
+    Route("GET", "/webhooks", webhooks.list_webhooks, access="admin", tag="webhooks", query=PageQuery,
+          answer=WebhookPage),
+    Route("DELETE", "/webhooks/{webhook_id}", webhooks.delete_webhook, access="admin", tag="webhooks", status=204),
+    Route("GET", "/webhooks/{webhook_id}/deliveries", webhooks.list_deliveries, access="admin", tag="webhooks",
+          query=PageQuery, answer=DeliveryPage),
+)  # fmt: skip
+
 SERVICE: Final = (
     Route("GET", "/healthz", status.healthz,
           summary="Check liveness", access="open", tag="status", answer=status.Alive),
@@ -358,4 +371,4 @@ SERVICE: Final = (
     Route("GET", "/openapi.json", docs.openapi_document, access="any"),
 )  # fmt: skip
 
-ROUTES: Final = (*SCORING, *DATASETS, *JOBS, *MODELS, *GALLERIES, *REVIEWS, *KEYS, *SERVICE)
+ROUTES: Final = (*SCORING, *DATASETS, *JOBS, *MODELS, *GALLERIES, *REVIEWS, *KEYS, *WEBHOOKS, *SERVICE)

@@ -19,7 +19,7 @@ from pairmark.service.api.problems import NotAcceptable
 from pairmark.service.api.query import Query
 from pairmark.service.api.wire import JSON, NPZ, OCTETS, Answer, Call, media, model_header
 from pairmark.service.errors import Forbidden, InvalidInput, TooLarge
-from pairmark.service.reviews.recorder import Codes
+from pairmark.service.reviews.recorder import Deciding
 from pairmark.service.runtime.binary import parse_npz, parse_octets
 from pairmark.service.runtime.live import picked
 from pairmark.service.runtime.metrics import PAIRS
@@ -216,7 +216,7 @@ async def match(call: Call) -> Answer:
     if scored.served is not None:
         _MATCHED.inc(len(scored.scores))
         _watch(call, scored, (decision, n_matched))
-        _keep(call, scored, decision)
+        _keep(call, scored, decision, n_matched)
     return answer
 
 
@@ -344,29 +344,25 @@ def _watch(call: Call, scored: Scored, decided: tuple[Decision, int] | None) -> 
             )
 
 
-def _keep(call: Call, scored: Scored, decision: Decision) -> None:
+def _keep(call: Call, scored: Scored, decision: Decision, n_matched: int) -> None:
     """Count decisions, and keep some for reviews, where the model's policy says so."""
     served, pairs = scored.served, scored.pairs
     assert served is not None
     assert pairs is not None
-    entry = served.entry
-    policy = call.services.runtime.kept(entry.name)
+    policy = call.services.runtime.kept(served.entry.name)
     if policy is None:
         return
-    codes: Codes
-    if len(scored.scores) == 1 and decision.lower is None:
-        codes = [int(scored.scores[0] > decision.threshold)]
-    else:
-        codes = decision.decided(scored.scores)
+    n = len(scored.scores)
+    doubtful = 0 if decision.lower is None else int((decision.decided(scored.scores) == 2).sum())
     call.services.recorder.take(
-        entry.model_id,
-        entry.version,
+        Deciding(served.entry.model_id, served.entry.version),
         policy,
-        codes,
+        (n - n_matched - doubtful, n_matched, doubtful),
+        lambda: decision.decided(scored.scores),
         scored.scores,
         float(decision.threshold),
-        pairs.shown,
-        pairs.refs,
+        pairs=pairs,
+        refs=pairs.refs,
     )
 
 

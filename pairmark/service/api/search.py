@@ -15,6 +15,7 @@ from pairmark.service.api.wire import JSON, Answer, Call, only_json
 from pairmark.service.errors import InsufficientCalibration, TooLarge, UnknownModel
 from pairmark.service.galleries.repository import State
 from pairmark.service.galleries.searches import SeenDecision, dense, parse_probe, parse_search
+from pairmark.service.reviews.recorder import Deciding
 from pairmark.service.runtime.scoring import Decision, Served
 from pairmark.service.store.subjects import SubjectClass
 
@@ -124,21 +125,20 @@ async def verify(call: Call) -> Answer:
 
 def _keep(call: Call, served: Served, seen: list[SeenDecision], refs: list[str] | None) -> None:
     """Count decisions, and keep some for reviews, where the model's policy says so."""
-    entry = served.entry
-    policy = call.services.runtime.kept(entry.name)
-    if policy is not None:
-        call.services.recorder.take(
-            entry.model_id,
-            entry.version,
-            policy,
-            [one.decision for one in seen],
-            [one.score for one in seen],
-            seen[0].threshold,
-            lambda _: None,
-            [(None if refs is None else refs[one.query], one.id) for one in seen],
-            gallery=call.path["gallery"],
-            subjects=[one.subject for one in seen],
-        )
+    policy = call.services.runtime.kept(served.entry.name)
+    if policy is None:
+        return
+    decisions = [one.decision for one in seen]
+    call.services.recorder.take(
+        Deciding(served.entry.model_id, served.entry.version, call.path["gallery"]),
+        policy,
+        [decisions.count(code) for code in range(3)],
+        lambda: decisions,
+        [one.score for one in seen],
+        seen[0].threshold,
+        refs=[(None if refs is None else refs[one.query], one.id) for one in seen],
+        subjects=[one.subject for one in seen],
+    )
 
 
 async def _whole_or_best(call: Call, served: Served, k: int, p: int) -> tuple[Decision, str | None]:

@@ -34,6 +34,7 @@ from pairmark.service.settings import Settings
 from pairmark.service.store.refs import PRODUCTION
 from pairmark.service.store.store import ModelStore
 from pairmark.service.training.submission import TrainingQueue
+from pairmark.service.webhooks.webhooks import Webhooks
 
 
 class Services:
@@ -54,6 +55,7 @@ class Services:
         )
         self.searches = Searches(self.galleries, self.thresholds, settings)
         self.reviews = Reviews(self.database, self.store)
+        self.webhooks = Webhooks(self.database, settings)
         self.recorder = DecisionRecorder(self.database)
         self.rates = Rates(settings.home / "rates")
         self.readiness = TimedQuestion(self._condition)

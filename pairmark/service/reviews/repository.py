@@ -36,48 +36,43 @@ def model_id_of(session: Session, name: str) -> str | None:
     return session.scalar(select(Model.id).where(Model.name == name))
 
 
-def chance_of(session: Session, model_id: str, hour: int, share: float) -> float:
-    """The chance with which decisions of an hour are kept, at most ``share``; what is beyond it is deleted."""
+def counted(session: Session, model_id: str, hour: int) -> tuple[int, float | None]:
+    """How many decisions an hour has, and the chance with which they are kept; None: it has none."""
     of = DecisionCount
-    known = session.scalar(select(func.min(of.chance)).where(of.model_id == model_id, of.hour == hour))
-    chance = share if known is None else min(known, share)
-    if known is not None and chance < known:
-        _lower(session, model_id, hour, chance)
-    return chance
+    where = of.model_id == model_id, of.hour == hour
+    total, chance = session.execute(select(func.sum(of.count), func.min(of.chance)).where(*where)).one()
+    return int(total or 0), chance
 
 
 def add_decisions(
     session: Session,
-    rows: Sequence[Any],
-    counts: Mapping[tuple[str, int, int, str, int], int],
+    rows: Sequence[Mapping[str, Any]],
+    hour: int,
+    counts: Mapping[tuple[str, int, str], Sequence[int]],
     chance: float,
 ) -> None:
-    """Add kept decisions and count all."""
+    """Add kept decisions and count all, by model, version and gallery."""
     if rows:
-        session.execute(insert(KeptDecision), [row._asdict() for row in rows])
+        session.execute(insert(KeptDecision), rows)
     make = sqlite_insert if session.get_bind().dialect.name == "sqlite" else postgres_insert
-    names = ("model_id", "hour", "version", "gallery", "decision")
-    for key, n in counts.items():
-        new = make(DecisionCount).values(**dict(zip(names, key, strict=True)), count=n, chance=chance)
-        session.execute(
-            new.on_conflict_do_update(index_elements=list(names), set_={"count": DecisionCount.count + n})
-        )
+    new = make(DecisionCount)
+    key = [column.name for column in DecisionCount.__table__.primary_key]
+    of = ({"model_id": id, "version": version, "gallery": gallery} for id, version, gallery in counts)
+    session.execute(
+        new.on_conflict_do_update(
+            index_elements=key, set_={"count": DecisionCount.count + new.excluded.count}
+        ),
+        [
+            {**names, "hour": hour, "decision": decision, "count": n, "chance": chance}
+            for names, numbers in zip(of, counts.values(), strict=True)
+            for decision, n in enumerate(numbers)
+            if n
+        ],
+    )
 
 
-def thin(session: Session, model_id: str, hour: int, most: int) -> float:
-    """Halve the chance of an hour until at most ``most`` decisions are kept of it; returns the chance."""
-    of = KeptDecision
-    here = of.model_id == model_id, of.hour == hour
-    n = int(session.scalar(select(func.count()).select_from(of).where(*here)) or 0)
-    chance = chance_of(session, model_id, hour, 1.0)
-    while n > most:
-        chance /= 2
-        _lower(session, model_id, hour, chance)
-        n = int(session.scalar(select(func.count()).select_from(of).where(*here)) or 0)
-    return chance
-
-
-def _lower(session: Session, model_id: str, hour: int, chance: float) -> None:
+def lower(session: Session, model_id: str, hour: int, chance: float) -> None:
+    """Lower the chance of an hour, and delete what it does not keep."""
     of, counts = KeptDecision, DecisionCount
     session.execute(delete(of).where(of.model_id == model_id, of.hour == hour, of.key >= chance))
     session.execute(
