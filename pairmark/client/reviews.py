@@ -41,6 +41,7 @@ class Reviews(Calls):
         refs: Sequence[Sequence[str]] | None = None,
         scores: Sequence[float] | None = None,
         matches: Sequence[bool] | None = None,
+        version: int | None = None,
         since: str | None = None,
         until: str | None = None,
         **options: Any,
@@ -54,6 +55,7 @@ class Reviews(Calls):
                 "refs": refs,
                 "scores": scores,
                 "matches": matches,
+                "version": version,
                 "since": since,
                 "until": until,
             }

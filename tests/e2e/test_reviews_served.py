@@ -60,7 +60,7 @@ def test_served_decisions_are_kept_judged_and_bounded(deployment: RunningServer)
     review = population(deployment, n, model="people")
     n = review["population"]
     http = deployment.http
-    items = http.get(f"/reviews/{review['id']}/next?n=20").json()["items"]
+    items = http.get(f"/reviews/{review['id']}/next?n=100").json()["items"]
     item = next(one for one in items if one["refs"][0] and one["refs"][0][0] == "a" and one["left"])
     place = int(item["refs"][0][1:])
     assert item["refs"] == [f"a{place}", f"b{place}"]
@@ -83,6 +83,52 @@ def test_served_decisions_are_kept_judged_and_bounded(deployment: RunningServer)
     assert now.statement in page.text
     assert "Wrong by version" in page.text
     assert review["id"] in http.get("/console/reviews", headers={"Accept": "text/html"}).text
+
+
+def test_judged_pairs_become_a_dataset_that_may_train_and_calibrates_only_if_random(
+    deployment: RunningServer,
+) -> None:
+    http, X = deployment.http, deployment.facts["X"]
+    left, right = X[:120], X[[at + 1 if at % 4 < 3 and at % 3 else (at * 7 + 9) % 240 for at in range(120)]]
+    refs = [[f"l{at}", f"r{at}"] for at in range(120)]
+    body = {"left": left.tolist(), "right": right.tolist(), "refs": refs}
+    assert http.post("/match?fpr=0.2&confidence=0.9", json=body).status_code == 200
+    population(deployment, 120, model="people")
+    source = {
+        "source": {"model": "people"},
+        "question": "missed-matches",
+        "at_most": 0.001,
+        "judged_twice": 0,
+    }
+    review = http.post("/reviews", json=source).json()["id"]
+    path = f"/reviews/{review}"
+    assert http.post(f"{path}/dataset", json={"name": "judged"}).status_code == 422, "nothing is judged yet"
+    while items := http.get(f"{path}/next?n=100").json()["items"]:
+        said = [{"item": one["item"], "same": one["decision"] == "match"} for one in items]
+        assert http.post(f"{path}/outcomes", json={"outcomes": said}).status_code == 200
+    chosen = http.post(f"{path}/dataset", json={"name": "judged"})
+    assert chosen.status_code == 201, chosen.text
+    facts = chosen.json()
+    assert (facts["chosen"], facts["features"]) == (True, 4)
+    assert facts["n_pairs"] == facts["rows"] / 2 > 100
+    refused = http.post("/models/people/versions/1/calibrations", json={"dataset": "judged"})
+    assert refused.status_code == 422
+    assert "calibrate nothing" in refused.json()["detail"]
+    drawn = http.post(f"{path}/dataset", json={"name": "drawn", "use": "calibrate"}).json()
+    assert not drawn["chosen"]
+    assert 0 < drawn["n_pairs"] <= facts["n_pairs"]
+    job = deployment.train(learner="metric", dataset="judged", model="again", params={"metric": "euclidean"})
+    assert job["state"] == "succeeded", job
+    told = [{"left": f"r{at}", "right": f"l{at}", "same": at % 2 == 0} for at in range(20)]
+    assert http.post("/outcomes", json={"model": "people", "outcomes": told}).json()["stored"] == 20
+    elsewhere = http.post("/outcomes/dataset", json={"model": "people", "name": "complaints"}).json()
+    assert (elsewhere["chosen"], elsewhere["n_pairs"], elsewhere["n_same_pairs"]) == (True, 20, 10)
+    matches = http.post("/reviews", json={"source": {"model": "people"}}).json()["id"]
+    answer = http.post(f"/reviews/{matches}/dataset", json={"name": "x", "use": "calibrate"})
+    assert answer.status_code == 422
+    assert answer.json()["field"] == "use"
+    assert http.delete(path).status_code == 204
+    assert http.get(path).status_code == 404
 
 
 def test_searches_and_verifications_are_kept_and_erased(deployment: RunningServer) -> None:

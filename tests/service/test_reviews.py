@@ -6,7 +6,7 @@ import math
 import random
 import threading
 from collections import Counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -15,12 +15,13 @@ from sqlalchemy import func, select, update
 
 from pairmark.service.db import Database
 from pairmark.service.errors import InvalidInput, UnknownModel, UnknownReview
+from pairmark.service.reviews.export import same_chance
 from pairmark.service.reviews.recorder import Deciding, DecisionRecorder
 from pairmark.service.reviews.reviews import Reviews
 from pairmark.service.reviews.schemas import ElsewhereRequest, Outcome, ReviewOut, ReviewRequest
 from pairmark.service.runtime.vectors import Pairs
 from pairmark.service.store import repository as store_repository
-from pairmark.service.store.schemas import ReviewPolicy
+from pairmark.service.store.schemas import Policy, ReviewPolicy
 from pairmark.service.tables import DecisionCount, KeptDecision, Model, ReviewItem, ReviewJudgement
 from tests.service.conftest import Deployment
 
@@ -40,12 +41,30 @@ def deployment_store(database: Database, blobs: Any, settings: Any) -> Any:
 @pytest.fixture
 def model_id(database: Database) -> str:
     with database.write() as session:
-        return store_repository.ensure_model(session, "faces", 1.0).id
+        model = store_repository.ensure_model(session, "faces", 1.0)
+        model.reviews = {}
+        return model.id
 
 
 def asked(**changes: Any) -> ReviewRequest:
     given = {"source": {"model": "faces"}, "judged_twice": 0.0, **changes}
     return ReviewRequest.model_validate(given)
+
+
+class Row(NamedTuple):
+    """A judged item of a stratum."""
+
+    stratum: int
+    place: int
+
+
+def test_equal_chances_are_made_of_unequal_ones() -> None:
+    rows = (
+        [Row(0, at) for at in range(40)] + [Row(1, at) for at in range(30)] + [Row(2, at) for at in range(9)]
+    )
+    picked = same_chance(rows, [400, 60, 900])
+    assert picked == [*rows[:4], *rows[70:79]], "1 in 100 of each stratum, in the order of draws"
+    assert same_chance(rows[:40], [400, 60, 0]) == []
 
 
 def pairs(n: int) -> list[list[str]]:
@@ -290,14 +309,61 @@ def test_counts_without_a_kept_decision_are_written_less_often(database: Databas
 
 
 def test_old_decisions_are_forgotten(database: Database, model_id: str) -> None:
+    with database.write() as session:
+        session.execute(update(Model).values(reviews={"days": 1}))
     record(database, model_id, 5)
     with database.write() as session:
         session.execute(update(KeptDecision).values(hour=5))
         session.execute(update(DecisionCount).values(hour=5))
-    record(database, model_id, 2, days=1)
+    record(database, model_id, 2).forget()
     with database.read() as session:
         assert session.scalar(select(func.count()).select_from(KeptDecision)) == 2
         assert session.scalar(select(func.sum(DecisionCount.count))) == 2
+    # Without a policy nothing is kept, and what other processes still hold is not written.
+    recorder = DecisionRecorder(database)
+    take(recorder, model_id, 3, ReviewPolicy())
+    with database.write() as session:
+        session.execute(update(Model).values(reviews=None))
+    write(recorder)
+    with database.read() as session:
+        assert session.scalar(select(func.count()).select_from(KeptDecision)) == 2
+
+
+def test_a_deleted_review_leaves_nothing(reviews: Reviews, database: Database) -> None:
+    made, other = (reviews.create(asked(source={"refs": pairs(30)})) for _ in range(2))
+    for one in (made, other):
+        judge_all(reviews, one.id, 1)
+    reviews.delete(made.id)
+    with pytest.raises(UnknownReview):
+        reviews.get(made.id)
+    assert reviews.get(other.id).judged == 10
+    with database.read() as session:
+        for table in (ReviewItem, ReviewJudgement):
+            assert set(session.scalars(select(table.review_id))) == {other.id}
+
+
+def test_uncertain_pairs_are_chosen_and_never_mixed_with_random_ones(
+    reviews: Reviews, database: Database, model_id: str
+) -> None:
+    recorder = DecisionRecorder(database)
+    refs = [[["different", "match", "doubt"][at % 3], f"b{at}"] for at in range(300)]
+    take(recorder, model_id, 300, ReviewPolicy(), decisions=[at % 3 for at in range(300)], refs=refs)
+    write(recorder)
+    kinds = {"false-matches": {"match"}, "missed-matches": {"match", "different"}, "uncertain": {"doubt"}}
+    for question, expected in kinds.items():
+        made = reviews.create(asked(question=question))
+        assert made.chosen == (question == "uncertain")
+        assert made.population == 100 * len(expected)
+        items = reviews.next(made.id, "ada", 100).items
+        assert {one.refs[0] for one in items} == expected
+        said = [Outcome(item=one.item, same=None) for one in items]
+        found = reviews.judge(made.id, said, "ada")
+        assert found.judged == len(items)
+        if found.chosen:
+            assert (found.bound, found.wrong, found.enough, found.alarm) == (1.0, 0, False, False)
+            assert found.exhausted
+            assert "no bound follows" in found.statement
+            assert reviews.stamps("faces", 1) == []
 
 
 def test_decisions_of_a_deleted_model_are_dropped(database: Database, model_id: str) -> None:
@@ -441,8 +507,6 @@ def test_an_alarm_moves_production_back_where_the_policy_says_so(deployment: Dep
     store, db = deployment.store, deployment.db
     first, second = deployment.train(), deployment.train()
     store.promote("faces", "production", second, by="test")
-    from pairmark.service.store.schemas import Policy
-
     store.set_policy("faces", Policy(reviews=ReviewPolicy(fall_back=True)))
     assert store.model("faces").policy.allow_asymptotic is None
     with db.read() as session:
@@ -462,3 +526,23 @@ def test_an_alarm_moves_production_back_where_the_policy_says_so(deployment: Dep
     assert "more than 2 % are" in stamp
     assert reviews.stamps("faces", first) == []
     assert store.history("faces", "production").items[0].by == f"review:{done.id}"
+    store.set_policy("faces", Policy(reviews=None))
+    with db.read() as session:
+        for table in (KeptDecision, DecisionCount):
+            assert session.scalar(select(func.count()).select_from(table)) == 0, "off: nothing stays"
+    assert reviews.get(done.id).judged == done.judged
+
+
+def test_a_review_is_of_one_version_where_it_says_so(
+    reviews: Reviews, database: Database, model_id: str
+) -> None:
+    recorder = DecisionRecorder(database)
+    for version, n in ((1, 20), (2, 30)):
+        take(recorder, model_id, n, ReviewPolicy(), version=version)
+    write(recorder)
+    for version, n in ((1, 20), (2, 30), (None, 50)):
+        source = {"model": "faces", **({} if version is None else {"version": version})}
+        assert reviews.create(asked(source=source)).population == n
+    done = judge_all(reviews, reviews.create(asked(source={"model": "faces", "version": 2})).id)
+    assert reviews.stamps("faces", 2) == [done.statement]
+    assert reviews.stamps("faces", 1) == []

@@ -101,9 +101,14 @@ def test_a_message_is_signed_and_sent_once(
 
 def test_what_is_rolled_back_is_not_told(webhooks: Webhooks, database: Database, listener: Listener) -> None:
     made(webhooks, listener.url)
-    with pytest.raises(RuntimeError), database.write() as session:
-        record(session, 1.0, "job.end", "job:1")
-        raise RuntimeError
+
+    def fails() -> None:
+        with database.write() as session:
+            record(session, 1.0, "job.end", "job:1")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fails()
     assert deliver(webhooks) == 0
 
 

@@ -10,6 +10,8 @@ from pydantic import Field
 
 from pairmark.service.api.query import FROM_QUERY, PageQuery, Query
 from pairmark.service.api.services import Caller, InServices, Services, check_may, key_of
+from pairmark.service.datasets.schemas import DatasetOut
+from pairmark.service.reviews.export import JudgedDatasetRequest, OutcomesDatasetRequest
 from pairmark.service.reviews.schemas import (
     MAX_HANDED,
     ElsewhereOut,
@@ -108,6 +110,33 @@ async def judge(
     if judged.alarm:
         await services.runtime.catalogue.changed()
     return judged
+
+
+async def delete_review(http: Request, services: InServices, review_id: ReviewId) -> None:
+    """Delete a review with its pairs and judgements."""
+    await _visible(http, services, review_id)
+    await asyncio.to_thread(services.reviews.delete, review_id)
+
+
+async def dataset_of_review(
+    http: Request, services: InServices, review_id: ReviewId, request: JudgedDatasetRequest
+) -> DatasetOut:
+    """Make a dataset of the judged pairs whose sides are kept; what nobody could tell is left out."""
+    await _visible(http, services, review_id)
+    check_may(http, "train", request.name)
+    return await asyncio.to_thread(services.judged_pairs.of_review, review_id, request)
+
+
+async def dataset_of_outcomes(
+    http: Request, services: InServices, request: OutcomesDatasetRequest
+) -> DatasetOut:
+    """Make a dataset of outcomes from elsewhere, of pairs whose sides are kept under the same refs.
+
+    It may train. Nobody drew its pairs at random, so calibrations refuse it.
+    """
+    _check_may_review(http, request.model)
+    check_may(http, "train", request.name)
+    return await asyncio.to_thread(services.judged_pairs.of_outcomes, request)
 
 
 async def erase_refs(http: Request, services: InServices, request: RefsErasure) -> RefsErased:

@@ -68,6 +68,7 @@ from pairmark.service.galleries.schemas import (
 from pairmark.service.heldout.schemas import RocOut
 from pairmark.service.jobs.schemas import JobOut, JobPage
 from pairmark.service.keys.schemas import KeyPage, KeyRequest, NewKey, RotationRequest
+from pairmark.service.reviews.export import JudgedDatasetRequest, OutcomesDatasetRequest
 from pairmark.service.reviews.schemas import (
     ElsewhereOut,
     ElsewhereRequest,
@@ -329,6 +330,12 @@ REVIEWS: Final = (
           query=reviews.NextQuery, answer=ItemsToJudge, summary="Take pairs to judge"),
     Route("POST", "/reviews/{review_id}/outcomes", reviews.judge, access="train", tag="reviews", name="judge",
           body=OutcomesRequest, answer=ReviewOut, summary="Judge pairs"),
+    Route("DELETE", "/reviews/{review_id}", reviews.delete_review, access="train", tag="reviews", status=204),
+    Route("POST", "/reviews/{review_id}/dataset", reviews.dataset_of_review, access="train", tag="reviews",
+          body=JudgedDatasetRequest, answer=DatasetOut, status=201, summary="Make a dataset of judged pairs"),
+    Route("POST", "/outcomes/dataset", reviews.dataset_of_outcomes, access="train", tag="reviews",
+          body=OutcomesDatasetRequest, answer=DatasetOut, status=201, errors=(404,),
+          summary="Make a dataset of outcomes"),
     Route("POST", "/outcomes", reviews.add_outcomes, access="train", tag="reviews", body=ElsewhereRequest,
           answer=ElsewhereOut, errors=(404,), summary="Add outcomes from elsewhere"),
 )  # fmt: skip

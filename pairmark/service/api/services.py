@@ -27,6 +27,7 @@ from pairmark.service.galleries.thresholds import Thresholds
 from pairmark.service.keys.keys import ActiveKey, Keys
 from pairmark.service.keys.schemas import Scope
 from pairmark.service.keys.sessions import Sessions
+from pairmark.service.reviews.export import JudgedPairs
 from pairmark.service.reviews.recorder import DecisionRecorder
 from pairmark.service.reviews.reviews import Reviews
 from pairmark.service.runtime.runtime import Runtime
@@ -56,6 +57,7 @@ class Services:
         self.searches = Searches(self.galleries, self.thresholds, settings)
         self.reviews = Reviews(self.database, self.store)
         self.webhooks = Webhooks(self.database, settings)
+        self.judged_pairs = JudgedPairs(self.database, self.datasets)
         self.recorder = DecisionRecorder(self.database)
         self.rates = Rates(settings.home / "rates")
         self.readiness = TimedQuestion(self._condition)

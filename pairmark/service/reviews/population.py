@@ -16,11 +16,16 @@ from pairmark.service.reviews import repository
 from pairmark.service.reviews.recorder import HOUR_S
 from pairmark.service.reviews.schemas import Question, ReviewRequest, ReviewSource
 
-DIFFERENT, MATCH = 0, 1
+DIFFERENT, MATCH, DOUBTFUL = 0, 1, 2
 MOST_DRAWN: Final = 5_000
 """Most pairs of a stratum that a review may hand out; the population may have any size."""
 NEAR: Final = 10
 """One in so many decisions, those nearest the threshold, are a stratum of their own."""
+KINDS: Final[dict[Question, tuple[int, ...]]] = {
+    "false-matches": (MATCH,),
+    "missed-matches": (MATCH, DIFFERENT),
+    "uncertain": (DOUBTFUL,),
+}
 _RANDOM: Final = SystemRandom()
 Item = dict[str, Any]
 
@@ -36,19 +41,19 @@ class Stratum(NamedTuple):
 def population_of(session: Session, request: ReviewRequest, model_id: str | None) -> list[Stratum]:
     """The strata of a population; of missed matches the first one is of matches, the others of what is different."""
     source = request.source
-    kinds = (MATCH,) if request.question == "false-matches" else (MATCH, DIFFERENT)
+    kinds = KINDS[request.question]
     strata: list[Stratum] = []
     if source.refs is not None:
         for kind in kinds:
             strata += _listed(source, kind, split=_splits(request.question, kind))
     else:
         assert model_id is not None
-        if not repository.lock_model(session, model_id):
+        if not repository.lock_model(session, model_id)[0]:
             raise UnknownModel("the model was deleted", field="source")
-        hours = window(source)
-        counts, chance = repository.decision_counts(session, model_id, source.gallery, hours)
+        window = window_of(source, model_id)
+        counts, chance = repository.decision_counts(session, window)
         for kind in kinds:
-            kept = repository.kept_decisions(session, model_id, source.gallery, hours, kind, chance)
+            kept = repository.kept_decisions(session, window, kind, chance)
             size = counts.get(kind, 0)
             strata += _kept(session, kept, kind, size, split=_splits(request.question, kind))
     if not sum(one.size for one in strata):
@@ -60,14 +65,14 @@ def population_of(session: Session, request: ReviewRequest, model_id: str | None
     return strata
 
 
-def window(source: ReviewSource) -> tuple[int, int]:
-    """The first hour of a window, and the one after its last, since the epoch."""
+def window_of(source: ReviewSource, model_id: str) -> repository.Window:
+    """The decisions that a source is about, by hours since the epoch."""
     since = 0.0 if source.since is None else source.since.timestamp()
     until = time.time() + HOUR_S if source.until is None else source.until.timestamp() + HOUR_S - 1e-3
     first, end = int(since // HOUR_S), int(until // HOUR_S)
     if end <= first or not 0 <= end < 2**31:
         raise InvalidInput("until is not after since", field="source.until")
-    return max(0, first), end
+    return repository.Window(model_id, (max(0, first), end), source.gallery, source.version)
 
 
 def _splits(question: Question, kind: int) -> bool:

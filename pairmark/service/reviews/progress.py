@@ -22,6 +22,7 @@ from pairmark.service.tables import ReviewRow
 _RANDOM: Final = SystemRandom()
 _CURVE: Final = 200
 MISSED: Final = "missed-matches"
+CHOSEN: Final = "uncertain"
 
 
 @dataclass
@@ -39,7 +40,7 @@ def draws_of(review: ReviewRow, rows: Sequence[Any]) -> list[Draw]:
     draws = []
     for stratum, erased, same, number, *_ in rows:
         # A match is right if it is the same; what was decided to be different, if it is not.
-        right = same is (review.question != MISSED or stratum == 0)
+        right = review.question == CHOSEN or same is (review.question != MISSED or stratum == 0)
         draws.append(Draw(stratum, None if number is None and not erased else not right, same is not None))
     return draws
 
@@ -70,6 +71,16 @@ def judgements_of(review: ReviewRow, draws: Sequence[Draw]) -> tuple[Judgements,
 def progress_of(review: ReviewRow, draws: Sequence[Draw], curve: Sequence[Any] = ()) -> dict[str, Any]:
     """What is known: numbers and the bound."""
     prefix = counted(draws)
+    if review.question == CHOSEN:
+        nothing = {
+            "waiting": 0,
+            "wrong": 0,
+            "bound": 1.0,
+            "enough": False,
+            "alarm": False,
+            "expected_more": None,
+        }
+        return {"judged": sum(one.wrong is not None for one in draws), **nothing, "curve": []}
     first, others = judgements_of(review, prefix)
     eps, confidence = review.at_most, review.confidence
     alarm, more = False, None
@@ -130,6 +141,8 @@ def next_stratum(review: ReviewRow, draws: Sequence[Draw]) -> int | None:
             return None
         is_match, stratum = next_group(first, others, review.at_most)
         return 0 if is_match else 1 + stratum
+    if review.question == CHOSEN:
+        return 0 if len(draws) < int(review.strata[0]["items"]) else None
     judged, _ = judgements_of(review, counted(draws))
     if review.alike is None and not judged.draws_alike():
         review.alike = len(draws)

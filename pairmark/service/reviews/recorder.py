@@ -148,8 +148,7 @@ class DecisionRecorder:
         self._streams: dict[str, DecisionStream] = {}
         self._buffered = 0
         self._calls = 0
-        self._forgot: dict[str, int] = {}
-        """The hour in which this process last deleted what is too old, by model."""
+        self._forgot = -math.inf
 
     def take(
         self,
@@ -214,10 +213,12 @@ class DecisionRecorder:
     async def publish(self, *, closing: bool = False) -> None:
         """Write what there is. While the database is away, it is lost, in sample and count alike."""
         hours = self.swap(closing=closing)
-        if not hours:
-            return
         try:
-            self.settle(await asyncio.to_thread(self.write, hours))
+            if hours:
+                self.settle(await asyncio.to_thread(self.write, hours))
+            if time.monotonic() - self._forgot > HOUR_S:
+                await asyncio.to_thread(self.forget)
+                self._forgot = time.monotonic()
         except PairmarkError as error:
             _DROPPED.inc(sum(sum(map(sum, hour.counts.values())) for hour in hours))
             log.warning("decisions could not be kept for reviews: %s", error.detail)
@@ -231,14 +232,13 @@ class DecisionRecorder:
         return [hour for stream in self._streams.values() for hour in stream.taken()]
 
     def write(self, hours: Sequence[Hour]) -> list[tuple[Hour, float]]:
-        """Commit hours, thin out those that have too many decisions, and forget what is too old. Returns the chance of
-        each hour, 0 where the model is gone: for `settle`."""
+        """Commit hours, and thin out those that have too many decisions. Returns the chance of each, 0 where the model
+        is gone or keeps none any more: for `settle`."""
         settled = []
         with self._db.write() as session:
-            now = self._db.now(session)
             for hour in sorted(hours, key=lambda one: one.model_id):
                 model_id, policy = hour.model_id, hour.policy
-                if not repository.lock_model(session, model_id):
+                if not all(repository.lock_model(session, model_id)):
                     settled.append((hour, 0.0))
                     continue
                 total, earlier = repository.counted(session, model_id, hour.number)
@@ -249,10 +249,15 @@ class DecisionRecorder:
                 if earlier is not None and chance < earlier:
                     repository.lower(session, model_id, hour.number, chance)
                 settled.append((hour, chance))
-                if self._forgot.get(model_id) != hour.number:
-                    repository.forget_before(session, model_id, int((now - policy.days * DAY_S) // HOUR_S))
-                    self._forgot[model_id] = hour.number
         return settled
+
+    def forget(self) -> None:
+        """Delete what is older than its model's policy says."""
+        with self._db.write() as session:
+            now = self._db.now(session)
+            for model_id, policy in repository.policies(session):
+                days = ReviewPolicy.model_validate(policy).days
+                repository.forget_before(session, model_id, int((now - days * DAY_S) // HOUR_S))
 
     def settle(self, settled: Sequence[tuple[Hour, float]]) -> None:
         """Go on with the chances that `write` returned, which the decisions of all processes make."""
@@ -260,7 +265,6 @@ class DecisionRecorder:
             stream = self._streams.get(hour.model_id)
             if not chance:
                 self._streams.pop(hour.model_id, None)
-                self._forgot.pop(hour.model_id, None)
             elif stream is not None and stream.hour.number == hour.number and chance < stream.hour.chance:
                 self._buffered -= len(stream.hour.rows)
                 stream.lower(chance)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from sqlalchemy import Row, Select, and_, delete, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Row, Select, and_, delete, func, insert, or_, select, update
 from sqlalchemy.dialects.postgresql import insert as postgres_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.orm import Session
@@ -25,10 +25,18 @@ from pairmark.service.tables import (
 # ---------------------------------------------------------------- decisions
 
 
-def lock_model(session: Session, model_id: str) -> bool:
-    """Lock a model's decisions; says whether there is the model. Sampling and counting are of one moment then."""
-    found = session.scalar(select(Model.id).where(Model.id == model_id).with_for_update(key_share=True))
-    return found is not None
+def lock_model(session: Session, model_id: str) -> tuple[bool, bool]:
+    """Lock a model's decisions; says whether there is the model, and whether it keeps any. Sampling and counting are of
+    one moment then."""
+    locked = select(Model.reviews).where(Model.id == model_id).with_for_update(key_share=True)
+    row = session.execute(locked).first()
+    return row is not None, row is not None and row.reviews is not None
+
+
+def policies(session: Session) -> list[Row[str, Any]]:
+    """(model id, policy) of models that keep decisions."""
+    rows = session.execute(select(Model.id, Model.reviews).order_by(Model.id))
+    return [row for row in rows if row.reviews is not None]
 
 
 def model_id_of(session: Session, name: str) -> str | None:
@@ -81,40 +89,51 @@ def lower(session: Session, model_id: str, hour: int, chance: float) -> None:
 
 
 def forget_before(session: Session, model_id: str, hour: int) -> None:
-    """Delete what is older than an hour."""
+    """Delete a model's decisions of before an hour."""
     for table in (KeptDecision, DecisionCount):
         session.execute(delete(table).where(table.model_id == model_id, table.hour < hour))
 
 
-def decision_counts(
-    session: Session, model_id: str, gallery: str | None, hours: tuple[int, int]
-) -> tuple[dict[int, int], float]:
+class Window(NamedTuple):
+    """Decisions of a model between two hours, perhaps of one gallery or version only."""
+
+    model_id: str
+    hours: tuple[int, int]
+    gallery: str | None = None
+    version: int | None = None
+
+    def where(self, of: type[DecisionCount] | type[KeptDecision]) -> list[ColumnElement[bool]]:
+        """The condition that a row is of this window."""
+        first, end = self.hours
+        terms = [of.model_id == self.model_id, of.hour >= first, of.hour < end]
+        if self.gallery is not None:
+            terms.append(of.gallery == self.gallery)
+        if self.version is not None:
+            terms.append(of.version == self.version)
+        return terms
+
+
+def decision_counts(session: Session, window: Window) -> tuple[dict[int, int], float]:
     """Decisions of a window, by kind, and the smallest chance with which any of its hours kept them."""
     of = DecisionCount
-    where = [of.model_id == model_id, of.hour >= hours[0], of.hour < hours[1]]
-    if gallery is not None:
-        where.append(of.gallery == gallery)
-    rows = session.execute(
-        select(of.decision, func.sum(of.count), func.min(of.chance)).where(*where).group_by(of.decision)
-    ).all()
+    counted = select(of.decision, func.sum(of.count), func.min(of.chance)).where(*window.where(of))
+    rows = session.execute(counted.group_by(of.decision)).all()
     return {row[0]: int(row[1]) for row in rows}, min((row[2] for row in rows), default=1.0)
 
 
+def deciding_versions(session: Session, window: Window) -> list[int]:
+    """The versions that decided in a window."""
+    of = DecisionCount
+    return list(session.scalars(select(of.version).where(*window.where(of)).distinct().order_by(of.version)))
+
+
 def kept_decisions(
-    session: Session, model_id: str, gallery: str | None, hours: tuple[int, int], decision: int, chance: float
+    session: Session, window: Window, decision: int, chance: float
 ) -> list[Row[int, float, float]]:
     """(id, score, threshold) of a uniform sample of a window's decisions: those kept with keys below ``chance``."""
     of = KeptDecision
-    where = [
-        of.model_id == model_id,
-        of.hour >= hours[0],
-        of.hour < hours[1],
-        of.decision == decision,
-        of.key < chance,
-    ]
-    if gallery is not None:
-        where.append(of.gallery == gallery)
-    return list(session.execute(select(of.id, of.score, of.threshold).where(*where)))
+    sampled = *window.where(of), of.decision == decision, of.key < chance
+    return list(session.execute(select(of.id, of.score, of.threshold).where(*sampled)))
 
 
 def decisions(session: Session, ids: Sequence[int]) -> dict[int, KeptDecision]:
@@ -159,12 +178,13 @@ def add_items(session: Session, items: Sequence[Mapping[str, Any]]) -> None:
 
 
 def drawn(session: Session, review_id: str) -> list[Row[Any]]:
-    """(stratum, erased, same, number, score, version) of drawn items in the order of draws; number None: not judged."""
+    """(stratum, erased, same, number, score, version, gallery) of drawn items in the order of draws; number None: not
+    judged."""
     of, said = ReviewItem, ReviewJudgement
     counted = and_(said.item_id == of.id, said.number == 1)
     return list(
         session.execute(
-            select(of.stratum, of.erased, said.same, said.number, of.score, of.version)
+            select(of.stratum, of.erased, said.same, said.number, of.score, of.version, of.gallery)
             .outerjoin(said, counted)
             .where(of.review_id == review_id, of.draw.is_not(None))
             .order_by(of.draw)
@@ -217,17 +237,6 @@ def free_items(session: Session, review_id: str, reviewer: str, now: float, limi
     )
 
 
-def deciding_versions(
-    session: Session, model_id: str, gallery: str | None, hours: tuple[int, int]
-) -> list[int]:
-    """The versions that decided in a window."""
-    of = DecisionCount
-    where = [of.model_id == model_id, of.hour >= hours[0], of.hour < hours[1]]
-    if gallery is not None:
-        where.append(of.gallery == gallery)
-    return list(session.scalars(select(of.version).where(*where).distinct().order_by(of.version)))
-
-
 def finished_reviews(session: Session, model: str, limit: int) -> list[ReviewRow]:
     """The newest reviews of a model whose bound was low enough, or that raised the alarm."""
     of = ReviewRow
@@ -270,6 +279,26 @@ def agreement(session: Session, review_id: str) -> tuple[int, int]:
     return len(pairs), sum(same[0] == same[1] for same in pairs)
 
 
+def judged(session: Session, review_id: str) -> list[Row[Any]]:
+    """(stratum, sides, same) of judged items that are not erased, in the order of draws."""
+    of, said = ReviewItem, ReviewJudgement
+    return list(
+        session.execute(
+            select(of.stratum, of.sides, said.same)
+            .join(said, and_(said.item_id == of.id, said.number == 1))
+            .where(of.review_id == review_id, of.erased.is_(False))
+            .order_by(of.draw)
+        )
+    )
+
+
+def delete_review(session: Session, review_id: str) -> None:
+    """Delete a review with its items and judgements."""
+    for table in (ReviewJudgement, ReviewItem):
+        session.execute(delete(table).where(table.review_id == review_id))
+    session.execute(delete(ReviewRow).where(ReviewRow.id == review_id))
+
+
 # ---------------------------------------------------------------- elsewhere and erasure
 
 
@@ -293,6 +322,26 @@ def decided_as(session: Session, model_id: str, left: str, right: str) -> int | 
         .order_by(of.at.desc())
         .limit(1)
     )
+
+
+def outcomes_with_sides(
+    session: Session, model: str, model_id: str, limit: int
+) -> list[Row[dict[str, Any], bool]]:
+    """(sides, same) of outcomes whose refs a decision with sides is kept under, newest first."""
+    of, told = KeptDecision, OutcomeRow
+    one_way = and_(of.left_ref == told.left_ref, of.right_ref == told.right_ref)
+    other_way = and_(of.left_ref == told.right_ref, of.right_ref == told.left_ref)
+    return [
+        row
+        for row in session.execute(
+            select(of.sides, told.same)
+            .join(told, or_(one_way, other_way))
+            .where(told.model == model, of.model_id == model_id, of.erased.is_(False))
+            .order_by(told.id.desc(), of.id)
+            .limit(limit)
+        )
+        if row.sides is not None
+    ]
 
 
 def erase_refs(

@@ -15,8 +15,9 @@ from pairmark.service.db import Database
 from pairmark.service.errors import InvalidInput, PairmarkError, UnknownGallery, UnknownModel, UnknownReview
 from pairmark.service.pagination import start_of
 from pairmark.service.reviews import repository
-from pairmark.service.reviews.population import item_rows, population_of, window
+from pairmark.service.reviews.population import item_rows, population_of, window_of
 from pairmark.service.reviews.progress import (
+    CHOSEN,
     MISSED,
     breakdown,
     draws_of,
@@ -89,9 +90,7 @@ class Reviews:
             if source.refs is not None:
                 facts["refs"] = len(source.refs)
             elif model_id is not None:
-                facts["versions"] = repository.deciding_versions(
-                    session, model_id, source.gallery, window(source)
-                )
+                facts["versions"] = repository.deciding_versions(session, window_of(source, model_id))
             made = ReviewRow(
                 id=secrets.token_hex(12),
                 name=request.name,
@@ -130,10 +129,20 @@ class Reviews:
             parts = {
                 "by_score": breakdown(draws, score_ranges([one.score for one in rows])),
                 "by_version": breakdown(draws, [one.version for one in rows]),
+                "by_gallery": breakdown(draws, [one.gallery or None for one in rows]),
             }
             return _out(session, row).model_copy(
                 update={name: [JudgedPart(**one) for one in found] for name, found in parts.items()}
             )
+
+    def delete(self, review_id: str) -> None:
+        """Delete a review with what it holds of people, or `UnknownReview`. The audit log still says that it was."""
+        with self._db.write() as session:
+            review = _existing(session, review_id, lock=True)
+            facts = {name: review.progress[name] for name in ("judged", "wrong", "bound")}
+            record(session, self._db.now(session), "review.delete", f"review:{review_id}", before=facts)
+            repository.delete_review(session, review_id)
+        self._db.truncate_log()
 
     def stamps(self, model: str, version: int) -> list[str]:
         """What reviews of decisions of this version alone have shown, newest first."""
@@ -223,6 +232,9 @@ class Reviews:
                     }
                 )
             repository.add_outcomes(session, rows)
+            if contradicted:
+                facts = {"contradicted": contradicted, "of": len(rows)}
+                record(session, now, "outcomes.contradict", f"model:{request.model}", after=facts)
         _CONTRADICTED.labels(request.model).inc(contradicted)
         return ElsewhereOut(model=request.model, stored=len(rows), contradicted=contradicted)
 
@@ -350,6 +362,7 @@ def _out(session: Session, review: ReviewRow) -> ReviewOut:
     progress = review.progress
     return ReviewOut(
         **{name: getattr(review, name) for name in ("id", "name", "model", "gallery", "source", "question")},
+        chosen=review.question == CHOSEN,
         at_most=review.at_most,
         confidence=review.confidence,
         population=sum(sizes),
@@ -365,6 +378,9 @@ def _out(session: Session, review: ReviewRow) -> ReviewOut:
 
 def _statement(review: ReviewRow) -> str:
     sizes, progress = [int(one["size"]) for one in review.strata], review.progress
+    if review.question == CHOSEN:
+        judged = f"{progress['judged']:,} of {sum(sizes):,} pairs judged"
+        return f"{judged}; they were chosen by their score, so no bound follows"
     if review.question == MISSED:
         what = f"of the same pairs among {sum(sizes):,} decisions are missed"
     else:

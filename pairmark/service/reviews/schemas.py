@@ -11,7 +11,7 @@ from pairmark.service.pagination import Page
 from pairmark.service.runtime.bodies import Number, Ref, RefPair
 from pairmark.service.times import Moment
 
-Question = Literal["false-matches", "missed-matches"]
+Question = Literal["false-matches", "missed-matches", "uncertain"]
 MAX_LISTED = 200_000
 """Most pairs of a list."""
 MAX_HANDED = 100
@@ -31,6 +31,7 @@ class ReviewSource(Strict):
     gallery: str | None = Field(
         None, max_length=200, description="matches that searches of this gallery returned"
     )
+    version: int | None = Field(None, ge=1, le=2**31 - 1, description="only decisions of this version")
     since: datetime | None = Field(None, description="from this hour on; default: all that is kept")
     until: datetime | None = Field(None, description="before this hour; default: until now")
     refs: list[RefPair] | None = Field(
@@ -47,8 +48,8 @@ class ReviewSource(Strict):
     def _one_source(self) -> Self:
         if self.refs is None and (self.model is None) == (self.gallery is None):
             raise ValueError("expected exactly one of model, gallery and refs")
-        if self.refs is not None and (self.gallery is not None or self.since or self.until):
-            raise ValueError("refs is a list of its own: leave out gallery, since and until")
+        if self.refs is not None and (self.gallery or self.version or self.since or self.until):
+            raise ValueError("refs is a list of its own: leave out gallery, version, since and until")
         for name, value in (("scores", self.scores), ("matches", self.matches)):
             if value is not None and (self.refs is None or len(value) != len(self.refs)):
                 raise ValueError(f"{name} has {len(value)} values; expected one for each of refs")
@@ -63,7 +64,8 @@ class ReviewRequest(Strict):
     question: Question = Field(
         "false-matches",
         description="`false-matches`: the share of matches that are not the same; `missed-matches`: the share of same "
-        "pairs that were decided to be different",
+        "pairs that were decided to be different; `uncertain`: a queue of pairs between two thresholds (`fnr`), which "
+        "are chosen by their score, so that they may train and bound nothing",
     )
     at_most: float = Field(0.02, ge=1e-6, le=0.9, description="the share that you accept")
     confidence: float = Field(0.95, ge=0.5, le=0.9999)
@@ -96,6 +98,9 @@ class ReviewOut(BaseModel):
     gallery: str | None
     source: dict[str, Any] = Field(description="what was asked for; a list of pairs is summed up")
     question: Question
+    chosen: bool = Field(
+        description="whether the pairs were chosen by their score: no bound follows from them"
+    )
     at_most: float
     confidence: float
     population: int = Field(description="number of decisions that the bound is about")
@@ -121,6 +126,7 @@ class ReviewOut(BaseModel):
         [], description="wrong ones by fifths of the drawn scores; absent in lists"
     )
     by_version: list[JudgedPart] = Field([], description="wrong ones by version; absent in lists")
+    by_gallery: list[JudgedPart] = Field([], description="wrong ones by gallery; those of `/match` have none")
     statement: str
     created_at: Moment
     enough_at: Moment | None

@@ -170,7 +170,7 @@ class Policy(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     reviews: ReviewPolicy | None = Field(
-        None, description="which decisions are kept for reviews; null: none, and none are from then on"
+        None, description="which decisions are kept for reviews; null: none, and those that were are deleted"
     )
     allow_asymptotic: bool | None = Field(
         None,

@@ -176,6 +176,8 @@ class ModelStore:
             )
             model.allow_asymptotic = after.allow_asymptotic
             model.reviews = None if after.reviews is None else after.reviews.model_dump()
+            if after.reviews is None:
+                repository.delete_decisions(session, model.id)
             bump_revision(session)
         return after
 

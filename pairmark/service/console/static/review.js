@@ -53,11 +53,11 @@ function start(place) {
 
   async function judge(item, word) {
     const now = await api("POST", `${path}/outcomes`, { outcomes: [{ item: item.item, same: SAYS[word] }] });
-    draw(now.curve, Number(place.dataset.atMost));
+    if ($("#curve")) draw(now.curve, Number(place.dataset.atMost));
     $("#statement").textContent = now.statement;
-    for (const name of ["judged", "waiting", "wrong"]) $(`[data-fact="${name}"]`).textContent = count(now[name]);
-    $('[data-fact="expected_more"]').textContent = now.expected_more === null ? "–" : count(now.expected_more);
-    $('[data-fact="agreement"]').textContent = `${now.agreement.agreed} of ${now.agreement.pairs} agree`;
+    const facts = { expected_more: "–", agreement: `${now.agreement.agreed} of ${now.agreement.pairs} agree` };
+    for (const name of ["judged", "waiting", "wrong", "expected_more"]) if (now[name] !== null) facts[name] = count(now[name]);
+    for (const [name, words] of Object.entries(facts)) $$(`[data-fact="${name}"]`).forEach((one) => (one.textContent = words));
   }
 
   async function act(word) {
@@ -89,7 +89,7 @@ function start(place) {
     if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, select, textarea, dialog")) return;
     if (KEYS[event.key]) act(KEYS[event.key]);
   });
-  draw(JSON.parse($("#curve").dataset.curve), Number(place.dataset.atMost));
+  if ($("#curve")) draw(JSON.parse($("#curve").dataset.curve), Number(place.dataset.atMost));
   fill().catch((error) => say(problem, error)).finally(show);
 }
 
@@ -98,13 +98,20 @@ function side(title, ref, value, other) {
     ? Object.entries(value).map(([name, cell]) => el("tr", other && other[name] !== cell ? { class: "differs" } : {}, el("th", { scope: "row" }, name), el("td", {}, shown(cell))))
     : [];
   const plain = Array.isArray(value) ? el("p", { class: "numbers" }, value.slice(0, 64).map((one) => Number(one).toPrecision(3)).join(" ")) : null;
-  return el("div", { class: "side-of-pair" }, el("h3", {}, title), el("p", { class: "ref" }, ref ?? "no name was sent"), rows.length ? el("table", {}, el("tbody", {}, ...rows)) : null, plain);
+  return el("div", { class: "side-of-pair" }, el("h3", {}, title), el("p", { class: "ref" }, ref ?? "no name was sent"), image(ref), rows.length ? el("table", {}, el("tbody", {}, ...rows)) : null, plain);
+}
+
+// Of the caller's own host, which alone the page's policy allows.
+function image(ref) {
+  const template = queue.dataset.images;
+  return template && ref !== null ? el("img", { src: template.replace("{ref}", encodeURIComponent(ref)), alt: `Picture of ${ref}`, referrerpolicy: "no-referrer" }) : null;
 }
 
 const shown = (cell) => (cell === null || cell === undefined ? "–" : String(cell));
 
 function draw(curve, atMost) {
-  const width = 640, height = 160, left = 48, bottom = 22;
+  // As wide as its place, so that its words have the page's size on a phone too.
+  const width = Math.max(240, Math.min(640, $("#curve").clientWidth)), height = 160, left = 48, bottom = 22;
   const last = Math.max(curve.at(-1)[0], 1);
   const top = Math.min(1, Math.max(4 * atMost, Math.min(...curve.map((point) => point[1])) * 2));
   const x = (n) => left + ((width - left - 8) * n) / last;
@@ -112,7 +119,7 @@ function draw(curve, atMost) {
   const line = curve.map(([n, bound], at) => `${at ? "L" : "M"}${x(n).toFixed(1)} ${y(bound).toFixed(1)}`).join("");
   const [n, bound] = curve.at(-1);
   $("#curve").replaceChildren(
-    svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", class: "bound", "aria-label": `After ${n} judgements at most ${percent(bound)} is wrong; ${percent(atMost)} is accepted` },
+    svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", class: "bound", "aria-label": `After ${n} judgements at most ${percent(bound)} is wrong; ${percent(atMost)} is accepted` },
       svg("line", { class: "goal", x1: left, x2: width - 8, y1: y(atMost), y2: y(atMost) }),
       svg("path", { class: "line", d: line }),
       svg("text", { x: left - 4, y: y(atMost) + 4, "text-anchor": "end" }, percent(atMost)),
