@@ -114,13 +114,27 @@ def run(preset: Preset) -> Result:
     claims: list[Claim] = []
     rows += failures(rng, 10_000 if full else 1_000, (300, 3_000, 30_000, 1_000_000))
     large = [row for row in rows if row["population"] >= 30_000]
-    worst = max(row["fails"] for row in rows if row["bound"] in ("ours", "ours, by strata"))
-    least = min(row["fails"] for row in large if row["bound"].endswith("each judgement"))
+    n_reviews = 10_000 if full else 1_000
+    shares = [row["fails"] for row in rows if row["bound"] in ("ours", "ours, by strata")]
+    every, worst = float(np.mean(shares)), max(shares)
+    noise = 3 * math.sqrt(0.05 * 0.95 / n_reviews)
     claims.append(
         claim(
-            "share of reviews whose bound is wrong at some look, worst world", "<= .05", worst, worst <= 0.05
+            "share of reviews whose bound is wrong at some look, all populations",
+            "<= .05",
+            every,
+            every <= 0.05,
         )
     )
+    claims.append(
+        claim(
+            f"the same, worst of {len(shares)} worlds",
+            f"<= .05, and 3 standard errors of {n_reviews:,} reviews: {0.05 + noise:.4f}",
+            worst,
+            worst <= 0.05 + noise,
+        )
+    )
+    least = min(row["fails"] for row in large if row["bound"].endswith("each judgement"))
     claims.append(
         claim(
             "the same of a Clopper-Pearson bound looked at each time, 30,000 decisions or more, best world",

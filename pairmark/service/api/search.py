@@ -15,7 +15,7 @@ from pairmark.service.api.wire import JSON, Answer, Call, only_json
 from pairmark.service.errors import InsufficientCalibration, TooLarge, UnknownModel
 from pairmark.service.galleries.repository import State
 from pairmark.service.galleries.searches import SeenDecision, dense, parse_probe, parse_search
-from pairmark.service.reviews.recorder import Deciding
+from pairmark.service.reviews.repository import Deciding
 from pairmark.service.runtime.scoring import Decision, Served
 from pairmark.service.store.subjects import SubjectClass
 

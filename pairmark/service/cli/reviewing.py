@@ -47,14 +47,14 @@ def review(
     with connected(url) as client:
         if makes:
             source = {"model": model, "gallery": gallery, **({} if pairs is None else _listed(pairs))}
-            made = client.create_review(question=question, at_most=at_most, confidence=confidence, **source)
-            output.show(made, output.facts(_facts(made)))
+            new = client.create_review(question=question, at_most=at_most, confidence=confidence, **source)
+            output.show(new, output.facts(_facts(new)))
         elif review_id is None:
-            found = list(client.reviews(limit=50))
-            rows = [[one.id, one["model"], one.judged, one.wrong, one.bound, one.enough] for one in found]
+            reviews = list(client.reviews(limit=50))
+            rows = [[row.id, row["model"], row.judged, row.wrong, row.bound, row.enough] for row in reviews]
             columns = ["ID", "Model", "Judged", "Wrong", "Bound", "Enough"]
             output.show(
-                found, output.table(columns, rows, empty="no review yet: pairmark review --model NAME")
+                reviews, output.table(columns, rows, empty="no review yet: pairmark review --model NAME")
             )
         else:
             if not show and not output.wants_json():
@@ -63,7 +63,7 @@ def review(
             output.show(now, output.facts(_facts(now)))
 
 
-def _facts(found: Any) -> dict[str, Any]:
+def _facts(shown: Any) -> dict[str, Any]:
     names = (
         "id",
         "population",
@@ -75,7 +75,7 @@ def _facts(found: Any) -> dict[str, Any]:
         "expected_more",
         "statement",
     )
-    return {name: found[name] for name in names}
+    return {name: shown[name] for name in names}
 
 
 def _listed(file: Path) -> dict[str, Any]:

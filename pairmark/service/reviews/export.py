@@ -15,7 +15,7 @@ from pairmark.service.datasets.schemas import DatasetOut, DatasetRequest
 from pairmark.service.db import Database
 from pairmark.service.errors import InvalidInput, UnknownModel, UnknownReview
 from pairmark.service.reviews import repository
-from pairmark.service.reviews.progress import MISSED
+from pairmark.service.reviews.progress import MISSED, sizes_of
 from pairmark.service.reviews.schemas import Strict
 
 MOST_PAIRS: Final = 100_000
@@ -61,8 +61,8 @@ class JudgedPairs:
             review = repository.review(session, review_id)
             if review is None:
                 raise UnknownReview(f"there is no review {review_id[:50]!r}")
-            rows = repository.judged(session, review_id)
-            sizes = [int(one["size"]) for one in review.strata]
+            rows = repository.judged_items(session, review_id)
+            sizes = sizes_of(review)
         if request.use == "calibrate":
             if review.question != MISSED:
                 raise InvalidInput(
@@ -85,7 +85,9 @@ class JudgedPairs:
                 raise UnknownModel(f"there is no model {request.model!r}", field="model")
             rows = repository.outcomes_with_sides(session, request.model, model_id, MOST_PAIRS)
         return self._stored(
-            request.name, [JudgedPair(one["left"], one["right"], same) for one, same in rows], chosen=True
+            request.name,
+            [JudgedPair(sides["left"], sides["right"], same) for sides, same in rows],
+            chosen=True,
         )
 
     def _stored(self, name: str, pairs: Sequence[JudgedPair], *, chosen: bool) -> DatasetOut:
@@ -104,14 +106,14 @@ class JudgedPairs:
             )
         records = isinstance(rows[0], dict)
         cells = rows if records else [{f"x{at}": cell for at, cell in enumerate(row)} for row in rows]
-        listed = (
+        lines = (
             {"left": 2 * at, "right": 2 * at + 1, "same": int(pair.same)} for at, pair in enumerate(pairs)
         )
         return self._datasets.add(
             _table(cells),
             DatasetRequest.model_validate({"name": name, "columns": {} if records else None}),
             filename="points.csv",
-            pairs=_table(listed),
+            pairs=_table(lines),
             pairs_filename="pairs.csv",
             chosen=chosen,
         )
@@ -119,22 +121,22 @@ class JudgedPairs:
 
 def same_chance(rows: Sequence[Any], sizes: Sequence[int]) -> list[Any]:
     """As many of each stratum as makes their chances the same: of a stratum, judged items are in random order."""
-    judged = [sum(row.stratum == stratum for row in rows) for stratum in range(len(sizes))]
-    chance = min(n / size for n, size in zip(judged, sizes, strict=True) if size)
-    taken = [0] * len(sizes)
-    picked = []
+    numbers = [sum(row.stratum == stratum for row in rows) for stratum in range(len(sizes))]
+    chance = min(n / size for n, size in zip(numbers, sizes, strict=True) if size)
+    n_taken = [0] * len(sizes)
+    sample = []
     for row in rows:
-        if taken[row.stratum] < math.floor(chance * sizes[row.stratum] + 1e-9):
-            taken[row.stratum] += 1
-            picked.append(row)
-    return picked
+        if n_taken[row.stratum] < math.floor(chance * sizes[row.stratum] + 1e-9):
+            n_taken[row.stratum] += 1
+            sample.append(row)
+    return sample
 
 
 def _table(rows: Iterable[Mapping[str, Any]]) -> io.BytesIO:
     text = io.StringIO(newline="")
-    listed = list(rows)
-    columns = dict.fromkeys(name for row in listed for name in row)
+    lines = list(rows)
+    columns = dict.fromkeys(name for row in lines for name in row)
     writer = csv.DictWriter(text, list(columns), restval="")
     writer.writeheader()
-    writer.writerows(listed)
+    writer.writerows(lines)
     return io.BytesIO(text.getvalue().encode())

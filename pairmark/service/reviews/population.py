@@ -45,7 +45,7 @@ def population_of(session: Session, request: ReviewRequest, model_id: str | None
     strata: list[Stratum] = []
     if source.refs is not None:
         for kind in kinds:
-            strata += _listed(source, kind, split=_splits(request.question, kind))
+            strata += _listed_strata(source, kind, split=_splits(request.question, kind))
     else:
         assert model_id is not None
         if not repository.lock_model(session, model_id)[0]:
@@ -53,10 +53,10 @@ def population_of(session: Session, request: ReviewRequest, model_id: str | None
         window = window_of(source, model_id)
         counts, chance = repository.decision_counts(session, window)
         for kind in kinds:
-            kept = repository.kept_decisions(session, window, kind, chance)
+            sampled = repository.kept_decisions(session, window, kind, chance)
             size = counts.get(kind, 0)
-            strata += _kept(session, kept, kind, size, split=_splits(request.question, kind))
-    if not sum(one.size for one in strata):
+            strata += _kept_strata(session, sampled, kind, size, split=_splits(request.question, kind))
+    if not sum(stratum.size for stratum in strata):
         raise InvalidInput(
             "there is no such decision to review; expected a window with some. Decisions are kept from when the "
             "model's policy says so (PUT /models/NAME/policy)",
@@ -65,14 +65,14 @@ def population_of(session: Session, request: ReviewRequest, model_id: str | None
     return strata
 
 
-def window_of(source: ReviewSource, model_id: str) -> repository.Window:
+def window_of(source: ReviewSource, model_id: str) -> repository.DecisionWindow:
     """The decisions that a source is about, by hours since the epoch."""
     since = 0.0 if source.since is None else source.since.timestamp()
     until = time.time() + HOUR_S if source.until is None else source.until.timestamp() + HOUR_S - 1e-3
     first, end = int(since // HOUR_S), int(until // HOUR_S)
     if end <= first or not 0 <= end < 2**31:
         raise InvalidInput("until is not after since", field="source.until")
-    return repository.Window(model_id, (max(0, first), end), source.gallery, source.version)
+    return repository.DecisionWindow(model_id, (max(0, first), end), source.gallery, source.version)
 
 
 def _splits(question: Question, kind: int) -> bool:
@@ -80,7 +80,7 @@ def _splits(question: Question, kind: int) -> bool:
     return question == "false-matches" or kind == DIFFERENT
 
 
-def _listed(source: ReviewSource, kind: int, *, split: bool) -> list[Stratum]:
+def _listed_strata(source: ReviewSource, kind: int, *, split: bool) -> list[Stratum]:
     assert source.refs is not None
     matches = source.matches or [True] * len(source.refs)
     places = [place for place, match in enumerate(matches) if match == (kind == MATCH)]
@@ -100,14 +100,16 @@ def _listed(source: ReviewSource, kind: int, *, split: bool) -> list[Stratum]:
     return [Stratum(kind, len(group), [item(place) for place in _sample(group)]) for group in groups]
 
 
-def _kept(session: Session, kept: Sequence[Any], kind: int, size: int, *, split: bool) -> list[Stratum]:
-    groups = [[row.id for row in kept]]
-    if split and len(kept) == size:
-        groups = _near_and_far(groups[0], [abs(row.score - row.threshold) for row in kept])
+def _kept_strata(
+    session: Session, sampled: Sequence[Any], kind: int, size: int, *, split: bool
+) -> list[Stratum]:
+    groups = [[row.id for row in sampled]]
+    if split and len(sampled) == size:
+        groups = _near_and_far(groups[0], [abs(row.score - row.threshold) for row in sampled])
     strata = []
     for group in groups:
-        drawn = _sample(group)
-        rows = repository.decisions(session, drawn)
+        ids = _sample(group)
+        rows = repository.decisions(session, ids)
         names = (
             "left_ref",
             "right_ref",
@@ -119,7 +121,7 @@ def _kept(session: Session, kept: Sequence[Any], kind: int, size: int, *, split:
             "sides",
             "erased",
         )
-        items = [{name: getattr(rows[one], name) for name in names} for one in drawn]
+        items = [{name: getattr(rows[id], name) for name in names} for id in ids]
         strata.append(Stratum(kind, size if len(groups) == 1 else len(group), items))
     return strata
 

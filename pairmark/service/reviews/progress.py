@@ -45,7 +45,12 @@ def draws_of(review: ReviewRow, rows: Sequence[Any]) -> list[Draw]:
     return draws
 
 
-def counted(draws: Sequence[Draw]) -> list[Draw]:
+def sizes_of(review: ReviewRow) -> list[int]:
+    """How many decisions each stratum has."""
+    return [int(stratum["size"]) for stratum in review.strata]
+
+
+def counted_draws(draws: Sequence[Draw]) -> list[Draw]:
     """Those up to the first that is not judged. Hard pairs take longer: counting judgements as they come would count
     easy ones first."""
     for at, draw in enumerate(draws):
@@ -56,21 +61,21 @@ def counted(draws: Sequence[Draw]) -> list[Draw]:
 
 def judgements_of(review: ReviewRow, draws: Sequence[Draw]) -> tuple[Judgements, Judgements | None]:
     """As statistics take them; of missed matches those of matches and those of the others."""
-    sizes = [int(one["size"]) for one in review.strata]
-    stratum, wrong = [one.stratum for one in draws], [int(bool(one.wrong)) for one in draws]
+    sizes = sizes_of(review)
+    stratum, wrong = [draw.stratum for draw in draws], [int(bool(draw.wrong)) for draw in draws]
     if review.question != MISSED:
         return Judgements.of(sizes, stratum, wrong, review.alike), None
     first = [(0, w) for s, w in zip(stratum, wrong, strict=True) if s == 0]
-    others = [(s - 1, w) for s, w in zip(stratum, wrong, strict=True) if s > 0]
+    different = [(s - 1, w) for s, w in zip(stratum, wrong, strict=True) if s > 0]
     return (
         Judgements.of(sizes[:1], [s for s, _ in first], [w for _, w in first], 0),
-        Judgements.of(sizes[1:] or [0], [s for s, _ in others], [w for _, w in others], 0),
+        Judgements.of(sizes[1:] or [0], [s for s, _ in different], [w for _, w in different], 0),
     )
 
 
 def progress_of(review: ReviewRow, draws: Sequence[Draw], curve: Sequence[Any] = ()) -> dict[str, Any]:
     """What is known: numbers and the bound."""
-    prefix = counted(draws)
+    prefix = counted_draws(draws)
     if review.question == CHOSEN:
         nothing = {
             "waiting": 0,
@@ -80,53 +85,57 @@ def progress_of(review: ReviewRow, draws: Sequence[Draw], curve: Sequence[Any] =
             "alarm": False,
             "expected_more": None,
         }
-        return {"judged": sum(one.wrong is not None for one in draws), **nothing, "curve": []}
-    first, others = judgements_of(review, prefix)
+        return {"judged": sum(draw.wrong is not None for draw in draws), **nothing, "curve": []}
+    first, different = judgements_of(review, prefix)
     eps, confidence = review.at_most, review.confidence
-    alarm, more = False, None
-    if others is None:
+    alarm, expected = False, None
+    if different is None:
         bound = share_bound(first, eps, confidence)
         # What nobody could tell may be right: it raises the bound, and no alarm.
-        said, _ = judgements_of(review, [replace(one, wrong=one.wrong and one.certain) for one in prefix])
-        alarm = exceeds(said, eps, confidence)
-        more = expected_judgements(first, eps, confidence)
+        certain, _ = judgements_of(
+            review, [replace(draw, wrong=draw.wrong and draw.certain) for draw in prefix]
+        )
+        alarm = exceeds(certain, eps, confidence)
+        expected = expected_judgements(first, eps, confidence)
     else:
-        bound = missed_bound(first, others, eps, confidence)
-    enough = bound <= eps
+        bound = missed_bound(first, different, eps, confidence)
+    is_enough = bound <= eps
     points = [point for point in curve if point[0] < len(prefix)] + [[len(prefix), bound]]
     if len(points) > _CURVE:
         points = points[::2] if len(points) % 2 else [*points[::2], points[-1]]
     return {
         "judged": len(prefix),
-        "waiting": sum(one.wrong is not None for one in draws) - len(prefix),
-        "wrong": sum(bool(one.wrong) for one in prefix),
+        "waiting": sum(draw.wrong is not None for draw in draws) - len(prefix),
+        "wrong": sum(bool(draw.wrong) for draw in prefix),
         "bound": bound,
-        "enough": enough,
+        "enough": is_enough,
         "alarm": alarm,
-        "expected_more": 0 if enough else more,
+        "expected_more": 0 if is_enough else expected,
         "curve": points,
     }
 
 
 def breakdown(draws: Sequence[Draw], keys: Sequence[Any]) -> list[dict[str, Any]]:
     """Judged and wrong ones by key, in order of the keys; what has none is left out."""
-    found: dict[Any, list[int]] = {}
+    parts: dict[Any, list[int]] = {}
     for draw, key in zip(draws, keys, strict=True):
         if draw.wrong is not None and key is not None:
-            entry = found.setdefault(key, [0, 0])
+            entry = parts.setdefault(key, [0, 0])
             entry[0] += 1
             entry[1] += draw.wrong
-    return [{"of": str(key), "judged": n, "wrong": wrong} for key, (n, wrong) in sorted(found.items())]
+    return [{"of": str(key), "judged": n, "wrong": wrong} for key, (n, wrong) in sorted(parts.items())]
 
 
 def score_ranges(scores: Sequence[float | None]) -> list[str | None]:
     """The fifth of all drawn scores that each is in, as its range."""
-    known = sorted(score for score in scores if score is not None)
-    if not known:
+    ordered = sorted(score for score in scores if score is not None)
+    if not ordered:
         return [None] * len(scores)
-    edges = [known[round(fifth * (len(known) - 1) / 5)] for fifth in range(6)]
+    edges = [ordered[round(fifth * (len(ordered) - 1) / 5)] for fifth in range(6)]
     names = [f"{n + 1}: {low:.4g} to {high:.4g}" for n, (low, high) in enumerate(pairwise(edges))]
-    return [None if one is None else names[min(4, max(0, bisect_left(edges, one) - 1))] for one in scores]
+    return [
+        None if score is None else names[min(4, max(0, bisect_left(edges, score) - 1))] for score in scores
+    ]
 
 
 def next_stratum(review: ReviewRow, draws: Sequence[Draw]) -> int | None:
@@ -135,18 +144,18 @@ def next_stratum(review: ReviewRow, draws: Sequence[Draw]) -> int | None:
     Sets `ReviewRow.alike` when draws turn to strata. What is still with a reviewer counts as drawn and right.
     """
     if review.question == MISSED:
-        first, others = judgements_of(review, draws)
-        assert others is not None
-        if len(draws) >= sum(int(one["size"]) for one in review.strata):
+        first, different = judgements_of(review, draws)
+        assert different is not None
+        if len(draws) >= sum(sizes_of(review)):
             return None
-        is_match, stratum = next_group(first, others, review.at_most)
+        is_match, stratum = next_group(first, different, review.at_most)
         return 0 if is_match else 1 + stratum
     if review.question == CHOSEN:
         return 0 if len(draws) < int(review.strata[0]["items"]) else None
-    judged, _ = judgements_of(review, counted(draws))
-    if review.alike is None and not judged.draws_alike():
+    judgements, _ = judgements_of(review, counted_draws(draws))
+    if review.alike is None and not judgements.draws_alike():
         review.alike = len(draws)
-    sizes = [int(one["size"]) for one in review.strata]
+    sizes = sizes_of(review)
     undrawn = list(sizes)
     for draw in draws:
         undrawn[draw.stratum] -= 1
@@ -158,5 +167,5 @@ def next_stratum(review: ReviewRow, draws: Sequence[Draw]) -> int | None:
             if place < n:
                 return stratum
             place -= n
-    judged, _ = judgements_of(review, draws)
-    return judged.next_stratum(review.at_most)
+    judgements, _ = judgements_of(review, draws)
+    return judgements.next_stratum(review.at_most)

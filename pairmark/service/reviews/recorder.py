@@ -25,6 +25,7 @@ from prometheus_client import Counter
 from pairmark.service.db import Database
 from pairmark.service.errors import PairmarkError
 from pairmark.service.reviews import repository
+from pairmark.service.reviews.repository import Deciding
 from pairmark.service.runtime.vectors import Pairs
 from pairmark.service.store.schemas import ReviewPolicy
 
@@ -38,14 +39,6 @@ QUIET_WRITES: Final = 5
 _DROPPED = Counter(
     "pairmark_decisions_uncounted_total", "decisions that no review is about: the database was away"
 )
-
-
-class Deciding(NamedTuple):
-    """What decided: a version of a model, in a gallery or (empty) in `/match`."""
-
-    model_id: str
-    version: int
-    gallery: str = ""
 
 
 class KeptRow(NamedTuple):
@@ -155,7 +148,7 @@ class DecisionRecorder:
         deciding: Deciding,
         policy: ReviewPolicy,
         counts: Sequence[int],
-        decisions: Callable[[], Sequence[int]],
+        decisions: Callable[[], Any],
         scores: Sequence[float],
         threshold: float,
         *,
@@ -236,12 +229,12 @@ class DecisionRecorder:
         is gone or keeps none any more: for `settle`."""
         settled = []
         with self._db.write() as session:
-            for hour in sorted(hours, key=lambda one: one.model_id):
+            for hour in sorted(hours, key=lambda hour: hour.model_id):
                 model_id, policy = hour.model_id, hour.policy
                 if not all(repository.lock_model(session, model_id)):
                     settled.append((hour, 0.0))
                     continue
-                total, earlier = repository.counted(session, model_id, hour.number)
+                total, earlier = repository.hour_total(session, model_id, hour.number)
                 chance = hour.chance if earlier is None else min(earlier, hour.chance)
                 chance = lowered(chance, total + sum(map(sum, hour.counts.values())), policy.per_hour)
                 rows = [row.columns(hour.number) for row in hour.rows if row.key < chance]

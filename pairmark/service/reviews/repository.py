@@ -25,6 +25,14 @@ from pairmark.service.tables import (
 # ---------------------------------------------------------------- decisions
 
 
+class Deciding(NamedTuple):
+    """What decided: a version of a model, in a gallery or (empty) in `/match`."""
+
+    model_id: str
+    version: int
+    gallery: str = ""
+
+
 def lock_model(session: Session, model_id: str) -> tuple[bool, bool]:
     """Lock a model's decisions; says whether there is the model, and whether it keeps any. Sampling and counting are of
     one moment then."""
@@ -44,7 +52,7 @@ def model_id_of(session: Session, name: str) -> str | None:
     return session.scalar(select(Model.id).where(Model.name == name))
 
 
-def counted(session: Session, model_id: str, hour: int) -> tuple[int, float | None]:
+def hour_total(session: Session, model_id: str, hour: int) -> tuple[int, float | None]:
     """How many decisions an hour has, and the chance with which they are kept; None: it has none."""
     of = DecisionCount
     where = of.model_id == model_id, of.hour == hour
@@ -56,7 +64,7 @@ def add_decisions(
     session: Session,
     rows: Sequence[Mapping[str, Any]],
     hour: int,
-    counts: Mapping[tuple[str, int, str], Sequence[int]],
+    counts: Mapping[Deciding, Sequence[int]],
     chance: float,
 ) -> None:
     """Add kept decisions and count all, by model, version and gallery."""
@@ -65,14 +73,13 @@ def add_decisions(
     make = sqlite_insert if session.get_bind().dialect.name == "sqlite" else postgres_insert
     new = make(DecisionCount)
     key = [column.name for column in DecisionCount.__table__.primary_key]
-    of = ({"model_id": id, "version": version, "gallery": gallery} for id, version, gallery in counts)
     session.execute(
         new.on_conflict_do_update(
             index_elements=key, set_={"count": DecisionCount.count + new.excluded.count}
         ),
         [
-            {**names, "hour": hour, "decision": decision, "count": n, "chance": chance}
-            for names, numbers in zip(of, counts.values(), strict=True)
+            {**deciding._asdict(), "hour": hour, "decision": decision, "count": n, "chance": chance}
+            for deciding, numbers in counts.items()
             for decision, n in enumerate(numbers)
             if n
         ],
@@ -94,7 +101,7 @@ def forget_before(session: Session, model_id: str, hour: int) -> None:
         session.execute(delete(table).where(table.model_id == model_id, table.hour < hour))
 
 
-class Window(NamedTuple):
+class DecisionWindow(NamedTuple):
     """Decisions of a model between two hours, perhaps of one gallery or version only."""
 
     model_id: str
@@ -113,22 +120,22 @@ class Window(NamedTuple):
         return terms
 
 
-def decision_counts(session: Session, window: Window) -> tuple[dict[int, int], float]:
+def decision_counts(session: Session, window: DecisionWindow) -> tuple[dict[int, int], float]:
     """Decisions of a window, by kind, and the smallest chance with which any of its hours kept them."""
     of = DecisionCount
-    counted = select(of.decision, func.sum(of.count), func.min(of.chance)).where(*window.where(of))
-    rows = session.execute(counted.group_by(of.decision)).all()
+    totals = select(of.decision, func.sum(of.count), func.min(of.chance)).where(*window.where(of))
+    rows = session.execute(totals.group_by(of.decision)).all()
     return {row[0]: int(row[1]) for row in rows}, min((row[2] for row in rows), default=1.0)
 
 
-def deciding_versions(session: Session, window: Window) -> list[int]:
+def deciding_versions(session: Session, window: DecisionWindow) -> list[int]:
     """The versions that decided in a window."""
     of = DecisionCount
     return list(session.scalars(select(of.version).where(*window.where(of)).distinct().order_by(of.version)))
 
 
 def kept_decisions(
-    session: Session, window: Window, decision: int, chance: float
+    session: Session, window: DecisionWindow, decision: int, chance: float
 ) -> list[Row[int, float, float]]:
     """(id, score, threshold) of a uniform sample of a window's decisions: those kept with keys below ``chance``."""
     of = KeptDecision
@@ -138,11 +145,11 @@ def kept_decisions(
 
 def decisions(session: Session, ids: Sequence[int]) -> dict[int, KeptDecision]:
     """Kept decisions by id."""
-    found: dict[int, KeptDecision] = {}
+    by_id: dict[int, KeptDecision] = {}
     for start in range(0, len(ids), 500):
         rows = session.scalars(select(KeptDecision).where(KeptDecision.id.in_(ids[start : start + 500])))
-        found.update((row.id, row) for row in rows)
-    return found
+        by_id.update((row.id, row) for row in rows)
+    return by_id
 
 
 # ---------------------------------------------------------------- reviews
@@ -177,15 +184,15 @@ def add_items(session: Session, items: Sequence[Mapping[str, Any]]) -> None:
         session.execute(insert(ReviewItem), items[start : start + 1_000])
 
 
-def drawn(session: Session, review_id: str) -> list[Row[Any]]:
+def drawn_items(session: Session, review_id: str) -> list[Row[Any]]:
     """(stratum, erased, same, number, score, version, gallery) of drawn items in the order of draws; number None: not
     judged."""
-    of, said = ReviewItem, ReviewJudgement
-    counted = and_(said.item_id == of.id, said.number == 1)
+    of, judgement = ReviewItem, ReviewJudgement
+    first_judgement = and_(judgement.item_id == of.id, judgement.number == 1)
     return list(
         session.execute(
-            select(of.stratum, of.erased, said.same, said.number, of.score, of.version, of.gallery)
-            .outerjoin(said, counted)
+            select(of.stratum, of.erased, judgement.same, judgement.number, of.score, of.version, of.gallery)
+            .outerjoin(judgement, first_judgement)
             .where(of.review_id == review_id, of.draw.is_not(None))
             .order_by(of.draw)
         )
@@ -218,9 +225,13 @@ def held_items(session: Session, review_id: str, reviewer: str, now: float, limi
 
 def free_items(session: Session, review_id: str, reviewer: str, now: float, limit: int) -> list[ReviewItem]:
     """Drawn items that nobody has now and that lack a judgement: first ones, then second ones by somebody else."""
-    of, said = ReviewItem, ReviewJudgement
-    judged = select(func.count()).where(said.item_id == of.id).scalar_subquery()
-    by_them = select(func.count()).where(said.item_id == of.id, said.reviewer == reviewer).scalar_subquery()
+    of, judgement = ReviewItem, ReviewJudgement
+    n_judgements = select(func.count()).where(judgement.item_id == of.id).scalar_subquery()
+    by_them = (
+        select(func.count())
+        .where(judgement.item_id == of.id, judgement.reviewer == reviewer)
+        .scalar_subquery()
+    )
     return list(
         session.scalars(
             select(of)
@@ -229,9 +240,9 @@ def free_items(session: Session, review_id: str, reviewer: str, now: float, limi
                 of.draw.is_not(None),
                 of.erased.is_(False),
                 or_(of.held_until.is_(None), of.held_until <= now),
-                or_(judged == 0, and_(judged == 1, of.twice.is_(True), by_them == 0)),
+                or_(n_judgements == 0, and_(n_judgements == 1, of.twice.is_(True), by_them == 0)),
             )
-            .order_by(judged, of.draw)
+            .order_by(n_judgements, of.draw)
             .limit(limit)
         )
     )
@@ -262,16 +273,20 @@ def item(session: Session, review_id: str, item_id: str) -> ReviewItem | None:
 
 def judgements_of(session: Session, item_id: str) -> list[ReviewJudgement]:
     """What was said of an item, first first."""
-    said = ReviewJudgement
-    return list(session.scalars(select(said).where(said.item_id == item_id).order_by(said.number)))
+    judgement = ReviewJudgement
+    return list(
+        session.scalars(select(judgement).where(judgement.item_id == item_id).order_by(judgement.number))
+    )
 
 
 def agreement(session: Session, review_id: str) -> tuple[int, int]:
     """Pairs that two reviewers judged, and how many of them they agree on."""
-    said = ReviewJudgement
+    judgement = ReviewJudgement
     both: dict[str, list[bool | None]] = {}
     rows = session.execute(
-        select(said.item_id, said.same).where(said.review_id == review_id).order_by(said.number)
+        select(judgement.item_id, judgement.same)
+        .where(judgement.review_id == review_id)
+        .order_by(judgement.number)
     )
     for item_id, same in rows:
         both.setdefault(item_id, []).append(same)
@@ -279,13 +294,13 @@ def agreement(session: Session, review_id: str) -> tuple[int, int]:
     return len(pairs), sum(same[0] == same[1] for same in pairs)
 
 
-def judged(session: Session, review_id: str) -> list[Row[Any]]:
+def judged_items(session: Session, review_id: str) -> list[Row[Any]]:
     """(stratum, sides, same) of judged items that are not erased, in the order of draws."""
-    of, said = ReviewItem, ReviewJudgement
+    of, judgement = ReviewItem, ReviewJudgement
     return list(
         session.execute(
-            select(of.stratum, of.sides, said.same)
-            .join(said, and_(said.item_id == of.id, said.number == 1))
+            select(of.stratum, of.sides, judgement.same)
+            .join(judgement, and_(judgement.item_id == of.id, judgement.number == 1))
             .where(of.review_id == review_id, of.erased.is_(False))
             .order_by(of.draw)
         )
@@ -328,16 +343,16 @@ def outcomes_with_sides(
     session: Session, model: str, model_id: str, limit: int
 ) -> list[Row[dict[str, Any], bool]]:
     """(sides, same) of outcomes whose refs a decision with sides is kept under, newest first."""
-    of, told = KeptDecision, OutcomeRow
-    one_way = and_(of.left_ref == told.left_ref, of.right_ref == told.right_ref)
-    other_way = and_(of.left_ref == told.right_ref, of.right_ref == told.left_ref)
+    of, outcome = KeptDecision, OutcomeRow
+    one_way = and_(of.left_ref == outcome.left_ref, of.right_ref == outcome.right_ref)
+    other_way = and_(of.left_ref == outcome.right_ref, of.right_ref == outcome.left_ref)
     return [
         row
         for row in session.execute(
-            select(of.sides, told.same)
-            .join(told, or_(one_way, other_way))
-            .where(told.model == model, of.model_id == model_id, of.erased.is_(False))
-            .order_by(told.id.desc(), of.id)
+            select(of.sides, outcome.same)
+            .join(outcome, or_(one_way, other_way))
+            .where(outcome.model == model, of.model_id == model_id, of.erased.is_(False))
+            .order_by(outcome.id.desc(), of.id)
             .limit(limit)
         )
         if row.sides is not None
@@ -348,7 +363,7 @@ def erase_refs(
     session: Session, model: str, model_id: str | None, refs: Sequence[str]
 ) -> tuple[int, int, int]:
     """Erase what is kept under these names; returns numbers of decisions, items of reviews and outcomes."""
-    items, told = ReviewItem, OutcomeRow
+    items, outcome = ReviewItem, OutcomeRow
     reviews = select(ReviewRow.id).where(ReviewRow.model == model)
     of = KeptDecision
     decisions_gone = _blank(
@@ -362,7 +377,9 @@ def erase_refs(
     )
     outcomes_gone = touched(
         session,
-        delete(told).where(told.model == model, or_(told.left_ref.in_(refs), told.right_ref.in_(refs))),
+        delete(outcome).where(
+            outcome.model == model, or_(outcome.left_ref.in_(refs), outcome.right_ref.in_(refs))
+        ),
     )
     return decisions_gone, blanked, outcomes_gone
 
@@ -371,9 +388,9 @@ def erase_of_gallery(session: Session, gallery: str, ids: Sequence[str], subject
     """Erase decisions about items or subjects of a gallery; returns how many rows."""
     total = 0
     for start in range(0, max(len(ids), len(subjects)), 500):
-        some, whose = ids[start : start + 500], subjects[start : start + 500]
+        item_ids, subject_names = ids[start : start + 500], subjects[start : start + 500]
         for of in (KeptDecision, ReviewItem):
-            about = or_(of.right_ref.in_(some), of.subject.in_(whose))
+            about = or_(of.right_ref.in_(item_ids), of.subject.in_(subject_names))
             total += _blank(session, of, of.gallery == gallery, about)
     return total
 

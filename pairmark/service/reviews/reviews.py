@@ -24,6 +24,7 @@ from pairmark.service.reviews.progress import (
     next_stratum,
     progress_of,
     score_ranges,
+    sizes_of,
 )
 from pairmark.service.reviews.schemas import (
     Agreement,
@@ -91,7 +92,7 @@ class Reviews:
                 facts["refs"] = len(source.refs)
             elif model_id is not None:
                 facts["versions"] = repository.deciding_versions(session, window_of(source, model_id))
-            made = ReviewRow(
+            review = ReviewRow(
                 id=secrets.token_hex(12),
                 name=request.name,
                 model=model,
@@ -102,7 +103,8 @@ class Reviews:
                 confidence=request.confidence,
                 twice=request.judged_twice,
                 strata=[
-                    {"decision": one.decision, "size": one.size, "items": len(one.items)} for one in strata
+                    {"decision": stratum.decision, "size": stratum.size, "items": len(stratum.items)}
+                    for stratum in strata
                 ],
                 alike=0 if request.question == MISSED else None,
                 drawn=0,
@@ -111,28 +113,32 @@ class Reviews:
                 enough_at=None,
                 alarm_at=None,
             )
-            made.progress = progress_of(made, [])
-            session.add(made)
+            review.progress = progress_of(review, [])
+            session.add(review)
             session.flush()
-            repository.add_items(session, item_rows(made.id, strata))
+            repository.add_items(session, item_rows(review.id, strata))
             record(
-                session, now, "review.create", f"review:{made.id}", after={**facts, "question": made.question}
+                session,
+                now,
+                "review.create",
+                f"review:{review.id}",
+                after={**facts, "question": review.question},
             )
-            return _out(session, made)
+            return _out(session, review)
 
     def get(self, review_id: str) -> ReviewOut:
         """A review and what it has shown so far, or `UnknownReview`."""
         with self._db.read() as session:
             row = _existing(session, review_id)
-            rows = repository.drawn(session, review_id)
+            rows = repository.drawn_items(session, review_id)
             draws = draws_of(row, rows)
             parts = {
-                "by_score": breakdown(draws, score_ranges([one.score for one in rows])),
-                "by_version": breakdown(draws, [one.version for one in rows]),
-                "by_gallery": breakdown(draws, [one.gallery or None for one in rows]),
+                "by_score": breakdown(draws, score_ranges([row.score for row in rows])),
+                "by_version": breakdown(draws, [row.version for row in rows]),
+                "by_gallery": breakdown(draws, [row.gallery or None for row in rows]),
             }
             return _out(session, row).model_copy(
-                update={name: [JudgedPart(**one) for one in found] for name, found in parts.items()}
+                update={name: [JudgedPart(**part) for part in listing] for name, listing in parts.items()}
             )
 
     def delete(self, review_id: str) -> None:
@@ -192,7 +198,7 @@ class Reviews:
                 reviewer = outcome.by or caller
                 _judge(session, item, reviewer, outcome.same, now)
             session.flush()
-            draws = draws_of(review, repository.drawn(session, review_id))
+            draws = draws_of(review, repository.drawn_items(session, review_id))
             review.progress = progress_of(review, draws, review.progress["curve"])
             ended = review.progress["enough"] and review.enough_at is None
             alarmed = review.progress["alarm"] and review.alarm_at is None
@@ -218,15 +224,15 @@ class Reviews:
             now = self._db.now(session)
             contradicted = 0
             rows = []
-            for one in request.outcomes:
-                decision = repository.decided_as(session, model_id, one.left, one.right)
-                contradicted += decision is not None and decision != 2 and (decision == 1) != one.same
+            for outcome in request.outcomes:
+                decision = repository.decided_as(session, model_id, outcome.left, outcome.right)
+                contradicted += decision is not None and decision != 2 and (decision == 1) != outcome.same
                 rows.append(
                     {
                         "model": request.model,
-                        "left_ref": one.left,
-                        "right_ref": one.right,
-                        "same": one.same,
+                        "left_ref": outcome.left,
+                        "right_ref": outcome.right,
+                        "same": outcome.same,
                         "reporter": caller,
                         "at": now,
                     }
@@ -244,8 +250,8 @@ class Reviews:
             model_id = repository.model_id_of(session, model)
             if model_id is None:
                 raise UnknownModel(f"there is no model {model!r}", field="model")
-            gone = repository.erase_refs(session, model, model_id, list(refs))
-            facts = {"decisions": gone[0], "items": gone[1], "outcomes": gone[2]}
+            erased = repository.erase_refs(session, model, model_id, list(refs))
+            facts = {"decisions": erased[0], "items": erased[1], "outcomes": erased[2]}
             record(session, self._db.now(session), "review.erase", f"model:{model}", before=facts)
         self._db.truncate_log()
         return RefsErased(**facts)
@@ -290,10 +296,10 @@ class Reviews:
 
 
 def _gallery_model(session: Session, gallery: str) -> tuple[str, str]:
-    found = None if "\x00" in gallery else repository.gallery_model(session, gallery)
-    if found is None:
+    model = None if "\x00" in gallery else repository.gallery_model(session, gallery)
+    if model is None:
         raise UnknownGallery(f"there is no gallery {gallery[:100]!r}", field="source.gallery")
-    return found[0], found[1]
+    return model[0], model[1]
 
 
 def _existing(session: Session, review_id: str, *, lock: bool = False) -> ReviewRow:
@@ -304,7 +310,7 @@ def _existing(session: Session, review_id: str, *, lock: bool = False) -> Review
 
 
 def _draw(session: Session, review: ReviewRow, n: int) -> list[ReviewItem]:
-    draws = draws_of(review, repository.drawn(session, review.id))
+    draws = draws_of(review, repository.drawn_items(session, review.id))
     items = []
     for _ in range(n):
         stratum = next_stratum(review, draws)
@@ -322,8 +328,8 @@ def _draw(session: Session, review: ReviewRow, n: int) -> list[ReviewItem]:
 
 
 def _judge(session: Session, item: ReviewItem, reviewer: str, same: bool | None, now: float) -> None:
-    known = repository.judgements_of(session, item.id)
-    own = next((one for one in known if one.reviewer == reviewer), None)
+    judgements = repository.judgements_of(session, item.id)
+    own = next((judgement for judgement in judgements if judgement.reviewer == reviewer), None)
     if own is not None:
         own.same, own.at = same, now
     else:
@@ -332,7 +338,7 @@ def _judge(session: Session, item: ReviewItem, reviewer: str, same: bool | None,
                 item_id=item.id,
                 reviewer=reviewer,
                 review_id=item.review_id,
-                number=len(known) + 1,
+                number=len(judgements) + 1,
                 same=same,
                 at=now,
             )
@@ -357,8 +363,8 @@ def _shown(item: ReviewItem) -> ItemToJudge:
 
 def _out(session: Session, review: ReviewRow) -> ReviewOut:
     pairs, agreed = repository.agreement(session, review.id)
-    sizes = [int(one["size"]) for one in review.strata]
-    left = sum(int(one["items"]) for one in review.strata) - review.drawn
+    sizes = sizes_of(review)
+    undrawn = sum(int(stratum["items"]) for stratum in review.strata) - review.drawn
     progress = review.progress
     return ReviewOut(
         **{name: getattr(review, name) for name in ("id", "name", "model", "gallery", "source", "question")},
@@ -367,7 +373,7 @@ def _out(session: Session, review: ReviewRow) -> ReviewOut:
         confidence=review.confidence,
         population=sum(sizes),
         **progress,
-        exhausted=left <= 0,
+        exhausted=undrawn <= 0,
         agreement=Agreement(pairs=pairs, agreed=agreed),
         statement=_statement(review),
         created_at=review.created_at,
@@ -377,7 +383,7 @@ def _out(session: Session, review: ReviewRow) -> ReviewOut:
 
 
 def _statement(review: ReviewRow) -> str:
-    sizes, progress = [int(one["size"]) for one in review.strata], review.progress
+    sizes, progress = sizes_of(review), review.progress
     if review.question == CHOSEN:
         judged = f"{progress['judged']:,} of {sum(sizes):,} pairs judged"
         return f"{judged}; they were chosen by their score, so no bound follows"

@@ -47,12 +47,12 @@ def claim(session: Session, now: float, until: float) -> Row[Any] | None:
     of = WebhookDelivery
     columns = of.id, of.webhook_id, WebhookRow.url, of.body, of.attempts, of.created_at
     due = select(*columns).join(WebhookRow, WebhookRow.id == of.webhook_id)
-    found = session.execute(
+    due_row = session.execute(
         due.where(of.next_at <= now).order_by(of.next_at).limit(1).with_for_update(of=of, skip_locked=True)
     ).first()
-    if found is not None:
-        session.execute(update(of).where(of.id == found.id).values(next_at=until, attempts=of.attempts + 1))
-    return found
+    if due_row is not None:
+        session.execute(update(of).where(of.id == due_row.id).values(next_at=until, attempts=of.attempts + 1))
+    return due_row
 
 
 def close(session: Session, delivery_id: str, answer: str, next_at: float | None, delivered: bool) -> None:

@@ -60,16 +60,16 @@ class Webhooks:
             if repository.count(session) >= MOST_WEBHOOKS:
                 raise Conflict(f"there are {MOST_WEBHOOKS} webhooks already; delete one first")
             now = self._db.now(session)
-            made = WebhookRow(
+            webhook = WebhookRow(
                 id=secrets.token_hex(12),
                 url=request.url,
                 events=list(dict.fromkeys(request.events)),
                 created_at=now,
             )
-            session.add(made)
-            facts = {"host": urlsplit(made.url).netloc, "events": made.events}
-            record(session, now, "webhook.create", f"webhook:{made.id}", after=facts)
-            shown = WebhookOut.model_validate(made)
+            session.add(webhook)
+            facts = {"host": urlsplit(webhook.url).netloc, "events": webhook.events}
+            record(session, now, "webhook.create", f"webhook:{webhook.id}", after=facts)
+            shown = WebhookOut.model_validate(webhook)
         secret = "whsec_" + base64.b64encode(self._secret(shown.id)).decode()
         return NewWebhook(**shown.model_dump(), secret=secret)
 
@@ -175,4 +175,4 @@ def _shown(row: WebhookDelivery) -> DeliveryOut:
     facts = {
         name: getattr(row, name) for name in ("id", "event", "attempts", "created_at", "next_at", "answer")
     }
-    return DeliveryOut(state=state, **facts)  # type: ignore[arg-type]
+    return DeliveryOut(state=state, **facts)
