@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.models.reviews.allocation import next_stratum, strata_differ
-from pairmark.models.reviews.kernels.evidence import log_envelope, log_likelihood, log_numerators, most_wrong
+from pairmark.models.reviews.kernels.evidence import log_envelope, log_numerators, most_wrong
 
 Int64 = NDArray[np.int64]
 _NEAR: Final = ((0.0, 0.5), (0.125, 0.12), (0.25, 0.12), (0.4, 0.1), (0.55, 0.08), (0.7, 0.05))
@@ -30,6 +30,8 @@ _NEAR: Final = ((0.0, 0.5), (0.125, 0.12), (0.25, 0.12), (0.4, 0.1), (0.55, 0.08
 _WIDE: Final = 0.03
 """Weight of all shares above the one asked about, which keep the bound close where more is wrong."""
 _RATIO: Final = 1.6
+_FARTHEST: Final = 20_000
+"""Most judgements that `expected_judgements` looks ahead."""
 MATCHED_DRAWS: Final = 0.12
 """Share of draws that tell how many matches are true, where missed matches are counted."""
 
@@ -200,11 +202,21 @@ def expected_judgements(judgements: Judgements, at_most: float, confidence: floa
     share = (s + 0.5 * (s > 0)) / (n + 1.0 / at_most)
     if s > allowed:
         return None
-    gap = log_likelihood(size, n, s, min(allowed + 1, size - n + s)) if n else 0.0
-    evidence = judgements.log_numerator(at_most) - gap
     if share >= at_most:
         return size - n
-    rate = (1 - share) * math.log((1 - share) / (1 - at_most))
-    rate += share * math.log(share / at_most) if share else 0.0
-    short = -math.log1p(-confidence) - max(evidence, math.log(0.6))
-    return min(size - n, max(0, math.ceil(short / rate)))
+
+    def suffices(further: int) -> bool:
+        steps = np.diff(np.floor(share * np.arange(further + 1) + 0.5)).astype(np.int64)
+        wrong = np.concatenate([judgements.wrong, steps])
+        whole = Judgements(np.array([size]), np.zeros(wrong.size, dtype=np.int64), wrong, wrong.size)
+        return whole.most_wrong(at_most, confidence) <= allowed
+
+    low, high = -1, min(64, size - n)
+    while not suffices(high):
+        if high in (size - n, _FARTHEST):
+            return high
+        low, high = high, min(2 * high, size - n, _FARTHEST)
+    while high - low > max(1, high // 50):
+        middle = (low + high) // 2
+        low, high = (low, middle) if suffices(middle) else (middle, high)
+    return high
