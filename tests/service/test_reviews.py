@@ -5,17 +5,18 @@ from __future__ import annotations
 import math
 import random
 import threading
+import time
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pytest
 from pydantic import ValidationError
-from sqlalchemy import func, select, update
+from sqlalchemy import func, select, text, update
 
 from pairmark.service.db import Database
-from pairmark.service.errors import InvalidInput, UnknownModel, UnknownReview
+from pairmark.service.errors import InvalidInput, PairmarkError, UnknownModel, UnknownReview
 from pairmark.service.reviews.export import same_chance
 from pairmark.service.reviews.recorder import DecisionRecorder
 from pairmark.service.reviews.repository import Deciding
@@ -26,6 +27,8 @@ from pairmark.service.store import repository as store_repository
 from pairmark.service.store.schemas import Policy, ReviewPolicy
 from pairmark.service.tables import DecisionCount, KeptDecision, Model, ReviewItem, ReviewJudgement
 from tests.service.conftest import Deployment
+
+T = TypeVar("T")
 
 
 @pytest.fixture
@@ -443,17 +446,41 @@ def test_an_erasure_in_a_gallery_reaches_its_decisions(database: Database, model
 # ---------------------------------------------------------------- several at once, and what follows
 
 
+def again(call: Callable[[], T]) -> T:
+    """As clients do when the service answers 503: they ask again."""
+    for _ in range(20):
+        try:
+            return call()
+        except PairmarkError:
+            time.sleep(0.05)
+    return call()
+
+
+def end_connections(database: Database) -> None:
+    """What a restart of the database does to those who are connected."""
+    if database.engine.dialect.name == "postgresql":
+        others = "datname = current_database() AND pid <> pg_backend_pid()"
+        with database.write() as session:
+            session.execute(text(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {others}"))
+    database.engine.dispose()
+
+
 def test_twenty_reviewers_at_once_never_judge_a_pair_twice(reviews: Reviews, database: Database) -> None:
+    """One leaves, and the database restarts in between."""
     made = reviews.create(asked(source={"refs": pairs(600)}, at_most=0.001, judged_twice=0.1))
     failed: list[BaseException] = []
+    restarted = threading.Event()
 
     def work(name: str) -> None:
         try:
-            for _ in range(3):
-                items = reviews.next(made.id, name, 5).items
+            for turn in range(3):
+                if turn == 2:
+                    restarted.wait(60)
+                items = again(lambda: reviews.next(made.id, name, 5)).items
                 if name == "leaver":
                     return
-                reviews.judge(made.id, [Outcome(item=one.item, same=True, by=name) for one in items], "key")
+                said = [Outcome(item=one.item, same=True, by=name) for one in items]
+                again(lambda said=said: reviews.judge(made.id, said, "key"))
         except BaseException as error:
             failed.append(error)
 
@@ -461,6 +488,9 @@ def test_twenty_reviewers_at_once_never_judge_a_pair_twice(reviews: Reviews, dat
     threads = [threading.Thread(target=work, args=(name,)) for name in names]
     for thread in threads:
         thread.start()
+    time.sleep(0.3)
+    end_connections(database)
+    restarted.set()
     for thread in threads:
         thread.join()
     assert not failed
