@@ -168,4 +168,4 @@ def train(environment: dict[str, str]) -> None:
         {"learner": "similarity-forest", "model": "forest", "params": forest},
         {"learner": "similarity-tree", "model": "tree", "params": tree},
     ]
-    trained(environment, asked, X=X, y=y)
+    trained(environment, asked, request={"classes": "y"}, X=X, y=y)

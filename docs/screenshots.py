@@ -36,6 +36,8 @@ SHOTS: tuple[tuple[str, str, str, int, int | None], ...] = (
     ("model-phone", "/console/models/badges", "light", 390, 1100),
     ("train", "/console/train?dataset=badge-photos:1", "light", 1280, 900),
     ("gallery", "/console/galleries/staff", "light", 1280, 900),
+    ("review", "/console/reviews/REVIEW", "light", 1280, 900),
+    ("review-phone", "/console/reviews/REVIEW", "light", 390, 1100),
 )
 COLOURS = 112
 PATIENCE_S = 300.0
@@ -48,8 +50,10 @@ def main() -> None:
         _furnish(http)
         driver = _chromium()
         try:
+            review = _reviewed(http)
             for name, address, scheme, width, height in SHOTS:
-                _photograph(driver, f"{http.base_url}".rstrip("/") + address, name, scheme, width, height)
+                url = f"{http.base_url}".rstrip("/") + address.replace("REVIEW", review)
+                _photograph(driver, url, name, scheme, width, height)
         finally:
             driver.quit()
 
@@ -134,6 +138,31 @@ def _furnish(http: httpx.Client) -> None:
         for at, (one, vector) in enumerate(zip(who.tolist(), X, strict=True))
     ]
     http.put("/galleries/staff/items", json={"items": items}).raise_for_status()
+
+
+def _reviewed(http: httpx.Client) -> str:
+    """The id of a review with 140 judgements, one of them wrong."""
+    X, who = _people(500, 2, 11, first=9000)
+    pairs = {"left": X[::2].tolist(), "right": X[1::2].tolist()}
+    refs = [[f"door-1/{at:04d}", one] for at, one in enumerate(who[::2].tolist())]
+    asked = {"model": "badges", **pairs, "refs": refs}
+    http.put("/models/badges/policy", json={"reviews": {"sides": True}}).raise_for_status()
+    time.sleep(3)
+    http.post("/match?fpr=0.1", json=asked).raise_for_status()
+    time.sleep(7)
+    asked = {"source": {"model": "badges"}, "name": "October", "judged_twice": 0.1}
+    review = str(http.post("/reviews", json=asked).raise_for_status().json()["id"])
+    for at in range(14):
+        items = http.get(f"/reviews/{review}/next", params={"n": 10, "by": "ada"}).json()["items"]
+        outcomes = [
+            {"item": one["item"], "same": (at, place) != (4, 2), "by": "ada"}
+            for place, one in enumerate(items)
+        ]
+        http.post(f"/reviews/{review}/outcomes", json={"outcomes": outcomes}).raise_for_status()
+    items = http.get(f"/reviews/{review}/next", params={"n": 12, "by": "grace"}).json()["items"]
+    outcomes = [{"item": one["item"], "same": True, "by": "grace"} for one in items]
+    http.post(f"/reviews/{review}/outcomes", json={"outcomes": outcomes}).raise_for_status()
+    return review
 
 
 def _chromium() -> webdriver.Chrome:

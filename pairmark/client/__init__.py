@@ -67,6 +67,7 @@ from pairmark.client.results import (
     Verification,
     Version,
 )
+from pairmark.client.reviews import Review
 
 __all__ = [
     "Alias",
@@ -102,6 +103,7 @@ __all__ = [
     "Ranking",
     "Rankings",
     "Receipt",
+    "Review",
     "SearchResult",
     "ServerFailed",
     "TooLarge",

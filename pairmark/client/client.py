@@ -10,6 +10,7 @@ import httpx
 
 from pairmark.client.galleries import Galleries
 from pairmark.client.models import Models
+from pairmark.client.reviews import Reviews
 from pairmark.client.scoring import Scoring
 from pairmark.client.training import Training
 from pairmark.client.transport import Blocking, Waiting, connection
@@ -18,7 +19,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Service(Scoring, Galleries, Training, Models):
+class Service(Scoring, Galleries, Training, Models, Reviews):
     """All calls."""
 
 
@@ -178,6 +179,13 @@ class Client:
     picture = blocking(Service.picture)
     promote = blocking(Service.promote)
     set_policy = blocking(Service.set_policy)
+    create_review = blocking(Service.create_review)
+    reviews = blocking_iterator(Service.reviews)
+    review = blocking(Service.review)
+    pairs_to_judge = blocking(Service.pairs_to_judge)
+    judge = blocking(Service.judge)
+    report_outcomes = blocking(Service.report_outcomes)
+    erase_refs = blocking(Service.erase_refs)
     calibrate = blocking(Service.calibrate)
     calibrate_scores = blocking(Service.calibrate_scores)
     calibration = blocking(Service.calibration)

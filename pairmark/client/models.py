@@ -95,11 +95,17 @@ class Models(Calls):
         body = {"version": version, "reason": reason}
         return Alias.of(await self._send("PUT", path, body, headers=headers))
 
-    async def set_policy(self, name: str, *, allow_asymptotic: bool | None) -> Answer:
-        """Whether ``method="auto"`` may answer by bootstrap (asymptotic) for this model; None: the server's setting."""
+    async def set_policy(self, /, name: str, **policy: Any) -> Answer:
+        """Set what a model may promise and what is kept of its decisions; what is left out stays as it is.
+
+        Parameters
+        ----------
+        allow_asymptotic : whether ``method="auto"`` may answer by bootstrap (asymptotic); None: the server's setting.
+        reviews : ``{"share", "per_hour", "days", "sides", "fall_back"}``, all optional: which decisions are kept for
+            reviews; None: none.
+        """
         path = f"/models/{path_part(name)}/policy"
         # Here None says something.
-        policy = {"allow_asymptotic": allow_asymptotic}
         return Answer.of((await self.request("PUT", path, json=policy)).json())
 
     async def calibrate(self, /, name: str, version: int, dataset: str, **options: Any) -> Calibration:

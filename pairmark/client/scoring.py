@@ -62,13 +62,15 @@ class Scoring(Calls):
         aggregation: str | None = None,
         log_lr: bool = False,
         lr_method: str | None = None,
+        refs: Sequence[Sequence[str]] | None = None,
     ) -> MatchResult:
         """Same or different at a false positive rate; or decide on ``scores`` with a stored ``calibration``.
 
         Subjects of several samples, ``{"samples": vectors}``, are decided as a whole, by a separate calibration.
 
         With ``fnr``, a false negative rate, `MatchResult.decisions` says match, review or different; with ``log_lr``,
-        `MatchResult.log_lr` holds natural log likelihood ratios (``lr_method`` pav, logistic or own).
+        `MatchResult.log_lr` holds natural log likelihood ratios (``lr_method`` pav, logistic or own). ``refs`` are your
+        names of both sides of each pair, kept for reviews if the model's policy says so.
 
         Raises
         ------
@@ -86,11 +88,11 @@ class Scoring(Calls):
             "log_lr": log_lr or None,
             "lr_method": lr_method,
         }
-        packed = None if scores is not None else _packed(left, right)
+        packed = None if scores is not None or refs is not None else _packed(left, right)
         if packed is not None:
             answer = (await self._send_packed("/match", packed, {**params, "model": model})).json()
         else:
-            body = {"scores": scores} if scores is not None else _body(model, left, right)
+            body = {"scores": scores} if scores is not None else {**_body(model, left, right), "refs": refs}
             answer = await self._send("POST", "/match", body, params=params)
         return MatchResult(
             matches=np.array([entry["match"] for entry in answer["matches"]], dtype=np.bool_),

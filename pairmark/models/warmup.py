@@ -11,6 +11,7 @@ from pairmark.models.calibration.warmup import warm_calibration
 from pairmark.models.core.arrays import Float32
 from pairmark.models.core.json_rows import warm_json_rows
 from pairmark.models.registry import LEARNERS, sample_rows
+from pairmark.models.reviews.warmup import warm_reviews
 
 _SMALL = {
     "n_estimators": 2,
@@ -81,6 +82,7 @@ def warm(kinds: Collection[str] | None = None) -> None:
     if kinds is None:
         warm_calibration()
         warm_json_rows()
+        warm_reviews()
     rng = np.random.default_rng(0)
     X = rng.standard_normal((24, 3)).astype(np.float32)
     y = np.repeat(np.arange(6), 4)

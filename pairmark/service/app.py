@@ -49,6 +49,7 @@ from pairmark.version import VERSION
 log = logging.getLogger(__name__)
 
 PUBLISH_S = 1.0
+DELIVER_S = 2.0
 KEEP_USE_TICKS = 30
 HELPERS = 64
 """Threads for short work; more than the requests that may have one, so that none waits for another's."""
@@ -167,14 +168,17 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     warming = asyncio.create_task(_warm(app)) if app.state.warm else None
     upkeep = asyncio.create_task(keep_galleries(services, sweep=app.state.warm))
     publishing = asyncio.create_task(_publish(services, app.state.closing))
+    delivering = asyncio.create_task(_deliver(services)) if services.webhooks.on else None
     with _told_of_the_end(app.state.closing, services.settings.drain_s):
         yield
     app.state.closing.set()
-    if warming is not None:
-        warming.cancel()
+    for task in (warming, delivering):
+        if task is not None:
+            task.cancel()
     upkeep.cancel()
     publishing.cancel()
     await asyncio.to_thread(_keep_use, services)
+    await services.recorder.publish(closing=True)
     services.runtime.close()
     services.galleries.close()
     services.database.dispose()
@@ -202,12 +206,23 @@ async def _publish(services: Services, closing: asyncio.Event) -> None:
     for tick in count(1):
         await asyncio.sleep(PUBLISH_S)
         metrics.publish_live(services.runtime.live.watches())
+        await services.recorder.publish()
         db_metrics.publish(services.database)
         if tick % KEEP_USE_TICKS == 0:
             await asyncio.to_thread(_keep_use, services)
         if closing.is_set():
             # Streams wait for news, and the server for streams.
             services.events.wake_all()
+
+
+async def _deliver(services: Services) -> None:
+    """Send what is due to webhooks, as long as the service runs."""
+    while True:
+        await asyncio.sleep(DELIVER_S)
+        try:
+            await services.webhooks.deliver()
+        except PairmarkError as error:
+            log.warning("webhooks wait: %s", error.detail)
 
 
 def _keep_use(services: Services) -> None:

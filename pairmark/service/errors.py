@@ -85,6 +85,14 @@ class SearchTooLong(PairmarkError, slug="search-too-long"):
     """The search took too long."""
 
 
+class UnknownReview(PairmarkError, slug="unknown-review"):
+    """There is no such review."""
+
+
+class UnknownWebhook(PairmarkError, slug="unknown-webhook"):
+    """There is no such webhook."""
+
+
 class UnknownJob(PairmarkError, slug="unknown-job"):
     """There is no such job."""
 

@@ -52,6 +52,17 @@ class Settings(BaseSettings):
     audit_retention_days: float | None = Field(
         None, gt=0, description="days after which workers remove audit entries; default: never"
     )
+    review_images: str = Field(
+        "",
+        pattern=r"^$|^https?://[A-Za-z0-9.:-]+/.*\{ref\}",
+        description="address of pictures that the console shows to reviewers, such as "
+        "https://pictures.example.com/{ref}.jpg; {ref} is the caller's name of a side. Default: none",
+    )
+    webhook_hosts: str = Field(
+        "",
+        description="hosts that webhooks may be on, with their port if it is not 443, separated by commas; "
+        "`http://host:port` allows messages that are not encrypted. Default: none",
+    )
     log_decisions: bool = Field(
         False,
         description="write each decision of /match, verify and search into the audit log; a request can ask for its own"

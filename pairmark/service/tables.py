@@ -326,6 +326,7 @@ class Model(Base):
     name: Mapped[str] = mapped_column(String(200), unique=True)
     next_version: Mapped[int] = mapped_column(default=1)
     allow_asymptotic: Mapped[bool | None] = mapped_column(default=None)
+    reviews: Mapped[dict[str, Any] | None] = mapped_column(Json)
     created_at: Mapped[float]
 
 
@@ -446,6 +447,33 @@ class ServiceSecret(Base):
     value: Mapped[bytes] = mapped_column(LargeBinary)
 
 
+class WebhookRow(Base):
+    """An address that is told of events. Its secret follows from the service's and its id."""
+
+    __tablename__ = "webhooks"
+    id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    url: Mapped[str] = mapped_column(Text)
+    events: Mapped[list[Any]]
+    created_at: Mapped[float]
+
+
+class WebhookDelivery(Base):
+    """A message to a webhook; without ``next_at`` it is not tried again."""
+
+    __tablename__ = "webhook_deliveries"
+    id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    webhook_id: Mapped[str] = mapped_column(
+        String(32), ForeignKey("webhooks.id", ondelete="CASCADE"), index=True
+    )
+    event: Mapped[str] = mapped_column(String(64))
+    body: Mapped[dict[str, Any]]
+    created_at: Mapped[float] = mapped_column(index=True)
+    attempts: Mapped[int]
+    next_at: Mapped[float | None] = mapped_column(index=True)
+    delivered: Mapped[bool] = mapped_column(default=False)
+    answer: Mapped[str | None] = mapped_column(String(200))
+
+
 class GalleryRow(Base):
     """A gallery and the version that serves it. `seq` counts every row written or removed, and never goes back."""
 
@@ -544,3 +572,118 @@ class GalleryEvaluationRow(Base):
     )
     result: Mapped[dict[str, Any]]
     created_at: Mapped[float]
+
+
+class KeptDecision(Base):
+    """A decision kept for reviews. It is there because ``key``, uniform on (0, 1), was below the chance of its hour."""
+
+    __tablename__ = "kept_decisions"
+    __table_args__ = (
+        Index("ix_kept_decisions_model_hour", "model_id", "hour"),
+        Index("ix_kept_decisions_left_ref", "left_ref"),
+        Index("ix_kept_decisions_right_ref", "right_ref"),
+        Index("ix_kept_decisions_gallery_subject", "gallery", "subject"),
+    )
+    id: Mapped[int] = mapped_column(Serial, primary_key=True, autoincrement=True)
+    model_id: Mapped[str] = mapped_column(String(32), ForeignKey("models.id", ondelete="CASCADE"))
+    version: Mapped[int]
+    gallery: Mapped[str] = mapped_column(String(200), default="")
+    hour: Mapped[int]
+    at: Mapped[float]
+    key: Mapped[float]
+    decision: Mapped[int]
+    score: Mapped[float]
+    threshold: Mapped[float]
+    left_ref: Mapped[str | None] = mapped_column(ByteText)
+    right_ref: Mapped[str | None] = mapped_column(ByteText)
+    subject: Mapped[str | None] = mapped_column(ByteText)
+    sides: Mapped[dict[str, Any] | None] = mapped_column(Json)
+    erased: Mapped[bool] = mapped_column(default=False)
+
+
+class DecisionCount(Base):
+    """How many decisions of a kind an hour had, and the chance with which each was kept."""
+
+    __tablename__ = "decision_counts"
+    model_id: Mapped[str] = mapped_column(
+        String(32), ForeignKey("models.id", ondelete="CASCADE"), primary_key=True
+    )
+    hour: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    version: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    gallery: Mapped[str] = mapped_column(String(200), primary_key=True)
+    decision: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    count: Mapped[int] = mapped_column(BigInteger)
+    chance: Mapped[float]
+
+
+class ReviewRow(Base):
+    """A review: its question, the sizes of its population's strata, and how far it is."""
+
+    __tablename__ = "reviews"
+    id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    name: Mapped[str] = mapped_column(String(200))
+    model: Mapped[str | None] = mapped_column(String(100), index=True)
+    gallery: Mapped[str | None] = mapped_column(String(200))
+    source: Mapped[dict[str, Any]]
+    question: Mapped[str] = mapped_column(String(32))
+    at_most: Mapped[float]
+    confidence: Mapped[float]
+    twice: Mapped[float]
+    strata: Mapped[list[Any]]
+    alike: Mapped[int | None]
+    drawn: Mapped[int] = mapped_column(default=0)
+    progress: Mapped[dict[str, Any]]
+    created_at: Mapped[float]
+    enough_at: Mapped[float | None]
+    alarm_at: Mapped[float | None]
+
+
+class ReviewItem(Base):
+    """A pair that a review may hand out: the ``place``-th of its stratum in random order, ``draw``-th of the review."""
+
+    __tablename__ = "review_items"
+    __table_args__ = (Index("ix_review_items_review_draw", "review_id", "draw"),)
+    id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    review_id: Mapped[str] = mapped_column(String(32), ForeignKey("reviews.id", ondelete="CASCADE"))
+    stratum: Mapped[int]
+    place: Mapped[int]
+    draw: Mapped[int | None]
+    decision: Mapped[int | None]
+    score: Mapped[float | None]
+    version: Mapped[int | None]
+    gallery: Mapped[str] = mapped_column(String(200), default="")
+    left_ref: Mapped[str | None] = mapped_column(ByteText, index=True)
+    right_ref: Mapped[str | None] = mapped_column(ByteText, index=True)
+    subject: Mapped[str | None] = mapped_column(ByteText)
+    sides: Mapped[dict[str, Any] | None] = mapped_column(Json)
+    erased: Mapped[bool] = mapped_column(default=False)
+    twice: Mapped[bool] = mapped_column(default=False)
+    holder: Mapped[str | None] = mapped_column(String(200))
+    held_until: Mapped[float | None]
+
+
+class ReviewJudgement(Base):
+    """What one reviewer said of one item; ``number`` 1 counts, later ones measure agreement."""
+
+    __tablename__ = "review_judgements"
+    item_id: Mapped[str] = mapped_column(
+        String(32), ForeignKey("review_items.id", ondelete="CASCADE"), primary_key=True
+    )
+    reviewer: Mapped[str] = mapped_column(String(200), primary_key=True)
+    review_id: Mapped[str] = mapped_column(String(32), index=True)
+    number: Mapped[int]
+    same: Mapped[bool | None]
+    at: Mapped[float]
+
+
+class OutcomeRow(Base):
+    """An outcome that nobody drew: what became of a pair, as the caller learned it elsewhere."""
+
+    __tablename__ = "outcomes"
+    id: Mapped[int] = mapped_column(Serial, primary_key=True, autoincrement=True)
+    model: Mapped[str] = mapped_column(String(100), index=True)
+    left_ref: Mapped[str] = mapped_column(ByteText, index=True)
+    right_ref: Mapped[str] = mapped_column(ByteText, index=True)
+    same: Mapped[bool]
+    reporter: Mapped[str] = mapped_column(String(200))
+    at: Mapped[float]

@@ -313,6 +313,7 @@ def requests(place: Place) -> Iterator[tuple[str, str, Any]]:
         "picture": "roc", "kind": "plda", "slug": "damaged-row", "file": "index.html", "key_id": place.facts["key"],
         "job_id": place.facts["job"], "calibration_id": place.facts["calibration"],
         "calibration": place.facts["gallery_calibration"], "evaluation": place.facts["evaluation"], "tenant": "acme",
+        "review_id": "none", "webhook_id": "none",
     }  # fmt: skip
     for route in (*ROUTES, *console.ROUTES):
         if route.method == "GET" and route.gives != "text/event-stream":

@@ -225,7 +225,8 @@ def get_version(http: Request, services: InServices, name: Name, version: Number
 
     Keys without the scope `train` on the model do not see its dataset and job.
     """
-    return _shown(http, services.store.version(name, version))
+    shown = _shown(http, services.store.version(name, version))
+    return shown.model_copy(update={"reviews": services.reviews.stamps(name, version)})
 
 
 def _shown(http: Request, version: VersionOut) -> VersionOut:

@@ -88,6 +88,8 @@ _FIXES: dict[int, dict[type[PairmarkError], str]] = {
         "subject.",
         errors.UnknownEvaluation: "`POST /galleries/{name}/evaluations` makes an evaluation and answers with its `id`.",
         errors.UnknownJob: "`GET /jobs` lists the jobs.",
+        errors.UnknownWebhook: "`GET /webhooks` lists the webhooks.",
+        errors.UnknownReview: "`GET /reviews` lists the reviews; `POST /reviews` makes one.",
         errors.UnknownLearner: "`GET /learners` lists the kinds with the JSON Schema of their parameters.",
         errors.UnknownKey: "`pairmark keys list` shows the keys.",
         errors.UnknownTenant: "`pairmark keys tenants` lists tenants; creating a key with `--tenant` makes one.",

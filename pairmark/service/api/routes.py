@@ -24,9 +24,11 @@ from pairmark.service.api import (
     points,
     problems,
     rank,
+    reviews,
     scoring,
     search,
     status,
+    webhooks,
 )
 from pairmark.service.api.answers import (
     ClassesOut,
@@ -74,6 +76,18 @@ from pairmark.service.keys.schemas import (
     TenantOut,
     TenantPage,
 )
+from pairmark.service.reviews.export import JudgedDatasetRequest, OutcomesDatasetRequest
+from pairmark.service.reviews.schemas import (
+    ElsewhereOut,
+    ElsewhereRequest,
+    ItemsToJudge,
+    OutcomesRequest,
+    RefsErased,
+    RefsErasure,
+    ReviewOut,
+    ReviewPage,
+    ReviewRequest,
+)
 from pairmark.service.runtime.bodies import FeaturesBody, PairsBody, ScoresBody
 from pairmark.service.runtime.ranking import RankBody
 from pairmark.service.store.schemas import (
@@ -94,6 +108,7 @@ from pairmark.service.store.schemas import (
     VersionPage,
 )
 from pairmark.service.training.schemas import JobRequest
+from pairmark.service.webhooks.schemas import DeliveryPage, NewWebhook, WebhookPage, WebhookRequest
 
 UPLOAD: Final = Limits(upload=True, timed=False)
 DATASET: Final = Limits(upload=True, timed=False, begins=Beginning)
@@ -310,6 +325,31 @@ GALLERIES: Final = (
           tag="galleries", gives=_PNG),
 )  # fmt: skip
 
+_OF_REVIEW: Final = {
+    name: {"review_id": "$response.body#/id"} for name in ("get_review", "next_of_review", "judge")
+}
+REVIEWS: Final = (
+    Route("POST", "/reviews", reviews.create_review, access="train", tag="reviews", body=ReviewRequest,
+          answer=ReviewOut, status=201, errors=(404,), links=_OF_REVIEW,
+          example={"source": {"model": "people"}, "question": "false-matches", "at_most": 0.02}),
+    Route("GET", "/reviews", reviews.list_reviews, access="train", tag="reviews", query=PageQuery, answer=ReviewPage),
+    Route("POST", "/reviews/erase", reviews.erase_refs, access="train", tag="reviews", body=RefsErasure,
+          answer=RefsErased, errors=(404,), summary="Erase refs"),
+    Route("GET", "/reviews/{review_id}", reviews.get_review, access="train", tag="reviews", answer=ReviewOut),
+    Route("GET", "/reviews/{review_id}/next", reviews.next_of_review, access="train", tag="reviews",
+          query=reviews.NextQuery, answer=ItemsToJudge, summary="Take pairs to judge"),
+    Route("POST", "/reviews/{review_id}/outcomes", reviews.judge, access="train", tag="reviews", name="judge",
+          body=OutcomesRequest, answer=ReviewOut, summary="Judge pairs"),
+    Route("DELETE", "/reviews/{review_id}", reviews.delete_review, access="train", tag="reviews", status=204),
+    Route("POST", "/reviews/{review_id}/dataset", reviews.dataset_of_review, access="train", tag="reviews",
+          body=JudgedDatasetRequest, answer=DatasetOut, status=201, summary="Make a dataset of judged pairs"),
+    Route("POST", "/outcomes/dataset", reviews.dataset_of_outcomes, access="train", tag="reviews",
+          body=OutcomesDatasetRequest, answer=DatasetOut, status=201, errors=(404,),
+          summary="Make a dataset of outcomes"),
+    Route("POST", "/outcomes", reviews.add_outcomes, access="train", tag="reviews", body=ElsewhereRequest,
+          answer=ElsewhereOut, errors=(404,), summary="Add outcomes from elsewhere"),
+)  # fmt: skip
+
 KEYS: Final = (
     Route("GET", "/keys", keys.list_keys, access="admin", tag="keys", query=PageQuery, answer=KeyPage),
     Route("POST", "/keys", keys.create_key, access="admin", tag="keys", body=KeyRequest, answer=NewKey, status=201,
@@ -323,6 +363,17 @@ KEYS: Final = (
     Route("GET", "/tenants/{tenant}", keys.get_tenant, access="admin", tag="keys", answer=TenantOut),
     Route("PUT", "/tenants/{tenant}", keys.set_quotas, access="operator", tag="keys",
           summary="Set a tenant's quotas", body=Quotas, answer=TenantOut),
+)  # fmt: skip
+
+WEBHOOKS: Final = (
+    Route("POST", "/webhooks", webhooks.create_webhook, access="operator", tag="webhooks", body=WebhookRequest,
+          answer=NewWebhook, status=201, errors=(409,),
+          links={name: {"webhook_id": "$response.body#/id"} for name in ("delete_webhook", "list_deliveries")}),
+    Route("GET", "/webhooks", webhooks.list_webhooks, access="operator", tag="webhooks", query=PageQuery,
+          answer=WebhookPage),
+    Route("DELETE", "/webhooks/{webhook_id}", webhooks.delete_webhook, access="operator", tag="webhooks", status=204),
+    Route("GET", "/webhooks/{webhook_id}/deliveries", webhooks.list_deliveries, access="operator", tag="webhooks",
+          query=PageQuery, answer=DeliveryPage),
 )  # fmt: skip
 
 SERVICE: Final = (
@@ -341,4 +392,4 @@ SERVICE: Final = (
     Route("GET", "/openapi.json", docs.openapi_document, access="any"),
 )  # fmt: skip
 
-ROUTES: Final = (*SCORING, *DATASETS, *JOBS, *MODELS, *GALLERIES, *KEYS, *SERVICE)
+ROUTES: Final = (*SCORING, *DATASETS, *JOBS, *MODELS, *GALLERIES, *REVIEWS, *KEYS, *WEBHOOKS, *SERVICE)

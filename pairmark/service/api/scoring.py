@@ -19,6 +19,7 @@ from pairmark.service.api.problems import NotAcceptable
 from pairmark.service.api.query import Query
 from pairmark.service.api.wire import JSON, NPZ, OCTETS, Answer, Call, media, model_header
 from pairmark.service.errors import Forbidden, InvalidInput, TooLarge
+from pairmark.service.reviews.repository import Deciding
 from pairmark.service.runtime.binary import parse_npz, parse_octets
 from pairmark.service.runtime.live import picked
 from pairmark.service.runtime.metrics import PAIRS
@@ -217,6 +218,7 @@ async def match(call: Call) -> Answer:
     if scored.served is not None:
         _MATCHED.inc(len(scored.scores))
         _watch(call, scored, (decision, n_matched))
+        _keep(call, scored, decision, n_matched)
     return answer
 
 
@@ -341,6 +343,28 @@ def _watch(call: Call, scored: Scored, decided: tuple[Decision, int] | None) -> 
             call.services.runtime.unrelated.take(
                 served, pairs.left, decision.rate, point["fpr"], float(decision.threshold)
             )
+
+
+def _keep(call: Call, scored: Scored, decision: Decision, n_matched: int) -> None:
+    """Count decisions, and keep some for reviews, where the model's policy says so."""
+    served, pairs = scored.served, scored.pairs
+    assert served is not None
+    assert pairs is not None
+    policy = call.services.runtime.kept(served.entry.name)
+    if policy is None:
+        return
+    n = len(scored.scores)
+    doubtful = 0 if decision.lower is None else int((decision.decided(scored.scores) == 2).sum())
+    call.services.recorder.take(
+        Deciding(served.entry.model_id, served.entry.version),
+        policy,
+        (n - n_matched - doubtful, n_matched, doubtful),
+        lambda: decision.decided(scored.scores),
+        scored.scores,
+        float(decision.threshold),
+        pairs=pairs,
+        refs=pairs.refs,
+    )
 
 
 # ---------------------------------------------------------------- answer

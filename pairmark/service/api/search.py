@@ -14,7 +14,8 @@ from pairmark.service.api.scoring import PointQuery
 from pairmark.service.api.wire import JSON, Answer, Call, only_json
 from pairmark.service.errors import InsufficientCalibration, TooLarge, UnknownModel
 from pairmark.service.galleries.repository import State
-from pairmark.service.galleries.searches import dense, parse_probe, parse_search
+from pairmark.service.galleries.searches import SeenDecision, dense, parse_probe, parse_search
+from pairmark.service.reviews.repository import Deciding
 from pairmark.service.runtime.scoring import Decision, Served
 from pairmark.service.store.subjects import SubjectClass
 
@@ -55,6 +56,7 @@ async def search(call: Call) -> Answer:
     request = parse_search(await call.body(), services.settings)
     _draw_probes(call, name, len(request.queries))
     asked = request.body
+    seen: list[SeenDecision] = []
     async with services.galleries.search_place() as place:
         served = await _expected(call, name)
         while True:
@@ -73,7 +75,7 @@ async def search(call: Call) -> Answer:
                 if served is None or (served.entry.model_id, served.entry.version) != at:
                     return state
                 return services.searches.search(
-                    state, served, request, decision, scores=call.shows_scores(served)
+                    state, served, request, decision, scores=call.shows_scores(served), seen=seen
                 )
 
             found = await place.run(work)
@@ -82,6 +84,8 @@ async def search(call: Call) -> Answer:
             served = await _served(call, found)
     answer, n = found
     _FOUND.inc(n)
+    if seen and served is not None:
+        _keep(call, served, seen, asked.refs)
     return answer, JSON, ()
 
 
@@ -95,7 +99,8 @@ async def verify(call: Call) -> Answer:
     only_json(call)
     services = call.services
     name, subject = call.path["gallery"], call.path["subject"]
-    probe = parse_probe(await call.body(), services.settings.max_subject_samples)
+    probe, refs = parse_probe(await call.body(), services.settings.max_subject_samples)
+    seen: list[SeenDecision] = []
     if call.key is not None:
         await services.runtime.check_calibration(call.query.calibration, call.key.grants.models)
     what = f"verifications of the subject {subject[:100]!r} by this key"
@@ -112,11 +117,30 @@ async def verify(call: Call) -> Answer:
         decision, how = await _whole_or_best(call, served, len(items), len(rows))
         answer = await place.run(
             lambda: services.searches.verify(
-                served, subject, rows, items, decision, how, scores=call.shows_scores(served)
+                served, subject, rows, items, decision, how, scores=call.shows_scores(served), seen=seen
             )
         )
+    _keep(call, served, seen, refs)
     _VERIFIED.inc()
     return answer, JSON, ()
+
+
+def _keep(call: Call, served: Served, seen: list[SeenDecision], refs: list[str] | None) -> None:
+    """Count decisions, and keep some for reviews, where the model's policy says so."""
+    policy = call.services.runtime.kept(served.entry.name)
+    if policy is None:
+        return
+    decisions = [one.decision for one in seen]
+    call.services.recorder.take(
+        Deciding(served.entry.model_id, served.entry.version, call.path["gallery"]),
+        policy,
+        [decisions.count(code) for code in range(3)],
+        lambda: decisions,
+        [one.score for one in seen],
+        seen[0].threshold,
+        refs=[(None if refs is None else refs[one.query], one.id) for one in seen],
+        subjects=[one.subject for one in seen],
+    )
 
 
 async def _whole_or_best(call: Call, served: Served, k: int, p: int) -> tuple[Decision, str | None]:

@@ -32,11 +32,15 @@ from pairmark.service.keys.schemas import Level, Scope
 from pairmark.service.keys.sessions import Sessions
 from pairmark.service.keys.tenants import Tenants
 from pairmark.service.names import check_prefix
+from pairmark.service.reviews.export import JudgedPairs
+from pairmark.service.reviews.recorder import DecisionRecorder
+from pairmark.service.reviews.reviews import Reviews
 from pairmark.service.runtime.runtime import Runtime
 from pairmark.service.settings import Settings
 from pairmark.service.store.refs import PRODUCTION
 from pairmark.service.store.store import ModelStore
 from pairmark.service.training.submission import TrainingQueue
+from pairmark.service.webhooks.webhooks import Webhooks
 
 
 class Services:
@@ -56,6 +60,10 @@ class Services:
             self.galleries, self.datasets, self.store, settings, self.thresholds
         )
         self.searches = Searches(self.galleries, self.thresholds, settings)
+        self.reviews = Reviews(self.database, self.store)
+        self.webhooks = Webhooks(self.database, settings)
+        self.judged_pairs = JudgedPairs(self.database, self.datasets)
+        self.recorder = DecisionRecorder(self.database)
         self.rates = Rates(settings.home / "rates")
         self.readiness = TimedQuestion(self._condition)
         self.readings = TimedQuestion(self._read)

@@ -9,6 +9,7 @@ from sqlalchemy.orm import Session
 
 from pairmark.service.audit import repository
 from pairmark.service.audit.actor import current_actor
+from pairmark.service.audit.outbox import post
 from pairmark.service.audit.schemas import AuditEntry, AuditPage
 from pairmark.service.db import Database
 from pairmark.service.names import tenant_of
@@ -41,6 +42,7 @@ def record(
     -------
     The entry's number.
     """
+    post(session, now, action, resource, after)
     actor = current_actor()
     return repository.add(
         session,

@@ -20,6 +20,7 @@ from pairmark.service.cli import (
     operating,
     output,
     reporting,
+    reviewing,
     serving,
     setup,
     training,
@@ -58,6 +59,7 @@ for command in (
     operating.backup,
     operating.restore,
     operating.doctor,
+    reviewing.review,
 ):
     app.command()(command)
 

@@ -36,6 +36,7 @@ NAVIGATION: tuple[tuple[str, str, Scope | None], ...] = (
     ("/console/jobs", "Jobs", None),
     ("/console/datasets", "Datasets", None),
     ("/console/galleries", "Galleries", "gallery"),
+    ("/console/reviews", "Reviews", "train"),
     ("/console/keys", "Keys", "admin"),
     ("/console/audit", "Audit", "admin"),
     ("/console/settings", "Settings", "admin"),

@@ -13,7 +13,7 @@ from fastapi.responses import Response
 from fastapi.staticfiles import StaticFiles
 
 from pairmark.service.api.routing import Route
-from pairmark.service.console import forms, galleries, models, overview, records, session
+from pairmark.service.console import forms, galleries, models, overview, records, reviews, session
 from pairmark.service.console.frame import HERE
 
 
@@ -31,6 +31,7 @@ ROUTES: Final = (
     *overview.ROUTES,
     *models.ROUTES,
     *galleries.ROUTES,
+    *reviews.ROUTES,
     *forms.ROUTES,
     *records.ROUTES,
     *session.ROUTES,

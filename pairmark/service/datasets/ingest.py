@@ -56,6 +56,7 @@ class Datasets:
         pairs_filename: str | None = None,
         right: Upload | None = None,
         right_filename: str | None = None,
+        chosen: bool = False,
         gone: Gone = stays,
     ) -> DatasetOut:
         """Store an upload as the next version of its name.
@@ -69,6 +70,7 @@ class Datasets:
         filename : where the format is read from when the request names none; default: the path's name.
         pairs : CSV or Parquet of explicit pairs: ``left``, ``right``, ``same`` and perhaps ``weight``.
         right : a second table of records, whose ids the ``right`` of pairs names.
+        chosen : whether the pairs were chosen by looking at them, so that they may calibrate nothing.
         gone : whether the caller has left; reading ends then, with `CallerGone`.
 
         `InvalidInput` and `TooLarge` name row and column and say how to fix it; with `StorageFailed` (storage is full)
@@ -82,6 +84,8 @@ class Datasets:
             later = request.model_dump(include=_LATER, exclude_defaults=True)
             given = request.model_dump(exclude={"name", "format", *_LATER})
             spec: dict[str, Any] = {**given, **later, "format": kind}
+            if chosen:
+                spec["chosen"] = True
             pairs_file = None
             if pairs is not None:
                 path, spec["pairs_sha256"] = self._take(pairs, work / "pairs")
@@ -294,6 +298,7 @@ def dataset_out(row: DatasetRow, *, existing: bool = False) -> DatasetOut:
         promise=dataset_promise(row.summary, row.rows),
         choices=protocol_choices(row.summary, row.rows),
         created_at=iso(row.created_at),
+        chosen=row.summary["spec"].get("chosen", False),
         existing=existing,
         **facts,
     )

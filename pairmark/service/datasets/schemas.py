@@ -188,6 +188,10 @@ class DatasetOut(BaseModel):
     )
     size_bytes: int = Field(description="size of the stored files")
     created_at: str
+    chosen: bool = Field(
+        False,
+        description="whether the pairs were chosen by looking at them: they may train, and calibrate nothing",
+    )
     existing: bool = Field(False, description="true: the newest version already has the same content")
 
 

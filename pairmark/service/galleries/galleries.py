@@ -39,6 +39,7 @@ from pairmark.service.galleries.schemas import GalleryOut, GalleryPage, ItemOut,
 from pairmark.service.keys.tenants import check_quotas
 from pairmark.service.names import EVERY_NAME, VisibleNames, checked_name, tenant_of
 from pairmark.service.pagination import start_of
+from pairmark.service.reviews.repository import erase_of_gallery
 from pairmark.service.runtime.catalogue import CatalogueView
 from pairmark.service.runtime.scoring import Served
 from pairmark.service.settings import Settings
@@ -336,6 +337,7 @@ class Galleries:
                 probes = sum(erase_probes(session, state.id, spelling) for spelling in spellings(subject))
             now = self._db.now(session)
             item_repository.erase(session, state, ids, now)
+            erase_of_gallery(session, name, ids, [] if subject is None else spellings(subject))
             before = {"items": len(ids), **({"probes": probes} if probes else {})}
             record(session, now, "gallery.erase", f"gallery:{name}", before=before)
         # The rows are gone and counted. Next go the files that hold them, then the database's log, then what this

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pairmark.service.errors import DamagedRow
 from pairmark.service.galleries.repository import State
 from pairmark.service.pagination import Page
-from pairmark.service.runtime.bodies import Body, Side, Vectors
+from pairmark.service.runtime.bodies import REFS_TEXT, Body, Ref, Side, Vectors
 from pairmark.service.tables import GalleryItem
 from pairmark.service.times import iso
 
@@ -236,6 +236,7 @@ class SearchBody(Body):
         "thresholds are returned for review. `confidence` is the confidence that both limits hold",
     )
     confidence: Rate = Field(0.95, description="the confidence with which the bound holds")
+    refs: list[Ref] | None = Field(None, description=f"with a rate: your name of each query, {REFS_TEXT}")
 
 
 class SearchHit(BaseModel):
@@ -266,6 +267,9 @@ class VerifyBody(Body):
 
     probe: Side = Field(
         description='one vector, or several samples `{"samples": [vector, ..]}`', examples=[[0.1, 0.2, 0.3]]
+    )
+    refs: list[Ref] | None = Field(
+        None, min_length=1, max_length=1, description=f"your name of the probe, {REFS_TEXT}"
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,6 +41,17 @@ class SearchRequest(NamedTuple):
     queries: SideRows
 
 
+class SeenDecision(NamedTuple):
+    """A decision of a search or a verification: (0 different, 1 match, 2 review)."""
+
+    query: int
+    id: str | None
+    subject: str | None
+    score: float
+    decision: int
+    threshold: float
+
+
 def parse_search(body: bytes | bytearray, settings: Settings) -> SearchRequest:
     parsed = validated(SearchBody, body, queries=check_vectors)
     if parsed.fpir is not None and parsed.fpr is not None:
@@ -50,6 +61,11 @@ def parse_search(body: bytes | bytearray, settings: Settings) -> SearchRequest:
     if parsed.aggregation is not None:
         _check_whole_subjects(parsed)
     queries = side_of(parsed.queries, "queries")
+    if parsed.refs is not None and len(parsed.refs) != len(queries):
+        raise InvalidInput(
+            f"refs names {len(parsed.refs)} queries; expected one name for each of {len(queries)}",
+            field="refs",
+        )
     if len(queries) > settings.max_search_queries:
         raise TooLarge(
             f"the request has {len(queries)} queries; at most {settings.max_search_queries} are taken at a time",
@@ -78,8 +94,8 @@ def _check_whole_subjects(body: SearchBody) -> None:
         )
 
 
-def parse_probe(body: bytes | bytearray, max_samples: int) -> SideRows:
-    """Read the one vector of a verification, or the samples of its one subject."""
+def parse_probe(body: bytes | bytearray, max_samples: int) -> tuple[SideRows, list[str] | None]:
+    """Read the one vector of a verification, or the samples of its one subject, and the caller's name of it."""
     parsed = validated(VerifyBody, body, probe=check_side)
     probe, counts = subjects_of(parsed.probe, "probe")
     if counts.size != 1:
@@ -92,7 +108,7 @@ def parse_probe(body: bytes | bytearray, max_samples: int) -> SideRows:
             field="probe.samples",
             limit=max_samples,
         )
-    return probe
+    return probe, parsed.refs
 
 
 class Searches:
@@ -113,6 +129,7 @@ class Searches:
         decision: Decision | None,
         *,
         scores: bool = True,
+        seen: list[SeenDecision] | None = None,
     ) -> tuple[bytes, int]:
         """The answer's JSON, and how many items it returns (blocking).
 
@@ -121,6 +138,7 @@ class Searches:
         state : the gallery as just read, so that the answer holds everything acknowledged by then.
         decision : the operating point at the request's ``fpr``, if it has one.
         scores : whether hits carry theirs.
+        seen : takes what was decided, where a rate was asked for.
         """
         body = request.body
         queries = dense(request.queries, "queries", state.dimension)
@@ -166,6 +184,8 @@ class Searches:
             )
         self._galleries.views.tidy_later(live)
         results = [_reported(query_hits, point is not None, scores, decision) for query_hits in hits]
+        if seen is not None and above is not None:
+            seen += _seen(hits, float(above if decision is None else decision.threshold))
         facts = {"aggregation": aggregation, "operating_point": point, "warning": warning}
         present_facts = {name: fact for name, fact in facts.items() if fact is not None}
         return to_json({"model": version.model, "results": results, **present_facts}), sum(map(len, hits))
@@ -191,6 +211,7 @@ class Searches:
         aggregation: str | None,
         *,
         scores: bool = True,
+        seen: list[SeenDecision] | None = None,
     ) -> bytes:
         """The answer's JSON: the probe's score with the subject, and whether it matches.
 
@@ -209,6 +230,11 @@ class Searches:
             k, p = (np.array([side.shape[0]], dtype=np.int64) for side in (items.vectors, probe))
             score = version.score_subjects(
                 SampleSets.of_rows(items.vectors, k), SampleSets.of_rows(probe, p), aggregation
+            )
+        if seen is not None:
+            code = int(decision.decided(score)[0])
+            seen.append(
+                SeenDecision(0, items.ids[best], subject, float(score[0]), code, float(decision.threshold))
             )
         answer = {
             "model": version.model,
@@ -233,6 +259,13 @@ class Searches:
 def dense(rows: SideRows, name: str, dimension: int) -> Float32:
     vectors: Float32 = to_rows(rows, name, dimension, accepts_sparse=False)
     return np.ascontiguousarray(vectors, dtype=np.float32)
+
+
+def _seen(hits: Sequence[Sequence[ItemHit | SubjectHit]], threshold: float) -> Iterator[SeenDecision]:
+    for query, query_hits in enumerate(hits):
+        for hit in query_hits:
+            decision = 1 if hit.score > threshold else 2
+            yield SeenDecision(query, hit.id, hit.subject, hit.score, decision, threshold)
 
 
 def _reported(

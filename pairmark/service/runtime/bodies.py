@@ -90,8 +90,27 @@ Side = Annotated[
 EXPECTED_SIDE = f'{EXPECTED}, or a subject {{"samples": [vector, ..]}} or a list of subjects'
 
 
+LONGEST_REF = 512
+
+
+def _plain_text(ref: str) -> str:
+    if any(one < " " or one == "\x7f" or "\ud800" <= one <= "\udfff" for one in ref):
+        raise ValueError("expected a name without control characters")
+    return ref
+
+
+Ref = Annotated[str, Field(min_length=1, max_length=LONGEST_REF), AfterValidator(_plain_text)]
+"""A caller's own name of a side."""
+RefPair = Annotated[list[Ref], Field(min_length=2, max_length=2)]
+REFS_TEXT = "kept with decisions for reviews, if the model's policy keeps any; at most 512 characters each"
+
+
 class PairsBody(AskingBody):
     """Pairs to score: the same number of vectors (or subjects) on both sides, or a single one on one side."""
+
+    refs: Annotated[list[RefPair], _FAST] | None = Field(
+        None, description=f"`/match`: your names of both sides of each pair, {REFS_TEXT}"
+    )
 
     left: Side = Field(description=EXPECTED_SIDE, examples=[[0.1, 0.2, 0.3]])
     right: Side = Field(description=EXPECTED_SIDE, examples=[[0.1, 0.25, 0.3]])

@@ -27,6 +27,7 @@ from pairmark.service.keys.sessions import ActiveSession, active_sessions, sessi
 from pairmark.service.names import EVERY_NAME, VisibleNames, beside, check_prefix
 from pairmark.service.runtime import repository
 from pairmark.service.store.refs import PRODUCTION, name_of, split_ref
+from pairmark.service.store.schemas import ReviewPolicy
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +60,8 @@ class ModelEntry:
     aliases: Mapping[str, int]
     allow_asymptotic: bool | None = None
     """The model's policy; None: the server's."""
+    reviews: ReviewPolicy | None = None
+    """Which of its decisions are kept."""
     damaged: Collection[int] = ()
     """Versions whose row is damaged."""
 
@@ -290,9 +293,10 @@ class Catalogue:
                     versions.setdefault(id, {}),
                     aliases.setdefault(id, {}),
                     allowed,
+                    ReviewPolicy(**kept) if isinstance(kept, dict) else None,
                     damaged.setdefault(id, set()),
                 )
-                for id, name, allowed in repository.models(session)
+                for id, name, allowed, kept in repository.models(session)
             }
             damage = []
             for row in repository.versions(session):

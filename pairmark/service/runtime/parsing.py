@@ -55,8 +55,8 @@ def parse_pairs(body: bytes | bytearray) -> Pairs:
         # Vectors beside subjects are subjects of one sample.
         (a, of_a), (b, of_b) = subjects_of(left, "left"), subjects_of(right, "right")
         counts = None if of_a.max() == of_b.max() == 1 else (of_a, of_b)
-        return Pairs(a, b, counts, given.model)
-    return Pairs(side_of(left, "left"), side_of(right, "right"), None, given.model)
+        return Pairs(a, b, counts, given.model, given.refs)
+    return Pairs(side_of(left, "left"), side_of(right, "right"), None, given.model, given.refs)
 
 
 def parse_features(body: bytes | bytearray) -> Features:

@@ -15,9 +15,10 @@ def revision(session: Session) -> int:
     return int(session.scalar(select(Revision.value)) or 0)
 
 
-def models(session: Session) -> list[Row[str, str, bool | None]]:
-    """(id, name, allow_asymptotic) of every model."""
-    return list(session.execute(select(Model.id, Model.name, Model.allow_asymptotic).order_by(Model.name)))
+def models(session: Session) -> list[Row[str, str, bool | None, Any]]:
+    """(id, name, allow_asymptotic, reviews) of every model."""
+    columns = Model.id, Model.name, Model.allow_asymptotic, Model.reviews
+    return list(session.execute(select(*columns).order_by(Model.name)))
 
 
 def versions(session: Session) -> list[Row[Any]]:

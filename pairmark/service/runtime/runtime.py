@@ -36,6 +36,7 @@ from pairmark.service.settings import Settings
 from pairmark.service.shares import Places
 from pairmark.service.store.calibrations import unknown_calibration, weights_of
 from pairmark.service.store.refs import PRODUCTION, split_ref
+from pairmark.service.store.schemas import ReviewPolicy
 from pairmark.service.store.store import ModelStore
 from pairmark.service.store.subjects import SubjectClass
 
@@ -213,6 +214,11 @@ class Runtime:
                 self._classes.clear()
             self._classes[key] = found
         return found
+
+    def kept(self, model: str) -> ReviewPolicy | None:
+        """Which decisions of a model are kept for reviews; None: none."""
+        entry = self.catalogue.view.models.get(model)
+        return None if entry is None else entry.reviews
 
     async def _allows_asymptotic(self, served: Served | None, calibration: str) -> bool:
         """Whether ``auto`` may answer by bootstrap: the model's policy, else the server's."""

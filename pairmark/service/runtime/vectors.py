@@ -61,6 +61,8 @@ class Pairs:
     right: SideRows
     counts: tuple[Counts, Counts] | None = None
     model: str | None = None
+    refs: list[list[str]] | None = None
+    """The caller's names of both sides of each pair."""
 
     @property
     def n_pairs(self) -> int:
@@ -82,6 +84,17 @@ class Pairs:
         """Whether one of a side meets several of the other."""
         sides = (self.left, self.right) if self.counts is None else self.counts
         return 1 in (len(sides[0]), len(sides[1])) and self.n_pairs > 1
+
+    def shown(self, place: int) -> dict[str, Any] | None:
+        """The two sides of a pair as they were sent; None for sparse vectors and subjects of several samples."""
+        sides = {}
+        for name, side in (("left", self.left), ("right", self.right)):
+            if self.counts is not None or isinstance(side, SparseRows):
+                return None
+            rows = side.rows if isinstance(side, RecordRows) else side
+            row = rows[place if len(rows) > 1 else 0]
+            sides[name] = row if isinstance(row, dict) else [float(one) for one in row]
+        return sides
 
     def sample_class(self) -> tuple[int, int] | None:
         """Numbers of samples of the two subjects of every pair, the larger first; None for plain vectors."""
@@ -125,6 +138,11 @@ class Pairs:
                     f"the subjects make {self.n_scored} pairs of samples; at most {max_pairs} are taken at a time",
                     limit=max_pairs,
                 )
+        if self.refs is not None and len(self.refs) != self.n_pairs:
+            raise InvalidInput(
+                f"refs names {len(self.refs)} pairs; expected one [left, right] for each of the {self.n_pairs} pairs",
+                field="refs",
+            )
         if self.n_pairs > max_pairs:
             raise TooLarge(
                 f"the request has {self.n_pairs} pairs; at most {max_pairs} are taken at a time",

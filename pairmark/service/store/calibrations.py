@@ -92,6 +92,12 @@ class Calibrations:
             on them would promise too much.
         ModelNotCapable, InvalidInput, UnknownModel, UnknownDataset
         """
+        if self._datasets.get(dataset).chosen:
+            raise InvalidInput(
+                f"the pairs of {dataset} were chosen by looking at them: they may train, and calibrate nothing. "
+                "Expected a dataset of pairs or people that nobody chose",
+                field="dataset",
+            )
         row, data = self.taken(name, version, dataset)
         chosen = self.protocol_of(row, protocol)
         self.refuse_overlap(row, name, data, chosen)

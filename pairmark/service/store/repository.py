@@ -18,7 +18,9 @@ from pairmark.service.tables import (
     Alias,
     AliasChange,
     CalibrationRow,
+    DecisionCount,
     GalleryRow,
+    KeptDecision,
     Model,
     ModelVersion,
     VersionLoad,
@@ -368,3 +370,9 @@ def calibrations_in_use(session: Session, alias: str | None = None) -> list[tupl
     if alias is not None:
         statement = statement.where(Alias.alias == alias)
     return [(row[0], row[1], row[2]) for row in session.execute(statement)]
+
+
+def delete_decisions(session: Session, model_id: str) -> None:
+    """Delete what is kept of a model's decisions for reviews."""
+    for table in (KeptDecision, DecisionCount):
+        session.execute(delete(table).where(table.model_id == model_id))

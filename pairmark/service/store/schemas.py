@@ -138,16 +138,44 @@ class VersionOut(VersionSummary):
     )
     has_roc: bool
     has_tree: bool
+    reviews: list[str] = Field([], description="what reviews of decisions of this version alone have shown")
 
 
-class Policy(BaseModel):
-    """Which guarantees a model may give."""
+class ReviewPolicy(BaseModel):
+    """Which decisions of a model are kept for reviews, and for how long."""
 
     model_config = ConfigDict(extra="forbid")
 
+    share: float = Field(1.0, gt=0, le=1, description="the chance with which each decision is kept")
+    per_hour: int = Field(
+        1_000,
+        ge=1,
+        le=100_000,
+        description="most decisions kept of an hour: beyond, the chance of the whole hour is halved",
+    )
+    days: float = Field(30, gt=0, le=400, description="how long they are kept")
+    sides: bool = Field(
+        False, description="keep the two sides as they were sent, for reviewers to look at; else `refs` only"
+    )
+    fall_back: bool = Field(
+        False,
+        description="when a review shows that more is wrong than it allows, move `production` back to the version "
+        "before",
+    )
+
+
+class Policy(BaseModel):
+    """What a model may promise, and what is kept of its decisions. A member that is left out stays as it is."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    reviews: ReviewPolicy | None = Field(
+        None, description="which decisions are kept for reviews; null: none, and those that were are deleted"
+    )
     allow_asymptotic: bool | None = Field(
+        None,
         description="whether `method=auto` may answer by the bootstrap, whose guarantee is asymptotic, when the "
-        "finite-sample method refuses; null: as the server's setting says"
+        "finite-sample method refuses; null: as the server's setting says",
     )
 
 

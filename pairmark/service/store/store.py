@@ -184,17 +184,24 @@ class ModelStore:
         """Decide what a model may promise, or `UnknownModel`."""
         with self._db.write() as session:
             model = self._versions.model(session, name)
+            before = _policy(model)
+            after = before.model_copy(
+                update={name: getattr(policy, name) for name in policy.model_fields_set}
+            )
             record(
                 session,
                 self._db.now(session),
                 "policy.set",
                 f"model:{name}",
-                before={"allow_asymptotic": model.allow_asymptotic},
-                after={"allow_asymptotic": policy.allow_asymptotic},
+                before=before.model_dump(include=policy.model_fields_set),
+                after=after.model_dump(include=policy.model_fields_set),
             )
-            model.allow_asymptotic = policy.allow_asymptotic
+            model.allow_asymptotic = after.allow_asymptotic
+            model.reviews = None if after.reviews is None else after.reviews.model_dump()
+            if after.reviews is None:
+                repository.delete_decisions(session, model.id)
             bump_revision(session)
-        return policy
+        return after
 
     def versions(self, name: str, limit: int = 50, cursor: str | None = None) -> VersionPage:
         """A model's versions, newest first."""
@@ -403,10 +410,14 @@ class ModelStore:
             name=model.name,
             created_at=iso(model.created_at),
             latest_version=versions[0].version,
-            policy=Policy(allow_asymptotic=model.allow_asymptotic),
+            policy=_policy(model),
             aliases=[alias_out(model.name, row) for row in aliases],
             versions=[version_summary(row, aliases) for row in versions],
         )
+
+
+def _policy(model: Model) -> Policy:
+    return Policy.model_validate({"allow_asymptotic": model.allow_asymptotic, "reviews": model.reviews})
 
 
 def _mark(new: NewVersion) -> dict[str, str]:

@@ -32,12 +32,14 @@ ALLOWED: tuple[tuple[set[str], str], ...] = (
     ),
     (
         {TRAIN, ADMIN},
+        "create_review list_reviews get_review next_of_review judge erase_refs add_outcomes "
+        "delete_review dataset_of_review dataset_of_outcomes "
         "set_policy get_errors export_version calibrate evaluate move_alias add_calibration list_calibrations",
     ),
     (
         {ADMIN},
         "delete_version list_keys create_key rotate_key revoke_key list_audit get_settings list_tenants "
-        "get_tenant set_quotas",
+        "get_tenant set_quotas create_webhook list_webhooks delete_webhook list_deliveries",
     ),
     (
         {GALLERY, READ, ITEMS, ADMIN},

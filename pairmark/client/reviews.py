@@ -1,0 +1,92 @@
+"""Calls about reviews: judge a few decisions drawn at random, know how many of all are wrong."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
+
+from pairmark.client.calls import Calls
+from pairmark.client.results import Answer
+from pairmark.client.wire import path_part, without_none
+
+
+class Review(Answer):
+    """What a review has shown so far. ``bound`` holds for the whole ``population``, at every look."""
+
+    id: str
+    question: str
+    at_most: float
+    confidence: float
+    population: int
+    judged: int
+    waiting: int
+    wrong: int
+    bound: float
+    enough: bool
+    alarm: bool
+    expected_more: int | None
+    exhausted: bool
+    statement: str
+
+
+class Reviews(Calls):
+    """Reviews of decisions, and outcomes from elsewhere."""
+
+    async def create_review(
+        self,
+        /,
+        *,
+        model: str | None = None,
+        gallery: str | None = None,
+        refs: Sequence[Sequence[str]] | None = None,
+        scores: Sequence[float] | None = None,
+        matches: Sequence[bool] | None = None,
+        version: int | None = None,
+        since: str | None = None,
+        until: str | None = None,
+        **options: Any,
+    ) -> Review:
+        """Ask how many of a model's, a gallery's or a list's decisions are wrong; ``options`` are ``name``,
+        ``question``, ``at_most``, ``confidence`` and ``judged_twice``."""
+        source = without_none(
+            {
+                "model": model,
+                "gallery": gallery,
+                "refs": refs,
+                "scores": scores,
+                "matches": matches,
+                "version": version,
+                "since": since,
+                "until": until,
+            }
+        )
+        return Review.of(await self._send("POST", "/reviews", {"source": source, **options}))
+
+    async def reviews(self, *, limit: int | None = None) -> AsyncIterator[Review]:
+        """Reviews, newest first."""
+        async for one in self.pages("/reviews", limit=limit):
+            yield Review.of(one)
+
+    async def review(self, review: str) -> Review:
+        """A review and what it has shown so far."""
+        return Review.of(await self._get(f"/reviews/{path_part(review)}"))
+
+    async def pairs_to_judge(self, review: str, n: int = 1, *, by: str | None = None) -> list[dict[str, Any]]:
+        """Pairs that are this reviewer's for ten minutes; none when all are drawn or with others."""
+        found = await self._get(f"/reviews/{path_part(review)}/next", n=n, by=by)
+        items: list[dict[str, Any]] = found["items"]
+        return items
+
+    async def judge(self, review: str, outcomes: Sequence[Mapping[str, Any]]) -> Review:
+        """Say of items whether they are the same: ``{"item", "same", "by"?}`` each; ``same`` None is "cannot tell"."""
+        return Review.of(
+            await self._send("POST", f"/reviews/{path_part(review)}/outcomes", {"outcomes": list(outcomes)})
+        )
+
+    async def report_outcomes(self, model: str, outcomes: Sequence[Mapping[str, Any]]) -> Answer:
+        """Tell what became of pairs: ``{"left", "right", "same"}`` each. They never bound anything."""
+        return Answer.of(await self._send("POST", "/outcomes", {"model": model, "outcomes": list(outcomes)}))
+
+    async def erase_refs(self, model: str, refs: Sequence[str]) -> Answer:
+        """Erase what is kept of decisions under these names."""
+        return Answer.of(await self._send("POST", "/reviews/erase", {"model": model, "refs": list(refs)}))

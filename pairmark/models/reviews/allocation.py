@@ -1,0 +1,51 @@
+"""From which stratum the next item is drawn: a rule of the judgements so far only."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pairmark.models.reviews.kernels.allocation import best_shares
+
+_CONVINCING = 3.5
+"""Log likelihood ratio by which strata must differ before draws follow them."""
+_MOST = 8.0
+"""Most often that an item of one stratum is drawn for one of all."""
+
+
+def strata_differ(sizes: NDArray[np.int64], n: NDArray[np.int64], s: NDArray[np.int64]) -> bool:
+    """Whether wrong items concentrate in some stratum, by the likelihood of one share each against one for all."""
+    apart = sum(_fit(float(a), float(b)) for a, b in zip(n, s, strict=True))
+    return apart - _fit(float(n.sum()), float(s.sum())) >= _CONVINCING
+
+
+def _fit(n: float, s: float) -> float:
+    if s <= 0 or s >= n:
+        return 0.0
+    return s * math.log(s / n) + (n - s) * math.log1p(-s / n)
+
+
+def next_stratum(sizes: NDArray[np.int64], n: NDArray[np.int64], s: NDArray[np.int64], at_most: float) -> int:
+    """The stratum that is furthest behind its share of draws.
+
+    Until something is wrong, or while more is than was asked about, that is its share of the items; then see
+    `best_shares`.
+    """
+    share = sizes / sizes.sum()
+    drawn = n.sum()
+    wanted = share if s.sum() == 0 or drawn == 0 else _wanted(share, n, s, at_most)
+    behind = np.where(n < sizes, wanted * (drawn + 1) - n, -np.inf)
+    return int(np.argmax(behind))
+
+
+def _wanted(
+    share: NDArray[np.float64], n: NDArray[np.int64], s: NDArray[np.int64], at_most: float
+) -> NDArray[np.float64]:
+    risk = (s + 0.5) / (s.sum() * n / n.sum() + 0.5)
+    p = np.clip(s.sum() / (n @ risk) * risk, 0.0, 0.98)
+    if share @ p >= at_most:
+        return share
+    wanted: NDArray[np.float64] = best_shares(share, p, at_most, _MOST)
+    return wanted

@@ -1,0 +1,167 @@
+"""Reviews of decisions, and outcomes from elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+from fastapi import Path, Request, Response
+from pydantic import Field
+
+from pairmark.service.api.query import FROM_QUERY, PageQuery, Query
+from pairmark.service.api.services import Caller, InServices, Services, check_may, may, names_of
+from pairmark.service.datasets.schemas import DatasetOut
+from pairmark.service.errors import Forbidden, UnknownGallery
+from pairmark.service.names import check_prefix
+from pairmark.service.reviews.export import JudgedDatasetRequest, OutcomesDatasetRequest
+from pairmark.service.reviews.reviews import unknown_review
+from pairmark.service.reviews.schemas import (
+    MAX_HANDED,
+    ElsewhereOut,
+    ElsewhereRequest,
+    ItemsToJudge,
+    OutcomesRequest,
+    RefsErased,
+    RefsErasure,
+    ReviewOut,
+    ReviewPage,
+    ReviewRequest,
+)
+
+ReviewId = Annotated[str, Path(max_length=32, description="the review's id")]
+
+
+class NextQuery(Query):
+    """How many pairs, and for whom."""
+
+    n: int = Field(1, ge=1, le=MAX_HANDED, description="largest number of pairs in the answer")
+    by: str | None = Field(
+        None,
+        min_length=1,
+        max_length=100,
+        pattern=r"^[^\x00-\x1f\x7f]+$",
+        description="the reviewer; default: the key. Send the same `by` with the outcomes",
+    )
+
+
+def _check_may_review(http: Request, model: str | None) -> None:
+    """Refuse a key that may not train the model a review is about; a list that names none takes the right to all."""
+    if model is not None:
+        check_may(http, "train", model)
+    elif not may(http, "train", "*", level="all"):
+        raise Forbidden("a review of a list takes a key that may train every model", scope="train")
+
+
+async def _visible(http: Request, services: Services, review_id: str) -> ReviewOut:
+    review = await asyncio.to_thread(services.reviews.get, review_id)
+    if review.model is not None and review.model not in names_of(http).seen:
+        raise unknown_review(review_id)
+    _check_may_review(http, review.model)
+    return review
+
+
+async def create_review(
+    http: Request, services: InServices, response: Response, request: ReviewRequest
+) -> ReviewOut:
+    """Ask how many decisions of a window, a gallery or a list are wrong, to be answered by judging a few.
+
+    A random sample of the population is drawn now, and handed out pair by pair. `bound` holds for the whole
+    population, whatever the model, the people and the dependence among pairs, and at every look: stop when it is low
+    enough. It is about these decisions, as reviewers judge them, and about no others.
+    """
+    if request.source.gallery is not None:
+        check_prefix(request.source.gallery, names_of(http).seen, UnknownGallery)
+    model = await asyncio.to_thread(services.reviews.subject_of, request)
+    _check_may_review(http, model)
+    made = await asyncio.to_thread(services.reviews.create, request)
+    response.headers["Location"] = f"/reviews/{made.id}"
+    return made
+
+
+def list_reviews(http: Request, services: InServices, query: Annotated[PageQuery, FROM_QUERY]) -> ReviewPage:
+    """Reviews of models that the key may train, newest first."""
+    return services.reviews.page(query.limit, query.cursor, names_of(http).resources("train"))
+
+
+async def get_review(http: Request, services: InServices, review_id: ReviewId) -> ReviewOut:
+    """A review and what its judgements show so far."""
+    return await _visible(http, services, review_id)
+
+
+async def next_of_review(
+    http: Request,
+    services: InServices,
+    caller: Caller,
+    response: Response,
+    review_id: ReviewId,
+    query: Annotated[NextQuery, FROM_QUERY],
+) -> ItemsToJudge:
+    """Pairs to judge. They are this reviewer's for ten minutes; asked again, the answer begins with the same ones.
+
+    What a reviewer leaves goes to the next one who asks. A share of pairs is given to a second reviewer too.
+    """
+    await _visible(http, services, review_id)
+    response.headers["Cache-Control"] = "no-store"
+    return await asyncio.to_thread(services.reviews.next, review_id, query.by or caller, query.n)
+
+
+async def judge(
+    http: Request, services: InServices, caller: Caller, review_id: ReviewId, request: OutcomesRequest
+) -> ReviewOut:
+    """Say of pairs whether they are the same; `null` (cannot tell) counts as wrong.
+
+    A second judgement by the same reviewer replaces the first. Judgements count in the order in which pairs were
+    drawn, so one waits (`waiting`) while an earlier pair is still with somebody.
+    """
+    await _visible(http, services, review_id)
+    judged = await asyncio.to_thread(services.reviews.judge, review_id, request.outcomes, caller)
+    if judged.alarm:
+        await services.runtime.catalogue.changed()
+    return judged
+
+
+async def delete_review(http: Request, services: InServices, review_id: ReviewId) -> None:
+    """Delete a review with its pairs and judgements."""
+    await _visible(http, services, review_id)
+    await asyncio.to_thread(services.reviews.delete, review_id)
+
+
+async def dataset_of_review(
+    http: Request, services: InServices, review_id: ReviewId, request: JudgedDatasetRequest
+) -> DatasetOut:
+    """Make a dataset of the judged pairs whose sides are kept; what nobody could tell is left out."""
+    await _visible(http, services, review_id)
+    check_may(http, "train", request.name)
+    return await asyncio.to_thread(services.judged_pairs.of_review, review_id, request)
+
+
+async def dataset_of_outcomes(
+    http: Request, services: InServices, request: OutcomesDatasetRequest
+) -> DatasetOut:
+    """Make a dataset of outcomes from elsewhere, of pairs whose sides are kept under the same refs.
+
+    It may train. Nobody drew its pairs at random, so calibrations refuse it.
+    """
+    _check_may_review(http, request.model)
+    check_may(http, "train", request.name)
+    return await asyncio.to_thread(services.judged_pairs.of_outcomes, request)
+
+
+async def erase_refs(http: Request, services: InServices, request: RefsErasure) -> RefsErased:
+    """Erase names, sides and subjects of kept decisions, reviews and outcomes that carry one of these names.
+
+    The decisions stay counted: erased ones cannot be judged, and count as wrong if they are drawn.
+    """
+    _check_may_review(http, request.model)
+    return await asyncio.to_thread(services.reviews.erase, request.model, request.refs)
+
+
+async def add_outcomes(
+    http: Request, services: InServices, caller: Caller, request: ElsewhereRequest
+) -> ElsewhereOut:
+    """Tell what became of pairs: complaints, charge-backs, corrections. They are kept and counted in metrics.
+
+    Nobody drew them at random, so they never bound anything.
+    """
+    _check_may_review(http, request.model)
+    return await asyncio.to_thread(services.reviews.elsewhere, request, caller)

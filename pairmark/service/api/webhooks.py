@@ -1,0 +1,42 @@
+"""Webhooks over HTTP, for admins."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+from fastapi import Path, Response
+
+from pairmark.service.api.query import FROM_QUERY, PageQuery
+from pairmark.service.api.services import InServices
+from pairmark.service.webhooks.schemas import DeliveryPage, NewWebhook, WebhookPage, WebhookRequest
+
+WebhookId = Annotated[str, Path(max_length=32, pattern="^[0-9a-zA-Z_-]+$", description="the webhook's id")]
+
+
+async def create_webhook(services: InServices, response: Response, request: WebhookRequest) -> NewWebhook:
+    """Have events sent to an address. Only this answer shows the secret that signs the messages.
+
+    A message is `{"type", "timestamp", "data"}` with the headers of Standard Webhooks (`webhook-id`,
+    `webhook-timestamp`, `webhook-signature`). An answer other than 2xx is tried again, seven times in 18 hours.
+    """
+    made = await asyncio.to_thread(services.webhooks.create, request)
+    response.headers["Cache-Control"] = "no-store"
+    return made
+
+
+def list_webhooks(services: InServices, query: Annotated[PageQuery, FROM_QUERY]) -> WebhookPage:
+    """Webhooks, oldest first, without their secrets."""
+    return services.webhooks.page(query.limit, query.cursor)
+
+
+async def delete_webhook(services: InServices, webhook_id: WebhookId) -> None:
+    """Delete a webhook and its messages."""
+    await asyncio.to_thread(services.webhooks.delete, webhook_id)
+
+
+def list_deliveries(
+    services: InServices, webhook_id: WebhookId, query: Annotated[PageQuery, FROM_QUERY]
+) -> DeliveryPage:
+    """Messages to a webhook of the last 30 days, newest first, with what became of them."""
+    return services.webhooks.deliveries(webhook_id, query.limit, query.cursor)

@@ -1,0 +1,134 @@
+"""The command that makes reviews and asks a person about pairs."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pairmark.service.cli import output
+from pairmark.service.cli.connect import UrlOption, connected
+
+if TYPE_CHECKING:
+    from pairmark.client import Client
+
+_KEYS = {"s": True, "d": False, "?": None}
+
+
+def review(
+    review_id: Annotated[
+        str | None,
+        typer.Argument(help="The review's id; without one, make a review or list them.", metavar="[ID]"),
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="Make a review of this model's kept decisions.")] = None,
+    gallery: Annotated[str | None, typer.Option(help="Make a review of this gallery's matches.")] = None,
+    pairs: Annotated[
+        Path | None,
+        typer.Option(
+            help="Make a review of a list: CSV with the columns left, right, and optionally score and match (0 or 1).",
+            exists=True,
+            dir_okay=False,
+        ),
+    ] = None,
+    question: Annotated[str, typer.Option(help="false-matches or missed-matches.")] = "false-matches",
+    at_most: Annotated[float, typer.Option(help="The share of wrong decisions that you accept.")] = 0.02,
+    confidence: Annotated[float, typer.Option(help="The confidence with which the bound holds.")] = 0.95,
+    by: Annotated[str | None, typer.Option(help="Your name as a reviewer; default: the key.")] = None,
+    show: Annotated[bool, typer.Option("--show", help="Only show what the review has shown so far.")] = False,
+    url: UrlOption = None,
+    json: output.JsonOption = False,
+) -> None:
+    """Judge pairs drawn at random, and learn how many of all decisions are wrong."""
+    makes = model is not None or gallery is not None or pairs is not None
+    if review_id is not None and makes:
+        raise typer.BadParameter("expected either an ID, or what to make a review of")
+    with connected(url) as client:
+        if makes:
+            source = {"model": model, "gallery": gallery, **({} if pairs is None else _listed(pairs))}
+            new = client.create_review(question=question, at_most=at_most, confidence=confidence, **source)
+            output.show(new, output.facts(_facts(new)))
+        elif review_id is None:
+            reviews = list(client.reviews(limit=50))
+            rows = [[row.id, row["model"], row.judged, row.wrong, row.bound, row.enough] for row in reviews]
+            columns = ["ID", "Model", "Judged", "Wrong", "Bound", "Enough"]
+            output.show(
+                reviews, output.table(columns, rows, empty="no review yet: pairmark review --model NAME")
+            )
+        else:
+            if not show and not output.wants_json():
+                _ask(client, review_id, by)
+            now = client.review(review_id)
+            output.show(now, output.facts(_facts(now)))
+
+
+def _facts(shown: Any) -> dict[str, Any]:
+    names = (
+        "id",
+        "population",
+        "judged",
+        "waiting",
+        "wrong",
+        "bound",
+        "enough",
+        "expected_more",
+        "statement",
+    )
+    return {name: shown[name] for name in names}
+
+
+def _listed(file: Path) -> dict[str, Any]:
+    with file.open(newline="", encoding="utf-8") as stream:
+        rows = list(csv.DictReader(stream))
+    if not rows or not {"left", "right"} <= set(rows[0]):
+        raise typer.BadParameter(f"{file}: expected the columns left and right, and at least one row")
+    listed: dict[str, Any] = {"refs": [[row["left"], row["right"]] for row in rows]}
+    try:
+        if "score" in rows[0]:
+            listed["scores"] = [float(row["score"]) for row in rows]
+        if "match" in rows[0]:
+            listed["matches"] = [bool(int(row["match"])) for row in rows]
+    except (TypeError, ValueError) as error:
+        raise typer.BadParameter(f"{file}: score must be a number and match 0 or 1 in every row") from error
+    return listed
+
+
+def _ask(client: Client, review_id: str, by: str | None) -> None:
+    """Ask about pairs until it is enough, nothing is left, or the person stops."""
+    before: str | None = None
+    while True:
+        items = client.pairs_to_judge(review_id, by=by)
+        if not items:
+            output.say("nothing to judge: it is enough, all is drawn, or the rest is with others")
+            return
+        item = items[0]
+        output.say(f"\n{item['refs'][0] or '-'}  |  {item['refs'][1] or '-'}")
+        for name in ("left", "right"):
+            if item[name] is not None:
+                output.say(f"  {name}: {output.cell(item[name])}")
+        key = (
+            typer.prompt("same (s), different (d), cannot tell (?), undo (u), stop (q)", err=True)
+            .strip()
+            .lower()
+        )
+        if key == "q":
+            return
+        if key == "u" and before is not None:
+            key = (
+                typer.prompt("the pair before: same (s), different (d), cannot tell (?)", err=True)
+                .strip()
+                .lower()
+            )
+            name = before
+        else:
+            name = item["item"]
+        if key not in _KEYS:
+            output.say("expected s, d, ?, u or q")
+            continue
+        outcome = {"item": name, "same": _KEYS[key], **({} if by is None else {"by": by})}
+        now = client.judge(review_id, [outcome])
+        before = name
+        output.say(f"{now.judged} judged, {now.wrong} wrong: {now.statement}")
+        if now.enough:
+            return

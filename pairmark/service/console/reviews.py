@@ -1,0 +1,44 @@
+"""Pages of reviews: their list, and the queue of pairs to judge."""
+
+from __future__ import annotations
+
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from fastapi import Request
+from fastapi.responses import HTMLResponse
+
+from pairmark.service.api.query import FROM_QUERY
+from pairmark.service.api.routing import Route
+from pairmark.service.api.services import InServices
+from pairmark.service.console.ask import Api
+from pairmark.service.console.frame import HEADERS, CursorQuery, listed, page
+
+ON_A_PAGE = 25
+
+
+async def reviews_page(request: Request, query: Annotated[CursorQuery, FROM_QUERY]) -> HTMLResponse:
+    """Reviews, newest first."""
+    api = Api(request)
+    found = await api.need("/reviews", limit=ON_A_PAGE, cursor=query.cursor)
+    models = await api.items("/models", limit=100)
+    kept = [model["name"] for model in models if model["policy"]["reviews"] is not None]
+    return page(request, "reviews.html", **listed(found, query), models=kept)
+
+
+async def show_review(request: Request, services: InServices, review_id: str) -> HTMLResponse:
+    """One review, with the pairs to judge."""
+    images = services.settings.review_images
+    review = await Api(request).need(f"/reviews/{review_id}")
+    shown = page(request, "review.html", review=review, images=images)
+    if images:
+        host = "{0.scheme}://{0.netloc}".format(urlsplit(images))
+        policy = HEADERS["content-security-policy"]
+        shown.headers["content-security-policy"] = policy.replace("img-src 'self'", f"img-src 'self' {host}")
+    return shown
+
+
+ROUTES = (
+    Route("GET", "/console/reviews", reviews_page, access="any", query=CursorQuery, gives="text/html"),
+    Route("GET", "/console/reviews/{review_id}", show_review, access="any", gives="text/html"),
+)

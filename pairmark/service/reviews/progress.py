@@ -1,0 +1,171 @@
+"""What the judgements of a review show so far, and which stratum is drawn from next."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from random import SystemRandom
+from typing import Any, Final
+
+from pairmark.models.reviews.evidence import (
+    Judgements,
+    exceeds,
+    expected_judgements,
+    missed_bound,
+    next_group,
+    share_bound,
+)
+from pairmark.service.tables import ReviewRow
+
+_RANDOM: Final = SystemRandom()
+_CURVE: Final = 200
+MISSED: Final = "missed-matches"
+CHOSEN: Final = "uncertain"
+
+
+@dataclass
+class Draw:
+    """A drawn item: its stratum and, where it was judged (or erased), whether it counts as wrong. ``certain``: a
+    reviewer said so; nobody could tell otherwise."""
+
+    stratum: int
+    wrong: bool | None
+    certain: bool = True
+
+
+def draws_of(review: ReviewRow, rows: Sequence[Any]) -> list[Draw]:
+    """Drawn items in order, as `repository.drawn` gives them. What nobody could judge is wrong."""
+    draws = []
+    for stratum, erased, same, number, *_ in rows:
+        # A match is right if it is the same; what was decided to be different, if it is not.
+        right = review.question == CHOSEN or same is (review.question != MISSED or stratum == 0)
+        draws.append(Draw(stratum, None if number is None and not erased else not right, same is not None))
+    return draws
+
+
+def sizes_of(review: ReviewRow) -> list[int]:
+    """How many decisions each stratum has."""
+    return [int(stratum["size"]) for stratum in review.strata]
+
+
+def counted_draws(draws: Sequence[Draw]) -> list[Draw]:
+    """Those up to the first that is not judged. Hard pairs take longer: counting judgements as they come would count
+    easy ones first."""
+    for at, draw in enumerate(draws):
+        if draw.wrong is None:
+            return list(draws[:at])
+    return list(draws)
+
+
+def judgements_of(review: ReviewRow, draws: Sequence[Draw]) -> tuple[Judgements, Judgements | None]:
+    """As statistics take them; of missed matches those of matches and those of the others."""
+    sizes = sizes_of(review)
+    stratum, wrong = [draw.stratum for draw in draws], [int(bool(draw.wrong)) for draw in draws]
+    if review.question != MISSED:
+        return Judgements.of(sizes, stratum, wrong, review.alike), None
+    first = [(0, w) for s, w in zip(stratum, wrong, strict=True) if s == 0]
+    different = [(s - 1, w) for s, w in zip(stratum, wrong, strict=True) if s > 0]
+    return (
+        Judgements.of(sizes[:1], [s for s, _ in first], [w for _, w in first], 0),
+        Judgements.of(sizes[1:] or [0], [s for s, _ in different], [w for _, w in different], 0),
+    )
+
+
+def progress_of(review: ReviewRow, draws: Sequence[Draw], curve: Sequence[Any] = ()) -> dict[str, Any]:
+    """What is known: numbers and the bound."""
+    prefix = counted_draws(draws)
+    if review.question == CHOSEN:
+        nothing = {
+            "waiting": 0,
+            "wrong": 0,
+            "bound": 1.0,
+            "enough": False,
+            "alarm": False,
+            "expected_more": None,
+        }
+        return {"judged": sum(draw.wrong is not None for draw in draws), **nothing, "curve": []}
+    first, different = judgements_of(review, prefix)
+    eps, confidence = review.at_most, review.confidence
+    alarm, expected = False, None
+    if different is None:
+        bound = share_bound(first, eps, confidence)
+        # What nobody could tell may be right: it raises the bound, and no alarm.
+        certain, _ = judgements_of(
+            review, [replace(draw, wrong=draw.wrong and draw.certain) for draw in prefix]
+        )
+        alarm = exceeds(certain, eps, confidence)
+        expected = expected_judgements(first, eps, confidence)
+    else:
+        bound = missed_bound(first, different, eps, confidence)
+    is_enough = bound <= eps
+    points = [point for point in curve if point[0] < len(prefix)] + [[len(prefix), bound]]
+    if len(points) > _CURVE:
+        points = points[::2] if len(points) % 2 else [*points[::2], points[-1]]
+    return {
+        "judged": len(prefix),
+        "waiting": sum(draw.wrong is not None for draw in draws) - len(prefix),
+        "wrong": sum(bool(draw.wrong) for draw in prefix),
+        "bound": bound,
+        "enough": is_enough,
+        "alarm": alarm,
+        "expected_more": 0 if is_enough else expected,
+        "curve": points,
+    }
+
+
+def breakdown(draws: Sequence[Draw], keys: Sequence[Any]) -> list[dict[str, Any]]:
+    """Judged and wrong ones by key, in order of the keys; what has none is left out."""
+    parts: dict[Any, list[int]] = {}
+    for draw, key in zip(draws, keys, strict=True):
+        if draw.wrong is not None and key is not None:
+            entry = parts.setdefault(key, [0, 0])
+            entry[0] += 1
+            entry[1] += draw.wrong
+    return [{"of": str(key), "judged": n, "wrong": wrong} for key, (n, wrong) in sorted(parts.items())]
+
+
+def score_ranges(scores: Sequence[float | None]) -> list[str | None]:
+    """The fifth of all drawn scores that each is in, as its range."""
+    ordered = sorted(score for score in scores if score is not None)
+    if not ordered:
+        return [None] * len(scores)
+    edges = [ordered[round(fifth * (len(ordered) - 1) / 5)] for fifth in range(6)]
+    names = [f"{n + 1}: {low:.4g} to {high:.4g}" for n, (low, high) in enumerate(pairwise(edges))]
+    return [
+        None if score is None else names[min(4, max(0, bisect_left(edges, score) - 1))] for score in scores
+    ]
+
+
+def next_stratum(review: ReviewRow, draws: Sequence[Draw]) -> int | None:
+    """The stratum of the next draw; None: all is drawn. It depends on draws and judgements before it only.
+
+    Sets `ReviewRow.alike` when draws turn to strata. What is still with a reviewer counts as drawn and right.
+    """
+    if review.question == MISSED:
+        first, different = judgements_of(review, draws)
+        assert different is not None
+        if len(draws) >= sum(sizes_of(review)):
+            return None
+        is_match, stratum = next_group(first, different, review.at_most)
+        return 0 if is_match else 1 + stratum
+    if review.question == CHOSEN:
+        return 0 if len(draws) < int(review.strata[0]["items"]) else None
+    judgements, _ = judgements_of(review, counted_draws(draws))
+    if review.alike is None and not judgements.draws_alike():
+        review.alike = len(draws)
+    sizes = sizes_of(review)
+    undrawn = list(sizes)
+    for draw in draws:
+        undrawn[draw.stratum] -= 1
+    if not sum(undrawn):
+        return None
+    if review.alike is None:
+        place = _RANDOM.randrange(sum(undrawn))
+        for stratum, n in enumerate(undrawn):
+            if place < n:
+                return stratum
+            place -= n
+    judgements, _ = judgements_of(review, draws)
+    return judgements.next_stratum(review.at_most)

@@ -1,0 +1,271 @@
+"""Keeps a random sample of served decisions, and counts all of them.
+
+Each decision is kept with the chance of its hour, and draws a key that is uniform below that chance. The chance depends
+on how many decisions the hour has, and on nothing else: beyond the policy's number it is halved, and what has a larger
+key is deleted. So what is kept is at any time a uniform sample of what is counted. Both are committed together; what a
+killed process had not written yet is in neither.
+
+Between two kept decisions a process only counts down: the number of decisions that are not kept before the next one is
+drawn at once, from the geometric distribution (Vitter 1984; Li 1994, for reservoirs).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from prometheus_client import Counter
+
+from pairmark.service.db import Database
+from pairmark.service.errors import PairmarkError
+from pairmark.service.reviews import repository
+from pairmark.service.reviews.repository import Deciding
+from pairmark.service.runtime.vectors import Pairs
+from pairmark.service.store.schemas import ReviewPolicy
+
+log = logging.getLogger(__name__)
+
+MOST_BUFFERED: Final = 20_000
+HOUR_S: Final = 3600
+DAY_S: Final = 86_400
+QUIET_WRITES: Final = 5
+"""What holds no kept decision, only counts, is written at every fifth call of `DecisionRecorder.swap`."""
+_DROPPED = Counter(
+    "pairmark_decisions_uncounted_total", "decisions that no review is about: the database was away"
+)
+
+
+class KeptRow(NamedTuple):
+    """A decision that is kept; columns of its table, but ``sides`` are read when it is written."""
+
+    deciding: Deciding
+    at: float
+    key: float
+    decision: int
+    score: float
+    threshold: float
+    left_ref: str | None
+    right_ref: str | None
+    subject: str | None
+    sides: tuple[Pairs, int] | None
+
+    def columns(self, hour: int) -> dict[str, Any]:
+        """Values of the table's columns."""
+        facts = self._asdict()
+        sides = facts.pop("sides")
+        shown = None if sides is None else sides[0].shown(sides[1])
+        return {**facts.pop("deciding")._asdict(), **facts, "hour": hour, "sides": shown}
+
+
+@dataclass(slots=True)
+class Hour:
+    """Decisions of one model in one hour that are not written yet."""
+
+    model_id: str
+    number: int
+    policy: ReviewPolicy
+    chance: float
+    decided: int
+    """How many decisions of the hour this process has counted, written ones included."""
+    counts: dict[Deciding, list[int]] = field(default_factory=dict)
+    """Different, match, review."""
+    rows: list[KeptRow] = field(default_factory=list)
+
+
+class DecisionStream:
+    """Of one model in one process: counts decisions down to the next one that is kept."""
+
+    def __init__(self, model_id: str, policy: ReviewPolicy) -> None:
+        # From the system's entropy: cheap, and no caller knows the state.
+        self._uniform = random.Random(random.SystemRandom().getrandbits(256)).random
+        self.policy = policy
+        self.ends = 0.0
+        self.ended: list[Hour] = []
+        self.hour = Hour(model_id, 0, policy, policy.share, 0)
+        self.skip = 0
+
+    def turn(self, now: float, policy: ReviewPolicy) -> None:
+        """Begin an hour, or go on under a changed policy.
+
+        A new hour begins with a chance near that of the last, so that little is kept in vain. The chance of an hour
+        never rises.
+        """
+        old, number = self.hour, int(now // HOUR_S)
+        same = old.number == number
+        if same and policy == self.policy:
+            self.policy = policy
+            return
+        chance = min(policy.share, old.chance if same or not old.number else 4 * old.chance)
+        if old.counts:
+            self.ended.append(old)
+        self.policy, self.ends = policy, (number + 1) * HOUR_S
+        self.hour = Hour(old.model_id, number, policy, chance, old.decided if same else 0)
+        self.draw()
+
+    def lower(self, chance: float) -> None:
+        """Lower the hour's chance, and drop what it does not keep."""
+        self.hour.chance = chance
+        self.hour.rows[:] = [row for row in self.hour.rows if row.key < chance]
+        self.draw()
+
+    def key(self) -> float:
+        """The key of a kept decision."""
+        return self.hour.chance * self._uniform()
+
+    def taken(self) -> list[Hour]:
+        """What is to be written, and is then no more here."""
+        hour, ended = self.hour, self.ended
+        self.ended = []
+        if not hour.counts:
+            return ended
+        self.hour = Hour(hour.model_id, hour.number, hour.policy, hour.chance, hour.decided)
+        return [*ended, hour]
+
+    def draw(self) -> None:
+        """Draw how many decisions come before the next one that is kept; it has no memory, so at any time."""
+        chance = self.hour.chance
+        self.skip = 0 if chance >= 1.0 else int(math.log(1.0 - self._uniform()) / math.log1p(-chance))
+
+
+class DecisionRecorder:
+    """Of one serving process. All but `write`, which blocks, run on the event loop."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+        self._streams: dict[str, DecisionStream] = {}
+        self._buffered = 0
+        self._calls = 0
+        self._forgot = -math.inf
+
+    def take(
+        self,
+        deciding: Deciding,
+        policy: ReviewPolicy,
+        counts: Sequence[int],
+        decisions: Callable[[], Any],
+        scores: Sequence[float],
+        threshold: float,
+        *,
+        pairs: Pairs | None = None,
+        refs: Sequence[Sequence[str | None]] | None = None,
+        subjects: Sequence[str | None] | None = None,
+    ) -> None:
+        """Count decisions, and keep some.
+
+        Parameters
+        ----------
+        counts : how many are different, a match, or to be reviewed.
+        decisions : gives what was decided, (n,) of 0, 1 and 2 in that order; called if one of them is kept.
+        pairs : of which the two sides are kept, if the policy says so.
+        """
+        different, matched, doubtful = counts
+        n = different + matched + doubtful
+        if self._buffered >= MOST_BUFFERED:
+            _DROPPED.inc(n)
+            return
+        now = time.time()
+        stream = self._streams.get(deciding.model_id)
+        if stream is None:
+            stream = self._streams[deciding.model_id] = DecisionStream(deciding.model_id, policy)
+        if now >= stream.ends or policy is not stream.policy:
+            stream.turn(now, policy)
+        hour = stream.hour
+        hour.decided += n
+        total = hour.counts.get(deciding)
+        if total is None:
+            hour.counts[deciding] = [different, matched, doubtful]
+        else:
+            total[0] += different
+            total[1] += matched
+            total[2] += doubtful
+        if hour.decided * hour.chance > policy.per_hour:
+            self._buffered -= len(hour.rows)
+            stream.lower(lowered(hour.chance, hour.decided, policy.per_hour))
+            self._buffered += len(hour.rows)
+        stream.skip -= n
+        if stream.skip >= 0:
+            return
+        codes = decisions()
+        while stream.skip < 0:
+            place = stream.skip + n
+            left, right = (None, None) if refs is None else refs[place]
+            subject = None if subjects is None else subjects[place]
+            sides = (pairs, place) if policy.sides and pairs is not None else None
+            decided = int(codes[place]), float(scores[place]), threshold
+            hour.rows.append(KeptRow(deciding, now, stream.key(), *decided, left, right, subject, sides))
+            self._buffered += 1
+            stream.draw()
+            stream.skip += place + 1 - n
+
+    async def publish(self, *, closing: bool = False) -> None:
+        """Write what there is. While the database is away, it is lost, in sample and count alike."""
+        hours = self.swap(closing=closing)
+        try:
+            if hours:
+                self.settle(await asyncio.to_thread(self.write, hours))
+            if time.monotonic() - self._forgot > HOUR_S:
+                await asyncio.to_thread(self.forget)
+                self._forgot = time.monotonic()
+        except PairmarkError as error:
+            _DROPPED.inc(sum(sum(map(sum, hour.counts.values())) for hour in hours))
+            log.warning("decisions could not be kept for reviews: %s", error.detail)
+
+    def swap(self, *, closing: bool = False) -> list[Hour]:
+        """What is to be written now; ``closing``: all there is."""
+        self._calls += 1
+        if not self._buffered and not closing and self._calls % QUIET_WRITES:
+            return []
+        self._buffered = 0
+        return [hour for stream in self._streams.values() for hour in stream.taken()]
+
+    def write(self, hours: Sequence[Hour]) -> list[tuple[Hour, float]]:
+        """Commit hours, and thin out those that have too many decisions. Returns the chance of each, 0 where the model
+        is gone or keeps none any more: for `settle`."""
+        settled = []
+        with self._db.write() as session:
+            for hour in sorted(hours, key=lambda hour: hour.model_id):
+                model_id, policy = hour.model_id, hour.policy
+                if not all(repository.lock_model(session, model_id)):
+                    settled.append((hour, 0.0))
+                    continue
+                total, earlier = repository.hour_total(session, model_id, hour.number)
+                chance = hour.chance if earlier is None else min(earlier, hour.chance)
+                chance = lowered(chance, total + sum(map(sum, hour.counts.values())), policy.per_hour)
+                rows = [row.columns(hour.number) for row in hour.rows if row.key < chance]
+                repository.add_decisions(session, rows, hour.number, hour.counts, chance)
+                if earlier is not None and chance < earlier:
+                    repository.lower(session, model_id, hour.number, chance)
+                settled.append((hour, chance))
+        return settled
+
+    def forget(self) -> None:
+        """Delete what is older than its model's policy says."""
+        with self._db.write() as session:
+            now = self._db.now(session)
+            for model_id, policy in repository.policies(session):
+                days = ReviewPolicy.model_validate(policy).days
+                repository.forget_before(session, model_id, int((now - days * DAY_S) // HOUR_S))
+
+    def settle(self, settled: Sequence[tuple[Hour, float]]) -> None:
+        """Go on with the chances that `write` returned, which the decisions of all processes make."""
+        for hour, chance in settled:
+            stream = self._streams.get(hour.model_id)
+            if not chance:
+                self._streams.pop(hour.model_id, None)
+            elif stream is not None and stream.hour.number == hour.number and chance < stream.hour.chance:
+                self._buffered -= len(stream.hour.rows)
+                stream.lower(chance)
+                self._buffered += len(stream.hour.rows)
+
+
+def lowered(chance: float, decided: int, most: int) -> float:
+    """A chance, halved until at most so many are kept on average."""
+    while decided * chance > most:
+        chance /= 2
+    return chance

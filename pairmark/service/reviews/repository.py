@@ -1,0 +1,402 @@
+"""All SQL of reviews."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from sqlalchemy import ColumnElement, Row, Select, and_, delete, func, insert, or_, select, update
+from sqlalchemy.dialects.postgresql import insert as postgres_insert
+from sqlalchemy.dialects.sqlite import insert as sqlite_insert
+from sqlalchemy.orm import Session
+
+from pairmark.service.db import among, touched
+from pairmark.service.names import EVERY_NAME, VisibleNames
+from pairmark.service.tables import (
+    DecisionCount,
+    GalleryRow,
+    KeptDecision,
+    Model,
+    OutcomeRow,
+    ReviewItem,
+    ReviewJudgement,
+    ReviewRow,
+)
+
+# ---------------------------------------------------------------- decisions
+
+
+class Deciding(NamedTuple):
+    """What decided: a version of a model, in a gallery or (empty) in `/match`."""
+
+    model_id: str
+    version: int
+    gallery: str = ""
+
+
+def lock_model(session: Session, model_id: str) -> tuple[bool, bool]:
+    """Lock a model's decisions; says whether there is the model, and whether it keeps any. Sampling and counting are of
+    one moment then."""
+    locked = select(Model.reviews).where(Model.id == model_id).with_for_update(key_share=True)
+    row = session.execute(locked).first()
+    return row is not None, row is not None and row.reviews is not None
+
+
+def policies(session: Session) -> list[Row[str, Any]]:
+    """(model id, policy) of models that keep decisions."""
+    rows = session.execute(select(Model.id, Model.reviews).order_by(Model.id))
+    return [row for row in rows if row.reviews is not None]
+
+
+def model_id_of(session: Session, name: str) -> str | None:
+    """The id of a model."""
+    return session.scalar(select(Model.id).where(Model.name == name))
+
+
+def hour_total(session: Session, model_id: str, hour: int) -> tuple[int, float | None]:
+    """How many decisions an hour has, and the chance with which they are kept; None: it has none."""
+    of = DecisionCount
+    where = of.model_id == model_id, of.hour == hour
+    total, chance = session.execute(select(func.sum(of.count), func.min(of.chance)).where(*where)).one()
+    return int(total or 0), chance
+
+
+def add_decisions(
+    session: Session,
+    rows: Sequence[Mapping[str, Any]],
+    hour: int,
+    counts: Mapping[Deciding, Sequence[int]],
+    chance: float,
+) -> None:
+    """Add kept decisions and count all, by model, version and gallery."""
+    if rows:
+        session.execute(insert(KeptDecision), rows)
+    make = sqlite_insert if session.get_bind().dialect.name == "sqlite" else postgres_insert
+    new = make(DecisionCount)
+    key = [column.name for column in DecisionCount.__table__.primary_key]
+    session.execute(
+        new.on_conflict_do_update(
+            index_elements=key, set_={"count": DecisionCount.count + new.excluded.count}
+        ),
+        [
+            {**deciding._asdict(), "hour": hour, "decision": decision, "count": n, "chance": chance}
+            for deciding, numbers in counts.items()
+            for decision, n in enumerate(numbers)
+            if n
+        ],
+    )
+
+
+def lower(session: Session, model_id: str, hour: int, chance: float) -> None:
+    """Lower the chance of an hour, and delete what it does not keep."""
+    of, counts = KeptDecision, DecisionCount
+    session.execute(delete(of).where(of.model_id == model_id, of.hour == hour, of.key >= chance))
+    session.execute(
+        update(counts).where(counts.model_id == model_id, counts.hour == hour).values(chance=chance)
+    )
+
+
+def forget_before(session: Session, model_id: str, hour: int) -> None:
+    """Delete a model's decisions of before an hour."""
+    for table in (KeptDecision, DecisionCount):
+        session.execute(delete(table).where(table.model_id == model_id, table.hour < hour))
+
+
+class DecisionWindow(NamedTuple):
+    """Decisions of a model between two hours, perhaps of one gallery or version only."""
+
+    model_id: str
+    hours: tuple[int, int]
+    gallery: str | None = None
+    version: int | None = None
+
+    def where(self, of: type[DecisionCount] | type[KeptDecision]) -> list[ColumnElement[bool]]:
+        """The condition that a row is of this window."""
+        first, end = self.hours
+        terms = [of.model_id == self.model_id, of.hour >= first, of.hour < end]
+        if self.gallery is not None:
+            terms.append(of.gallery == self.gallery)
+        if self.version is not None:
+            terms.append(of.version == self.version)
+        return terms
+
+
+def decision_counts(session: Session, window: DecisionWindow) -> tuple[dict[int, int], float]:
+    """Decisions of a window, by kind, and the smallest chance with which any of its hours kept them."""
+    of = DecisionCount
+    totals = select(of.decision, func.sum(of.count), func.min(of.chance)).where(*window.where(of))
+    rows = session.execute(totals.group_by(of.decision)).all()
+    return {row[0]: int(row[1]) for row in rows}, min((row[2] for row in rows), default=1.0)
+
+
+def deciding_versions(session: Session, window: DecisionWindow) -> list[int]:
+    """The versions that decided in a window."""
+    of = DecisionCount
+    return list(session.scalars(select(of.version).where(*window.where(of)).distinct().order_by(of.version)))
+
+
+def kept_decisions(
+    session: Session, window: DecisionWindow, decision: int, chance: float
+) -> list[Row[int, float, float]]:
+    """(id, score, threshold) of a uniform sample of a window's decisions: those kept with keys below ``chance``."""
+    of = KeptDecision
+    sampled = *window.where(of), of.decision == decision, of.key < chance
+    return list(session.execute(select(of.id, of.score, of.threshold).where(*sampled)))
+
+
+def decisions(session: Session, ids: Sequence[int]) -> dict[int, KeptDecision]:
+    """Kept decisions by id."""
+    by_id: dict[int, KeptDecision] = {}
+    for start in range(0, len(ids), 500):
+        rows = session.scalars(select(KeptDecision).where(KeptDecision.id.in_(ids[start : start + 500])))
+        by_id.update((row.id, row) for row in rows)
+    return by_id
+
+
+# ---------------------------------------------------------------- reviews
+
+
+def review(session: Session, review_id: str, *, lock: bool = False) -> ReviewRow | None:
+    """A review; with ``lock``, nobody else changes it until the transaction ends."""
+    statement = select(ReviewRow).where(ReviewRow.id == review_id)
+    return session.scalar(statement.with_for_update() if lock else statement)
+
+
+def page(
+    session: Session, limit: int, before: tuple[float, str] | None, models: VisibleNames
+) -> list[ReviewRow]:
+    """Reviews of these models, newest first; those of lists where every name is seen."""
+    statement: Select[Any] = (
+        select(ReviewRow).order_by(ReviewRow.created_at.desc(), ReviewRow.id).limit(limit)
+    )
+    if models != EVERY_NAME:
+        statement = statement.where(among(models, ReviewRow.model))
+    if before is not None:
+        at, name = before
+        statement = statement.where(
+            or_(ReviewRow.created_at < at, and_(ReviewRow.created_at == at, ReviewRow.id > name))
+        )
+    return list(session.scalars(statement))
+
+
+def add_items(session: Session, items: Sequence[Mapping[str, Any]]) -> None:
+    """Add a review's items."""
+    for start in range(0, len(items), 1_000):
+        session.execute(insert(ReviewItem), items[start : start + 1_000])
+
+
+def drawn_items(session: Session, review_id: str) -> list[Row[Any]]:
+    """(stratum, erased, same, number, score, version, gallery) of drawn items in the order of draws; number None: not
+    judged."""
+    of, judgement = ReviewItem, ReviewJudgement
+    first_judgement = and_(judgement.item_id == of.id, judgement.number == 1)
+    return list(
+        session.execute(
+            select(of.stratum, of.erased, judgement.same, judgement.number, of.score, of.version, of.gallery)
+            .outerjoin(judgement, first_judgement)
+            .where(of.review_id == review_id, of.draw.is_not(None))
+            .order_by(of.draw)
+        )
+    )
+
+
+def next_of_stratum(session: Session, review_id: str, stratum: int) -> ReviewItem | None:
+    """The item of a stratum that is next in its random order."""
+    of = ReviewItem
+    return session.scalar(
+        select(of)
+        .where(of.review_id == review_id, of.stratum == stratum, of.draw.is_(None))
+        .order_by(of.place)
+        .limit(1)
+    )
+
+
+def held_items(session: Session, review_id: str, reviewer: str, now: float, limit: int) -> list[ReviewItem]:
+    """Items that a reviewer has now."""
+    of = ReviewItem
+    return list(
+        session.scalars(
+            select(of)
+            .where(of.review_id == review_id, of.holder == reviewer, of.held_until > now)
+            .order_by(of.draw)
+            .limit(limit)
+        )
+    )
+
+
+def free_items(session: Session, review_id: str, reviewer: str, now: float, limit: int) -> list[ReviewItem]:
+    """Drawn items that nobody has now and that lack a judgement: first ones, then second ones by somebody else."""
+    of, judgement = ReviewItem, ReviewJudgement
+    n_judgements = select(func.count()).where(judgement.item_id == of.id).scalar_subquery()
+    by_them = (
+        select(func.count())
+        .where(judgement.item_id == of.id, judgement.reviewer == reviewer)
+        .scalar_subquery()
+    )
+    return list(
+        session.scalars(
+            select(of)
+            .where(
+                of.review_id == review_id,
+                of.draw.is_not(None),
+                of.erased.is_(False),
+                or_(of.held_until.is_(None), of.held_until <= now),
+                or_(n_judgements == 0, and_(n_judgements == 1, of.twice.is_(True), by_them == 0)),
+            )
+            .order_by(n_judgements, of.draw)
+            .limit(limit)
+        )
+    )
+
+
+def finished_reviews(session: Session, model: str, limit: int) -> list[ReviewRow]:
+    """The newest reviews of a model whose bound was low enough, or that raised the alarm."""
+    of = ReviewRow
+    ended = or_(of.enough_at.is_not(None), of.alarm_at.is_not(None))
+    return list(
+        session.scalars(
+            select(of).where(of.model == model, ended).order_by(of.created_at.desc()).limit(limit)
+        )
+    )
+
+
+def gallery_model(session: Session, gallery: str) -> Row[str, str] | None:
+    """(id, name) of the model that searches a gallery."""
+    joined = select(Model.id, Model.name).join(GalleryRow, GalleryRow.model_id == Model.id)
+    return session.execute(joined.where(GalleryRow.name == gallery)).first()
+
+
+def item(session: Session, review_id: str, item_id: str) -> ReviewItem | None:
+    """A drawn item."""
+    of = ReviewItem
+    return session.scalar(select(of).where(of.id == item_id, of.review_id == review_id, of.draw.is_not(None)))
+
+
+def judgements_of(session: Session, item_id: str) -> list[ReviewJudgement]:
+    """What was said of an item, first first."""
+    judgement = ReviewJudgement
+    return list(
+        session.scalars(select(judgement).where(judgement.item_id == item_id).order_by(judgement.number))
+    )
+
+
+def agreement(session: Session, review_id: str) -> tuple[int, int]:
+    """Pairs that two reviewers judged, and how many of them they agree on."""
+    judgement = ReviewJudgement
+    both: dict[str, list[bool | None]] = {}
+    rows = session.execute(
+        select(judgement.item_id, judgement.same)
+        .where(judgement.review_id == review_id)
+        .order_by(judgement.number)
+    )
+    for item_id, same in rows:
+        both.setdefault(item_id, []).append(same)
+    pairs = [same for same in both.values() if len(same) > 1]
+    return len(pairs), sum(same[0] == same[1] for same in pairs)
+
+
+def judged_items(session: Session, review_id: str) -> list[Row[Any]]:
+    """(stratum, sides, same) of judged items that are not erased, in the order of draws."""
+    of, judgement = ReviewItem, ReviewJudgement
+    return list(
+        session.execute(
+            select(of.stratum, of.sides, judgement.same)
+            .join(judgement, and_(judgement.item_id == of.id, judgement.number == 1))
+            .where(of.review_id == review_id, of.erased.is_(False))
+            .order_by(of.draw)
+        )
+    )
+
+
+def delete_review(session: Session, review_id: str) -> None:
+    """Delete a review with its items and judgements."""
+    for table in (ReviewJudgement, ReviewItem):
+        session.execute(delete(table).where(table.review_id == review_id))
+    session.execute(delete(ReviewRow).where(ReviewRow.id == review_id))
+
+
+# ---------------------------------------------------------------- elsewhere and erasure
+
+
+def add_outcomes(session: Session, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Add outcomes that nobody drew."""
+    session.execute(insert(OutcomeRow), rows)
+
+
+def decided_as(session: Session, model_id: str, left: str, right: str) -> int | None:
+    """The newest kept decision on a pair by its refs, in either order."""
+    of = KeptDecision
+    return session.scalar(
+        select(of.decision)
+        .where(
+            of.model_id == model_id,
+            or_(
+                and_(of.left_ref == left, of.right_ref == right),
+                and_(of.left_ref == right, of.right_ref == left),
+            ),
+        )
+        .order_by(of.at.desc())
+        .limit(1)
+    )
+
+
+def outcomes_with_sides(
+    session: Session, model: str, model_id: str, limit: int
+) -> list[Row[dict[str, Any], bool]]:
+    """(sides, same) of outcomes whose refs a decision with sides is kept under, newest first."""
+    of, outcome = KeptDecision, OutcomeRow
+    one_way = and_(of.left_ref == outcome.left_ref, of.right_ref == outcome.right_ref)
+    other_way = and_(of.left_ref == outcome.right_ref, of.right_ref == outcome.left_ref)
+    return [
+        row
+        for row in session.execute(
+            select(of.sides, outcome.same)
+            .join(outcome, or_(one_way, other_way))
+            .where(outcome.model == model, of.model_id == model_id, of.erased.is_(False))
+            .order_by(outcome.id.desc(), of.id)
+            .limit(limit)
+        )
+        if row.sides is not None
+    ]
+
+
+def erase_refs(
+    session: Session, model: str, model_id: str | None, refs: Sequence[str]
+) -> tuple[int, int, int]:
+    """Erase what is kept under these names; returns numbers of decisions, items of reviews and outcomes."""
+    items, outcome = ReviewItem, OutcomeRow
+    reviews = select(ReviewRow.id).where(ReviewRow.model == model)
+    of = KeptDecision
+    decisions_gone = _blank(
+        session, of, of.model_id == model_id, or_(of.left_ref.in_(refs), of.right_ref.in_(refs))
+    )
+    blanked = _blank(
+        session,
+        items,
+        items.review_id.in_(reviews),
+        or_(items.left_ref.in_(refs), items.right_ref.in_(refs)),
+    )
+    outcomes_gone = touched(
+        session,
+        delete(outcome).where(
+            outcome.model == model, or_(outcome.left_ref.in_(refs), outcome.right_ref.in_(refs))
+        ),
+    )
+    return decisions_gone, blanked, outcomes_gone
+
+
+def erase_of_gallery(session: Session, gallery: str, ids: Sequence[str], subjects: Sequence[str]) -> int:
+    """Erase decisions about items or subjects of a gallery; returns how many rows."""
+    total = 0
+    for start in range(0, max(len(ids), len(subjects)), 500):
+        item_ids, subject_names = ids[start : start + 500], subjects[start : start + 500]
+        for of in (KeptDecision, ReviewItem):
+            about = or_(of.right_ref.in_(item_ids), of.subject.in_(subject_names))
+            total += _blank(session, of, of.gallery == gallery, about)
+    return total
+
+
+def _blank(session: Session, of: type[KeptDecision] | type[ReviewItem], *where: Any) -> int:
+    """Erase what says whom rows are about. They stay: what was counted must stay countable."""
+    blank = {"left_ref": None, "right_ref": None, "subject": None, "sides": None, "erased": True}
+    return touched(session, update(of).where(*where).values(**blank))

@@ -1,0 +1,213 @@
+"""Requests and answers about reviews."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from pairmark.service.pagination import Page
+from pairmark.service.runtime.bodies import Number, Ref, RefPair
+from pairmark.service.times import Moment
+
+Question = Literal["false-matches", "missed-matches", "uncertain"]
+MAX_LISTED = 200_000
+"""Most pairs of a list."""
+MAX_HANDED = 100
+"""Most pairs handed out at a time."""
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+
+class ReviewSource(Strict):
+    """The decisions that are reviewed: those of a model or a gallery in a window, or a list made elsewhere."""
+
+    model: str | None = Field(
+        None, max_length=100, description="decisions of this model; with `refs`, the model they are about"
+    )
+    gallery: str | None = Field(
+        None, max_length=200, description="matches that searches of this gallery returned"
+    )
+    version: int | None = Field(None, ge=1, le=2**31 - 1, description="only decisions of this version")
+    since: datetime | None = Field(None, description="from this hour on; default: all that is kept")
+    until: datetime | None = Field(None, description="before this hour; default: until now")
+    refs: list[RefPair] | None = Field(
+        None, max_length=MAX_LISTED, description="the pairs of a list, as your names of both sides"
+    )
+    scores: list[Number] | None = Field(
+        None, description="with `refs`: their scores, by which draws are shared out"
+    )
+    matches: list[bool] | None = Field(
+        None, description="with `refs`: what was decided; needed for `missed-matches`, default: all match"
+    )
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if self.refs is None and (self.model is None) == (self.gallery is None):
+            raise ValueError("expected exactly one of model, gallery and refs")
+        if self.refs is not None and (self.gallery or self.version or self.since or self.until):
+            raise ValueError("refs is a list of its own: leave out gallery, version, since and until")
+        for name, value in (("scores", self.scores), ("matches", self.matches)):
+            if value is not None and (self.refs is None or len(value) != len(self.refs)):
+                raise ValueError(f"{name} has {len(value)} values; expected one for each of refs")
+        return self
+
+
+class ReviewRequest(Strict):
+    """A question about all decisions of a window, to be answered by judging a few of them."""
+
+    name: str = Field("", max_length=200)
+    source: ReviewSource
+    question: Question = Field(
+        "false-matches",
+        description="`false-matches`: the share of matches that are not the same; `missed-matches`: the share of same "
+        "pairs that were decided to be different; `uncertain`: a queue of pairs between two thresholds (`fnr`), which "
+        "are chosen by their score, so that they may train and bound nothing",
+    )
+    at_most: float = Field(0.02, ge=1e-6, le=0.9, description="the share that you accept")
+    confidence: float = Field(0.95, ge=0.5, le=0.9999)
+    judged_twice: float = Field(
+        0.05, ge=0, le=1, description="share of pairs that a second reviewer gets too, to measure agreement"
+    )
+
+
+class Agreement(BaseModel):
+    """How often two reviewers of one pair say the same."""
+
+    pairs: int
+    agreed: int
+
+
+class JudgedPart(BaseModel):
+    """What was judged of one part: chosen by looking, so no bound is of it."""
+
+    of: str
+    judged: int
+    wrong: int
+
+
+class ReviewOut(BaseModel):
+    """A review and what it has shown so far. `bound` holds at every look."""
+
+    id: str
+    name: str
+    model: str | None
+    gallery: str | None
+    source: dict[str, Any] = Field(description="what was asked for; a list of pairs is summed up")
+    question: Question
+    chosen: bool = Field(
+        description="whether the pairs were chosen by their score: no bound follows from them"
+    )
+    at_most: float
+    confidence: float
+    population: int = Field(description="number of decisions that the bound is about")
+    judged: int = Field(
+        description="judgements that count: all up to the first pair that is still with a reviewer"
+    )
+    waiting: int = Field(description="judgements that count once the pairs drawn before them are judged")
+    wrong: int = Field(description="wrong ones among `judged`; `cannot tell` and erased pairs are wrong")
+    bound: float = Field(
+        description="with the confidence, at most this share is wrong in the whole population, at all looks at once"
+    )
+    enough: bool = Field(description="whether the bound is at most `at_most`")
+    alarm: bool = Field(
+        description="whether the judgements show, with the confidence, that more than `at_most` is"
+    )
+    expected_more: int | None = Field(
+        description="about how many more judgements bring the bound down, if they go on like this; null: none may"
+    )
+    exhausted: bool = Field(description="whether no more pairs can be drawn")
+    agreement: Agreement
+    curve: list[tuple[int, float]] = Field(description="judgements and the bound after them")
+    by_score: list[JudgedPart] = Field(
+        [], description="wrong ones by fifths of the drawn scores; absent in lists"
+    )
+    by_version: list[JudgedPart] = Field([], description="wrong ones by version; absent in lists")
+    by_gallery: list[JudgedPart] = Field([], description="wrong ones by gallery; those of `/match` have none")
+    statement: str
+    created_at: Moment
+    enough_at: Moment | None
+    alarm_at: Moment | None
+
+
+class ReviewPage(Page[ReviewOut]):
+    """Reviews, newest first."""
+
+
+class ItemToJudge(BaseModel):
+    """A pair to judge."""
+
+    item: str
+    left: Any = Field(None, description="as it was sent, if the model's policy keeps sides")
+    right: Any = None
+    refs: tuple[str | None, str | None]
+    score: float | None = None
+    decision: Literal["different", "match", "review"] | None = None
+    version: int | None = None
+
+
+class ItemsToJudge(BaseModel):
+    """Pairs that are yours for a while. None: everything is drawn or with others."""
+
+    items: list[ItemToJudge]
+
+
+class Outcome(Strict):
+    """What a reviewer says of a pair."""
+
+    item: str = Field(max_length=32)
+    same: bool | None = Field(description="null: cannot tell, which counts as wrong")
+    by: Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^\x00-\x1f\x7f]+$")] | None = Field(
+        None, description="the reviewer, as in `?by=`"
+    )
+
+
+class OutcomesRequest(Strict):
+    """Judgements of a review."""
+
+    outcomes: list[Outcome] = Field(min_length=1, max_length=1_000)
+
+
+class ElsewhereOutcome(Strict):
+    """What became of a pair, as learned elsewhere: a complaint, a charge-back."""
+
+    left: Ref
+    right: Ref
+    same: bool
+
+
+class ElsewhereRequest(Strict):
+    """Outcomes that nobody drew at random: they are kept and counted, and never bound anything."""
+
+    model: str = Field(max_length=100)
+    outcomes: list[ElsewhereOutcome] = Field(min_length=1, max_length=10_000)
+
+
+class ElsewhereOut(BaseModel):
+    """What was kept."""
+
+    model: str
+    stored: int
+    contradicted: int = Field(
+        description="how many of them contradict a decision that is kept under these refs"
+    )
+
+
+class RefsErasure(Strict):
+    """Names whose decisions are erased."""
+
+    model: str = Field(max_length=100)
+    refs: list[Ref] = Field(min_length=1, max_length=1_000)
+
+
+class RefsErased(BaseModel):
+    """What was erased."""
+
+    decisions: int
+    items: int = Field(
+        description="pairs of reviews: they stay in the population, and count as wrong if drawn"
+    )
+    outcomes: int

@@ -1,0 +1,66 @@
+"""All SQL of webhooks, but for adding deliveries: see `pairmark.service.audit.outbox`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Row, delete, func, select, tuple_, update
+from sqlalchemy.orm import Session
+
+from pairmark.service.db import touched
+from pairmark.service.tables import WebhookDelivery, WebhookRow
+
+
+def count(session: Session) -> int:
+    """How many webhooks there are."""
+    return int(session.scalar(select(func.count()).select_from(WebhookRow)) or 0)
+
+
+def page_of_webhooks(session: Session, limit: int, after: tuple[float, str] | None) -> list[WebhookRow]:
+    """Webhooks in the order they were made, after a mark."""
+    query = select(WebhookRow).order_by(WebhookRow.created_at, WebhookRow.id).limit(limit)
+    if after is not None:
+        query = query.where(tuple_(WebhookRow.created_at, WebhookRow.id) > tuple_(*after))
+    return list(session.scalars(query))
+
+
+def remove(session: Session, webhook_id: str) -> bool:
+    """Delete a webhook with its deliveries; False where there is none."""
+    session.execute(delete(WebhookDelivery).where(WebhookDelivery.webhook_id == webhook_id))
+    return bool(touched(session, delete(WebhookRow).where(WebhookRow.id == webhook_id)))
+
+
+def page_of_deliveries(
+    session: Session, webhook_id: str, limit: int, after: tuple[float, str] | None
+) -> list[WebhookDelivery]:
+    """Deliveries to a webhook, newest first, after a mark."""
+    of = WebhookDelivery
+    query = select(of).where(of.webhook_id == webhook_id)
+    if after is not None:
+        query = query.where(tuple_(of.created_at, of.id) < tuple_(*after))
+    return list(session.scalars(query.order_by(of.created_at.desc(), of.id.desc()).limit(limit)))
+
+
+def claim(session: Session, now: float, until: float) -> Row[Any] | None:
+    """Take the delivery that is due the longest, (id, webhook_id, url, body, attempts, created_at): nobody else tries
+    it before ``until``. None: none is due."""
+    of = WebhookDelivery
+    columns = of.id, of.webhook_id, WebhookRow.url, of.body, of.attempts, of.created_at
+    due = select(*columns).join(WebhookRow, WebhookRow.id == of.webhook_id)
+    due_row = session.execute(
+        due.where(of.next_at <= now).order_by(of.next_at).limit(1).with_for_update(of=of, skip_locked=True)
+    ).first()
+    if due_row is not None:
+        session.execute(update(of).where(of.id == due_row.id).values(next_at=until, attempts=of.attempts + 1))
+    return due_row
+
+
+def close(session: Session, delivery_id: str, answer: str, next_at: float | None, delivered: bool) -> None:
+    """Keep what an attempt came to."""
+    values = {"answer": answer[:200], "next_at": next_at, "delivered": delivered}
+    session.execute(update(WebhookDelivery).where(WebhookDelivery.id == delivery_id).values(**values))
+
+
+def forget(session: Session, before: float) -> None:
+    """Delete deliveries of before a time."""
+    session.execute(delete(WebhookDelivery).where(WebhookDelivery.created_at < before))

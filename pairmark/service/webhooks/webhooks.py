@@ -1,0 +1,178 @@
+"""Webhooks: named by admins, told of events, tried again with growing pauses."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import hmac
+import json
+import secrets
+import time
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import httpx
+from prometheus_client import Counter
+
+from pairmark.service.audit.log import record
+from pairmark.service.db import Database
+from pairmark.service.errors import Conflict, InvalidInput, UnknownWebhook
+from pairmark.service.pagination import start_of
+from pairmark.service.settings import Settings
+from pairmark.service.store.secret import service_secret
+from pairmark.service.tables import WebhookDelivery, WebhookRow
+from pairmark.service.webhooks import repository
+from pairmark.service.webhooks.schemas import (
+    DeliveryOut,
+    DeliveryPage,
+    NewWebhook,
+    WebhookOut,
+    WebhookPage,
+    WebhookRequest,
+)
+
+MOST_WEBHOOKS: Final = 50
+TIMEOUT_S: Final = 10.0
+PAUSES_S: Final = (10, 60, 300, 1_800, 7_200, 18_000, 36_000)
+"""Before each further attempt; after the last one, 18 hours on, a delivery has failed."""
+KEPT_DAYS: Final = 30
+_SENT = Counter("pairmark_webhook_attempts_total", "attempts to deliver to webhooks", ["delivered"])
+
+
+class Webhooks:
+    """Makes and lists webhooks, and delivers what the outbox holds."""
+
+    def __init__(self, db: Database, settings: Settings) -> None:
+        self._db = db
+        self._hosts = frozenset(filter(None, (part.strip() for part in settings.webhook_hosts.split(","))))
+        self._forgot = 0.0
+
+    @property
+    def on(self) -> bool:
+        """Whether a setting names a host."""
+        return bool(self._hosts)
+
+    def create(self, request: WebhookRequest) -> NewWebhook:
+        """Make a webhook; only this answer tells its secret."""
+        self._check(request.url)
+        with self._db.write() as session:
+            if repository.count(session) >= MOST_WEBHOOKS:
+                raise Conflict(f"there are {MOST_WEBHOOKS} webhooks already; delete one first")
+            now = self._db.now(session)
+            webhook = WebhookRow(
+                id=secrets.token_hex(12),
+                url=request.url,
+                events=list(dict.fromkeys(request.events)),
+                created_at=now,
+            )
+            session.add(webhook)
+            facts = {"host": urlsplit(webhook.url).netloc, "events": webhook.events}
+            record(session, now, "webhook.create", f"webhook:{webhook.id}", after=facts)
+            shown = WebhookOut.model_validate(webhook)
+        secret = "whsec_" + base64.b64encode(self._secret(shown.id)).decode()
+        return NewWebhook(**shown.model_dump(), secret=secret)
+
+    def page(self, limit: int, cursor: str | None) -> WebhookPage:
+        """Webhooks, oldest first."""
+        after = start_of(limit, cursor, float, str)
+        with self._db.read() as session:
+            rows = repository.page_of_webhooks(session, limit + 1, after)
+            return WebhookPage.of(
+                rows, limit, lambda row: (row.created_at, row.id), WebhookOut.model_validate
+            )
+
+    def delete(self, webhook_id: str) -> None:
+        """Delete a webhook with its deliveries, or `UnknownWebhook`."""
+        with self._db.write() as session:
+            if not repository.remove(session, webhook_id):
+                raise UnknownWebhook(f"there is no webhook {webhook_id[:50]!r}")
+            record(session, self._db.now(session), "webhook.delete", f"webhook:{webhook_id}")
+
+    def deliveries(self, webhook_id: str, limit: int, cursor: str | None) -> DeliveryPage:
+        """Messages to a webhook, newest first, or `UnknownWebhook`."""
+        after = start_of(limit, cursor, float, str)
+        with self._db.read() as session:
+            if session.get(WebhookRow, webhook_id) is None:
+                raise UnknownWebhook(f"there is no webhook {webhook_id[:50]!r}")
+            rows = repository.page_of_deliveries(session, webhook_id, limit + 1, after)
+            return DeliveryPage.of(rows, limit, lambda row: (row.created_at, row.id), _shown)
+
+    async def deliver(self) -> int:
+        """Try what is due, one after another; returns how many. Nobody else tries the same at that time."""
+        tried = 0
+        async with httpx.AsyncClient(timeout=TIMEOUT_S, follow_redirects=False, trust_env=False) as http:
+            while (due := await asyncio.to_thread(self._claim)) is not None:
+                answer, delivered = await self._send(http, due)
+                _SENT.labels(str(delivered).lower()).inc()
+                await asyncio.to_thread(self._close, due, answer, delivered)
+                tried += 1
+        return tried
+
+    def _claim(self) -> Any:
+        with self._db.write() as session:
+            now = self._db.now(session)
+            if now - self._forgot > 3_600:
+                repository.forget(session, now - KEPT_DAYS * 86_400)
+                self._forgot = now
+            return repository.claim(session, now, now + 3 * TIMEOUT_S)
+
+    async def _send(self, http: httpx.AsyncClient, due: Any) -> tuple[str, bool]:
+        body = json.dumps(due.body, separators=(",", ":")).encode()
+        try:
+            self._check(due.url)
+            headers = signed(self._secret(due.webhook_id), due.id, int(time.time()), body)
+            # What the host answers is not read: its status says it all, and its body may have any size.
+            async with (
+                asyncio.timeout(TIMEOUT_S),
+                http.stream("POST", due.url, content=body, headers=headers) as got,
+            ):
+                return str(got.status_code), 200 <= got.status_code < 300
+        except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:
+            return f"{type(error).__name__}: {error}", False
+        except InvalidInput as error:
+            return error.detail, False
+
+    def _close(self, due: Any, answer: str, delivered: bool) -> None:
+        with self._db.write() as session:
+            again = None if delivered or due.attempts >= len(PAUSES_S) else PAUSES_S[due.attempts]
+            next_at = None if again is None else self._db.now(session) + again
+            repository.close(session, due.id, answer, next_at, delivered)
+
+    def _check(self, url: str) -> None:
+        """Refuse addresses that are not on a host of the setting: the service must not be sent anywhere else."""
+        try:
+            scheme, host, *_ = urlsplit(url)
+        except ValueError:
+            scheme = host = ""
+        # Compared as written: what a library might read in another way is no host of the setting.
+        odd = any(letter <= " " or letter in "\\\x7f" for letter in url)
+        if odd or not (f"{scheme}://{host}" in self._hosts or (scheme == "https" and host in self._hosts)):
+            raise InvalidInput(
+                "url is not an https address on a host that PAIRMARK_WEBHOOK_HOSTS names"
+                + (f" ({', '.join(sorted(self._hosts))})" if self._hosts else " (it names none)"),
+                field="url",
+            )
+
+    def _secret(self, webhook_id: str) -> bytes:
+        return hmac.digest(service_secret(self._db), b"webhook:" + webhook_id.encode(), hashlib.sha256)
+
+
+def signed(secret: bytes, message: str, now: int, body: bytes) -> dict[str, str]:
+    """Headers of a message as Standard Webhooks has them: who gets it checks who sent it, and when."""
+    mark = hmac.digest(secret, f"{message}.{now}.".encode() + body, hashlib.sha256)
+    return {
+        "content-type": "application/json",
+        "user-agent": "pairmark",
+        "webhook-id": message,
+        "webhook-timestamp": str(now),
+        "webhook-signature": f"v1,{base64.b64encode(mark).decode()}",
+    }
+
+
+def _shown(row: WebhookDelivery) -> DeliveryOut:
+    state = "delivered" if row.delivered else "waiting" if row.next_at is not None else "failed"
+    facts = {
+        name: getattr(row, name) for name in ("id", "event", "attempts", "created_at", "next_at", "answer")
+    }
+    return DeliveryOut(state=state, **facts)

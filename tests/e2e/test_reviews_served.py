@@ -1,0 +1,264 @@
+"""Reviews over HTTP, the client, the command line and the console, with keys, after a kill."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from pairmark.client import Client
+from tests.serving import RunningServer, serving
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def deployment(
+    request: pytest.FixtureRequest,
+    new_database: Callable[..., str],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[RunningServer]:
+    """A model that keeps its decisions, and a gallery."""
+    home = tmp_path_factory.mktemp("reviews")
+    with serving(home, new_database(request.param), "--with-worker") as server:
+        rng = np.random.default_rng(0)
+        y = np.repeat(np.arange(60), 4)
+        X = (rng.normal(size=(60, 4))[y] + 0.2 * rng.normal(size=(240, 4))).astype(np.float32)
+        server.upload("people", X, y)
+        job = server.train(learner="metric", dataset="people", model="people", params={"metric": "euclidean"})
+        assert job["state"] == "succeeded", job
+        assert server.http.put("/galleries/people", json={"model": "people"}).status_code == 201
+        items = [{"id": f"i{at}", "subject": f"s{at}", "vector": X[4 * at].tolist()} for at in range(40)]
+        assert server.http.put("/galleries/people/items", json={"items": items}).status_code == 200
+        assert server.http.put("/models/people/policy", json={"reviews": {"sides": True}}).status_code == 200
+        server.facts.update(X=X)
+        yield server
+
+
+def matched(server: RunningServer, n: int, **more: Any) -> httpx.Response:
+    X = server.facts["X"]
+    body = {"model": "people", "left": X[:n].tolist(), "right": X[:n].tolist(), **more}
+    return server.http.post("/match?fpr=0.2&confidence=0.9", json=body)
+
+
+def population(server: RunningServer, n: int, **source: Any) -> dict[str, Any]:
+    """A review of decisions, once ``n`` of them are written."""
+    for _ in range(100):
+        made = server.http.post("/reviews", json={"source": source, "judged_twice": 0})
+        if made.status_code == 201 and made.json()["population"] >= n:
+            return made.json()
+        time.sleep(0.1)
+    raise AssertionError(made.text)
+
+
+def test_served_decisions_are_kept_judged_and_bounded(deployment: RunningServer) -> None:
+    n = 40
+    assert matched(deployment, n, refs=[[f"a{at}", f"b{at}"] for at in range(n)]).status_code == 200
+    population(deployment, n, model="people")
+    time.sleep(2)  # What other tests had decided may have been enough.
+    review = population(deployment, n, model="people")
+    n = review["population"]
+    http = deployment.http
+    items = http.get(f"/reviews/{review['id']}/next?n=100").json()["items"]
+    item = next(one for one in items if one["refs"][0] and one["refs"][0][0] == "a" and one["left"])
+    place = int(item["refs"][0][1:])
+    assert item["refs"] == [f"a{place}", f"b{place}"]
+    assert item["left"] == pytest.approx(deployment.facts["X"][place].tolist())
+    with Client(deployment.url) as client:
+        while items := client.pairs_to_judge(review["id"], 20):
+            now = client.judge(review["id"], [{"item": one["item"], "same": True} for one in items])
+        assert (now.wrong, now.enough) == (0, True)
+        assert now.bound <= 0.02
+        assert 40 <= now.judged <= n
+        assert client.review(review["id"])["by_score"]
+        assert review["id"] in {one.id for one in client.reviews()}
+        assert (
+            client.report_outcomes("people", [{"left": "a1", "right": "b1", "same": False}])["contradicted"]
+            == 1
+        )
+        assert client.erase_refs("people", ["a1"])["decisions"] == 1
+    shown = deployment.cli("review", review["id"], "--show", "--json")
+    assert json.loads(shown.stdout)["statement"] == now.statement
+    page = http.get(f"/console/reviews/{review['id']}", headers={"Accept": "text/html"})
+    assert page.status_code == 200
+    assert now.statement in page.text
+    assert "Wrong by version" in page.text
+    assert review["id"] in http.get("/console/reviews", headers={"Accept": "text/html"}).text
+
+
+def test_searches_and_verifications_are_kept_and_erased(deployment: RunningServer) -> None:
+    http, X = deployment.http, deployment.facts["X"]
+    found = http.post(
+        "/galleries/people/search",
+        json={
+            "queries": X[:160:4].tolist(),
+            "k": 1,
+            "fpr": 0.2,
+            "confidence": 0.9,
+            "refs": [f"q{at}" for at in range(40)],
+        },
+    )
+    assert found.status_code == 200, found.text
+    hits = sum(map(len, found.json()["results"]))
+    answer = http.post(
+        "/galleries/people/subjects/s3/verify?fpr=0.2&confidence=0.9",
+        json={"probe": X[12].tolist(), "refs": ["probe"]},
+    )
+    assert answer.json()["match"] is True
+    review = population(deployment, hits + 1, gallery="people")
+    assert review["population"] == hits + 1
+    assert http.delete("/galleries/people/subjects/s3").status_code == 200
+    items = http.get(f"/reviews/{review['id']}/next?n=100").json()["items"]
+    assert items
+    for item in items:
+        assert item["refs"][1] != "i3"
+        assert item["refs"][0] == f"q{item['refs'][1][1:]}"
+
+
+@pytest.mark.parametrize(
+    ("refs", "said"),
+    [
+        ([["a", "b"]], "refs names 1 pairs"),
+        ([["a"]] * 3, "refs"),
+        ([["a", "x" * 10_000]] * 3, "refs"),
+        ([["a", "b\u0000"]] * 3, "refs"),
+        ([["a", "\ud800"]] * 3, ""),
+        ("ab", "refs"),
+    ],
+)
+def test_refs_that_are_none_are_refused(deployment: RunningServer, refs: Any, said: str) -> None:
+    X = deployment.facts["X"][:3].tolist()
+    body = json.dumps({"model": "people", "left": X, "right": X, "refs": refs})
+    answer = deployment.http.post(
+        "/match?fpr=0.2&confidence=0.9", content=body, headers={"content-type": "application/json"}
+    )
+    assert answer.status_code == 422
+    assert said in answer.json()["detail"]
+
+
+def test_names_of_dots_are_only_names(deployment: RunningServer) -> None:
+    assert matched(deployment, 2, refs=[["..", "../../keys"], ["a b", "ü"]]).status_code == 200
+    found = deployment.http.post("/reviews", json={"source": {"refs": [["..", "a/../b"]]}}).json()
+    (item,) = deployment.http.get(f"/reviews/{found['id']}/next").json()["items"]
+    assert item["refs"] == ["..", "a/../b"]
+
+
+def test_what_is_not_there_or_out_of_bounds(deployment: RunningServer) -> None:
+    http = deployment.http
+    review = http.post("/reviews", json={"source": {"refs": [["a", "b"]]}}).json()["id"]
+    for path in ("/reviews/nobody", "/reviews/nobody/next"):
+        assert http.get(path).status_code == 404, path
+    assert (
+        http.post("/reviews/nobody/outcomes", json={"outcomes": [{"item": "a", "same": True}]}).status_code
+        == 404
+    )
+    for query in ("n=0", "n=101", "by=", "by=%00", "more=1"):
+        assert http.get(f"/reviews/{review}/next?{query}").status_code in (200, 422), query
+    for outcomes in ([], [{"item": "a"}], [{"item": "a", "same": "yes"}], [{"item": "a", "same": True}]):
+        answer = http.post(f"/reviews/{review}/outcomes", json={"outcomes": outcomes})
+        assert answer.status_code == 422, outcomes
+    for wrong in (
+        {"at_most": 0},
+        {"confidence": 1},
+        {"question": "all"},
+        {"source": {"model": "nobody"}},
+        {"more": 1},
+    ):
+        answer = http.post("/reviews", json={"source": {"refs": [["a", "b"]]}, **wrong})
+        assert answer.status_code in (404, 422), wrong
+    for policy in ({"share": 0}, {"share": 2}, {"per_hour": 0}, {"days": 0}, {"all": True}):
+        assert http.put("/models/people/policy", json={"reviews": policy}).status_code == 422, policy
+
+
+def test_judged_pairs_become_a_dataset_that_may_train_and_calibrates_only_if_random(
+    deployment: RunningServer,
+) -> None:
+    http, X = deployment.http, deployment.facts["X"]
+    left, right = X[:120], X[[at + 1 if at % 4 < 3 and at % 3 else (at * 7 + 9) % 240 for at in range(120)]]
+    refs = [[f"l{at}", f"r{at}"] for at in range(120)]
+    body = {"model": "people", "left": left.tolist(), "right": right.tolist(), "refs": refs}
+    source = {
+        "source": {"model": "people"},
+        "question": "missed-matches",
+        "at_most": 0.001,
+        "judged_twice": 0,
+    }
+    before = http.post("/reviews", json=source).json().get("population", 0)
+    assert http.post("/match?fpr=0.2&confidence=0.9", json=body).status_code == 200
+    for _ in range(100):
+        made = http.post("/reviews", json=source).json()
+        if made.get("population", 0) >= before + 120:
+            break
+        time.sleep(0.1)
+    review = made["id"]
+    path = f"/reviews/{review}"
+    assert http.post(f"{path}/dataset", json={"name": "judged"}).status_code == 422, "nothing is judged yet"
+    while items := http.get(f"{path}/next?n=100").json()["items"]:
+        said = [{"item": one["item"], "same": one["decision"] == "match"} for one in items]
+        assert http.post(f"{path}/outcomes", json={"outcomes": said}).status_code == 200
+    chosen = http.post(f"{path}/dataset", json={"name": "judged"})
+    assert chosen.status_code == 201, chosen.text
+    facts = chosen.json()
+    assert (facts["chosen"], facts["features"]) == (True, 4)
+    assert facts["n_pairs"] == facts["rows"] / 2 > 40
+    refused = http.post("/models/people/versions/1/calibrations", json={"dataset": "judged"})
+    assert refused.status_code == 422
+    assert "calibrate nothing" in refused.json()["detail"]
+    drawn = http.post(f"{path}/dataset", json={"name": "drawn", "use": "calibrate"}).json()
+    assert not drawn["chosen"]
+    assert 0 < drawn["n_pairs"] <= facts["n_pairs"]
+    job = deployment.train(learner="metric", dataset="judged", model="again", params={"metric": "euclidean"})
+    assert job["state"] == "succeeded", job
+    told = [{"left": f"r{at}", "right": f"l{at}", "same": at % 2 == 0} for at in range(20)]
+    assert http.post("/outcomes", json={"model": "people", "outcomes": told}).json()["stored"] == 20
+    elsewhere = http.post("/outcomes/dataset", json={"model": "people", "name": "complaints"}).json()
+    assert (elsewhere["chosen"], elsewhere["n_pairs"], elsewhere["n_same_pairs"]) == (True, 20, 10)
+    matches = http.post("/reviews", json={"source": {"model": "people"}}).json()["id"]
+    answer = http.post(f"/reviews/{matches}/dataset", json={"name": "x", "use": "calibrate"})
+    assert answer.status_code == 422
+    assert answer.json()["field"] == "use"
+    assert http.delete(path).status_code == 204
+    assert http.get(path).status_code == 404
+
+
+def test_what_was_acknowledged_survives_a_kill_and_keys_open_only_their_model(
+    new_database: Callable[..., str], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    home, database = tmp_path_factory.mktemp("killed"), new_database("sqlite")
+    refs = [[f"a{at}", f"b{at}"] for at in range(30)]
+    with serving(home, database) as server:
+        review = server.http.post("/reviews", json={"source": {"refs": refs}, "judged_twice": 0}).json()["id"]
+        taken = server.http.get(f"/reviews/{review}/next?n=5&by=ada").json()["items"]
+        said = [{"item": one["item"], "same": True, "by": "ada"} for one in taken[:3]]
+        assert server.http.post(f"/reviews/{review}/outcomes", json={"outcomes": said}).status_code == 200
+        server.process.kill()
+    with serving(home, database) as server:
+        http = server.http
+        assert http.get(f"/reviews/{review}").json()["judged"] == 3
+        others = {one["item"] for one in http.get(f"/reviews/{review}/next?n=20&by=bob").json()["items"]}
+        assert not others & {one["item"] for one in taken}, "nobody judges a pair twice unasked"
+        again = http.get(f"/reviews/{review}/next?n=2&by=ada").json()["items"]
+        assert [one["item"] for one in again] == [one["item"] for one in taken[3:]]
+        keys = {}
+        for scope in ("admin", "train:people", "score"):
+            made = server.cli("keys", "create", "--scope", scope, "--json")
+            keys[scope] = json.loads(made.stdout)["key"]
+        time.sleep(0.5)
+        status = {}
+        for scope, key in keys.items():
+            with httpx.Client(base_url=str(http.base_url), headers={"x-api-key": key}) as asking:
+                answers = [
+                    asking.get(f"/reviews/{review}"),
+                    asking.get(f"/reviews/{review}/next"),
+                    asking.post("/reviews", json={"source": {"refs": refs}}),
+                    asking.post("/reviews", json={"source": {"model": "cars"}}),
+                ]
+                status[scope] = [one.status_code for one in answers]
+                listed = asking.get("/reviews")
+                assert listed.status_code == 403 or bool(listed.json()["items"]) == (scope == "admin")
+        # A list that names no model takes the right to all of them.
+        assert status["train:people"] == status["score"] == [403, 403, 403, 403]
+        assert status["admin"] == [200, 200, 201, 404]

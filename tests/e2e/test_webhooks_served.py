@@ -1,0 +1,66 @@
+"""Webhooks of a running service, and pictures for reviewers."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from tests.service.test_webhooks import Listener, listener  # noqa: F401
+from tests.serving import serving
+
+
+def test_a_running_service_tells_of_an_ended_job_and_of_a_promotion(
+    new_database: Callable[..., str],
+    tmp_path_factory: pytest.TempPathFactory,
+    listener: Listener,  # noqa: F811
+) -> None:
+    home = tmp_path_factory.mktemp("webhooks")
+    environment = {
+        "PAIRMARK_WEBHOOK_HOSTS": listener.host,
+        "PAIRMARK_REVIEW_IMAGES": "https://pictures.test/{ref}.jpg",
+    }
+    with serving(home, new_database("sqlite"), "--with-worker", **environment) as server:
+        http = server.http
+        refused = http.post("/webhooks", json={"url": "http://127.0.0.1:9/", "events": ["job.end"]})
+        assert refused.status_code == 422
+        assert refused.json()["field"] == "url"
+        for wrong in ({}, {"url": listener.url, "events": ["all"]}, {"url": listener.url, "events": []}):
+            assert http.post("/webhooks", json=wrong).status_code == 422
+        made = http.post("/webhooks", json={"url": listener.url})
+        assert made.status_code == 201
+        webhook = made.json()
+        assert webhook["secret"] not in http.get("/webhooks").text
+        y = np.repeat(np.arange(40), 3)
+        X = (np.random.default_rng(0).normal(size=(40, 3))[y]).astype(np.float32)
+        server.upload("people", X + 0.1, y)
+        job = server.train(learner="metric", dataset="people", model="people", params={"metric": "euclidean"})
+        for _ in range(200):
+            told = {json.loads(body)["type"]: json.loads(body)["data"] for _, body in listener.messages}
+            if {"job.end", "alias.move"} <= told.keys():
+                break
+            time.sleep(0.1)
+        assert told["job.end"]["resource"] == f"job:{job['id']}"
+        assert told["job.end"]["state"] == "succeeded"
+        assert told["alias.move"]["resource"] == "model:people@production"
+        path = f"/webhooks/{webhook['id']}"
+        for _ in range(50):
+            items = http.get(f"{path}/deliveries").json()["items"]
+            if {item["state"] for item in items} == {"delivered"}:
+                break
+            time.sleep(0.1)
+        assert {item["state"] for item in items} == {"delivered"}
+        assert http.delete(path).status_code == 204
+        assert http.delete(path).status_code == 404
+        assert http.get("/webhooks/..%2fkeys/deliveries").status_code in (404, 422)
+        # Pictures come from the host of the setting, which the page's policy names, and from no other.
+        review = http.post("/reviews", json={"source": {"refs": [["../x y", "b"]]}}).json()["id"]
+        page = http.get(f"/console/reviews/{review}", headers={"accept": "text/html"})
+        assert 'data-images="https://pictures.test/{ref}.jpg"' in page.text
+        policy = page.headers["content-security-policy"]
+        assert "img-src 'self' https://pictures.test;" in policy
+        other = http.get("/console/reviews", headers={"accept": "text/html"})
+        assert "img-src 'self';" in other.headers["content-security-policy"]

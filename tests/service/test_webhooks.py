@@ -1,0 +1,193 @@
+"""Webhooks on both databases: signed, tried again, listed, and sent to named hosts only."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import hmac
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+from sqlalchemy import select, update
+
+from pairmark.service.audit.log import record
+from pairmark.service.db import Database
+from pairmark.service.errors import InvalidInput, UnknownWebhook
+from pairmark.service.settings import Settings
+from pairmark.service.tables import WebhookDelivery
+from pairmark.service.webhooks.schemas import NewWebhook, WebhookRequest
+from pairmark.service.webhooks.webhooks import PAUSES_S, Webhooks
+
+
+class Listener:
+    """A host that keeps what it is sent, and answers as it is told."""
+
+    def __init__(self) -> None:
+        self.messages: list[tuple[dict[str, str], bytes]] = []
+        self.answers: list[int] = []
+        listener = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["content-length"]))
+                listener.messages.append(({k.lower(): v for k, v in self.headers.items()}, body))
+                status = listener.answers.pop(0) if listener.answers else 204
+                self.send_response(status)
+                if status == 307:
+                    self.send_header("location", f"{listener.url}/elsewhere")
+                self.end_headers()
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.host = f"http://127.0.0.1:{self.server.server_port}"
+        self.url = f"{self.host}/told"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+
+@pytest.fixture
+def listener() -> Iterator[Listener]:
+    listening = Listener()
+    yield listening
+    listening.server.shutdown()
+    listening.server.server_close()
+
+
+@pytest.fixture
+def webhooks(database: Database, settings: Settings, listener: Listener) -> Webhooks:
+    return Webhooks(database, settings.model_copy(update={"webhook_hosts": f"hooks.test, {listener.host}"}))
+
+
+def happens(database: Database, action: str = "review.alarm") -> None:
+    with database.write() as session:
+        record(session, database.now(session), action, "review:1", after={"wrong": 3})
+
+
+def deliver(webhooks: Webhooks) -> int:
+    return asyncio.run(webhooks.deliver())
+
+
+def made(webhooks: Webhooks, url: str, *events: str) -> NewWebhook:
+    asked = {"url": url, **({"events": list(events)} if events else {})}
+    return webhooks.create(WebhookRequest.model_validate(asked))
+
+
+def test_a_message_is_signed_and_sent_once(
+    webhooks: Webhooks, database: Database, listener: Listener
+) -> None:
+    hook = made(webhooks, listener.url, "review.alarm")
+    happens(database)
+    happens(database, "review.enough")
+    happens(database, "key.create")
+    assert deliver(webhooks) == 1
+    assert deliver(webhooks) == 0
+    ((headers, body),) = listener.messages
+    secret = base64.b64decode(hook.secret.removeprefix("whsec_"))
+    content = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
+    expected = base64.b64encode(hmac.digest(secret, content, hashlib.sha256)).decode()
+    assert headers["webhook-signature"] == f"v1,{expected}"
+    message = json.loads(body)
+    assert (message["type"], message["data"]) == ("review.alarm", {"resource": "review:1", "wrong": 3})
+    (item,) = webhooks.deliveries(hook.id, 10, None).items
+    assert (item.id, item.state, item.attempts, item.answer) == (headers["webhook-id"], "delivered", 1, "204")
+    assert made(webhooks, listener.url).secret != hook.secret
+
+
+def test_what_is_rolled_back_is_not_told(webhooks: Webhooks, database: Database, listener: Listener) -> None:
+    made(webhooks, listener.url)
+
+    def fails() -> None:
+        with database.write() as session:
+            record(session, 1.0, "job.end", "job:1")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fails()
+    assert deliver(webhooks) == 0
+
+
+def test_a_refused_message_is_tried_again_with_growing_pauses(
+    webhooks: Webhooks, database: Database, listener: Listener
+) -> None:
+    hook = made(webhooks, listener.url)
+    happens(database)
+    listener.answers = [500, 307, *[503] * 10]
+    pauses = []
+    for attempt in range(1, len(PAUSES_S) + 2):
+        assert deliver(webhooks) == 1
+        (item,) = webhooks.deliveries(hook.id, 10, None).items
+        assert item.attempts == attempt
+        with database.write() as session:
+            due, now = session.scalar(select(WebhookDelivery.next_at)), database.now(session)
+            pauses.append(None if due is None else round((due - now) / 10) * 10)
+            session.execute(update(WebhookDelivery).where(WebhookDelivery.next_at > 0).values(next_at=now))
+    assert pauses == [*PAUSES_S, None]
+    assert (item.state, item.answer, item.next_at) == ("failed", "503", None)
+    assert deliver(webhooks) == 0
+    ids = {headers["webhook-id"] for headers, _ in listener.messages}
+    assert ids == {item.id}, "an attempt is known by its message's id, and redirects are not followed"
+    assert len(listener.messages) == len(PAUSES_S) + 1
+
+
+def test_a_host_that_is_away_is_tried_again(
+    webhooks: Webhooks, database: Database, listener: Listener
+) -> None:
+    hook = made(webhooks, listener.url)
+    happens(database)
+    listener.server.shutdown()
+    listener.server.server_close()
+    assert deliver(webhooks) == 1
+    (item,) = webhooks.deliveries(hook.id, 10, None).items
+    assert item.state == "waiting"
+    assert "ConnectError" in str(item.answer)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://evil.test/",
+        "http://hooks.test/",
+        "https://hooks.test:8443/",
+        "https://hooks.test@evil.test/",
+        "https://evil.test\\@hooks.test/",
+        "https://evil.test#@hooks.test/",
+        "https://hooks.test.evil.test/",
+        "https://[::1/",
+        "file:///etc/passwd",
+        "hooks.test",
+        "",
+        "https://hooks.test/ x",
+    ],
+)
+def test_other_hosts_are_refused(webhooks: Webhooks, url: str) -> None:
+    with pytest.raises(InvalidInput, match="PAIRMARK_WEBHOOK_HOSTS"):
+        made(webhooks, url)
+
+
+def test_a_host_that_the_setting_no_longer_names_is_told_nothing(
+    webhooks: Webhooks, database: Database, settings: Settings, listener: Listener
+) -> None:
+    hook = made(webhooks, listener.url)
+    happens(database)
+    assert deliver(Webhooks(database, settings)) == 1
+    assert not listener.messages
+    assert "names none" in str(webhooks.deliveries(hook.id, 10, None).items[0].answer)
+
+
+def test_a_deleted_webhook_is_told_nothing(
+    webhooks: Webhooks, database: Database, listener: Listener
+) -> None:
+    hook = made(webhooks, listener.url)
+    happens(database)
+    webhooks.delete(hook.id)
+    assert deliver(webhooks) == 0
+    for call in (webhooks.delete, lambda name: webhooks.deliveries(name, 1, None)):
+        with pytest.raises(UnknownWebhook):
+            call(hook.id)
+    assert webhooks.page(10, None).items == []
