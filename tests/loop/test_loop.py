@@ -182,7 +182,7 @@ def test_every_mutant_applies_to_the_code_as_it_is_and_names_tests_that_exist() 
             if edit.file.endswith(".py"):
                 compile(texts[edit.file], edit.file, "exec")
         for test in mutant.tests:
-            file, _, name = test.partition("::")
+            file, _, name = test.partition("[")[0].partition("::")
             assert not name or f"def {name.rpartition('::')[2]}(" in (ROOT / file).read_text(), (
                 f"{mutant.name}: there is no test {test}"
             )

@@ -2331,7 +2331,7 @@ REVIEWS = (
         "a key sees reviews of models that it may train",
         "pairmark/service/api/reviews.py",
         '    check_may(http, "train", model)\n',
-        "",
+        "    pass\n",
         "tests/e2e/test_reviews_served.py::"
         "test_what_was_acknowledged_survives_a_kill_and_keys_open_only_their_model",
     ),
