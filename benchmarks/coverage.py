@@ -5,9 +5,9 @@ the naive empirical quantile beside them. Searches of galleries of 100, 1,000 an
 formula 1 - (1 - FMR)^N, and of one that has grown by a tenth. Then intervals: how often they miss the truth.
 Worlds with false names are measured too, though nothing is promised there (``kind`` is ``outside``).
 
-``full`` takes about a quarter of an hour of one core: 40 to 1,000 calibrations of a world, by what one costs. ``error``
-in the rows is the standard error of a failure rate as large as is allowed: .007 at 1,000, .009 at 600, .022 at 100.
-Both presets go on where they were cut, a few draws at a time.
+``full`` takes about three quarters of an hour of one core: 400 to 1,000 calibrations of a world, fewer of large ones
+and of the bootstrap. ``error`` in the rows is the standard error of a failure rate as large as is allowed: .007 at
+1,000, .009 at 600, .011 at 400. Both presets go on where they were cut, a few draws at a time.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import numpy as np
 from scipy.stats import binom, norm
 
 from benchmarks import _edges, _intervals, gallery_calibration
+from benchmarks._chances import UNIFORMS, thresholds_by_chance
 from benchmarks.common import Claim, Parts, Preset, Result
 from pairmark.models.calibration.identification import GalleryCalibration
 from pairmark.models.calibration.operating_points import Calibration
@@ -189,7 +190,7 @@ SCENARIOS = (
     ),
     Scenario(
         name="a pairs file that does not say whose photos they are",
-        full=100,
+        full=400,
         quick=10,
         world=Photos(named=False),
         rates=(0.05,),
@@ -219,6 +220,8 @@ def made(preset: Preset, parts: Parts) -> tuple[list[Row], list[dict[str, float]
     """All scenarios, pairs first, and what `power` found."""
     full = preset == "full"
     rows: list[Row] = []
+    for edge in _edges.EDGES:
+        rows += at_edge(edge, edge.full if full else 40, parts)
     for scenario in SCENARIOS:
         n = scenario.full if full else scenario.quick
         rows += measure(scenario, n, parts)
@@ -228,8 +231,6 @@ def made(preset: Preset, parts: Parts) -> tuple[list[Row], list[dict[str, float]
     rows += parts.get(f"grown {n}", partial(grown, n))
     n = 400 if full else 40
     rows += parts.get(f"choosing {n}", partial(choosing, n))
-    for edge in _edges.EDGES:
-        rows += at_edge(edge, edge.full if full else 40, parts)
     for world in _intervals.WORLDS:
         rows += intervals(world, 400 if full else 100, parts)
     return rows, power(40 if full else 10, parts)
@@ -240,7 +241,7 @@ def at_edge(edge: _edges.Edge, n: int, parts: Parts) -> list[Row]:
     counted: dict[str, list[int]] = {}
     for start in range(0, n, BLOCK):
         draws = range(start, min(n, start + BLOCK))
-        for method, failed, none in parts.get(f"{edge.draw} {draws}", partial(_edges.measured, edge, draws)):
+        for method, failed, none in parts.get(f"{edge.name} {draws}", partial(_edges.measured, edge, draws)):
             count = counted.setdefault(method, [0, 0])
             count[0] += failed
             count[1] += none
@@ -309,6 +310,8 @@ def claims(rows: Sequence[Mapping[str, Any]]) -> list[Claim]:
 def power(n: int, parts: Parts) -> list[dict[str, float]]:
     """What a promise of 1 % costs, with Gaussian effects of .7: at twice and four times the least number of people.
 
+    Each of ``n`` draws of people is asked with `UNIFORMS`, which stand for all secrets.
+
     Returns
     -------
     For each multiple the median of FPR / alpha at the threshold, and of the TPR lost against the oracle's threshold.
@@ -324,12 +327,12 @@ def power(n: int, parts: Parts) -> list[dict[str, float]]:
             )
         ]
         used, lost = (float(np.median(values)) for values in zip(*drawn, strict=True))
-        found.append({"multiple": multiple, "calibrations": n, "used": used, "lost": lost})
+        found.append({"multiple": multiple, "calibrations": len(drawn), "used": used, "lost": lost})
     return found
 
 
 def _priced(multiple: int, seeds: range) -> list[tuple[float, float]]:
-    """Of each draw FPR / alpha at the threshold, and the TPR lost against the oracle's."""
+    """Of each draw and each U FPR / alpha at the threshold, and the TPR lost against the oracle's."""
     rate, mates = 0.01, 4.0
     world = People(m=596 * multiple, per=2, effect=0.7, n_pairs=1_000_000)
     spread = np.sqrt(1 + 2 * world.effect**2)
@@ -339,10 +342,9 @@ def _priced(multiple: int, seeds: range) -> list[tuple[float, float]]:
     found = []
     for seed in seeds:
         drawn = world.draw(np.random.default_rng([8, multiple, seed]))
-        made = Calibration.fit(drawn.scores, drawn.same, drawn.units, random_state=seed, listing="drawn")
-        threshold = made.operating_point(rate).threshold
-        tpr = float(norm.sf((threshold - mates) / wide))
-        found.append((world.true_rate(threshold) / rate, oracle - tpr))
+        for threshold in thresholds_by_chance(drawn.scores, drawn.same, drawn.units, rate, UNIFORMS):
+            tpr = float(norm.sf((threshold - mates) / wide))
+            found.append((world.true_rate(threshold) / rate, oracle - tpr))
     return found
 
 
