@@ -5,9 +5,9 @@ the naive empirical quantile beside them. Searches of galleries of 100, 1,000 an
 formula 1 - (1 - FMR)^N, and of one that has grown by a tenth. Then intervals: how often they miss the truth.
 Worlds with false names are measured too, though nothing is promised there (``kind`` is ``outside``).
 
-``full`` takes about three quarters of an hour of one core: 400 to 1,000 calibrations of a world, fewer of large ones
-and of the bootstrap. ``error`` in the rows is the standard error of a failure rate as large as is allowed: .007 at
-1,000, .009 at 600, .011 at 400. Both presets go on where they were cut, a few draws at a time.
+``full`` takes about three quarters of an hour of one core: 400 to 1,000 calibrations of a world. ``error`` in the rows
+is the standard error of a failure rate as large as is allowed: .007 at 1,000, .009 at 600, .011 at 400. Both presets go
+on where they were cut, a few draws at a time.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ SCENARIOS = (
     Scenario(name="people at 1 %", full=600, world=AT_ONE_PERCENT, rates=(0.01,)),
     Scenario(
         name="8,000 people at 0.1 %",
-        full=200,
+        full=400,
         quick=10,
         world=People(m=8_000, effect=0.4, per=1, n_pairs=100_000),
         rates=(0.001,),
@@ -137,14 +137,14 @@ SCENARIOS = (
     ),
     Scenario(
         name="closed-set at 1 %",
-        full=200,
+        full=400,
         quick=10,
         world=Classes(m=1_000, n_pairs=60_000, n_classes=10),
         rates=(0.01,),
     ),
     Scenario(
         name="Gaussian effects",
-        full=100,
+        full=400,
         quick=20,
         world=GAUSSIAN,
         rates=(0.1, 0.05, 0.01),
@@ -153,7 +153,7 @@ SCENARIOS = (
     ),
     Scenario(
         name="heavy tails (t3)",
-        full=100,
+        full=400,
         quick=20,
         world=HEAVY,
         rates=(0.1, 0.02, 0.01),
@@ -161,14 +161,14 @@ SCENARIOS = (
         bands=True,
     ),
     Scenario(
-        name="a partial list", full=100, quick=20, world=LIST, rates=(0.1, 0.05, 0.02), method="bootstrap"
+        name="a partial list", full=400, quick=20, world=LIST, rates=(0.1, 0.05, 0.02), method="bootstrap"
     ),
     Scenario(
-        name="people at 1 %", full=100, quick=10, world=AT_ONE_PERCENT, rates=(0.01,), method="bootstrap"
+        name="people at 1 %", full=400, quick=10, world=AT_ONE_PERCENT, rates=(0.01,), method="bootstrap"
     ),
     Scenario(
         name="people at 0.1 %, resampled",
-        full=40,
+        full=400,
         quick=10,
         world=People(m=600, effect=0.3, per=1, n_pairs=180_000),
         rates=(0.001,),
