@@ -1817,6 +1817,25 @@ POPULATIONS = (
     ),
 )
 
+SECRETS = (
+    mutant(
+        "backups-without-the-secret",
+        "a restored service draws the same thresholds",
+        "pairmark/service/operations/dump.py",
+        'NOT_KEPT = frozenset({"workers"',
+        'NOT_KEPT = frozenset({"service_secret", "workers"',
+        f"{BACKUP}::test_a_restored_place_draws_the_same_thresholds",
+    ),
+    mutant(
+        "a-lost-secret-is-drawn-again",
+        "no service draws a threshold again because its secret was lost",
+        "pairmark/service/store/secret.py",
+        "        stored = session.get(ServiceSecret, _ROW)\n        check_secret(session)\n",
+        "        stored = session.get(ServiceSecret, _ROW)\n",
+        f"{LEDGER}::test_a_lost_secret_is_never_made_again",
+    ),
+)
+
 MUTANTS = (
     *RECORDS,
     *POPULATIONS,
@@ -1836,4 +1855,5 @@ MUTANTS = (
     *DURABILITY,
     *LOADING,
     *ACCESS_AND_LEAKAGE,
+    *SECRETS,
 )
