@@ -1834,6 +1834,22 @@ SECRETS = (
         "        stored = session.get(ServiceSecret, _ROW)\n",
         f"{LEDGER}::test_a_lost_secret_is_never_made_again",
     ),
+    mutant(
+        "populations-support-nothing-too-small",
+        "the smallest rate of a fixed population is one that is answered",
+        "pairmark/models/calibration/finite_sample.py",
+        "            0.5 / self.population\n",
+        "            0.0\n",
+        f"{EDGES}::test_a_population_is_promised_what_its_sample_shows",
+    ),
+    mutant(
+        "bands-of-populations",
+        "a band states the guarantee of its calibration",
+        "pairmark/service/runtime/scoring.py",
+        '            "guarantee": calibration.guarantee,\n',
+        '            "guarantee": "finite-sample",\n',
+        f"{LEDGER}::test_a_band_promises_what_its_calibration_does",
+    ),
 )
 
 MUTANTS = (

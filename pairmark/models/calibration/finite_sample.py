@@ -141,7 +141,12 @@ class FiniteSample:
         highest = math.nextafter(1.0, 0.0)
         if self.n_matched < 1:
             return None
-        floor = 0.0 if self.population is not None else order_upper(0, self.n_matched, confidence)
+        # Of a population no rate below one pair means less than another.
+        floor = (
+            0.5 / self.population
+            if self.population is not None
+            else order_upper(0, self.n_matched, confidence)
+        )
         if isinstance(self.product, ListedPairs):
             # Each try draws matchings; nearly always the first will do.
             tried = (min(floor * _LADDER**step, highest) for step in range(_MOST_STEPS))
