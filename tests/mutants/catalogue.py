@@ -1850,6 +1850,30 @@ SECRETS = (
         '            "guarantee": "finite-sample",\n',
         f"{LEDGER}::test_a_band_promises_what_its_calibration_does",
     ),
+    mutant(
+        "halves-look-at-scores",
+        "the halves that people are split into are blind to scores",
+        "pairmark/models/calibration/matching_product.py",
+        "rng = np.random.default_rng([seed, 2])",
+        "rng = np.random.default_rng([seed, 2, *map(int, graph.different[0])])",
+        f"{BLIND}::test_the_halves_that_people_are_split_into_are_blind_to_scores",
+    ),
+    mutant(
+        "the-best-split-answers",
+        "the average over splits answers, whichever split is the best",
+        "pairmark/models/calibration/matching_product.py",
+        "return bool(np.logaddexp.reduce(logs) >= limit)",
+        "return bool(max(logs) + math.log(len(logs)) >= limit)",
+        f"{BLIND}::test_all_splits_answer_not_the_best_of_them",
+    ),
+    mutant(
+        "pilots-answer",
+        "the matchings that admit a threshold are drawn after the pilot looked at scores",
+        "pairmark/models/calibration/listed_product.py",
+        "return self._search(at, n, [self._seed, 4], fpr, limit, parts)",
+        "return self._search(at, n, [self._seed, 3, 0], fpr, limit, parts)",
+        "tests/models/test_listed_product.py::test_the_draws_that_answer_are_none_of_the_pilots",
+    ),
 )
 
 MUTANTS = (
