@@ -280,23 +280,21 @@ def adaptive(rng: Rng, *, m: int = 240) -> Outcome:
 def leaderboard(rng: Rng, *, m: int = 140, versions: int = 20, rate: float = 0.05) -> Outcome:
     """The best of 20 versions that are calibrated on the same people and share U; in each others match everybody."""
     n_test, share = 100, 0.0254
-    pairs = np.stack(np.triu_indices(m, 1), axis=1)
-    who = np.arange(m)
-    units = np.concatenate([pairs, np.stack([who, who], axis=1)])
-    same = units[:, 0] == units[:, 1]
-    chance = Chance.of_people(who, rng.bytes(16))
+    people = np.arange(m)
+    chance = Chance.of_people(people, rng.bytes(16))
     true_rate = wolves_rate(share, 1.0)
     offers: dict[str, list[tuple[float, float]]] = {"by the TPR beside the promise": [], "auto": []}
     for _ in range(versions):
         mates = 3.5 + rng.standard_normal(m)
-        scores = np.concatenate([wolves(rng, m, share)[1], mates])
-        point = Calibration.fit(scores, same, units, chance=chance).operating_point(rate)
+        units, scores, _ = wolves(rng, m, share)
+        made = Calibration.fit(scores, np.zeros(len(units)), units, chance=chance)
+        threshold = made.operating_point(rate).threshold
         # The board: the TPR at the same rate on people of its own, none of whom calibrates.
         board = wolves(rng, n_test, share)[1]
         cut = np.quantile(board, 1 - rate, method="higher")
         shown = float((3.5 + rng.standard_normal(n_test) > cut).mean())
-        offers["by the TPR beside the promise"].append((point.tpr or 0.0, point.threshold))
-        offers["auto"].append((shown, point.threshold))
+        offers["by the TPR beside the promise"].append((float((mates > threshold).mean()), threshold))
+        offers["auto"].append((shown, threshold))
     return {name: true_rate(max(offered)[1]) > rate for name, offered in offers.items()}
 
 
