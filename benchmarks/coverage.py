@@ -248,7 +248,7 @@ def at_edge(edge: _edges.Edge, n: int, parts: Parts) -> list[Row]:
     print(f"{edge.name}: {n} calibrations done", flush=True)
     return [
         line(
-            "outside" if method in edge.outside else "edge",
+            "unpromised" if method in edge.outside else "edge",
             edge.name,
             edge.asked,
             method,
@@ -291,7 +291,9 @@ def claims(rows: Sequence[Mapping[str, Any]]) -> list[Claim]:
         ("band, bootstrap", SLACK),
         ("auto", 0.0),
     ):
-        mine = [row for row in rows if row["method"] == method and row["kind"] != "outside"]
+        mine = [
+            row for row in rows if row["method"] == method and row["kind"] not in ("outside", "unpromised")
+        ]
         excess = [
             row["failed"] - _most(row["calibrations"], 1 - row["confidence"] + slack) / row["calibrations"]
             for row in mine
