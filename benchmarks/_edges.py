@@ -361,6 +361,12 @@ EDGES = (
         draw=partial(seeds, m=140),
         outside=("the best of 20 random_state",),
     ),
+    Edge(
+        name="118 people who are all alike, 20 tries",
+        asked=0.05,
+        draw=partial(seeds, m=118, share=0.0),
+        outside=("the best of 20 random_state",),
+    ),
     Edge(name="any of 40 false negative rates", asked="40 fnr", draw=many_fnr, outside=("pointwise",)),
     Edge(
         name="likelihood ratio of the top step, 120 people",
