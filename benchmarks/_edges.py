@@ -18,7 +18,7 @@ from scipy.stats import norm
 
 from pairmark.models.calibration.chance import Chance
 from pairmark.models.calibration.identification import GalleryCalibration
-from pairmark.models.calibration.likelihood_ratios import LikelihoodRatios
+from pairmark.models.calibration.likelihood_ratios import LikelihoodRatios, bayes_threshold
 from pairmark.models.calibration.operating_points import Calibration
 from pairmark.models.calibration.points import InsufficientCalibrationData
 from pairmark.models.pairs.splits import held_out_pairs
@@ -165,8 +165,9 @@ def many_fnr(rng: Rng, *, people: int = 400) -> Outcome:
     return found
 
 
-def evidence(rng: Rng, *, m: int, share: float = 0.005) -> Outcome:
-    """The likelihood ratio of the highest scores: whether it is claimed more than 1.3 times too large."""
+def evidence(rng: Rng, *, m: int, share: float = 0.005, prior: float = 0.001) -> Outcome:
+    """The likelihood ratio of the highest scores: whether it is claimed more than 1.3 times too large, and whether
+    decisions by it, false matches and missed ones costing the same, cost more than never to match."""
     who = np.arange(m)
     units, different, _ = wolves(rng, m, share)
     effects = 0.5 * rng.standard_normal(m)
@@ -175,10 +176,17 @@ def evidence(rng: Rng, *, m: int, share: float = 0.005) -> Outcome:
     scores = np.concatenate([different, same_scores]).astype(np.float32)
     ends = np.concatenate([units, np.stack([who, who], axis=1)])
     made = LikelihoodRatios.fit(scores, ends[:, 0] == ends[:, 1], ends)
+
+    def true_ratio(t: float) -> float:
+        return float(norm.sf((t - 4) / math.sqrt(2))) / wolves_rate(share, math.sqrt(1.5))(t)
+
     top = float(np.nextafter(made.pav_scores[-1], np.float32(-np.inf)))
-    tpr = float(norm.sf((top - 4) / math.sqrt(2)))
-    claimed = math.exp(made.pav_values[-1])
-    return {"pav": claimed > 1.3 * tpr / wolves_rate(share, math.sqrt(1.5))(top)}
+    cut = made.threshold(bayes_threshold(prior, 1.0))
+    return {
+        "pav": math.exp(made.pav_values[-1]) > 1.3 * true_ratio(top),
+        # Matching pays where the ratio of what is above the threshold exceeds the odds against.
+        "decisions": math.isfinite(cut) and true_ratio(cut) < (1 - prior) / prior,
+    }
 
 
 def crowd(rng: Rng, effects: NDArray[np.float64], y: NDArray[np.int64], n_pairs: int) -> Calibration:
@@ -269,6 +277,27 @@ def adaptive(rng: Rng, *, m: int = 240) -> Outcome:
     return found
 
 
+def leaderboard(rng: Rng, *, m: int = 140, versions: int = 20, rate: float = 0.05) -> Outcome:
+    """The best of 20 versions that are calibrated on the same people and share U; in each others match everybody."""
+    n_test, share = 100, 0.0254
+    people = np.arange(m)
+    chance = Chance.of_people(people, rng.bytes(16))
+    true_rate = wolves_rate(share, 1.0)
+    offers: dict[str, list[tuple[float, float]]] = {"by the TPR beside the promise": [], "auto": []}
+    for _ in range(versions):
+        mates = 3.5 + rng.standard_normal(m)
+        units, scores, _ = wolves(rng, m, share)
+        made = Calibration.fit(scores, np.zeros(len(units)), units, chance=chance)
+        threshold = made.operating_point(rate).threshold
+        # The board: the TPR at the same rate on people of its own, none of whom calibrates.
+        board = wolves(rng, n_test, share)[1]
+        cut = np.quantile(board, 1 - rate, method="higher")
+        shown = float((3.5 + rng.standard_normal(n_test) > cut).mean())
+        offers["by the TPR beside the promise"].append((float((mates > threshold).mean()), threshold))
+        offers["auto"].append((shown, threshold))
+    return {name: true_rate(max(offered)[1]) > rate for name, offered in offers.items()}
+
+
 def population(rng: Rng, *, size: int = 3_000, judged: int = 400, rate: float = 0.03) -> Outcome:
     """A random sample of a fixed list: blocks, hubs and people who match everybody are in it once and for all."""
     block = rng.integers(0, 40, size)
@@ -332,6 +361,12 @@ EDGES = (
         draw=partial(seeds, m=140),
         outside=("the best of 20 random_state",),
     ),
+    Edge(
+        name="118 people who are all alike, 20 tries",
+        asked=0.05,
+        draw=partial(seeds, m=118, share=0.0),
+        outside=("the best of 20 random_state",),
+    ),
     Edge(name="any of 40 false negative rates", asked="40 fnr", draw=many_fnr, outside=("pointwise",)),
     Edge(
         name="likelihood ratio of the top step, 120 people",
@@ -343,11 +378,27 @@ EDGES = (
         asked="1.3 times the true",
         draw=partial(evidence, m=300),
     ),
+    Edge(
+        name="likelihood ratio of the top step, 300 people, 1 % wolves",
+        asked="1.3 times the true",
+        draw=partial(evidence, m=300, share=0.01),
+    ),
+    Edge(
+        name="likelihood ratio of the top step, 600 people",
+        asked="1.3 times the true",
+        draw=partial(evidence, m=600, prior=0.01),
+    ),
     Edge(name="informative numbers of samples", asked=0.05, draw=informative),
     Edge(name="twins under two labels", asked=0.05, draw=twins),
     Edge(name="a gallery that grows by families", asked=0.05, draw=families, outside=("as calibrated",)),
     Edge(name="a group at a threshold from elsewhere", asked="its bound", draw=groups),
     Edge(name="rates asked until one is liked", asked="25 rates", draw=adaptive, outside=("pointwise",)),
+    Edge(
+        name="the best of 20 versions, chosen by leaderboard",
+        asked=0.05,
+        draw=leaderboard,
+        outside=("by the TPR beside the promise",),
+    ),
     Edge(name="a sample of a fixed population", asked=0.03, draw=population),
 )
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from typing import get_args
 
 import pytest
 
 from benchmarks import tables
 from docs import figures
+from pairmark.models.calibration.origins import GUARANTEES, Guarantee
 from pairmark.models.calibration.promises import AMPLE_MULTIPLE, units_needed
 from tests.serving import ROOT
 
@@ -55,6 +57,12 @@ def test_every_result_file_names_the_commit_that_was_run() -> None:
     ]
     assert unnamed == []
     assert [name for name, kept in of.items() if kept["dirty"]] == []
+
+
+def test_the_docs_say_of_each_guarantee_what_the_api_says() -> None:
+    page = (ROOT / "docs" / "explanation" / "promise.md").read_text(encoding="utf-8")
+    assert [name for name, holds in GUARANTEES.items() if f"| `{name}` | {holds} |" not in page] == []
+    assert set(GUARANTEES) == set(get_args(Guarantee))
 
 
 def test_the_planning_tables_are_what_plan_says() -> None:

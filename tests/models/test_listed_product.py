@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -99,3 +100,27 @@ def test_an_order_that_looks_at_scores_breaks_the_promise_and_ours_keeps_it() ->
     n = 60
     assert failures(ListedPairs, n) <= 8
     assert failures(FewestHitsFirst, n) > 16
+
+
+class Recorded(ListedPairs):
+    """Keeps the seeds of its draws."""
+
+    seeds: ClassVar[list[tuple[int, ...]]] = []
+
+    def draw(
+        self, at: int, n: int, seed: list[int], fpr: float
+    ) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+        self.seeds.append(tuple(seed))
+        return super().draw(at, n, seed, fpr)
+
+
+def test_the_draws_that_answer_are_none_of_the_pilots() -> None:
+    rng = np.random.default_rng(0)
+    first, second = rng.integers(0, 100, (2, 300))
+    units = np.stack([first, second], axis=1)[first != second]
+    bound = listed(rng.random(units.shape[0]), units, Recorded)
+    Recorded.seeds.clear()
+    bound.lookup(0.2, math.log(20), ((1.0, 0.8),))
+    *pilots, last = Recorded.seeds
+    assert pilots
+    assert last not in pilots

@@ -187,11 +187,10 @@ def test_states_of_earlier_versions_load_and_suppose_nothing_that_they_do_not_sa
     broken = {**arrays, "graph_row_edge": np.full_like(arrays["graph_row_edge"], 2**30)}
     with pytest.raises(ValueError, match="graph_row_edge"):
         Calibration.from_state(broken, meta)
-    # Still older ones answer by the average over all pairs.
+    # What no version wrote is no calibration.
     oldest = {name: array for name, array in arrays.items() if not name.startswith("graph_")}
-    first = Calibration.from_state(oldest, {name: older[name] for name in older.keys() - {"n_matched"}})
-    assert first.operating_point(0.3).guarantee == "none"
-    assert first.operating_point(0.3).threshold >= now.operating_point(0.3).threshold
+    with pytest.raises(ValueError, match="lacks 'graph_different'"):
+        Calibration.from_state(oldest, older)
 
 
 def test_what_the_plan_says_is_enough_is_answered() -> None:

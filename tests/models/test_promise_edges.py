@@ -178,6 +178,15 @@ def test_a_population_is_promised_what_its_sample_shows() -> None:
     # Nothing is left to chance where everything was judged.
     assert (scores[~same] > np.float32(whole.threshold)).mean() == pytest.approx(0.05, abs=0.001)
     assert whole.threshold < point.threshold
+    # The smallest rate is one that is answered, and a smaller one is refused and says so.
+    made = Calibration.fit(scores[some], same[some], population=4_000)
+    smallest = made.smallest_fpr()["finite-sample"]
+    assert smallest is not None
+    assert 0.001 < smallest < 0.01
+    assert made.operating_point(smallest).fpr == smallest
+    with pytest.raises(InsufficientCalibrationData, match=f"rates of {smallest:.3g} and above"):
+        made.operating_point(0.9 * smallest)
+    assert Calibration.fit(scores, same, population=4_000).smallest_fpr()["finite-sample"] < 1 / 4_000
 
 
 def test_false_negative_rates_hold_together_under_a_simultaneous_promise() -> None:

@@ -46,6 +46,32 @@ def test_how_many_splits_are_averaged_is_blind_to_labels_in_closed_set_use(
     assert numbers == {2}
 
 
+def test_the_halves_that_people_are_split_into_are_blind_to_scores() -> None:
+    units = np.stack(np.triu_indices(30, 1), axis=1)
+    rng = np.random.default_rng(0)
+    halves = set()
+    for _ in range(5):
+        sample = pair_sample(rng.random(len(units)), np.zeros(len(units)), units)
+        thresholds, above = sample.different.steps()
+        entries = AllPairs(ScoredGraph.of(sample, thresholds), above, seed=0).matrices(3, 0.3)
+        halves.add(b"".join(one.split.side.tobytes() + one.split.place.tobytes() for one in entries))
+    assert len(halves) == 1
+
+
+def test_all_splits_answer_not_the_best_of_them() -> None:
+    units = np.stack(np.triu_indices(30, 1), axis=1)
+    sample = pair_sample(np.random.default_rng(0).random(len(units)), np.zeros(len(units)), units)
+    thresholds, above = sample.different.steps()
+    bound = AllPairs(ScoredGraph.of(sample, thresholds), above, seed=0)
+    fpr, shrink, at = 0.3, 0.8, 100
+    logs = np.array([one.log_mean(at, shrink, np.ones(15)) for one in bound.matrices(at, fpr)])
+    logs -= 15 * np.log1p(-shrink * fpr)
+    mean = float(np.log(np.exp(logs).mean()))
+    assert logs.max() > mean + 0.02
+    assert bound.admits(at, fpr, mean - 0.01, ((1.0, shrink),))
+    assert not bound.admits(at, fpr, mean + 0.01, ((1.0, shrink),))
+
+
 @pytest.mark.parametrize("listed", [False, True])
 def test_how_many_pairs_count_as_independent_is_blind_to_labels_in_closed_set_use(listed: bool) -> None:
     """Else rare classes, of which a draw may hold few, would choose the bound."""

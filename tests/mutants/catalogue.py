@@ -2337,6 +2337,65 @@ REVIEWS = (
     ),
 )
 
+SECRETS = (
+    mutant(
+        "backups-without-the-secret",
+        "a restored service draws the same thresholds",
+        "pairmark/service/operations/dump.py",
+        'NOT_KEPT = frozenset({"workers"',
+        'NOT_KEPT = frozenset({"service_secret", "workers"',
+        f"{BACKUP}::test_a_restored_place_draws_the_same_thresholds",
+    ),
+    mutant(
+        "a-lost-secret-is-drawn-again",
+        "no service draws a threshold again because its secret was lost",
+        "pairmark/service/store/secret.py",
+        "        stored = session.get(ServiceSecret, _ROW)\n        check_secret(session)\n",
+        "        stored = session.get(ServiceSecret, _ROW)\n",
+        f"{LEDGER}::test_a_lost_secret_is_never_made_again",
+    ),
+    mutant(
+        "populations-support-nothing-too-small",
+        "the smallest rate of a fixed population is one that is answered",
+        "pairmark/models/calibration/finite_sample.py",
+        "            0.5 / self.population\n",
+        "            0.0\n",
+        f"{EDGES}::test_a_population_is_promised_what_its_sample_shows",
+    ),
+    mutant(
+        "bands-of-populations",
+        "a band states the guarantee of its calibration",
+        "pairmark/service/runtime/scoring.py",
+        '            "guarantee": calibration.guarantee,\n',
+        '            "guarantee": "finite-sample",\n',
+        f"{LEDGER}::test_a_band_promises_what_its_calibration_does",
+    ),
+    mutant(
+        "halves-look-at-scores",
+        "the halves that people are split into are blind to scores",
+        "pairmark/models/calibration/matching_product.py",
+        "rng = np.random.default_rng([seed, 2])",
+        "rng = np.random.default_rng([seed, 2, *map(int, graph.different[0])])",
+        f"{BLIND}::test_the_halves_that_people_are_split_into_are_blind_to_scores",
+    ),
+    mutant(
+        "the-best-split-answers",
+        "the average over splits answers, whichever split is the best",
+        "pairmark/models/calibration/matching_product.py",
+        "return bool(np.logaddexp.reduce(logs) >= limit)",
+        "return bool(max(logs) + math.log(len(logs)) >= limit)",
+        f"{BLIND}::test_all_splits_answer_not_the_best_of_them",
+    ),
+    mutant(
+        "pilots-answer",
+        "the matchings that admit a threshold are drawn after the pilot looked at scores",
+        "pairmark/models/calibration/listed_product.py",
+        "return self._search(at, n, [self._seed, 4], fpr, limit, parts)",
+        "return self._search(at, n, [self._seed, 3, 0], fpr, limit, parts)",
+        "tests/models/test_listed_product.py::test_the_draws_that_answer_are_none_of_the_pilots",
+    ),
+)
+
 MUTANTS = (
     *PARSING,
     *DEFAULTS,
@@ -2364,4 +2423,5 @@ MUTANTS = (
     *ACCESS_AND_LEAKAGE,
     *TENANTS,
     *REVIEWS,
+    *SECRETS,
 )

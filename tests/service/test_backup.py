@@ -30,6 +30,7 @@ from pairmark.service.operations.manifest import MANIFEST, SIGNATURE
 from pairmark.service.operations.restore import restore
 from pairmark.service.runtime.catalogue import Catalogue
 from pairmark.service.settings import Settings
+from pairmark.service.store.secret import service_secret
 from pairmark.service.store.store import ModelStore
 from pairmark.service.tables import (
     AuditRow,
@@ -95,9 +96,9 @@ def elsewhere(tmp_path, new_database):
     """``elsewhere(kind)`` -> an empty place, without tables."""
     opened = []
 
-    def make(kind, **settings):
+    def make(kind, *, migrated=False, **settings):
         home = tmp_path / f"elsewhere-{len(opened)}"
-        chosen = Settings(home=home, database_url=new_database(kind, migrated=False), **settings)
+        chosen = Settings(home=home, database_url=new_database(kind, migrated=migrated), **settings)
         opened.append(Database(chosen.resolved_database_url))
         return Place(chosen, opened[-1], open_blobs(chosen))
 
@@ -134,6 +135,34 @@ def test_a_restored_place_is_the_same_to_the_bit_whatever_its_database(place, el
         assert session.scalar(select(func.max(GalleryRow.id))) == 2
     # And it goes on as before.
     there.store.promote("faces", "canary", 1, by="test")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_restored_place_draws_the_same_thresholds(place, elsewhere, tmp_path, kind):
+    """The secret is in the backup: people who were calibrated on get the random number that they had."""
+    rng = np.random.default_rng(0)
+    left, right = np.triu_indices(40, 0)
+    calibrated = {
+        "scores": (rng.random(left.size) + (left == right)).tolist(),
+        "same": (left == right).astype(int).tolist(),
+        "left_unit": [f"p{one}" for one in left],
+        "right_unit": [f"p{one}" for one in right],
+    }
+
+    def threshold(where: Place) -> float:
+        made = where.store.calibrations.add_scores("vendor", **calibrated)
+        return where.store.calibrations.load(made.id)[0].operating_point(0.2).threshold
+
+    before = threshold(place)
+    place.back_up(tmp_path / "a.tar")
+    there = elsewhere(kind)
+    there.restore(tmp_path / "a.tar")
+    assert service_secret(there.db) == service_secret(place.db)
+    assert threshold(there) == before
+    # Another service, with a secret of its own, draws another number.
+    stranger = elsewhere(kind, migrated=True)
+    assert service_secret(stranger.db) != service_secret(place.db)
+    assert threshold(stranger) != before
 
 
 def test_items_that_an_upload_would_be_refused_are_not_restored(deployment, elsewhere, tmp_path):

@@ -6,9 +6,15 @@ import asyncio
 from typing import Any
 
 import numpy as np
+import pytest
+from sqlalchemy import delete, select
 
+from pairmark.service.errors import DamagedRow
+from pairmark.service.operations.doctor import Doctor
 from pairmark.service.runtime.runtime import Runtime
+from pairmark.service.store.schemas import FprBandOut
 from pairmark.service.store.secret import service_secret
+from pairmark.service.tables import CalibrationRow, ServiceSecret
 from tests.service.conftest import Deployment, people
 
 COSINE = {"learner": "metric", "params": {"metric": "cosine"}, "promote": False}
@@ -100,3 +106,31 @@ def test_no_seed_of_a_caller_moves_a_threshold(deployment: Deployment) -> None:
     scores = [store.calibrations.add_scores("vendor", **outside(500, 40)).id for _ in range(2)]
     first, second = (store.calibrations.load(one)[0].operating_point(0.2) for one in scores)
     assert first == second
+
+
+def test_a_band_promises_what_its_calibration_does(deployment: Deployment) -> None:
+    """A sample of a fixed list is about that list, at all thresholds at once too."""
+    rng = np.random.default_rng(0)
+    same = np.arange(400) < 100
+    made = deployment.store.calibrations.add_scores(
+        "linked", scores=(rng.random(400) + same).tolist(), same=same.astype(int).tolist(), population=5_000
+    )
+    band = Runtime(deployment.store, deployment.db, deployment.settings).decisions.band(made.id)
+    assert band is not None
+    assert FprBandOut(**band).guarantee == "finite-population"
+
+
+def test_a_lost_secret_is_never_made_again(deployment: Deployment) -> None:
+    """A new one would draw the thresholds of the same people again."""
+    store = deployment.store
+    store.calibrations.add_scores("vendor", **outside(500, 40))
+    with deployment.db.write() as session:
+        session.execute(delete(ServiceSecret))
+    with pytest.raises(DamagedRow, match="secret is missing"):
+        store.calibrations.add_scores("vendor", **outside(500, 40))
+    with deployment.db.read() as session:
+        assert len(session.scalars(select(CalibrationRow)).all()) == 1
+    doctor = Doctor(deployment.db, deployment.blobs, deployment.settings, quick=True)
+    (said,) = [finding for finding in doctor.examine() if finding.check == "calibrations"]
+    assert said.status == "failure"
+    assert "secret is missing" in said.detail

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.models.calibration.bootstrap import BootstrapTable, confidence_row
-from pairmark.models.calibration.bounds import blocks_needed
+from pairmark.models.calibration.bounds import order_pairs_needed
 from pairmark.models.calibration.finite_sample import STEPS_PER_DECADE, FiniteSample
 
 
@@ -74,7 +74,7 @@ def finite_sample_band(
     # Where the first step lies is decided by n alone: labels and scores have no say.
     floor = -math.expm1(math.log((1 - confidence) / 2) / n)
     top = math.floor(-math.log10(floor) * STEPS_PER_DECADE) if floor < 1 else 0
-    while top > 0 and blocks_needed(10 ** (-top / STEPS_PER_DECADE), 1 - (1 - confidence) / 2) > n:
+    while top > 0 and order_pairs_needed(10 ** (-top / STEPS_PER_DECADE), 1 - (1 - confidence) / 2) > n:
         top -= 1
     found: list[tuple[np.float32, float]] = []
     for k, level in enumerate(range(top, 0, -1)):

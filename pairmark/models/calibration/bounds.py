@@ -24,7 +24,7 @@ from pairmark.models.calibration.kernels.bounds import stop_loss_log_tail
 _STEPS = 200
 _CASES = 1_000
 MOST_BLOCKS = 10**15
-"""What `blocks_needed` says at most: beyond it the number has no meaning."""
+"""What `order_pairs_needed` says at most: beyond it the number has no meaning."""
 
 
 def log_tail(mean: float, p: float) -> float:
@@ -123,11 +123,6 @@ def t_reach(shares: NDArray[np.float64], owner: NDArray[np.int64], confidence: f
     return float(stdtrit(n_owners - 1, (1 + confidence) / 2)) * error
 
 
-def blocks_needed(fpr: float, confidence: float, different_share: float = 1.0) -> int:
-    """Independent blocks from which ``fpr`` is answered at all: log(1 / (1 - confidence)) / KL(fpr (1 - B) || fpr)."""
-    return _whole(math.log1p(-confidence), log_tail(fpr * (1 - different_share), fpr))
-
-
 def average_log_tail(mean: float, p: float, n: int) -> float:
     """log of a bound on P(average of n independent blocks <= mean), their expectation being at least p."""
     chernoff = n * log_tail(mean, p)
@@ -179,13 +174,9 @@ def population_rank(n: int, population: int, p: float, confidence: float) -> int
 
 
 def order_pairs_needed(fpr: float, confidence: float) -> int:
-    """Disjoint different pairs from which the order statistic answers ``fpr``."""
-    return _whole(math.log1p(-confidence), math.log1p(-fpr))
-
-
-def _whole(log_confidence: float, log_tail_of_one: float) -> int:
-    """Independent draws whose tail is at most that; at most `MOST_BLOCKS`, also where a tiny rate's tail underflows."""
-    needed = log_confidence / log_tail_of_one if log_tail_of_one < 0 else math.inf
+    """Independent pairs, or blocks, from which ``fpr`` is answered at all; at most `MOST_BLOCKS`."""
+    log_tail_of_one = math.log1p(-fpr)
+    needed = math.log1p(-confidence) / log_tail_of_one if log_tail_of_one < 0 else math.inf
     # A hair off: a floor asked back must not take one block more.
     return max(1, math.ceil(min(needed, MOST_BLOCKS) * (1 - 1e-12)))
 

@@ -46,8 +46,7 @@ class FiniteSample:
     n_matched : pairs that share no unit, of either class, or blocks: by sizes alone.
     different_share : B.
     counted : whether rows are independent of each other, or drawn from a population, so that they are counted.
-    product : the bound for pairs that share units or blocks; None where rows are counted, and in calibrations stored
-        before there was one, which the average over all pairs answers.
+    product : the bound for pairs that share units or blocks; None where rows are counted.
     uniform : U of the randomised test; 1 makes it the deterministic one.
     population : pairs of the population that the rows are a random sample of; None: rows are of people to come.
     n_same : same pairs of that sample.
@@ -73,9 +72,6 @@ class FiniteSample:
             if multiple < 1 - _HAIR:
                 return None
             at = self.product.lookup(fpr, self._limit(confidence), mixture(multiple))
-            return None if at is None else (at, fpr)
-        if not self.counted:
-            at = last_true(lambda at: self._average_admits(at, fpr, confidence), self.above.size)
             return None if at is None else (at, fpr)
         rank = self._rank(fpr, confidence)
         if rank is None:
@@ -141,7 +137,12 @@ class FiniteSample:
         highest = math.nextafter(1.0, 0.0)
         if self.n_matched < 1:
             return None
-        floor = 0.0 if self.population is not None else order_upper(0, self.n_matched, confidence)
+        # Of a population no rate below one pair means less than another.
+        floor = (
+            0.5 / self.population
+            if self.population is not None
+            else order_upper(0, self.n_matched, confidence)
+        )
         if isinstance(self.product, ListedPairs):
             # Each try draws matchings; nearly always the first will do.
             tried = (min(floor * _LADDER**step, highest) for step in range(_MOST_STEPS))

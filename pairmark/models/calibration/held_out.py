@@ -193,7 +193,7 @@ class HeldOutScores:
 
 def _product(arrays: Arrays, meta: Mapping[str, Any]) -> AllPairs | ListedPairs | Blocks | None:
     """The bound for pairs that are not independent of each other; None where they are counted."""
-    if meta["counted"] or ("block_row_at" not in arrays and "graph_different" not in arrays):
+    if meta["counted"]:
         return None
     if meta["origin"] == "blocks":
         return Blocks.from_arrays(arrays)

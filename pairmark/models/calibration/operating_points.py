@@ -126,8 +126,8 @@ class Calibration:
             these, whatever depends on what. Units are not needed.
         random_state : of the random number that a threshold is drawn with, of splits of people and of the bootstrap.
             None: a function of the names of the units, so that every version that is calibrated on the same people
-            shares it. Choosing a seed by what it gives breaks the promise: the best of 20 fails in more
-            than a third of calibrations near the fewest people. People who are numbered from 0 share the number of all
+            shares it. Choosing a seed by what it gives breaks the promise: near the fewest people, if they are
+            all alike, the best of 20 nearly always fails. People who are numbered from 0 share the number of all
             who number as many.
         chance : those random numbers themselves, instead: what a service derives from a secret of its own.
         n_replicates : bootstrap replicates, at least 1,000 (the 99 % bound is an order statistic of them).

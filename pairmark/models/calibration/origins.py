@@ -20,6 +20,14 @@ Origin = Literal[
     "imported",
 ]
 Guarantee = Literal["finite-sample", "finite-population", "asymptotic", "none"]
+GUARANTEES: dict[Guarantee, str] = {
+    "finite-sample": "about new people (closed-set: new samples of these classes; blocks: new blocks), for every "
+    "distribution of scores and every number of people",
+    "finite-population": "about one stated list of pairs, from a random sample of it, whatever its pairs depend on",
+    "asymptotic": "about new people, approximately, if there are many and no rare extreme ones",
+    "none": "nothing is guaranteed",
+}
+"""What holds with the confidence asked, by `guarantee`; `meaning_of` says it of one answer."""
 LISTINGS = ("all", "random", "drawn")
 
 _LISTED = (

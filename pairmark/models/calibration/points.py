@@ -80,9 +80,8 @@ class OperatingPoint:
         between the two thresholds. None without, and ``review_same`` where no same pairs were given.
     population : with ``finite-population``, its ``pairs`` and how many of them were ``judged``; None without.
     price : what the promise costs in TPR near the fewest people that the rate takes; see `Price`. None elsewhere.
-    guarantee : of the rate asked: ``finite-sample``, about new units, whatever the distribution of scores;
-        ``finite-population``, about one stated set of pairs; ``asymptotic``, the confidence is approached as units grow
-        in number; or ``none``.
+    guarantee : ``finite-sample``, ``finite-population``, ``asymptotic`` or ``none``; what each says is in
+        `pairmark.models.calibration.origins.GUARANTEES`.
     meaning : the guarantee in words: what holds, for whom, and under which assumption.
     """
 

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from pairmark.models.calibration.bootstrap import ENOUGH_PAIRS, ENOUGH_UNITS, confidence_row
-from pairmark.models.calibration.bounds import MOST_BLOCKS, blocks_needed, order_pairs_needed, order_upper
+from pairmark.models.calibration.bounds import MOST_BLOCKS, order_pairs_needed, order_upper
 
 _SPARE = 1.2
 """People that the bootstrap takes, over its effective units: nobody's matches are spread quite evenly."""
@@ -77,9 +77,9 @@ def units_needed(
     independent_rows : whether the pairs are independent of each other, so that each is a unit.
     """
     fpr, confidence = checked_rate(fpr, "fpr"), checked_rate(confidence, "confidence")
-    blocks = blocks_needed(fpr, confidence, different_share)
-    if not independent_rows and different_share < 1:
-        blocks = _matched_for(order_pairs_needed(fpr, confidence), different_share)
+    blocks = order_pairs_needed(fpr, confidence)
+    if different_share < 1:
+        blocks = _matched_for(blocks, different_share)
     # With 30 pairs above, the bound is some 1.6 times the observed rate, so about 60 must be expected at fpr.
     expected = 2 * ENOUGH_PAIRS / max(fpr * different_share, 1.0 / MOST_BLOCKS)
     asymptotic = (

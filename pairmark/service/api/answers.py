@@ -6,12 +6,13 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
+from pairmark.models.calibration.origins import GUARANTEES, Guarantee
 from pairmark.service.store.schemas import Imported
 
 ORIGIN_TEXT = (
     "how the calibration pairs came about: `all` pairs of the units, `drawn` by Pairmark, listed at "
     "`random`, inside of `blocks`, `independent` of each other, a random sample of a `population`; or, with "
-    "nothing guaranteed, `unknown`, `unnamed` (no units) `assumed` (people were guessed) or "
+    "nothing guaranteed, `unknown`, `unnamed` (no units), `assumed` (people were guessed) or "
     "`imported` (in a file that is not signed)"
 )
 IMPORTED_TEXT = (
@@ -123,10 +124,8 @@ class OperatingPointOut(BaseModel):
         None,
         description="with `fnr`: share of the different calibration pairs that are between the two thresholds",
     )
-    guarantee: str = Field(
-        description="`finite-sample`: about new people, for every distribution of scores; `finite-population`: about "
-        "one stated set of pairs; `asymptotic`: the confidence is approached as the number of units grows; `none`: "
-        "nothing is guaranteed"
+    guarantee: Guarantee = Field(
+        description="; ".join(f"`{name}`: {holds}" for name, holds in GUARANTEES.items())
     )
     meaning: str = Field(
         description="the guarantee in words: what holds, for whom and under which assumption, or what would change it"

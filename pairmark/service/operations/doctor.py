@@ -23,6 +23,7 @@ from pairmark.service.jobs.queue import JobQueue
 from pairmark.service.operations.rows import RowChecks
 from pairmark.service.settings import Settings
 from pairmark.service.store import repository as store_repository
+from pairmark.service.store.secret import check_secret
 from pairmark.service.times import iso
 
 Status = Literal["ok", "warning", "failure"]
@@ -180,6 +181,7 @@ class Doctor:
         with self._db.read() as session:
             now = self._db.now(session)
             served = store_repository.calibrations_in_use(session)
+            check_secret(session)
         old = [
             (f"{name}:{version}", (now - made) / _DAY_S)
             for name, version, made in served

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from pairmark.models.calibration.origins import Guarantee
 from pairmark.service.datasets.promises import Promise
 from pairmark.service.heldout.schemas import DetOut, Evidence, OverlapOut, RocOut
 from pairmark.service.pagination import Page
@@ -77,7 +78,7 @@ class FprBandOut(BaseModel):
     )
     confidence: float = Field(description="the confidence with which all bounds hold at once")
     method: Literal["finite-sample"]
-    guarantee: Literal["finite-sample", "none"] = Field(description="`none` if the units were guessed")
+    guarantee: Guarantee = Field(description="as of an operating point of this calibration")
 
 
 class CalibrationDetail(CalibrationOut):
@@ -256,7 +257,7 @@ class PromisedRate(BaseModel):
     fpr_upper_bound: float | None = None
     confidence: float
     method: str | None = None
-    guarantee: str | None = None
+    guarantee: Guarantee | None = None
     tpr: float | None = None
     tpr_interval: tuple[float, float] | None = None
     n_units: int | None = None

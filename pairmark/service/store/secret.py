@@ -5,18 +5,28 @@ from __future__ import annotations
 
 import secrets
 
+from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
 
 from pairmark.service.db import Database
-from pairmark.service.tables import ServiceSecret
+from pairmark.service.errors import DamagedRow
+from pairmark.service.tables import CalibratedPerson, ServiceSecret
 
 _ROW = 1
 
 
 def service_secret(db: Database) -> bytes:
-    """The secret; the first who asks makes it."""
+    """The secret; the first who asks makes it.
+
+    Raises
+    ------
+    DamagedRow
+        When it is lost: another one would draw thresholds again for people who were calibrated on before.
+    """
     with db.read() as session:
         stored = session.get(ServiceSecret, _ROW)
+        check_secret(session)
     if stored is not None:
         return stored.value
     try:
@@ -27,3 +37,13 @@ def service_secret(db: Database) -> bytes:
         pass
     with db.read() as session:
         return session.get_one(ServiceSecret, _ROW).value
+
+
+def check_secret(session: Session) -> None:
+    """`DamagedRow` where people were counted by a secret that is not there."""
+    if session.get(ServiceSecret, _ROW) is None and session.scalar(select(CalibratedPerson.person).limit(1)):
+        raise DamagedRow(
+            "the service's secret is missing, though calibrations were made with it. Another one would move the "
+            "thresholds of people who were calibrated on before, so no calibration is made: restore the table "
+            "service_secret from a backup"
+        )

@@ -58,7 +58,7 @@ function decided(answer) {
   const point = answer.operating_point;
   return [
     el("p", { class: "promise" }, el("span", { class: `tag ${match ? "match" : "different"}` }, match ? "match" : "different"), " score ", el("strong", {}, number(score)), `, threshold ${number(point.threshold)}`),
-    el("p", { class: "quiet" }, point.guarantee === "none" ? `An estimate at ${percent(point.fpr)}, without a guarantee.` : `The threshold keeps false matches below ${percent(point.fpr)} with ${percent(point.confidence)} confidence (${point.method}, ${count(point.n_units)} ${point.protocol === "open-set" ? "people" : "samples"} behind it)${point.population?.classes ? ` among these ${count(point.population.classes)} classes` : ""}.`),
+    el("p", { class: "quiet" }, `${point.meaning} (${point.method}, ${count(point.n_units)} ${point.protocol === "open-set" ? "people" : "samples"})`),
   ];
 }
 
