@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,15 +92,47 @@ def trained(pairmark: Pairmark, deployment: Path, flowers: Path) -> str:
 
 
 def test_empty_lists_name_the_next_command(pairmark: Pairmark, tmp_path: Path) -> None:
+    assert "pairmark keys create" in pairmark("keys", "list", home=tmp_path).out
     assert "pairmark datasets add" in pairmark("datasets", "list", home=tmp_path).out
     assert "pairmark train" in pairmark("models", "list", home=tmp_path).out
-    assert "pairmark keys create" in pairmark("keys", "list", home=tmp_path).out
+
+
+def test_a_question_with_nobody_to_ask_says_how_to_start_a_service(
+    pairmark: Pairmark, tmp_path: Path
+) -> None:
+    begun = time.process_time()
+    asked = pairmark("models", "list", home=tmp_path / "new")
+    assert time.process_time() - begun < 1.0
+    assert asked.code == 1
+    assert "`pairmark serve`" in asked.err
+    assert "PAIRMARK_URL" in asked.err
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "options", "reason"),
+    [
+        ("no/name", "people.csv", ["--identity", "who"], "cannot be a name"),
+        ("people", "people.xlsx", ["--identity", "who"], ".parquet"),
+        ("people", "people.csv", ["--identity", "whom"], "the file has 'who', 'a'"),
+    ],
+)
+def test_what_would_be_refused_is_refused_before_the_file_is_sent(
+    pairmark: Pairmark, tmp_path: Path, name: str, file: str, options: list[str], reason: str
+) -> None:
+    (tmp_path / file).write_text("who,a\nann,1\n")
+    # Nobody answers at this address: a request would fail with its name.
+    refused = pairmark("datasets", "add", name, tmp_path / file, *options, "--url", "http://127.0.0.1:9")
+    assert refused.code == 1
+    assert reason in refused.err
+    assert "does not answer" not in refused.err
 
 
 def test_an_address_without_a_scheme_is_http_and_a_wrong_one_is_said(pairmark: Pairmark) -> None:
     away = pairmark("models", "list", "--url", "localhost:9")
     assert away.code == 1
     assert "http://localhost:9 does not answer" in away.err
+    assert "`pairmark serve`" in away.err
     wrong = pairmark("models", "list", "--url", "ftp://there")
     assert wrong.code == 2
     assert "expected http://HOST:PORT" in wrong.err

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 import typer
 
@@ -66,6 +67,23 @@ AsTable = Annotated[
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
+class Reading(TypedDict):
+    """How a file is read, as the client takes it."""
+
+    identity: str | None
+    classes: str | None
+    label: str | None
+    ranking: Sequence[str] | None
+    group: str | None
+    time: str | None
+    id: str | None
+    exclude: Sequence[str]
+    header: bool
+    format: str | None
+    points: str | None
+    columns: dict[str, str] | None
+
+
 @datasets.command("add")
 def add_dataset(
     name: Annotated[str, typer.Argument(help="Name of the dataset.")],
@@ -102,24 +120,31 @@ def add_dataset(
     json: output.JsonOption = False,
 ) -> None:
     """Upload a dataset."""
-    with connected(url) as client, output.progress_bar(f"uploading {file.name}") as progress:
+    reading = Reading(
+        identity=identity,
+        classes=classes,
+        label=label,
+        ranking=ranking,
+        group=group,
+        time=time,
+        id=row_id,
+        exclude=exclude or (),
+        header=not no_header,
+        format=format,
+        points=points,
+        columns=_types(column, table or right_file is not None),
+    )
+    _check_before_sending(file, reading, name=name)
+    with (
+        connected(url, creates=True) as client,
+        output.progress_bar(f"uploading {file.name}") as progress,
+    ):
         added = client.add_dataset(
             name,
             file,
-            identity=identity,
-            classes=classes,
-            label=label,
-            ranking=ranking,
-            group=group,
-            time=time,
-            id=row_id,
-            exclude=exclude or (),
-            header=not no_header,
-            format=format,
+            **reading,
             pairs=pairs,
-            points=points,
             unlabelled=unlabelled,
-            columns=_types(column, table or right_file is not None),
             right_file=right_file,
             progress=progress,
         )
@@ -145,25 +170,39 @@ def inspect_dataset(
     json: output.JsonOption = False,
 ) -> None:
     """Show how a file would be read and which rate it supports, without storing it."""
-    with connected(url) as client, output.progress_bar(f"reading {file.name}") as progress:
-        found = client.inspect_dataset(
-            file,
-            identity=identity,
-            classes=classes,
-            label=label,
-            ranking=ranking,
-            group=group,
-            time=time,
-            exclude=exclude or (),
-            header=not no_header,
-            format=format,
-            points=points,
-            columns=_types(column, table),
-            progress=progress,
-        )
+    reading = Reading(
+        identity=identity,
+        classes=classes,
+        label=label,
+        ranking=ranking,
+        group=group,
+        time=time,
+        id=None,
+        exclude=exclude or (),
+        header=not no_header,
+        format=format,
+        points=points,
+        columns=_types(column, table),
+    )
+    _check_before_sending(file, reading)
+    with (
+        connected(url, creates=True) as client,
+        output.progress_bar(f"reading {file.name}") as progress,
+    ):
+        found = client.inspect_dataset(file, **reading, progress=progress)
     output.show(found, lambda to: _show_inspection(to, file, found.json))
     if found["problem"]:
         raise typer.Exit(1)
+
+
+def _check_before_sending(file: Path, reading: Reading, name: str | None = None) -> None:
+    """Refuse a name, an extension or a column that cannot be before the file is sent."""
+    from pairmark.client.training import reading_fields
+    from pairmark.service.datasets.beginnings import MAX_HEAD, check_beginning
+
+    fields = {**reading_fields(**reading), **({} if name is None else {"name": name})}
+    with file.open("rb") as stream:
+        check_beginning(fields, file.name, stream.read(MAX_HEAD))
 
 
 def _types(columns: list[str] | None, table: bool) -> dict[str, str] | None:
@@ -363,7 +402,7 @@ def import_model(
     json: output.JsonOption = False,
 ) -> None:
     """Register a version from an exported file. The file is checked and tried in a separate process first."""
-    with connected(url) as client, output.progress_bar(f"importing {file.name}") as progress:
+    with connected(url, creates=True) as client, output.progress_bar(f"importing {file.name}") as progress:
         found = client.import_version(file, name=name, progress=progress)
     output.show(found, lambda to: to.print(f"registered {found['model']}:{found['version']}", markup=False))
 

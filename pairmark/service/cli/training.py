@@ -127,7 +127,9 @@ def train(
             return
         with _worker_for(submitted["id"], url), output.progress_bar("training") as progress:
             try:
-                done = client.wait(submitted["id"], progress=progress)
+                done = client.wait(
+                    submitted["id"], progress=progress, waiting=output.say if url else lambda _: None
+                )
             except KeyboardInterrupt:
                 client.cancel(submitted["id"])
                 raise

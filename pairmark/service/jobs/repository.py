@@ -30,6 +30,13 @@ def count_queued(session: Session) -> int:
     return session.scalar(select(func.count()).select_from(JobRow).where(JobRow.state == "queued")) or 0
 
 
+def unfinished(session: Session) -> list[Any]:
+    """Jobs that run, then those that wait: id, state, progress and when they were submitted; oldest first."""
+    columns = (JobRow.id, JobRow.state, JobRow.progress, JobRow.created_at)
+    statement = select(*columns).where(JobRow.state.in_(("queued", "running")))
+    return list(session.execute(statement.order_by(JobRow.state.desc(), JobRow.created_at, JobRow.id)))
+
+
 def oldest_queued(session: Session) -> float | None:
     """When the job that waits longest was submitted."""
     return session.scalar(select(func.min(JobRow.created_at)).where(JobRow.state == "queued"))
