@@ -159,7 +159,12 @@ def complain(detail: str, *, problem: Mapping[str, Any] | None = None) -> None:
         sys.stderr.write(json.dumps({"error": dict(problem) if problem else {"detail": detail}}) + "\n")
         return
     sys.stderr.write(f"error: {detail}\n")
-    hidden = {"type", "title", "status", "detail", "instance", "errors", "request_id"}
+    hidden = {"type", "title", "status", "detail", "instance", "errors", "request_id", "ways"}
+    ways = (problem or {}).get("ways") or []
+    if ways:
+        # These say in words what the other members say for machines.
+        sys.stderr.write("ways out:\n" + "".join(f"  {way['text']}\n" for way in ways))
+        hidden |= {"smallest_fpr", "required_units", "alternatives"}
     for name, value in (problem or {}).items():
         if name not in hidden:
             sys.stderr.write(f"  {name}: {cell(value)}\n")

@@ -10,6 +10,9 @@ export class ApiError extends Error {
   }
 }
 
+// Ways out of a refusal, a line each, as the command line prints them.
+export const waysOut = (error) => (error.problem?.ways ?? []).flatMap((way) => [el("br"), way.text]);
+
 // A name or id as one segment of an address; "." and ".." survive the encoding, and browsers resolve them.
 export function segment(text) {
   if (["", ".", ".."].includes(text)) throw new ApiError(0, { detail: `“${text}” cannot stand in an address; expected another name or id` });

@@ -1,6 +1,6 @@
 // One pair or one point, asked of the public API.
 
-import { api, ApiError, say } from "./api.js";
+import { api, ApiError, say, waysOut } from "./api.js";
 import { $, $$, count, el, number, percent } from "./dom.js";
 
 const { model, features, can, calibrated } = $("#try")?.dataset ?? {};
@@ -94,7 +94,7 @@ $("#pair")?.addEventListener("submit", async (event) => {
       });
       if (answer instanceof ApiError) {
         const { scores } = await api("POST", "/similarity", body);
-        $("#answer").replaceChildren(el("p", { class: "promise" }, "score ", el("strong", {}, number(scores[0]))), el("p", { class: "note warn" }, answer.message));
+        $("#answer").replaceChildren(el("p", { class: "promise" }, "score ", el("strong", {}, number(scores[0]))), el("p", { class: "note warn" }, answer.message, ...waysOut(answer)));
       } else $("#answer").replaceChildren(...decided(answer));
     } else {
       const { scores } = await api("POST", "/similarity", body);
