@@ -46,6 +46,7 @@ class Training(Calls):
         format: str | None = None,
         pairs: str | os.PathLike[str] | None = None,
         points: str | None = None,
+        drop_contradictions: bool = False,
         unlabelled: bool = False,
         columns: Mapping[str, str] | None = None,
         right_file: str | os.PathLike[str] | None = None,
@@ -67,7 +68,8 @@ class Training(Calls):
         format : csv, parquet, npz or svmlight; default by the file's extension.
         points : name of an npz file's array of points; default ``X``.
         unlabelled : take rows without labels, rankings or pairs.
-        pairs : a file of explicit pairs with columns left, right, same and perhaps weight.
+        pairs : a file of explicit pairs with columns left, right, same and perhaps weight, left_unit and right_unit.
+        drop_contradictions : leave out pairs marked different although other pairs make their rows one person's.
         columns : read the file as a table of records: from column to its type; what it does not name is inferred.
         right_file : a second table of records, whose ids are the ``right`` of ``pairs``.
         progress : called with (fraction sent, "uploading").
@@ -81,6 +83,8 @@ class Training(Calls):
         # Who sends X alone has said so.
         if unlabelled or (X is not None and y is None and not pairs):
             fields["unlabelled"] = "true"
+        if drop_contradictions:
+            fields["drop_contradictions"] = "true"
         with contextlib.ExitStack() as stack:
             if file is None:
                 stream: IO[bytes] = stack.enter_context(tempfile.TemporaryFile())

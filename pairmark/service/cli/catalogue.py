@@ -107,9 +107,17 @@ def add_dataset(
     pairs: Annotated[
         Path | None,
         typer.Option(
-            help="File of explicit pairs, with columns left, right, same and optionally weight.", exists=True
+            help="File of explicit pairs, with columns left, right, same and optionally weight, left_unit, right_unit.",
+            exists=True,
         ),
     ] = None,
+    drop_contradictions: Annotated[
+        bool,
+        typer.Option(
+            "--drop-contradictions",
+            help="Leave out pairs marked different although other pairs make their rows one person's.",
+        ),
+    ] = False,
     column: ColumnTypes = None,
     table: AsTable = False,
     right_file: Annotated[
@@ -134,7 +142,7 @@ def add_dataset(
         points=points,
         columns=_types(column, table or right_file is not None),
     )
-    _check_before_sending(file, reading, name=name)
+    _check_before_sending(name, file, reading)
     with (
         connected(url, creates=True) as client,
         output.progress_bar(f"uploading {file.name}") as progress,
@@ -144,6 +152,7 @@ def add_dataset(
             file,
             **reading,
             pairs=pairs,
+            drop_contradictions=drop_contradictions,
             unlabelled=unlabelled,
             right_file=right_file,
             progress=progress,
@@ -184,7 +193,6 @@ def inspect_dataset(
         points=points,
         columns=_types(column, table),
     )
-    _check_before_sending(file, reading)
     with (
         connected(url, creates=True) as client,
         output.progress_bar(f"reading {file.name}") as progress,
@@ -195,12 +203,12 @@ def inspect_dataset(
         raise typer.Exit(1)
 
 
-def _check_before_sending(file: Path, reading: Reading, name: str | None = None) -> None:
+def _check_before_sending(name: str, file: Path, reading: Reading) -> None:
     """Refuse a name, an extension or a column that cannot be before the file is sent."""
     from pairmark.client.training import reading_fields
     from pairmark.service.datasets.beginnings import MAX_HEAD, check_beginning
 
-    fields = {**reading_fields(**reading), **({} if name is None else {"name": name})}
+    fields = {**reading_fields(**reading), "name": name}
     with file.open("rb") as stream:
         check_beginning(fields, file.name, stream.read(MAX_HEAD))
 
@@ -438,8 +446,17 @@ def _show_dataset(to: Console, found: dict[str, Any]) -> None:
         more = (found.get("n_labels") or len(counts)) - LABELS_SHOWN
         first = ", ".join(f"{key}: {value}" for key, value in list(counts.items())[:LABELS_SHOWN])
         shown["label_counts"] = first + (f", and {more:,} more" if more > 0 else "")
+    if found["n_pairs"]:
+        n_same = found["n_same_pairs"]
+        shown["pairs"] = f"{found['n_pairs']:,}: {n_same:,} the same, {found['n_pairs'] - n_same:,} different"
     output.facts(shown)(to)
     show_promise(to, found)
+    if found["n_pairs"]:
+        to.print(
+            "promise: depends on how the list of pairs came about. Name it with `pairmark train --listing all`, "
+            "`random` or `blocks`; of a list of unknown origin nothing is guaranteed",
+            markup=False,
+        )
     for warning in found.get("warnings") or []:
         to.print(f"warning: {warning}", style="yellow", markup=False)
 
@@ -460,6 +477,7 @@ def _show_inspection(to: Console, file: Path, found: dict[str, Any]) -> None:
         to.print(f"and {len(found['columns']) - COLUMNS_SHOWN} more columns", markup=False)
     if found["problem"]:
         to.print(f"it would be refused: {found['problem']}", style="yellow", markup=False)
+        output.show_troubles(found.get("troubles") or [])
         return
     to.print(
         f"{found['rows']:,} rows of {found['features']:,} features, {found['n_labels']:,} identities or classes",

@@ -30,7 +30,7 @@ from pairmark.service.times import iso
 
 Upload = Path | BinaryIO
 _CHUNK = 1 << 20
-_LATER = {"points", "unlabelled", "identity", "classes", "columns"}
+_LATER = {"points", "unlabelled", "identity", "classes", "columns", "drop_contradictions"}
 
 
 class Datasets:

@@ -10,6 +10,9 @@ export class ApiError extends Error {
   }
 }
 
+// What keeps columns of a file from being features, a line each, as the command line prints it.
+export const troubles = (problem) => (problem?.troubles ?? []).flatMap((each) => [el("br"), each.text]);
+
 // Ways out of a refusal, a line each, as the command line prints them.
 export const waysOut = (error) => (error.problem?.ways ?? []).flatMap((way) => [el("br"), way.text]);
 
@@ -83,6 +86,6 @@ export function sessionEnded() {
 export function say(place, error) {
   if (!place) return;
   const type = error.problem?.type;
-  place.replaceChildren(error.message, ...(type ? [" ", el("a", { href: type }, "How to fix it")] : []));
+  place.replaceChildren(error.message, ...troubles(error.problem), ...(type ? [" ", el("a", { href: type }, "How to fix it")] : []));
   place.hidden = false;
 }
