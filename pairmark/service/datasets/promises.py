@@ -200,6 +200,8 @@ def ways_from(
     if promise is not None:
         command = f"pairmark train --dataset DATASET --model {model or 'MODEL'}"
         for way in promise.ways:
+            if ways and way.fpr >= ways[-1]["fpr"]:
+                continue
             whole = f"{command} {way.options}"
             ways.append(
                 {"fpr": way.fpr, "command": whole, "text": f"{in_percent(way.fpr)}: train again, `{whole}`"}

@@ -88,6 +88,9 @@ def calibration_without_origin(calibration: Calibrated) -> Calibrated:
     return calibration.model_copy(update={"name": name, "dataset_sha256": None, "summary": summary})
 
 
+_PARTS = ("train", "calibration", "test")
+
+
 def version_promise(
     row: ModelVersion, calibrations: Iterable[CalibrationRow], *, other_splits: bool = False
 ) -> Promise | None:
@@ -107,8 +110,14 @@ def version_promise(
     units = int(one.summary["n_units"])
     fewest = int(one.summary["classes"]) + 2 if "classes" in one.summary else FEWEST
     smallest = (one.summary.get("smallest_fpr") or {}).get("0.95", {}).get("finite-sample")
+    whole = round(units / fraction)
+    counted = sum(
+        int(parts.get(f"{part}_{'identities' if one.protocol == 'open-set' else 'rows'}", 0))
+        for part in _PARTS
+    )
     return promise_of(
-        round(units / fraction),
+        # Shares are rounded; a dataset that was split whole is counted by its parts.
+        counted if own and abs(counted - whole) <= 2 else whole,
         fraction,
         protocol=one.protocol,
         different_share=float(one.summary.get("different_share", 1.0)),

@@ -11,7 +11,7 @@ export class ApiError extends Error {
 }
 
 // What keeps columns of a file from being features, a line each, as the command line prints it.
-export const troubles = (problem) => (problem?.troubles ?? []).flatMap((each) => [el("br"), each.text]);
+export const troubles = (problem) => (problem?.troubles?.length > 1 ? problem.troubles : []).flatMap((each) => [el("br"), each.text]);
 
 // Ways out of a refusal, a line each, as the command line prints them.
 export const waysOut = (error) => (error.problem?.ways ?? []).flatMap((way) => [el("br"), way.text]);

@@ -76,7 +76,7 @@ function drawCurve() {
 }
 
 function curveMarks() {
-  if (!calibration) return [];
+  if (!calibration || !state.point) return [];
   const tpr = state.point?.tpr;
   return [{ kind: "cut", x: state.fpr, at: state.point?.observed_fpr, y: tpr === null || tpr === undefined ? null : state.curve === "det" ? 1 - tpr : tpr }];
 }
@@ -201,6 +201,11 @@ async function ask() {
   }
   mark();
   snippet();
+  const line = $(".legend .cutline");
+  if (line) {
+    line.hidden = !state.point;
+    line.textContent = state.point?.guarantee === "none" ? "estimated" : "promised";
+  }
 }
 
 function reported(point) {
@@ -239,6 +244,11 @@ function refused(error, fpr, fnr) {
 function snippet() {
   const place = $("#snippet");
   if (!place) return;
+  $("[data-copies=snippet]").disabled = !state.point;
+  if (!state.point) {
+    place.textContent = "These data cannot promise this rate: choose another, or a way out above.";
+    return;
+  }
   const model = `${card.dataset.model}:${card.dataset.version}`;
   const keyed = card.dataset.keyed === "1";
   const dimension = Number(card.dataset.features);
