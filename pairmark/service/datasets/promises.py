@@ -192,7 +192,7 @@ def ways_from(
     promise : of the version that refused; None for scores of another system, and for pairs that were listed.
     model : its name.
     """
-    ways = []
+    ways: list[dict[str, Any]] = []
     if smallest_fpr is not None:
         shown = in_percent(smallest_fpr)
         rate = _rate_of(shown)
