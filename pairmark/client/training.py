@@ -21,7 +21,7 @@ from pairmark.client.results import Answer, Dataset, Job
 from pairmark.client.wire import Progress, Reported, ServerSent, path_part, without_none
 
 ENDED = ("succeeded", "failed", "cancelled")
-_LOOKS, _LOOK_S = 4, 0.3
+_LOOKS, _LOOK_S = 3, 0.25
 
 
 class Training(Calls):
