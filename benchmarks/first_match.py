@@ -1,6 +1,6 @@
 """How long a new user takes: from the demo's command to a match on an own CSV at a chosen rate, by the console.
 
-A script does in Chromium what the pages suggest: open Train, upload a CSV of 400 people, train with the defaults, pick
+A script does in Chromium what the pages suggest: open Train, upload a CSV of people, train with the defaults, pick
 10 % on the model's page, and send the request that is shown there. Run it in the development environment
 (``.venv/bin/python -m benchmarks first_match``): it needs selenium, chromium and chromedriver. Making ``.venv`` is not
 counted.

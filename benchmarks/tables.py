@@ -155,7 +155,7 @@ def origin(result: Mapping[str, Any]) -> str:
         if revision
         else "commit not kept"
     )
-    return f"From the result file: `{result['benchmark']}`, {result['preset']} preset, {made}."
+    return f"`{result['benchmark']}`, {result['preset']} preset, {made}."
 
 
 def rendered(text: str, page: str) -> str:

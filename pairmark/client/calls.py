@@ -32,7 +32,10 @@ class Calls:
             try:
                 response = await self._http.request(method, path, **options)
             except httpx.TransportError as error:
-                raise Unreachable(f"{self.url} does not answer ({type(error).__name__}: {error})") from error
+                raise Unreachable(
+                    f"{self.url} does not answer ({type(error).__name__}: {error}); start it with `pairmark serve`, or "
+                    "name another service in PAIRMARK_URL"
+                ) from error
             if response.status_code not in (429, 503) or attempt == self.retries or "files" in options:
                 break
             await self._http.sleep(retry_wait(response, attempt))

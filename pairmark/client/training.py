@@ -7,7 +7,8 @@ import json
 import os
 import tempfile
 import uuid
-from collections.abc import AsyncIterator, Mapping, Sequence
+import warnings
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -20,6 +21,7 @@ from pairmark.client.results import Answer, Dataset, Job
 from pairmark.client.wire import Progress, Reported, ServerSent, path_part, without_none
 
 ENDED = ("succeeded", "failed", "cancelled")
+_LOOKS, _LOOK_S = 3, 0.25
 
 
 class Training(Calls):
@@ -44,6 +46,7 @@ class Training(Calls):
         format: str | None = None,
         pairs: str | os.PathLike[str] | None = None,
         points: str | None = None,
+        drop_contradictions: bool = False,
         unlabelled: bool = False,
         columns: Mapping[str, str] | None = None,
         right_file: str | os.PathLike[str] | None = None,
@@ -65,20 +68,23 @@ class Training(Calls):
         format : csv, parquet, npz or svmlight; default by the file's extension.
         points : name of an npz file's array of points; default ``X``.
         unlabelled : take rows without labels, rankings or pairs.
-        pairs : a file of explicit pairs with columns left, right, same and perhaps weight.
+        pairs : a file of explicit pairs with columns left, right, same and perhaps weight, left_unit and right_unit.
+        drop_contradictions : leave out pairs marked different although other pairs make their rows one person's.
         columns : read the file as a table of records: from column to its type; what it does not name is inferred.
         right_file : a second table of records, whose ids are the ``right`` of ``pairs``.
         progress : called with (fraction sent, "uploading").
         """
         if (file is None) == (X is None):
             raise ValueError("expected either a file or the arrays X (and y)")
-        fields = _reading(
+        fields = reading_fields(
             identity, classes, label, ranking, group, time, id, exclude, header, format, points, columns
         )
         fields["name"] = name
         # Who sends X alone has said so.
         if unlabelled or (X is not None and y is None and not pairs):
             fields["unlabelled"] = "true"
+        if drop_contradictions:
+            fields["drop_contradictions"] = "true"
         with contextlib.ExitStack() as stack:
             if file is None:
                 stream: IO[bytes] = stack.enter_context(tempfile.TemporaryFile())
@@ -119,7 +125,7 @@ class Training(Calls):
     ) -> Answer:
         """What would be read of a file, without keeping it: columns and roles (inferred where not named), rows,
         identities, and the smallest false positive rate that they could promise. Parameters as `add_dataset`."""
-        fields = _reading(
+        fields = reading_fields(
             identity, classes, label, ranking, group, time, id, exclude, header, format, points, columns
         )
         with Path(file).open("rb") as stream:
@@ -195,8 +201,21 @@ class Training(Calls):
         job = Job.of(await self._send("POST", "/jobs", body, headers=headers))
         return await self.wait(job.id, progress=progress) if wait else job
 
-    async def wait(self, job_id: str, *, progress: Progress | None = None) -> Job:
-        """Follow a job to its end; raises `JobFailed` unless it succeeded."""
+    async def wait(
+        self,
+        job_id: str,
+        *,
+        progress: Progress | None = None,
+        waiting: Callable[[str], object] | None = None,
+    ) -> Job:
+        """Follow a job to its end; raises `JobFailed` unless it succeeded.
+
+        Parameters
+        ----------
+        waiting : called within two seconds with what a queued job waits for, such as a worker; default
+            `warnings.warn`.
+        """
+        await self._tell_wait(job_id, waiting or warnings.warn)
         async for event, data in self.events(job_id):
             if event == "progress" and progress is not None:
                 progress(float(data.get("progress", 0.0)), str(data.get("stage", "")))
@@ -206,6 +225,16 @@ class Training(Calls):
         if progress is not None:
             progress(1.0, "done")
         return job
+
+    async def _tell_wait(self, job_id: str, tell: Callable[[str], object]) -> None:
+        """Give a worker a moment to take the job, then tell what it waits for."""
+        for _ in range(_LOOKS):
+            job = await self.job(job_id)
+            if job.state != "queued":
+                return
+            await self._http.sleep(_LOOK_S)
+        if job.message:
+            tell(f"job {job_id}: {job.message}")
 
     async def events(self, job_id: str) -> AsyncIterator[tuple[str, dict[str, Any]]]:
         """A job's events until it is done: (``progress`` | ``log`` | ``done``, data). A cut stream is resumed."""
@@ -246,7 +275,7 @@ class Training(Calls):
         return Job.of((await self.request("POST", f"/jobs/{path_part(job_id)}/cancel")).json())
 
 
-def _reading(
+def reading_fields(
     identity: str | None,
     classes: str | None,
     label: str | None,

@@ -140,6 +140,31 @@ def test_from_an_upload_to_a_served_match(
     assert complaints(browser) == []
 
 
+def test_a_messy_table_is_told_its_troubles_and_pairs_are_uploaded(
+    browser: WebDriver, deployment: RunningServer, tmp_path: Path
+) -> None:
+    messy = tmp_path / "messy.csv"
+    lines = [f"p{at // 2},{at},{at or ''},{'' if at == 3 else at},2024-01-{at + 1:02d}" for at in range(20)]
+    messy.write_text("\n".join(["who,a,age,height,taken", *lines]))
+    browser.get(f"{deployment.url}/console/train")
+    one(browser, "#file").send_keys(str(messy))
+    until("the troubles", lambda: "--exclude age" in text(browser, "#preview"))
+    assert "column 'height': 1 of 20 cells are empty, the first in row 4" in text(browser, "#preview")
+    assert Select(one(browser, "#time")).first_selected_option.text == "taken"
+    rows, pairs = tmp_path / "points.csv", tmp_path / "pairs.csv"
+    rows.write_text("a,b\n" + "".join(f"{at},{at % 3}\n" for at in range(6)))
+    pairs.write_text("left,right,same\n0,1,1\n1,2,1\n0,2,0\n3,4,0\n")
+    browser.get(f"{deployment.url}/console/train")
+    one(browser, "#file").send_keys(str(rows))
+    until("the preview", lambda: "Check the roles below" in text(browser, "#preview"))
+    one(browser, "#pairs").send_keys(str(pairs))
+    one(browser, "#drop-contradictions").click()
+    press(browser, "Upload")
+    until("the dataset", lambda: "Stored as points:1" in text(browser, "#dataset-said"))
+    stored = deployment.http.get("/datasets/points").json()
+    assert (stored["n_pairs"], stored["n_same_pairs"]) == (3, 2)
+
+
 def test_the_operating_point_follows_the_slider(browser: WebDriver, deployment: RunningServer) -> None:
     browser.get(f"{deployment.url}/console/models/faces")
     until("the curve", lambda: browser.find_elements(By.CSS_SELECTOR, "#curve path.curve"))
@@ -163,7 +188,14 @@ def test_the_operating_point_follows_the_slider(browser: WebDriver, deployment: 
     number.clear()
     number.send_keys("0.01", Keys.TAB)
     until("the refusal", lambda: "cannot promise 0.01 %" in text(browser, "#said"))
-    assert "more people needed" in text(browser, "#short")
+    refused = deployment.http.get("/models/faces/versions/2/operating-point?fpr=0.0001").json()
+    for way in refused["ways"]:
+        assert way["text"] in text(browser, "#short")
+    # What cannot be promised is neither marked as a promise nor copied.
+    assert browser.find_elements(By.CSS_SELECTOR, "#curve .cut") == []
+    assert not one(browser, ".legend .cutline").is_displayed()
+    assert not one(browser, "[data-copies=snippet]").is_enabled()
+    assert "/match" not in text(browser, "#snippet")
     took = browser.execute_script(
         "const slider = document.querySelector('#rate'), started = performance.now();"
         "for (let at = 0; at < 20; at += 1) { slider.value = -2 + at / 20;"

@@ -14,7 +14,12 @@ from pairmark.models.calibration.origins import GUARANTEES, Guarantee
 from pairmark.models.calibration.promises import AMPLE_MULTIPLE, units_needed
 from tests.serving import ROOT
 
-MEASURED = ("docs/benchmarks.md", "docs/experiments.md", "docs/how-to/choose-a-learner.md")
+MEASURED = (
+    "docs/benchmarks.md",
+    *(f"docs/benchmarks/{page.name}" for page in sorted((ROOT / "docs" / "benchmarks").glob("*.md"))),
+    "docs/experiments.md",
+    "docs/how-to/choose-a-learner.md",
+)
 """Pages whose figures are all measured: none of them stands outside a generated table."""
 NOT_PROSE = re.compile(
     r"<!-- results:.*?<!-- end of results -->|```.*?```|`[^`]*`|\]\([^)]*\)|<!--.*?-->", re.DOTALL

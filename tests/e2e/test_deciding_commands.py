@@ -52,6 +52,33 @@ def test_points_and_files_are_scored_and_decided(digits_deployment: RunningServe
     assert "Nothing is promised: the threshold is an estimate" in guess.stdout
 
 
+def test_a_refusal_says_the_same_ways_out_over_http_and_on_the_command_line(
+    digits_deployment: RunningServer,
+) -> None:
+    deployment, X = digits_deployment, digits_deployment.facts["X"]
+    body = {"model": "digits:1", "left": X[0].tolist(), "right": X[1].tolist()}
+    problem = deployment.http.post("/match?fpr=0.0001", json=body).json()
+    ways = problem["ways"]
+    # First what is to be had at once, last what it takes to get the rate; each with the rate that it gives.
+    assert ways[0]["command"] == f"fpr={ways[0]['fpr']:g}"
+    answered = deployment.http.post(f"/match?{ways[0]['command']}", json=body)
+    assert answered.status_code == 200, answered.text
+    assert ways[-1]["fpr"] == 0.0001
+    assert ways[-1]["units"] > problem["required_units"]["finite-sample"]
+    assert all(way["fpr"] < ways[0]["fpr"] for way in ways[1:])
+    at = ("--model", "digits:1", "--url", deployment.url)
+    refused = deployment.cli("match", text(X[0]), text(X[1]), "--fpr", "0.0001", *at)
+    assert refused.returncode == 1
+    lines = [f"  {way['text']}" for way in ways]
+    assert refused.stderr.splitlines() == [
+        f"error: {problem['detail']}",
+        "ways out:",
+        *lines,
+        *refused.stderr.splitlines()[len(lines) + 2 :],
+    ]
+    assert "alternatives" not in refused.stderr
+
+
 def test_a_report_is_printed_written_and_drawn(digits_deployment: RunningServer, tmp_path: Path) -> None:
     deployment, at = digits_deployment, ("--url", digits_deployment.url)
     printed = deployment.cli("report", "digits:1", *at)

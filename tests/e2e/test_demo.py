@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -39,13 +40,17 @@ def test_once_answers_and_stops_and_a_second_run_reuses(tmp_path: Path) -> None:
         for line in first.stdout.splitlines()
         if line.startswith("operating point")
     ]
-    assert [point["guarantee"] for point in points] == ["finite-sample", "asymptotic"]
-    assert points[1]["fpr"] == 0.001
-    assert "is answered approximately (guarantee: asymptotic)" in first.stdout
-    assert "Without the policy the answer is a refusal" in first.stdout
-    for point in points:
-        assert point["protocol"] == "closed-set"
-        assert point["fpr_upper_bound"] <= point["fpr"]
+    assert [point["guarantee"] for point in points] == ["finite-sample"]
+    assert [point["fpr"] for point in points] == [0.01]
+    assert points[0]["protocol"] == "closed-set"
+    assert points[0]["fpr_upper_bound"] <= 0.01
+    # The default learner, without a policy that weakens the promise; what the labels are is said.
+    assert "(similarity-auto)" in first.stdout
+    assert "asymptotic" not in first.stdout
+    assert "uploaded as `classes`" in first.stdout
+    assert re.search(r"^match at fpr=0.01: 3 and 3 are the same$", first.stdout, re.MULTILINE)
+    assert re.search(r"^match at fpr=0.01: 3 and 0 are different$", first.stdout, re.MULTILINE)
+    assert re.search(r"^fpr=0.0001 is refused: ", first.stdout, re.MULTILINE)
     assert f"Console: http://127.0.0.1:{port}/" in first.stdout
     # The bodies that the lines send are in a file that curl can read.
     assert first.stdout.count(f"-d @{tmp_path / 'pair.json'}") == 2
@@ -70,3 +75,17 @@ def test_an_interrupted_run_is_gone_on_with_and_trains_no_second_version(serve: 
         assert len(client.jobs()) == 1
         _train(client)
         assert len(client.jobs()) == 1
+
+
+def test_a_used_port_is_answered_with_a_command_that_chooses_a_free_one(tmp_path: Path) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        refused = demo(tmp_path, "--once", "--port", str(port))
+    assert refused.returncode == 1
+    assert f"port {port} is used by another program" in refused.stderr
+    command = re.search(r"make demo DEMO_ARGS='--port (\d+)'", refused.stderr)
+    assert command is not None
+    with socket.socket() as offered:
+        offered.bind(("127.0.0.1", int(command[1])))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,15 +92,91 @@ def trained(pairmark: Pairmark, deployment: Path, flowers: Path) -> str:
 
 
 def test_empty_lists_name_the_next_command(pairmark: Pairmark, tmp_path: Path) -> None:
+    assert "pairmark keys create" in pairmark("keys", "list", home=tmp_path).out
     assert "pairmark datasets add" in pairmark("datasets", "list", home=tmp_path).out
     assert "pairmark train" in pairmark("models", "list", home=tmp_path).out
-    assert "pairmark keys create" in pairmark("keys", "list", home=tmp_path).out
+
+
+def test_a_question_with_nobody_to_ask_says_how_to_start_a_service(
+    pairmark: Pairmark, tmp_path: Path
+) -> None:
+    begun = time.process_time()
+    asked = pairmark("models", "list", home=tmp_path / "new")
+    assert time.process_time() - begun < 1.0
+    assert asked.code == 1
+    assert "`pairmark serve`" in asked.err
+    assert "PAIRMARK_URL" in asked.err
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "options", "reason"),
+    [
+        ("no/name", "people.csv", ["--identity", "who"], "cannot be a name"),
+        ("people", "people.xlsx", ["--identity", "who"], ".parquet"),
+        ("people", "people.csv", ["--identity", "whom"], "the file has 'who', 'a'"),
+    ],
+)
+def test_what_would_be_refused_is_refused_before_the_file_is_sent(
+    pairmark: Pairmark, tmp_path: Path, name: str, file: str, options: list[str], reason: str
+) -> None:
+    (tmp_path / file).write_text("who,a\nann,1\n")
+    # Nobody answers at this address: a request would fail with its name.
+    refused = pairmark("datasets", "add", name, tmp_path / file, *options, "--url", "http://127.0.0.1:9")
+    assert refused.code == 1
+    assert reason in refused.err
+    assert "does not answer" not in refused.err
+
+
+@pytest.mark.parametrize("text", ["5%", "5 %", "0.05"])
+def test_a_rate_is_taken_in_percent_too(pairmark: Pairmark, text: str) -> None:
+    assert pairmark("plan", "--fpr", text, "--json").json["fpr"] == 0.05
+
+
+@pytest.mark.parametrize("text", ["5", "0", "100%", "%", "one", "nan%"])
+def test_what_is_no_rate_is_refused_in_words(pairmark: Pairmark, text: str) -> None:
+    refused = pairmark("plan", "--fpr", text)
+    assert refused.code == 2
+    assert "such as 0.01 or 1%" in " ".join(refused.err.replace("│", " ").split())
+
+
+def test_a_shell_can_complete_the_commands(pairmark: Pairmark, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("_TYPER_COMPLETE_TESTING", "1")
+    assert "--install-completion" in pairmark("--help").out
+
+
+def test_a_messy_file_is_answered_with_the_options_that_mend_it(pairmark: Pairmark, tmp_path: Path) -> None:
+    table = tmp_path / "messy.csv"
+    table.write_text("who,a,home town,age\n" + "".join(f"p{at // 2},{at},x,{at or ''}\n" for at in range(8)))
+    words = ("datasets", "add", "messy", table, "--identity", "who")
+    refused = pairmark(*words, home=tmp_path / "home")
+    assert refused.code == 1
+    assert "add: --exclude 'home town' --exclude age" in refused.err
+    mended = pairmark(*words, "--exclude", "home town", "--exclude", "age", home=tmp_path / "home")
+    assert mended.code == 0, mended.err
+
+
+def test_an_upload_of_pairs_counts_them_and_lists_contradictions(pairmark: Pairmark, tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("id,a\n" + "".join(f"r{at},{at}.5\n" for at in range(6)))
+    pairs = tmp_path / "pairs.csv"
+    pairs.write_text("left,right,same\nr0,r1,1\nr1,r2,1\nr0,r2,0\nr3,r4,0\nr4,r5,0\n")
+    words = ("datasets", "add", "listed", tmp_path / "rows.csv", "--id", "id", "--pairs", pairs)
+    added = pairmark(*words, home=tmp_path / "home")
+    assert added.code == 0, added.err
+    shown = " ".join(added.out.split())
+    assert "pairs 5: 2 the same, 3 different" in shown
+    assert "promise: depends on how the list of pairs came about" in shown
+    assert "1 pairs are marked different although other pairs make their rows one person's: row 3." in shown
+    assert "--drop-contradictions" in shown
+    dropped = pairmark(*words, "--drop-contradictions", "--json", home=tmp_path / "home")
+    assert (dropped.json["n_pairs"], dropped.json["n_same_pairs"], dropped.json["version"]) == (4, 2, 2)
 
 
 def test_an_address_without_a_scheme_is_http_and_a_wrong_one_is_said(pairmark: Pairmark) -> None:
     away = pairmark("models", "list", "--url", "localhost:9")
     assert away.code == 1
     assert "http://localhost:9 does not answer" in away.err
+    assert "`pairmark serve`" in away.err
     wrong = pairmark("models", "list", "--url", "ftp://there")
     assert wrong.code == 2
     assert "expected http://HOST:PORT" in wrong.err

@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import json
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
@@ -398,3 +399,25 @@ def test_answers_have_typed_fields_and_keep_what_they_do_not_know() -> None:
         job.state = "failed"
     with pytest.raises(ClientError, match="expected a JSON object"):
         Job.of([1])
+
+
+def test_a_job_that_waits_for_a_worker_says_so_within_two_seconds(serve: Serve) -> None:
+    server = serve()
+    rng = np.random.default_rng(0)
+    y = np.repeat(np.arange(40), 5)
+    server.upload("people", rng.normal(size=(40, 4))[y].astype(np.float32), y)
+    told: list[tuple[float, str]] = []
+    with Client(server.url) as client:
+        job = client.train(learner="metric", dataset="people", model="people", wait=False)
+        begun = time.monotonic()
+
+        def waiting(text: str) -> None:
+            told.append((time.monotonic() - begun, text))
+            client.cancel(job.id)
+
+        with pytest.raises(JobFailed, match="cancelled"):
+            client.wait(job.id, waiting=waiting)
+    ((seconds, text),) = told
+    assert seconds < 2.0
+    assert f"job {job.id}: no worker is alive" in text
+    assert "`pairmark worker`" in text

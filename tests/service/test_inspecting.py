@@ -11,6 +11,7 @@ import pytest
 from pairmark.service.datasets import DatasetRequest
 from pairmark.service.datasets.limits import Limits
 from pairmark.service.datasets.profiles import inferred, profiled
+from pairmark.service.errors import InvalidInput
 from pairmark.service.heldout.pairs import pairs_among
 from pairmark.service.heldout.suspects import doubtful
 from tests.service.conftest import people
@@ -142,3 +143,40 @@ def test_labels_that_scores_contradict_are_reported(deployment):
     assert reported["double_names"] == [["3", "99"]]
     assert "'3' and '99'" in reported["text"]
     assert "Nothing was removed" in reported["text"]
+
+
+MESSY = "who,a,city,age,born\n" + "".join(
+    f"p{at // 2},{at},{'Rome' if at % 2 else 'Oslo'},{'' if at == 4 else at},1990-01-{at + 1:02d}\n"
+    for at in range(20)
+)
+
+
+def add(deployment, **roles):
+    return deployment.datasets.add(
+        io.BytesIO(MESSY.encode()), DatasetRequest(name="messy", **roles), filename="a.csv"
+    )
+
+
+def test_a_messy_table_is_told_all_its_troubles_at_once(deployment):
+    with pytest.raises(InvalidInput) as refused:
+        add(deployment, identity="who")
+    troubles = refused.value.facts["troubles"]
+    assert [(each["column"], each["role"], each["row"], each["rows"]) for each in troubles] == [
+        ("city", "exclude", 1, 20),
+        ("age", "exclude", 5, 1),
+        ("born", "time", 1, 20),
+    ]
+    assert troubles[0]["text"] == (
+        "column 'city': 20 of 20 cells are no numbers, the first is 'Oslo' in row 1 (--exclude city)"
+    )
+    assert troubles[1]["text"] == "column 'age': 1 of 20 cells are empty, the first in row 5 (--exclude age)"
+    # The options that are named are enough.
+    mended = add(deployment, identity="who", exclude=["city", "age"], time="born")
+    assert mended.features == 1
+
+
+def test_the_preview_offers_a_column_of_dates_as_the_time(deployment):
+    seen = look(deployment, MESSY.encode())
+    assert seen.request["time"] == "born"
+    assert seen.request["exclude"] == ["city"]
+    assert [each.column for each in seen.troubles] == ["age"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pairmark.models.calibration.points import InsufficientCalibrationData
+from pairmark.service.datasets.promises import FEWEST, promise_of, ways_from
 from tests.service.conftest import people
 
 pytestmark = pytest.mark.database("sqlite")
@@ -62,3 +63,22 @@ def test_classes_are_counted_in_samples(deployment):
         160,
         40,
     )
+
+
+def test_ways_out_are_ranked_and_each_gives_a_smaller_rate() -> None:
+    promise = promise_of(400, 0.25, protocol="open-set", fewest=FEWEST)
+    ways = ways_from(0.001, promise.smallest_fpr, 5990, promise, "people")
+    assert [way["command"] for way in ways[:2]] == [
+        "fpr=0.059",
+        "pairmark train --dataset DATASET --model people --target-fpr 0.016",
+    ]
+    assert ways[-1]["text"] == (
+        "0.1%: calibrate on 5,990 people: 23,960 in the dataset, 23,560 more than it has"
+    )
+    rates = [way["fpr"] for way in ways]
+    assert rates == sorted(rates, reverse=True)
+    # Scores of another system: no dataset to train on again.
+    assert [way["text"] for way in ways_from(0.001, 0.02, 5990, None)] == [
+        "2%: ask with fpr=0.02",
+        "0.1%: calibrate on 5,990 people",
+    ]

@@ -283,3 +283,22 @@ def test_a_dataset_cannot_be_deleted_under_a_waiting_job(deployment):
         deployment.datasets.delete("people:1")
     deployment.queue.cancel(job.id)
     deployment.datasets.delete("people:1")
+
+
+def test_a_waiting_job_says_what_it_waits_for(deployment):
+    queue = deployment.queue
+    first, second, third = (queue.submit(deployment.request()) for _ in range(3))
+    assert "no worker is alive" in first.message
+    assert "`pairmark worker`" in first.message
+    queue.beat("one")
+    assert queue.get(first.id).message.startswith("10 of 40 people calibrate")
+    assert f"waits behind job {first.id} (queued);" in queue.get(second.id).message
+    claim = queue.claim("one")
+    assert claim is not None
+    queue.progress(claim, fraction=0.4, stage="fitting")
+    messages = {job.id: job.message for job in queue.page().items}
+    assert f"waits behind job {first.id} (running, 40% done);" in messages[second.id]
+    assert f"waits behind job {first.id} (running, 40% done) and 1 more;" in messages[third.id]
+    queue.beat("two")
+    assert "waits" not in queue.get(second.id).message
+    assert "waits behind" in queue.get(third.id).message

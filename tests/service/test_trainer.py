@@ -366,7 +366,7 @@ def test_units_of_a_pairs_file_are_people_or_said_to_be_assumed(deployment):
         if y[i] != y[j]:
             lines.append(f"{i},{j},0")
     plain = dict.fromkeys(lines)
-    owned = [f"{line},{y[int(line.split(',')[0])]},{y[int(line.split(',')[1])]}" for line in plain]
+    owned = [f"{line},ann {y[int(line.split(',')[0])]},ann {y[int(line.split(',')[1])]}" for line in plain]
     deployment.upload("guessed", X, pairs="\n".join(["left,right,same", *plain]) + "\n")
     deployment.upload("owned", X, pairs="\n".join(["left,right,same,left_unit,right_unit", *owned]) + "\n")
     deployment.upload("named", X, y, pairs="\n".join(["left,right,same", *plain]) + "\n")

@@ -33,6 +33,25 @@ class ListedUnits:
     name: str
 
 
+def contradictory_pairs(
+    left: ArrayLike, right: ArrayLike, same: ArrayLike, units: ArrayLike | None = None
+) -> Indices:
+    """Numbers of pairs marked different although a chain of same pairs, or a unit, joins their rows.
+
+    Parameters
+    ----------
+    left, right, same, units : as in `listed_units`.
+    """
+    a, b, is_same = np.asarray(left), np.asarray(right), np.asarray(same).astype(np.bool_)
+    points, ends = np.unique(np.concatenate([a, b]), return_inverse=True)
+    i, j = ends[: a.size], ends[a.size :]
+    known = []
+    if units is not None:
+        known.append((np.concatenate([i, j]), np.asarray(units).T.reshape(-1)))
+    person = _joined(points.size, i[is_same], j[is_same], known)
+    return np.flatnonzero(~is_same & (person[i] == person[j]))
+
+
 def listed_units(
     left: ArrayLike,
     right: ArrayLike,

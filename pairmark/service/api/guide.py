@@ -11,7 +11,7 @@ from fastapi.responses import RedirectResponse, Response
 from fastapi.staticfiles import StaticFiles
 from pydantic import Field
 
-from pairmark.service.api.problems import NotFound
+from pairmark.service.api.problems import NotFound, html_page
 from pairmark.service.api.query import FROM_QUERY, Query
 
 FOLDER: Final = Path(__file__).parent.parent / "guide"
@@ -19,6 +19,14 @@ FOLDER: Final = Path(__file__).parent.parent / "guide"
 _POLICY: Final = (
     "default-src 'none'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
     "font-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+)
+_ABSENT: Final = (
+    '<div class="head"><div><h1>The guide is not built yet</h1><p>This installation came without it.</p></div></div>'
+    '<div class="card"><div class="title"><h2>Where to read</h2></div><p>In a checkout, <code>make docs</code> builds '
+    "the guide; this address then shows it at once. Its pages are Markdown files in <code>docs/</code>, and "
+    '<code>README.md</code> leads to them.</p><p>Here are the <a href="/docs">HTTP reference</a>, the <a '
+    'href="/problems">problems</a> and the <a href="/">console</a>; <code>pairmark --help</code> explains the commands.'
+    "</p></div>"
 )
 
 
@@ -36,6 +44,8 @@ async def show_guide(request: Request, file: str, query: Annotated[GuideQuery, F
     """A page of the documentation, or what it is made with."""
     del query
     if not (FOLDER / "index.html").exists():
+        if "text/html" in request.headers.get("accept", ""):
+            return html_page("Guide", _ABSENT, status=404)
         raise NotFound("this installation holds no guide: in a checkout, `make docs` builds it")
     answer = await _files().get_response(file or "index.html", request.scope)
     answer.headers["content-security-policy"] = _POLICY

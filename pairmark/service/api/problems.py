@@ -299,7 +299,7 @@ async def list_problems() -> HTMLResponse:
         f"<td>{escape(page.error.title)}</td></tr>"
         for slug, page in sorted(PAGES.items())
     )
-    return _html(
+    return html_page(
         "Problems",
         '<div class="head"><div><h1>Problems</h1><p>Errors are <code>application/problem+json</code>. '
         "Their <code>type</code> is one of these pages.</p></div></div>"
@@ -316,7 +316,7 @@ async def show_problem(slug: str) -> HTMLResponse:
         raise NotFound(f"there is no problem called {slug[:100]!r}; GET /problems lists them")
     parts = escape(page.fix).split("`")
     fix = "".join(f"<code>{part}</code>" if index % 2 else part for index, part in enumerate(parts))
-    return _html(
+    return html_page(
         page.error.title,
         f'<p class="crumbs"><a href="/problems">Problems</a> / {slug}</p>'
         f'<div class="head"><div><h1>{escape(page.error.title)}</h1><p>Status {page.status}</p></div></div>'
@@ -324,7 +324,8 @@ async def show_problem(slug: str) -> HTMLResponse:
     )
 
 
-def _html(title: str, body: str) -> HTMLResponse:
+def html_page(title: str, body: str, *, status: int = 200) -> HTMLResponse:
+    """A page beside the console, without scripts; ``body`` is HTML."""
     return HTMLResponse(
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" '
         'content="width=device-width, initial-scale=1"><meta name="color-scheme" content="light dark">'
@@ -332,4 +333,5 @@ def _html(title: str, body: str) -> HTMLResponse:
         '<link rel="stylesheet" href="/static/console.css"></head><body><main class="alone"><a class="brand" href="/">'
         f'<img src="/static/icon.svg" alt="" width="24" height="24"> Pairmark</a>{body}</main></body></html>',
         headers={"content-security-policy": _POLICY},
+        status_code=status,
     )

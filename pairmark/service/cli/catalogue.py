@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 import typer
 
@@ -66,6 +67,23 @@ AsTable = Annotated[
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
+class Reading(TypedDict):
+    """How a file is read, as the client takes it."""
+
+    identity: str | None
+    classes: str | None
+    label: str | None
+    ranking: Sequence[str] | None
+    group: str | None
+    time: str | None
+    id: str | None
+    exclude: Sequence[str]
+    header: bool
+    format: str | None
+    points: str | None
+    columns: dict[str, str] | None
+
+
 @datasets.command("add")
 def add_dataset(
     name: Annotated[str, typer.Argument(help="Name of the dataset.")],
@@ -89,9 +107,17 @@ def add_dataset(
     pairs: Annotated[
         Path | None,
         typer.Option(
-            help="File of explicit pairs, with columns left, right, same and optionally weight.", exists=True
+            help="File of explicit pairs, with columns left, right, same and optionally weight, left_unit, right_unit.",
+            exists=True,
         ),
     ] = None,
+    drop_contradictions: Annotated[
+        bool,
+        typer.Option(
+            "--drop-contradictions",
+            help="Leave out pairs marked different although other pairs make their rows one person's.",
+        ),
+    ] = False,
     column: ColumnTypes = None,
     table: AsTable = False,
     right_file: Annotated[
@@ -102,24 +128,32 @@ def add_dataset(
     json: output.JsonOption = False,
 ) -> None:
     """Upload a dataset."""
-    with connected(url) as client, output.progress_bar(f"uploading {file.name}") as progress:
+    reading = Reading(
+        identity=identity,
+        classes=classes,
+        label=label,
+        ranking=ranking,
+        group=group,
+        time=time,
+        id=row_id,
+        exclude=exclude or (),
+        header=not no_header,
+        format=format,
+        points=points,
+        columns=_types(column, table or right_file is not None),
+    )
+    _check_before_sending(name, file, reading)
+    with (
+        connected(url, creates=True) as client,
+        output.progress_bar(f"uploading {file.name}") as progress,
+    ):
         added = client.add_dataset(
             name,
             file,
-            identity=identity,
-            classes=classes,
-            label=label,
-            ranking=ranking,
-            group=group,
-            time=time,
-            id=row_id,
-            exclude=exclude or (),
-            header=not no_header,
-            format=format,
+            **reading,
             pairs=pairs,
-            points=points,
+            drop_contradictions=drop_contradictions,
             unlabelled=unlabelled,
-            columns=_types(column, table or right_file is not None),
             right_file=right_file,
             progress=progress,
         )
@@ -145,25 +179,38 @@ def inspect_dataset(
     json: output.JsonOption = False,
 ) -> None:
     """Show how a file would be read and which rate it supports, without storing it."""
-    with connected(url) as client, output.progress_bar(f"reading {file.name}") as progress:
-        found = client.inspect_dataset(
-            file,
-            identity=identity,
-            classes=classes,
-            label=label,
-            ranking=ranking,
-            group=group,
-            time=time,
-            exclude=exclude or (),
-            header=not no_header,
-            format=format,
-            points=points,
-            columns=_types(column, table),
-            progress=progress,
-        )
+    reading = Reading(
+        identity=identity,
+        classes=classes,
+        label=label,
+        ranking=ranking,
+        group=group,
+        time=time,
+        id=None,
+        exclude=exclude or (),
+        header=not no_header,
+        format=format,
+        points=points,
+        columns=_types(column, table),
+    )
+    with (
+        connected(url, creates=True) as client,
+        output.progress_bar(f"reading {file.name}") as progress,
+    ):
+        found = client.inspect_dataset(file, **reading, progress=progress)
     output.show(found, lambda to: _show_inspection(to, file, found.json))
     if found["problem"]:
         raise typer.Exit(1)
+
+
+def _check_before_sending(name: str, file: Path, reading: Reading) -> None:
+    """Refuse a name, an extension or a column that cannot be before the file is sent."""
+    from pairmark.client.training import reading_fields
+    from pairmark.service.datasets.beginnings import MAX_HEAD, check_beginning
+
+    fields = {**reading_fields(**reading), "name": name}
+    with file.open("rb") as stream:
+        check_beginning(fields, file.name, stream.read(MAX_HEAD))
 
 
 def _types(columns: list[str] | None, table: bool) -> dict[str, str] | None:
@@ -363,7 +410,7 @@ def import_model(
     json: output.JsonOption = False,
 ) -> None:
     """Register a version from an exported file. The file is checked and tried in a separate process first."""
-    with connected(url) as client, output.progress_bar(f"importing {file.name}") as progress:
+    with connected(url, creates=True) as client, output.progress_bar(f"importing {file.name}") as progress:
         found = client.import_version(file, name=name, progress=progress)
     output.show(found, lambda to: to.print(f"registered {found['model']}:{found['version']}", markup=False))
 
@@ -399,8 +446,17 @@ def _show_dataset(to: Console, found: dict[str, Any]) -> None:
         more = (found.get("n_labels") or len(counts)) - LABELS_SHOWN
         first = ", ".join(f"{key}: {value}" for key, value in list(counts.items())[:LABELS_SHOWN])
         shown["label_counts"] = first + (f", and {more:,} more" if more > 0 else "")
+    if found["n_pairs"]:
+        n_same = found["n_same_pairs"]
+        shown["pairs"] = f"{found['n_pairs']:,}: {n_same:,} the same, {found['n_pairs'] - n_same:,} different"
     output.facts(shown)(to)
     show_promise(to, found)
+    if found["n_pairs"]:
+        to.print(
+            "promise: depends on how the list of pairs came about. Name it with `pairmark train --listing all`, "
+            "`random` or `blocks`; of a list of unknown origin nothing is guaranteed",
+            markup=False,
+        )
     for warning in found.get("warnings") or []:
         to.print(f"warning: {warning}", style="yellow", markup=False)
 
@@ -421,6 +477,7 @@ def _show_inspection(to: Console, file: Path, found: dict[str, Any]) -> None:
         to.print(f"and {len(found['columns']) - COLUMNS_SHOWN} more columns", markup=False)
     if found["problem"]:
         to.print(f"it would be refused: {found['problem']}", style="yellow", markup=False)
+        output.show_troubles(found.get("troubles") or [])
         return
     to.print(
         f"{found['rows']:,} rows of {found['features']:,} features, {found['n_labels']:,} identities or classes",

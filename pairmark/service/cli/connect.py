@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pairmark.service.cli import output
+
 if TYPE_CHECKING:
     from pairmark.client import Client
     from pairmark.service.db import Database
@@ -33,11 +35,13 @@ def settings() -> Settings:
 
 
 @contextmanager
-def connected(url: str | None) -> Iterator[Client]:
-    """A client of the service at ``url``, or of one inside this process."""
-    from pairmark.client import Client
+def connected(url: str | None, *, creates: bool = False) -> Iterator[Client]:
+    """A client of the service at ``url``, or of one inside this process, on a database that is there or that this
+    command ``creates``."""
 
     if url:
+        from pairmark.client import Client
+
         try:
             client = Client(url)
         except ValueError as error:
@@ -45,9 +49,15 @@ def connected(url: str | None) -> Iterator[Client]:
         with client:
             yield client
         return
+    chosen = settings()
+    if not creates and not chosen.database_url and not (chosen.home / "pairmark.db").exists():
+        output.complain(
+            f"there is no service to ask and no database in {chosen.home}/: start one with `pairmark serve`, then "
+            "`export PAIRMARK_URL=http://127.0.0.1:8000`, or name one with --url"
+        )
+        raise typer.Exit(1)
     from pairmark.service.inprocess import embedded_client
 
-    chosen = settings()
     prepare_database(chosen)
     with embedded_client(chosen) as client:
         yield client

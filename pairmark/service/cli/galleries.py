@@ -11,6 +11,7 @@ import typer
 from pairmark.service.cli import output
 from pairmark.service.cli.catalogue import Yes, confirm
 from pairmark.service.cli.connect import UrlOption, connected
+from pairmark.service.cli.rates import rate
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -106,15 +107,28 @@ def search(
         bool, typer.Option("--by-subject", help="Return only the best item of each subject.")
     ] = False,
     fpir: Annotated[
-        float | None, typer.Option(help="Return only matches, at this false positive rate of whole searches.")
+        float | None,
+        typer.Option(
+            parser=rate,
+            metavar="RATE",
+            help="Return only matches, at this false positive rate of whole searches.",
+        ),
     ] = None,
     fpr: Annotated[
         float | None,
-        typer.Option(help="Return only matches, at this false positive rate of single comparisons."),
+        typer.Option(
+            parser=rate,
+            metavar="RATE",
+            help="Return only matches, at this false positive rate of single comparisons.",
+        ),
     ] = None,
     fnr: Annotated[
         float | None,
-        typer.Option(help="With --fpr: a false negative rate. Items for review are returned too."),
+        typer.Option(
+            parser=rate,
+            metavar="RATE",
+            help="With --fpr: a false negative rate. Items for review are returned too.",
+        ),
     ] = None,
     url: UrlOption = None,
     json: output.JsonOption = False,

@@ -10,6 +10,7 @@ import typer
 from pairmark.service.cli import output
 from pairmark.service.cli.connect import UrlOption, connected
 from pairmark.service.cli.points import ModelOption, numbers, read_points, read_records, read_subjects
+from pairmark.service.cli.rates import rate
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -81,12 +82,17 @@ def match(
     left_file: LeftFile = None,
     right_file: RightFile = None,
     fpr: Annotated[
-        float | None, typer.Option(help="The false positive rate that you choose.", min=0.0, max=1.0)
+        float | None,
+        typer.Option(
+            parser=rate, metavar="RATE", help="The false positive rate that you choose, as 0.01 or 1%."
+        ),
     ] = None,
     fnr: Annotated[
         float | None,
         typer.Option(
-            help="Also bound the false negative rate: pairs in between are for review.", min=0.0, max=1.0
+            parser=rate,
+            metavar="RATE",
+            help="Also bound the false negative rate: pairs in between are for review.",
         ),
     ] = None,
     prior: Annotated[

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -159,7 +160,22 @@ def complain(detail: str, *, problem: Mapping[str, Any] | None = None) -> None:
         sys.stderr.write(json.dumps({"error": dict(problem) if problem else {"detail": detail}}) + "\n")
         return
     sys.stderr.write(f"error: {detail}\n")
-    hidden = {"type", "title", "status", "detail", "instance", "errors", "request_id"}
+    hidden = {"type", "title", "status", "detail", "instance", "errors", "request_id", "ways", "troubles"}
+    ways = (problem or {}).get("ways") or []
+    if ways:
+        # These say in words what the other members say for machines.
+        sys.stderr.write("ways out:\n" + "".join(f"  {way['text']}\n" for way in ways))
+        hidden |= {"smallest_fpr", "required_units", "alternatives"}
+    show_troubles((problem or {}).get("troubles") or [])
     for name, value in (problem or {}).items():
         if name not in hidden:
             sys.stderr.write(f"  {name}: {cell(value)}\n")
+
+
+def show_troubles(troubles: Sequence[Mapping[str, Any]]) -> None:
+    """Say on stderr what keeps columns of a file from being features, and the options that mend all of it."""
+    if not troubles:
+        return
+    options = " ".join(f"--{each['role']} {shlex.quote(each['column'])}" for each in troubles)
+    lines = "".join(f"  {each['text']}\n" for each in troubles)
+    sys.stderr.write(f"{lines}  correct the file, or add: {options}\n")

@@ -33,7 +33,6 @@ app = typer.Typer(
     help="Learn similarity from your own data, and decide 'same or different' at a false positive rate you choose.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(catalogue.datasets, name="datasets")

@@ -15,6 +15,7 @@ import typer
 
 from pairmark.service.cli import output
 from pairmark.service.cli.connect import UrlOption, connected, settings
+from pairmark.service.cli.rates import rate
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -61,8 +62,10 @@ def train(
     target_fpr: Annotated[
         float | None,
         typer.Option(
+            parser=rate,
+            metavar="RATE",
             help="The false positive rate that you will ask for. It sets the share that calibrates, and versions are "
-            "compared near it."
+            "compared near it.",
         ),
     ] = None,
     groups: Annotated[
@@ -127,7 +130,9 @@ def train(
             return
         with _worker_for(submitted["id"], url), output.progress_bar("training") as progress:
             try:
-                done = client.wait(submitted["id"], progress=progress)
+                done = client.wait(
+                    submitted["id"], progress=progress, waiting=output.say if url else lambda _: None
+                )
             except KeyboardInterrupt:
                 client.cancel(submitted["id"])
                 raise
@@ -151,9 +156,14 @@ def evaluate(
 
 def plan(
     fpr: Annotated[
-        float, typer.Option(help="The false positive rate that you will ask for.", min=0.0, max=1.0)
+        float,
+        typer.Option(
+            parser=rate, metavar="RATE", help="The false positive rate that you will ask for, as 0.01 or 1%."
+        ),
     ],
-    confidence: Annotated[float, typer.Option(help="Confidence of the guarantee.", min=0.0, max=1.0)] = 0.95,
+    confidence: Annotated[
+        float, typer.Option(parser=rate, metavar="RATE", help="Confidence of the guarantee.")
+    ] = 0.95,
     samples: Annotated[
         int, typer.Option(help="Samples of each person; two or more are needed to measure the TPR.", min=1)
     ] = 2,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import ValidationError
@@ -95,21 +96,33 @@ class Beginning:
 
     def _check(self, head: bytes) -> None:
         """Name, format, and for plain CSV the columns; whatever is not known yet is left for later."""
-        given: dict[str, Any] = {
-            name: values[-1] for name, values in self._fields.items() if name in DatasetRequest.model_fields
-        }
-        if "name" in given:
-            checked_name(given["name"], "name")
-        try:
-            request = DatasetRequest.model_validate({"name": "unnamed", **given})
-        except ValidationError:
-            return
-        kind = format_of(request.format, self._filename)
-        if kind != "csv" or not request.header or head.startswith(b"\x1f\x8b"):
-            return
-        try:
-            _, columns = first_record_of(io.StringIO(head.decode("utf-8-sig"), newline=""))
-        except (UnicodeDecodeError, InvalidInput):
-            return
+        columns = check_beginning(
+            {name: values[-1] for name, values in self._fields.items()}, self._filename, head
+        )
         check_width(len(columns), self._limits)
-        Columns(columns).roles(request)
+
+
+def check_beginning(fields: Mapping[str, Any], filename: str | None, head: bytes) -> list[str]:
+    """The columns of a plain CSV, once its name, format and roles are found possible; none where they are not known
+    yet. Raises `InvalidInput` for what would be refused when the whole file is there.
+
+    Parameters
+    ----------
+    fields : the upload's form. head : the file's first bytes, its first line among them.
+    """
+    given = {name: value for name, value in fields.items() if name in DatasetRequest.model_fields}
+    if "name" in given:
+        checked_name(given["name"], "name")
+    try:
+        request = DatasetRequest.model_validate({"name": "unnamed", **given})
+    except ValidationError:
+        return []
+    kind = format_of(request.format, filename)
+    if kind != "csv" or not request.header or head.startswith(b"\x1f\x8b"):
+        return []
+    try:
+        _, columns = first_record_of(io.StringIO(head.decode("utf-8-sig"), newline=""))
+    except (UnicodeDecodeError, InvalidInput):
+        return []
+    Columns(columns).roles(request)
+    return columns

@@ -31,7 +31,7 @@ Upload = Path | BinaryIO
 _CHUNK = 1 << 20
 WAITING = 4
 """Times as many uploads may wait as are read at once."""
-_LATER = {"points", "unlabelled", "identity", "classes", "columns"}
+_LATER = {"points", "unlabelled", "identity", "classes", "columns", "drop_contradictions"}
 
 
 class Datasets:

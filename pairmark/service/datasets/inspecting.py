@@ -14,6 +14,7 @@ from pairmark.service.datasets.profiles import Column, inferred, profiled
 from pairmark.service.datasets.promises import Promise, ProtocolChoice, dataset_promise, protocol_choices
 from pairmark.service.datasets.reader import read_dataset
 from pairmark.service.datasets.schemas import DatasetRequest, Format
+from pairmark.service.datasets.troubles import Trouble
 from pairmark.service.errors import InvalidInput, TooLarge
 
 _FEATURE = "feature"
@@ -58,6 +59,9 @@ class InspectionOut(BaseModel):
         default_factory=list, description="what the labels may be, where a job would have to ask; else empty"
     )
     problem: str | None = Field(description="why the file would be refused as it is, and how to fix it")
+    troubles: list[Trouble] = Field(
+        default_factory=list, description="every column that cannot be a feature, with what mends it"
+    )
 
 
 def inspected(
@@ -109,6 +113,7 @@ def inspected(
             warnings=[],
             promise=None,
             problem=error.detail,
+            troubles=error.facts.get("troubles", []),
         )
     records = summary.get("columns")
     if records is not None:

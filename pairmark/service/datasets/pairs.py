@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pairmark.models.pairs.listed import contradictory_pairs
 from pairmark.service.datasets.data import Pairs
 from pairmark.service.datasets.limits import Limits
 from pairmark.service.datasets.schemas import DatasetRequest
 from pairmark.service.datasets.tabular import Table
+from pairmark.service.datasets.writer import as_text
 from pairmark.service.errors import InvalidInput, PairmarkError
 
+_LISTED = 20
+"""Contradictory pairs that a warning names."""
 _COLUMNS = ("left", "right", "same", "weight", "left_unit", "right_unit")
 
 
@@ -30,7 +35,7 @@ def read_pairs(
 ) -> Pairs:
     """Read a CSV or Parquet file with columns ``left``, ``right``, ``same`` and perhaps ``weight``.
 
-    ``left_unit`` and ``right_unit`` are whole numbers that say which person each side belongs to, where the dataset has
+    ``left_unit`` and ``right_unit``, numbers or texts, say which person each side belongs to, where the dataset has
     neither labels nor groups.
 
     Parameters
@@ -41,9 +46,14 @@ def read_pairs(
     """
     scratch.mkdir()
     try:
-        table = Table(path, scratch, kind, DatasetRequest(name="pairs", group="left", id="right"), limits)
+        table, has_units = _opened(path, scratch, kind, limits)
         try:
             names = table.feature_names
+            alone = [name for name in names if name in ("left_unit", "right_unit")]
+            if alone:
+                raise InvalidInput(
+                    f"{alone[0]} is given alone; expected left_unit and right_unit, or neither"
+                )
             unknown = [name for name in names if name not in _COLUMNS]
             if "same" not in names or unknown:
                 raise InvalidInput(
@@ -53,6 +63,8 @@ def read_pairs(
             # Texts become row numbers block by block: all of them at once would take too much memory.
             blocks: list[NDArray[Any]] = []
             sides: dict[str, list[NDArray[np.int64]]] = {"left": [], "right": []}
+            units: list[NDArray[np.int64]] = []
+            codes: dict[str, int] = {}
             pair = 0
             for block in table.blocks():
                 blocks.append(np.asarray(block.X))
@@ -61,6 +73,8 @@ def read_pairs(
                     ("right", block.ids, right_row_of or row_of),
                 ):
                     sides[side].append(_rows(texts or (), side, rows, ids, pair))
+                if has_units:
+                    units.append(_units(block.labels or (), block.times or (), codes, pair))
                 pair += len(blocks[-1])
         finally:
             table.close()
@@ -84,7 +98,6 @@ def read_pairs(
             _refuse(int(wrong[0]), f"weight is {weight[wrong[0]]:g}; expected a finite number, 0 or more")
         if not weight.any():
             raise InvalidInput("pairs file: every weight is 0; expected some above", field="pairs")
-    units = _units(values, names)
     left, right = (np.concatenate(sides[side]) for side in ("left", "right"))
     own = np.flatnonzero(left == right)
     if own.size:
@@ -95,25 +108,64 @@ def read_pairs(
             f"pairs file: every pair has same={int(truth[0])}; expected some that are the same and some that are not",
             field="pairs",
         )
-    return Pairs(left=left, right=right, same=truth, weight=weight, units=units)
+    return Pairs(
+        left=left, right=right, same=truth, weight=weight, units=np.concatenate(units) if has_units else None
+    )
 
 
-def _units(values: NDArray[Any], names: list[str]) -> NDArray[np.int64] | None:
-    given = [name for name in ("left_unit", "right_unit") if name in names]
-    if not given:
-        return None
-    if len(given) == 1:
-        raise InvalidInput(
-            f"pairs file: {given[0]} is given alone; expected left_unit and right_unit, or neither",
-            field="pairs",
-        )
-    sides = values[:, [names.index(name) for name in given]]
-    # Numbers are read as float32, which holds whole numbers up to 2^24.
-    wrong = np.flatnonzero((sides != np.floor(sides)) | (sides < 0) | (sides > 2**24))
-    if wrong.size:
-        pair, side = divmod(int(wrong[0]), 2)
-        _refuse(pair, f"{given[side]} is {sides[pair, side]:g}; expected a whole number from 0 to {2**24}")
-    return sides.astype(np.int64)
+def without_contradictions(pairs: Pairs, *, drop: bool) -> tuple[Pairs, list[str]]:
+    """The pairs, and a warning that lists those marked different whose rows are one person's by the others; with
+    ``drop`` they are left out."""
+    wrong = contradictory_pairs(pairs.left, pairs.right, pairs.same, pairs.units)
+    if not wrong.size:
+        return pairs, []
+    lines = ", ".join(f"{number + 1:,}" for number in wrong[:_LISTED])
+    lines += f" and {wrong.size - _LISTED:,} more" if wrong.size > _LISTED else ""
+    said = f"{wrong.size:,} pairs are marked different although other pairs make their rows one person's: row {lines}"
+    if not drop:
+        return pairs, [
+            f"{said}. An open-set job refuses them: correct them, or send drop_contradictions=true "
+            "(--drop-contradictions) to leave them out"
+        ]
+    keep = np.ones(pairs.same.size, dtype=np.bool_)
+    keep[wrong] = False
+    if pairs.same[keep].all():
+        raise InvalidInput(f"pairs file: {said}; without them no pair differs", field="pairs")
+    left_out = replace(
+        pairs,
+        left=pairs.left[keep],
+        right=pairs.right[keep],
+        same=pairs.same[keep],
+        weight=None if pairs.weight is None else pairs.weight[keep],
+        units=None if pairs.units is None else pairs.units[keep],
+    )
+    return left_out, [f"{said}. They were left out"]
+
+
+def _opened(path: Path, scratch: Path, kind: str, limits: Limits) -> tuple[Table, bool]:
+    """The file, and whether it names units: texts in the roles of labels and times, which are never numbers."""
+    request = DatasetRequest(name="pairs", group="left", id="right")
+    try:
+        with_units = request.model_copy(update={"label": "left_unit", "time": "right_unit"})
+        return Table(path, scratch, kind, with_units, limits), True
+    except InvalidInput as error:
+        if error.facts.get("field") not in ("label", "time"):
+            raise
+    return Table(path, scratch, kind, request, limits), False
+
+
+def _units(left: Sequence[Any], right: Sequence[Any], codes: dict[str, int], first: int) -> NDArray[np.int64]:
+    """Codes of the units on both sides of some pairs; new ones are added."""
+    found = np.empty((len(left), 2), dtype=np.int64)
+    for at, side in enumerate((left, right)):
+        for pair, value in enumerate(side):
+            text = as_text(value)
+            if text is None or not text.strip():
+                _refuse(
+                    first + pair, f"{('left_unit', 'right_unit')[at]} is empty; expected a number or a text"
+                )
+            found[pair, at] = codes.setdefault(text.strip(), len(codes))
+    return found
 
 
 def _rows(
@@ -137,5 +189,5 @@ def _rows(
     return found
 
 
-def _refuse(pair: int, detail: str) -> None:
+def _refuse(pair: int, detail: str) -> NoReturn:
     raise InvalidInput(f"pairs file: row {pair + 1}: {detail}", field="pairs", row=pair + 1)

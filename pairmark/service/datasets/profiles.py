@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import glob
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,8 @@ _LABEL = re.compile(
     re.I,
 )
 _ID = re.compile(r"(id|row_?id|uuid|guid|key|file(_?name)?|path|unnamed\.\d+|)", re.I)
+DATE = "[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.]+)?(Z|[+-][0-9:]+)?"
+"""A date, perhaps with a time, in ISO 8601."""
 _RANKING = re.compile(r"[^>=]+([>=][^>=]+)*>[^>]+")
 
 
@@ -40,7 +44,7 @@ class Column:
     kind : ``number``, ``text`` or ``vector`` (a list of numbers in each row).
     distinct, empty, rows : of the rows that were looked at.
     examples : its first values, as text.
-    whole, ranked : whether every value is a whole number, or a ranking such as ``b>a>c``.
+    whole, ranked, dated : whether every value is a whole number, a ranking such as ``b>a>c``, or an ISO 8601 date.
     """
 
     name: str
@@ -51,6 +55,7 @@ class Column:
     examples: tuple[str, ...]
     whole: bool
     ranked: bool
+    dated: bool
 
     @property
     def repeats(self) -> bool:
@@ -60,6 +65,24 @@ class Column:
 
 def profiled(path: Path, scratch: Path, kind: str, header: bool, limits: Limits) -> list[Column]:
     """The columns of a CSV or Parquet file, at most `PROFILED` of them; `InvalidInput` when it is no table."""
+    with as_texts(path, scratch, kind, header, limits) as (connection, source, given, names, cells, vectors):
+        looked_at = list(range(min(len(names), PROFILED)))
+        found: list[Column] = []
+        for start in range(0, len(looked_at), _AT_ONCE):
+            part = looked_at[start : start + _AT_ONCE]
+            found += _columns(connection, source, given, {n: cells[n] for n in part}, names)
+        return [
+            replace(column, kind="vector") if number in vectors else column
+            for number, column in enumerate(found)
+        ]
+
+
+@contextmanager
+def as_texts(
+    path: Path, scratch: Path, kind: str, header: bool, limits: Limits
+) -> Iterator[tuple[Any, str, list[Any], list[str], dict[int, str], set[int]]]:
+    """A connection on which every cell of a CSV or Parquet file is a text: source, its parameters, names of columns,
+    their expressions, and which of them hold lists. `InvalidInput` when it is no table."""
     connection = connected(scratch, limits)
     try:
         if kind == "csv":
@@ -79,15 +102,7 @@ def profiled(path: Path, scratch: Path, kind: str, header: bool, limits: Limits)
             quoted = ['"' + str(row[0]).replace('"', '""') + '"' for row in described]
             cells = {number: f"CAST({name} AS VARCHAR)" for number, name in enumerate(quoted)}
             vectors = {number for number, row in enumerate(described) if str(row[1]).endswith("]")}
-        looked_at = list(range(min(len(names), PROFILED)))
-        found: list[Column] = []
-        for start in range(0, len(looked_at), _AT_ONCE):
-            part = looked_at[start : start + _AT_ONCE]
-            found += _columns(connection, source, given, {n: cells[n] for n in part}, names)
-        return [
-            replace(column, kind="vector") if number in vectors else column
-            for number, column in enumerate(found)
-        ]
+        yield connection, source, given, names, cells, vectors
     except (InvalidInput, TooLarge):
         raise
     except Exception as error:
@@ -116,6 +131,7 @@ def _columns(
             f", count({value}), approx_count_distinct({value}), count(TRY_CAST({value} AS DOUBLE)), "
             f"coalesce(bool_and(regexp_full_match({value}, '-?[0-9]+([.]0+)?')), false), "
             f"coalesce(bool_and(contains({value}, '>')), false), "
+            f"coalesce(bool_and(regexp_full_match({value}, '{DATE}')), false), "
             # FILTER would take memory for all columns once for each.
             f"arg_min({value}, n, {_EXAMPLES})"
         )
@@ -124,7 +140,7 @@ def _columns(
     ).fetchone()
     rows, rest, found = int(row[0]), row[1:], []
     for at, number in enumerate(cells):
-        present, distinct, numbers, whole, ranked, examples = rest[6 * at : 6 * at + 6]
+        present, distinct, numbers, whole, ranked, dated, examples = rest[7 * at : 7 * at + 7]
         texts = tuple(str(one)[:50] for one in examples or ())
         found.append(
             Column(
@@ -136,6 +152,7 @@ def _columns(
                 rows=rows,
                 examples=texts,
                 whole=bool(whole),
+                dated=bool(dated),
                 ranked=bool(ranked) and all(_RANKING.fullmatch(text) for text in texts),
             )
         )
@@ -144,7 +161,7 @@ def _columns(
 
 def inferred(columns: list[Column], request: DatasetRequest) -> DatasetRequest:
     """The request with the roles that it does not name: label or ranking, row ids, and text left out."""
-    named = {request.label, request.group, request.id, *request.ranking, *request.exclude}
+    named = {request.label, request.group, request.id, request.time, *request.ranking, *request.exclude}
     free = {column.name: column for column in columns if column.name not in named}
     changes: dict[str, Any] = {}
     if not request.label and not request.ranking and not request.unlabelled:
@@ -155,6 +172,10 @@ def inferred(columns: list[Column], request: DatasetRequest) -> DatasetRequest:
         elif label is not None:
             changes["label"] = label
     taken = {changes.get("label"), *changes.get("ranking", [])}
+    dates = [column.name for column in free.values() if column.name not in taken and column.dated]
+    if not request.time and len(dates) == 1:
+        changes["time"] = dates[0]
+        taken.add(dates[0])
     ids = [column.name for column in free.values() if column.name not in taken and _is_id(column)]
     if not request.id and len(ids) == 1:
         changes["id"] = ids[0]

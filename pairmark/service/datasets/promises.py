@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field
@@ -85,6 +86,7 @@ def promise_of(
     calibration_units: int | None = None,
     population: str | None = None,
     fewest: int | None = None,
+    smallest_fpr: float | None = None,
 ) -> Promise:
     """The rates that a number of people (or samples) supports when a share of them calibrates.
 
@@ -94,9 +96,12 @@ def promise_of(
     calibration_units : how many of them calibrate, where that is known; default: the share.
     population : the classes among which a closed-set promise holds.
     fewest : units left to test on, and to train on, where other splits of the same units are possible.
+    smallest_fpr : the smallest rate, where a calibration has shown it.
     """
     own = round(units * fraction) if calibration_units is None else calibration_units
     found = reach(own, different_share=different_share)
+    if smallest_fpr is not None:
+        found = replace(found, smallest_fpr=smallest_fpr)
     counted = "people" if protocol == "open-set" else "samples"
     more = max(0, math.ceil(found.next_units / fraction) - units)
     said = f"{own:,} of {units:,} {counted} calibrate. At {found.confidence:.0%} confidence "
@@ -140,6 +145,10 @@ def in_percent(rate: float) -> str:
     return f"{math.ceil(round(shown * 10**digits, 6)) / 10**digits:.{digits}f}".removesuffix(".0") + "%"
 
 
+def _rate_of(percent: str) -> float:
+    return round(float(percent.removesuffix("%")) / 100, 12)
+
+
 def ways_out(units: int, *, different_share: float = 1.0, fewest: int = FEWEST) -> list[WayOut]:
     """What the same people could support under another split or learner, the largest rate first.
 
@@ -154,7 +163,7 @@ def ways_out(units: int, *, different_share: float = 1.0, fewest: int = FEWEST) 
         if smallest is None or smallest >= MOST_TARGET:
             continue
         shown = in_percent(smallest)
-        fpr = round(float(shown.removesuffix("%")) / 100, 12)
+        fpr = _rate_of(shown)
         options = f"{learner}--target-fpr {fpr:g}"
         found.append(WayOut(options=options, fpr=fpr, text=f"{shown} with `{options}`"))
     return found
@@ -166,6 +175,45 @@ def people_for(fpr: float, needed: int) -> dict[str, int]:
         f"{learner}--target-fpr {fpr:g}": needed + reserved * FEWEST
         for learner, reserved in _RESERVED.items()
     }
+
+
+def ways_from(
+    fpr: float,
+    smallest_fpr: float | None,
+    needed: int | None,
+    promise: Promise | None,
+    model: str | None = None,
+) -> list[dict[str, Any]]:
+    """Ways out of a refusal, the easiest first, each with the rate that it gives, what to do and a text.
+
+    Parameters
+    ----------
+    smallest_fpr : the smallest rate that the calibration answers. needed : units to calibrate on that ``fpr`` takes.
+    promise : of the version that refused; None for scores of another system, and for pairs that were listed.
+    model : its name.
+    """
+    ways: list[dict[str, Any]] = []
+    if smallest_fpr is not None:
+        shown = in_percent(smallest_fpr)
+        rate = _rate_of(shown)
+        ways.append({"fpr": rate, "command": f"fpr={rate:g}", "text": f"{shown}: ask with fpr={rate:g}"})
+    if promise is not None:
+        command = f"pairmark train --dataset DATASET --model {model or 'MODEL'}"
+        for way in promise.ways:
+            if ways and way.fpr >= ways[-1]["fpr"]:
+                continue
+            whole = f"{command} {way.options}"
+            ways.append(
+                {"fpr": way.fpr, "command": whole, "text": f"{in_percent(way.fpr)}: train again, `{whole}`"}
+            )
+    if needed is not None:
+        total = needed if promise is None else math.ceil(needed / promise.calibration_fraction)
+        counted = "people" if promise is None else promise.counted
+        where = f"calibrate on {needed:,} {counted}"
+        if promise is not None and total > needed:
+            where += f": {total:,} in the dataset, {max(total - promise.units, 0):,} more than it has"
+        ways.append({"fpr": fpr, "units": total, "command": None, "text": f"{100 * fpr:g}%: {where}"})
+    return ways
 
 
 def fewest_units(dataset: Mapping[str, Any], protocol: str) -> int:

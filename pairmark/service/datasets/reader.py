@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -14,7 +14,7 @@ from pairmark.models.evaluation.suspects import near_duplicates
 from pairmark.service.datasets.arrays import Npz, clipped, row_blocks, svmlight_blocks
 from pairmark.service.datasets.data import Pairs
 from pairmark.service.datasets.limits import Limits
-from pairmark.service.datasets.pairs import read_pairs
+from pairmark.service.datasets.pairs import read_pairs, without_contradictions
 from pairmark.service.datasets.rankings import RankingColumn
 from pairmark.service.datasets.records import RecordTable, column_notes, read_records
 from pairmark.service.datasets.schemas import (
@@ -26,6 +26,7 @@ from pairmark.service.datasets.schemas import (
 )
 from pairmark.service.datasets.tabular import Table
 from pairmark.service.datasets.text import plain_text
+from pairmark.service.datasets.troubles import troubles_of
 from pairmark.service.datasets.writer import MAX_RANKED, Block, DatasetWriter, Stored, as_text, listed
 from pairmark.service.errors import InvalidInput, TooLarge
 
@@ -94,6 +95,8 @@ def read_dataset(
             "right_file is a second table of records: send columns too, {} at least", field="right_file"
         )
     with ExitStack() as opened:
+        if kind in ("csv", "parquet") and request.columns is None:
+            opened.enter_context(_all_troubles(upload, scratch / "troubles", kind, request, limits))
         if request.columns is not None:
             records, writer, notes = _from_records(upload, out, scratch, kind, request, limits, right)
             blocks, row_of = iter([records.block]), records.row_of
@@ -116,15 +119,16 @@ def read_dataset(
             writer.add(block)
         if writer.rows == 0:
             raise InvalidInput("the file has no rows; expected at least one row of data")
-        read = None
+        read, contradictions = None, list[str]()
         if pairs is not None:
             file, form = pairs
             left_of, right_of = row_of or (writer.row_of(), None)
             read = read_pairs(
                 file, scratch / "pairs", form, limits, rows=writer.rows, row_of=left_of, right_row_of=right_of
             )
+            read, contradictions = without_contradictions(read, drop=request.drop_contradictions)
         stored = writer.finish(read, spec)
-    stored.warnings[:0] = warnings
+    stored.warnings[:0] = warnings + contradictions
     stored.warnings += [f"column {each.name!r}: {line}" for each in notes or () for line in each.warnings]
     stored.warnings += _duplicate_warnings(out)
     summary = _summary(stored, kind, request, spec, read)
@@ -134,6 +138,23 @@ def read_dataset(
         if named is not None and stored.label_counts.size and request.label is None:
             summary["label"], summary["label_role"] = named.name, named.type
     return stored, summary
+
+
+@contextmanager
+def _all_troubles(
+    upload: Path, scratch: Path, kind: str, request: DatasetRequest, limits: Limits
+) -> Iterator[None]:
+    """Where a cell is no number, tell of all columns that have such cells, not only of the first."""
+    try:
+        yield
+    except InvalidInput as error:
+        if "column" not in error.facts:
+            raise
+        troubles = troubles_of(upload, scratch, kind, request, limits)
+        if not troubles:
+            raise
+        facts = {**error.facts, "troubles": [each.model_dump() for each in troubles]}
+        raise InvalidInput(error.detail, **facts) from error
 
 
 def _refuse_unlabelled(there: str) -> NoReturn:

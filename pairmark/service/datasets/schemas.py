@@ -117,6 +117,12 @@ class DatasetRequest(BaseModel):
         "labels in the file are ignored",
     )
 
+    drop_contradictions: bool = Field(
+        False,
+        description="pairs file: leave out pairs marked different although same pairs, or units, make their rows one "
+        "person's; without it they are listed in `warnings`",
+    )
+
     @model_validator(mode="before")
     @classmethod
     def _label_by_role(cls, values: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy.exc import IntegrityError
@@ -65,7 +65,7 @@ class JobQueue(Leases):
                 if earlier is not None:
                     return earlier
                 row = self._add(session, prepare(session), once)
-                return job_out(row, [], attended=bool(self._alive(session)))
+                return job_out(row, [], waits=self._waits(session, [row])(row))
         except IntegrityError as error:
             if once is None or "unique" not in str(error.orig).lower():
                 raise
@@ -85,9 +85,35 @@ class JobQueue(Leases):
                 field="Idempotency-Key",
                 job=row.id,
             )
-        return job_out(
-            row, repository.attempts_of(session, [row.id])[row.id], attended=bool(self._alive(session))
-        )
+        attempts = repository.attempts_of(session, [row.id])[row.id]
+        return job_out(row, attempts, waits=self._waits(session, [row])(row))
+
+    def _waits(self, session: Session, rows: Sequence[JobRow]) -> Callable[[JobRow], str]:
+        """What a job of these waits for, in words; nothing where it runs, has ended, or a worker is free for it."""
+        if not any(row.state == "queued" for row in rows):
+            return lambda row: ""
+        n_workers, unfinished = len(self._alive(session)), repository.unfinished(session)
+
+        def text(row: JobRow) -> str:
+            if row.state != "queued":
+                return ""
+            if not n_workers:
+                return _UNATTENDED
+            ahead = [
+                job
+                for job in unfinished
+                if job.state == "running" or (job.created_at, job.id) < (row.created_at, row.id)
+            ]
+            if len(ahead) < n_workers:
+                return ""
+            first = ahead[0]
+            if tenant_of(first.model) != tenant_of(row.model):
+                return f"waits behind {len(ahead)} jobs of others; `pairmark worker` starts another worker beside it"
+            state = f"running, {first.progress:.0%} done" if first.state == "running" else "queued"
+            others = f" and {len(ahead) - 1} more" if len(ahead) > 1 else ""
+            return f"waits behind job {first.id} ({state}){others}; `pairmark worker` starts another worker beside it"
+
+        return text
 
     def _add(self, session: Session, job: NewJob, once: Once | None) -> JobRow:
         name, owner = job.gallery or job.model, current_owner()
@@ -123,8 +149,8 @@ class JobQueue(Leases):
             row = repository.find(session, _askable(job_id))
             if row is None:
                 raise unknown_job(job_id)
-            attended = row.state != "queued" or bool(self._alive(session))
-            return job_out(row, repository.attempts_of(session, [row.id])[row.id], attended=attended)
+            attempts = repository.attempts_of(session, [row.id])[row.id]
+            return job_out(row, attempts, waits=self._waits(session, [row])(row))
 
     def page(
         self,
@@ -142,12 +168,13 @@ class JobQueue(Leases):
                 session, limit=limit + 1, after=after, state=state, models=models, galleries=galleries
             )
             attempts = repository.attempts_of(session, [row.id for row in rows])
-            attended = bool(self._alive(session))
+            waits = self._waits(session, rows)
+            texts = {row.id: waits(row) for row in rows}
         return JobPage.of(
             rows,
             limit,
             lambda row: (row.created_at, row.id),
-            lambda row: job_out(row, attempts[row.id], attended=attended),
+            lambda row: job_out(row, attempts[row.id], waits=texts[row.id]),
         )
 
     def cancel(self, job_id: str) -> JobOut:
@@ -216,9 +243,7 @@ def _askable(job_id: str) -> str:
 
 
 @shows_rows
-def job_out(row: JobRow, attempts: list[JobAttempt], *, attended: bool = True) -> JobOut:
-    """A job with its history; one that waits while no worker is alive (``attended``) says so."""
-    message = row.message
-    if not attended and row.state == "queued":
-        message = f"{_UNATTENDED}. {message}" if message else _UNATTENDED
+def job_out(row: JobRow, attempts: list[JobAttempt], *, waits: str = "") -> JobOut:
+    """A job with its history; its message begins with what it ``waits`` for."""
+    message = ". ".join(text for text in (waits, row.message) if text)
     return JobOut.model_validate({**row.values(), "message": message, "attempts": attempts})

@@ -14,6 +14,7 @@ import numpy as np
 from pairmark.models.calibration.promises import units_needed
 from pairmark.models.registry import spec_of
 from pairmark.models.warmup import warm_loaded
+from pairmark.service.datasets.promises import Promise
 from pairmark.service.db import Database
 from pairmark.service.errors import (
     DamagedRow,
@@ -55,7 +56,7 @@ class Runtime:
         self.settings = settings
         self.catalogue = Catalogue(database, settings.catalogue_ttl_s)
         self.loaded = LoadedVersions(self._load, settings.max_loaded_models)
-        self.decisions = Decisions(self._load_calibration)
+        self.decisions = Decisions(self._load_calibration, self._promised)
         self.live = LiveCheck(lambda id: self.decisions.loaded(id).calibration)
         self.unrelated = UnrelatedCheck(enabled=settings.live_probes)
         self.warm = False
@@ -358,6 +359,13 @@ class Runtime:
         weights = weights_of(row.summary)
         number, classes = self.store.ledger_number(calibration_id), row.summary.get("classes")
         return Loaded(calibration, owner, subjects, number, weights, row.imported, classes, row.name)
+
+    def _promised(self, owner: tuple[str, int]) -> Promise | None:
+        """What a version promises, and its dataset could; None where it was deleted."""
+        try:
+            return self.store.retraining(*owner)
+        except UnknownModel:
+            return None
 
     def _decide(self, question: Question) -> Decision:
         """Answer, and note in the ledger what was asked: also where the answer is a refusal."""

@@ -20,7 +20,7 @@ from pairmark.models.calibration.points import InsufficientCalibrationData
 from pairmark.models.calibration.system_weights import SystemWeights
 from pairmark.models.core.subjects import SampleSets
 from pairmark.service.caches import BoundedCache
-from pairmark.service.datasets.promises import population_of
+from pairmark.service.datasets.promises import Promise, population_of, ways_from
 from pairmark.service.errors import InsufficientCalibration, InvalidInput, ModelNotCapable
 from pairmark.service.runtime.catalogue import VersionEntry
 from pairmark.service.runtime.vectors import Features, Pairs, check_finite, to_rows
@@ -259,10 +259,23 @@ class Question(NamedTuple):
 class Decisions:
     """Operating points, each computed once; calibrations are immutable, so an answer never grows old."""
 
-    def __init__(self, load: Callable[[str], Loaded]) -> None:
+    def __init__(
+        self, load: Callable[[str], Loaded], promised: Callable[[tuple[str, int]], Promise | None]
+    ) -> None:
+        self._promised = promised
         self.loaded = lru_cache(maxsize=32)(load)
         """The calibration of an id (blocking)."""
         self._answers: BoundedCache[Question, Decision] = BoundedCache(MOST_ANSWERS)
+
+    def _ways(self, fpr: float, refusal: InsufficientCalibrationData, loaded: Loaded) -> list[dict[str, Any]]:
+        """Ways out of a refusal. The version's dataset stays unnamed: who may decide need not know it."""
+        smallest, needed = (
+            refusal.smallest_fpr.get("finite-sample"),
+            refusal.required_units.get("finite-sample"),
+        )
+        if loaded.owner is None:
+            return ways_from(fpr, smallest, needed, None)
+        return ways_from(fpr, smallest, needed, self._promised(loaded.owner), loaded.owner[0])
 
     def at_hand(self, question: Question) -> Decision | None:
         """The answer, when it was computed before."""
@@ -291,6 +304,7 @@ class Decisions:
         except InsufficientCalibrationData as error:
             raise InsufficientCalibration(
                 str(error),
+                ways=self._ways(fpr, error, loaded) if question.fnr is None else [],
                 smallest_fpr=plain(error.smallest_fpr),
                 required_units=plain(error.required_units),
                 alternatives=plain(error.alternatives),

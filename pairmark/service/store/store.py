@@ -13,6 +13,7 @@ from pairmark.service.audit.log import record
 from pairmark.service.blobs import Blobs, delete_unused, hold
 from pairmark.service.blobs.base import size_of
 from pairmark.service.datasets.data import LabelledData
+from pairmark.service.datasets.promises import Promise
 from pairmark.service.db import Database, bump_revision
 from pairmark.service.errors import Conflict, NotReady, PreconditionFailed, StorageFailed
 from pairmark.service.heldout.overlap import TrainedOn, overlap_with
@@ -45,7 +46,7 @@ from pairmark.service.store.schemas import (
 from pairmark.service.store.subjects import SubjectCalibrations
 from pairmark.service.store.transfer import export_version, imported
 from pairmark.service.store.versions import VersionStore
-from pairmark.service.store.views import alias_out, version_out, version_summary
+from pairmark.service.store.views import alias_out, version_out, version_promise, version_summary
 from pairmark.service.tables import Alias, Model, ModelVersion
 from pairmark.service.times import iso
 
@@ -221,6 +222,13 @@ class ModelStore:
             aliases = repository.aliases_of(session, [model.id])[model.id]
             calibrations = repository.calibrations_of(session, model.id, version, VERSIONS_SHOWN)
         return version_out(model.name, row, aliases, calibrations)
+
+    def retraining(self, name: str, version: int) -> Promise | None:
+        """What a version promises, and what its dataset could under other splits; None where neither is known."""
+        with self._db.read() as session:
+            model, row = self._versions.resolved(session, ModelRef(name=name, version=version))
+            calibrations = repository.calibrations_of(session, model.id, version, VERSIONS_SHOWN)
+            return version_promise(row, calibrations, other_splits=True)
 
     def names(
         self, name: str, version: int, of: Literal["feature_names", "label_names", "class_names"]

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 from pairmark.models.registry import LEARNERS
-from pairmark.service.datasets.promises import Promise, population_of, promise_of
+from pairmark.service.datasets.promises import FEWEST, Promise, population_of, promise_of
 from pairmark.service.store.schemas import (
     AliasOut,
     CalibrationOut,
@@ -66,7 +66,7 @@ def version_out(
         lineage=Lineage.model_validate({**row.lineage, "artefact_sha256": row.artefact_sha256}),
         facts=facts,
         calibrations=[calibration_out(one, model) for one in shown],
-        promise=_promise(row, shown),
+        promise=version_promise(row, shown),
         has_roc=row.report is not None,
         has_tree=spec is not None and hasattr(spec.estimator, "tree_data"),
     )
@@ -92,8 +92,16 @@ def calibration_without_origin(calibration: Calibrated) -> Calibrated:
     return calibration.model_copy(update={"name": name, "dataset_sha256": None, "summary": summary})
 
 
-def _promise(row: ModelVersion, calibrations: Iterable[CalibrationRow]) -> Promise | None:
-    """What the calibration that answers by default can promise; None for pairs that were listed, and scores."""
+_PARTS = ("train", "calibration", "test")
+
+
+def version_promise(
+    row: ModelVersion, calibrations: Iterable[CalibrationRow], *, other_splits: bool = False
+) -> Promise | None:
+    """What the calibration that answers by default can promise; None for pairs that were listed, and scores.
+
+    ``other_splits`` : also what the same dataset could support if it were split otherwise.
+    """
     one = next((one for one in calibrations if one.id == row.calibration_id), None)
     if one is None or one.summary.get("independent_rows") or "n_units" not in one.summary:
         return None
@@ -104,11 +112,21 @@ def _promise(row: ModelVersion, calibrations: Iterable[CalibrationRow]) -> Promi
     asked = row.lineage.get("evaluation", {})
     fraction = float(asked.get("calibration_fraction", 1.0)) if own else 1.0
     units = int(one.summary["n_units"])
+    fewest = int(one.summary["classes"]) + 2 if "classes" in one.summary else FEWEST
+    smallest = (one.summary.get("smallest_fpr") or {}).get("0.95", {}).get("finite-sample")
+    whole = round(units / fraction)
+    counted = sum(
+        int(parts.get(f"{part}_{'identities' if one.protocol == 'open-set' else 'rows'}", 0))
+        for part in _PARTS
+    )
     return promise_of(
-        round(units / fraction),
+        # Shares are rounded; a dataset that was split whole is counted by its parts.
+        counted if own and abs(counted - whole) <= 2 else whole,
         fraction,
         protocol=one.protocol,
         different_share=float(one.summary.get("different_share", 1.0)),
         calibration_units=units,
         population=None if "classes" not in one.summary else population_of(one.summary["classes"]),
+        fewest=fewest if own and other_splits else None,
+        smallest_fpr=smallest,
     )

@@ -35,6 +35,15 @@ def test_it_says_how_to_build_a_guide_that_is_not_there(client: httpx.Client) ->
     assert "make docs" in answer.json()["detail"]
 
 
+def test_a_browser_reads_a_page_where_the_guide_is_not_there(client: httpx.Client) -> None:
+    answer = client.get("/guide", headers={"accept": "text/html,*/*;q=0.8"})
+    assert answer.status_code == 404
+    assert answer.headers["content-type"].startswith("text/html")
+    assert "make docs" in answer.text
+    for address in ("/docs", "/problems", "/"):
+        assert f'href="{address}"' in answer.text
+
+
 def test_pages_are_served_and_nothing_beside_them(client: httpx.Client, tmp_path: Path) -> None:
     folder = tmp_path / "guide"
     (folder / "how-to").mkdir(parents=True)

@@ -10,6 +10,12 @@ export class ApiError extends Error {
   }
 }
 
+// What keeps columns of a file from being features, a line each, as the command line prints it.
+export const troubles = (problem) => (problem?.troubles?.length > 1 ? problem.troubles : []).flatMap((each) => [el("br"), each.text]);
+
+// Ways out of a refusal, a line each, as the command line prints them.
+export const waysOut = (error) => (error.problem?.ways ?? []).flatMap((way) => [el("br"), way.text]);
+
 // A name or id as one segment of an address; "." and ".." survive the encoding, and browsers resolve them.
 export function segment(text) {
   if (["", ".", ".."].includes(text)) throw new ApiError(0, { detail: `“${text}” cannot stand in an address; expected another name or id` });
@@ -80,6 +86,6 @@ export function sessionEnded() {
 export function say(place, error) {
   if (!place) return;
   const type = error.problem?.type;
-  place.replaceChildren(error.message, ...(type ? [" ", el("a", { href: type }, "How to fix it")] : []));
+  place.replaceChildren(error.message, ...troubles(error.problem), ...(type ? [" ", el("a", { href: type }, "How to fix it")] : []));
   place.hidden = false;
 }

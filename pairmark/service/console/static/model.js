@@ -1,7 +1,7 @@
 // The operating point: a rate is chosen on the curve, read from the calibration's own table at once, and then asked of
 // the service, which answers exactly.
 
-import { api, ApiError } from "./api.js";
+import { api, ApiError, waysOut } from "./api.js";
 import { Chart } from "./chart.js";
 import { $, $$, count, el, number, percent } from "./dom.js";
 
@@ -76,7 +76,7 @@ function drawCurve() {
 }
 
 function curveMarks() {
-  if (!calibration) return [];
+  if (!calibration || !state.point) return [];
   const tpr = state.point?.tpr;
   return [{ kind: "cut", x: state.fpr, at: state.point?.observed_fpr, y: tpr === null || tpr === undefined ? null : state.curve === "det" ? 1 - tpr : tpr }];
 }
@@ -201,6 +201,11 @@ async function ask() {
   }
   mark();
   snippet();
+  const line = $(".legend .cutline");
+  if (line) {
+    line.hidden = !state.point;
+    line.textContent = state.point?.guarantee === "none" ? "estimated" : "promised";
+  }
 }
 
 function reported(point) {
@@ -228,20 +233,10 @@ function reported(point) {
 }
 
 function refused(error, fpr, fnr) {
-  const { smallest_fpr: rates, required_units: units } = error.problem || {};
   const both = fnr === null ? [] : [" false positives together with ", el("strong", {}, percent(fnr)), " false negatives"];
   $("#said").replaceChildren("These data cannot promise ", el("strong", {}, percent(fpr)), ...both, ".");
-  const summary = state.calibration?.summary;
-  const people = summary?.protocol === "closed-set" ? "samples" : "people";
-  const words = [];
-  for (const [method, needed] of Object.entries(units || {})) {
-    if (!needed) continue;
-    const more = needed - (summary?.n_units ?? 0);
-    const floor = rates?.[method];
-    words.push(`${method}: ${more > 0 ? `${count(more)} more ${people} needed` : `${count(needed)} ${people} needed`}${floor ? `, ${percent(floor)} is the least these support` : ""}.`);
-  }
   const note = $("#short");
-  note.replaceChildren(...(words.length && fnr === null ? words.flatMap((line, at) => (at ? [el("br"), line] : [line])) : [clean(error)]));
+  note.replaceChildren(clean(error), ...waysOut(error));
   note.hidden = false;
   $("#facts").replaceChildren();
 }
@@ -249,6 +244,11 @@ function refused(error, fpr, fnr) {
 function snippet() {
   const place = $("#snippet");
   if (!place) return;
+  $("[data-copies=snippet]").disabled = !state.point;
+  if (!state.point) {
+    place.textContent = "These data cannot promise this rate: choose another, or a way out above.";
+    return;
+  }
   const model = `${card.dataset.model}:${card.dataset.version}`;
   const keyed = card.dataset.keyed === "1";
   const dimension = Number(card.dataset.features);

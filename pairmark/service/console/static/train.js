@@ -1,6 +1,6 @@
 // Upload with a preview, a form for the learner's parameters, and the job. Every request is one of the public API.
 
-import { api, say, sendFile } from "./api.js";
+import { api, say, sendFile, troubles } from "./api.js";
 import { $, $$, count, el } from "./dom.js";
 
 const learners = {};
@@ -10,7 +10,7 @@ const upload = $("#upload");
 
 // ---------------------------------------------------------------- preview
 
-const ROLES = ["label", "ranking", "id", "group"];
+const ROLES = ["label", "ranking", "id", "group", "time"];
 const LISTED = 40;
 
 function options(select, names, picked) {
@@ -62,10 +62,10 @@ function ask(choices) {
 
 function shown(reported) {
   const rows = reported.columns.slice(0, LISTED).map((column) => el("tr", {}, el("th", { scope: "row" }, column.name), el("td", {}, el("span", { class: `tag ${["feature", "points"].includes(column.role) ? "" : column.role === "excluded" ? "warn" : "accent"}` }, column.role === "excluded" ? "left out" : column.role), column.inferred ? el("span", { class: "small quiet" }, " guessed") : null), el("td", { class: "quiet" }, column.kind), el("td", { class: "number" }, column.distinct === null ? "–" : count(column.distinct)), el("td", { class: "quiet small" }, [...new Set(column.examples)].slice(0, 4).join(", "))));
-  const heads = ["Column", "Role", "Kind", "Different values", "Examples"];
+  const heads = ["Column", "Role", "Kind", "Different values, about", "Examples"];
   $("#preview").replaceChildren(
-    el("p", {}, [reported.rows !== null && `${count(reported.rows)} rows`, reported.features !== null && `${count(reported.features)} features`, reported.n_labels && `${count(reported.n_labels)} identities or classes`, reported.ranking_labels.length && `rankings of ${reported.ranking_labels.join(", ")}`].filter(Boolean).join("; "), ". Check the roles below."),
-    ...(reported.problem ? [el("p", { class: "note bad" }, reported.problem)] : []),
+    el("p", {}, [reported.rows !== null && `${count(reported.rows)} rows`, reported.features !== null && `${count(reported.features)} features`, reported.n_labels && `${count(reported.n_labels)} identities or classes`, reported.ranking_labels.length && `rankings of ${reported.ranking_labels.join(", ")}`].filter(Boolean).join("; ").replace(/.$/, "$&. "), "Check the roles below."),
+    ...(reported.problem ? [el("p", { class: "note bad" }, reported.problem, ...troubles(reported))] : []),
     ...promises(reported),
     ...reported.warnings.map((warning) => el("p", { class: "note warn" }, warning)),
     el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Columns" }, el("table", {}, el("thead", {}, el("tr", {}, heads.map((head, at) => el("th", { scope: "col", class: at === 3 ? "number" : null }, head)))), el("tbody", {}, rows))),
@@ -83,10 +83,13 @@ function preview(file) {
 function form(file) {
   const body = new FormData();
   body.append("file", file);
-  for (const id of ["name", "label", "ranking", "id", "group", "exclude"]) {
+  for (const id of ["name", "label", ...ROLES.slice(1), "exclude"]) {
     const { value } = $(`#${id}`);
     if (value) body.append(id === "label" ? $("#label-role").value : id, value);
   }
+  const pairs = $("#pairs").files[0];
+  if (pairs) body.append("pairs", pairs);
+  if ($("#drop-contradictions").checked) body.append("drop_contradictions", "true");
   return body;
 }
 

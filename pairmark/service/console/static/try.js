@@ -1,6 +1,6 @@
 // One pair or one point, asked of the public API.
 
-import { api, ApiError, say } from "./api.js";
+import { api, ApiError, say, waysOut } from "./api.js";
 import { $, $$, count, el, number, percent } from "./dom.js";
 
 const { model, features, can, calibrated } = $("#try")?.dataset ?? {};
@@ -64,13 +64,33 @@ function decided(answer) {
 
 const shown = (value) => (typeof value === "number" ? number(value, 5) : typeof value === "object" && value !== null ? JSON.stringify(value) : String(value));
 
+const table = (heads, rows, label) => el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": label }, el("table", {}, el("thead", {}, el("tr", {}, heads.map((head) => el("th", { scope: "col" }, head.replaceAll("_", " "))))), el("tbody", {}, rows.map((one) => el("tr", {}, heads.map((head) => el("td", {}, one[head] === undefined ? "–" : shown(one[head]))))))));
+
+// What speaks most for and against the same: a sentence and a bar each; the rest is folded.
+function strongest(entries, heads) {
+  const sorted = [...entries].sort((a, b) => Math.abs(b.contribution) - Math.abs(a.contribution));
+  const most = Math.abs(sorted[0].contribution) || 1;
+  const named = (one) => shown(one.field ?? one.feature ?? one.column ?? one.meta_feature ?? Object.values(one)[0]);
+  const bars = sorted.slice(0, 5).map((one) => el("tr", {}, el("th", { scope: "row" }, named(one)), el("td", {}, el("meter", { min: 0, max: 1, value: Math.abs(one.contribution) / most, "aria-hidden": "true" })), el("td", {}, `speaks ${one.contribution < 0 ? "against" : "for"} the same, ${number(one.contribution, 3)}`)));
+  const rest = sorted.slice(5, 25);
+  return [
+    el("h3", {}, "What decides most"),
+    el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "What decides most" }, el("table", {}, el("tbody", {}, bars))),
+    ...(rest.length ? [el("details", {}, el("summary", {}, `${count(sorted.length - 5)} more`), table(heads, rest, "The rest"))] : []),
+  ];
+}
+
 // Explanations differ by learner: lists of like records become tables, the rest a list of facts.
 function explained(reported) {
   const parts = [], facts = [];
   for (const [name, value] of Object.entries(reported)) {
     if (Array.isArray(value) && value.length && value.every((one) => one !== null && typeof one === "object" && !Array.isArray(one))) {
       const heads = [...new Set(value.flatMap((one) => Object.keys(one)))].slice(0, 8);
-      parts.push(el("h3", {}, name.replaceAll("_", " ")), el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": name }, el("table", {}, el("thead", {}, el("tr", {}, heads.map((head) => el("th", { scope: "col" }, head.replaceAll("_", " "))))), el("tbody", {}, value.slice(0, 20).map((one) => el("tr", {}, heads.map((head) => el("td", {}, one[head] === undefined ? "–" : shown(one[head])))))))));
+      if (value.every((one) => typeof one.contribution === "number")) {
+        parts.push(...strongest(value, heads));
+        continue;
+      }
+      parts.push(el("h3", {}, name.replaceAll("_", " ")), table(heads, value.slice(0, 20), name));
       if (value.length > 20) parts.push(el("p", { class: "small quiet" }, `And ${value.length - 20} more.`));
     } else if (value !== null) {
       facts.push(el("dt", {}, name.replaceAll("_", " ")), el("dd", {}, shown(value).slice(0, 400)));
@@ -94,7 +114,7 @@ $("#pair")?.addEventListener("submit", async (event) => {
       });
       if (answer instanceof ApiError) {
         const { scores } = await api("POST", "/similarity", body);
-        $("#answer").replaceChildren(el("p", { class: "promise" }, "score ", el("strong", {}, number(scores[0]))), el("p", { class: "note warn" }, answer.message));
+        $("#answer").replaceChildren(el("p", { class: "promise" }, "score ", el("strong", {}, number(scores[0]))), el("p", { class: "note warn" }, answer.message, ...waysOut(answer)));
       } else $("#answer").replaceChildren(...decided(answer));
     } else {
       const { scores } = await api("POST", "/similarity", body);

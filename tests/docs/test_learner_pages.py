@@ -1,0 +1,46 @@
+"""The Python of pages that explain learners runs, on data that stand for the reader's."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.docs import blocks
+from tests.serving import ROOT
+
+PAGES = ("explanation/evidence", "ghost", "rankboost", "rsbl", "similarity-auto", "similarity-forests")
+SERVED = ("client", "httpx", "127.0.0.1")
+"""Of blocks that ask a service; `tests/docs/test_blocks.py` runs such pages."""
+
+
+def reader_data() -> dict[str, Any]:
+    """What the pages take as given: rows of 20 people, pairs of rows, and texts of two topics."""
+    rng = np.random.default_rng(0)
+    y = np.repeat(np.arange(20), 4)
+    X = rng.normal(size=(20, 5))[y] + 0.3 * rng.normal(size=(80, 5))
+    words = ("free prize win now", "see you at home", "call now to win", "dinner at eight")
+    texts = [f"{words[at % 4]} {at % 7}" for at in range(40)]
+    data = {"X": X, "y": y, "X_new": X[:6], "A": X[:5], "B": X[5:10], "left": X[:5], "right": X[5:10]}
+    return {**data, "texts": texts, "more_texts": texts[:9], "topics": [at % 2 for at in range(40)]}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_what_the_page_shows_in_python_runs(page: str, tmp_path: Path) -> None:
+    shown = [
+        block
+        for block in blocks.blocks(ROOT / "docs" / f"{page}.md")
+        if block.language == "python" and not any(word in block.code for word in SERVED)
+    ]
+    assert shown
+    scope = reader_data()
+    before = Path.cwd()
+    os.chdir(tmp_path)
+    try:
+        for block in shown:
+            exec(compile(block.code, f"{page}.md, line {block.line}", "exec"), scope)  # the page's own words
+    finally:
+        os.chdir(before)
