@@ -17,6 +17,7 @@ from sklearn.utils import check_random_state
 
 from pairmark.models.core.arrays import Bool, Int64
 from pairmark.models.core.base import Float32, GalleryIndex, Matrix, PairScorerMixin
+from pairmark.models.core.blas import one_blas_thread
 from pairmark.models.core.checkpoints import Checkpoints, checkpoints_of, kept_seed
 from pairmark.models.core.inputs import checked_same, feature_names_of
 from pairmark.models.core.progress import report
@@ -179,9 +180,11 @@ class SimilarityBase(PairScorerMixin, BaseEstimator):
             self.pair_features_ = self.pair_features
         if self.pair_features_ != "raw":
             report(0.0, f"learning pair features: {self.pair_features_}")
-            self.learned_, source.learned = learn(
-                self.pair_features_, X, codes, random, listed=population is None
-            )
+            # Matrices of a few hundred features gain nothing from threads, and wait for each other's.
+            with one_blas_thread():
+                self.learned_, source.learned = learn(
+                    self.pair_features_, X, codes, random, listed=population is None
+                )
 
     def _begin(self) -> np.random.RandomState:
         """The source of draws."""

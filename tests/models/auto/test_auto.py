@@ -19,9 +19,11 @@ from pairmark.models.auto.race import Entry, Race, leaderboard, winner
 from pairmark.models.core.artefact import ArtefactError
 from pairmark.models.core.checkpoints import keeping
 from pairmark.models.core.progress import listening
+from pairmark.models.evaluation.validation import Fold
 from pairmark.models.registry import spec_of
 
 QUICK = 0.001
+FOLDS = [Fold(train=np.arange(0), test=np.arange(0), test_codes=np.arange(40), repeat=at // 4) for at in range(8)]
 
 
 def people(n: int, each: int, seed: int = 0, d: int = 8) -> tuple[np.ndarray, np.ndarray]:
@@ -56,7 +58,7 @@ def test_the_simplest_within_one_standard_error_of_the_best_wins() -> None:
 
 def test_a_leaderboard_compares_fold_by_fold() -> None:
     entries = [entry(0, [0.5, 0.7]), entry(1, [0.6, 0.8])]
-    first, second = leaderboard(entries, entries[1], (0.01,))
+    first, second = leaderboard(entries, entries[1], (0.01,), FOLDS[:2])
     assert (first["name"], first["chosen"], second["chosen"]) == (CANDIDATES[1].name, True, False)
     assert second["difference"]["value"] == pytest.approx(-0.1)
     assert second["difference"]["interval"] == pytest.approx([-0.1, -0.1])
@@ -198,8 +200,8 @@ def test_threads_and_processes_change_nothing() -> None:
 class Costly:
     """A task whose folds all rate candidates alike, and take each of them as long as its parameter ``p`` says."""
 
-    data = Data(n=100, d=4, n_classes=20, closed=False, sparse=False, pairs=False)
-    folds = tuple(range(8))
+    data = Data(n=100, d=4, raced=100, cells=400, n_classes=20, closed=False, sparse=False, pairs=False)
+    folds = tuple(FOLDS)
 
     def __init__(self, dearest: float) -> None:
         self._dearest = dearest
@@ -217,7 +219,7 @@ class Costly:
 def test_slow_candidates_race_in_their_order_whatever_they_cost() -> None:
     """Who has raced to the end decides who is behind: that must not hang on a clock."""
     candidates = [
-        Candidate(name=name, kind="metric", params=lambda data, p=p: {"p": p}, quick=lambda data: False)
+        Candidate(name=name, kind="metric", params=lambda data, p=p: {"p": p}, cost=lambda data: 60.0)
         for p, name in ((1.0, "cosine"), (2.0, "plda"), (3.0, "ghost"), (4.0, "rankboost"))
     ]
     orders = []
@@ -237,7 +239,7 @@ class Graded(Costly):
         self._rates = rates
 
     def rates(self, estimator: Any, fold: Any, at: tuple[float, ...]) -> np.ndarray:
-        return np.full(len(at), self._rates[estimator.p][fold % 4])
+        return np.full(len(at), self._rates[estimator.p][next(at for at, one in enumerate(FOLDS) if one is fold) % 4])
 
 
 @pytest.mark.parametrize(("other", "chosen"), [([0.9, 0.3, 0.6, 0.5], 1.0), ([0.6, 0.7, 0.65, 0.55], 2.0)])
