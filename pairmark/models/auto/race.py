@@ -385,14 +385,19 @@ def _simplest(means: Float64) -> int:
     )
 
 
-def _validated(entries: Sequence[Entry], folds: Sequence[Any], at: tuple[float, ...]) -> dict[str, float]:
+def _validated(entries: Sequence[Entry], folds: Sequence[Any], at: tuple[float, ...]) -> dict[str, float | None]:
     """TPR of racing: each fold's rates of the candidate that wins on the other folds of its repeat."""
     eligible, n_common = _eligible(entries)
     folds = folds[:n_common]
     rates = np.stack([entry.rates[:n_common] for entry in eligible])
     winners = [_simplest(fold_means(rates)[:, others]) for others in other_folds(folds)]
     nested = rates[winners, np.arange(n_common)]
-    return {f"{rate:g}": tpr for rate, tpr in shown_rates(nested, folds, at).items()}
+    return _by_rate(nested, folds, at)
+
+
+def _by_rate(rates: Float64, folds: Sequence[Any], at: tuple[float, ...]) -> dict[str, float | None]:
+    shown = shown_rates(rates, folds, at)
+    return {f"{rate:g}": shown.get(rate) for rate in at}
 
 
 def leaderboard(
@@ -414,7 +419,6 @@ def leaderboard(
     lines = []
     for entry in entries:
         n_judged = entry.rates.shape[0]
-        shown = shown_rates(entry.rates, folds[:n_judged], at) if n_judged else {}
         line: dict[str, Any] = {
             "name": entry.candidate.name,
             "kind": entry.candidate.kind,
@@ -423,7 +427,7 @@ def leaderboard(
             "chosen": entry is best,
             "folds": n_judged,
             "mean_tpr": float(entry.means.mean()) if n_judged else None,
-            "tpr_at_fpr": {f"{rate:g}": shown.get(rate) for rate in at} if n_judged else {},
+            "tpr_at_fpr": _by_rate(entry.rates, folds[:n_judged], at) if n_judged else {},
             "difference": None,
             "seconds": round(entry.seconds, 3),
         }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -282,3 +283,61 @@ def test_a_winner_that_never_raced_is_refused() -> None:
         check({}, meta, {name: array for name, array in arrays.items() if not name.endswith("psi")})
     with pytest.raises(ArtefactError, match="stranger"):
         check({}, meta, {**arrays, "stranger": arrays["winner-psi"]})
+
+
+def test_a_rate_is_shown_where_a_folds_people_can_show_it_and_without_the_optimism_of_choosing() -> None:
+    rng = np.random.default_rng(0)
+    at = (0.1, 0.003)
+    entries = [entry(number, []) for number in range(4)]
+    for one in entries:
+        # Equally good, and each of them lucky on some folds.
+        one.rates = np.stack([rng.normal(0.6, 0.1, 8), rng.normal(0.4, 0.1, 8)], axis=1)
+    best = winner(entries)
+    few = [replace(fold, test_codes=np.arange(8)) for fold in FOLDS]
+    line = next(line for line in leaderboard(entries, best, at, few) if line["chosen"])
+    assert line["tpr_at_fpr"]["0.003"] is None
+    assert line["validated_tpr"]["0.003"] is None
+    assert line["validated_tpr"]["0.1"] < line["tpr_at_fpr"]["0.1"]
+    many = next(line for line in leaderboard(entries, best, at, FOLDS) if line["chosen"])
+    assert many["validated_tpr"]["0.003"] < many["tpr_at_fpr"]["0.003"]
+
+
+def test_few_different_pairs_judge_by_the_rates_that_they_resolve() -> None:
+    y = np.repeat(np.arange(4), 3)
+    fold = Fold(train=np.arange(0), test=np.arange(12), test_codes=y)
+    rates = fold.rates(np.random.default_rng(0).standard_normal((12, 12)), (0.1, 0.03, 0.01, 0.003))
+    assert np.isfinite(rates).tolist() == [True, True, False, False]
+    # 16 people, four a fold: six pairs of people show one false match in ten pairs, and no rarer ones.
+    few, labels = people(16, 3)
+    assert set(Plda(protocol="open-set").fit(few, labels).validated_tpr_) == {0.1}
+
+
+class Slow(Costly):
+    """Folds take a while by the clock."""
+
+    def rates(self, estimator: Any, fold: Any, at: tuple[float, ...]) -> np.ndarray:
+        time.sleep(0.15)
+        return np.full(len(at), 0.5)
+
+
+def test_everybody_races_on_all_folds_while_the_budget_lasts_and_the_better_half_when_it_does_not() -> None:
+    candidates = [
+        Candidate(name=name, kind="metric", params=lambda data: {}, cost=lambda data: 11.0)
+        for name in ("cosine", "plda", "ghost", "rankboost")
+    ]
+
+    def folds(budget: float) -> list[int]:
+        race = Race(Slow(0.0), at=(0.1,), shared={"n_jobs": 1}, budget_seconds=budget, shelf=None)
+        return [one.rates.shape[0] for one in race.run(candidates)]
+
+    assert folds(20.0) == [8, 8, 8, 8]
+    few = folds(5.0)
+    assert few[0] > 1
+    assert few[2:] == [1, 1]
+
+
+def test_wide_rows_and_a_small_budget_stay_within_it() -> None:
+    rows, y = people(40, 6, d=600)
+    begun = time.process_time()
+    SimilarityAuto(budget_seconds=0.5).fit(rows, y)
+    assert time.process_time() - begun < 1.2 * 0.5 + 8
