@@ -53,7 +53,8 @@ class Data:
     Attributes
     ----------
     n, d : rows and features. raced : rows that candidates are compared on, of listed pairs the
-        distinct ones. cells : numbers other than zero, of sparse rows. closed : whether classes are shared. pairs : whether explicit pairs are learned from.
+        distinct ones. cells : numbers other than zero, of sparse rows. closed : whether classes are shared.
+        pairs : whether explicit pairs are learned from.
     """
 
     n: int
@@ -101,7 +102,6 @@ def _dense(data: Data) -> bool:
     return not data.sparse
 
 
-
 def _whitening_cost(data: Data) -> float:
     return 4e-9 * min(data.raced, data.d) * data.d**2
 
@@ -122,7 +122,9 @@ def _logistic_cost(data: Data) -> float:
 
 
 def _trees_cost(data: Data, n_trees: int, n_pairs: int) -> float:
-    return 5e-6 * n_trees * min(n_pairs, data.n if data.pairs else 0.28 * data.raced**2) * (1 + data.d**0.5 / 30)
+    return (
+        5e-6 * n_trees * min(n_pairs, data.n if data.pairs else 0.28 * data.raced**2) * (1 + data.d**0.5 / 30)
+    )
 
 
 def _forest_cost(data: Data) -> float:

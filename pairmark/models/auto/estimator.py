@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -122,6 +123,7 @@ class SimilarityAuto(AutoState, PairScorerMixin, BaseEstimator):
         self.verbose = verbose
 
     _accepts_sparse = True
+    _missing = "median"
 
     def _learn_identities(self, rows: Any, codes: Int64, identities: NDArray[Any]) -> None:
         rows = _dense_enough(rows)
@@ -252,7 +254,22 @@ class SimilarityAuto(AutoState, PairScorerMixin, BaseEstimator):
     @_winner_has("transform")  # type: ignore[untyped-decorator]
     def transform(self, X: ArrayLike) -> Float32:
         """The winner's vectors; where it has none, there is no such method."""
-        return np.asarray(self._winner.transform(self._validated(X, "X")))
+        winner = copy(self._winner)
+        winner.set_output(transform=vars(self).get("_sklearn_output_config", {}).get("transform"))
+        vectors: Float32 = winner.transform(self._validated(X, "X"))
+        return vectors
+
+    @_winner_has("transform")  # type: ignore[untyped-decorator]
+    def get_feature_names_out(self, input_features: ArrayLike | None = None) -> NDArray[Any]:
+        """Names of the columns of `transform`, of the winner's kind."""
+        return np.asarray(self._winner.get_feature_names_out(input_features))
+
+    def set_output(self, *, transform: str | None = None) -> Self:
+        """What `transform` returns: see scikit-learn's ``set_output``."""
+        if transform is not None:
+            # The name by which `clone` takes it along.
+            self._sklearn_output_config = {"transform": transform}
+        return self
 
     @_winner_has("explain")  # type: ignore[untyped-decorator]
     def explain(

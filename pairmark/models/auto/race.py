@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -37,6 +38,7 @@ _RUNGS = (1, 3)
 """Where time is short: folds after which the worse half of the slow candidates leaves, and all that are behind."""
 NEGLIGIBLE = 0.01
 """Mean TPR that a simpler candidate may be behind: of few folds, a standard error is many times as much."""
+_NOTHING = 0.002
 _FREE_SHARE, _FREE_SECONDS = 0.5, 3.0
 """As many candidates as are thought to take less together, of the budget, are raced whatever the clock says."""
 _FIT_FOLDS = 1.5
@@ -190,8 +192,9 @@ class Race:
         quick = self._quick(entries)
         for number, entry in enumerate(quick):
             report(0.6 * number / len(entries), f"racing {entry.candidate.name}")
-            self._to_the_end(entry, at_once=True)
-        slow = [entry for entry in entries if not entry.rates.size and not self._restored(entry)]
+            with self._surviving(entry):
+                self._to_the_end(entry, at_once=True)
+        slow = [entry for entry in entries if not any(entry is one for one in quick) and not self._restored(entry)]
         if slow:
             self._race_slow(slow, 0.6 * len(quick) / len(entries))
         return entries
@@ -270,6 +273,14 @@ class Race:
                 self._advance(entry, n_folds, share)
                 self._store(entry)
 
+    @contextmanager
+    def _surviving(self, entry: Entry) -> Iterator[None]:
+        """A candidate that finds nothing to learn in a fold leaves, and the others race on."""
+        try:
+            yield
+        except ValueError as error:
+            entry.status, entry.rates = f"refused a fold: {str(error)[:200]}", entry.rates[:0]
+
     def _spent(self) -> float:
         return time.monotonic() - self._begun
 
@@ -281,6 +292,10 @@ class Race:
 
     def _advance(self, entry: Entry, n_folds: int, share: float) -> None:
         report(share, f"racing {entry.candidate.name}")
+        with self._surviving(entry):
+            self._advance_to(entry, n_folds)
+
+    def _advance_to(self, entry: Entry, n_folds: int) -> None:
         if entry.candidate.tunes and not entry.rates.size:
             # Choosing cannot be cut into folds.
             if self._spent() + self._needed(entry, len(self._task.folds)) < self._budget:
@@ -381,11 +396,13 @@ def _simplest(means: Float64) -> int:
     return next(
         number
         for number, deficit in enumerate(deficits)
-        if deficit.mean() <= min(_standard_error(deficit), NEGLIGIBLE)
+        if deficit.mean() <= max(min(_standard_error(deficit), NEGLIGIBLE), _NOTHING)
     )
 
 
-def _validated(entries: Sequence[Entry], folds: Sequence[Any], at: tuple[float, ...]) -> dict[str, float | None]:
+def _validated(
+    entries: Sequence[Entry], folds: Sequence[Any], at: tuple[float, ...]
+) -> dict[str, float | None]:
     """TPR of racing: each fold's rates of the candidate that wins on the other folds of its repeat."""
     eligible, n_common = _eligible(entries)
     folds = folds[:n_common]
@@ -411,8 +428,8 @@ def leaderboard(
     the rates that each resolves), ``tpr_at_fpr`` (None at rates that folds of so few identities cannot show),
     ``difference`` to the chosen one with its 95 % ``interval`` by Student's t over folds (which share training rows, so
     it is a guide and no test), and CPU ``seconds``. The chosen one has ``validated_tpr`` too, by false positive rate:
-    what to expect of it, less the optimism of having been chosen. Each fold counts there with the candidate that wins on
-    the other folds.
+    what to expect of it, less the optimism of having been chosen. Each fold counts there with the candidate that wins
+    on the other folds.
     """
     from scipy.stats import t as student
 

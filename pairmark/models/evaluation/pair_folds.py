@@ -21,12 +21,12 @@ class PairFold:
 
     Attributes
     ----------
-    n_unit_pairs : groups of points, or points, that the different ones of ``test`` are of, two by two.
+    n_independent : pairs of groups, or points, that the different pairs of ``test`` are of.
     """
 
     train: Indices = field(repr=False)
     test: Indices = field(repr=False)
-    n_unit_pairs: int
+    n_independent: int
     repeat: int
 
 
@@ -37,7 +37,8 @@ class PairFolds:
     Attributes
     ----------
     repeats : the folds of each repeat; those of one repeat judge disjoint points.
-    n_points, n_groups : distinct points, and groups of them that same pairs join. closed : whether points rather than groups are held out.
+    n_points, n_groups : distinct points, and groups of them that same pairs join.
+    closed : whether points rather than groups are held out.
     """
 
     repeats: list[list[PairFold]]
@@ -86,8 +87,10 @@ def pair_folds(
             train = used[(left[used] != number) & (right[used] != number)]
             if all(0 < np.count_nonzero(same[rows]) < rows.size for rows in (train, test)):
                 sides = np.sort(np.stack([unit[:n], unit[n:]])[:, test[~same[test]]], axis=0)
-                n_unit_pairs = np.unique(sides[0] * n_units + sides[1]).size
-                folds.append(PairFold(train=train, test=test, n_unit_pairs=n_unit_pairs, repeat=repeat))
+                telling = sides if closed else sides[0] * n_units + sides[1]
+                folds.append(
+                    PairFold(train=train, test=test, n_independent=np.unique(telling).size, repeat=repeat)
+                )
         repeats.append(folds)
     return PairFolds(repeats=repeats, n_points=int(points.max()) + 1, n_groups=n_groups, closed=closed)
 

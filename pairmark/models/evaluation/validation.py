@@ -27,9 +27,10 @@ JUDGED_ROWS = 800
 OPEN_SET_LEARNERS_FROM = 15
 """With fewer training identities than this a learner without a setting takes classes to be shared (closed-set)."""
 _TARGET_SPREAD = (3.0, 1.0, 1.0 / 3.0)
-SHOWN_UNITS = 0.25
-"""Least number of pairs of identities times rate. Scores of the same two people are alike, so a fold of few people has
-few of the highest: with 15 pairs of people the TPR at FPR 0.003 came out .02 to .07 too high, with 66 at most .02."""
+SHOWN_FROM = 0.25
+"""Least number of independent different pairs (`Fold.n_independent`) times rate. Scores of the same two people are alike,
+and one odd row is in many pairs, so folds of few hold few of the highest scores: with 15 pairs of people the TPR at FPR
+0.003 came out .02 to .07 too high, with 66 at most .02; with 19 rows .05 to .09 too high, with 60 at most .03."""
 
 
 def judged_rates(target_fpr: float | None = None) -> tuple[float, ...]:
@@ -47,7 +48,7 @@ class Fold:
     ----------
     train, test : row numbers.
     test_codes : identities of the test rows.
-    closed : whether classes are shared: rows, not identities, are then drawn anew.
+    closed : whether classes are shared.
     repeat : number of the repeat; its folds judge disjoint rows.
     """
 
@@ -67,12 +68,10 @@ class Fold:
         return flat[alike], flat[~alike]
 
     @property
-    def n_unit_pairs(self) -> int:
-        """Different pairs that are drawn independently of each other, or nearly: of identities, or of rows."""
-        if self.closed:
-            return int(self.places[1].size)
+    def n_independent(self) -> int:
+        """About how many different pairs tell something new: of identities, two by two; or as many as there are rows."""
         n = np.unique(self.test_codes).size
-        return n * (n - 1) // 2
+        return int(self.test.size) if self.closed else n * (n - 1) // 2
 
     def rates(self, scores: NDArray[np.floating], at: tuple[float, ...] = JUDGED_FPR) -> Float64:
         """TPR at each FPR of a square of scores, (n_test, n_test), of which the upper half counts.
@@ -89,7 +88,9 @@ def resolved(n_different: int, at: tuple[float, ...]) -> NDArray[np.bool_]:
     return (n_different * np.array(at) >= 1) | (np.arange(len(at)) == 0)
 
 
-def resolved_tpr(same: NDArray[np.floating], different: NDArray[np.floating], at: tuple[float, ...]) -> Float64:
+def resolved_tpr(
+    same: NDArray[np.floating], different: NDArray[np.floating], at: tuple[float, ...]
+) -> Float64:
     """`tpr_at`, NaN at rates that the different scores do not resolve."""
     return np.where(resolved(different.size, at), tpr_at(same, different, at), np.nan)
 
@@ -123,8 +124,8 @@ def nested_rates(rates: Float64, folds: Sequence[Any]) -> Float64:
 
 
 def shown_rates(rates: Float64, folds: Sequence[Any], at: tuple[float, ...]) -> dict[float, float]:
-    """Mean TPR over folds at those rates that at least half of the folds have enough pairs of identities to show."""
-    shown = np.array([fold.n_unit_pairs * np.array(at) >= SHOWN_UNITS for fold in folds]) & np.isfinite(rates)
+    """Mean TPR over folds at those rates that at least half of the folds have enough identities, or rows, to show."""
+    shown = np.array([fold.n_independent * np.array(at) >= SHOWN_FROM for fold in folds]) & np.isfinite(rates)
     return {
         rate: float(rates[which, column].mean())
         for column, (rate, which) in enumerate(zip(at, shown.T, strict=True))

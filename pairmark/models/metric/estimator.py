@@ -95,6 +95,7 @@ class MetricSimilarity(DeclaredState, PairScorerMixin, EmbedderMixin, BaseEstima
     mean_: Annotated[Float64, Array(shape=("features",), when=_whitens)]
     whitening_: Annotated[Float64, Array(shape=("features", "features"), when=_whitens)]
     _accepts_sparse = True
+    _missing = "median"
 
     def __init__(
         self,
@@ -170,7 +171,10 @@ class MetricSimilarity(DeclaredState, PairScorerMixin, EmbedderMixin, BaseEstima
         """
         a, b = self._one_pair(left, right)
         return explain.contributions(
-            self, self.transform(a)[0], self.transform(b)[0], float(self._pair_score(a, b)[0]), feature_names
+            self,
+            *(np.asarray(self.transform(side))[0] for side in (a, b)),
+            float(self._pair_score(a, b)[0]),
+            feature_names,
         )
 
     def _index_arrays(self, vectors: Matrix) -> dict[str, Any]:

@@ -55,7 +55,9 @@ def whitening_matrix(deviations: Float64, shrinkage: Literal["auto"] | float) ->
         # All directions but those of the rows are alike: theirs alone are worked out.
         vectors = np.linalg.svd(scaled, full_matrices=False)[2].T
         variances = np.einsum("ij,ij->j", vectors, covariance @ vectors)
-        floors = np.maximum((1 - share) * np.append(variances, 0.0) + share * mean, _SMALLEST_EIGENVALUE * mean)
+        floors = np.maximum(
+            (1 - share) * np.append(variances, 0.0) + share * mean, _SMALLEST_EIGENVALUE * mean
+        )
         *roots, other = 1.0 / np.sqrt(floors)
         root: Float64 = ((vectors * (np.array(roots) - other)) @ vectors.T + other * np.eye(d)) / size
     else:

@@ -81,6 +81,8 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
     psi_ : (q,) variances between identities of the latent coordinates, falling; within identities they are 1.
     """
 
+    _missing = "median"
+
     def __init__(
         self,
         *,

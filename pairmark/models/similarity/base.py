@@ -70,6 +70,7 @@ class SimilarityBase(PairScorerMixin, BaseEstimator):
     """
 
     _needs_both_kinds = False
+    _missing = "below"
 
     _packed: PackedTrees
     trees_: list[Tree]
@@ -108,7 +109,9 @@ class SimilarityBase(PairScorerMixin, BaseEstimator):
         self, left: ArrayLike, right: ArrayLike, same: ArrayLike, sample_weight: ArrayLike | None
     ) -> tuple[Float32, Float32, Bool, Any]:
         self._check_params()
-        a, b = self._training_rows(left, "left", reset=True), self._training_rows(right, "right")
+        a, b = self._filled_sides(
+            self._training_rows(left, "left", reset=True), self._training_rows(right, "right")
+        )
         if a.shape[0] != b.shape[0]:
             raise ValueError(
                 f"left has {a.shape[0]} rows and right {b.shape[0]}: expected one of each a pair"

@@ -24,7 +24,9 @@ from pairmark.models.evaluation.validation import Fold
 from pairmark.models.registry import spec_of
 
 QUICK = 0.001
-FOLDS = [Fold(train=np.arange(0), test=np.arange(0), test_codes=np.arange(40), repeat=at // 4) for at in range(8)]
+FOLDS = [
+    Fold(train=np.arange(0), test=np.arange(0), test_codes=np.arange(40), repeat=at // 4) for at in range(8)
+]
 
 
 def people(n: int, each: int, seed: int = 0, d: int = 8) -> tuple[np.ndarray, np.ndarray]:
@@ -240,7 +242,9 @@ class Graded(Costly):
         self._rates = rates
 
     def rates(self, estimator: Any, fold: Any, at: tuple[float, ...]) -> np.ndarray:
-        return np.full(len(at), self._rates[estimator.p][next(at for at, one in enumerate(FOLDS) if one is fold) % 4])
+        return np.full(
+            len(at), self._rates[estimator.p][next(at for at, one in enumerate(FOLDS) if one is fold) % 4]
+        )
 
 
 @pytest.mark.parametrize(("other", "chosen"), [([0.9, 0.3, 0.6, 0.5], 1.0), ([0.6, 0.7, 0.65, 0.55], 2.0)])
@@ -341,3 +345,33 @@ def test_wide_rows_and_a_small_budget_stay_within_it() -> None:
     begun = time.process_time()
     SimilarityAuto(budget_seconds=0.5).fit(rows, y)
     assert time.process_time() - begun < 1.2 * 0.5 + 8
+
+
+@pytest.mark.parametrize(
+    ("rows", "labels", "protocol"),
+    [
+        pytest.param(*people(10, 2), "open-set", id="10 people of 2 rows"),
+        pytest.param(*people(60, 2, d=1_000), "open-set", id="1,000 features of 60 people"),
+        pytest.param(np.hstack([X, np.ones_like(X)]), Y, "open-set", id="constant columns"),
+        pytest.param(X * np.float32(1e6) ** np.linspace(-1, 1, 8), Y, "open-set", id="scales from 1e-6 to 1e6"),
+        pytest.param(
+            np.vstack([X, X[:1] + np.random.default_rng(1).standard_normal((240, 8))]),
+            np.append(Y, np.zeros(240)),
+            "open-set",
+            id="one person with half of all rows",
+        ),
+        pytest.param(np.where(np.arange(240)[:, None] % 40, X, 1e5), Y, "open-set", id="outliers"),
+        pytest.param(X, Y % 3, "closed-set", id="three classes"),
+        pytest.param((X > 0).astype(float) * np.arange(1, 9), Y, "open-set", id="codes"),
+        pytest.param(np.tile(X[::6], (6, 1)), np.tile(Y[::6], 6), "open-set", id="equal rows"),
+    ],
+)
+def test_odd_data_give_a_model_that_tells_something_apart(
+    rows: np.ndarray, labels: np.ndarray, protocol: Any
+) -> None:
+    model = SimilarityAuto(protocol=protocol, budget_seconds=2).fit(rows, labels)
+    assert model.score(rows, labels) > 0.55
+    (chosen,) = (one for one in model.leaderboard_ if one["chosen"])
+    assert chosen["folds"] > 1
+    assert all(0 <= value <= 1 for value in chosen["validated_tpr"].values() if value is not None)
+    assert np.isfinite(model.score_against(rows[:5], rows)).all()
