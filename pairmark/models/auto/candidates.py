@@ -17,8 +17,8 @@ from pairmark.models.similarity import spec as similarity
 CandidateName = Literal[
     "cosine",
     "whitened cosine",
-    "discriminant cosine",
     "plda",
+    "discriminant cosine",
     "logistic",
     "residual forest",
     "raw forest",
@@ -146,6 +146,7 @@ CANDIDATES: Final[tuple[Candidate, ...]] = (
         cost=_whitening_cost,
         takes=lambda data: not data.sparse and data.d <= _WHITENED_WIDTH,
     ),
+    Candidate(name="plda", kind="plda", params=lambda data: {}, cost=_plda_cost, takes=_dense, tunes=True),
     Candidate(
         name="discriminant cosine",
         kind="plda",
@@ -154,7 +155,6 @@ CANDIDATES: Final[tuple[Candidate, ...]] = (
         takes=_dense,
         tunes=True,
     ),
-    Candidate(name="plda", kind="plda", params=lambda data: {}, cost=_plda_cost, takes=_dense, tunes=True),
     Candidate(
         name="logistic",
         kind="similarity-logistic",

@@ -194,7 +194,9 @@ class Race:
             report(0.6 * number / len(entries), f"racing {entry.candidate.name}")
             with self._surviving(entry):
                 self._to_the_end(entry, at_once=True)
-        slow = [entry for entry in entries if not any(entry is one for one in quick) and not self._restored(entry)]
+        slow = [
+            entry for entry in entries if not any(entry is one for one in quick) and not self._restored(entry)
+        ]
         if slow:
             self._race_slow(slow, 0.6 * len(quick) / len(entries))
         return entries

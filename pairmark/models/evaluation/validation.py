@@ -27,10 +27,11 @@ JUDGED_ROWS = 800
 OPEN_SET_LEARNERS_FROM = 15
 """With fewer training identities than this a learner without a setting takes classes to be shared (closed-set)."""
 _TARGET_SPREAD = (3.0, 1.0, 1.0 / 3.0)
-SHOWN_FROM = 0.25
-"""Least number of independent different pairs (`Fold.n_independent`) times rate. Scores of the same two people are alike,
-and one odd row is in many pairs, so folds of few hold few of the highest scores: with 15 pairs of people the TPR at FPR
-0.003 came out .02 to .07 too high, with 66 at most .02; with 19 rows .05 to .09 too high, with 60 at most .03."""
+SHOWN_FROM = 0.4
+"""Least number of independent different pairs (`Fold.n_independent`) times rate. Scores of the same two people are
+alike, and one odd row is in many pairs, so folds of few hold few of the highest scores: with 6 pairs of people the TPR
+at FPR 0.03 came out .02 to .09 too high, with 15 at most .03; with 19 rows at FPR 0.01 .02 to .04 too high, with 40 .02.
+"""
 
 
 def judged_rates(target_fpr: float | None = None) -> tuple[float, ...]:
@@ -69,7 +70,7 @@ class Fold:
 
     @property
     def n_independent(self) -> int:
-        """About how many different pairs tell something new: of identities, two by two; or as many as there are rows."""
+        """About how many different pairs tell something new: of identities, two by two, or as many as rows."""
         n = np.unique(self.test_codes).size
         return int(self.test.size) if self.closed else n * (n - 1) // 2
 
