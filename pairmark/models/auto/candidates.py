@@ -122,9 +122,8 @@ def _logistic_cost(data: Data) -> float:
 
 
 def _trees_cost(data: Data, n_trees: int, n_pairs: int) -> float:
-    return (
-        5e-6 * n_trees * min(n_pairs, data.n if data.pairs else 0.28 * data.raced**2) * (1 + data.d**0.5 / 30)
-    )
+    pairs = min(n_pairs, data.n if data.pairs else 0.28 * data.raced**2)
+    return float(5e-6 * n_trees * pairs * (1 + data.d**0.5 / 30))
 
 
 def _forest_cost(data: Data) -> float:

@@ -30,6 +30,7 @@ from pairmark.models.core.spec import RandomState, document_parameters
 from pairmark.models.core.subjects import SampleSets, SubjectIndex
 from pairmark.models.evaluation.pair_folds import pair_folds
 from pairmark.models.evaluation.validation import (
+    REPEATS,
     judged_rates,
     learner_protocol,
     some_rows,
@@ -39,6 +40,9 @@ from pairmark.models.pairs.listed import some_pairs
 
 RACE_VERSION = 7
 """Raised when a race of the same seed would come out otherwise, so that none goes on from parts of another kind."""
+
+_FEW_CELLS, _MANY_REPEATS = 10_000, 4
+"""Numbers of a data set that is judged on more folds, and how often they are drawn."""
 
 
 def _winner_has(name: str) -> Any:
@@ -50,10 +54,10 @@ class SimilarityAuto(AutoState, PairScorerMixin, BaseEstimator):
     """Race simple and strong similarities on held-out identities, and be the winner.
 
     Candidates that are cheap for the budget, by the size of the data, always race; the others race on all folds if
-    that fits, and by successive halving if not. Everybody is judged on the same twice four folds, which hold
-    identities out (rows, where classes are shared), by the mean true positive rate at those low false positive rates
-    that a fold's pairs resolve. The simplest candidate within one standard error of the best, paired fold by fold, and
-    at most .01 behind it, wins and learns from all rows.
+    that fits, and by successive halving if not. Everybody is judged on the same folds, twice four, of at most 10,000
+    numbers four times four. They hold identities out (rows, where classes are shared). What counts is the mean true
+    positive rate at those low false positive rates that a fold's pairs resolve. The simplest candidate within one
+    standard error of the best, paired fold by fold, and at most .005 behind it, wins and learns from all rows.
 
     ``protocol="auto"`` cannot ask what ``y`` is. From 15 identities on it takes them for people or things that new ones
     will join (open-set), below that for classes that are all there are (closed-set). Name the protocol where ``y`` is
@@ -134,10 +138,12 @@ class SimilarityAuto(AutoState, PairScorerMixin, BaseEstimator):
         race_rows = some_rows(codes, random, self.max_rows)
         place = np.unique(codes[race_rows], return_inverse=True)[1]
         raced = rows[race_rows]
+        # Of few rows folds are small and differ much; they are quick to judge, too.
+        repeats = _MANY_REPEATS if raced.shape[0] * raced.shape[1] <= _FEW_CELLS else REPEATS
         task = IdentityTask(
             X=raced,
             codes=place,
-            folds=validation_folds(place, protocol, random),
+            folds=validation_folds(place, protocol, random, repeats=repeats),
             data=_data(rows, race_rows.size, n_classes, protocol == "closed-set", pairs=False),
         )
         self._race(task, self._shelf(seed, raced, place), seed, lambda model: model.fit(rows, codes))

@@ -36,8 +36,9 @@ Indices = NDArray[np.int64]
 
 _RUNGS = (1, 3)
 """Where time is short: folds after which the worse half of the slow candidates leaves, and all that are behind."""
-NEGLIGIBLE = 0.01
+NEGLIGIBLE = 0.005
 """Mean TPR that a simpler candidate may be behind: of few folds, a standard error is many times as much."""
+_COSTED_FOLDS = 8
 _NOTHING = 0.002
 _FREE_SHARE, _FREE_SECONDS = 0.5, 3.0
 """As many candidates as are thought to take less together, of the budget, are raced whatever the clock says."""
@@ -211,7 +212,7 @@ class Race:
         return quick
 
     def _cost(self, entry: Entry) -> float:
-        return entry.candidate.cost(self._task.data)
+        return entry.candidate.cost(self._task.data) * len(self._task.folds) / _COSTED_FOLDS
 
     def _to_the_end(self, entry: Entry, *, at_once: bool = False) -> None:
         if self._restored(entry):
@@ -290,7 +291,7 @@ class Race:
         """Wall seconds to judge a candidate on further folds, up to a number of them, and to fit it in the end."""
         n_judged = entry.rates.shape[0]
         each = entry.elapsed / n_judged if n_judged else self._cost(entry) / len(self._task.folds)
-        return (n_folds - n_judged + fits) * each
+        return float((n_folds - n_judged + fits) * each)
 
     def _advance(self, entry: Entry, n_folds: int, share: float) -> None:
         report(share, f"racing {entry.candidate.name}")

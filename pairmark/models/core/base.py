@@ -538,7 +538,7 @@ class PairScorerMixin(Stateful):
         return a, b
 
 
-class EmbedderMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):  # type: ignore[misc]
+class EmbedderMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     """A learner with a vector space of its own: `set_output` and `get_feature_names_out` are scikit-learn's."""
 
     @property
@@ -552,7 +552,7 @@ class EmbedderMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):  # type:
             return int(transform(learner, row).shape[1])
 
     def __sklearn_tags__(self) -> Tags:
-        tags: Tags = super().__sklearn_tags__()  # type: ignore[misc]
+        tags: Tags = super().__sklearn_tags__()
         tags.transformer_tags = TransformerTags(preserves_dtype=["float32"])
         return tags
 

@@ -30,7 +30,7 @@ _TARGET_SPREAD = (3.0, 1.0, 1.0 / 3.0)
 SHOWN_FROM = 0.4
 """Least number of independent different pairs (`Fold.n_independent`) times rate. Scores of the same two people are
 alike, and one odd row is in many pairs, so folds of few hold few of the highest scores: with 6 pairs of people the TPR
-at FPR 0.03 came out .02 to .09 too high, with 15 at most .03; with 19 rows at FPR 0.01 .02 to .04 too high, with 40 .02.
+at FPR 0.03 came out .02 to .09 too high, with 15 at most .03; with 19 rows at FPR 0.01 up to .04, 40 .02.
 """
 
 
@@ -86,7 +86,7 @@ class Fold:
 
 def resolved(n_different: int, at: tuple[float, ...]) -> NDArray[np.bool_]:
     """Which false positive rates, falling, so many different pairs resolve: one of them or more; always the first."""
-    return (n_different * np.array(at) >= 1) | (np.arange(len(at)) == 0)
+    return np.asarray((n_different * np.array(at) >= 1) | (np.arange(len(at)) == 0))
 
 
 def resolved_tpr(
@@ -104,7 +104,7 @@ def fold_means(rates: Float64) -> Float64:
 def other_folds(folds: Sequence[Any]) -> NDArray[np.bool_]:
     """(n, n) by whom each fold's choice is made where it is to have no say: the other folds of its repeat."""
     repeats = np.array([fold.repeat for fold in folds])
-    others = (repeats[:, None] == repeats) & ~np.eye(repeats.size, dtype=np.bool_)
+    others = np.asarray((repeats[:, None] == repeats) & ~np.eye(repeats.size, dtype=np.bool_))
     others[~others.any(axis=1)] = True
     return others
 

@@ -170,9 +170,11 @@ class MetricSimilarity(DeclaredState, PairScorerMixin, EmbedderMixin, BaseEstima
         feature_names : (d,) names to use; those of training when None.
         """
         a, b = self._one_pair(left, right)
+        left_vector, right_vector = (np.asarray(self.transform(side))[0] for side in (a, b))
         return explain.contributions(
             self,
-            *(np.asarray(self.transform(side))[0] for side in (a, b)),
+            left_vector,
+            right_vector,
             float(self._pair_score(a, b)[0]),
             feature_names,
         )

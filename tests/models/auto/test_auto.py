@@ -46,7 +46,7 @@ def entry(at: int, rates: list[float]) -> Entry:
 
 
 def test_the_simplest_within_one_standard_error_of_the_best_wins() -> None:
-    simple, strong = [0.50, 0.60, 0.70, 0.40], [0.52, 0.58, 0.73, 0.39]
+    simple, strong = [0.50, 0.60, 0.70, 0.40], [0.52, 0.58, 0.72, 0.39]
     assert winner([entry(0, simple), entry(1, strong)]).candidate is CANDIDATES[0]
     ahead = [value + 0.05 for value in simple]
     assert winner([entry(0, simple), entry(1, ahead)]).candidate is CANDIDATES[1]
