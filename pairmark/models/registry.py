@@ -13,6 +13,7 @@ import numpy as np
 
 from pairmark.models.auto import spec as auto
 from pairmark.models.core.artefact import Artefact, ArtefactError, read_artefact, write_artefact
+from pairmark.models.core.base import FILL
 from pairmark.models.core.spec import LearnerSpec, jsonable_params
 from pairmark.models.ghost import spec as ghost
 from pairmark.models.label_ranking import spec as label_ranking
@@ -69,6 +70,8 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> str:
     """Save a fitted learner as an artefact folder; returns the artefact's sha256."""
     spec = spec_for(estimator)
     arrays, meta = estimator.to_state()
+    if "fill_" in vars(estimator):
+        arrays = arrays | {FILL: estimator.fill_}
     encoder = getattr(estimator, "encoder_", None)
     if encoder is not None:
         its_arrays, its_meta = encoder.to_state()
@@ -110,6 +113,7 @@ def restored(artefact: Artefact) -> Any:
     try:
         params = spec.params.model_validate(_current_params(spec, artefact.params)).model_dump()
         arrays, encoder = _without_encoder(artefact)
+        fill = _popped_fill(spec, artefact, arrays)
         spec.state.check(params, artefact.meta, arrays)
         fitted: Any = spec.estimator(**params).from_state(arrays, artefact.meta)
     except (ValueError, LookupError, TypeError) as error:
@@ -118,17 +122,34 @@ def restored(artefact: Artefact) -> Any:
     fitted.n_features_in_ = int(artefact.meta["n_features_in"])
     if encoder is not None:
         fitted.encoder_ = encoder
+    if fill is not None:
+        fitted.fill_ = fill
     names = artefact.meta.get("feature_names_in")
     if names is not None:
         fitted.feature_names_in_ = np.asarray(names, dtype=object)
     return fitted
 
 
+def _popped_fill(spec: LearnerSpec, artefact: Artefact, arrays: dict[str, Any]) -> Any:
+    """What fills missing values, out of the learner's own arrays; None where nothing was missing."""
+    fill = arrays.pop(FILL, None)
+    if fill is None:
+        return None
+    width = artefact.meta.get("n_features_in")
+    if getattr(spec.estimator, "_missing", None) is None or fill.shape != (width,):
+        raise ArtefactError(
+            f"array {FILL!r} has shape {fill.shape}; expected ({width},) numbers, of a learner that fills"
+        )
+    if fill.dtype != np.float32 or not np.isfinite(fill).all():
+        raise ArtefactError(f"array {FILL!r}: expected finite float32 numbers")
+    return np.array(fill)
+
+
 def _without_encoder(artefact: Artefact) -> tuple[dict[str, Any], RecordEncoder | None]:
     """The learner's own arrays, and the encoder of records that is kept beside them, if there is one."""
     meta = artefact.meta.get("encoder")
     if meta is None:
-        return artefact.arrays, None
+        return dict(artefact.arrays), None
     parts: tuple[dict[str, Any], dict[str, Any]] = ({}, {})
     for name, array in artefact.arrays.items():
         parts[name.startswith(_ENCODER)][name.removeprefix(_ENCODER)] = array

@@ -10,6 +10,7 @@ import numpy as np
 from pairmark.models.calibration.warmup import warm_calibration
 from pairmark.models.core.arrays import Float32
 from pairmark.models.core.json_rows import warm_json_rows
+from pairmark.models.core.spec import capabilities_of
 from pairmark.models.registry import LEARNERS, sample_rows
 from pairmark.models.reviews.warmup import warm_reviews
 
@@ -108,7 +109,7 @@ def warm(kinds: Collection[str] | None = None) -> None:
                 estimator.top_k_subjects([X[5:6]], people, 1)
                 _search(estimator, X)
             for capability, method in (("embed", "transform"), ("classify", "predict_proba")):
-                if capability in spec.capabilities:
+                if capability in capabilities_of(spec, estimator):
                     getattr(estimator, method)(X)
         for way in _WAYS.get(spec.kind, ()):
             other = spec.estimator(**{**spec.params().model_dump(), **small, **way}).fit(X, y)

@@ -32,11 +32,18 @@ EXCEPT = {
 OF_GHOST = dict.fromkeys(
     ("check_non_transformer_estimators_n_iter", "check_transformer_n_iter"), "history_ holds the iterations"
 )
+OF_AUTO: dict[str, Any] = {"candidates": ["cosine", "plda"]}
 # Rankers learn from (n, k) positions, which no check makes.
 ESTIMATORS = [
-    spec.estimator(**{name: value for name, value in CHECKED.items() if name in spec.params.model_fields})
+    spec.estimator(
+        **{
+            name: value
+            for name, value in (CHECKED | OF_AUTO if spec.kind == "similarity-auto" else CHECKED).items()
+            if name in spec.params.model_fields
+        }
+    )
     for spec in LEARNERS
-    if spec.needs == "identities" and spec.kind != "similarity-auto"
+    if spec.needs == "identities"
 ]
 
 

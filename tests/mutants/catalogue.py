@@ -127,8 +127,8 @@ RACE = (
         "the-cheapest-races-first",
         "the race depends on data and seed, not on a clock",
         "pairmark/models/auto/race.py",
-        "        for number, entry in enumerate(staying):\n",
-        "        for number, entry in enumerate(sorted(staying, key=lambda entry: entry.seconds)):\n",
+        "        for number, entry in enumerate(racing):\n            share",
+        "        for number, entry in enumerate(sorted(racing, key=lambda entry: entry.seconds)):\n            share",
         f"{AUTO}::test_slow_candidates_race_in_their_order_whatever_they_cost",
     ),
     mutant(
@@ -2440,8 +2440,78 @@ FRONT = (
     ),
 )
 
+DEFAULT_RACE = (
+    mutant(
+        "halving-with-time-to-spare",
+        "all candidates race on all folds while the budget lasts",
+        "pairmark/models/auto/race.py",
+        "        if not all_stay:\n            best",
+        "        if racing:\n            best",
+        f"{AUTO}::test_everybody_races_on_all_folds_while_the_budget_lasts_and_the_better_half_when_it_does_not",
+    ),
+    mutant(
+        "a-rate-that-no-fold-can-show",
+        "rates are shown where folds have people enough to show them",
+        "pairmark/models/evaluation/validation.py",
+        "fold.n_independent * np.array(at) >= SHOWN_FROM",
+        "fold.n_independent * np.array(at) >= 0",
+        f"{AUTO}::test_a_rate_is_shown_where_a_folds_people_can_show_it_and_without_the_optimism_of_choosing",
+    ),
+    mutant(
+        "the-best-of-many-is-expected",
+        "the winner's rate has no optimism of having been chosen",
+        "pairmark/models/auto/race.py",
+        "_simplest(fold_means(rates)[:, others])",
+        "_simplest(fold_means(rates))",
+        f"{AUTO}::test_a_rate_is_shown_where_a_folds_people_can_show_it_and_without_the_optimism_of_choosing",
+    ),
+    mutant(
+        "unresolved-rates-judge",
+        "a race judges by the rates that a fold's pairs resolve",
+        "pairmark/models/evaluation/validation.py",
+        "return np.where(resolved(different.size, at), tpr_at(same, different, at), np.nan)",
+        "return tpr_at(same, different, at)",
+        f"{AUTO}::test_few_different_pairs_judge_by_the_rates_that_they_resolve",
+    ),
+    mutant(
+        "holes-filled-by-nobody-after-loading",
+        "a model is saved with what fills missing values",
+        "pairmark/models/registry.py",
+        "        fitted.fill_ = fill\n",
+        "        pass\n",
+        "tests/models/test_missing_values.py::"
+        "test_a_model_of_rows_with_holes_takes_them_and_is_saved_with_what_fills_them",
+    ),
+    mutant(
+        "an-index-of-other-fillings",
+        "an index belongs to the model that made it, fillings and all",
+        "pairmark/models/core/base.py",
+        "            arrays = {**arrays, FILL: self.fill_}\n",
+        "            pass\n",
+        "tests/models/test_missing_values.py::"
+        "test_a_model_of_rows_with_holes_takes_them_and_is_saved_with_what_fills_them",
+    ),
+    mutant(
+        "one-column-twice",
+        "units come as a tuple of two columns",
+        "pairmark/models/pairs/samples.py",
+        "for side in units]",
+        "for side in (units[0], units[0])]",
+        "tests/models/test_model_selection.py::test_units_come_as_columns_frames_and_objects",
+    ),
+    mutant(
+        "ties-count-whole",
+        "score is the AUC of pairs, ties counting half",
+        "pairmark/models/core/row_pairs.py",
+        'for side in ("left", "right")]',
+        'for side in ("right", "right")]',
+        "tests/models/test_model_selection.py::test_score_is_the_auc_of_all_pairs_of_rows",
+    ),
+)
+
 MUTANTS = (
     *PARSING,
+    *DEFAULT_RACE,
     *DEFAULTS,
     *RESOLVED,
     *DAMAGE_KINDS,

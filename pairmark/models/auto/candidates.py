@@ -17,10 +17,11 @@ from pairmark.models.similarity import spec as similarity
 CandidateName = Literal[
     "cosine",
     "whitened cosine",
-    "discriminant cosine",
     "plda",
+    "discriminant cosine",
     "logistic",
     "residual forest",
+    "raw forest",
     "similarity forest",
     "boosted forest",
     "rankboost",
@@ -41,7 +42,6 @@ RACING: Final[dict[str, LearnerSpec]] = {
 _GHOST_ROWS = 1_000
 _WHITENED_WIDTH = 2_048
 _LOGISTIC_WIDTH = 1_024
-_SMALL_CELLS = 500_000
 DENSE_CELLS = 50_000_000
 """Sparse rows that fill at most so many numbers are taken as dense ones."""
 
@@ -52,11 +52,15 @@ class Data:
 
     Attributes
     ----------
-    n, d : rows and features. closed : whether classes are shared. pairs : whether explicit pairs are learned from.
+    n, d : rows and features. raced : rows that candidates are compared on, of listed pairs the
+        distinct ones. cells : numbers other than zero, of sparse rows. closed : whether classes are shared.
+        pairs : whether explicit pairs are learned from.
     """
 
     n: int
     d: int
+    raced: int
+    cells: int
     n_classes: int
     closed: bool
     sparse: bool
@@ -69,7 +73,9 @@ class Candidate:
 
     Attributes
     ----------
-    quick : whether it is raced whatever the budget.
+    cost : CPU seconds of its race of eight folds, roughly, on one core of 2020: measured, and meant for orders of
+        magnitude. Candidates that are cheap for the budget are raced whatever the clock says.
+    tunes : whether it chooses parameters for itself, which takes all folds at once.
     params : from the data, of the learner.
     grid : parameters that are tried on the first folds, those of the learner's defaults first; see `Race`.
     takes : whether it takes the data.
@@ -78,7 +84,8 @@ class Candidate:
     name: CandidateName
     kind: str
     params: Callable[[Data], dict[str, Any]] = field(repr=False)
-    quick: Callable[[Data], bool] = field(repr=False, default=lambda data: True)
+    cost: Callable[[Data], float] = field(repr=False, default=lambda data: 0.0)
+    tunes: bool = False
     grid: tuple[dict[str, Any], ...] = ()
     takes: Callable[[Data], bool] = field(repr=False, default=lambda data: True)
 
@@ -95,13 +102,33 @@ def _dense(data: Data) -> bool:
     return not data.sparse
 
 
-def _never(data: Data) -> bool:
-    return False
+def _whitening_cost(data: Data) -> float:
+    return 4e-9 * min(data.raced, data.d) * data.d**2
 
 
-def _small_and_shared(data: Data) -> bool:
-    """Trees over class posteriors take seconds there, and where no line parts classes nothing else comes near."""
-    return data.closed and data.n * data.d <= _SMALL_CELLS
+def _plda_cost(data: Data) -> float:
+    """Of one of the two that share what they find out of settings."""
+    coordinates, judged = min(data.d, data.raced, 256), min(data.raced / 4, 800)
+    small = 4e-7 * coordinates**3 + 1.5e-5 * judged**2
+    return 0.1 + 0.5 * (small + data.raced * (8e-10 * min(data.d, 2_048) ** 2 + 6e-9 * coordinates**2))
+
+
+def _residual_cost(data: Data) -> float:
+    return _plda_cost(data) + 1.0 + 0.02 * min(data.d, data.raced, 256)
+
+
+def _logistic_cost(data: Data) -> float:
+    return 0.6 + (0.05 * data.cells / data.n if data.sparse else 0.004 * data.d)
+
+
+def _trees_cost(data: Data, n_trees: int, n_pairs: int) -> float:
+    pairs = min(n_pairs, data.n if data.pairs else 0.28 * data.raced**2)
+    return float(5e-6 * n_trees * pairs * (1 + data.d**0.5 / 30))
+
+
+def _forest_cost(data: Data) -> float:
+    learned = 1.0 if data.closed else 2e-8 * data.d**3
+    return _trees_cost(data, 25, 20_000) + learned
 
 
 def _forest(data: Data) -> dict[str, Any]:
@@ -115,54 +142,68 @@ CANDIDATES: Final[tuple[Candidate, ...]] = (
         name="whitened cosine",
         kind="metric",
         params=lambda data: {"whiten": True},
+        cost=_whitening_cost,
         takes=lambda data: not data.sparse and data.d <= _WHITENED_WIDTH,
     ),
+    Candidate(name="plda", kind="plda", params=lambda data: {}, cost=_plda_cost, takes=_dense, tunes=True),
     Candidate(
         name="discriminant cosine",
         kind="plda",
         params=lambda data: {"scoring": "cosine"},
+        cost=_plda_cost,
         takes=_dense,
+        tunes=True,
     ),
-    Candidate(name="plda", kind="plda", params=lambda data: {}, takes=_dense),
     Candidate(
         name="logistic",
         kind="similarity-logistic",
         params=lambda data: {},
+        cost=_logistic_cost,
         grid=({"C": 30.0}, {"C": 1.0}, {"C": 300.0}),
         takes=lambda data: data.sparse or data.d <= _LOGISTIC_WIDTH,
+        tunes=True,
     ),
     Candidate(
         name="residual forest",
         kind="plda",
         params=lambda data: {"residual_rounds": "auto"},
+        cost=_residual_cost,
         takes=_dense,
+        tunes=True,
+    ),
+    Candidate(
+        name="raw forest",
+        kind="similarity-forest",
+        params=lambda data: {},
+        cost=lambda data: _trees_cost(data, 50, 100_000),
+        takes=lambda data: not data.sparse and data.d <= _WHITENED_WIDTH and data.n >= 20,
     ),
     Candidate(
         name="similarity forest",
         kind="similarity-forest",
-        quick=_small_and_shared,
         params=_forest,
+        cost=_forest_cost,
         takes=lambda data: not data.sparse and data.d <= _WHITENED_WIDTH and data.n >= 20,
     ),
     Candidate(
         name="boosted forest",
         kind="similarity-forest",
-        quick=_never,
         params=lambda data: {**_forest(data), "leaf_rank": "boosting", "max_depth": 6},
+        cost=lambda data: 6 * _forest_cost(data),
         takes=lambda data: not data.sparse and data.d <= _WHITENED_WIDTH and data.n >= 20,
     ),
     Candidate(
         name="rankboost",
         kind="rankboost-kernel",
-        quick=_never,
         params=lambda data: {"n_estimators": 100},
+        cost=lambda data: 60.0,
         takes=lambda data: data.sparse,
     ),
     Candidate(
         name="ghost",
         kind="ghost",
-        quick=_never,
         params=lambda data: {},
+        cost=lambda data: 1e-3 * data.raced,
         takes=lambda data: data.closed and not data.sparse and data.n <= _GHOST_ROWS and not data.pairs,
     ),
 )

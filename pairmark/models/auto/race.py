@@ -1,15 +1,16 @@
-"""The comparison of candidates: quick ones on all folds, slow ones while they can still win and time is left.
+"""The comparison of candidates: everybody on all folds while time allows, else the slow ones that can still win.
 
 Rates of two candidates on one fold move together, so candidates are compared fold by fold. The simplest one whose mean
-is within one standard error of the best's, of the mean difference over folds, wins: a difference that small is no
-reason for a model that costs more.
+is within one standard error of the best's, of the mean difference over folds, and within `NEGLIGIBLE`, wins: a
+difference that small is no reason for a model that costs more.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -21,14 +22,28 @@ from pairmark.models.auto.candidates import Candidate, Data
 from pairmark.models.core.checkpoints import Checkpoints
 from pairmark.models.core.progress import note, preparing, report
 from pairmark.models.evaluation.pair_folds import PairFold
-from pairmark.models.evaluation.validation import Fold, tpr_at
+from pairmark.models.evaluation.validation import (
+    Fold,
+    fold_means,
+    other_folds,
+    resolved_tpr,
+    shown_rates,
+)
 from pairmark.models.plda.choosing import SettingRates
 
 Float64 = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
 _RUNGS = (1, 3)
-"""Folds after which the worse half of the slow candidates leaves, and after which all that are behind leave."""
+"""Where time is short: folds after which the worse half of the slow candidates leaves, and all that are behind."""
+NEGLIGIBLE = 0.005
+"""Mean TPR that a simpler candidate may be behind: of few folds, a standard error is many times as much."""
+_COSTED_FOLDS = 8
+_NOTHING = 0.002
+_FREE_SHARE, _FREE_SECONDS = 0.5, 3.0
+"""As many candidates as are thought to take less together, of the budget, are raced whatever the clock says."""
+_FIT_FOLDS = 1.5
+"""What fitting the winner to all rows is thought to take, in folds."""
 
 
 class Tuned(NamedTuple):
@@ -102,7 +117,7 @@ class PairTask:
             self.left[train], self.right[train], self.same[train], sample_weight=self.weight[train]
         )
         scores, same = estimator.pair_score(self.left[test], self.right[test]), self.same[test]
-        return tpr_at(scores[same], scores[~same], at)
+        return resolved_tpr(scores[same], scores[~same], at)
 
     def tuned(self, candidate: Candidate, estimator: Any) -> Tuned | None:
         """See `Task`. Settings are chosen once, on identities that all pairs tell of, and then judged fold by fold."""
@@ -118,19 +133,21 @@ class Entry:
 
     Attributes
     ----------
-    rates : (n_folds judged, n_rates). status : ``raced``, or why it did not race to the end.
+    rates : (n_folds judged, n_rates), NaN where a fold does not resolve a rate. seconds : CPU seconds. elapsed : wall
+        seconds. status : ``raced``, or why it did not race to the end.
     """
 
     candidate: Candidate
     params: dict[str, Any]
     rates: Float64 = field(repr=False)
     seconds: float = 0.0
+    elapsed: float = 0.0
     status: str = "raced"
 
     @property
     def means(self) -> Float64:
-        """(n_folds,) what is judged: each fold's mean over the rates."""
-        return np.asarray(self.rates.mean(axis=1))
+        """(n_folds,) what is judged: each fold's mean over the rates that it resolves."""
+        return fold_means(self.rates)
 
     @property
     def timed_out(self) -> bool:
@@ -149,7 +166,7 @@ class Race:
     Parameters
     ----------
     shared : parameters that every candidate gets which knows them.
-    budget_seconds : wall seconds after which no slow candidate is begun.
+    budget_seconds : wall seconds for the race and the fit of its winner, compilation of kernels among them.
     shelf : where finished candidates are kept, so that a race that was cut goes on.
     """
 
@@ -173,22 +190,34 @@ class Race:
             for candidate in candidates
         ]
         self._entries = entries
-        quick = [entry for entry in entries if self._quick(entry)]
+        quick = self._quick(entries)
         for number, entry in enumerate(quick):
             report(0.6 * number / len(entries), f"racing {entry.candidate.name}")
-            self._to_the_end(entry)
-        slow = [entry for entry in entries if not self._quick(entry)]
+            with self._surviving(entry):
+                self._to_the_end(entry, at_once=True)
+        slow = [
+            entry for entry in entries if not any(entry is one for one in quick) and not self._restored(entry)
+        ]
         if slow:
-            self._halving(slow, 0.6 * len(quick) / len(entries))
+            self._race_slow(slow, 0.6 * len(quick) / len(entries))
         return entries
 
-    def _quick(self, entry: Entry) -> bool:
-        return entry.candidate.quick(self._task.data)
+    def _quick(self, entries: list[Entry]) -> list[Entry]:
+        """By the data, not by the clock: where everybody is quick, the same seed has the same winner everywhere."""
+        free, quick = max(_FREE_SECONDS, _FREE_SHARE * self._budget), []
+        for entry in entries:
+            if self._cost(entry) <= free:
+                free -= self._cost(entry)
+                quick.append(entry)
+        return quick
 
-    def _to_the_end(self, entry: Entry) -> None:
+    def _cost(self, entry: Entry) -> float:
+        return entry.candidate.cost(self._task.data) * len(self._task.folds) / _COSTED_FOLDS
+
+    def _to_the_end(self, entry: Entry, *, at_once: bool = False) -> None:
         if self._restored(entry):
             return
-        begun = time.process_time()
+        begun, started = time.process_time(), time.monotonic()
         with preparing(f"racing {entry.candidate.name}"):
             tuned = self._task.tuned(entry.candidate, self._build(entry))
             if tuned is not None:
@@ -196,8 +225,11 @@ class Race:
                 entry.rates = entry.rates if tuned.rates is None else tuned.rates
             elif entry.candidate.grid:
                 self._tune(entry)
-            self._judge(entry, len(self._task.folds))
-        entry.seconds = time.process_time() - begun
+            if at_once:
+                self._judge_at_once(entry, len(self._task.folds))
+            else:
+                self._judge(entry, len(self._task.folds))
+        entry.seconds, entry.elapsed = time.process_time() - begun, time.monotonic() - started
         self._store(entry)
         self._tell(entry)
 
@@ -212,41 +244,68 @@ class Race:
         tuned: list[tuple[Float64, dict[str, Any]]] = []
         for params in entry.candidate.grid:
             entry.params, entry.rates = params, entry.rates[:0]
-            self._judge(entry, first)
+            self._judge_at_once(entry, first)
             tuned.append((entry.rates, params))
-        best = max(tuned, key=lambda result: float(result[0].mean()))
-        lead = best[0].mean(axis=1) - tuned[0][0].mean(axis=1)
+        best = max(tuned, key=lambda result: float(fold_means(result[0]).mean()))
+        lead = fold_means(best[0]) - fold_means(tuned[0][0])
         entry.rates, entry.params = best if lead.mean() > _standard_error(lead) else tuned[0]
 
-    def _halving(self, entries: list[Entry], progress: float) -> None:
-        """Slow candidates: the better half after the first fold, then in their order, unless they are behind.
+    def _race_slow(self, racing: list[Entry], progress: float) -> None:
+        """Slow candidates: all on all folds if that fits, else the better half after a fold, unless they are behind.
 
-        The order is not that of their CPU seconds: who has raced to the end decides who is behind, so the race would
-        depend on timing.
+        They race in their order, not in that of their seconds: who has raced to the end decides who is behind.
         """
-        racing = [entry for entry in entries if not self._restored(entry)]
         n_folds = len(self._task.folds)
         first, early = (min(rung, n_folds) for rung in _RUNGS)
         for number, entry in enumerate(racing):
             self._advance(entry, first, progress + (0.75 - progress) * 0.3 * number / len(racing))
-        racing = sorted(
-            (entry for entry in racing if entry.is_complete), key=lambda entry: -float(entry.means.mean())
-        )
-        stay = -(-len(racing) // 2)
-        for entry in racing[stay:]:
-            entry.status = f"left after {first} of {n_folds} folds"
-        staying = [entry for entry in entries if any(entry is racer for racer in racing[:stay])]
-        for number, entry in enumerate(staying):
-            share = progress + (0.75 - progress) * (0.3 + 0.7 * number / stay)
-            self._advance(entry, early, share)
-            if entry.is_complete and early < n_folds and self._trails(entry):
-                entry.status = f"left after {early} of {n_folds} folds"
+        racing = [entry for entry in racing if entry.is_complete and entry.rates.shape[0] < n_folds]
+        all_stay = self._spent() + sum(self._needed(entry, n_folds, 0.0) for entry in racing) < self._budget
+        if not all_stay:
+            best = sorted(racing, key=lambda entry: -float(entry.means.mean()))
+            for entry in best[-(-len(best) // 2) :]:
+                entry.status = f"left after {first} of {n_folds} folds"
+            racing = [entry for entry in racing if entry.is_complete]
+        for number, entry in enumerate(racing):
+            share = progress + (0.75 - progress) * (0.3 + 0.7 * number / len(racing))
+            if not all_stay:
+                self._advance(entry, early, share)
+                if entry.is_complete and early < n_folds and self._trails(entry):
+                    entry.status = f"left after {early} of {n_folds} folds"
             if entry.is_complete:
                 self._advance(entry, n_folds, share)
                 self._store(entry)
 
+    @contextmanager
+    def _surviving(self, entry: Entry) -> Iterator[None]:
+        """A candidate that finds nothing to learn in a fold leaves, and the others race on."""
+        try:
+            yield
+        except ValueError as error:
+            entry.status, entry.rates = f"refused a fold: {str(error)[:200]}", entry.rates[:0]
+
+    def _spent(self) -> float:
+        return time.monotonic() - self._begun
+
+    def _needed(self, entry: Entry, n_folds: int, fits: float = _FIT_FOLDS) -> float:
+        """Wall seconds to judge a candidate on further folds, up to a number of them, and to fit it in the end."""
+        n_judged = entry.rates.shape[0]
+        each = entry.elapsed / n_judged if n_judged else self._cost(entry) / len(self._task.folds)
+        return float((n_folds - n_judged + fits) * each)
+
     def _advance(self, entry: Entry, n_folds: int, share: float) -> None:
         report(share, f"racing {entry.candidate.name}")
+        with self._surviving(entry):
+            self._advance_to(entry, n_folds)
+
+    def _advance_to(self, entry: Entry, n_folds: int) -> None:
+        if entry.candidate.tunes and not entry.rates.size:
+            # Choosing cannot be cut into folds.
+            if self._spent() + self._needed(entry, len(self._task.folds)) < self._budget:
+                self._to_the_end(entry)
+            else:
+                entry.status = f"{_OUT_OF_TIME} after 0 of {len(self._task.folds)} folds"
+            return
         with preparing(f"racing {entry.candidate.name}"):
             self._judge(entry, n_folds)
         self._tell(entry)
@@ -269,35 +328,30 @@ class Race:
 
     def _judge(self, entry: Entry, n_folds: int) -> None:
         """On folds up to a number of them, as long as there is time."""
-        if self._quick(entry):
-            self._judge_at_once(entry, n_folds)
         while entry.rates.shape[0] < n_folds:
             n_judged = entry.rates.shape[0]
-            spent = time.monotonic() - self._begun
-            next_one = entry.seconds / n_judged if n_judged else 0.0
-            if not self._quick(entry) and spent + next_one >= self._budget:
+            if self._spent() + self._needed(entry, n_judged + 1) >= self._budget:
                 entry.status = f"{_OUT_OF_TIME} after {n_judged} of {len(self._task.folds)} folds"
                 return
-            begun = time.process_time()
+            begun, started = time.process_time(), time.monotonic()
             rates = self._task.rates(self._build(entry), self._task.folds[n_judged], self._at)
             entry.rates = np.vstack([entry.rates, rates])
             entry.seconds += time.process_time() - begun
+            entry.elapsed += time.monotonic() - started
 
     def _judge_at_once(self, entry: Entry, n_folds: int) -> None:
         """Folds side by side, on as many threads as joblib is configured with, or on its cluster."""
-        begun = time.process_time()
         rates = Parallel(n_jobs=self._shared["n_jobs"], prefer="threads")(
             delayed(self._task.rates)(self._build(entry), fold, self._at)
             for fold in self._task.folds[entry.rates.shape[0] : n_folds]
         )
         entry.rates = np.vstack([entry.rates, *rates])
-        entry.seconds += time.process_time() - begun
 
     def _build(self, entry: Entry) -> Any:
         return entry.candidate.build(self._task.data, entry.params, self._shared)
 
     def _store(self, entry: Entry) -> None:
-        if self._verbose:
+        if self._verbose and entry.rates.size:
             print(f"SimilarityAuto: {entry.candidate.name}, mean TPR {entry.means.mean():.4f}")
         if self._shelf is not None and entry.is_complete:
             written = json.dumps(entry.params)
@@ -320,30 +374,65 @@ def _file(entry: Entry) -> str:
 
 
 def winner(entries: Sequence[Entry]) -> Entry:
-    """The simplest candidate within one standard error of the best, fold by fold.
+    """The simplest candidate within one standard error of the best, fold by fold, and within `NEGLIGIBLE` of it.
 
     Those that ran out of time take part if half of the folds have judged them: then those folds decide.
     """
+    eligible, n_common = _eligible(entries)
+    return eligible[_simplest(np.stack([entry.means[:n_common] for entry in eligible]))]
+
+
+def _eligible(entries: Sequence[Entry]) -> tuple[list[Entry], int]:
+    """Who can win, and how many folds have judged them all."""
     n_folds = max(entry.rates.shape[0] for entry in entries)
-    candidates = [entry for entry in entries if entry.is_complete or entry.timed_out]
-    eligible = [entry for entry in candidates if entry.rates.size and 2 * entry.rates.shape[0] >= n_folds]
-    common = min(entry.rates.shape[0] for entry in eligible)
-    best = max(eligible, key=lambda entry: float(entry.means[:common].mean()))
-    for entry in eligible:
-        deficit = best.means[:common] - entry.means[:common]
-        if deficit.mean() <= _standard_error(deficit):
-            return entry
-    return best
+    eligible = [
+        entry
+        for entry in entries
+        if (entry.is_complete or entry.timed_out) and 2 * entry.rates.shape[0] >= n_folds
+    ] or [entry for entry in entries if entry.rates.shape[0] == n_folds]
+    return eligible, min(entry.rates.shape[0] for entry in eligible)
 
 
-def leaderboard(entries: Sequence[Entry], best: Entry, at: tuple[float, ...]) -> list[dict[str, Any]]:
+def _simplest(means: Float64) -> int:
+    """Which candidate of (n_candidates, n_folds), simplest first, is as good as the best."""
+    deficits = means[means.mean(axis=1).argmax()] - means
+    return next(
+        number
+        for number, deficit in enumerate(deficits)
+        if deficit.mean() <= max(min(_standard_error(deficit), NEGLIGIBLE), _NOTHING)
+    )
+
+
+def _validated(
+    entries: Sequence[Entry], folds: Sequence[Any], at: tuple[float, ...]
+) -> dict[str, float | None]:
+    """TPR of racing: each fold's rates of the candidate that wins on the other folds of its repeat."""
+    eligible, n_common = _eligible(entries)
+    folds = folds[:n_common]
+    rates = np.stack([entry.rates[:n_common] for entry in eligible])
+    winners = [_simplest(fold_means(rates)[:, others]) for others in other_folds(folds)]
+    nested = rates[winners, np.arange(n_common)]
+    return _by_rate(nested, folds, at)
+
+
+def _by_rate(rates: Float64, folds: Sequence[Any], at: tuple[float, ...]) -> dict[str, float | None]:
+    shown = shown_rates(rates, folds, at)
+    return {f"{rate:g}": shown.get(rate) for rate in at}
+
+
+def leaderboard(
+    entries: Sequence[Entry], best: Entry, at: tuple[float, ...], folds: Sequence[Any]
+) -> list[dict[str, Any]]:
     """The race for people, best first, JSON-able.
 
     Returns
     -------
     For each candidate ``name``, ``kind``, ``params``, ``status``, ``chosen``, ``folds``, ``mean_tpr`` (over folds and
-    rates), ``tpr_at_fpr``, ``difference`` to the chosen one with its 95 % ``interval`` by Student's t over folds
-    (which share training rows, so it is a guide and no test), and CPU ``seconds``.
+    the rates that each resolves), ``tpr_at_fpr`` (None at rates that folds of so few identities cannot show),
+    ``difference`` to the chosen one with its 95 % ``interval`` by Student's t over folds (which share training rows, so
+    it is a guide and no test), and CPU ``seconds``. The chosen one has ``validated_tpr`` too, by false positive rate:
+    what to expect of it, less the optimism of having been chosen. Each fold counts there with the candidate that wins
+    on the other folds.
     """
     from scipy.stats import t as student
 
@@ -358,13 +447,12 @@ def leaderboard(entries: Sequence[Entry], best: Entry, at: tuple[float, ...]) ->
             "chosen": entry is best,
             "folds": n_judged,
             "mean_tpr": float(entry.means.mean()) if n_judged else None,
-            "tpr_at_fpr": {
-                f"{rate:g}": float(value)
-                for rate, value in zip(at, entry.rates.mean(axis=0) if n_judged else (), strict=False)
-            },
+            "tpr_at_fpr": _by_rate(entry.rates, folds[:n_judged], at) if n_judged else {},
             "difference": None,
             "seconds": round(entry.seconds, 3),
         }
+        if entry is best and n_judged:
+            line["validated_tpr"] = _validated(entries, folds, at)
         if min(n_judged, best.rates.shape[0]) > 1:
             common = min(n_judged, best.rates.shape[0])
             deficit = entry.means[:common] - best.means[:common]

@@ -115,7 +115,8 @@ class Calibration:
         scores : (n_pairs,) higher is more similar; taken as float32.
         same : (n_pairs,) 0 or 1. Without a same pair there is no TPR.
         units : (n_pairs, 2) the sampling unit on each side (identity in open-set use, where same-identity
-            pairs carry the same unit twice; sample in closed-set use), or None.
+            pairs carry the same unit twice; sample in closed-set use), or None. A frame or a tuple of two columns
+            (lists, arrays, Series, categoricals) will do.
         protocol : inferred when None: closed-set if any same pair carries two different units.
         listing : which pairs of the units these are: ``all``; ``random``, listed without looking at people; ``drawn``
             by `pairmark.models.pairs`; None: unknown, unless they are all.

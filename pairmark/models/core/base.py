@@ -6,8 +6,10 @@ blocks, search) is here once. Scores are float32 and symmetric to the last bit.
 
 from __future__ import annotations
 
+import inspect
 import operator
 import os
+import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, Self
@@ -15,6 +17,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import issparse
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import Tags, TransformerTags
 from sklearn.utils.validation import check_is_fitted
 
@@ -22,8 +25,16 @@ from pairmark.models.core import subjects as subject_scores
 from pairmark.models.core.arrays import Bool, Float64, Int64
 from pairmark.models.core.arrays import Float32 as Float32
 from pairmark.models.core.arrays import Matrix as Matrix
-from pairmark.models.core.inputs import checked_identities, checked_matrix, checked_pairs, row_numbers
-from pairmark.models.core.row_pairs import PairsOfRows, scored_rows
+from pairmark.models.core.inputs import (
+    Missing,
+    checked_identities,
+    checked_matrix,
+    checked_pairs,
+    fill_values,
+    filled,
+    row_numbers,
+)
+from pairmark.models.core.row_pairs import PairsOfRows, identity_auc, scored_rows
 from pairmark.models.core.schema import Stateful
 from pairmark.models.core.search import index as search
 from pairmark.models.core.search.forms import SearchForm, top_k_by_form
@@ -36,6 +47,8 @@ SCORE_BLOCK = 65_536
 """Pairs scored at a time when a query meets a whole gallery: bounds the memory of `score_against`."""
 
 
+FILL = "missing-fill"
+"""Name in artefacts of what fills missing values."""
 _NOT_SCORED = frozenset({"n_jobs", "verbose", "random_state"})
 """Parameters that no score of a fitted model depends on."""
 
@@ -44,14 +57,18 @@ class PairScorerMixin(Stateful):
     """A learned, symmetric similarity: higher is more similar."""
 
     n_features_in_: int
+    fill_: Float32
     _accepts_sparse: bool = False
     _needs_both_kinds: bool = True
     """Whether there is nothing to learn where all rows share an identity, or no two do."""
+    _missing: Missing | None = None
+    """How missing values (NaN) are filled; None: they are refused."""
 
     def __sklearn_tags__(self) -> Tags:
         tags: Tags = super().__sklearn_tags__()  # type: ignore[misc]
         tags.target_tags.required = True
         tags.input_tags.sparse = self._accepts_sparse
+        tags.input_tags.allow_nan = self._missing is not None
         return tags
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
@@ -59,7 +76,9 @@ class PairScorerMixin(Stateful):
 
         Parameters
         ----------
-        X : (n, d) finite numbers, dense; or CSR, where the learner takes sparse rows.
+        X : (n, d) finite numbers, dense; or CSR, where the learner takes sparse rows. Dense rows may hold NaN for what
+            is missing, where the learner takes it (scikit-learn's tag ``allow_nan``): it is filled, then and from then
+            on, by medians, of trees by numbers below all others.
         y : (n,) identities or classes; at least two, one of them with at least two rows.
 
         Raises
@@ -102,11 +121,27 @@ class PairScorerMixin(Stateful):
     def _learn_pairs(self, left: Any, right: Any, same: Bool, weight: Float64) -> None: ...
 
     def _training_rows(self, X: Any, name: str, *, reset: bool = False) -> Any:
-        return checked_matrix(self, X, name, accept_sparse=self._accepts_sparse, reset=reset)
+        return checked_matrix(
+            self,
+            X,
+            name,
+            accept_sparse=self._accepts_sparse,
+            reset=reset,
+            missing=self._missing is not None,
+        )
+
+    def _filled_sides(self, *sides: Any) -> tuple[Any, ...]:
+        """Training rows without missing values; what fills them, where there are any, is part of the model."""
+        vars(self).pop("fill_", None)
+        dense = [side for side in sides if isinstance(side, np.ndarray)]
+        if self._missing is None or not any(np.isnan(side).any() for side in dense):
+            return sides
+        self.fill_ = fill_values(np.concatenate(dense), self._missing)
+        return tuple(filled(side, self.fill_) if isinstance(side, np.ndarray) else side for side in sides)
 
     def _checked_identities(self, X: ArrayLike, y: ArrayLike) -> tuple[Any, Int64, NDArray[Any]]:
         self._check_params()
-        rows = self._training_rows(X, "X", reset=True)
+        (rows,) = self._filled_sides(self._training_rows(X, "X", reset=True))
         identities, codes = checked_identities(y, rows.shape[0], both_kinds=self._needs_both_kinds)
         return rows, codes, identities
 
@@ -114,7 +149,9 @@ class PairScorerMixin(Stateful):
         self, left: ArrayLike, right: ArrayLike, same: ArrayLike, sample_weight: ArrayLike | None
     ) -> tuple[Any, Any, Bool, Float64]:
         self._check_params()
-        a, b = self._training_rows(left, "left", reset=True), self._training_rows(right, "right")
+        a, b = self._filled_sides(
+            self._training_rows(left, "left", reset=True), self._training_rows(right, "right")
+        )
         return a, b, *checked_pairs(a.shape[0], b.shape[0], same, sample_weight)
 
     @abstractmethod
@@ -180,6 +217,25 @@ class PairScorerMixin(Stateful):
         if a.size != b.size:
             raise ValueError(f"left names {a.size} rows and right {b.size}: expected one of each a pair")
         return scored_rows(lambda part: self._pairs_of(self._validated(part, "X")), rows, a, b, on_progress)
+
+    def score(self, X: ArrayLike, y: ArrayLike) -> float:
+        """AUC of the pairs of rows: how often a same pair scores higher than a different one, ties counting half.
+
+        What `sklearn.model_selection` judges by. For people or things that new ones will join, rows to judge on must be
+        of identities that training did not see: ``GroupKFold().split(X, y, groups=y)``, or ``groups=y`` with
+        ``cv=GroupKFold()``. Other splitters hold rows of trained identities out, as is right for shared classes.
+
+        Parameters
+        ----------
+        X : (n, d) rows. y : (n,) their identities; all pairs count, of over a million those that are drawn.
+
+        Raises
+        ------
+        ValueError
+            Where no two rows share an identity, or all do, and as `score_pairs`.
+        """
+        codes = checked_identities(y, np.asarray(y).shape[0])[1]
+        return identity_auc(lambda left, right: self.score_pairs(X, left, right), codes)
 
     @property
     def aggregations(self) -> tuple[str, ...]:
@@ -447,6 +503,8 @@ class PairScorerMixin(Stateful):
                 return earlier[1]  # type: ignore[no-any-return]
         params = {name: value for name, value in self._params().items() if name not in _NOT_SCORED}
         arrays, meta = self.to_state()
+        if "fill_" in now:
+            arrays = {**arrays, FILL: self.fill_}
         facts = {
             "index": search.INDEX_VERSION,
             "learner": type(self).__name__,
@@ -464,7 +522,9 @@ class PairScorerMixin(Stateful):
         return dict(learner.get_params(deep=False))
 
     def _validated(self, X: Any, name: str) -> Matrix:
-        return checked_matrix(self, X, name, accept_sparse=self._accepts_sparse)
+        fill = vars(self).get("fill_")
+        rows = checked_matrix(self, X, name, accept_sparse=self._accepts_sparse, missing=fill is not None)
+        return rows if fill is None or issparse(rows) else filled(rows, fill)
 
     def _one_pair(self, left: Any, right: Any) -> tuple[Matrix, Matrix]:
         """The two checked rows of a pair to explain, each given as (d,) or (1, d)."""
@@ -478,11 +538,21 @@ class PairScorerMixin(Stateful):
         return a, b
 
 
-class EmbedderMixin:
-    """A learner with a vector space of its own."""
+class EmbedderMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
+    """A learner with a vector space of its own: `set_output` and `get_feature_names_out` are scikit-learn's."""
+
+    @property
+    def _n_features_out(self) -> int:
+        learner: Any = self
+        # Not what gives data frames, which ask for the names of their columns.
+        transform = inspect.unwrap(type(learner).transform)
+        row = np.zeros((1, learner.n_features_in_), dtype=np.float32)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "X does not have valid feature names")
+            return int(transform(learner, row).shape[1])
 
     def __sklearn_tags__(self) -> Tags:
-        tags: Tags = super().__sklearn_tags__()  # type: ignore[misc]
+        tags: Tags = super().__sklearn_tags__()
         tags.transformer_tags = TransformerTags(preserves_dtype=["float32"])
         return tags
 

@@ -7,9 +7,13 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import issparse
 from sklearn.utils.validation import validate_data
 
-from pairmark.models.core.arrays import Bool, Float64, Int64, Matrix
+from pairmark.models.core.arrays import Bool, Float32, Float64, Int64, Matrix
+
+Missing = Literal["median", "below"]
+"""How missing values are filled: see `fill_values`."""
 
 
 def one_of_equals(rows: Any) -> Any:
@@ -30,9 +34,18 @@ def feature_names_of(estimator: Any, feature_names: Sequence[str] | None = None)
 
 
 def checked_matrix(
-    estimator: Any, X: Any, name: str, *, accept_sparse: bool = False, reset: bool = False
+    estimator: Any,
+    X: Any,
+    name: str,
+    *,
+    accept_sparse: bool = False,
+    reset: bool = False,
+    missing: bool = False,
 ) -> Matrix:
-    """A finite float32 matrix of the estimator's width (which ``reset`` sets), or a `ValueError` that names it."""
+    """A float32 matrix of the estimator's width (which ``reset`` sets), or a `ValueError` that names it.
+
+    ``missing`` : whether NaN is let through, in dense rows; infinities never are.
+    """
     if isinstance(X, np.ndarray) and X.ndim == 1:
         raise ValueError(
             f"{name} has one dimension; expected rows of features, shape (n, d). Reshape your data: "
@@ -46,11 +59,46 @@ def checked_matrix(
             dtype=np.float32,
             order="C",
             accept_sparse="csr" if accept_sparse else False,
-            ensure_all_finite=True,
+            ensure_all_finite="allow-nan" if missing and not issparse(X) else True,
         )
     except ValueError as error:
+        if "contains NaN" in str(error):
+            raise ValueError(f"{name} contains NaN: {_way_out(estimator, reset=reset)}") from error
         raise ValueError(f"{name}: {error}") from error
     return checked
+
+
+def _way_out(estimator: Any, *, reset: bool) -> str:
+    """What to do about missing values, where they are refused."""
+    fill = "fill missing values first, as sklearn.impute.SimpleImputer does"
+    if reset:
+        return f"{fill}, or use SimilarityAuto, SimilarityForest, SimilarityTree, Plda or MetricSimilarity, which do"
+    if getattr(estimator, "_missing", None) is None:
+        return fill
+    return f"no training row had a missing value. Train on rows that have some too, or {fill}"
+
+
+def fill_values(rows: Float32, missing: Missing) -> Float32:
+    """(d,) what stands for NaN in rows (n, d): medians, or a number as far below all others as the largest is above.
+
+    Trees cut at that number like at any other, and so send what is missing wherever it belongs. Columns without any
+    value are filled with zeros.
+    """
+    absent = np.isnan(rows)
+    some = ~absent.all(axis=0)
+    if missing == "median":
+        values = np.nanmedian(np.where(some, rows, 0.0), axis=0)
+    else:
+        wide = np.where(some, rows, 0.0).astype(np.float64)
+        low = np.nanmin(wide, axis=0)
+        values = 2 * low - np.nanmax(wide, axis=0) - 1.0
+    bound = np.finfo(np.float32).max / 4
+    return np.clip(np.where(some, values, 0.0), -bound, bound).astype(np.float32)
+
+
+def filled(rows: Float32, fill: Float32) -> Float32:
+    """Rows with their missing values filled."""
+    return np.where(np.isnan(rows), fill, rows)
 
 
 def row_numbers(numbers: ArrayLike, n_rows: int, name: str) -> Int64:

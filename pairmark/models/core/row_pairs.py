@@ -17,6 +17,9 @@ _CELLS = 16 * 1024 * 1024
 _PAIR_CELLS = 8 * 1024 * 1024
 _MOST_PAIRS, _LEAST_PAIRS = 65_536, 256
 
+AUC_PAIRS = 1_000_000
+"""Most pairs of a kind that an AUC is worked out of."""
+
 
 def scored_rows(
     prepare: Callable[[Any], PairsOfRows],
@@ -58,3 +61,26 @@ def _parts(left: Int64, right: Int64, most_rows: int, first: int, last: int) -> 
     middle = (first + last) // 2
     yield from _parts(left, right, most_rows, first, middle)
     yield from _parts(left, right, most_rows, middle, last)
+
+
+def identity_auc(score: PairsOfRows, codes: Int64) -> float:
+    """AUC of scores of pairs of rows with identities 0, 1, ...: of all of them, or of a million of either kind."""
+    n = codes.size
+    if n * (n - 1) // 2 <= AUC_PAIRS:
+        left, right = np.triu_indices(n, 1)
+        alike = codes[left] == codes[right]
+        sides = [(left[which], right[which]) for which in (alike, ~alike)]
+    else:
+        random = np.random.default_rng(0)
+        order = np.argsort(codes, kind="stable")
+        starts, counts = np.searchsorted(codes[order], codes[order]), np.bincount(codes)[codes[order]]
+        place = random.choice(n, AUC_PAIRS, p=(counts - 1) / (counts - 1).sum())
+        step = place - starts[place] + random.integers(1, counts[place])
+        mate = starts[place] + step % counts[place]
+        left, right = random.integers(0, n, (2, 2 * AUC_PAIRS))
+        apart = np.flatnonzero(codes[left] != codes[right])[:AUC_PAIRS]
+        sides = [(order[place], order[mate]), (left[apart], right[apart])]
+    same, different = (score(*pairs) for pairs in sides)
+    different = np.sort(different)
+    below = [np.searchsorted(different, same, side=side).mean() for side in ("left", "right")]
+    return float(sum(below) / (2 * different.size))

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from pairmark.models.calibration.bounds import t_reach
 from pairmark.models.evaluation.pairs import SortedPairs
-from pairmark.models.evaluation.validation import judged_rates
+from pairmark.models.evaluation.validation import judged_rates, resolved
 from pairmark.models.pairs.samples import pair_sample
 
 Float64 = NDArray[np.float64]
@@ -61,7 +61,7 @@ def resolved_rates(n_different: int, target_fpr: float | None = None) -> tuple[f
     target_fpr : compare around this rate.
     """
     wanted = judged_rates(target_fpr)
-    return tuple(rate for rate in wanted if n_different * rate >= 1) or wanted[:1]
+    return tuple(rate for rate, can in zip(wanted, resolved(n_different, wanted), strict=True) if can)
 
 
 def compare_pairs(

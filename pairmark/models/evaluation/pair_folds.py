@@ -17,10 +17,17 @@ Indices = NDArray[np.int64]
 
 @dataclass(frozen=True, kw_only=True)
 class PairFold:
-    """Numbers of listed pairs: training ones, and those that judge."""
+    """Numbers of listed pairs: training ones, and those that judge; see `pairmark.models.evaluation.validation.Fold`.
+
+    Attributes
+    ----------
+    n_independent : pairs of groups, or points, that the different pairs of ``test`` are of.
+    """
 
     train: Indices = field(repr=False)
     test: Indices = field(repr=False)
+    n_independent: int
+    repeat: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,10 +37,12 @@ class PairFolds:
     Attributes
     ----------
     repeats : the folds of each repeat; those of one repeat judge disjoint points.
-    n_groups : groups of points that same pairs join. closed : whether points rather than groups are held out.
+    n_points, n_groups : distinct points, and groups of them that same pairs join.
+    closed : whether points rather than groups are held out.
     """
 
     repeats: list[list[PairFold]]
+    n_points: int
     n_groups: int
     closed: bool
 
@@ -69,7 +78,7 @@ def pair_folds(
     unit = points if closed else group
     n_units = int(unit.max()) + 1
     repeats: list[list[PairFold]] = []
-    for _ in range(REPEATS):
+    for repeat in range(REPEATS):
         part = (random.permutation(n_units) % FOLDS)[unit]
         left, right = part[:n], part[n:]
         folds = []
@@ -77,9 +86,13 @@ def pair_folds(
             test = used[(left[used] == number) & (right[used] == number)]
             train = used[(left[used] != number) & (right[used] != number)]
             if all(0 < np.count_nonzero(same[rows]) < rows.size for rows in (train, test)):
-                folds.append(PairFold(train=train, test=test))
+                sides = np.sort(np.stack([unit[:n], unit[n:]])[:, test[~same[test]]], axis=0)
+                telling = sides if closed else sides[0] * n_units + sides[1]
+                folds.append(
+                    PairFold(train=train, test=test, n_independent=np.unique(telling).size, repeat=repeat)
+                )
         repeats.append(folds)
-    return PairFolds(repeats=repeats, n_groups=n_groups, closed=closed)
+    return PairFolds(repeats=repeats, n_points=int(points.max()) + 1, n_groups=n_groups, closed=closed)
 
 
 def _points(a: Any, b: Any, same: NDArray[np.bool_]) -> tuple[Indices, Indices]:

@@ -6,6 +6,7 @@ low false positive rates, since that is where decisions are made; AUC and equal 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from pairmark.models.pairs.splits import Protocol, resolve_protocol
 
 Indices = NDArray[np.int64]
+Float64 = NDArray[np.float64]
 
 JUDGED_FPR = (0.1, 0.03, 0.01, 0.003)
 """False positive rates whose mean TPR is what settings are chosen by."""
@@ -25,6 +27,11 @@ JUDGED_ROWS = 800
 OPEN_SET_LEARNERS_FROM = 15
 """With fewer training identities than this a learner without a setting takes classes to be shared (closed-set)."""
 _TARGET_SPREAD = (3.0, 1.0, 1.0 / 3.0)
+SHOWN_FROM = 0.4
+"""Least number of independent different pairs (`Fold.n_independent`) times rate. Scores of the same two people are
+alike, and one odd row is in many pairs, so folds of few hold few of the highest scores: with 6 pairs of people the TPR
+at FPR 0.03 came out .02 to .09 too high, with 15 at most .03; with 19 rows at FPR 0.01 up to .04, 40 .02.
+"""
 
 
 def judged_rates(target_fpr: float | None = None) -> tuple[float, ...]:
@@ -42,11 +49,15 @@ class Fold:
     ----------
     train, test : row numbers.
     test_codes : identities of the test rows.
+    closed : whether classes are shared.
+    repeat : number of the repeat; its folds judge disjoint rows.
     """
 
     train: Indices = field(repr=False)
     test: Indices = field(repr=False)
     test_codes: Indices = field(repr=False)
+    closed: bool = False
+    repeat: int = 0
 
     @cached_property
     def places(self) -> tuple[Indices, Indices]:
@@ -57,11 +68,70 @@ class Fold:
         flat = left * n + right
         return flat[alike], flat[~alike]
 
-    def rates(self, scores: NDArray[np.floating], at: tuple[float, ...] = JUDGED_FPR) -> NDArray[np.float64]:
-        """TPR at each FPR of a square of scores, (n_test, n_test), of which the upper half counts."""
+    @property
+    def n_independent(self) -> int:
+        """About how many different pairs tell something new: of identities, two by two, or as many as rows."""
+        n = np.unique(self.test_codes).size
+        return int(self.test.size) if self.closed else n * (n - 1) // 2
+
+    def rates(self, scores: NDArray[np.floating], at: tuple[float, ...] = JUDGED_FPR) -> Float64:
+        """TPR at each FPR of a square of scores, (n_test, n_test), of which the upper half counts.
+
+        NaN at rates that the fold's different pairs do not resolve.
+        """
         same, different = self.places
         flat = np.ascontiguousarray(scores).reshape(-1)
-        return tpr_at(flat[same], flat[different], at)
+        return resolved_tpr(flat[same], flat[different], at)
+
+
+def resolved(n_different: int, at: tuple[float, ...]) -> NDArray[np.bool_]:
+    """Which false positive rates, falling, so many different pairs resolve: one of them or more; always the first."""
+    return np.asarray((n_different * np.array(at) >= 1) | (np.arange(len(at)) == 0))
+
+
+def resolved_tpr(
+    same: NDArray[np.floating], different: NDArray[np.floating], at: tuple[float, ...]
+) -> Float64:
+    """`tpr_at`, NaN at rates that the different scores do not resolve."""
+    return np.where(resolved(different.size, at), tpr_at(same, different, at), np.nan)
+
+
+def fold_means(rates: Float64) -> Float64:
+    """Mean over resolved rates, which are the last axis."""
+    return np.asarray(np.nanmean(rates, axis=-1))
+
+
+def other_folds(folds: Sequence[Any]) -> NDArray[np.bool_]:
+    """(n, n) by whom each fold's choice is made where it is to have no say: the other folds of its repeat."""
+    repeats = np.array([fold.repeat for fold in folds])
+    others = np.asarray((repeats[:, None] == repeats) & ~np.eye(repeats.size, dtype=np.bool_))
+    others[~others.any(axis=1)] = True
+    return others
+
+
+def nested_rates(rates: Float64, folds: Sequence[Any]) -> Float64:
+    """What choosing among candidates brings: each fold's rates of the one that the other folds of its repeat choose.
+
+    Parameters
+    ----------
+    rates : (n_candidates, n_folds, n_rates); of equals the first is chosen.
+
+    Returns
+    -------
+    (n_folds, n_rates), without the optimism of the best of many.
+    """
+    chosen = (fold_means(rates) @ other_folds(folds).T).argmax(axis=0)
+    return np.asarray(rates[chosen, np.arange(chosen.size)])
+
+
+def shown_rates(rates: Float64, folds: Sequence[Any], at: tuple[float, ...]) -> dict[float, float]:
+    """Mean TPR over folds at those rates that at least half of the folds have enough identities, or rows, to show."""
+    shown = np.array([fold.n_independent * np.array(at) >= SHOWN_FROM for fold in folds]) & np.isfinite(rates)
+    return {
+        rate: float(rates[which, column].mean())
+        for column, (rate, which) in enumerate(zip(at, shown.T, strict=True))
+        if 2 * which.sum() >= max(which.size, 1)
+    }
 
 
 def tpr_at(
@@ -114,7 +184,7 @@ def validation_folds(
     if n_folds < 2:
         return [] if protocol == "closed-set" else validation_folds(codes, "closed-set", random)
     found = []
-    for _ in range(repeats):
+    for repeat in range(repeats):
         # Identities of several rows first, so that every part has its share of them.
         part = _dealt(counts < 2, n_folds, random)[codes]
         if protocol == "closed-set":
@@ -123,7 +193,15 @@ def validation_folds(
             train, test = np.flatnonzero(part != number), np.flatnonzero(part == number)
             test = _some(test, codes, random, judged_rows)
             if _has_pairs(codes[test]) and np.bincount(codes[train]).max() > 1:
-                found.append(Fold(train=train, test=test, test_codes=codes[test]))
+                found.append(
+                    Fold(
+                        train=train,
+                        test=test,
+                        test_codes=codes[test],
+                        closed=protocol == "closed-set",
+                        repeat=repeat,
+                    )
+                )
     return found
 
 

@@ -74,6 +74,8 @@ class Ghost(GhostState, ClassifierMixin, BaseEstimator):
     history_ : one `pairmark.models.ghost.learning.Progress` an iteration.
     """
 
+    score = ClassifierMixin.score
+
     def __init__(
         self,
         order: Annotated[

@@ -94,7 +94,7 @@ class GhostScores(PairScorerMixin, EmbedderMixin):
 
     def _index_arrays(self, vectors: Matrix) -> dict[str, Any]:
         if not self._weighing.pairs:
-            coordinates = self.transform(vectors)
+            coordinates = np.asarray(self.transform(vectors))
             return {"coordinates": coordinates, "reach": _reach(coordinates)}
         if PATH not in self._weighing.pairs:
             return {}
@@ -104,7 +104,7 @@ class GhostScores(PairScorerMixin, EmbedderMixin):
     def _search_form(self, queries: Matrix, index: GalleryIndex) -> SearchForm | None:
         if "coordinates" not in index.arrays:
             return None
-        coordinates = self.transform(queries)
+        coordinates = np.asarray(self.transform(queries))
         # Pairs are scored from the rows in float64; the coordinates are rounded, each by half a unit of its last place.
         slack = float(index.arrays["reach"][0] + _reach(coordinates)[0]) * 2.0**-23
         if not np.isfinite(slack):

@@ -95,6 +95,7 @@ class MetricSimilarity(DeclaredState, PairScorerMixin, EmbedderMixin, BaseEstima
     mean_: Annotated[Float64, Array(shape=("features",), when=_whitens)]
     whitening_: Annotated[Float64, Array(shape=("features", "features"), when=_whitens)]
     _accepts_sparse = True
+    _missing = "median"
 
     def __init__(
         self,
@@ -169,8 +170,13 @@ class MetricSimilarity(DeclaredState, PairScorerMixin, EmbedderMixin, BaseEstima
         feature_names : (d,) names to use; those of training when None.
         """
         a, b = self._one_pair(left, right)
+        left_vector, right_vector = (np.asarray(self.transform(side))[0] for side in (a, b))
         return explain.contributions(
-            self, self.transform(a)[0], self.transform(b)[0], float(self._pair_score(a, b)[0]), feature_names
+            self,
+            left_vector,
+            right_vector,
+            float(self._pair_score(a, b)[0]),
+            feature_names,
         )
 
     def _index_arrays(self, vectors: Matrix) -> dict[str, Any]:

@@ -51,9 +51,19 @@ def whitening_matrix(deviations: Float64, shrinkage: Literal["auto"] | float) ->
     covariance = scaled.T @ scaled / n
     share = ledoit_wolf_share(scaled, covariance) if shrinkage == "auto" else shrinkage
     mean = float(np.trace(covariance)) / d
-    values, vectors = np.linalg.eigh((1 - share) * covariance + share * mean * np.eye(d))
-    floored = np.maximum(values, _SMALLEST_EIGENVALUE * mean)
-    root: Float64 = (vectors / np.sqrt(floored)) @ vectors.T / size
+    if 2 * n < d:
+        # All directions but those of the rows are alike: theirs alone are worked out.
+        vectors = np.linalg.svd(scaled, full_matrices=False)[2].T
+        variances = np.einsum("ij,ij->j", vectors, covariance @ vectors)
+        floors = np.maximum(
+            (1 - share) * np.append(variances, 0.0) + share * mean, _SMALLEST_EIGENVALUE * mean
+        )
+        *roots, other = 1.0 / np.sqrt(floors)
+        root: Float64 = ((vectors * (np.array(roots) - other)) @ vectors.T + other * np.eye(d)) / size
+    else:
+        values, vectors = np.linalg.eigh((1 - share) * covariance + share * mean * np.eye(d))
+        floored = np.maximum(values, _SMALLEST_EIGENVALUE * mean)
+        root = (vectors / np.sqrt(floored)) @ vectors.T / size
     return (root + root.T) / 2
 
 

@@ -327,10 +327,11 @@ def _checked_weight(sample_weight: ArrayLike | None, n: int) -> Float64 | None:
 
 def _unit_codes(units: ArrayLike, n: int) -> tuple[NDArray[Any], Indices]:
     """The distinct units, ascending, and the number of each side's."""
-    given = np.asarray(units)
+    given = _two_columns(units)
     if given.shape != (n, 2):
         raise ValueError(
-            f"units have shape {given.shape}; expected ({n}, 2), the sampling unit on each side of a pair"
+            f"units have shape {given.shape}; expected ({n}, 2), the sampling unit on each side of a pair, or a tuple "
+            "of two columns"
         )
     if given.dtype.kind not in "iuUSb" and not (given.dtype.kind == "f" and np.isfinite(given).all()):
         raise ValueError(f"units have dtype {given.dtype}; expected whole numbers or strings, none missing")
@@ -338,6 +339,39 @@ def _unit_codes(units: ArrayLike, n: int) -> tuple[NDArray[Any], Indices]:
     if names.size < 2:
         raise ValueError("units name a single unit; expected at least two")
     return names, codes.reshape(n, 2).astype(np.int64)
+
+
+def _two_columns(units: Any) -> NDArray[Any]:
+    """Units as an array: a tuple of two columns, a frame, or rows of two; objects as the words or numbers they are."""
+    if isinstance(units, tuple) and len(units) == 2:
+        sides = [_plain(np.asarray(side)) for side in units]
+        if sides[0].ndim != 1 or sides[0].shape != sides[1].shape:
+            raise ValueError(
+                f"units are two columns of shapes {sides[0].shape} and {sides[1].shape}; expected one unit a pair "
+                "in each"
+            )
+        return _plain(np.stack([side.astype(object) for side in sides], axis=1))
+    given = np.asarray(units)
+    if given.dtype == object and given.ndim == 1 and all(isinstance(row, tuple | list) for row in given):
+        given = np.array([[*row] for row in given], dtype=object)
+    return _plain(given)
+
+
+def _plain(given: NDArray[Any]) -> NDArray[Any]:
+    """Objects that are all words, or all whole numbers, as such; anything else as it is."""
+    if given.dtype != object or not given.size:
+        return given
+    kinds = {type(value) for value in given.ravel()}
+    if all(issubclass(kind, str) for kind in kinds):
+        return given.astype(np.str_)
+    if all(issubclass(kind, int | np.integer) and kind is not bool for kind in kinds):
+        return given.astype(np.int64)
+    if all(issubclass(kind, float | np.floating | int | np.integer) for kind in kinds):
+        return given.astype(np.float64)
+    raise ValueError(
+        f"units hold {', '.join(sorted(kind.__name__ for kind in kinds))} together; expected words, or whole numbers, "
+        "none missing: use .astype(str) where both occur"
+    )
 
 
 def _checked_protocol(protocol: str) -> Protocol:

@@ -15,7 +15,7 @@ import numpy as np
 from pairmark.models.core.arrays import Float32, Float64, Int64
 from pairmark.models.core.progress import report
 from pairmark.models.core.two_covariance import TwoCovariance, moments, pair_terms, shrunk_model
-from pairmark.models.evaluation.validation import Fold
+from pairmark.models.evaluation.validation import Fold, fold_means, nested_rates, shown_rates
 from pairmark.models.plda.mapping import (
     MAX_COMPONENTS,
     Marginals,
@@ -79,13 +79,16 @@ class Choice:
     ----------
     preparation : its marginals.
     rotates : whether rows are turned to principal components.
-    rates : (n_folds, n_rates) TPR of the chosen setting; None where there was nothing to judge by.
+    rates : (n_folds, n_rates) TPR of choosing, each fold's of the setting that the others choose (`nested_rates`); None
+        where there was nothing to judge by.
+    validated : false positive rate to TPR, of those that the folds can show.
     """
 
     setting: Setting
     preparation: Preparation = field(repr=False)
     rotates: bool
     rates: Float64 | None = field(repr=False)
+    validated: dict[float, float] = field(repr=False, default_factory=dict)
 
 
 SettingRates = dict[tuple[Setting, bool], Float64]
@@ -118,6 +121,10 @@ class Chooser:
         self._components_seed = int(random.integers(2**63))
         self._random, self._cosine, self._shared_rates = random, cosine, shared_rates
         self._max_components = min(max(grid.n_components), MAX_COMPONENTS)
+        if len(grid.n_components) > 1 and folds:
+            # Rows of a fold lie in no more directions: beyond them components would be any.
+            fewest = min(fold.train.size for fold in folds)
+            self._max_components = min(self._max_components, max(fewest - 1, ROTATED_FROM))
         self._rotates = X.shape[1] >= min(ROTATED_FROM, self._max_components + 1)
         self._marginals = {way: Preparation.of_marginals(X, way) for way in grid.marginals}
         self._way: Marginals | None = None
@@ -127,6 +134,12 @@ class Chooser:
 
     def choose(self) -> Choice:
         """The best setting."""
+        choice = self._choose()
+        if choice.rates is None:
+            return choice
+        return replace(choice, validated=shown_rates(choice.rates, self._folds, self._at))
+
+    def _choose(self) -> Choice:
         choice = self._choose_model()
         rounds_grid = self._grid.rounds
         if not self._folds or len(rounds_grid) == 1:
@@ -140,16 +153,21 @@ class Chooser:
             choice.setting, tuple(rounds for rounds in rounds_grid if rounds)
         )
         if 0 in rounds_grid:
-            rates_by_rounds[0] = choice.rates
-        best = max(sorted(rates_by_rounds), key=lambda rounds: float(rates_by_rounds[rounds].mean()))
+            rates_by_rounds[0] = self._rates[choice.setting]
+        means = {rounds: fold_means(rates) for rounds, rates in sorted(rates_by_rounds.items())}
+        best = max(means, key=lambda rounds: float(means[rounds].mean()))
         if 0 in rates_by_rounds and best:
             # Trees stay where they help beyond one standard error of the mean difference, fold by fold.
-            lead = (rates_by_rounds[best] - rates_by_rounds[0]).mean(axis=1)
+            lead = means[best] - means[0]
             if lead.mean() <= lead.std(ddof=min(1, lead.size - 1)) / np.sqrt(lead.size):
                 best = 0
-        return replace(
-            choice, setting=choice.setting._replace(residual_rounds=best), rates=rates_by_rounds[best]
-        )
+        rates = choice.rates
+        if best:
+            # Trees were tried over the one setting that all folds chose: less what that choice had of its folds.
+            gained = self._rates[choice.setting] - choice.rates
+            trees = np.stack([rates_by_rounds[rounds] for rounds in sorted(rates_by_rounds)])
+            rates = np.clip(nested_rates(trees, self._folds) - gained, 0.0, 1.0)
+        return replace(choice, setting=choice.setting._replace(residual_rounds=best), rates=rates)
 
     def _judge_rounds(self, setting: Setting, candidates: tuple[int, ...]) -> dict[int, Float64]:
         """Rates on every fold with so many trees."""
@@ -206,17 +224,18 @@ class Chooser:
         return self._choice_of(self._best())
 
     def _shape(self, way: Marginals, unit: bool, width: int) -> Shape:
-        return Shape(way, unit, min(width, self._X.shape[1]) if self._rotates else self._X.shape[1])
+        d = self._X.shape[1]
+        return Shape(way, unit, min(width, self._max_components, d) if self._rotates else d)
 
     def _best(self) -> Setting:
-        return max(self._rates, key=lambda setting: float(self._rates[setting].mean()))
+        return max(self._rates, key=lambda setting: float(fold_means(self._rates[setting]).mean()))
 
     def _choice_of(self, setting: Setting) -> Choice:
         return Choice(
             setting=setting,
             preparation=self._marginals[setting.shape.marginals],
             rotates=self._rotates,
-            rates=self._rates.get(setting),
+            rates=nested_rates(np.stack(list(self._rates.values())), self._folds) if self._rates else None,
         )
 
     def _judge_grid(self, shape: Shape, within: tuple[float, ...], between: tuple[float, ...]) -> None:

@@ -75,10 +75,13 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
     Attributes
     ----------
     settings_ : dict, what was chosen.
-    validated_tpr_ : dict, false positive rate to mean TPR of the setting on held-out folds; empty where the data was
-        too small to hold any out, and where no setting was left to choose.
+    validated_tpr_ : dict, false positive rate to mean TPR on held-out folds, each with the setting that the other folds
+        choose. Rates that folds of so few identities cannot show are left out; empty where the data was too small to
+        hold any out, and where no setting was left to choose.
     psi_ : (q,) variances between identities of the latent coordinates, falling; within identities they are 1.
     """
+
+    _missing = "median"
 
     def __init__(
         self,
@@ -203,12 +206,7 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
         random = np.random.default_rng(_seed(self.random_state))
         preparation, model, trees = fitted_model(X, codes, choice, random)
         self.settings_ = choice.setting.as_params()
-        at = judged_rates(self.target_fpr)
-        self.validated_tpr_ = (
-            {}
-            if choice.rates is None
-            else {rate: float(tpr) for rate, tpr in zip(at, choice.rates.mean(axis=0), strict=True)}
-        )
+        self.validated_tpr_ = choice.validated
         rows = row_map(
             preparation, choice.setting.shape, model.centre, model.axes, keeps_rows=trees is not None
         )

@@ -335,12 +335,12 @@ class RankBoostKernel(RankersState, RanksRows, PairScorerMixin, EmbedderMixin, B
         ValueError
             When there is none: learned from pairs, or from more than 32 classes.
         """
-        best = self._svm().predict(self.transform(X))
+        best = self._svm().predict(np.asarray(self.transform(X)))
         return np.asarray(self.classes_)[best]
 
     def svm_score(self, X: ArrayLike) -> Float64:
         """What the linear SVM of stage D outputs: (n,) for two classes, (n, classes) for more."""
-        return self._svm().score(self.transform(X))
+        return self._svm().score(np.asarray(self.transform(X)))
 
     def _svm(self) -> LinearRule:
         check_is_fitted(self)

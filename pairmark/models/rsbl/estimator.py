@@ -65,6 +65,8 @@ class RSBL(RSBLState, ClassifierMixin, BaseEstimator):
     n_components_ : width of the space that has grown.
     """
 
+    score = ClassifierMixin.score
+
     def __init__(
         self,
         depth: Annotated[int, Field(ge=1, le=20, description="layers of similarity features")] = 5,

@@ -17,6 +17,7 @@ from sklearn.utils import check_random_state
 
 from pairmark.models.core.arrays import Bool, Int64
 from pairmark.models.core.base import Float32, GalleryIndex, Matrix, PairScorerMixin
+from pairmark.models.core.blas import one_blas_thread
 from pairmark.models.core.checkpoints import Checkpoints, checkpoints_of, kept_seed
 from pairmark.models.core.inputs import checked_same, feature_names_of
 from pairmark.models.core.progress import report
@@ -69,6 +70,7 @@ class SimilarityBase(PairScorerMixin, BaseEstimator):
     """
 
     _needs_both_kinds = False
+    _missing = "below"
 
     _packed: PackedTrees
     trees_: list[Tree]
@@ -107,7 +109,9 @@ class SimilarityBase(PairScorerMixin, BaseEstimator):
         self, left: ArrayLike, right: ArrayLike, same: ArrayLike, sample_weight: ArrayLike | None
     ) -> tuple[Float32, Float32, Bool, Any]:
         self._check_params()
-        a, b = self._training_rows(left, "left", reset=True), self._training_rows(right, "right")
+        a, b = self._filled_sides(
+            self._training_rows(left, "left", reset=True), self._training_rows(right, "right")
+        )
         if a.shape[0] != b.shape[0]:
             raise ValueError(
                 f"left has {a.shape[0]} rows and right {b.shape[0]}: expected one of each a pair"
@@ -179,9 +183,11 @@ class SimilarityBase(PairScorerMixin, BaseEstimator):
             self.pair_features_ = self.pair_features
         if self.pair_features_ != "raw":
             report(0.0, f"learning pair features: {self.pair_features_}")
-            self.learned_, source.learned = learn(
-                self.pair_features_, X, codes, random, listed=population is None
-            )
+            # Matrices of a few hundred features gain nothing from threads, and wait for each other's.
+            with one_blas_thread():
+                self.learned_, source.learned = learn(
+                    self.pair_features_, X, codes, random, listed=population is None
+                )
 
     def _begin(self) -> np.random.RandomState:
         """The source of draws."""

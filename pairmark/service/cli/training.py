@@ -389,6 +389,12 @@ def _show_trained(to: Console, job: dict[str, Any], version: dict[str, Any]) -> 
     show_promise(to, version)
 
 
+VALIDATED = (
+    "(each fold counts with the candidate that wins on the others, so choosing adds no optimism; -: too few people a "
+    "fold to show it)"
+)
+
+
 def show_promise(to: Console, of: dict[str, Any]) -> None:
     """What a dataset or version can promise, in a sentence; where that depends on what its labels are, in two."""
     if of.get("promise"):
@@ -408,6 +414,10 @@ def show_leaderboard(to: Console, facts: dict[str, Any]) -> None:
         to.print(f"\nchosen by cross-validation: {race['winner']}", markup=False)
         of = ("candidate", "mean TPR", "difference", "folds", "CPU seconds")
         output.table(of, [_candidate(one) for one in race["candidates"]], empty="")(to)
+        for rates in (one["validated_tpr"] for one in race["candidates"] if one.get("validated_tpr")):
+            shown = (f"{'-' if tpr is None else f'{tpr:.3f}'} at FPR {rate}" for rate, tpr in rates.items())
+            to.print(f"TPR to expect: {', '.join(shown)}", markup=False)
+            to.print(VALIDATED, markup=False)
     board = facts.get("leaderboard")
     for one in () if not board else (board, board.get("classification")):
         if not one:
