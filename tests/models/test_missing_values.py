@@ -19,7 +19,7 @@ Y = np.repeat(np.arange(30), 6)
 X = (RNG.standard_normal((30, 6))[Y] * 2 + RNG.standard_normal((180, 6))).astype(np.float32)
 HOLES = X.copy()
 HOLES[RNG.random(X.shape) < 0.1] = np.nan
-LEARNERS = [
+LEARNERS: list[Any] = [
     Plda(shrink_within=0.2, shrink_between=0.1),
     MetricSimilarity(whiten=True),
     SimilarityForest(n_estimators=5),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from functools import partial
 
 import pytest
 
@@ -15,7 +16,12 @@ def test_one_owner_gets_every_seat_and_a_newcomer_one_of_them() -> None:
     seats, taken = Seats("places", 4, "places are taken"), []
     evicted: list[str] = []
     own("a")
-    taken += [seats.take(lambda number=number: evicted.append(f"a{number}") is None) for number in range(4)]
+
+    def evict(number: int) -> bool:
+        evicted.append(f"a{number}")
+        return True
+
+    taken += [seats.take(partial(evict, number)) for number in range(4)]
     noted = noting_limits()
     with pytest.raises(RateLimited, match="4 places"):
         seats.take(lambda: True)
@@ -81,7 +87,13 @@ def test_places_let_another_owner_in_while_one_fills_them() -> None:
     async def work(owner: str, name: str) -> None:
         own(owner)
         async with places() as place:
-            await place.run(lambda: (gate.wait(10) if owner == "a" else None, order.append(name)))
+
+            def step() -> None:
+                if owner == "a":
+                    gate.wait(10)
+                order.append(name)
+
+            await place.run(step)
 
     async def scenario() -> list[object]:
         tasks = [asyncio.create_task(work("a", f"a{number}")) for number in range(3)]

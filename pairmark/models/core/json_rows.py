@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from mmap import mmap
+
 import numpy as np
 
 from pairmark.models.core.arrays import Float32
@@ -21,7 +23,7 @@ class PlainForm:
         self._names = np.frombuffer(b"".join(names), dtype=np.uint8)
         self._ends = np.cumsum([len(name) for name in names])
 
-    def read(self, body: bytes | bytearray) -> tuple[str | None, list[Float32]] | None:
+    def read(self, body: bytes | bytearray | mmap) -> tuple[str | None, list[Float32]] | None:
         """The model (None: not named) and the rows of each field, (n, d) finite float32; None for any other body, also
         for one that is wrong: what is wrong with it is said by whoever reads every form."""
         if not body:

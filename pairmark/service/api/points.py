@@ -19,6 +19,7 @@ from pairmark.service.runtime.binary import parse_npz_rows, parse_rows
 from pairmark.service.runtime.classifying import classes_json, classified
 from pairmark.service.runtime.parsing import parse_features
 from pairmark.service.runtime.places import Lane
+from pairmark.service.runtime.request_bodies import RequestBody
 from pairmark.service.runtime.scoring import Served, embedded
 from pairmark.service.runtime.vectors import Features
 
@@ -72,7 +73,7 @@ async def _answered(
 
 
 async def _read(
-    call: Call, lane: Lane, capability: str, kind: bytes, body: bytes | bytearray
+    call: Call, lane: Lane, capability: str, kind: bytes, body: RequestBody
 ) -> tuple[Features, Served]:
     """The points of a body, and the version that they are for."""
     runtime, query = call.services.runtime, call.query

@@ -25,6 +25,7 @@ from pairmark.service.runtime.live import picked
 from pairmark.service.runtime.metrics import PAIRS
 from pairmark.service.runtime.parsing import holds_scores, parse_pairs, parse_scores
 from pairmark.service.runtime.places import Lane
+from pairmark.service.runtime.request_bodies import RequestBody
 from pairmark.service.runtime.runtime import CONFIDENCE
 from pairmark.service.runtime.scoring import Decision, Ratios, Served, plain
 from pairmark.service.runtime.vectors import Pairs
@@ -256,7 +257,7 @@ async def explain(call: Call) -> Answer:
 
 
 async def _read(
-    call: Call, lane: Lane, kind: bytes, body: bytes | bytearray, capability: str
+    call: Call, lane: Lane, kind: bytes, body: RequestBody, capability: str
 ) -> tuple[Pairs, Served]:
     """The pairs of a body, and the version that they are for."""
     runtime, settings, query = call.services.runtime, call.services.settings, call.query
@@ -290,7 +291,7 @@ def _model(pairs: Pairs, query: PairsQuery) -> str | None:
 # ---------------------------------------------------------------- score
 
 
-async def _score(call: Call, lane: Lane, kind: bytes, body: bytes | bytearray, capability: str) -> Scored:
+async def _score(call: Call, lane: Lane, kind: bytes, body: RequestBody, capability: str) -> Scored:
     """Scores of the pairs of a body."""
     pairs, served = await _read(call, lane, kind, body, capability)
     asked = call.query.aggregation
@@ -303,7 +304,7 @@ async def _score(call: Call, lane: Lane, kind: bytes, body: bytes | bytearray, c
     return Scored(scores, served.model_json, served, pairs, subjects, how)
 
 
-async def _given_scores(call: Call, lane: Lane, body: bytes | bytearray) -> Scored:
+async def _given_scores(call: Call, lane: Lane, body: RequestBody) -> Scored:
     """Scores made elsewhere: no model scores anything, and a calibration must be named."""
     calibration, limit = call.query.calibration, call.services.settings.max_batch_pairs
     if calibration is None:

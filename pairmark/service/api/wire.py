@@ -14,6 +14,7 @@ from pairmark.service.api.services import Services
 from pairmark.service.errors import TooLarge
 from pairmark.service.keys import ActiveKey
 from pairmark.service.names import EVERY_NAME, VisibleNames
+from pairmark.service.runtime.request_bodies import GrowingBody, RequestBody
 from pairmark.service.runtime.scoring import Served
 from pairmark.service.settings import Settings
 
@@ -55,7 +56,7 @@ class Call:
             return True
         return key.allows("score", None if served is None else served.entry.name)
 
-    async def body(self) -> bytes | bytearray:
+    async def body(self) -> RequestBody:
         """The whole body, at most `max_body_bytes` of it held at any time."""
         return await read_body(self.scope, self.receive, self.services.settings.max_body_bytes)
 
@@ -65,7 +66,7 @@ def body_seconds(settings: Settings, received: int) -> float:
     return settings.request_timeout_s + received / settings.min_upload_bytes_per_s
 
 
-async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes | bytearray:
+async def read_body(scope: Scope, receive: Receive, limit: int) -> RequestBody:
     """The whole body, at most ``limit`` bytes of it held at any time."""
     message = await receive()
     if message["type"] == "http.disconnect":
@@ -74,16 +75,16 @@ async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes | bytea
     if not message.get("more_body", False) and len(body) <= limit:
         scope["pairmark.body_read"] = True
         return body
-    whole = bytearray(body)
-    while len(whole) <= limit and message.get("more_body", False):
+    whole = GrowingBody(body)
+    while whole.size <= limit and message.get("more_body", False):
         message = await receive()
         if message["type"] == "http.disconnect":
             raise ClientDisconnect
-        whole += message.get("body", b"")
-    if len(whole) > limit:
+        whole.add(message.get("body", b""))
+    if whole.size > limit:
         raise TooLarge(f"the body has more than {limit} bytes, which is the most taken here", limit=limit)
     scope["pairmark.body_read"] = True
-    return whole
+    return whole.finished()
 
 
 def media(call: Call) -> tuple[bytes, bool]:

@@ -23,6 +23,7 @@ from pairmark.service.galleries.subject_search import SubjectHit
 from pairmark.service.galleries.thresholds import Thresholds
 from pairmark.service.runtime.diagnosis import check_side, check_vectors, validated
 from pairmark.service.runtime.parsing import side_of, subjects_of
+from pairmark.service.runtime.request_bodies import RequestBody
 from pairmark.service.runtime.scoring import Decision, Served
 from pairmark.service.runtime.vectors import SideRows, to_rows
 from pairmark.service.settings import Settings
@@ -52,7 +53,7 @@ class SeenDecision(NamedTuple):
     threshold: float
 
 
-def parse_search(body: bytes | bytearray, settings: Settings) -> SearchRequest:
+def parse_search(body: RequestBody, settings: Settings) -> SearchRequest:
     parsed = validated(SearchBody, body, queries=check_vectors)
     if parsed.fpir is not None and parsed.fpr is not None:
         raise InvalidInput("fpir and fpr exclude one another; expected one of them", field="fpr")
@@ -94,7 +95,7 @@ def _check_whole_subjects(body: SearchBody) -> None:
         )
 
 
-def parse_probe(body: bytes | bytearray, max_samples: int) -> tuple[SideRows, list[str] | None]:
+def parse_probe(body: RequestBody, max_samples: int) -> tuple[SideRows, list[str] | None]:
     """Read the one vector of a verification, or the samples of its one subject, and the caller's name of it."""
     parsed = validated(VerifyBody, body, probe=check_side)
     probe, counts = subjects_of(parsed.probe, "probe")

@@ -10,11 +10,12 @@ import numpy as np
 
 from pairmark.service.datasets.zips import UNREADABLE_HEAD, checked_members, damage_refused
 from pairmark.service.errors import InvalidInput, TooLarge
+from pairmark.service.runtime.request_bodies import RequestBody
 from pairmark.service.runtime.vectors import Counts, Features, Float32, Pairs
 
 
 def parse_octets(
-    body: bytes | bytearray,
+    body: RequestBody,
     *,
     dim: int,
     n_left: int | None,
@@ -60,12 +61,12 @@ def _even_counts(n_rows: int, each: int, side: str) -> Counts:
     return np.full(n_rows // each, each, dtype=np.int64)
 
 
-def parse_rows(body: bytes | bytearray, *, dim: int) -> Features:
+def parse_rows(body: RequestBody, *, dim: int) -> Features:
     """Read little-endian float32 rows of points, each of ``dim`` numbers."""
     return Features(_finite(_octet_rows(body, dim), "features"))
 
 
-def _octet_rows(body: bytes | bytearray, dim: int) -> Float32:
+def _octet_rows(body: RequestBody, dim: int) -> Float32:
     row_bytes = 4 * dim
     if not body:
         raise InvalidInput("the body is empty; expected float32 rows", field="body")
@@ -79,13 +80,13 @@ def _octet_rows(body: bytes | bytearray, dim: int) -> Float32:
     return _writable(body, "<f4").reshape(-1, dim)
 
 
-def _writable(body: bytes | bytearray, dtype: str) -> Float32:
+def _writable(body: RequestBody, dtype: str) -> Float32:
     # Kernels are compiled for writable arrays; a read-only one would compile them again.
-    buffer = body if isinstance(body, bytearray) else bytearray(body)
+    buffer = bytearray(body) if isinstance(body, bytes) else body
     return np.frombuffer(buffer, dtype=dtype).astype(np.float32, copy=False)
 
 
-def parse_npz(body: bytes | bytearray, *, max_bytes: int) -> Pairs:
+def parse_npz(body: RequestBody, *, max_bytes: int) -> Pairs:
     """Read an npz of arrays ``left`` and ``right``. Object arrays are refused and sizes bounded before unpacking.
 
     With ``left_counts`` or ``right_counts``, rows of that side are samples, subject after subject, so many each.
@@ -113,13 +114,13 @@ def _counts(given: Float32 | None, n_rows: int, side: str) -> Counts:
     return counts
 
 
-def parse_npz_rows(body: bytes | bytearray, *, max_bytes: int) -> Features:
+def parse_npz_rows(body: RequestBody, *, max_bytes: int) -> Features:
     """Read an npz of one array ``features``, as `parse_npz` reads two."""
     return Features(_npz_members(body, ("features",), max_bytes)["features"])
 
 
 def _npz_members(
-    body: bytes | bytearray, names: tuple[str, ...], max_bytes: int, perhaps: tuple[str, ...] = ()
+    body: RequestBody, names: tuple[str, ...], max_bytes: int, perhaps: tuple[str, ...] = ()
 ) -> dict[str, Float32]:
     expected = " and ".join(map(repr, names))
     if perhaps:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from mmap import mmap
 from typing import Any, NoReturn, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -13,17 +14,20 @@ from pydantic_core import from_json
 
 from pairmark.service.errors import InvalidInput
 from pairmark.service.runtime.bodies import EXPECTED, FLOAT32_MAX
+from pairmark.service.runtime.request_bodies import RequestBody
 
 Form = TypeVar("Form", bound=BaseModel)
 
 
-def validated(form: type[Form], body: bytes | bytearray, **checks: Callable[[Any, str], None]) -> Form:
+def validated(form: type[Form], body: RequestBody, **checks: Callable[[Any, str], None]) -> Form:
     """A JSON body of that form, or `InvalidInput` that names the field and what was expected.
 
     Parameters
     ----------
     checks : of each field that must be there, what raises for the first thing wrong with its value.
     """
+    if isinstance(body, mmap):
+        body = body[:]
     try:
         return form.model_validate_json(body)
     except ValidationError as error:

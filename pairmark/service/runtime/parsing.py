@@ -28,6 +28,7 @@ from pairmark.service.runtime.diagnosis import (
     raise_ragged,
     validated,
 )
+from pairmark.service.runtime.request_bodies import RequestBody
 from pairmark.service.runtime.vectors import (
     Counts,
     Features,
@@ -43,7 +44,7 @@ _SCORES_FIELD = re.compile(rb'"scores"\s*:')
 _PLAIN_PAIRS, _PLAIN_FEATURES = PlainForm("left", "right"), PlainForm("features")
 
 
-def parse_pairs(body: bytes | bytearray) -> Pairs:
+def parse_pairs(body: RequestBody) -> Pairs:
     """Read a JSON body of pairs."""
     plain = _PLAIN_PAIRS.read(body)
     if plain is not None:
@@ -59,7 +60,7 @@ def parse_pairs(body: bytes | bytearray) -> Pairs:
     return Pairs(side_of(left, "left"), side_of(right, "right"), None, given.model, given.refs)
 
 
-def parse_features(body: bytes | bytearray) -> Features:
+def parse_features(body: RequestBody) -> Features:
     """Read a JSON body of points."""
     plain = _PLAIN_FEATURES.read(body)
     if plain is not None:
@@ -69,7 +70,7 @@ def parse_features(body: bytes | bytearray) -> Features:
     return Features(side_of(given.features, "features"), given.model)
 
 
-def parse_scores(body: bytes | bytearray) -> NDArray[Any]:
+def parse_scores(body: RequestBody) -> NDArray[Any]:
     """Read a JSON body of scores made elsewhere: (n,) float32, or (n, n_systems) float64."""
     given = validated(ScoresBody, body, scores=_check_scores)
     if isinstance(given.scores[0], list):
@@ -98,7 +99,7 @@ def _check_scores(scores: Any, name: str) -> None:
         check_numbers(row, at)
 
 
-def holds_scores(body: bytes | bytearray) -> bool:
+def holds_scores(body: RequestBody) -> bool:
     """Whether a JSON body speaks of scores, not of vectors (a cheap look before the real parse)."""
     # Finding plain bytes is far cheaper than an expression, and vectors have none of them.
     return body.find(b'"scores"', 0, 4096) >= 0 and _SCORES_FIELD.search(body, 0, 4096) is not None

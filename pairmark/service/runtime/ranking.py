@@ -15,6 +15,7 @@ from pairmark.models.registry import schema_of_model
 from pairmark.service.errors import InvalidInput, TooLarge
 from pairmark.service.runtime.bodies import FLOAT32_MAX, AskingBody, Dense, Record
 from pairmark.service.runtime.diagnosis import check_numbers, kind_of, raise_ragged, validated
+from pairmark.service.runtime.request_bodies import RequestBody
 from pairmark.service.runtime.scoring import Served
 from pairmark.service.runtime.vectors import Float32, RecordRows, SideRows, check_finite, to_rows
 
@@ -60,7 +61,7 @@ class Points:
         return len(self.rows)
 
 
-def parse_points(body: bytes | bytearray) -> Points:
+def parse_points(body: RequestBody) -> Points:
     """Read a JSON body of points."""
     given = validated(RankBody, body, features=_check_features)
     single = isinstance(given.features, dict)
