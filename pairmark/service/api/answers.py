@@ -68,7 +68,7 @@ class OperatingPointOut(BaseModel):
     origin: str = Field(
         description="how the calibration pairs came about: `all` pairs of the units, `drawn` by Pairmark, listed at "
         "`random`, inside of `blocks`, `independent` of each other, a random sample of a `population`; or, with "
-        "nothing guaranteed, `unknown`, `unnamed` (no units), `assumed` (people were guessed) or "
+        "nothing guaranteed, `unknown`, `unnamed` (no units) `assumed` (people were guessed) or "
         "`imported` (in a file that is not signed)"
     )
     population: dict[str, int] | None = Field(
