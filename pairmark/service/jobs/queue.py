@@ -6,6 +6,7 @@ import re
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
@@ -22,6 +23,7 @@ from pairmark.service.telemetry import submitted
 
 START_ONE = "queued jobs wait until one is started with `pairmark worker`, or `pairmark serve --with-worker`"
 _UNATTENDED = f"no worker is alive: {START_ONE}"
+_ANOTHER = "`pairmark worker` starts another worker beside it"
 EVENTS_A_READ = 500
 _ID = re.compile(r"[0-9a-f]{32}")
 
@@ -103,10 +105,13 @@ class JobQueue(Leases):
             ]
             if len(ahead) < n_workers:
                 return ""
-            first = ahead[0]
-            state = f"running, {first.progress:.0%} done" if first.state == "running" else "queued"
+            # Whoever sees this job sees those of its own team; of others it is told only that there are some.
+            own = [job for job in ahead if _team(job) == _team(row)]
+            if not own:
+                return f"waits behind {len(ahead)} other jobs; {_ANOTHER}"
+            state = f"running, {own[0].progress:.0%} done" if own[0].state == "running" else "queued"
             others = f" and {len(ahead) - 1} more" if len(ahead) > 1 else ""
-            return f"waits behind job {first.id} ({state}){others}; `pairmark worker` starts another worker beside it"
+            return f"waits behind job {own[0].id} ({state}){others}; {_ANOTHER}"
 
         return text
 
@@ -219,6 +224,11 @@ class JobQueue(Leases):
                 oldest_s=0.0 if oldest is None else max(self._db.now(session) - oldest, 0.0),
                 durations=repository.durations(session),
             )
+
+
+def _team(job: Any) -> str:
+    """The prefix of the name that a job trains or measures."""
+    return str(job.gallery or job.model).rpartition("/")[0]
 
 
 def _askable(job_id: str) -> str:
