@@ -302,7 +302,7 @@ def test_a_waiting_job_says_what_it_waits_for(deployment):
     with deployment.db.write() as session:
         session.execute(update(JobRow).where(JobRow.id == first.id).values(model="other/faces"))
     # A job of another team is counted, not named.
-    assert "waits behind 1 other jobs;" in queue.get(second.id).message
+    assert "waits behind other jobs: 1;" in queue.get(second.id).message
     queue.beat("two")
     assert "waits" not in queue.get(second.id).message
     assert "waits behind" in queue.get(third.id).message

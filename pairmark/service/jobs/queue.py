@@ -108,7 +108,7 @@ class JobQueue(Leases):
             # Whoever sees this job sees those of its own team; of others it is told only that there are some.
             own = [job for job in ahead if _team(job) == _team(row)]
             if not own:
-                return f"waits behind {len(ahead)} other jobs; {_ANOTHER}"
+                return f"waits behind other jobs: {len(ahead)}; {_ANOTHER}"
             state = f"running, {own[0].progress:.0%} done" if own[0].state == "running" else "queued"
             others = f" and {len(ahead) - 1} more" if len(ahead) > 1 else ""
             return f"waits behind job {own[0].id} ({state}){others}; {_ANOTHER}"
