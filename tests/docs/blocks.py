@@ -91,7 +91,7 @@ def run(page: Path, folder: Path, url: str, environment: dict[str, str]) -> None
             env={**os.environ, **environment, "PAIRMARK_URL": url, "COLUMNS": "240"},
             capture_output=True,
             text=True,
-            timeout=240,
+            timeout=560,
         )
         place = f"{page.name}, line {block.line}"
         assert done.returncode == 0, f"{place}:\n{code}\n{done.stdout}\n{done.stderr}"

@@ -16,6 +16,8 @@ from tests.serving import ROOT, RunningServer, serving
 PAGES = sorted([*(ROOT / "docs" / "how-to").glob("*.md"), *(ROOT / "docs" / "tutorials").glob("*.md")])
 
 
+# The first test of the module waits for the README's training too.
+pytestmark = pytest.mark.timeout(900)
 LOCKING = ("keys",)
 """Pages that make a key, after which every request needs one: they have a service of their own."""
 

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from pairmark.client import Client
 from pairmark.service.demo import NAME, _train
@@ -25,10 +26,11 @@ def demo(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=560,
     )
 
 
+@pytest.mark.timeout(1200)
 def test_once_answers_and_stops_and_a_second_run_reuses(tmp_path: Path) -> None:
     port = free_port()
     first = demo(tmp_path, "--once", "--port", str(port))

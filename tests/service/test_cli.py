@@ -166,7 +166,7 @@ def test_an_upload_of_pairs_counts_them_and_lists_contradictions(pairmark: Pairm
     shown = " ".join(added.out.split())
     assert "pairs 5: 2 the same, 3 different" in shown
     assert "promise: depends on how the list of pairs came about" in shown
-    assert "1 pairs are marked different although other pairs make their rows one person's: row 3." in shown
+    assert "pairs marked different although other pairs make their rows one person's: 1, row 3." in shown
     assert "--drop-contradictions" in shown
     dropped = pairmark(*words, "--drop-contradictions", "--json", home=tmp_path / "home")
     assert (dropped.json["n_pairs"], dropped.json["n_same_pairs"], dropped.json["version"]) == (4, 2, 2)

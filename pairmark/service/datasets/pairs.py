@@ -121,7 +121,7 @@ def without_contradictions(pairs: Pairs, *, drop: bool) -> tuple[Pairs, list[str
         return pairs, []
     lines = ", ".join(f"{number + 1:,}" for number in wrong[:_LISTED])
     lines += f" and {wrong.size - _LISTED:,} more" if wrong.size > _LISTED else ""
-    said = f"{wrong.size:,} pairs are marked different although other pairs make their rows one person's: row {lines}"
+    said = f"pairs marked different although other pairs make their rows one person's: {wrong.size:,}, row {lines}"
     if not drop:
         return pairs, [
             f"{said}. An open-set job refuses them: correct them, or send drop_contradictions=true "

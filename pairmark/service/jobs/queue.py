@@ -25,6 +25,7 @@ from pairmark.service.telemetry import submitted
 
 START_ONE = "queued jobs wait until one is started with `pairmark worker`, or `pairmark serve --with-worker`"
 _UNATTENDED = f"no worker is alive: {START_ONE}"
+_ANOTHER = "`pairmark worker` starts another worker beside it"
 EVENTS_A_READ = 500
 _ID = re.compile(r"[0-9a-f]{32}")
 
@@ -106,12 +107,17 @@ class JobQueue(Leases):
             ]
             if len(ahead) < n_workers:
                 return ""
-            first = ahead[0]
-            if tenant_of(first.model) != tenant_of(row.model):
-                return f"waits behind {len(ahead)} jobs of others; `pairmark worker` starts another worker beside it"
-            state = f"running, {first.progress:.0%} done" if first.state == "running" else "queued"
+            # Whoever sees this job sees those of its own team; of others it is told only that there are some.
+            own = [
+                job
+                for job in ahead
+                if tenant_of(job.gallery or job.model) == tenant_of(row.gallery or row.model)
+            ]
+            if not own:
+                return f"waits behind other jobs: {len(ahead)}; {_ANOTHER}"
+            state = f"running, {own[0].progress:.0%} done" if own[0].state == "running" else "queued"
             others = f" and {len(ahead) - 1} more" if len(ahead) > 1 else ""
-            return f"waits behind job {first.id} ({state}){others}; `pairmark worker` starts another worker beside it"
+            return f"waits behind job {own[0].id} ({state}){others}; {_ANOTHER}"
 
         return text
 

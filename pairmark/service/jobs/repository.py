@@ -33,8 +33,8 @@ def count_queued_by_owner(session: Session) -> dict[str, int]:
 
 
 def unfinished(session: Session) -> list[Any]:
-    """Jobs that run, then those that wait: id, model, state, progress and when they were submitted; oldest first."""
-    columns = (JobRow.id, JobRow.model, JobRow.state, JobRow.progress, JobRow.created_at)
+    """Jobs that run, then those that wait: id, state, progress, when submitted and what for; oldest first."""
+    columns = (JobRow.id, JobRow.state, JobRow.progress, JobRow.created_at, JobRow.model, JobRow.gallery)
     statement = select(*columns).where(JobRow.state.in_(("queued", "running")))
     return list(session.execute(statement.order_by(JobRow.state.desc(), JobRow.created_at, JobRow.id)))
 
