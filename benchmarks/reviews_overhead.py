@@ -25,7 +25,7 @@ from benchmarks.match_overhead import QUERY
 
 READ_S = 1.5
 """By then every process has read a policy."""
-WRITTEN_S = 6.0
+WRITTEN_S = 4.0
 """By then every process has written what it had kept and counted."""
 EARLIER = 60_000
 """Decisions of the hour before the first one that is measured."""
