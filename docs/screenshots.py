@@ -37,7 +37,6 @@ SHOTS: tuple[tuple[str, str, str, int, int | None], ...] = (
     ("train", "/console/train?dataset=badge-photos:1", "light", 1280, 900),
     ("gallery", "/console/galleries/staff", "light", 1280, 900),
     ("review", "/console/reviews/REVIEW", "light", 1280, 900),
-    ("review-phone", "/console/reviews/REVIEW", "light", 390, 1100),
 )
 COLOURS = 112
 PATIENCE_S = 300.0

@@ -360,6 +360,7 @@ PAGES = (
     "/console/datasets/people:1",
     "/console/galleries",
     "/console/galleries/staff",
+    "/console/reviews",
     "/console/audit",
     "/console/keys",
     "/console/settings",
@@ -397,7 +398,8 @@ def test_pages_are_accessible_quiet_from_here_and_fit_the_screen(
     )
     job = deployment.http.get("/jobs?limit=1").json()["items"][0]["id"]
     found = {}
-    for path in (*PAGES, *OTHER_PAGES, f"/console/jobs/{job}"):
+    review = reviewed(deployment)
+    for path in (*PAGES, *OTHER_PAGES, f"/console/jobs/{job}", f"/console/reviews/{review}"):
         browser.get(deployment.url + path)
         until("the page", lambda: browser.execute_script("return document.readyState") == "complete")
         if bad := serious(browser, scheme):
@@ -423,6 +425,52 @@ def test_pages_are_accessible_quiet_from_here_and_fit_the_screen(
     # A page that is not there is noted by the browser, and nothing else.
     assert [entry for entry in complaints(browser) if "status of 404" not in entry] == []
     assert hosts(browser) == {deployment.url.removeprefix("http://")}
+
+
+def reviewed(deployment: RunningServer) -> str:
+    """A review of 60 pairs, some with names made of markup."""
+    refs = [[f"a{at}", MARKUP if at % 2 else f"b{at}"] for at in range(60)]
+    made = deployment.http.post(
+        "/reviews", json={"source": {"refs": refs}, "name": MARKUP, "judged_twice": 0}
+    )
+    return str(made.json()["id"])
+
+
+def test_pairs_are_judged_by_key_on_a_phone_too(browser: WebDriver, deployment: RunningServer) -> None:
+    review = reviewed(deployment)
+    for width in (390, 1280):
+        screen = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 600}
+        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
+        browser.get(f"{deployment.url}/console/reviews/{review}")
+        until("a pair", lambda: browser.find_elements(By.CSS_SELECTOR, "#sides .ref"))
+        picture = one(browser, "#curve svg")
+        assert 200 < picture.size["width"] <= min(width, 640)
+        before = {
+            name: int(one(browser, f"[data-fact={name}]").text.replace(",", ""))
+            for name in ("judged", "wrong")
+        }
+
+        def shown(name: str, expected: int) -> None:
+            until(name, lambda: one(browser, f"[data-fact={name}]").text == str(expected))
+
+        first = one(browser, "#sides .ref").text
+        page = one(browser, "body")
+        page.send_keys("s")
+        shown("judged", before["judged"] + 1)
+        until("another pair", lambda first=first: one(browser, "#sides .ref").text != first)
+        page.send_keys("d")
+        shown("wrong", before["wrong"] + 1)
+        page.send_keys("u")
+        until("undo", lambda: one(browser, "[data-says=same]").is_enabled())
+        time.sleep(0.3)
+        page.send_keys("s")
+        shown("wrong", before["wrong"])
+        shown("judged", before["judged"] + 2)
+        one(browser, "[data-says=unsure]").click()
+        shown("wrong", before["wrong"] + 1)
+    assert "of 60 matches are false" in one(browser, "#statement").text
+    assert deployment.http.get(f"/reviews/{review}").json()["judged"] == 6
+    assert complaints(browser) == []
 
 
 def test_names_made_of_markup_are_only_names(browser: WebDriver, deployment: RunningServer) -> None:

@@ -31,11 +31,11 @@ from pairmark.service.store.schemas import ReviewPolicy
 
 log = logging.getLogger(__name__)
 
-MOST_BUFFERED: Final = 20_000
 HOUR_S: Final = 3600
 DAY_S: Final = 86_400
-QUIET_WRITES: Final = 5
-"""What holds no kept decision, only counts, is written at every fifth call of `DecisionRecorder.swap`."""
+CALLS_A_WRITE: Final = 3
+"""Every third call of `DecisionRecorder.swap` gives what there is. When must not depend on what is kept: else what a
+killed process loses would be no random part."""
 _DROPPED = Counter(
     "pairmark_decisions_uncounted_total", "decisions that no review is about: the database was away"
 )
@@ -139,7 +139,6 @@ class DecisionRecorder:
     def __init__(self, db: Database) -> None:
         self._db = db
         self._streams: dict[str, DecisionStream] = {}
-        self._buffered = 0
         self._calls = 0
         self._forgot = -math.inf
 
@@ -166,9 +165,6 @@ class DecisionRecorder:
         """
         different, matched, doubtful = counts
         n = different + matched + doubtful
-        if self._buffered >= MOST_BUFFERED:
-            _DROPPED.inc(n)
-            return
         now = time.time()
         stream = self._streams.get(deciding.model_id)
         if stream is None:
@@ -185,9 +181,7 @@ class DecisionRecorder:
             total[1] += matched
             total[2] += doubtful
         if hour.decided * hour.chance > policy.per_hour:
-            self._buffered -= len(hour.rows)
             stream.lower(lowered(hour.chance, hour.decided, policy.per_hour))
-            self._buffered += len(hour.rows)
         stream.skip -= n
         if stream.skip >= 0:
             return
@@ -199,7 +193,6 @@ class DecisionRecorder:
             sides = (pairs, place) if policy.sides and pairs is not None else None
             decided = int(codes[place]), float(scores[place]), threshold
             hour.rows.append(KeptRow(deciding, now, stream.key(), *decided, left, right, subject, sides))
-            self._buffered += 1
             stream.draw()
             stream.skip += place + 1 - n
 
@@ -219,9 +212,8 @@ class DecisionRecorder:
     def swap(self, *, closing: bool = False) -> list[Hour]:
         """What is to be written now; ``closing``: all there is."""
         self._calls += 1
-        if not self._buffered and not closing and self._calls % QUIET_WRITES:
+        if self._calls % CALLS_A_WRITE and not closing:
             return []
-        self._buffered = 0
         return [hour for stream in self._streams.values() for hour in stream.taken()]
 
     def write(self, hours: Sequence[Hour]) -> list[tuple[Hour, float]]:
@@ -259,9 +251,7 @@ class DecisionRecorder:
             if not chance:
                 self._streams.pop(hour.model_id, None)
             elif stream is not None and stream.hour.number == hour.number and chance < stream.hour.chance:
-                self._buffered -= len(stream.hour.rows)
                 stream.lower(chance)
-                self._buffered += len(stream.hour.rows)
 
 
 def lowered(chance: float, decided: int, most: int) -> float:

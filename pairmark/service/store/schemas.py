@@ -152,7 +152,7 @@ class ReviewPolicy(BaseModel):
         1_000,
         ge=1,
         le=100_000,
-        description="most decisions kept of an hour: beyond, the chance of the whole hour is halved",
+        description="most decisions kept of an hour, on average: beyond, the chance of the whole hour is halved",
     )
     days: float = Field(30, gt=0, le=400, description="how long they are kept")
     sides: bool = Field(
