@@ -36,7 +36,7 @@ Indices = NDArray[np.int64]
 
 _RUNGS = (1, 3)
 """Where time is short: folds after which the worse half of the slow candidates leaves, and all that are behind."""
-NEGLIGIBLE = 0.005
+NEGLIGIBLE = 0.01
 """Mean TPR that a simpler candidate may be behind: of few folds, a standard error is many times as much."""
 _COSTED_FOLDS = 8
 _NOTHING = 0.002
