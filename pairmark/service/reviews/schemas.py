@@ -145,7 +145,7 @@ class ItemToJudge(BaseModel):
     right: Any = None
     refs: tuple[str | None, str | None]
     score: float | None = None
-    decision: Literal["different", "match", "review"] | None = None
+    decision: Literal["match", "review", "different"] | None = None
     version: int | None = None
 
 
