@@ -16,7 +16,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.mutants.catalogue import MUTANTS, Mutant
+from tests.mutants.catalogue import MUTANTS
+from tests.mutants.mutant import Mutant
 
 ROOT = Path(__file__).parents[2]
 # A place that stays: Numba keeps its compiled kernels beside the sources.

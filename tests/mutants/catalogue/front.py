@@ -1,0 +1,52 @@
+"""What people meet first: the mutants."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import mutant
+
+FRONT = (
+    mutant(
+        "a-queued-job-waits-in-silence",
+        "a waiting job says what it waits for",
+        "pairmark/service/jobs/queue.py",
+        "            if len(ahead) < n_workers:\n",
+        "            if True:\n",
+        "tests/service/test_queue.py::test_a_waiting_job_says_what_it_waits_for",
+    ),
+    mutant(
+        "a-file-is-sent-before-its-columns-are-looked-at",
+        "what would be refused is refused before the file is sent",
+        "pairmark/service/cli/catalogue.py",
+        "    _check_before_sending(name, file, reading)\n",
+        "",
+        "tests/service/test_cli.py::test_what_would_be_refused_is_refused_before_the_file_is_sent",
+    ),
+    mutant(
+        "ways-out-of-a-refusal-are-left-out",
+        "a refusal says the same ways out over HTTP and on the command line",
+        "pairmark/service/runtime/scoring.py",
+        "ways=self._ways(fpr, error, loaded) if question.fnr is None else [],",
+        "ways=[],",
+        "tests/e2e/test_deciding_commands.py"
+        "::test_a_refusal_says_the_same_ways_out_over_http_and_on_the_command_line",
+    ),
+    mutant(
+        "only-the-first-trouble-is-told",
+        "a messy table is told all its troubles at once",
+        "pairmark/service/datasets/troubles.py",
+        "    return found[:_MOST]\n",
+        "    return found[:1]\n",
+        "tests/service/test_inspecting.py::test_a_messy_table_is_told_all_its_troubles_at_once",
+    ),
+    mutant(
+        "contradictory-pairs-are-kept",
+        "pairs that contradict others are left out where that was asked for",
+        "pairmark/service/datasets/pairs.py",
+        "    keep[wrong] = False\n",
+        "",
+        "tests/service/test_cli.py::test_an_upload_of_pairs_counts_them_and_lists_contradictions",
+    ),
+)
+
+
+MUTANTS = FRONT

@@ -1,0 +1,70 @@
+"""Galleries: the mutants."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import mutant
+
+KEPT = "tests/service/galleries/test_gallery_thresholds.py"
+
+GALLERIES = (
+    mutant(
+        "erased-best-items-count-on",
+        "a gallery's threshold follows every erasure",
+        "pairmark/service/galleries/probe_updates.py",
+        'strangers & ~view.holds(records["at"])',
+        'strangers & (records["at"] < 0)',
+        f"{KEPT}::test_every_interleaving_scores_as_a_fresh_calibration_does",
+    ),
+    mutant(
+        "new-items-are-not-searched",
+        "a gallery's threshold follows every write",
+        "pairmark/service/galleries/probe_updates.py",
+        "if view.seq > self._probes.seq:",
+        "if view.seq < self._probes.seq:",
+        f"{KEPT}::test_every_interleaving_scores_as_a_fresh_calibration_does",
+    ),
+    mutant(
+        "touched-subjects-keep-their-scores",
+        "a threshold of whole subjects follows every write and erasure",
+        "pairmark/service/galleries/probe_updates.py",
+        "self.base_scores.best_owner[at] in touched",
+        "self.base_scores.best_owner[at] is None",
+        f"{KEPT}::test_no_probe_keeps_the_score_of_a_subject_that_changed",
+    ),
+    mutant(
+        "uploads-on-a-full-disk-fail-inside",
+        "on a full or read-only disk, writes are refused with the cause",
+        "pairmark/service/galleries/leftovers.py",
+        'with storage_errors("writing temporary files"):',
+        "if home:",
+        "tests/faults/test_full_disk.py::test_every_write_on_a_full_disk_is_refused_in_words",
+    ),
+    mutant(
+        "jobs-compete-with-the-service",
+        "a job runs at a lower priority than a service on the same machine",
+        "pairmark/service/jobs/child.py",
+        "_NICENESS = 10",
+        "_NICENESS = 0",
+        "tests/service/test_worker.py::test_an_attempt_yields_to_a_service_on_the_same_machine",
+    ),
+    mutant(
+        "enrolled-probes-stay-strangers",
+        "a probe whose subject is enrolled is no stranger",
+        "pairmark/service/galleries/kept_probes.py",
+        'enrolled = records["own_items"] > 0',
+        'enrolled = records["own_items"] < 0',
+        f"{KEPT}::test_every_interleaving_scores_as_a_fresh_calibration_does",
+    ),
+    mutant(
+        "erased-probes-stay-in-memory",
+        "an erased subject is in no probe, of any process",
+        "pairmark/service/galleries/thresholds.py",
+        "if probes is None or probes.revision != head.revision:",
+        "if probes is None:",
+        f"{KEPT}::test_every_interleaving_scores_as_a_fresh_calibration_does",
+        f"{KEPT}::test_an_erased_subject_is_in_no_probe",
+    ),
+)
+
+
+MUTANTS = GALLERIES

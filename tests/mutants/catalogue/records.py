@@ -1,0 +1,78 @@
+"""Records of tables: the mutants."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import mutant
+
+SCHEMA = "tests/models/records/test_schema.py"
+MODELS_OF_RECORDS = "tests/models/records/test_record_models.py"
+
+RECORDS = (
+    mutant(
+        "text-becomes-a-number",
+        "a number in quotes is no number in a request",
+        "pairmark/models/records/cells.py",
+        "return None if strict else number_of(value)",
+        "return number_of(value)",
+        f"{SCHEMA}::TestRecords::test_what_does_not_fit_is_named",
+    ),
+    mutant(
+        "true-becomes-one",
+        "true is no number",
+        "pairmark/models/records/cells.py",
+        "    if isinstance(value, bool):\n        return None\n",
+        "",
+        f"{SCHEMA}::TestRecords::test_equal_values_of_different_types_are_told_apart",
+    ),
+    mutant(
+        "codes-lose-their-zeros",
+        "digits with leading zeros stay text",
+        "pairmark/models/records/inference.py",
+        "if zero_led is not None:",
+        "if False:",
+        f"{SCHEMA}::TestInference::test_leading_zeros_are_kept",
+    ),
+    mutant(
+        "mixed-dates-are-guessed",
+        "a column of dates has one format, and a cell of another is named",
+        "pairmark/models/records/inference.py",
+        "    if misfits:\n        row, cell",
+        "    if False:\n        row, cell",
+        f"{SCHEMA}::TestInference::test_mixed_dates_name_the_row_and_are_never_guessed",
+    ),
+    mutant(
+        "unknown-columns-are-dropped",
+        "a column that the model does not know is named",
+        "pairmark/models/records/schema.py",
+        "                    if name not in self._others:\n",
+        "                    if False:\n",
+        f"{SCHEMA}::TestRecords::test_what_does_not_fit_is_named",
+    ),
+    mutant(
+        "sides-are-not-alike",
+        "swapped records have the same features to the last bit",
+        "pairmark/models/records/kernels/strings.py",
+        "    if _first_is_less(a[:n], b[:m]):",
+        "    if True:",
+        "tests/models/records/test_comparators.py::TestStrings::test_scores_are_those_of_rapidfuzz",
+    ),
+    mutant(
+        "trees-lead-back",
+        "a tree whose nodes lead back is refused before a kernel follows it",
+        "pairmark/models/records/trees.py",
+        "(children > np.arange(n)) & (children < end - 1)",
+        "(children < end - 1)",
+        f"{MODELS_OF_RECORDS}::TestArtefacts::test_arrays_that_no_fit_writes_are_refused",
+    ),
+    mutant(
+        "the-encoder-sees-everybody",
+        "the encoder of a table learns from training rows alone",
+        "pairmark/service/training/fitting.py",
+        "fit(np.asarray(loaded.X)[parts.rows])",
+        "fit(np.asarray(loaded.X))",
+        "tests/service/test_records.py::TestTraining::test_the_encoder_sees_training_rows_alone",
+    ),
+)
+
+
+MUTANTS = RECORDS
