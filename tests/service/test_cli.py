@@ -112,7 +112,7 @@ def test_a_question_with_nobody_to_ask_says_how_to_start_a_service(
 @pytest.mark.parametrize(
     ("name", "file", "options", "reason"),
     [
-        ("no/name", "people.csv", ["--identity", "who"], "cannot be a name"),
+        ("not/a/name", "people.csv", ["--identity", "who"], "cannot be a name"),
         ("people", "people.xlsx", ["--identity", "who"], ".parquet"),
         ("people", "people.csv", ["--identity", "whom"], "the file has 'who', 'a'"),
     ],
