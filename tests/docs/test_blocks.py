@@ -18,7 +18,10 @@ PAGES = sorted([*(ROOT / "docs" / "how-to").glob("*.md"), *(ROOT / "docs" / "tut
 
 # The first test of the module waits for the README's training too.
 pytestmark = pytest.mark.timeout(900)
-LOCKING = ("keys",)
+LOCKING = (
+    "keys",
+    "tenants",
+)
 """Pages that make a key, after which every request needs one: they have a service of their own."""
 
 

@@ -136,7 +136,11 @@ def fork_servers(server: RunningServer) -> list[psutil.Process]:
 
 def readers(server: RunningServer) -> list[psutil.Process]:
     """Processes that read uploads."""
-    return [child for one in fork_servers(server) for child in one.children()]
+    try:
+        return [child for one in fork_servers(server) for child in one.children()]
+    except (psutil.NoSuchProcess, FileNotFoundError):
+        # One ended while it was looked at.
+        return readers(server)
 
 
 def test_reading_stops_when_its_client_leaves(served: RunningServer) -> None:

@@ -76,7 +76,7 @@ def test_nothing_made_from_the_document_breaks_the_service(
             operation.pop("security", None)
     schema = schemathesis.openapi.from_dict(opened)
     schema.config.update(base_url=digits_deployment.url)
-    there = {
+    there: dict[str, Any] = {
         "name": "digits",
         "version": 1,
         "ref": "digits",
@@ -93,6 +93,12 @@ def test_nothing_made_from_the_document_breaks_the_service(
     assert (
         digits_deployment.http.put("/galleries/fuzzed/items", json={"items": [item]}).json()["upserted"] == 1
     )
+    pairs = [[f"a{number}", f"b{number}"] for number in range(50)]
+    review = digits_deployment.http.post("/reviews", json={"source": {"refs": pairs}})
+    assert review.status_code == 201, review.text
+    there["review_id"] = review.json()["id"]
+    there["tenant"] = "fuzzed"
+    assert digits_deployment.http.put("/tenants/fuzzed", json={}).status_code == 200
     seen: dict[str, set[int]] = {}
     # Most of what a request meets is the same on both databases; PostgreSQL is the one with more to refuse.
     examples = 12 if digits_deployment.facts["kind"] == "postgresql" else 6

@@ -75,7 +75,7 @@ def test_a_dataset_lives_and_dies(digits_deployment: RunningServer) -> None:
         ("d.csv", b"", {"label": "who"}, ""),
         ("d.bin", b"123", {}, "format"),
         ("d.npz", b"PK\x03\x04 truncated", {}, ""),
-        ("d.csv", b"a,who\n1,x\n", {"label": "who", "name": "no/slash"}, "name"),
+        ("d.csv", b"a,who\n1,x\n", {"label": "who", "name": "too/many/slashes"}, "name"),
     ],
 )
 def test_uploads_that_are_refused_leave_nothing(
@@ -91,7 +91,7 @@ def test_uploads_that_are_refused_leave_nothing(
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"name": "no/slash", "label": "who"}, "name"),
+        ({"name": "too/many/slashes", "label": "who"}, "name"),
         ({"name": "early", "label": "person"}, "there is no column 'person'"),
         ({"name": "early", "label": "who", "exclude": "b,c"}, "there is no column 'c'"),
     ],
@@ -201,7 +201,7 @@ def follow(http: httpx.Client, job: str, after: int | None = None) -> list[tuple
         ({"dataset": "nobody"}, 404, "unknown-dataset"),
         ({"params": {"n_estimators": -1}}, 422, "invalid-input"),
         ({"params": {"n_trees": 3}}, 422, "invalid-input"),
-        ({"model": "no/slash"}, 422, "invalid-input"),
+        ({"model": "too/many/slashes"}, 422, "invalid-input"),
         ({"evaluation": {"protocol": "half-open"}}, 422, "invalid-input"),
         ({"surprise": 1}, 422, "invalid-input"),
     ],

@@ -174,8 +174,9 @@ def test_a_folder_of_the_users_own_modules_is_no_trouble(installed: Path, tmp_pa
     # Names of the standard library are taken from the user's folder by `python` itself, not by the command.
     for name in ("http.py", "numbers.py"):
         (tmp_path / name).write_text(USERS_FILE)
-    done = run(installed, tmp_path, "models", "list", "--json")
-    assert done.returncode == 0, done.stderr
+    for command in (["db", "upgrade"], ["models", "list", "--json"]):
+        done = run(installed, tmp_path, *command)
+        assert done.returncode == 0, done.stderr
 
 
 def test_an_installed_wheel_knows_the_commit_it_was_built_from(installed: Path, tmp_path: Path) -> None:

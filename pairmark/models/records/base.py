@@ -66,7 +66,7 @@ class RecordScorer(PairScorerMixin, BaseEstimator):
     def _training_rows(self, X: Any, name: str, *, reset: bool = False) -> Records:
         """Cells of training records; ``reset``: their schema becomes the model's."""
         if not reset:
-            return cells_of(X, self.schema_, name)
+            return cells_of(X, self.schema_, name, learner=type(self).__name__)
         schema = schema_of(X, self.columns)
         self._comparators = Comparators(schema)
         self.n_features_in_ = len(schema.fields)
@@ -97,7 +97,7 @@ class RecordScorer(PairScorerMixin, BaseEstimator):
         return super().score_pairs(self._validated(X, "X"), left, right, on_progress)
 
     def _validated(self, X: Any, name: str) -> Matrix:
-        return cells_of(X, self.schema_, name)
+        return cells_of(X, self.schema_, name, learner=type(self).__name__)
 
     def _one_pair(self, left: Any, right: Any) -> tuple[Matrix, Matrix]:
         sides = []

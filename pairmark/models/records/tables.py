@@ -73,7 +73,7 @@ def declaration(schema: Schema) -> dict[str, str]:
     }
 
 
-def cells_of(X: Any, schema: Schema, name: str = "X") -> Records:
+def cells_of(X: Any, schema: Schema, name: str = "X", *, learner: str = "the model") -> Records:
     """Records as cells of a schema, (n, d).
 
     Parameters
@@ -102,7 +102,7 @@ def cells_of(X: Any, schema: Schema, name: str = "X") -> Records:
         )
     if matrix.shape[1] != len(schema.fields):
         raise ValueError(
-            f"{name} has {matrix.shape[1]} features, but the model is expecting {len(schema.fields)} features as input"
+            f"{name} has {matrix.shape[1]} features, but {learner} is expecting {len(schema.fields)} features as input"
         )
     return matrix.astype(object)
 

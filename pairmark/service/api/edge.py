@@ -285,8 +285,10 @@ class Edge:
             return message
 
         async with asyncio.timeout(settings.request_timeout_s if route.limits.timed else None):
-            # Pages ask on within their turn; uploads and long work have places of their own.
-            if upload or not route.limits.timed or route.gives == HTML or WITHIN_PAGE in scope:
+            # Pages ask on within their turn; uploads and long work have places of their own; whoever watches the
+            # service is told at once, also while everybody waits.
+            free = route.gives == HTML or WITHIN_PAGE in scope or scope["path"] in _PROBES
+            if upload or not route.limits.timed or free:
                 await self._app(scope, bounded, send)
             else:
                 async with self._handled.turn():
