@@ -36,12 +36,14 @@ def grow_tree(
     ``counts`` : `all_pairs.pair_counts`, where the pairs are all there are. ``learned`` : `learned_codes` of the pairs,
     where they are known.
     """
-    by_word = n_tried >= grid.used.size and pair_map != "products"
+    by_word = n_tried >= grid.features.size and pair_map != "products"
     points, table = grow_arguments(grid, pairs, pair_map=pair_map, by_word=by_word)
     learned = learned_codes(pairs.learned) if learned is None else learned
     limits = layout.Limits(max_depth=max_depth, leaf_depth=leaf_depth, n_tried=n_tried)
     counts = np.empty((0, 0, 0, 0)) if counts is None else counts
-    cells, nodes = grow(points, grid.used, grid.n_features, table, learned, limits, np.uint64(seed), counts)
+    cells, nodes = grow(
+        points, grid.features, grid.n_features, table, learned, limits, np.uint64(seed), counts
+    )
     return Tree(
         cells=cells.copy(),
         splits=AxisSplits(features=nodes[:, 0].astype(np.int32), thresholds=nodes[:, 1].astype(np.float32)),

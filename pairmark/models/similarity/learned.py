@@ -288,17 +288,19 @@ class OutOfFoldMaps(NamedTuple):
         """(n, m) float32 of pairs of training rows."""
         m = next(iter(self.maps.values())).forms.forms.shape[0]
         out = np.empty((left.shape[0], m), dtype=np.float32)
-        one, other = self.folds[left], self.folds[right]
-        other = np.where(one == other, (one + 1 + left % (FOLDS - 1)) % FOLDS, other)
-        low, high = np.minimum(one, other), np.maximum(one, other)
-        for (a, b), fitted in self.maps.items():
+        left_fold, right_fold = self.folds[left], self.folds[right]
+        right_fold = np.where(
+            left_fold == right_fold, (left_fold + 1 + left % (FOLDS - 1)) % FOLDS, right_fold
+        )
+        low, high = np.minimum(left_fold, right_fold), np.maximum(left_fold, right_fold)
+        for (a, b), row_map in self.maps.items():
             here = np.flatnonzero((low == a) & (high == b))
-            wanted = np.zeros(self.folds.size, dtype=np.bool_)
-            wanted[left[here]] = wanted[right[here]] = True
-            columns = fitted.columns(self.scaled[wanted], scaled=True)
-            place = np.cumsum(wanted) - 1
+            needs = np.zeros(self.folds.size, dtype=np.bool_)
+            needs[left[here]] = needs[right[here]] = True
+            columns = row_map.columns(self.scaled[needs], scaled=True)
+            place = np.cumsum(needs) - 1
             out[here] = pair_values(
-                columns, columns, place[left[here]], place[right[here]], fitted.forms.forms
+                columns, columns, place[left[here]], place[right[here]], row_map.forms.forms
             )
         return out
 
@@ -310,10 +312,10 @@ def folds_of(
     n_classes = int(codes.max()) + 1
     if n_classes >= 3 * n_folds:
         return np.asarray((random.permutation(n_classes) % n_folds)[codes])
-    return spread(codes, random, n_folds)
+    return spread_rows(codes, random, n_folds)
 
 
-def spread(
+def spread_rows(
     codes: NDArray[np.int64], random: np.random.RandomState | np.random.Generator, n_folds: int = FOLDS
 ) -> NDArray[np.int64]:
     """(n,) folds of rows, each class spread evenly over them."""

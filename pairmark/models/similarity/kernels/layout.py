@@ -91,14 +91,14 @@ class Bins(NamedTuple):
 
     Attributes
     ----------
-    tried : (u,) uint64, numbers of features; those tried come first.
+    features : (u,) uint64, numbers of features; those tried come first.
     shift : (n_tried,) uint32, binary logarithm of how many codes share a bin.
     sizes, starts : (2, n_tried) int64 and uint32, how many bins each half of the pair map has, and the first one.
     learned_starts : (m,) int64, the first bin of each learned feature.
     places : (2, n_tried) uint32, memory for the bins of one pair.
     """
 
-    tried: NDArray[np.uint64]
+    features: NDArray[np.uint64]
     shift: NDArray[np.uint32]
     sizes: NDArray[np.int64]
     starts: NDArray[np.uint32]
@@ -158,11 +158,11 @@ class Inherited(NamedTuple):
 
     Attributes
     ----------
-    histogram : (2, bins) int32, the cell's own histogram, to be read where it is ``known`` and else to be filled; or
+    histogram : (2, bins) int32, the cell's own histogram, to be read where it ``has_counts`` and else to be filled; or
         without bins.
     counts : (2, 2, u, codes) float64, `all_pairs.pair_counts` of the cell, or without entries.
     """
 
     histogram: NDArray[np.int32]
-    known: bool
+    has_counts: bool
     counts: NDArray[np.float64]
