@@ -53,19 +53,19 @@ class Weighing:
 
 def weighing_of(space: Space, weights: Float64, other_scales: Float64, n_inputs: int) -> Weighing:
     """Weights over scales, by what they weigh."""
-    chosen = space.chosen
-    n_features = n_inputs if chosen.features else 0
+    metas = space.meta_features
+    n_features = n_inputs if metas.features else 0
     features = weights[:n_features] * space.inverse[:n_features]
     columns = np.flatnonzero(features > 0)
     there = other_scales > 0
-    others = np.divide(weights[n_features:], other_scales, out=np.zeros(there.size), where=there)
-    n_pairs, n_sets = len(chosen.pairs), len(chosen.sets)
+    meta_weights = np.divide(weights[n_features:], other_scales, out=np.zeros(there.size), where=there)
+    n_pairs, n_sets = len(metas.pairs), len(metas.sets)
     return Weighing(
         columns=columns.astype(np.int64),
         features=features[columns],
-        pairs=_positive(chosen.pairs, others[:n_pairs]),
-        sets=_positive(chosen.sets, others[n_pairs : n_pairs + n_sets]),
-        clusters=_positive(chosen.clusters, others[n_pairs + n_sets :]),
+        pairs=_positive(metas.pairs, meta_weights[:n_pairs]),
+        sets=_positive(metas.sets, meta_weights[n_pairs : n_pairs + n_sets]),
+        clusters=_positive(metas.clusters, meta_weights[n_pairs + n_sets :]),
     )
 
 
@@ -82,13 +82,13 @@ def described(
     for c in range(n_classes):
         rows = np.flatnonzero(codes == c)
         # Of a large class, so many are tried as centers for so many that the best is still near the best.
-        some = rows if rows.size <= 1_024 else np.sort(rng.choice(rows, 1_024, replace=False))
-        inside = points.take(some)
-        exemplars[c] = some[distances(space, weighing, inside, inside).sum(axis=0).argmin()]
+        sample = rows if rows.size <= 1_024 else np.sort(rng.choice(rows, 1_024, replace=False))
+        inside = points.take(sample)
+        exemplars[c] = sample[distances(space, weighing, inside, inside).sum(axis=0).argmin()]
     companions: dict[int, Companions] = {}
     for size in sorted({size for _, size in weighing.sets}):
-        drawn = np.random.default_rng([seed, size])
-        companions[size] = draw_companions(codes, n_classes, size - 2, max_sets, drawn)
+        draws = np.random.default_rng([seed, size])
+        companions[size] = draw_companions(codes, n_classes, size - 2, max_sets, draws)
     return Classes(members=points, codes=codes, exemplars=exemplars, companions=companions)
 
 
@@ -119,10 +119,10 @@ def class_distances(
     step = max(1, _CELLS // max(len(classes.members), 1))
     parts: dict[str, list[Float64]] = {strategy: [] for strategy in strategies}
     for at in range(0, len(points), step):
-        some = points if len(points) <= step else points.take(slice(at, at + step))
-        for strategy, found in _of_block(space, weighing, classes, some, strategies, n_neighbors).items():
-            parts[strategy].append(found)
-    return {strategy: np.concatenate(found) for strategy, found in parts.items()}
+        block = points if len(points) <= step else points.take(slice(at, at + step))
+        for strategy, table in _of_block(space, weighing, classes, block, strategies, n_neighbors).items():
+            parts[strategy].append(table)
+    return {strategy: np.concatenate(table) for strategy, table in parts.items()}
 
 
 def _of_block(
@@ -133,28 +133,30 @@ def _of_block(
     own: Bool = np.equal(P.ids[:, None], members.ids[None, :])
     centers = np.ascontiguousarray(table[:, classes.exemplars])
     extra: dict[str, Any] = {}
-    found: dict[str, Float64] = {}
+    tables: dict[str, Float64] = {}
     for strategy in strategies:
         how = strategy if strategy in ("minimum", "maximum") else "average"
         if how not in extra:
             extra[how] = _beside(space, weighing, classes, P, how)
         if strategy == "center":
-            found[strategy] = centers + extra[how]
+            tables[strategy] = centers + extra[how]
         elif strategy == "knn":
-            found[strategy] = _votes(np.where(own, np.inf, table + extra[how][:, codes]), codes, n_classes, k)
+            tables[strategy] = _votes(
+                np.where(own, np.inf, table + extra[how][:, codes]), codes, n_classes, k
+            )
         else:
-            found[strategy] = reduced(table, own, codes, n_classes, strategy) + extra[how]
-    return found
+            tables[strategy] = reduced(table, own, codes, n_classes, strategy) + extra[how]
+    return tables
 
 
 def _beside(space: Space, weighing: Weighing, classes: Classes, P: Points, how: str) -> Float64:
     """What sets and cluster metrics add to the distance of each class."""
     out = np.zeros((len(P), classes.n_classes))
-    centers, every = classes.members.take(classes.exemplars), np.arange(classes.n_classes)
+    centers, each_class = classes.members.take(classes.exemplars), np.arange(classes.n_classes)
     for (name, size), weight in weighing.sets.items():
         sets = classes.companions[size]
         beside = classes.members.take(sets.rows)
-        out += weight * space.set_grid(name, size, P, centers, beside, sets, every, how)
+        out += weight * space.set_grid(name, size, P, centers, beside, sets, each_class, how)
     for name, weight in weighing.clusters.items():
         out += weight * space.cluster_values(name, P, classes.members, classes.codes, classes.n_classes)
     return out
@@ -197,12 +199,12 @@ def fitted_temperature(table: Float64, codes: Int64) -> float:
         likely = 0.999 * np.exp(power[rows, codes]) / np.exp(power).sum(axis=1) + 0.001 / table.shape[1]
         return float(-np.log(likely).mean())
 
-    found = minimize_scalar(loss, bounds=(-7.0, 4.0), method="bounded")
-    return float(unit * np.exp(found.x))
+    optimum = minimize_scalar(loss, bounds=(-7.0, 4.0), method="bounded")
+    return float(unit * np.exp(optimum.x))
 
 
-def balanced_accuracy(truth: Int64, said: Int64, n_classes: int) -> float:
+def balanced_accuracy(truth: Int64, predicted: Int64, n_classes: int) -> float:
     """Mean share of each class's rows that were recognised, over the classes that occur."""
     counts = np.bincount(truth, minlength=n_classes)
-    right = np.bincount(truth[truth == said], minlength=n_classes)
+    right = np.bincount(truth[truth == predicted], minlength=n_classes)
     return float((right[counts > 0] / counts[counts > 0]).mean())

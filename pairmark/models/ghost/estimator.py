@@ -28,7 +28,7 @@ from pairmark.models.ghost.classify import (
     softmin,
     weighing_of,
 )
-from pairmark.models.ghost.clustering import MAX_ROWS, chosen_price, cluster, price_rows
+from pairmark.models.ghost.clustering import MAX_ROWS, best_price, cluster, price_rows
 from pairmark.models.ghost.from_pairs import MAX_PAIRS, learn_from_pairs
 from pairmark.models.ghost.graphs import MAX_POINTS, given_graph, nearest_graph
 from pairmark.models.ghost.learning import Progress, Weights, learn
@@ -227,19 +227,19 @@ class Ghost(GhostState, ClassifierMixin, BaseEstimator):
         # The rows become part of the model, which must not follow what is done to the caller's.
         X = np.array(X, order="C")
         seed = self._seed()
-        self._space = self._made_space(X, edges)
+        self._space = self._new_space(X, edges)
         points = self._space.graph_points if self._space.graph else Points(self._space, X, np.arange(len(X)))
         rng = np.random.default_rng(seed)
         learning, withheld = withheld_rows(codes, self.validation_fraction, rng)
         plan = Plan(space=self._space, points=points, codes=codes, ghost=self, seed=seed)
         report(0.05, "meta-features")
         makers, scales = training_sets(plan, parts_of(codes, learning, sets, self.subset_size, rng), None)
-        n_features = X.shape[1] if self._space.chosen.features else 0
-        start = Weights(features=np.ones(n_features), others=np.ones(scales.size))
+        n_features = X.shape[1] if self._space.meta_features.features else 0
+        start = Weights(features=np.ones(n_features), metas=np.ones(scales.size))
         start.features[self._space.inverse[:n_features] == 0] = 0.0
-        start.others[scales <= 0] = 0.0
+        start.metas[scales <= 0] = 0.0
         self._check_alive(start, "every meta-feature is 0 for all training rows, which are alike under them")
-        weights, history = learn(makers, start, self, lambda done: report(0.1 + 0.7 * done, "weights"))
+        weights, history = learn(makers, start, self, lambda share: report(0.1 + 0.7 * share, "weights"))
         self._set_weights(weights, scales, history, makers[0]().exemplar)
         report(0.85, "classes")
         self.classes_ = labels
@@ -257,22 +257,22 @@ class Ghost(GhostState, ClassifierMixin, BaseEstimator):
     def _learn_pairs(self, left: Float32, right: Float32, same: Bool, weight: Float64) -> None:
         a, b, flags = left, right, same
         seed = self._seed()
-        kept = np.flatnonzero(weight > 0)
-        if kept.size > MAX_PAIRS:
-            kept = np.sort(np.random.default_rng(seed).choice(kept, MAX_PAIRS, replace=False))
-        a, b, flags, weight = a[kept], b[kept], flags[kept], weight[kept]
+        numbers = np.flatnonzero(weight > 0)
+        if numbers.size > MAX_PAIRS:
+            numbers = np.sort(np.random.default_rng(seed).choice(numbers, MAX_PAIRS, replace=False))
+        a, b, flags, weight = a[numbers], b[numbers], flags[numbers], weight[numbers]
         for there in (flags, ~flags):
             if self.balanced and there.any():
                 weight[there] *= flags.size / (2.0 * weight[there].sum())
         rows = np.unique(np.vstack([a, b]), axis=0)
-        self._space = self._made_space(rows, None)
-        chosen = self._space.chosen
+        self._space = self._new_space(rows, None)
+        metas = self._space.meta_features
         A, B = self._space.points(a), self._space.points(b)
-        n_features = a.shape[1] if chosen.features else 0
-        values = [self._space.pair_values(name, A, B) for name in chosen.pairs]
+        n_features = a.shape[1] if metas.features else 0
+        values = [self._space.pair_values(name, A, B) for name in metas.pairs]
         pair_scales = np.array([column.mean() for column in values])
-        n_rest = len(chosen.names) - len(chosen.pairs)
-        columns = [np.abs(A.scaled - B.scaled)] if chosen.features else []
+        n_rest = len(metas.names) - len(metas.pairs)
+        columns = [np.abs(A.scaled - B.scaled)] if metas.features else []
         columns += [
             column[:, None] / (scale if scale > 0 else 1.0)
             for column, scale in zip(values, pair_scales, strict=True)
@@ -293,7 +293,7 @@ class Ghost(GhostState, ClassifierMixin, BaseEstimator):
             over=alone,
             margin=margin if margin > 0 else 1.0,
         )
-        weights.others = np.concatenate([weights.others, np.zeros(n_rest)])
+        weights.metas = np.concatenate([weights.metas, np.zeros(n_rest)])
         self._set_weights(weights, np.concatenate([pair_scales, np.zeros(n_rest)]), history, 1.0)
         self._classes, self._cluster_rows, self._cluster_price = None, None, None
         for name in ("classes_", "exemplars_", "strategy_", "validation_", "temperature_"):
@@ -314,8 +314,8 @@ class Ghost(GhostState, ClassifierMixin, BaseEstimator):
         (n,) of ``classes_``.
         """
         table = self.class_distances(X, edges=edges)
-        found: NDArray[Any] = self.classes_[table.argmin(axis=1)]
-        return found
+        labels: NDArray[Any] = self.classes_[table.argmin(axis=1)]
+        return labels
 
     def predict_proba(self, X: ArrayLike, *, edges: ArrayLike | None = None) -> Float64:
         """Probability of each class, (n, n_classes): a softmin of `class_distances`, calibrated on withheld rows."""
@@ -370,9 +370,9 @@ class Ghost(GhostState, ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         if self._cluster_price is None and self._cluster_rows is not None:
             classes = self._known_classes()
-            some = classes.members.take(self._cluster_rows)
-            table = distances(self._space, self._weighing, some, some)
-            self._cluster_price = chosen_price(table, classes.codes[self._cluster_rows])
+            sample = classes.members.take(self._cluster_rows)
+            table = distances(self._space, self._weighing, sample, sample)
+            self._cluster_price = best_price(table, classes.codes[self._cluster_rows])
         return self._cluster_price
 
     @property
@@ -396,12 +396,10 @@ class Ghost(GhostState, ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         return explain.selected(self, self._space, feature_names, classifies=self._classes is not None)
 
-    def _made_space(self, X: Float32, edges: ArrayLike | None) -> Space:
+    def _new_space(self, X: Float32, edges: ArrayLike | None) -> Space:
         linked = self.graph is not None or edges is not None
-        chosen = choose(
-            self.meta_features, order=self.order, graph=linked, cluster_metric=self.cluster_metric
-        )
-        space = Space(chosen, scales_of(X))
+        metas = choose(self.meta_features, order=self.order, graph=linked, cluster_metric=self.cluster_metric)
+        space = Space(metas, scales_of(X))
         if linked:
             if X.shape[0] > MAX_POINTS:
                 raise ValueError(
@@ -428,21 +426,21 @@ class Ghost(GhostState, ClassifierMixin, BaseEstimator):
         Withheld rows alone are few in small data, and the best of five strategies on a few rows is chance: learning
         rows, each judged without itself, take part in the choice. Probabilities are calibrated on withheld rows.
         """
-        wanted = STRATEGIES if self.strategy == "auto" else (self.strategy,)
+        strategies = STRATEGIES if self.strategy == "auto" else (self.strategy,)
         judged = learning
         if judged.size > _MOST_JUDGED:
             judged = np.sort(np.random.default_rng([seed, 98]).choice(judged, _MOST_JUDGED, replace=False))
         rows = np.concatenate([withheld, judged])
-        found = class_distances(
-            self._space, self._weighing, classes, points.take(rows), wanted, self.n_neighbors
+        tables = class_distances(
+            self._space, self._weighing, classes, points.take(rows), strategies, self.n_neighbors
         )
         self.validation_ = {
             strategy: balanced_accuracy(codes[rows], table.argmin(axis=1), classes.n_classes)
-            for strategy, table in found.items()
+            for strategy, table in tables.items()
         }
-        self.strategy_ = max(wanted, key=lambda strategy: self.validation_[strategy])
+        self.strategy_ = max(strategies, key=lambda strategy: self.validation_[strategy])
         by = slice(0, withheld.size or None)
-        self.temperature_ = fitted_temperature(found[self.strategy_][by], codes[rows[by]])
+        self.temperature_ = fitted_temperature(tables[self.strategy_][by], codes[rows[by]])
 
     def _set_weights(self, weights: Weights, scales: Float64, history: list[Progress], unit: float) -> None:
         self._check_alive(
@@ -451,10 +449,10 @@ class Ghost(GhostState, ClassifierMixin, BaseEstimator):
             "a "
             "smaller tau or other meta_features",
         )
-        chosen = self._space.chosen
+        metas = self._space.meta_features
         self.weights_ = weights.flat
         self.meta_feature_names_ = np.array(
-            [*(feature_names_of(self) if chosen.features else []), *chosen.names], dtype=np.str_
+            [*(feature_names_of(self) if metas.features else []), *metas.names], dtype=np.str_
         )
         self.other_scales_ = scales
         self.exemplar_price_ = float(weights.exemplar) * unit
@@ -472,10 +470,10 @@ class Ghost(GhostState, ClassifierMixin, BaseEstimator):
         return self._classes
 
     def _seed(self) -> int:
-        given = self.random_state
-        if given is None or isinstance(given, np.random.RandomState):
-            return int(check_random_state(given).randint(2**31 - 1))
-        return int(given)
+        seed = self.random_state
+        if seed is None or isinstance(seed, np.random.RandomState):
+            return int(check_random_state(seed).randint(2**31 - 1))
+        return int(seed)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_weighing")

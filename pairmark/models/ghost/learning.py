@@ -42,8 +42,8 @@ def error_of(codes: Int64, n_clusters: int, *, alpha: float, beta: float, balanc
         return Error(
             over=alpha * (codes.size - sizes), none=alpha * sizes, away=beta / np.maximum(sizes, 1.0)
         )
-    ones = np.ones(n_clusters)
-    return Error(over=alpha * ones, none=alpha * ones, away=beta * ones)
+    unit_costs = np.ones(n_clusters)
+    return Error(over=alpha * unit_costs, none=alpha * unit_costs, away=beta * unit_costs)
 
 
 @dataclass(kw_only=True)
@@ -88,7 +88,7 @@ class TrainingSet:
             self.columns,
             weights.features.astype(np.float32),
             self.truths if truths else self.slaves,
-            weights.others.astype(np.float32),
+            weights.metas.astype(np.float32),
             out,
         )
         return out
@@ -106,20 +106,22 @@ class TrainingSet:
         for c in range(exemplars.size):
             rows = np.flatnonzero(self.codes == c)
             exemplars[c] = rows[sums[rows].argmin()]
-        found: Int64 = exemplars[self.codes]
-        return found
+        of_rows: Int64 = exemplars[self.codes]
+        return of_rows
 
     def solve(self, costs: Any) -> Solution:
         """Minimise every slave at the present multipliers."""
         n = len(self)
-        chosen, votes = np.empty(n, dtype=np.int64), np.zeros(n, dtype=np.int64)
-        opened = np.empty(n, dtype=np.bool_)
-        total = kernels.solve_points(costs, self.points, chosen, votes)
+        exemplars, votes = np.empty(n, dtype=np.int64), np.zeros(n, dtype=np.int64)
+        is_exemplar = np.empty(n, dtype=np.bool_)
+        total = kernels.solve_points(costs, self.points, exemplars, votes)
         total += kernels.solve_clusters(
-            costs, self.clusters, self.codes, self.error.over, self.error.none, opened
+            costs, self.clusters, self.codes, self.error.over, self.error.none, is_exemplar
         )
-        votes += opened
-        return Solution(chosen=chosen, votes=votes, opened=opened, dual=float(total) - self.constant)
+        votes += is_exemplar
+        return Solution(
+            exemplars=exemplars, votes=votes, is_exemplar=is_exemplar, dual=float(total) - self.constant
+        )
 
     @property
     def constant(self) -> float:
@@ -129,31 +131,31 @@ class TrainingSet:
     def move(self, costs: Any, solution: Solution, step: float) -> None:
         """A projected subgradient step of the multipliers (Lemma 3, with its sign and its sum set right)."""
         n = len(self)
-        kernels.move_points(costs, self.points, solution.chosen, solution.votes, step)
-        self.clusters += step * (solution.opened - solution.votes / (n + 1))
+        kernels.move_points(costs, self.points, solution.exemplars, solution.votes, step)
+        self.clusters += step * (solution.is_exemplar - solution.votes / (n + 1))
 
     def gradient(self, truth: Int64, solution: Solution) -> tuple[Float64, Float64, float]:
         """Subgradient of the loss in the weights of features, of the others, and of the exemplars' price."""
         n = len(self)
         features = np.empty(self.columns.shape[0])
-        kernels.feature_gaps(self.columns, truth, solution.chosen, features)
+        kernels.feature_gaps(self.columns, truth, solution.exemplars, features)
         everyone, share = np.arange(n), solution.votes / (n + 1)
-        away = solution.chosen != everyone
-        others = (
+        away = solution.exemplars != everyone
+        metas = (
             self.truths[:, everyone, truth].sum(axis=1, dtype=np.float64)
-            - self.slaves[:, everyone[away], solution.chosen[away]].sum(axis=1, dtype=np.float64)
+            - self.slaves[:, everyone[away], solution.exemplars[away]].sum(axis=1, dtype=np.float64)
             - self.slaves[:, everyone, everyone].astype(np.float64) @ share
         )
         price = self.exemplar * (self.error.over.size - float(share.sum()))
-        return features, others, price
+        return features, metas, price
 
     def rounded(self, costs: Float32, solution: Solution) -> float:
         """E - Delta of an assignment read off the slaves: an upper bound of its minimum."""
         n = len(self)
-        wanted = np.flatnonzero(solution.votes * 2 > n + 1)
-        if wanted.size == 0:
-            wanted = np.array([solution.votes.argmax()])
-        return self.augmented(costs, wanted)
+        winners = np.flatnonzero(solution.votes * 2 > n + 1)
+        if winners.size == 0:
+            winners = np.array([solution.votes.argmax()])
+        return self.augmented(costs, winners)
 
     def augmented(self, costs: Float32, exemplars: Int64) -> float:
         """E - Delta when these are the exemplars and every other point takes its cheapest."""
@@ -176,15 +178,15 @@ class Solution:
 
     Attributes
     ----------
-    chosen : (n,) exemplar that p's slave chose.
+    exemplars : (n,) exemplar that p's slave chose.
     votes : (n,) how many slaves hold q to be an exemplar (X-hat of Lemma 3).
-    opened : (n,) whether the slave of q's cluster does.
+    is_exemplar : (n,) whether the slave of q's cluster does.
     dual : the sum of the slaves' minima, a lower bound of min E - Delta.
     """
 
-    chosen: Int64
+    exemplars: Int64
     votes: Int64
-    opened: Bool
+    is_exemplar: Bool
     dual: float
 
 
@@ -193,17 +195,17 @@ class Weights:
     """What is learned: of the features, of the other meta-features, and the price of an exemplar; all >= 0."""
 
     features: Float64
-    others: Float64
+    metas: Float64
     exemplar: float = 1.0
 
     def copy(self) -> Weights:
         """Another with the same numbers."""
-        return Weights(features=self.features.copy(), others=self.others.copy(), exemplar=self.exemplar)
+        return Weights(features=self.features.copy(), metas=self.metas.copy(), exemplar=self.exemplar)
 
     @property
     def flat(self) -> Float64:
         """All but the price."""
-        return np.concatenate([self.features, self.others])
+        return np.concatenate([self.features, self.metas])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -242,20 +244,22 @@ def learn(
     steps = Steps(start.flat.size)
     history: list[Progress] = []
     losses: dict[int, float] = {}
-    least, calm, unit = np.inf, 0, 1.0 / len(sets)
+    lowest, calm, unit = np.inf, 0, 1.0 / len(sets)
     for turn in range(settings.max_iter):
         which = turn % len(sets)
         training = sets[which]()
         truth: Int64 | None = None
         for update in range(settings.n_updates):
-            seen = training.distances(weights)
+            distances = training.distances(weights)
             # Exemplars follow the weights once an iteration; the updates between hold them.
             if truth is None:
                 paid = (
-                    seen if training.truths is training.slaves else training.distances(weights, truths=True)
+                    distances
+                    if training.truths is training.slaves
+                    else training.distances(weights, truths=True)
                 )
                 truth = training.true_exemplars(paid)
-            costs = training.costs(seen, weights)
+            costs = training.costs(distances, weights)
             solution = training.solve(costs)
             if update == 0:
                 energy = training.true_energy(paid, truth, weights)
@@ -271,22 +275,22 @@ def learn(
                     )
                 )
                 if len(losses) == len(sets):
-                    if objective < least - settings.tol * max(abs(objective), 1e-12):
-                        least, calm, best = objective, 0, weights.copy()
+                    if objective < lowest - settings.tol * max(abs(objective), 1e-12):
+                        lowest, calm, best = objective, 0, weights.copy()
                     else:
                         calm += 1
                 if calm >= _CALM * len(sets) and turn >= 2 * len(sets) and settings.tol > 0:
                     return best, history
-            features, others, price = training.gradient(truth, solution)
+            features, metas, price = training.gradient(truth, solution)
             training.visits += 1
-            size = float(seen.mean()) + float(training.error.away.mean())
+            size = float(distances.mean()) + float(training.error.away.mean())
             training.move(costs, solution, size * _STEP / np.sqrt(training.visits))
-            slope = np.concatenate([features, others]) + unit * slope_of_penalty(weights, settings)
-            moved = np.maximum(weights.flat - steps.of(slope, len(training)), 0.0)
+            slope = np.concatenate([features, metas]) + unit * slope_of_penalty(weights, settings)
+            updated = np.maximum(weights.flat - steps.of(slope, len(training)), 0.0)
             k = weights.features.size
             weights = Weights(
-                features=moved[:k],
-                others=moved[k:],
+                features=updated[:k],
+                metas=updated[k:],
                 exemplar=max(
                     weights.exemplar - steps.of_price(price, training.exemplar * len(training)), 0.0
                 ),

@@ -18,7 +18,7 @@ from pairmark.models.ghost.classify import Classes, weighing_of
 from pairmark.models.ghost.clustering import MOST_CLUSTERED
 from pairmark.models.ghost.graphs import MAX_POINTS, Graph
 from pairmark.models.ghost.learning import Progress
-from pairmark.models.ghost.registry import Chosen, choose
+from pairmark.models.ghost.registry import MetaFeatures, choose
 from pairmark.models.ghost.scoring import GhostScores
 from pairmark.models.ghost.space import Companions, Points, Scales, Space
 
@@ -130,28 +130,30 @@ class GhostState(DeclaredState, GhostScores):
 
     def _restored(self) -> None:
         linked = self._graph is not None
-        self._space = Space(_chosen(self._params(), linked), self._scales, self._graph, self._graph_rows)
+        self._space = Space(
+            _meta_features(self._params(), linked), self._scales, self._graph, self._graph_rows
+        )
         self.n_features_in_ = int(self._scales.differences.size)
         self._weighing = weighing_of(self._space, self.weights_, self.other_scales_, self.n_features_in_)
-        stored, self._classes = self._stored_classes, None
-        if stored is None:
+        state, self._classes = self._stored_classes, None
+        if state is None:
             return
-        rows = stored.rows
-        self.classes_, self.exemplars_, self.strategy_ = stored.classes, stored.exemplars, stored.strategy
-        self.temperature_, self.validation_ = stored.temperature, stored.validation
+        rows = state.rows
+        self.classes_, self.exemplars_, self.strategy_ = state.classes, state.exemplars, state.strategy
+        self.temperature_, self.validation_ = state.temperature, state.validation
         self._classes = Classes(
             members=self._space.graph_points
             if rows is None
             else Points(self._space, rows, np.arange(len(rows))),
-            codes=stored.codes,
-            exemplars=stored.exemplars,
-            companions=stored.companions,
+            codes=state.codes,
+            exemplars=state.exemplars,
+            companions=state.companions,
         )
 
     @classmethod
     def _sizes(cls, file: StoredState) -> Mapping[str, int]:
-        chosen = _chosen(file.params, file.facts.graph is not None)
-        n_features, n_others = file.sizes["features"] if chosen.features else 0, len(chosen.names)
+        metas = _meta_features(file.params, file.facts.graph is not None)
+        n_features, n_others = file.sizes["features"] if metas.features else 0, len(metas.names)
         rows = "rows" if _without_graph(file) else "graph_rows"
         return {
             "weights": n_features + n_others,
@@ -179,18 +181,20 @@ class GhostState(DeclaredState, GhostScores):
         for size in facts.classes.sizes:
             if file.sizes[f"sets{size}_beside"] != size - 2:
                 raise refuse(f"sets{size}_members", None, "has too many columns or too few", f"{size - 2}")
-        chosen = _chosen(file.params, facts.graph is not None)
-        others = arrays["weights"][arrays["weights"].size - len(chosen.names) :]
-        weighed = (others > 0) & (arrays["other_scales"] > 0)
-        start = len(chosen.pairs)
-        for (name, size), used in zip(chosen.sets, weighed[start : start + len(chosen.sets)], strict=True):
-            if used and size not in facts.classes.sizes:
+        metas = _meta_features(file.params, facts.graph is not None)
+        meta_weights = arrays["weights"][arrays["weights"].size - len(metas.names) :]
+        weighed = (meta_weights > 0) & (arrays["other_scales"] > 0)
+        start = len(metas.pairs)
+        for (name, size), has_weight in zip(
+            metas.sets, weighed[start : start + len(metas.sets)], strict=True
+        ):
+            if has_weight and size not in facts.classes.sizes:
                 raise refuse(
                     f"sets{size}_rows", None, "is missing", f"it, since {name} of {size} points has a weight"
                 )
 
 
-def _chosen(params: Mapping[str, Any], graph: bool) -> Chosen:
+def _meta_features(params: Mapping[str, Any], graph: bool) -> MetaFeatures:
     return choose(
         params["meta_features"], order=params["order"], graph=graph, cluster_metric=params["cluster_metric"]
     )

@@ -312,7 +312,9 @@ def test_listed_pairs_are_described_by_maps_that_saw_neither_identity() -> None:
         left, right, same = listed_pairs(300, seed, d=60)
         points = np.concatenate([left, right])
         codes = identities_of_pairs(points, 300, same)
-        features, out_of_fold = learn("discriminant", points, codes, np.random.RandomState(0), from_pairs=True)
+        features, out_of_fold = learn(
+            "discriminant", points, codes, np.random.RandomState(0), from_pairs=True
+        )
         assert roc_auc_score(same, features.values(left, right)[:, 0]) > 0.99
         numbers = np.arange(300)
         ours.append(roc_auc_score(same, out_of_fold.values(numbers, numbers + 300)[:, 0]))
