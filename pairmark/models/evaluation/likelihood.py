@@ -63,15 +63,15 @@ def cllr_min(scores: ArrayLike, same: ArrayLike, units: ArrayLike | None = None)
 
 def evidence(log_lr: ArrayLike, same: ArrayLike, units: ArrayLike | None = None) -> Evidence:
     """Log LRs with the weights of their pairs; a ``ValueError`` as of `roc_curve_pairs`."""
-    given = np.asarray(log_lr, dtype=np.float64)
+    ratios = np.asarray(log_lr, dtype=np.float64)
     is_same = np.asarray(same)
-    if given.ndim == 1 and given.size and (given == given[0]).all() and np.isfinite(given[0]):
+    if ratios.ndim == 1 and ratios.size and (ratios == ratios[0]).all() and np.isfinite(ratios[0]):
         # Equal values weigh what they weigh.
-        one, whole = given[:1], np.ones(1)
-        if is_same.shape != given.shape or not (is_same == 1).any() or not (is_same == 0).any():
+        value, whole = ratios[:1], np.ones(1)
+        if is_same.shape != ratios.shape or not (is_same == 1).any() or not (is_same == 0).any():
             raise ValueError("same should hold 0 or 1 for each pair, both kinds present")
-        return Evidence(same=one, same_weight=whole, different=one, different_weight=whole)
-    sample = pair_sample(given, same, units, both_kinds=True)
+        return Evidence(same=value, same_weight=whole, different=value, different_weight=whole)
+    sample = pair_sample(ratios, same, units, both_kinds=True)
     return Evidence(
         same=sample.same.scores.astype(np.float64),
         same_weight=sample.same.weight / sample.same.weight.sum(),
@@ -95,52 +95,52 @@ def likelihood_report(
     ``misleading_different`` (shares of pairs whose LR supports the other side), ``limits`` (the least and the greatest
     log LR), and the curves ``tippett`` and ``ece``.
     """
-    found = evidence(ratios.log_lr(scores, method), same, units)
+    sides = evidence(ratios.log_lr(scores, method), same, units)
     floor = cllr_min(scores, same, units)
-    value = found.cross_entropy()
+    value = sides.cross_entropy()
     return {
         "method": method,
         "cllr": value,
         "cllr_min": floor,
         "calibration_loss": value - floor,
-        "misleading_same": float(found.same_weight @ (found.same < 0)),
-        "misleading_different": float(found.different_weight @ (found.different > 0)),
+        "misleading_same": float(sides.same_weight @ (sides.same < 0)),
+        "misleading_different": float(sides.different_weight @ (sides.different > 0)),
         "limits": [ratios.low, ratios.high],
-        "tippett": tippett(found),
-        "ece": cross_entropies(found),
+        "tippett": tippett(sides),
+        "ece": cross_entropies(sides),
     }
 
 
-def cross_entropies(found: Evidence) -> dict[str, Any]:
+def cross_entropies(sides: Evidence) -> dict[str, Any]:
     """Empirical cross-entropy by prior: as given, under the best rising map, and without evidence; in bits.
 
     Returns
     -------
     JSON-able: ``prior_log_odds`` (natural), ``ece``, ``ece_min`` and ``ece_neutral``.
     """
-    best = _best(found)
+    best = _best(sides)
     return {
         "prior_log_odds": PRIOR_LOG_ODDS.tolist(),
-        "ece": [found.cross_entropy(one) for one in PRIOR_LOG_ODDS],
-        "ece_min": [best.cross_entropy(one) for one in PRIOR_LOG_ODDS],
-        "ece_neutral": [_NEUTRAL.cross_entropy(one) for one in PRIOR_LOG_ODDS],
+        "ece": [sides.cross_entropy(prior) for prior in PRIOR_LOG_ODDS],
+        "ece_min": [best.cross_entropy(prior) for prior in PRIOR_LOG_ODDS],
+        "ece_neutral": [_NEUTRAL.cross_entropy(prior) for prior in PRIOR_LOG_ODDS],
     }
 
 
-def tippett(found: Evidence, points: int = POINTS) -> dict[str, Any]:
+def tippett(sides: Evidence, points: int = POINTS) -> dict[str, Any]:
     """Shares of same and of different pairs whose log LR is at least each value.
 
     Returns
     -------
     JSON-able: ``log_lr`` (natural, ascending), ``same`` and ``different``.
     """
-    low = min(found.same.min(), found.different.min())
-    high = max(found.same.max(), found.different.max())
+    low = min(sides.same.min(), sides.different.min())
+    high = max(sides.same.max(), sides.different.max())
     at = np.linspace(low, high, points)
     return {
         "log_lr": at.tolist(),
-        "same": _share_from(at, found.same, found.same_weight).tolist(),
-        "different": _share_from(at, found.different, found.different_weight).tolist(),
+        "same": _share_from(at, sides.same, sides.same_weight).tolist(),
+        "different": _share_from(at, sides.different, sides.different_weight).tolist(),
     }
 
 
@@ -151,12 +151,12 @@ def _share_from(at: Float64, values: Float64, weight: Float64) -> Float64:
     return share
 
 
-def _best(found: Evidence) -> Evidence:
+def _best(sides: Evidence) -> Evidence:
     """The same pairs under the best rising map of their own values."""
-    values, code = np.unique(np.concatenate([found.same, found.different]), return_inverse=True)
-    n = found.same.size
-    mine: Any = np.bincount(code[:n], found.same_weight, values.size)
-    theirs: Any = np.bincount(code[n:], found.different_weight, values.size)
+    values, code = np.unique(np.concatenate([sides.same, sides.different]), return_inverse=True)
+    n = sides.same.size
+    mine: Any = np.bincount(code[:n], sides.same_weight, values.size)
+    theirs: Any = np.bincount(code[n:], sides.different_weight, values.size)
     log_lr = pooled(mine, theirs)
     kept_same, kept_different = mine > 0, theirs > 0
     return Evidence(

@@ -91,7 +91,7 @@ class SimilarityLogistic(LogisticState, PairScorerMixin, BaseEstimator):
 
     def _learn_identities(self, rows: Any, codes: Int64, identities: NDArray[Any]) -> None:
         seed = int(check_random_state(self.random_state).randint(2**31))
-        self._map = RowMap.fitted(rows, self.rows)
+        self._map = RowMap.of_rows(rows, self.rows)
         pairs = sample_pairs(codes, min(self.n_pairs, self._max_pairs), random_state=seed)
         prepared = self._map.prepared(rows)
         left, right = (prepared.take(side.astype(np.int64)) for side in (pairs.left, pairs.right))
@@ -100,12 +100,12 @@ class SimilarityLogistic(LogisticState, PairScorerMixin, BaseEstimator):
     def _learn_pairs(self, left: Any, right: Any, same: Bool, weight: Float64) -> None:
         if is_sparse(left) != is_sparse(right):
             left, right = (_dense(side) for side in (left, right))
-        used = np.flatnonzero(weight > 0)
-        self._map = RowMap.fitted(_stacked(left[used], right[used]), self.rows)
+        rows = np.flatnonzero(weight > 0)
+        self._map = RowMap.of_rows(_stacked(left[rows], right[rows]), self.rows)
         random = np.random.default_rng(int(check_random_state(self.random_state).randint(2**31)))
-        used = some_pairs(same, weight, self._max_pairs, random)
-        share = weight[used] / weight[used].mean()
-        self._learn(self._map.prepared(left[used]), self._map.prepared(right[used]), same[used], share)
+        rows = some_pairs(same, weight, self._max_pairs, random)
+        share = weight[rows] / weight[rows].mean()
+        self._learn(self._map.prepared(left[rows]), self._map.prepared(right[rows]), same[rows], share)
 
     @property
     def _max_pairs(self) -> int:
@@ -114,8 +114,8 @@ class SimilarityLogistic(LogisticState, PairScorerMixin, BaseEstimator):
 
     def _learn(self, left: Rows, right: Rows, same: Any, weight: Any) -> None:
         with one_blas_thread():
-            fitted = fit_weights(self._map, left, right, same, weight, self.C)
-        self.coef_, self._terms = fitted.weights[: self._map.scale.size].copy(), fitted.terms
+            solution = fit_weights(self._map, left, right, same, weight, self.C)
+        self.coef_, self._terms = solution.weights[: self._map.scale.size].copy(), solution.terms
         self._restored()
 
     @property

@@ -47,7 +47,7 @@ class RowMap:
     scale: Annotated[Float64, Array(shape=("features",), low=0)] = field(repr=False)
 
     @classmethod
-    def fitted(cls, X: Any, kind: str) -> RowMap:
+    def of_rows(cls, X: Any, kind: str) -> RowMap:
         """From rows (n, d), dense or CSR."""
         n, d = X.shape
         if kind == "auto":
@@ -60,10 +60,10 @@ class RowMap:
             )
             rarity = 1.0 + np.log((1.0 + n) / (1.0 + n_nonzero))
             return cls(kind="unit", sparse=is_sparse(X), centre=np.zeros(d), scale=rarity)
-        centre, spread = X.mean(axis=0, dtype=np.float64), X.std(axis=0, dtype=np.float64)
+        centre, deviations = X.mean(axis=0, dtype=np.float64), X.std(axis=0, dtype=np.float64)
         # What never varies says nothing; nor does what varies by less than float32 can tell.
-        telling = spread > 1e-6 * np.maximum(np.abs(centre), 1e-30)
-        scale = np.divide(1.0, spread, out=np.zeros(d), where=telling) / np.sqrt(d)
+        telling = deviations > 1e-6 * np.maximum(np.abs(centre), 1e-30)
+        scale = np.divide(1.0, deviations, out=np.zeros(d), where=telling) / np.sqrt(d)
         return cls(kind="standard", sparse=False, centre=centre, scale=scale)
 
     @property

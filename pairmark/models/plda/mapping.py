@@ -52,7 +52,7 @@ class Preparation:
         """From rows (n, d), without components."""
         d = X.shape[1]
         if marginals == "normal":
-            normal = NormalMarginals.fitted(X)
+            normal = NormalMarginals.of_rows(X)
             scale = np.ones(d)
             preparation = cls(normal=normal, centre=np.zeros(d), scale=scale, components=None)
             centre = preparation.comparable(X).mean(axis=0, dtype=np.float64)
@@ -60,8 +60,8 @@ class Preparation:
             normal = None
             centre = X.mean(axis=0, dtype=np.float64)
             # One unit for all: how much features vary is theirs to tell.
-            spread = float(np.sqrt(np.mean(X.var(axis=0, dtype=np.float64))))
-            scale = np.full(d, 1.0 / max(spread, 1e-30))
+            deviation = float(np.sqrt(np.mean(X.var(axis=0, dtype=np.float64))))
+            scale = np.full(d, 1.0 / max(deviation, 1e-30))
         return cls(normal=normal, centre=centre, scale=scale, components=None)
 
     def comparable(self, X: Float32) -> Float32:

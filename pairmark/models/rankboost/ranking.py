@@ -106,19 +106,19 @@ class RanksRows(KnownColumns):
         """The tasks learned, with other rows' labels."""
         if self.classes_ is None:
             raise ValueError("learned from pairs, which give no ranking: use fit with labels")
-        known, labels = self.classes_, np.asarray(y)
+        classes, labels = self.classes_, np.asarray(y)
         if labels.shape != (n_rows,):
             raise ValueError(f"y has shape {labels.shape}; expected ({n_rows},), one label a row")
-        codes = np.searchsorted(known, labels).clip(0, known.size - 1)
-        unknown = known[codes] != labels
+        codes = np.searchsorted(classes, labels).clip(0, classes.size - 1)
+        unknown = classes[codes] != labels
         if unknown.any():
             raise ValueError(f"y holds {labels[unknown][0]!r}, which was not learned")
         if self.ranking == "graded":
-            learned = graded_task(known, self.preference)
+            learned = graded_task(classes, self.preference)
             return [replace(learned, levels=codes.astype(np.int64), weight=np.ones(n_rows))]
-        if known.size > MOST_CLASSES:
+        if classes.size > MOST_CLASSES:
             raise ValueError(f"over {MOST_CLASSES} classes are ranked by random halves, which have no score")
-        return class_tasks(codes.astype(np.int64), known.size, np.random.default_rng(0))
+        return class_tasks(codes.astype(np.int64), classes.size, np.random.default_rng(0))
 
     def _blocks(self, rows: Any) -> Iterator[tuple[slice, Coordinates]]:
         for start in range(0, rows.shape[0], _BLOCK):
@@ -128,9 +128,9 @@ class RanksRows(KnownColumns):
 
 def project(rows: Coordinates, matrix: Float64, out: Any) -> None:
     """Rows in the space of the weak rankers times a matrix, (width, k), into ``out``, (n, k) of any type of float."""
-    made = np.empty(out.shape)
-    scoring_kernels.project(rows.starts, rows.at, rows.values, matrix, made)
-    out[:] = made
+    projected = np.empty(out.shape)
+    scoring_kernels.project(rows.starts, rows.at, rows.values, matrix, projected)
+    out[:] = projected
 
 
 def preferred(scores: Float64, task: Task) -> list[tuple[Float64, Float64, float]]:
@@ -141,11 +141,11 @@ def preferred(scores: Float64, task: Task) -> list[tuple[Float64, Float64, float
     ValueError
         When no two rows are ordered.
     """
-    found = [
+    levels = [
         (scores[task.levels == i], scores[task.levels == j], float(task.preference[i, j]))
         for i, j in zip(*np.nonzero(task.preference), strict=True)
     ]
-    ordered = [part for part in found if part[0].size and part[1].size]
+    ordered = [part for part in levels if part[0].size and part[1].size]
     if not ordered:
         raise ValueError("the labels order no two rows; expected rows of at least two levels")
     return ordered

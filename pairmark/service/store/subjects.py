@@ -211,7 +211,7 @@ def _drawn(data: LabelledData, rows: NDArray[np.int64], asked: SubjectClass, *, 
     except TooFewSamples as error:
         raise refusal(
             asked,
-            f"of the held-out people {error.n_people} have {error.needed} samples; expected at least two, and as "
+            f"of the held-out people {error.n_people} have {error.n_samples} samples; expected at least two, and as "
             f"many as the rate asked for takes: bring people with {asked.k + asked.p} samples each "
             f"(POST .../calibrations), or use at most {error.largest} samples a side",
             people=error.n_people,
