@@ -142,11 +142,12 @@ def tpr_at(
     """Share of same scores above the threshold at which at most each share of different ones is."""
     allowed = [min(int(rate * different.size), different.size - 1) for rate in at]
     ranks = sorted({different.size - 1 - count for count in allowed})
-    partitioned = np.partition(different, ranks)
+    partial_order = np.partition(different, ranks)
     ordered = np.sort(same)
     return np.array(
         [
-            1.0 - np.searchsorted(ordered, partitioned[different.size - 1 - count], side="right") / same.size
+            1.0
+            - np.searchsorted(ordered, partial_order[different.size - 1 - count], side="right") / same.size
             for count in allowed
         ]
     )

@@ -53,19 +53,19 @@ class Weighing:
 
 def weighing_of(space: Space, weights: Float64, other_scales: Float64, n_inputs: int) -> Weighing:
     """Weights over scales, by what they weigh."""
-    metas = space.meta_features
-    n_features = n_inputs if metas.features else 0
+    meta_features = space.meta_features
+    n_features = n_inputs if meta_features.features else 0
     features = weights[:n_features] * space.inverse[:n_features]
     columns = np.flatnonzero(features > 0)
     there = other_scales > 0
     meta_weights = np.divide(weights[n_features:], other_scales, out=np.zeros(there.size), where=there)
-    n_pairs, n_sets = len(metas.pairs), len(metas.sets)
+    n_pairs, n_sets = len(meta_features.pairs), len(meta_features.sets)
     return Weighing(
         columns=columns.astype(np.int64),
         features=features[columns],
-        pairs=_positive(metas.pairs, meta_weights[:n_pairs]),
-        sets=_positive(metas.sets, meta_weights[n_pairs : n_pairs + n_sets]),
-        clusters=_positive(metas.clusters, meta_weights[n_pairs + n_sets :]),
+        pairs=_positive(meta_features.pairs, meta_weights[:n_pairs]),
+        sets=_positive(meta_features.sets, meta_weights[n_pairs : n_pairs + n_sets]),
+        clusters=_positive(meta_features.clusters, meta_weights[n_pairs + n_sets :]),
     )
 
 
@@ -152,11 +152,11 @@ def _of_block(
 def _beside(space: Space, weighing: Weighing, classes: Classes, P: Points, how: str) -> Float64:
     """What sets and cluster metrics add to the distance of each class."""
     out = np.zeros((len(P), classes.n_classes))
-    centers, each_class = classes.members.take(classes.exemplars), np.arange(classes.n_classes)
+    centers, class_numbers = classes.members.take(classes.exemplars), np.arange(classes.n_classes)
     for (name, size), weight in weighing.sets.items():
         sets = classes.companions[size]
         beside = classes.members.take(sets.rows)
-        out += weight * space.set_grid(name, size, P, centers, beside, sets, each_class, how)
+        out += weight * space.set_grid(name, size, P, centers, beside, sets, class_numbers, how)
     for name, weight in weighing.clusters.items():
         out += weight * space.cluster_values(name, P, classes.members, classes.codes, classes.n_classes)
     return out

@@ -129,9 +129,7 @@ def _improved(costs: Float64, exemplars: Int64, energy: float) -> tuple[Int64, f
         candidates = [np.unique(medoids)]
         if exemplars.size > 1:
             candidates += [np.delete(exemplars, at) for at in range(min(exemplars.size, 64))]
-        cheapest = min(
-            ((_energy(costs, exemplars_tried), at) for at, exemplars_tried in enumerate(candidates))
-        )
+        cheapest = min(((_energy(costs, candidate), at) for at, candidate in enumerate(candidates)))
         if cheapest[0] >= energy - 1e-9 * max(1.0, abs(energy)):
             return exemplars, energy
         energy, exemplars = cheapest[0], candidates[cheapest[1]]

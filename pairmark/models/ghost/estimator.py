@@ -235,9 +235,9 @@ class Ghost(GhostState, ClassifierMixin, BaseEstimator):
         report(0.05, "meta-features")
         makers, scales = training_sets(plan, parts_of(codes, learning, sets, self.subset_size, rng), None)
         n_features = X.shape[1] if self._space.meta_features.features else 0
-        start = Weights(features=np.ones(n_features), metas=np.ones(scales.size))
+        start = Weights(features=np.ones(n_features), meta_features=np.ones(scales.size))
         start.features[self._space.inverse[:n_features] == 0] = 0.0
-        start.metas[scales <= 0] = 0.0
+        start.meta_features[scales <= 0] = 0.0
         self._check_alive(start, "every meta-feature is 0 for all training rows, which are alike under them")
         weights, history = learn(makers, start, self, lambda share: report(0.1 + 0.7 * share, "weights"))
         self._set_weights(weights, scales, history, makers[0]().exemplar)
@@ -266,13 +266,13 @@ class Ghost(GhostState, ClassifierMixin, BaseEstimator):
                 weight[there] *= flags.size / (2.0 * weight[there].sum())
         rows = np.unique(np.vstack([a, b]), axis=0)
         self._space = self._new_space(rows, None)
-        metas = self._space.meta_features
+        meta_features = self._space.meta_features
         A, B = self._space.points(a), self._space.points(b)
-        n_features = a.shape[1] if metas.features else 0
-        values = [self._space.pair_values(name, A, B) for name in metas.pairs]
+        n_features = a.shape[1] if meta_features.features else 0
+        values = [self._space.pair_values(name, A, B) for name in meta_features.pairs]
         pair_scales = np.array([column.mean() for column in values])
-        n_rest = len(metas.names) - len(metas.pairs)
-        columns = [np.abs(A.scaled - B.scaled)] if metas.features else []
+        n_rest = len(meta_features.names) - len(meta_features.pairs)
+        columns = [np.abs(A.scaled - B.scaled)] if meta_features.features else []
         columns += [
             column[:, None] / (scale if scale > 0 else 1.0)
             for column, scale in zip(values, pair_scales, strict=True)
@@ -293,7 +293,7 @@ class Ghost(GhostState, ClassifierMixin, BaseEstimator):
             over=alone,
             margin=margin if margin > 0 else 1.0,
         )
-        weights.metas = np.concatenate([weights.metas, np.zeros(n_rest)])
+        weights.meta_features = np.concatenate([weights.meta_features, np.zeros(n_rest)])
         self._set_weights(weights, np.concatenate([pair_scales, np.zeros(n_rest)]), history, 1.0)
         self._classes, self._cluster_rows, self._cluster_price = None, None, None
         for name in ("classes_", "exemplars_", "strategy_", "validation_", "temperature_"):
@@ -398,8 +398,10 @@ class Ghost(GhostState, ClassifierMixin, BaseEstimator):
 
     def _new_space(self, X: Float32, edges: ArrayLike | None) -> Space:
         linked = self.graph is not None or edges is not None
-        metas = choose(self.meta_features, order=self.order, graph=linked, cluster_metric=self.cluster_metric)
-        space = Space(metas, scales_of(X))
+        meta_features = choose(
+            self.meta_features, order=self.order, graph=linked, cluster_metric=self.cluster_metric
+        )
+        space = Space(meta_features, scales_of(X))
         if linked:
             if X.shape[0] > MAX_POINTS:
                 raise ValueError(
@@ -449,10 +451,10 @@ class Ghost(GhostState, ClassifierMixin, BaseEstimator):
             "a "
             "smaller tau or other meta_features",
         )
-        metas = self._space.meta_features
+        meta_features = self._space.meta_features
         self.weights_ = weights.flat
         self.meta_feature_names_ = np.array(
-            [*(feature_names_of(self) if metas.features else []), *metas.names], dtype=np.str_
+            [*(feature_names_of(self) if meta_features.features else []), *meta_features.names], dtype=np.str_
         )
         self.other_scales_ = scales
         self.exemplar_price_ = float(weights.exemplar) * unit

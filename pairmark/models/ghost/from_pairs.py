@@ -38,11 +38,11 @@ def learn_from_pairs(
     over, margin : alpha W for two exemplars in one cluster (0 when balanced), and alpha + beta.
     """
     n = table.shape[0]
-    weights = Weights(features=np.ones(n_features), metas=np.ones(table.shape[1] - n_features))
+    weights = Weights(features=np.ones(n_features), meta_features=np.ones(table.shape[1] - n_features))
     # Start at the scale of the margin, between the typical pair of each kind.
     size = float(table.sum(axis=1, dtype=np.float64) @ weight / weight.sum())
     weights.features *= margin / max(size, 1e-12)
-    weights.metas *= margin / max(size, 1e-12)
+    weights.meta_features *= margin / max(size, 1e-12)
     weights.exemplar = margin / 2
     best, lowest, history, steps = weights, np.inf, [], Steps(table.shape[1])
     for _ in range(settings.max_iter * settings.n_updates):
@@ -67,7 +67,7 @@ def learn_from_pairs(
         price = float(-push.sum())
         weights = Weights(
             features=updated[:n_features],
-            metas=updated[n_features:],
+            meta_features=updated[n_features:],
             exemplar=max(weights.exemplar - margin * steps.of_price(price / n, 1.0), 0.0),
         )
     return best, history

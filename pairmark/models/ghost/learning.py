@@ -88,7 +88,7 @@ class TrainingSet:
             self.columns,
             weights.features.astype(np.float32),
             self.truths if truths else self.slaves,
-            weights.metas.astype(np.float32),
+            weights.meta_features.astype(np.float32),
             out,
         )
         return out
@@ -141,13 +141,13 @@ class TrainingSet:
         kernels.feature_gaps(self.columns, truth, solution.exemplars, features)
         everyone, share = np.arange(n), solution.votes / (n + 1)
         away = solution.exemplars != everyone
-        metas = (
+        meta_features = (
             self.truths[:, everyone, truth].sum(axis=1, dtype=np.float64)
             - self.slaves[:, everyone[away], solution.exemplars[away]].sum(axis=1, dtype=np.float64)
             - self.slaves[:, everyone, everyone].astype(np.float64) @ share
         )
         price = self.exemplar * (self.error.over.size - float(share.sum()))
-        return features, metas, price
+        return features, meta_features, price
 
     def rounded(self, costs: Float32, solution: Solution) -> float:
         """E - Delta of an assignment read off the slaves: an upper bound of its minimum."""
@@ -195,17 +195,19 @@ class Weights:
     """What is learned: of the features, of the other meta-features, and the price of an exemplar; all >= 0."""
 
     features: Float64
-    metas: Float64
+    meta_features: Float64
     exemplar: float = 1.0
 
     def copy(self) -> Weights:
         """Another with the same numbers."""
-        return Weights(features=self.features.copy(), metas=self.metas.copy(), exemplar=self.exemplar)
+        return Weights(
+            features=self.features.copy(), meta_features=self.meta_features.copy(), exemplar=self.exemplar
+        )
 
     @property
     def flat(self) -> Float64:
         """All but the price."""
-        return np.concatenate([self.features, self.metas])
+        return np.concatenate([self.features, self.meta_features])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -281,16 +283,16 @@ def learn(
                         calm += 1
                 if calm >= _CALM * len(sets) and turn >= 2 * len(sets) and settings.tol > 0:
                     return best, history
-            features, metas, price = training.gradient(truth, solution)
+            features, meta_features, price = training.gradient(truth, solution)
             training.visits += 1
             size = float(distances.mean()) + float(training.error.away.mean())
             training.move(costs, solution, size * _STEP / np.sqrt(training.visits))
-            slope = np.concatenate([features, metas]) + unit * slope_of_penalty(weights, settings)
+            slope = np.concatenate([features, meta_features]) + unit * slope_of_penalty(weights, settings)
             updated = np.maximum(weights.flat - steps.of(slope, len(training)), 0.0)
             k = weights.features.size
             weights = Weights(
                 features=updated[:k],
-                metas=updated[k:],
+                meta_features=updated[k:],
                 exemplar=max(
                     weights.exemplar - steps.of_price(price, training.exemplar * len(training)), 0.0
                 ),

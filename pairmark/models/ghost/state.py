@@ -152,8 +152,11 @@ class GhostState(DeclaredState, GhostScores):
 
     @classmethod
     def _sizes(cls, file: StoredState) -> Mapping[str, int]:
-        metas = _meta_features(file.params, file.facts.graph is not None)
-        n_features, n_others = file.sizes["features"] if metas.features else 0, len(metas.names)
+        meta_features = _meta_features(file.params, file.facts.graph is not None)
+        n_features, n_others = (
+            file.sizes["features"] if meta_features.features else 0,
+            len(meta_features.names),
+        )
         rows = "rows" if _without_graph(file) else "graph_rows"
         return {
             "weights": n_features + n_others,
@@ -181,12 +184,12 @@ class GhostState(DeclaredState, GhostScores):
         for size in facts.classes.sizes:
             if file.sizes[f"sets{size}_beside"] != size - 2:
                 raise refuse(f"sets{size}_members", None, "has too many columns or too few", f"{size - 2}")
-        metas = _meta_features(file.params, facts.graph is not None)
-        meta_weights = arrays["weights"][arrays["weights"].size - len(metas.names) :]
+        meta_features = _meta_features(file.params, facts.graph is not None)
+        meta_weights = arrays["weights"][arrays["weights"].size - len(meta_features.names) :]
         weighed = (meta_weights > 0) & (arrays["other_scales"] > 0)
-        start = len(metas.pairs)
+        start = len(meta_features.pairs)
         for (name, size), has_weight in zip(
-            metas.sets, weighed[start : start + len(metas.sets)], strict=True
+            meta_features.sets, weighed[start : start + len(meta_features.sets)], strict=True
         ):
             if has_weight and size not in facts.classes.sizes:
                 raise refuse(

@@ -103,8 +103,8 @@ def training_sets(
     """
     first, own_scales = _potentials(plan, parts[0])
     scales = own_scales if scales is None else scales
-    n_metas = len(plan.space.meta_features.names)
-    size = sum(4 * part.size**2 * (n_metas + 2) for part in parts)
+    n_meta_features = len(plan.space.meta_features.names)
+    size = sum(4 * part.size**2 * (n_meta_features + 2) for part in parts)
     cache: dict[int, TrainingSet] = {0: _training_set(plan, parts[0], first, scales)}
     # Multipliers live on between visits, whether the rest is kept or made again.
     multipliers: dict[int, tuple[Float32, Float64, int]] = {}
@@ -133,16 +133,16 @@ def _potentials(plan: Plan, rows: Int64) -> tuple[tuple[Float32, Float32, Int64,
     space, points = plan.space, plan.points.take(rows)
     classes, codes = np.unique(plan.codes[rows], return_inverse=True)
     codes = codes.astype(np.int64)
-    n, metas = rows.size, space.meta_features
-    slaves = np.empty((len(metas.names), n, n), dtype=np.float32)
-    free = plan.ghost.coupling == "free" and bool(metas.sets)
+    n, meta_features = rows.size, space.meta_features
+    slaves = np.empty((len(meta_features.names), n, n), dtype=np.float32)
+    free = plan.ghost.coupling == "free" and bool(meta_features.sets)
     truths = slaves if not free else np.empty_like(slaves)
     at = 0
-    for name in metas.pairs:
+    for name in meta_features.pairs:
         slaves[at] = truths[at] = space.pair_values(name, points, points, grid=True)
         at += 1
     companions: dict[int, Companions] = {}
-    for name, size in metas.sets:
+    for name, size in meta_features.sets:
         if size not in companions:
             rng = np.random.default_rng([plan.seed, size])
             companions[size] = draw_companions(codes, classes.size, size - 2, plan.ghost.max_sets, rng)
@@ -155,14 +155,14 @@ def _potentials(plan: Plan, rows: Int64) -> tuple[tuple[Float32, Float32, Int64,
         else:
             slaves[at] = beside
         at += 1
-    for name in metas.clusters:
+    for name in meta_features.clusters:
         values = space.cluster_values(name, points, points, codes, classes.size)
         slaves[at] = truths[at] = values[:, codes]
         at += 1
     apart = ~np.eye(n, dtype=np.bool_)
     means = np.array([table[apart].mean(dtype=np.float64) if n > 1 else 0.0 for table in truths])
     if not np.isfinite(means).all():
-        name = metas.names[int(np.argmin(np.isfinite(means)))]
+        name = meta_features.names[int(np.argmin(np.isfinite(means)))]
         raise ValueError(f"meta-feature {name!r} is too large for float32: scale the features down")
     return (slaves, truths, codes, classes.size), means
 

@@ -157,15 +157,15 @@ class NeighbourCandidate:
         highest = min(max(cls.numbers), n - 1)
         best, best_number = -np.inf, 1
         if highest >= 1:
-            judged = np.random.default_rng(seed).permutation(n)[:2_000]
+            judge_rows = np.random.default_rng(seed).permutation(n)[:2_000]
             neighbours = _other_neighbours(
-                NearestNeighbors(n_neighbors=highest + 1).fit(points), points, judged
+                NearestNeighbors(n_neighbors=highest + 1).fit(points), points, judge_rows
             )
             for number in cls.numbers:
                 if number > highest:
                     break
                 votes = _votes(neighbours[:, :number], data.positions, data.targets)
-                agreement = pair_agreement(votes, data.positions[judged])
+                agreement = pair_agreement(votes, data.positions[judge_rows])
                 if agreement > best + 1e-12:
                     best, best_number = agreement, number
         return cls(
@@ -229,7 +229,7 @@ class KernelCandidate:
         typical = float(np.median(pdist(sample, "sqeuclidean"))) if len(sample) > 1 else 1.0
         distances = cdist(points, centres, "sqeuclidean")
         inner = cdist(centres, centres, "sqeuclidean")
-        judged = rng.permutation(n)[:2_000]
+        judge_rows = rng.permutation(n)[:2_000]
         best: tuple[float, float, Float64] | None = None
         for width in cls.widths:
             gamma = width / max(typical, 1e-12)
@@ -242,12 +242,12 @@ class KernelCandidate:
             projected = rotated.T @ centred
             for ridge in cls.ridges:
                 shrink = 1.0 / (np.maximum(spectrum, 0.0) + ridge)
-                part = rotated[judged]
+                part = rotated[judge_rows]
                 estimates = part @ (shrink[:, None] * projected)
                 leverage = np.minimum(np.einsum("ij,j,ij->i", part, shrink, part), 1.0 - 1e-9)
-                left_out = centred[judged] - (centred[judged] - estimates) / (1.0 - leverage)[:, None]
+                left_out = centred[judge_rows] - (centred[judge_rows] - estimates) / (1.0 - leverage)[:, None]
                 votes = _shares_of_output(left_out + base, k)
-                agreement = pair_agreement(votes, data.positions[judged])
+                agreement = pair_agreement(votes, data.positions[judge_rows])
                 if best is None or agreement > best[0] + 1e-12:
                     best = (agreement, gamma, root @ (rotation @ (shrink[:, None] * projected)))
         assert best is not None
@@ -358,10 +358,10 @@ def pair_agreement(before: Float64, positions: Float32) -> float:
     scores = before.sum(axis=2)
     difference = positions[:, None, :] - positions[:, :, None]
     lead = scores[:, :, None] - scores[:, None, :]
-    ordered = np.isfinite(difference) & (difference != 0)
-    if not ordered.any():
+    is_ordered = np.isfinite(difference) & (difference != 0)
+    if not is_ordered.any():
         return 0.0
-    return float(np.sign(lead[ordered] * difference[ordered]).mean())
+    return float(np.sign(lead[is_ordered] * difference[is_ordered]).mean())
 
 
 def _votes(neighbours: NDArray[Any], positions: Float32, targets: Float64) -> Float64:

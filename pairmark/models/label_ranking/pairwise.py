@@ -113,10 +113,10 @@ class PairwiseLabelRanker(PairwiseState):
                 constant[at] = problem.share()
         modelled = np.flatnonzero([not problem.one_sided for problem in problems])
         self.constant_, self.modelled_ = constant, modelled
-        learned = [problems[at] for at in self.modelled_]
+        modelled_problems = [problems[at] for at in self.modelled_]
         common = {"estimator": self.estimator, "weighted": weighted, "n_jobs": self.n_jobs}
         self.models_ = fit_pair_models(
-            X, learned, seeds=[seeds[at] for at in self.modelled_], stage="learning pairs", **common
+            X, modelled_problems, seeds=[seeds[at] for at in self.modelled_], stage="learning pairs", **common
         )
         self.calibration_ = PairCalibration()
         if self.calibrate and n >= 2 * _FOLDS:

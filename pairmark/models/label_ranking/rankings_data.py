@@ -147,10 +147,10 @@ def _canonical_order(positions: Positions, shares: Float64) -> NDArray[np.intp]:
     """Labels by their mean share of wins; ties by the column of positions, which settles all but twins."""
     k = positions.shape[1]
     off = ~np.eye(k, dtype=bool)
-    compared = np.isfinite(shares) & off
-    wins = np.where(compared, shares, 0.0)
+    has_share = np.isfinite(shares) & off
+    wins = np.where(has_share, shares, 0.0)
     # Summed from small to large, so that the sum does not depend on the labels' given order.
-    mean = np.sort(wins, axis=1).sum(axis=1) / np.maximum(compared.sum(axis=1), 1)
+    mean = np.sort(wins, axis=1).sum(axis=1) / np.maximum(has_share.sum(axis=1), 1)
     columns = np.where(np.isnan(positions), -1.0, positions)
     order = sorted(range(k), key=lambda i: (-mean[i], columns[:, i].tolist()))
     return np.asarray(order, dtype=np.intp)

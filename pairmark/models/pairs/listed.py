@@ -91,8 +91,8 @@ def listed_units(
     in_group = [(np.arange(points.size), np.asarray(groups)[points])] if groups is not None else []
     person = _joined(points.size, i[is_same], j[is_same], bonds)
     people = _joined(points.size, i[is_same], j[is_same], bonds + in_group)
-    resolved = resolve_protocol(protocol, int(people.max()) + 1)
-    if resolved == "open-set":
+    resolved_protocol = resolve_protocol(protocol, int(people.max()) + 1)
+    if resolved_protocol == "open-set":
         contradictory = np.flatnonzero(~is_same & (person[i] == person[j]))
         if contradictory.size:
             first = int(contradictory[0])
@@ -108,15 +108,15 @@ def listed_units(
         of_point, name, assumed = np.arange(points.size), "points", False
     sides_of = np.stack([of_point[i], of_point[j]], axis=1).astype(np.int64)
     within = sides_of[:, 0] == sides_of[:, 1]
-    usable = ~within | is_same if resolved == "open-set" else ~within
-    if resolved == "closed-set" and in_group:
+    usable = ~within | is_same if resolved_protocol == "open-set" else ~within
+    if resolved_protocol == "closed-set" and in_group:
         # Several pairs of two groups depend on each other: the first of them stands for all.
         keys = np.sort(sides_of, axis=1)
         first_of = np.unique(keys[:, 0] * (int(keys.max()) + 1) + keys[:, 1], return_index=True)[1]
         is_first = np.zeros(a.size, dtype=np.bool_)
         is_first[first_of] = True
         usable &= is_first
-    return ListedUnits(units=sides_of, usable=usable, protocol=resolved, assumed=assumed, name=name)
+    return ListedUnits(units=sides_of, usable=usable, protocol=resolved_protocol, assumed=assumed, name=name)
 
 
 def _joined(n: int, i: Indices, j: Indices, bonds: list[tuple[Indices, Indices]]) -> Indices:

@@ -120,9 +120,9 @@ def pair_sample(
     if units is not None:
         names, pairs = _unit_codes(units, values.size)
     if weight is not None and not weight.all():
-        counted_rows = weight > 0
-        values, is_same, weight = values[counted_rows], is_same[counted_rows], weight[counted_rows]
-        pairs = None if pairs is None else pairs[counted_rows]
+        has_weight = weight > 0
+        values, is_same, weight = values[has_weight], is_same[has_weight], weight[has_weight]
+        pairs = None if pairs is None else pairs[has_weight]
     if is_same.all():
         raise ValueError(
             "there is no pair marked different; expected some, the false positive rate is measured on them"
@@ -134,20 +134,22 @@ def pair_sample(
             f"all {values.size} scores are equal ({values[0]}): they cannot tell same from different"
         )
     if pairs is None:
-        resolved = _checked_protocol(protocol or "open-set")
+        resolved_protocol = _checked_protocol(protocol or "open-set")
         rows = np.arange(values.size, dtype=np.int64)
         pairs = np.stack([2 * rows, 2 * rows + 1], axis=1)
     else:
-        resolved = _protocol_of(pairs, is_same, protocol)
+        resolved_protocol = _protocol_of(pairs, is_same, protocol)
     independent = units is None
-    block_of = None if blocks is None else _block_of_unit(pairs, resolved, blocks, independent=independent)
+    block_of = (
+        None if blocks is None else _block_of_unit(pairs, resolved_protocol, blocks, independent=independent)
+    )
     relative = np.ones(values.size) if weight is None else weight / weight.max()
     if independent:
         n_different = int((~is_same).sum())
         different = _side(values, relative, pairs, ~is_same, n_different, blocks=n_different)
         mates = _side(values, relative, pairs, is_same, int(is_same.sum()), blocks=int(is_same.sum()))
         n_units = n_different
-    elif resolved == "open-set":
+    elif resolved_protocol == "open-set":
         different = _side(values, relative, pairs, ~is_same, None, blocks=None)
         mates = _side(values, relative, pairs, is_same, None, blocks=None)
         n_units = int(np.unique(different.edge_units).size)
@@ -164,7 +166,7 @@ def pair_sample(
             raise ValueError("a pair of samples is marked both same and different: correct the labels")
         n_units = int(np.unique(edges).size)
     return PairSample(
-        protocol=resolved,
+        protocol=resolved_protocol,
         independent=independent,
         n_units=n_units,
         different=different,
@@ -387,21 +389,21 @@ def _checked_protocol(protocol: str) -> Protocol:
 def _protocol_of(pairs: Indices, is_same: NDArray[np.bool_], protocol: str | None) -> Protocol:
     alike = pairs[:, 0] == pairs[:, 1]
     crossing = bool((is_same & ~alike).any())
-    resolved = _checked_protocol(protocol or ("closed-set" if crossing else "open-set"))
+    resolved_protocol = _checked_protocol(protocol or ("closed-set" if crossing else "open-set"))
     if (~is_same & alike).any():
         row = int(np.flatnonzero(~is_same & alike)[0])
         raise ValueError(
             f"pair {row} is marked different but carries the same unit twice: correct same or units"
         )
-    if resolved == "open-set" and crossing:
+    if resolved_protocol == "open-set" and crossing:
         row = int(np.flatnonzero(is_same & ~alike)[0])
         raise ValueError(
             f"pair {row} is marked same but carries two units: in open-set use the unit is the identity; "
             "if units are samples, the protocol is 'closed-set'"
         )
-    if resolved == "closed-set" and alike.any():
+    if resolved_protocol == "closed-set" and alike.any():
         row = int(np.flatnonzero(alike)[0])
         raise ValueError(
             f"pair {row} carries the same unit twice, a sample with itself in closed-set use: leave such pairs out"
         )
-    return resolved
+    return resolved_protocol

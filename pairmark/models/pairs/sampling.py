@@ -275,9 +275,9 @@ def _distinct_ranks(
         ranks = _compacted(ranks, first)
         del first
     # Which numbers came is as likely to be one set as another: leaving any of them out at random keeps it so.
-    stays = np.ones(ranks.size, dtype=np.bool_)
-    stays[rng.choice(ranks.size, ranks.size - take, replace=False, shuffle=False)] = False
-    return _compacted(ranks, stays)
+    keep = np.ones(ranks.size, dtype=np.bool_)
+    keep[rng.choice(ranks.size, ranks.size - take, replace=False, shuffle=False)] = False
+    return _compacted(ranks, keep)
 
 
 def _lent(n: int, dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -299,12 +299,12 @@ def _truncated(values: NDArray[np.float64]) -> NDArray[np.int64]:
     return whole
 
 
-def _compacted(numbers: NDArray[np.int64], stays: NDArray[np.bool_]) -> NDArray[np.int64]:
+def _compacted(numbers: NDArray[np.int64], keep: NDArray[np.bool_]) -> NDArray[np.int64]:
     """The numbers that are kept, in order, at the beginning of the same memory."""
     at = 0
     for start in range(0, numbers.size, _MOVED_AT_A_TIME):
         block = slice(start, start + _MOVED_AT_A_TIME)
-        its = numbers[block][stays[block]]
+        its = numbers[block][keep[block]]
         numbers[at : at + its.size] = its
         at += its.size
     return numbers[:at]

@@ -92,25 +92,25 @@ def subject_pairs(
     if units is not None:
         unit_of[who] = np.unique(np.asarray(units), return_inverse=True)[1]
     n_needed = max(k, p)
-    able = np.flatnonzero(counts >= n_needed)
-    if np.unique(unit_of[able]).size < 2:
-        largest_units = [int(counts[unit_of == unit].max()) for unit in np.unique(unit_of)]
-        largest = sorted(largest_units)[-2] if len(largest_units) > 1 else 0
+    eligible = np.flatnonzero(counts >= n_needed)
+    if np.unique(unit_of[eligible]).size < 2:
+        largest_counts = [int(counts[unit_of == unit].max()) for unit in np.unique(unit_of)]
+        largest = sorted(largest_counts)[-2] if len(largest_counts) > 1 else 0
         raise TooFewSamples(
-            f"{able.size} of {people.size} people have {n_needed} samples; expected at least two such people",
+            f"{eligible.size} of {people.size} people have {n_needed} samples; expected at least two such people",
             n_samples=n_needed,
-            n_people=int(able.size),
+            n_people=int(eligible.size),
             largest=largest,
         )
     random = np.random.default_rng(random_state)
-    m = able.size
+    m = eligible.size
     ways = 1 if k == p else 2
     draws = int(np.clip(np.sqrt(2.0 * n_pairs / (ways * m * (m - 1))), LEAST_DRAWS, MOST_DRAWS))
-    enrolled, probes, mated = _draw_pairs(who, able, counts, k, p, draws, random)
+    enrolled, probes, mated = _draw_pairs(who, eligible, counts, k, p, draws, random)
     # Subjects: all enrolled ones, person after person and draw after draw, then all probes.
     n = m * draws
     different = held_out_pairs(
-        np.repeat(unit_of[able], draws),
+        np.repeat(unit_of[eligible], draws),
         protocol="open-set",
         n_pairs=max(2, n_pairs // ways),
         random_state=int(random.integers(2**31)),
@@ -122,7 +122,7 @@ def subject_pairs(
     if same.size > limit:
         # As many draws of everybody: the first ones.
         same = same[same % draws < max(1, limit // m)]
-    whose = np.repeat(unit_of[able], draws)
+    whose = np.repeat(unit_of[eligible], draws)
     left = [a] if ways == 1 else [a, b]
     right = [b] if ways == 1 else [n + b, n + a]
     there = np.stack([whose[a], whose[b]], axis=1)
@@ -140,17 +140,17 @@ def subject_pairs(
 
 
 def _draw_pairs(
-    who: Indices, able: Indices, counts: Indices, k: int, p: int, draws: int, random: np.random.Generator
+    who: Indices, eligible: Indices, counts: Indices, k: int, p: int, draws: int, random: np.random.Generator
 ) -> tuple[Indices, Indices, NDArray[np.bool_]]:
     """Rows of enrolled samples, (n_people * draws, k), of probes, and who has k + p samples."""
     order = np.argsort(who, kind="stable")
     starts = np.cumsum(counts) - counts
-    enrolled = np.empty((able.size * draws, k), dtype=np.int64)
-    probes = np.empty((able.size * draws, p), dtype=np.int64)
-    for at, person in enumerate(able.tolist()):
+    enrolled = np.empty((eligible.size * draws, k), dtype=np.int64)
+    probes = np.empty((eligible.size * draws, p), dtype=np.int64)
+    for at, person in enumerate(eligible.tolist()):
         rows = order[starts[person] : starts[person] + counts[person]]
         for draw in range(draws):
             picks = rows[random.permutation(rows.size)]
             enrolled[at * draws + draw] = picks[:k]
             probes[at * draws + draw] = picks[-p:]
-    return enrolled, probes, counts[able] >= k + p
+    return enrolled, probes, counts[eligible] >= k + p

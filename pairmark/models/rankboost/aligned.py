@@ -127,11 +127,11 @@ class AlignedKernel(NetworkState, KnownColumns, PairScorerMixin, EmbedderMixin, 
 
             return batches
 
-        def watched(mine: Int64) -> network.Batch:
+        def watched_batch(mine: Int64) -> network.Batch:
             part = mine[:_WATCHED]
             return network.batch_of_rows(scaled[part], codes[part], balanced, np.random.default_rng(0))
 
-        self._train(scaled, rows.shape[0], batches_of, watched, rng)
+        self._train(scaled, rows.shape[0], batches_of, watched_batch, rng)
         return self._finish(pool, rng)
 
     def fit_pairs(

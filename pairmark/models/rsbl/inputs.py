@@ -106,10 +106,10 @@ def _widened(X: Float32, nominal: list[int], values: list[Float64]) -> Float32:
 
 def classes_of_pairs(a: Float32, b: Float32, flags: Bool, weight: Float64) -> tuple[Float32, Int64]:
     """Distinct rows of some pairs, in the order met, and the class of each: same pairs join rows, in chains too."""
-    weighed = weight > 0
-    points = np.concatenate([a[weighed], b[weighed]])
+    has_weight = weight > 0
+    points = np.concatenate([a[has_weight], b[has_weight]])
     first, number = distinct_rows(points)
-    codes = joined_identities(first.size, number, flags[weighed])
+    codes = joined_identities(first.size, number, flags[has_weight])
     if codes.max() == 0:
         raise ValueError(
             "same pairs join all rows into one class: expected rows that are different; correct the labels, or leave "
@@ -124,5 +124,5 @@ def _whitening(rows: Float32) -> Float64:
 
     covariance = ledoit_wolf(rows.astype(np.float64))[0]
     values, vectors = np.linalg.eigh(covariance)
-    floored = np.maximum(values, 1e-6 * max(float(values.mean()), 1e-30))
-    return np.ascontiguousarray((vectors / np.sqrt(floored)) @ vectors.T)
+    eigenvalues = np.maximum(values, 1e-6 * max(float(values.mean()), 1e-30))
+    return np.ascontiguousarray((vectors / np.sqrt(eigenvalues)) @ vectors.T)

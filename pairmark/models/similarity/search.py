@@ -237,11 +237,11 @@ class ForestSearch:
 
     def _cut(self, price: float) -> tuple[_Cut, int]:
         """The best cut at a price a node, as a share of what there is to gain; and its number of nodes."""
-        numbers, children, flows, bounds = self._graph
-        looks = np.empty(numbers.size, dtype=np.uint8)
-        kernels.choose(children, flows, bounds, price * self._slack, looks)
+        node_numbers, children, child_visits, bounds = self._graph
+        in_cut = np.empty(node_numbers.size, dtype=np.uint8)
+        kernels.choose(children, child_visits, bounds, price * self._slack, in_cut)
         expanded = np.zeros(self._trees.nodes.shape[0], dtype=np.uint8)
-        n = kernels.cut_of(numbers, children, looks, self._trees.roots, expanded)
+        n = kernels.cut_of(node_numbers, children, in_cut, self._trees.roots, expanded)
         return _Cut(expanded=expanded), int(n)
 
     def _first_cut(self) -> tuple[_Cut, int]:

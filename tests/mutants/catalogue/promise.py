@@ -189,8 +189,8 @@ VALIDITY = (
         "pairs-across-parts-kept",
         "no sampling unit is in two parts of an explicit list of pairs",
         "pairmark/models/pairs/splits.py",
-        "stays = usable & (sides[:, 0] == sides[:, 1])",
-        "stays = usable",
+        "is_uncrossed = usable & (sides[:, 0] == sides[:, 1])",
+        "is_uncrossed = usable",
         f"{SPLITS}::test_units_of_listed_pairs_are_people_where_something_says_who_they_are",
     ),
     mutant(

@@ -173,54 +173,54 @@ def often_visited(nodes, visits, min_visits, greatest_below):
         if visits[node, 0] >= min_visits:
             place[node] = m
             m += 1
-    numbers = np.empty(m, dtype=np.int64)
+    node_numbers = np.empty(m, dtype=np.int64)
     children = np.empty((m, 2), dtype=np.int32)
-    flows, bounds = np.empty((m, 2)), np.empty((m, 3))
+    child_visits, bounds = np.empty((m, 2)), np.empty((m, 3))
     for node in range(n_nodes):
         j = place[node]
         if j >= 0:
-            numbers[j] = node
+            node_numbers[j] = node
             bounds[j, 0] = greatest_below[node]
-            flows[j, 0], flows[j, 1] = visits[node, 1], visits[node, 0] - visits[node, 1]
+            child_visits[j, 0], child_visits[j, 1] = visits[node, 1], visits[node, 0] - visits[node, 1]
             for side in range(2):
                 child = nodes[node, 2 + side]
                 children[j, side] = place[child] if child < n_nodes else -1
                 bounds[j, 1 + side] = greatest_below[child]
-    return numbers, children, flows, bounds
+    return node_numbers, children, child_visits, bounds
 
 
 @kernel
-def choose(children, flows, bounds, price, looks):
+def choose(children, child_visits, bounds, price, in_cut):
     """The cut of about the least ``sum of visits x bound + price x nodes``: what a program looks at; how many nodes.
 
     Weakest-link pruning, as Breiman et al. (1984) do it for errors, from the leaves upwards; what several nodes lead to
-    is shared out among them by visits. The arrays are those of `often_visited`; ``looks`` (m,) uint8 becomes 1 at the
+    is shared out among them by visits. The arrays are those of `often_visited`; ``in_cut`` (m,) uint8 becomes 1 at the
     nodes of the cut and at others that no root leads to by way of the cut.
     """
     m = children.shape[0]
     rate = np.empty(m)
     for j in range(m - 1, -1, -1):
         low, high = children[j, 0], children[j, 1]
-        stop = (flows[j, 0] + flows[j, 1]) * bounds[j, 0]
+        stop = (child_visits[j, 0] + child_visits[j, 1]) * bounds[j, 0]
         go = price
-        go += flows[j, 0] * (rate[low] if low >= 0 else bounds[j, 1])
-        go += flows[j, 1] * (rate[high] if high >= 0 else bounds[j, 2])
-        looks[j] = np.uint8(go < stop)
-        rate[j] = min(go, stop) / (flows[j, 0] + flows[j, 1])
+        go += child_visits[j, 0] * (rate[low] if low >= 0 else bounds[j, 1])
+        go += child_visits[j, 1] * (rate[high] if high >= 0 else bounds[j, 2])
+        in_cut[j] = np.uint8(go < stop)
+        rate[j] = min(go, stop) / (child_visits[j, 0] + child_visits[j, 1])
 
 
 @kernel
-def cut_of(numbers, children, looks, firsts, expanded):
+def cut_of(node_numbers, children, in_cut, firsts, expanded):
     """Mark in ``expanded`` (n_nodes,) what of the kept nodes the roots lead to; returns how many. ``firsts``: roots."""
-    reached = np.zeros(numbers.shape[0], dtype=np.uint8)
+    reached = np.zeros(node_numbers.shape[0], dtype=np.uint8)
     for node in firsts:
-        at = np.searchsorted(numbers, node)
-        if at < numbers.shape[0] and numbers[at] == node:
+        at = np.searchsorted(node_numbers, node)
+        if at < node_numbers.shape[0] and node_numbers[at] == node:
             reached[at] = 1
     n = 0
-    for j in range(numbers.shape[0]):
-        if reached[j] == 1 and looks[j] == 1:
-            expanded[numbers[j]] = 1
+    for j in range(node_numbers.shape[0]):
+        if reached[j] == 1 and in_cut[j] == 1:
+            expanded[node_numbers[j]] = 1
             n += 1
             for side in range(2):
                 if children[j, side] >= 0:
@@ -323,7 +323,7 @@ def compile_cut(
     n_nodes = nodes.shape[0]
     # By node: the first code of its low branch, of its high branch and how many, on the ring of codes.
     ranges = np.zeros((n_nodes, 2, 2), dtype=np.int16)
-    reach, uses = np.zeros(n_nodes, dtype=np.uint8), np.zeros(n_nodes, dtype=np.int32)
+    route, uses = np.zeros(n_nodes, dtype=np.uint8), np.zeros(n_nodes, dtype=np.int32)
     lows, highs = np.empty((2, d, _CODES), dtype=np.float32), np.empty((2, d, _CODES), dtype=np.float32)
     ready = np.zeros((2, d), dtype=np.uint8)
     codes = np.zeros(4, dtype=np.int64)
@@ -338,12 +338,12 @@ def compile_cut(
         ends[t], base[t] = n, greatest_below[root]
         if root >= n_nodes or expanded[root] == 0:
             continue
-        reach[root] = _TESTED
+        route[root] = _TESTED
         uses[root] = 1
         lowest = np.inf
         # Parents first: which way items go, and the least bound of what is not looked into.
         for node in range(starts[t], starts[t + 1]):
-            if reach[node] == 0:
+            if route[node] == 0:
                 continue
             f = np.int64(nodes[node, 0])
             half = np.int64(f >= d)
@@ -359,34 +359,34 @@ def compile_cut(
             ranges[node, 1, 0] = (codes[_MUST_FIRST] + codes[_MUST]) & 255
             ranges[node, 1, 1] = _CODES - codes[_MUST]
             if codes[_MUST] == _CODES:
-                reach[node] = _ALL_LOW
+                route[node] = _ALL_LOW
             elif codes[_MAY] == 0:
-                reach[node] = _ALL_HIGH
+                route[node] = _ALL_HIGH
             for side in range(2):
-                if reach[node] == (_ALL_HIGH if side == 0 else _ALL_LOW):
+                if route[node] == (_ALL_HIGH if side == 0 else _ALL_LOW):
                     continue
                 child = nodes[node, 2 + side]
                 if child < n_nodes and expanded[child] == 1:
-                    reach[child] = _TESTED
+                    route[child] = _TESTED
                     uses[child] += 1
                 else:
                     lowest = min(lowest, greatest_below[child])
         fits = True
         # Children first: one step a tested node.
         for node in range(starts[t + 1] - 1, starts[t] - 1, -1):
-            if reach[node] == 0 or not fits:
+            if route[node] == 0 or not fits:
                 continue
             for side in range(2):
-                if reach[node] == (_ALL_HIGH if side == 0 else _ALL_LOW):
+                if route[node] == (_ALL_HIGH if side == 0 else _ALL_LOW):
                     continue
                 child = nodes[node, 2 + side]
-                if child < n_nodes and reach[child] != 0:
+                if child < n_nodes and route[child] != 0:
                     sides[side] = results[child]
                 else:
                     sides[side] = -1 - _bytes_over(greatest_below[child], lowest, unit)
-            if reach[node] != _TESTED:
+            if route[node] != _TESTED:
                 # Its one branch's result stands for it, and is read by all that would have read its own.
-                results[node] = sides[reach[node] - _ALL_LOW]
+                results[node] = sides[route[node] - _ALL_LOW]
                 if results[node] >= 0:
                     readers[results[node]] += uses[node] - 1
                 continue
@@ -401,21 +401,21 @@ def compile_cut(
             first = 0
             if (sides[0] >= 0 and sides[1] < 0) or (sides[0] < 0 and sides[1] < 0 and sides[1] < sides[0]):
                 first = 1
-            step, constant, variable = steps[n], sides[first], sides[1 - first]
+            step, first_value, second_value = steps[n], sides[first], sides[1 - first]
             step[_COLUMN] = nodes[node, 0] - np.int32(nodes[node, 0] >= d) * d
             step[_LOW_FIRST], step[_LOW_MORE] = ranges[node, first, 0], ranges[node, first, 1] - 1
             step[_HIGH_FIRST], step[_HIGH_MORE] = ranges[node, 1 - first, 0], ranges[node, 1 - first, 1] - 1
-            step[_LOW_VALUE] = constant if constant >= 0 else -1 - constant
-            step[_HIGH_VALUE] = variable if variable >= 0 else -1 - variable
-            if constant >= 0:
-                readers[constant] -= 1
-            if variable >= 0:
-                readers[variable] -= 1
-            if constant >= 0:
+            step[_LOW_VALUE] = first_value if first_value >= 0 else -1 - first_value
+            step[_HIGH_VALUE] = second_value if second_value >= 0 else -1 - second_value
+            if first_value >= 0:
+                readers[first_value] -= 1
+            if second_value >= 0:
+                readers[second_value] -= 1
+            if first_value >= 0:
                 step[_KIND] = _BOTH
-            elif variable < 0:
+            elif second_value < 0:
                 step[_KIND] = _LAST
-            elif -1 - constant >= _bytes_over(greatest_below[nodes[node, 3 - first]], lowest, unit):
+            elif -1 - first_value >= _bytes_over(greatest_below[nodes[node, 3 - first]], lowest, unit):
                 # No item gets more from the other branch than the constant: one test is enough.
                 step[_KIND] = _SURE
             else:
