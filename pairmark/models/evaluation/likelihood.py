@@ -95,52 +95,52 @@ def likelihood_report(
     ``misleading_different`` (shares of pairs whose LR supports the other side), ``limits`` (the least and the greatest
     log LR), and the curves ``tippett`` and ``ece``.
     """
-    sides = evidence(ratios.log_lr(scores, method), same, units)
+    log_ratios = evidence(ratios.log_lr(scores, method), same, units)
     floor = cllr_min(scores, same, units)
-    value = sides.cross_entropy()
+    value = log_ratios.cross_entropy()
     return {
         "method": method,
         "cllr": value,
         "cllr_min": floor,
         "calibration_loss": value - floor,
-        "misleading_same": float(sides.same_weight @ (sides.same < 0)),
-        "misleading_different": float(sides.different_weight @ (sides.different > 0)),
+        "misleading_same": float(log_ratios.same_weight @ (log_ratios.same < 0)),
+        "misleading_different": float(log_ratios.different_weight @ (log_ratios.different > 0)),
         "limits": [ratios.low, ratios.high],
-        "tippett": tippett(sides),
-        "ece": cross_entropies(sides),
+        "tippett": tippett(log_ratios),
+        "ece": cross_entropies(log_ratios),
     }
 
 
-def cross_entropies(sides: Evidence) -> dict[str, Any]:
+def cross_entropies(log_ratios: Evidence) -> dict[str, Any]:
     """Empirical cross-entropy by prior: as given, under the best rising map, and without evidence; in bits.
 
     Returns
     -------
     JSON-able: ``prior_log_odds`` (natural), ``ece``, ``ece_min`` and ``ece_neutral``.
     """
-    best = _best(sides)
+    best = _best(log_ratios)
     return {
         "prior_log_odds": PRIOR_LOG_ODDS.tolist(),
-        "ece": [sides.cross_entropy(prior) for prior in PRIOR_LOG_ODDS],
+        "ece": [log_ratios.cross_entropy(prior) for prior in PRIOR_LOG_ODDS],
         "ece_min": [best.cross_entropy(prior) for prior in PRIOR_LOG_ODDS],
         "ece_neutral": [_NEUTRAL.cross_entropy(prior) for prior in PRIOR_LOG_ODDS],
     }
 
 
-def tippett(sides: Evidence, points: int = POINTS) -> dict[str, Any]:
+def tippett(log_ratios: Evidence, points: int = POINTS) -> dict[str, Any]:
     """Shares of same and of different pairs whose log LR is at least each value.
 
     Returns
     -------
     JSON-able: ``log_lr`` (natural, ascending), ``same`` and ``different``.
     """
-    low = min(sides.same.min(), sides.different.min())
-    high = max(sides.same.max(), sides.different.max())
+    low = min(log_ratios.same.min(), log_ratios.different.min())
+    high = max(log_ratios.same.max(), log_ratios.different.max())
     at = np.linspace(low, high, points)
     return {
         "log_lr": at.tolist(),
-        "same": _share_from(at, sides.same, sides.same_weight).tolist(),
-        "different": _share_from(at, sides.different, sides.different_weight).tolist(),
+        "same": _share_from(at, log_ratios.same, log_ratios.same_weight).tolist(),
+        "different": _share_from(at, log_ratios.different, log_ratios.different_weight).tolist(),
     }
 
 
@@ -151,12 +151,12 @@ def _share_from(at: Float64, values: Float64, weight: Float64) -> Float64:
     return share
 
 
-def _best(sides: Evidence) -> Evidence:
+def _best(log_ratios: Evidence) -> Evidence:
     """The same pairs under the best rising map of their own values."""
-    values, code = np.unique(np.concatenate([sides.same, sides.different]), return_inverse=True)
-    n = sides.same.size
-    mine: Any = np.bincount(code[:n], sides.same_weight, values.size)
-    theirs: Any = np.bincount(code[n:], sides.different_weight, values.size)
+    values, code = np.unique(np.concatenate([log_ratios.same, log_ratios.different]), return_inverse=True)
+    n = log_ratios.same.size
+    mine: Any = np.bincount(code[:n], log_ratios.same_weight, values.size)
+    theirs: Any = np.bincount(code[n:], log_ratios.different_weight, values.size)
     log_lr = pooled(mine, theirs)
     kept_same, kept_different = mine > 0, theirs > 0
     return Evidence(

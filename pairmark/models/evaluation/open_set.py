@@ -62,10 +62,10 @@ def play_gallery(
         enrolled_set = set(enrolled)
         strangers = [name for name in rng.permutation(len(rows)).tolist() if name not in enrolled_set][:size]
         n_strangers = len(strangers)
-        rows_drawn = np.array([rng.choice(rows[name], 2, replace=False) for name in enrolled])
+        draws = np.array([rng.choice(rows[name], 2, replace=False) for name in enrolled])
         probes = np.array([rng.choice(rows[name]) for name in strangers])
-        gallery = X[rows_drawn[:, 0]]
-        mated = np.asarray(scorer.score_against(X[rows_drawn[:, 1]], gallery))
+        gallery = X[draws[:, 0]]
+        mated = np.asarray(scorer.score_against(X[draws[:, 1]], gallery))
         mine = np.diagonal(mated)
         own.append(mine)
         impostors = mated.copy()
@@ -149,14 +149,14 @@ def play_enrolment(
     if len(counts) < 2:
         return None
     largest = max(counts)
-    able = np.flatnonzero(sizes > largest)
-    n = min(able.size, int(np.sqrt(MAX_COMPARISONS / largest)))
-    people = able[rng.permutation(able.size)[:n]]
-    rows_drawn = np.array([rng.choice(rows[name], largest + 1, replace=False) for name in people])
-    probes = scorer.subjects([X[row] for row in rows_drawn[:, -1:]])
+    eligible = np.flatnonzero(sizes > largest)
+    n = min(eligible.size, int(np.sqrt(MAX_COMPARISONS / largest)))
+    people = eligible[rng.permutation(eligible.size)[:n]]
+    draws = np.array([rng.choice(rows[name], largest + 1, replace=False) for name in people])
+    probes = scorer.subjects([X[row] for row in draws[:, -1:]])
     at = []
     for k in counts:
-        enrolled = scorer.subjects([X[row] for row in rows_drawn[:, :k]])
+        enrolled = scorer.subjects([X[row] for row in draws[:, :k]])
         columns = [scorer.subject_score(enrolled, probes.take(np.array([probe]))) for probe in range(n)]
         scores = np.asarray(columns, dtype=np.float32)
         own, impostors = np.diagonal(scores), np.sort(scores[~np.eye(n, dtype=np.bool_)])[::-1]

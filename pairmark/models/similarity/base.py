@@ -220,19 +220,17 @@ class SimilarityBase(PairScorerMixin, BaseEstimator):
         )
         kind = KINDS[self.leaf_rank]
         checkpoints = self._checkpoints(X, source)
-        arrays_of_seeds = (
+        saved_arrays = (
             {seed: checkpoints.load(f"tree-{seed}") for seed in seeds} if checkpoints is not None else {}
         )
-        trees_of_seeds = {
-            seed: parted_trees(arrays, kind)[0]
-            for seed, arrays in arrays_of_seeds.items()
-            if arrays is not None
+        saved_trees = {
+            seed: parted_trees(arrays, kind)[0] for seed, arrays in saved_arrays.items() if arrays is not None
         }
-        growing = grow_each(grower, [seed for seed in seeds if seed not in trees_of_seeds], self.n_jobs)
+        growing = grow_each(grower, [seed for seed in seeds if seed not in saved_trees], self.n_jobs)
         trees: list[Tree] = []
         with closing(growing):
             for seed in seeds:
-                tree = trees_of_seeds.get(seed)
+                tree = saved_trees.get(seed)
                 if tree is None:
                     tree = next(growing)
                     if checkpoints is not None:

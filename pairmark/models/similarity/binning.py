@@ -56,20 +56,20 @@ def quantise(X: NDArray[np.float32]) -> Grid:
     settle the grid; whether it is exact is checked on all.
     """
     n, d = X.shape
-    varying_columns = np.flatnonzero(X.min(axis=0) < X.max(axis=0))
-    columns = np.ascontiguousarray(X.T[varying_columns])
+    features = np.flatnonzero(X.min(axis=0) < X.max(axis=0))
+    columns = np.ascontiguousarray(X.T[features])
     # Drawn, not evenly spaced: rows in a repeating order would show only some of their values.
     looked_at = (
         np.random.default_rng(0).integers(0, n, _ROWS_LOOKED_AT) if n > _ROWS_LOOKED_AT else slice(None)
     )
-    codes = np.empty((n, varying_columns.size), dtype=np.uint8)
-    n_codes = np.ones(varying_columns.size, dtype=np.int64)
+    codes = np.empty((n, features.size), dtype=np.uint8)
+    n_codes = np.ones(features.size, dtype=np.int64)
     low, step, exact = (
-        np.zeros(varying_columns.size),
-        np.ones(varying_columns.size),
-        np.ones(varying_columns.size, dtype=np.bool_),
+        np.zeros(features.size),
+        np.ones(features.size),
+        np.ones(features.size, dtype=np.bool_),
     )
-    for k in range(varying_columns.size):
+    for k in range(features.size):
         column = columns[k]
         sample = np.append(column[looked_at], (column.min(), column.max())).astype(np.float64)
         grid = _exact_grid(sample)
@@ -81,7 +81,7 @@ def quantise(X: NDArray[np.float32]) -> Grid:
     kernels.code_columns(columns, low, step, n_codes, codes)
     return Grid(
         n_features=d,
-        features=varying_columns,
+        features=features,
         codes=codes,
         columns=columns,
         n_codes=n_codes,

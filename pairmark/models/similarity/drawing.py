@@ -89,13 +89,13 @@ def _corner(row: float, level: int) -> tuple[float, float]:
 def _links(cells: list[Any], nodes: list[Any], cell: int, place: dict[int, tuple[float, int]]) -> list[str]:
     """Curves to both children, with what leads there where one question decides."""
     out = []
-    node = cells[cell]
-    if node.get("left") not in place:
+    entry = cells[cell]
+    if entry.get("left") not in place:
         return []
     x, y = _corner(*place[cell])
-    single = _single(nodes, node)
+    single = _single(nodes, entry)
     for side in ("left", "right"):
-        child = node[side]
+        child = entry[side]
         to_x, to_y = _corner(*place[child])
         start, end = y + _HEIGHT / 2, to_y + _HEIGHT / 2
         middle = x + _WIDTH + _ACROSS / 2
@@ -114,25 +114,25 @@ def _links(cells: list[Any], nodes: list[Any], cell: int, place: dict[int, tuple
 
 
 def _box(cells: list[Any], nodes: list[Any], cell: int, place: dict[int, tuple[float, int]]) -> list[str]:
-    node = cells[cell]
+    entry = cells[cell]
     x, y = _corner(*place[cell])
-    hidden = "split" in node and node["left"] not in place
+    hidden = "split" in entry and entry["left"] not in place
     if hidden:
         last = f"+ {_grouped(_below(cells, cell))} cells below"
-    elif "split" in node:
-        last = _question(nodes, node)
+    elif "split" in entry:
+        last = _question(nodes, entry)
     else:
-        last = f"score {_number(node['score'])}"
+        last = f"score {_number(entry['score'])}"
     lines = [
-        f"same {_share(node['tpr'])} · different {_share(node['fpr'])}",
-        f"{_grouped(node['same'])} : {_grouped(node['different'])} pairs",
+        f"same {_share(entry['tpr'])} · different {_share(entry['fpr'])}",
+        f"{_grouped(entry['same'])} : {_grouped(entry['different'])} pairs",
         last,
     ]
-    hint = "\n".join([*lines[:2], *_hints(nodes, node)]) if "split" in node else "\n".join(lines)
+    hint = "\n".join([*lines[:2], *_hints(nodes, entry)]) if "split" in entry else "\n".join(lines)
     dash = ' stroke-dasharray="4 3"' if hidden else ""
     out = [
         f"<g><title>{_words(hint)}</title>",
-        f'<rect x="{x:g}" y="{y:g}" width="{_WIDTH}" height="{_HEIGHT}" rx="6" fill="{_colour(node)}" stroke="{_LINE}"'
+        f'<rect x="{x:g}" y="{y:g}" width="{_WIDTH}" height="{_HEIGHT}" rx="6" fill="{_colour(entry)}" stroke="{_LINE}"'
         f"{dash}/>",
     ]
     for number, line in enumerate(lines):
@@ -143,9 +143,9 @@ def _box(cells: list[Any], nodes: list[Any], cell: int, place: dict[int, tuple[f
     return [*out, "</g>"]
 
 
-def _single(nodes: list[Any], node: Mapping[str, Any]) -> Any | None:
+def _single(nodes: list[Any], cell: Mapping[str, Any]) -> Any | None:
     """The only question of a cell's split, where it has one and that has a border."""
-    first = nodes[node["split"]]
+    first = nodes[cell["split"]]
     is_conjunction = "node" in first["low"] or "node" in first["high"]
     return None if is_conjunction or first["map"] in ("plane", "boosting") else first
 
@@ -196,9 +196,9 @@ def _below(cells: list[Any], cell: int) -> int:
     """How many leaves a cell ends in."""
     n_leaves, todo = 0, [cell]
     while todo:
-        node = cells[todo.pop()]
-        if "split" in node:
-            todo += [node["left"], node["right"]]
+        entry = cells[todo.pop()]
+        if "split" in entry:
+            todo += [entry["left"], entry["right"]]
         else:
             n_leaves += 1
     return n_leaves

@@ -106,7 +106,7 @@ class _Features:
         self.width = 2 * X.shape[1] + self.n_learned
 
     def of(self, members: NDArray[np.int64], tried_columns: NDArray[np.int64] | None = None) -> Float32:
-        """(n, width) float32; of some of the points' features only that are ``tried_columns``, and all learned ones."""
+        """(n, width) float32; of the points' ``tried_columns`` (all when None), and all learned ones."""
         table = self._pairs.pairs
         left, right = (
             self._X[table[side, members]]

@@ -295,10 +295,10 @@ class OutOfFoldMaps(NamedTuple):
         low, high = np.minimum(left_fold, right_fold), np.maximum(left_fold, right_fold)
         for (a, b), row_map in self.maps.items():
             here = np.flatnonzero((low == a) & (high == b))
-            needs = np.zeros(self.folds.size, dtype=np.bool_)
-            needs[left[here]] = needs[right[here]] = True
-            columns = row_map.columns(self.scaled[needs], scaled=True)
-            place = np.cumsum(needs) - 1
+            is_in_pair = np.zeros(self.folds.size, dtype=np.bool_)
+            is_in_pair[left[here]] = is_in_pair[right[here]] = True
+            columns = row_map.columns(self.scaled[is_in_pair], scaled=True)
+            place = np.cumsum(is_in_pair) - 1
             out[here] = pair_values(
                 columns, columns, place[left[here]], place[right[here]], row_map.forms.forms
             )

@@ -96,7 +96,7 @@ class _Ledger:
     cost_so_far: float = 0.0
 
     def room(self, n_left: int) -> float:
-        """Seconds that may be cost_so_far in vain, the items left being scored outright after that."""
+        """Seconds that may be spent in vain, the items left being scored outright after that."""
         return (1.0 + _SPARE) * self.whole - self.cost_so_far - n_left * self.score
 
 
