@@ -56,7 +56,7 @@ class Tuned(NamedTuple):
 _OUT_OF_TIME = "out of time"
 
 
-class Task(Protocol):
+class RaceTask(Protocol):
     """What is learned from and judged on."""
 
     @property
@@ -85,13 +85,13 @@ class IdentityTask:
     _setting_rates: SettingRates = field(repr=False, default_factory=dict)
 
     def rates(self, estimator: Any, fold: Fold, at: tuple[float, ...]) -> Float64:
-        """See `Task`."""
+        """See `RaceTask`."""
         estimator.fit(self.X[fold.train], self.codes[fold.train])
         rows = self.X[fold.test]
         return fold.rates(estimator.score_against(rows, rows), at)
 
     def tuned(self, candidate: Candidate, estimator: Any) -> Tuned | None:
-        """See `Task`. Candidates of one kind share what they found of settings."""
+        """See `RaceTask`. Candidates of one kind share what they found of settings."""
         if candidate.kind != "plda":
             return None
         choice = estimator.choose(self.X, self.codes, self.folds, self._setting_rates)
@@ -111,7 +111,7 @@ class PairTask:
     data: Data
 
     def rates(self, estimator: Any, fold: PairFold, at: tuple[float, ...]) -> Float64:
-        """See `Task`."""
+        """See `RaceTask`."""
         train, test = fold.train, fold.test
         estimator.fit_pairs(
             self.left[train], self.right[train], self.same[train], sample_weight=self.weight[train]
@@ -120,7 +120,7 @@ class PairTask:
         return resolved_tpr(scores[same], scores[~same], at)
 
     def tuned(self, candidate: Candidate, estimator: Any) -> Tuned | None:
-        """See `Task`. Settings are chosen once, on identities that all pairs tell of, and then judged fold by fold."""
+        """See `RaceTask`. Settings are chosen once, on identities that all pairs tell of, then judged by fold."""
         if candidate.kind != "plda":
             return None
         estimator.fit_pairs(self.left, self.right, self.same, sample_weight=self.weight)
@@ -172,7 +172,7 @@ class Race:
 
     def __init__(
         self,
-        task: Task,
+        task: RaceTask,
         *,
         at: tuple[float, ...],
         shared: dict[str, Any],

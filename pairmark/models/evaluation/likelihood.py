@@ -24,7 +24,7 @@ PRIOR_LOG_ODDS = np.linspace(-4, 4, 41) * np.log(10)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evidence:
+class LogRatios:
     """Log LRs and what each pair weighs: same pairs 1 in all, and different ones.
 
     Attributes
@@ -61,7 +61,7 @@ def cllr_min(scores: ArrayLike, same: ArrayLike, units: ArrayLike | None = None)
     return _best(evidence(scores, same, units)).cross_entropy()
 
 
-def evidence(log_lr: ArrayLike, same: ArrayLike, units: ArrayLike | None = None) -> Evidence:
+def evidence(log_lr: ArrayLike, same: ArrayLike, units: ArrayLike | None = None) -> LogRatios:
     """Log LRs with the weights of their pairs; a ``ValueError`` as of `roc_curve_pairs`."""
     ratios = np.asarray(log_lr, dtype=np.float64)
     is_same = np.asarray(same)
@@ -70,9 +70,9 @@ def evidence(log_lr: ArrayLike, same: ArrayLike, units: ArrayLike | None = None)
         value, whole = ratios[:1], np.ones(1)
         if is_same.shape != ratios.shape or not (is_same == 1).any() or not (is_same == 0).any():
             raise ValueError("same should hold 0 or 1 for each pair, both kinds present")
-        return Evidence(same=value, same_weight=whole, different=value, different_weight=whole)
+        return LogRatios(same=value, same_weight=whole, different=value, different_weight=whole)
     sample = pair_sample(ratios, same, units, both_kinds=True)
-    return Evidence(
+    return LogRatios(
         same=sample.same.scores.astype(np.float64),
         same_weight=sample.same.weight / sample.same.weight.sum(),
         different=sample.different.scores.astype(np.float64),
@@ -111,7 +111,7 @@ def likelihood_report(
     }
 
 
-def cross_entropies(log_ratios: Evidence) -> dict[str, Any]:
+def cross_entropies(log_ratios: LogRatios) -> dict[str, Any]:
     """Empirical cross-entropy by prior: as given, under the best rising map, and without evidence; in bits.
 
     Returns
@@ -127,7 +127,7 @@ def cross_entropies(log_ratios: Evidence) -> dict[str, Any]:
     }
 
 
-def tippett(log_ratios: Evidence, points: int = POINTS) -> dict[str, Any]:
+def tippett(log_ratios: LogRatios, points: int = POINTS) -> dict[str, Any]:
     """Shares of same and of different pairs whose log LR is at least each value.
 
     Returns
@@ -151,7 +151,7 @@ def _share_from(at: Float64, values: Float64, weight: Float64) -> Float64:
     return share
 
 
-def _best(log_ratios: Evidence) -> Evidence:
+def _best(log_ratios: LogRatios) -> LogRatios:
     """The same pairs under the best rising map of their own values."""
     values, code = np.unique(np.concatenate([log_ratios.same, log_ratios.different]), return_inverse=True)
     n = log_ratios.same.size
@@ -159,7 +159,7 @@ def _best(log_ratios: Evidence) -> Evidence:
     theirs: Any = np.bincount(code[n:], log_ratios.different_weight, values.size)
     log_lr = pooled(mine, theirs)
     kept_same, kept_different = mine > 0, theirs > 0
-    return Evidence(
+    return LogRatios(
         same=log_lr[kept_same],
         same_weight=mine[kept_same],
         different=log_lr[kept_different],
@@ -167,6 +167,6 @@ def _best(log_ratios: Evidence) -> Evidence:
     )
 
 
-_NEUTRAL = Evidence(
+_NEUTRAL = LogRatios(
     same=np.zeros(1), same_weight=np.ones(1), different=np.zeros(1), different_weight=np.ones(1)
 )

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from pairmark.models.core.arrays import Bool, Float64, Int64
-from pairmark.models.ghost.space import Companions, Points, Space, by_class, draw_companions, reduced
+from pairmark.models.ghost.space import Companions, GhostPoints, Space, by_class, draw_companions, reduced
 
 STRATEGIES: Final = ("center", "average", "knn", "minimum", "maximum")
 """In the order in which ties between them are broken."""
@@ -18,7 +18,7 @@ _CELLS = 2_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Classes:
+class GhostClasses:
     """The classes that points are assigned to.
 
     Attributes
@@ -29,7 +29,7 @@ class Classes:
     companions : by size of set, the sets that stand beside a new point and the center.
     """
 
-    members: Points
+    members: GhostPoints
     codes: Int64
     exemplars: Int64
     companions: dict[int, Companions]
@@ -74,8 +74,14 @@ def _positive(names: Sequence[Any], weights: Float64) -> dict[Any, float]:
 
 
 def described(
-    space: Space, weighing: Weighing, points: Points, codes: Int64, n_classes: int, max_sets: int, seed: int
-) -> Classes:
+    space: Space,
+    weighing: Weighing,
+    points: GhostPoints,
+    codes: Int64,
+    n_classes: int,
+    max_sets: int,
+    seed: int,
+) -> GhostClasses:
     """The classes of some rows: the center of each, and the sets that stand beside new points."""
     exemplars = np.empty(n_classes, dtype=np.int64)
     rng = np.random.default_rng([seed, 99])
@@ -89,10 +95,10 @@ def described(
     for size in sorted({size for _, size in weighing.sets}):
         draws = np.random.default_rng([seed, size])
         companions[size] = draw_companions(codes, n_classes, size - 2, max_sets, draws)
-    return Classes(members=points, codes=codes, exemplars=exemplars, companions=companions)
+    return GhostClasses(members=points, codes=codes, exemplars=exemplars, companions=companions)
 
 
-def distances(space: Space, weighing: Weighing, A: Points, B: Points) -> Float64:
+def distances(space: Space, weighing: Weighing, A: GhostPoints, B: GhostPoints) -> Float64:
     """(n_A, n_B) the learned second-order distance."""
     from pairmark.models.ghost.kernels import energy as kernels
 
@@ -106,8 +112,8 @@ def distances(space: Space, weighing: Weighing, A: Points, B: Points) -> Float64
 def class_distances(
     space: Space,
     weighing: Weighing,
-    classes: Classes,
-    points: Points,
+    classes: GhostClasses,
+    points: GhostPoints,
     strategies: tuple[str, ...],
     n_neighbors: int,
 ) -> dict[str, Float64]:
@@ -126,7 +132,12 @@ def class_distances(
 
 
 def _of_block(
-    space: Space, weighing: Weighing, classes: Classes, P: Points, strategies: tuple[str, ...], k: int
+    space: Space,
+    weighing: Weighing,
+    classes: GhostClasses,
+    P: GhostPoints,
+    strategies: tuple[str, ...],
+    k: int,
 ) -> dict[str, Float64]:
     members, codes, n_classes = classes.members, classes.codes, classes.n_classes
     table = distances(space, weighing, P, members)
@@ -149,7 +160,7 @@ def _of_block(
     return tables
 
 
-def _beside(space: Space, weighing: Weighing, classes: Classes, P: Points, how: str) -> Float64:
+def _beside(space: Space, weighing: Weighing, classes: GhostClasses, P: GhostPoints, how: str) -> Float64:
     """What sets and cluster metrics add to the distance of each class."""
     out = np.zeros((len(P), classes.n_classes))
     centers, class_numbers = classes.members.take(classes.exemplars), np.arange(classes.n_classes)

@@ -19,7 +19,7 @@ from pairmark.models.core.spec import RandomState, document_parameters
 from pairmark.models.ghost import explain
 from pairmark.models.ghost.classify import (
     STRATEGIES,
-    Classes,
+    GhostClasses,
     balanced_accuracy,
     class_distances,
     described,
@@ -31,9 +31,9 @@ from pairmark.models.ghost.classify import (
 from pairmark.models.ghost.clustering import MAX_ROWS, best_price, cluster, price_rows
 from pairmark.models.ghost.from_pairs import MAX_PAIRS, learn_from_pairs
 from pairmark.models.ghost.graphs import MAX_POINTS, given_graph, nearest_graph
-from pairmark.models.ghost.learning import Progress, Weights, learn
+from pairmark.models.ghost.learning import GhostWeights, Iteration, learn
 from pairmark.models.ghost.registry import choose, known_names
-from pairmark.models.ghost.space import Points, Space, scales_of
+from pairmark.models.ghost.space import GhostPoints, Space, scales_of
 from pairmark.models.ghost.state import GhostState
 from pairmark.models.ghost.training import Plan, parts_of, training_sets, withheld_rows
 
@@ -71,7 +71,7 @@ class Ghost(GhostState, ClassifierMixin, BaseEstimator):
     classes_, exemplars_ : the classes and the training row that is each one's center.
     strategy_ : the strategy in use; validation_: balanced accuracy of each on withheld rows and on
         learning rows, each judged without itself.
-    history_ : one `pairmark.models.ghost.learning.Progress` an iteration.
+    history_ : one `pairmark.models.ghost.learning.Iteration` an iteration.
     """
 
     score = ClassifierMixin.score
@@ -228,14 +228,16 @@ class Ghost(GhostState, ClassifierMixin, BaseEstimator):
         X = np.array(X, order="C")
         seed = self._seed()
         self._space = self._new_space(X, edges)
-        points = self._space.graph_points if self._space.graph else Points(self._space, X, np.arange(len(X)))
+        points = (
+            self._space.graph_points if self._space.graph else GhostPoints(self._space, X, np.arange(len(X)))
+        )
         rng = np.random.default_rng(seed)
         learning, withheld = withheld_rows(codes, self.validation_fraction, rng)
         plan = Plan(space=self._space, points=points, codes=codes, ghost=self, seed=seed)
         report(0.05, "meta-features")
         makers, scales = training_sets(plan, parts_of(codes, learning, sets, self.subset_size, rng), None)
         n_features = X.shape[1] if self._space.meta_features.features else 0
-        start = Weights(features=np.ones(n_features), meta_features=np.ones(scales.size))
+        start = GhostWeights(features=np.ones(n_features), meta_features=np.ones(scales.size))
         start.features[self._space.inverse[:n_features] == 0] = 0.0
         start.meta_features[scales <= 0] = 0.0
         self._check_alive(start, "every meta-feature is 0 for all training rows, which are alike under them")
@@ -417,11 +419,17 @@ class Ghost(GhostState, ClassifierMixin, BaseEstimator):
             )
         return space
 
-    def _described(self, points: Points, codes: Int64, n_classes: int, seed: int) -> Classes:
+    def _described(self, points: GhostPoints, codes: Int64, n_classes: int, seed: int) -> GhostClasses:
         return described(self._space, self._weighing, points, codes, n_classes, self.max_sets, seed)
 
     def _calibrate(
-        self, classes: Classes, points: Points, codes: Int64, learning: Int64, withheld: Int64, seed: int
+        self,
+        classes: GhostClasses,
+        points: GhostPoints,
+        codes: Int64,
+        learning: Int64,
+        withheld: Int64,
+        seed: int,
     ) -> None:
         """Choose the strategy and the temperature.
 
@@ -444,7 +452,9 @@ class Ghost(GhostState, ClassifierMixin, BaseEstimator):
         by = slice(0, withheld.size or None)
         self.temperature_ = fitted_temperature(tables[self.strategy_][by], codes[rows[by]])
 
-    def _set_weights(self, weights: Weights, scales: Float64, history: list[Progress], unit: float) -> None:
+    def _set_weights(
+        self, weights: GhostWeights, scales: Float64, history: list[Iteration], unit: float
+    ) -> None:
         self._check_alive(
             weights,
             "all weights were projected to zero: no meta-feature separates the classes at this penalty; use "
@@ -461,11 +471,11 @@ class Ghost(GhostState, ClassifierMixin, BaseEstimator):
         self.history_ = history
         self._weighing = weighing_of(self._space, self.weights_, scales, self.n_features_in_)
 
-    def _check_alive(self, weights: Weights, why: str) -> None:
+    def _check_alive(self, weights: GhostWeights, why: str) -> None:
         if not (weights.flat > 0).any():
             raise ValueError(why)
 
-    def _known_classes(self) -> Classes:
+    def _known_classes(self) -> GhostClasses:
         check_is_fitted(self)
         if self._classes is None:
             raise ValueError("this model learned from pairs and knows no classes: train it with fit(X, y)")

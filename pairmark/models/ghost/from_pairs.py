@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pairmark.models.core.arrays import Bool, Float32, Float64
-from pairmark.models.ghost.learning import Progress, Steps, Weights, penalty, slope_of_penalty
+from pairmark.models.ghost.learning import GhostWeights, Iteration, Steps, penalty, slope_of_penalty
 
 if TYPE_CHECKING:
     from pairmark.models.ghost.estimator import Ghost
@@ -25,7 +25,7 @@ def learn_from_pairs(
     *,
     over: float,
     margin: float,
-) -> tuple[Weights, list[Progress]]:
+) -> tuple[GhostWeights, list[Iteration]]:
     """Minimise the exact loss of all two-point training sets.
 
     With the exemplars' price b, a same pair loses ``[d - b + over]+`` and a different one ``[b + margin - d]+``: these
@@ -38,7 +38,7 @@ def learn_from_pairs(
     over, margin : alpha W for two exemplars in one cluster (0 when balanced), and alpha + beta.
     """
     n = table.shape[0]
-    weights = Weights(features=np.ones(n_features), meta_features=np.ones(table.shape[1] - n_features))
+    weights = GhostWeights(features=np.ones(n_features), meta_features=np.ones(table.shape[1] - n_features))
     # Start at the scale of the margin, between the typical pair of each kind.
     size = float(table.sum(axis=1, dtype=np.float64) @ weight / weight.sum())
     weights.features *= margin / max(size, 1e-12)
@@ -51,7 +51,7 @@ def learn_from_pairs(
         loss = float(weight @ np.maximum(lost, 0.0))
         objective = loss + penalty(weights, settings)
         history.append(
-            Progress(
+            Iteration(
                 objective=objective,
                 energy=loss,
                 dual=0.0,
@@ -65,7 +65,7 @@ def learn_from_pairs(
         slope = (push.astype(np.float32) @ table).astype(np.float64) + slope_of_penalty(weights, settings)
         updated = np.maximum(weights.flat - steps.of(slope, n) * margin / max(size, 1e-12), 0.0)
         price = float(-push.sum())
-        weights = Weights(
+        weights = GhostWeights(
             features=updated[:n_features],
             meta_features=updated[n_features:],
             exemplar=max(weights.exemplar - margin * steps.of_price(price / n, 1.0), 0.0),

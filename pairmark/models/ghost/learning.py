@@ -81,7 +81,7 @@ class TrainingSet:
     def __len__(self) -> int:
         return int(self.codes.size)
 
-    def distances(self, weights: Weights, *, truths: bool = False) -> Float32:
+    def distances(self, weights: GhostWeights, *, truths: bool = False) -> Float32:
         """(n, n) d[p, q] without the exemplars' price: as slaves see it, or as the true solution pays."""
         out = np.empty((len(self), len(self)), dtype=np.float32)
         kernels.learning_costs(
@@ -93,7 +93,7 @@ class TrainingSet:
         )
         return out
 
-    def costs(self, distances: Float32, weights: Weights) -> Float32:
+    def costs(self, distances: Float32, weights: GhostWeights) -> Float32:
         """The potentials of E - Delta (equation 12): closer inside clusters by ``away``, exemplars at their price."""
         costs = distances + np.where(self._same, self.error.away[self.codes], 0.0).astype(np.float32)
         costs.ravel()[:: len(self) + 1] += np.float32(weights.exemplar * self.exemplar)
@@ -166,7 +166,7 @@ class TrainingSet:
         extra = np.where(counts == 0, self.error.none, self.error.over * (counts - 1.0))
         return total - float(extra.sum()) - self.constant
 
-    def true_energy(self, distances: Float32, truth: Int64, weights: Weights) -> float:
+    def true_energy(self, distances: Float32, truth: Int64, weights: GhostWeights) -> float:
         """E of a true solution; Delta is 0 there."""
         paid = distances[np.arange(len(self)), truth].sum(dtype=np.float64)
         return float(paid) + weights.exemplar * self.exemplar * self.error.over.size
@@ -191,16 +191,16 @@ class Solution:
 
 
 @dataclass(kw_only=True)
-class Weights:
+class GhostWeights:
     """What is learned: of the features, of the other meta-features, and the price of an exemplar; all >= 0."""
 
     features: Float64
     meta_features: Float64
     exemplar: float = 1.0
 
-    def copy(self) -> Weights:
+    def copy(self) -> GhostWeights:
         """Another with the same numbers."""
-        return Weights(
+        return GhostWeights(
             features=self.features.copy(), meta_features=self.meta_features.copy(), exemplar=self.exemplar
         )
 
@@ -211,7 +211,7 @@ class Weights:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Progress:
+class Iteration:
     """One outer iteration: the regularised loss (primal), its parts, and the gap of the inner inference."""
 
     objective: float
@@ -228,10 +228,10 @@ class Progress:
 
 def learn(
     sets: Sequence[Callable[[], TrainingSet]],
-    start: Weights,
+    start: GhostWeights,
     settings: Ghost,
     on_progress: Callable[[float], None] = lambda fraction: None,
-) -> tuple[Weights, list[Progress]]:
+) -> tuple[GhostWeights, list[Iteration]]:
     """Algorithm 1: exemplars, T subgradient updates of weights and multipliers, projection; until calm.
 
     Parameters
@@ -244,7 +244,7 @@ def learn(
     """
     weights, best = start.copy(), start.copy()
     steps = Steps(start.flat.size)
-    history: list[Progress] = []
+    history: list[Iteration] = []
     losses: dict[int, float] = {}
     lowest, calm, unit = np.inf, 0, 1.0 / len(sets)
     for turn in range(settings.max_iter):
@@ -268,7 +268,7 @@ def learn(
                 losses[which] = energy - solution.dual
                 objective = sum(losses.values()) + penalty(weights, settings)
                 history.append(
-                    Progress(
+                    Iteration(
                         objective=objective,
                         energy=energy,
                         dual=solution.dual,
@@ -290,7 +290,7 @@ def learn(
             slope = np.concatenate([features, meta_features]) + unit * slope_of_penalty(weights, settings)
             updated = np.maximum(weights.flat - steps.of(slope, len(training)), 0.0)
             k = weights.features.size
-            weights = Weights(
+            weights = GhostWeights(
                 features=updated[:k],
                 meta_features=updated[k:],
                 exemplar=max(
@@ -320,13 +320,13 @@ class Steps:
         return float(_STEP * slope / np.sqrt(max(self._price, 1e-300)))
 
 
-def penalty(weights: Weights, settings: Ghost) -> float:
+def penalty(weights: GhostWeights, settings: Ghost) -> float:
     if settings.penalty == "l1":
         return settings.tau * float(weights.flat.sum())
     return settings.tau * float((weights.flat**2).sum()) / 2 if settings.penalty == "l2" else 0.0
 
 
-def slope_of_penalty(weights: Weights, settings: Ghost) -> Float64:
+def slope_of_penalty(weights: GhostWeights, settings: Ghost) -> Float64:
     if settings.penalty == "l1":
         return np.full(weights.flat.size, settings.tau)
     return settings.tau * weights.flat if settings.penalty == "l2" else np.zeros(weights.flat.size)

@@ -65,7 +65,7 @@ def scales_of(X: Float32) -> Scales:
 
 
 @dataclass(eq=False)
-class Points:
+class GhostPoints:
     """Rows as meta-features see them, each view made when first needed.
 
     Attributes
@@ -120,9 +120,9 @@ class Points:
         assert graph is not None
         return graph.links[self.trained] if self.trained is not None else links_to_graph(graph, self.attached)
 
-    def take(self, rows: Any) -> Points:
+    def take(self, rows: Any) -> GhostPoints:
         """Some of them."""
-        subset = Points(
+        subset = GhostPoints(
             self.space, self.raw[rows], self.ids[rows], None if self.trained is None else self.trained[rows]
         )
         attached = vars(self).get("attached")
@@ -231,26 +231,26 @@ class Space:
         self._all_features = np.arange(there.size, dtype=np.int64)
 
     @cached_property
-    def graph_points(self) -> Points:
+    def graph_points(self) -> GhostPoints:
         """The points of the graph."""
         assert self.graph_rows is not None
         places = np.arange(self.graph_rows.shape[0])
-        return Points(self, self.graph_rows, places, places)
+        return GhostPoints(self, self.graph_rows, places, places)
 
-    def points(self, X: Float32, edges: ArrayLike | None = None) -> Points:
+    def points(self, X: Float32, edges: ArrayLike | None = None) -> GhostPoints:
         """New rows, and a user's links of them to training rows."""
-        points = Points(self, X, -1 - np.arange(X.shape[0]))
+        points = GhostPoints(self, X, -1 - np.arange(X.shape[0]))
         if edges is not None and self.graph is not None:
             points.attached = attach_given(self.graph, edges, points.attached)
         return points
 
-    def graph_distances(self, A: Points, B: Points) -> Float32:
+    def graph_distances(self, A: GhostPoints, B: GhostPoints) -> Float32:
         """The sum of all scaled feature distances, by which points are linked (section 3.9)."""
         out = np.zeros((len(A), len(B)))
         kernels.weighted(A.raw, B.raw, True, self._all_features, self.inverse, out)
         return np.minimum(out, np.finfo(np.float32).max / 8).astype(np.float32)
 
-    def pair_values(self, name: str, A: Points, B: Points, *, grid: bool = False) -> Float64:
+    def pair_values(self, name: str, A: GhostPoints, B: GhostPoints, *, grid: bool = False) -> Float64:
         """A second-order meta-feature of pairs, (n,); one side may have a single row.
 
         ``grid`` : of every row with every row, (n_A, n_B); equal bit by bit, save that paths between training rows are
@@ -281,9 +281,9 @@ class Space:
         self,
         name: str,
         size: int,
-        P: Points,
-        Q: Points,
-        R: Points,
+        P: GhostPoints,
+        Q: GhostPoints,
+        R: GhostPoints,
         sets: Companions,
         q_class: Int64,
         how: str = "average",
@@ -322,7 +322,9 @@ class Space:
         )  # fmt: skip
         return out
 
-    def between_points(self, what: str, P: Points, Q: Points, R: Points) -> tuple[Float32, Float32, Float32]:
+    def between_points(
+        self, what: str, P: GhostPoints, Q: GhostPoints, R: GhostPoints
+    ) -> tuple[Float32, Float32, Float32]:
         grids = []
         for A, B in ((P, Q), (P, R), (R, Q)):
             if what == "distances":
@@ -333,7 +335,9 @@ class Space:
             grids.append(np.ascontiguousarray(values, dtype=np.float32))
         return grids[0], grids[1], grids[2]
 
-    def cluster_values(self, name: str, P: Points, members: Points, codes: Int64, n_classes: int) -> Float64:
+    def cluster_values(
+        self, name: str, P: GhostPoints, members: GhostPoints, codes: Int64, n_classes: int
+    ) -> Float64:
         """(n_P, n_classes) a metric between each point and each cluster, itself left out (section 3.8)."""
         own: Bool = np.equal(P.ids[:, None], members.ids[None, :])
         if name == "cluster-spread":
@@ -349,7 +353,9 @@ class Space:
         how = "maximum" if name == "cluster-eccentricity" else "average"
         return reduced(values, own, codes, n_classes, how)
 
-    def _mahalanobis(self, P: Points, members: Points, codes: Int64, n_classes: int, own: Bool) -> Float64:
+    def _mahalanobis(
+        self, P: GhostPoints, members: GhostPoints, codes: Int64, n_classes: int, own: Bool
+    ) -> Float64:
         """Mahalanobis with a diagonal covariance, shrunk by a half to that of all rows; p itself left out."""
         floor = np.maximum(self.scales.variances, 1e-12)
         out = np.zeros((len(P), n_classes))

@@ -13,14 +13,14 @@ from pydantic import Field
 
 from pairmark.models.core.arrays import Float32, Float64, Int64
 from pairmark.models.core.schema import Array, StateSchema, StoredState, refuse
-from pairmark.models.core.state import DeclaredState, Fact, Part
-from pairmark.models.ghost.classify import Classes, weighing_of
+from pairmark.models.core.state import DeclaredState, Fact, Record
+from pairmark.models.ghost.classify import GhostClasses, weighing_of
 from pairmark.models.ghost.clustering import MOST_CLUSTERED
 from pairmark.models.ghost.graphs import MAX_POINTS, Graph
-from pairmark.models.ghost.learning import Progress
+from pairmark.models.ghost.learning import Iteration
 from pairmark.models.ghost.registry import MetaFeatures, choose
 from pairmark.models.ghost.scoring import GhostScores
-from pairmark.models.ghost.space import Companions, Points, Scales, Space
+from pairmark.models.ghost.space import Companions, GhostPoints, Scales, Space
 
 
 @dataclass(frozen=True)
@@ -31,15 +31,15 @@ class History:
     n_weights: Annotated[Int64, Array(shape=("iterations",), below="weights + 1")]
 
     @classmethod
-    def of(cls, steps: list[Progress]) -> History:
+    def of(cls, steps: list[Iteration]) -> History:
         """As arrays."""
         rows = np.array([[step.objective, step.energy, step.dual, step.rounded] for step in steps])
         return cls(rows, np.array([step.n_weights for step in steps], dtype=np.int64))
 
-    def steps(self) -> list[Progress]:
+    def steps(self) -> list[Iteration]:
         """As it was."""
         return [
-            Progress(objective=row[0], energy=row[1], dual=row[2], rounded=row[3], n_weights=int(n))
+            Iteration(objective=row[0], energy=row[1], dual=row[2], rounded=row[3], n_weights=int(n))
             for row, n in zip(self.history.tolist(), self.n_weights, strict=True)
         ]
 
@@ -58,7 +58,7 @@ class StoredClasses:
     rows: Annotated[Float32 | None, Array(shape=("rows", "features"), when=_without_graph)]
     companions: Annotated[
         dict[int, Companions],
-        Part(prefix="sets{key}_", each=lambda file: file.facts.classes.sizes, of=lambda *_: Companions),
+        Record(prefix="sets{key}_", each=lambda file: file.facts.classes.sizes, of=lambda *_: Companions),
     ]
     sizes: Annotated[list[int], Fact(kind=list[Annotated[int, Field(ge=3, le=5)]])]
     strategy: Annotated[Literal["center", "average", "knn", "minimum", "maximum"], Fact()]
@@ -98,9 +98,9 @@ class GhostState(DeclaredState, GhostScores):
     meta_feature_names_: Annotated[NDArray[Any], Array(name="names", kind="text", shape=("weights",))]
     other_scales_: Annotated[Float64, Array(shape=("others",), low=0)]
     exemplar_price_: Annotated[float, Fact()]
-    history_: Annotated[list[Progress], Part(of=lambda *_: History, write=History.of, read=History.steps)]
-    _scales: Annotated[Scales, Part(get=attrgetter("_space.scales"))]
-    _graph: Annotated[Graph | None, Part(fact="graph", get=attrgetter("_space.graph"))]
+    history_: Annotated[list[Iteration], Record(of=lambda *_: History, write=History.of, read=History.steps)]
+    _scales: Annotated[Scales, Record(get=attrgetter("_space.scales"))]
+    _graph: Annotated[Graph | None, Record(fact="graph", get=attrgetter("_space.graph"))]
     _graph_rows: Annotated[
         Float32 | None,
         Array(
@@ -109,7 +109,7 @@ class GhostState(DeclaredState, GhostScores):
             get=attrgetter("_space.graph_rows"),
         ),
     ]
-    _stored_classes: Annotated[StoredClasses | None, Part(fact="classes", get=StoredClasses.of)]
+    _stored_classes: Annotated[StoredClasses | None, Record(fact="classes", get=StoredClasses.of)]
     _cluster_rows: Annotated[
         Int64 | None,
         Array(
@@ -126,7 +126,7 @@ class GhostState(DeclaredState, GhostScores):
     strategy_: str
     temperature_: float
     validation_: dict[str, float]
-    _classes: Classes | None
+    _classes: GhostClasses | None
 
     def _restored(self) -> None:
         linked = self._graph is not None
@@ -141,10 +141,10 @@ class GhostState(DeclaredState, GhostScores):
         rows = state.rows
         self.classes_, self.exemplars_, self.strategy_ = state.classes, state.exemplars, state.strategy
         self.temperature_, self.validation_ = state.temperature, state.validation
-        self._classes = Classes(
+        self._classes = GhostClasses(
             members=self._space.graph_points
             if rows is None
-            else Points(self._space, rows, np.arange(len(rows))),
+            else GhostPoints(self._space, rows, np.arange(len(rows))),
             codes=state.codes,
             exemplars=state.exemplars,
             companions=state.companions,

@@ -13,7 +13,7 @@ from pairmark.models.core.arrays import Float32, Float64, Int64
 from pairmark.models.ghost.kernels import energy as kernels
 from pairmark.models.ghost.learning import TrainingSet, error_of
 from pairmark.models.ghost.registry import SETS
-from pairmark.models.ghost.space import Companions, Points, Space, draw_companions
+from pairmark.models.ghost.space import Companions, GhostPoints, Space, draw_companions
 
 if TYPE_CHECKING:
     from pairmark.models.ghost.estimator import Ghost
@@ -31,7 +31,7 @@ class Plan:
     """How training sets are made."""
 
     space: Space
-    points: Points
+    points: GhostPoints
     codes: Int64
     ghost: Ghost
     seed: int
@@ -167,7 +167,7 @@ def _potentials(plan: Plan, rows: Int64) -> tuple[tuple[Float32, Float32, Int64,
     return (slaves, truths, codes, classes.size), means
 
 
-def repeated_sets(space: Space, name: str, size: int, points: Points) -> Float64:
+def repeated_sets(space: Space, name: str, size: int, points: GhostPoints) -> Float64:
     """What p pays for choosing q in the tuples that hold only p and q, (n, n); on the diagonal, q's own tuple.
 
     Of the 2^(size - 1) tuples over {p, q}, all but the one of q alone begin with p or hold it (docs/ghost.md).

@@ -15,7 +15,7 @@ from pairmark.models.label_ranking.base import aggregated, spread_seeds
 from pairmark.models.label_ranking.calibration import PairCalibration
 from pairmark.models.label_ranking.candidates import completed_examples, fit_candidate
 from pairmark.models.label_ranking.rankings_data import TrainingRankings
-from pairmark.models.label_ranking.state import AutoState
+from pairmark.models.label_ranking.state import LabelRankingAutoState
 
 CANDIDATES = ("extra-trees", "forest", "neighbours", "kernel", "boosting", "logistic")
 """In the order tried."""
@@ -29,7 +29,7 @@ _AGGREGATIONS: tuple[Literal["borda", "copeland", "kemeny"], ...] = ("borda", "c
 
 
 @document_parameters
-class LabelRankingAuto(AutoState):
+class LabelRankingAuto(LabelRankingAutoState):
     """Choose and blend label rankers by cross-validation.
 
     Forests of best and of random borders, nearest neighbours, kernel ridge regression, boosted trees and pairwise

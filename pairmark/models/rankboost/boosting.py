@@ -28,7 +28,7 @@ _FREQUENT = {"r": 500, "z": 1 << 40}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Task:
+class RankingTask:
     """What to rank: rows by level, pairs of levels by how much they matter, each row's weight in its pairs.
 
     Attributes
@@ -43,7 +43,7 @@ class Task:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class BoostSettings:
     """How to boost; see `RankBoostKernelParams`."""
 
     n_estimators: int
@@ -66,7 +66,7 @@ class _Found:
 class _Weights:
     """Pair weights, factorised: D(i, j) = P(level i, level j) u_i w_j, for levels i < j."""
 
-    def __init__(self, data: Binned, task: Task, frequent: int) -> None:
+    def __init__(self, data: Binned, task: RankingTask, frequent: int) -> None:
         n_levels = task.preference.shape[0]
         at_u = np.where(np.arange(n_levels) < n_levels - 1, np.arange(n_levels), -1)
         at_w = np.where(np.arange(n_levels) > 0, n_levels - 2 + np.arange(n_levels), -1)
@@ -155,8 +155,8 @@ class _Weights:
 
 def boost(
     data: Binned,
-    task: Task,
-    settings: Settings,
+    task: RankingTask,
+    settings: BoostSettings,
     *,
     on_progress: Callable[[float], None] | None = None,
 ) -> Rules:
@@ -218,7 +218,7 @@ def _alpha(weights: _Weights, rows: NDArray[np.int32], criterion: str, smooth: f
 class _Search:
     """Finds the best weak ranker for given weights."""
 
-    def __init__(self, data: Binned, settings: Settings) -> None:
+    def __init__(self, data: Binned, settings: BoostSettings) -> None:
         self._data, self._settings = data, settings
         self._stamps, self._stamp = np.zeros(data.n_rows, np.int64), 0
         self._within = np.empty((0, 0))
@@ -292,9 +292,9 @@ def _as_rules(data: Binned, ranker: _Found, alpha: float) -> Rules:
     return rule
 
 
-def one_against_rest(codes: Int64, positive: Int64, weight: Float64 | None = None) -> Task:
+def one_against_rest(codes: Int64, positive: Int64, weight: Float64 | None = None) -> RankingTask:
     """The bipartite task that ranks rows of some classes above all others."""
-    return Task(
+    return RankingTask(
         levels=np.isin(codes, positive).astype(np.int64),
         preference=np.array([[0.0, 1.0], [0.0, 0.0]]),
         weight=np.ones(codes.size) if weight is None else weight,

@@ -19,7 +19,7 @@ from pairmark.models.core.search.index import Rows, numbered
 from pairmark.models.core.spec import Seed, check_params, document_parameters
 from pairmark.models.rankboost import embedding
 from pairmark.models.rankboost.binning import binned, sparse_rows
-from pairmark.models.rankboost.boosting import Settings, Task, boost
+from pairmark.models.rankboost.boosting import BoostSettings, RankingTask, boost
 from pairmark.models.rankboost.kernels import scoring as scoring_kernels
 from pairmark.models.rankboost.pair_task import pair_task
 from pairmark.models.rankboost.ranking import Ranking, RanksRows, project
@@ -258,7 +258,7 @@ class RankBoostKernel(RankersState, RanksRows, PairScorerMixin, EmbedderMixin, B
         self.svm_ = None
         return self
 
-    def _learn(self, rows: csr_array, tasks: list[Task], rng: np.random.Generator) -> None:
+    def _learn(self, rows: csr_array, tasks: list[RankingTask], rng: np.random.Generator) -> None:
         bags = self._bags(len(tasks), rows.shape[0])
         bag_rules: list[Rules] = []
         ranked: list[int] = []
@@ -295,8 +295,8 @@ class RankBoostKernel(RankersState, RanksRows, PairScorerMixin, EmbedderMixin, B
         self._map = FeatureMap(rules, value, task, self.coordinates, self.n_features_in_)
         self._centre = self._map.centre
 
-    def _settings(self, *, alternate: bool = False) -> Settings:
-        return Settings(
+    def _settings(self, *, alternate: bool = False) -> BoostSettings:
+        return BoostSettings(
             n_estimators=self.n_estimators, weak=self.weak, criterion=self.criterion, alternate=alternate
         )
 

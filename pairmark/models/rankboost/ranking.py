@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from pairmark.models.rankboost.binning import sparse_rows
-from pairmark.models.rankboost.boosting import Task
+from pairmark.models.rankboost.boosting import RankingTask
 from pairmark.models.rankboost.kernels import scoring as scoring_kernels
 from pairmark.models.rankboost.rules import Coordinates, FeatureMap, Rules
 from pairmark.models.rankboost.sparse_input import KnownColumns
@@ -102,7 +102,7 @@ class RanksRows(KnownColumns):
         gaps = [high.min() - low.max() for low, high, _ in preferred(scores, tasks[0])]
         return float(min(gaps)) / 2.0
 
-    def _tasks_of(self, y: ArrayLike, n_rows: int) -> list[Task]:
+    def _tasks_of(self, y: ArrayLike, n_rows: int) -> list[RankingTask]:
         """The tasks learned, with other rows' labels."""
         if self.classes_ is None:
             raise ValueError("learned from pairs, which give no ranking: use fit with labels")
@@ -133,7 +133,7 @@ def project(rows: Coordinates, matrix: Float64, out: Any) -> None:
     out[:] = projected
 
 
-def preferred(scores: Float64, task: Task) -> list[tuple[Float64, Float64, float]]:
+def preferred(scores: Float64, task: RankingTask) -> list[tuple[Float64, Float64, float]]:
     """Scores of the lower level, of the higher, and the weight, for every two levels that a task orders.
 
     Raises
@@ -151,7 +151,7 @@ def preferred(scores: Float64, task: Task) -> list[tuple[Float64, Float64, float
     return ordered
 
 
-def ranking_auc(scores: Float64, task: Task) -> float:
+def ranking_auc(scores: Float64, task: RankingTask) -> float:
     """Share of the preferences that scores respect, ties counting half: the AUC where there are two levels."""
     right = whole = 0.0
     for low, high, preference in preferred(scores, task):

@@ -11,7 +11,14 @@ from numpy.typing import NDArray
 from pairmark.models.core.base import Float32
 from pairmark.models.evaluation.pairs import roc_curve_pairs
 from pairmark.models.pairs.sampling import TrainingPairs, sample_pairs
-from pairmark.models.similarity.learned import Forms, LearnedFeatures, OutOfFold, RowMap, Scaling, pair_values
+from pairmark.models.similarity.learned import (
+    CoordinateMap,
+    Forms,
+    LearnedFeatures,
+    OutOfFold,
+    Scaling,
+    pair_values,
+)
 
 FIT_ROWS = 100_000
 """Most rows that a covariance is worked out from; quantiles, from four times as many."""
@@ -80,6 +87,6 @@ def learn_distances(
     best = ways[-1]
     if pairs is not None:
         best = max(ways, key=lambda way: reached(forms, way.scaled(X[sample]), pairs))
-    row_map = RowMap(best, (), forms)
+    row_map = CoordinateMap(best, (), forms)
     values = OutOfFold(np.zeros(X.shape[0], dtype=np.int64), {(0, 0): (row_map.columns(X), forms.forms)})
     return LearnedFeatures(kind="distances", map=row_map), values

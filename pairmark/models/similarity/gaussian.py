@@ -22,12 +22,12 @@ from pairmark.models.core.two_covariance import (
 from pairmark.models.similarity.distances import FIT_ROWS, normal_scale
 from pairmark.models.similarity.learned import (
     FOLDS,
+    CoordinateMap,
     Forms,
     LearnedFeatures,
     OutOfFold,
     OutOfFoldMaps,
     PairFeatures,
-    RowMap,
     Scaling,
     folds_of,
 )
@@ -90,7 +90,7 @@ def learn_gaussian_of_listed(
     U = scaling.scaled(X)
     sums = [ClassSums.of(U[folds == fold], codes[folds == fold]) for fold in range(FOLDS)]
 
-    def mapped(left_out: tuple[int, ...]) -> RowMap:
+    def mapped(left_out: tuple[int, ...]) -> CoordinateMap:
         parts = [part for fold, part in enumerate(sums) if fold not in left_out]
         moments = ClassSums.together(parts).moments()
         shrunk = shrinkage(moments.centre.size, moments.freedom)
@@ -101,13 +101,15 @@ def learn_gaussian_of_listed(
     return LearnedFeatures(kind=kind, map=mapped(())), OutOfFoldMaps(folds, U, maps)
 
 
-def _map(kind: PairFeatures, X: Float32, codes: NDArray[np.int64], random: np.random.RandomState) -> RowMap:
+def _map(
+    kind: PairFeatures, X: Float32, codes: NDArray[np.int64], random: np.random.RandomState
+) -> CoordinateMap:
     X, codes = some_rows(X, codes, random)
     scaling = Scaling(*normal_scale(X), True)
     return _row_map(kind, scaling, two_covariance(scaling.scaled(X).astype(np.float64), codes))
 
 
-def _row_map(kind: PairFeatures, scaling: Scaling, model: TwoCovariance) -> RowMap:
+def _row_map(kind: PairFeatures, scaling: Scaling, model: TwoCovariance) -> CoordinateMap:
     forms = forms_of(model.psi)
     if kind == "whitened":
         unit_weights, nothing = np.ones(model.psi.size), np.zeros(model.psi.size)
@@ -116,7 +118,7 @@ def _row_map(kind: PairFeatures, scaling: Scaling, model: TwoCovariance) -> RowM
             np.array([nothing, unit_weights]),
             np.array([unit_weights, nothing]),
         )
-    return RowMap(scaling, (layer_of(model),), forms)
+    return CoordinateMap(scaling, (layer_of(model),), forms)
 
 
 def layer_of(model: TwoCovariance) -> tuple[Float32, Float32]:

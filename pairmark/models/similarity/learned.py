@@ -101,7 +101,7 @@ class Forms(NamedTuple):
         return columns
 
 
-class RowMap(NamedTuple):
+class CoordinateMap(NamedTuple):
     """Rows to coordinates, and the forms of a pair's features.
 
     ``layers`` are affine; the first one's outputs become waves where ``waved``, and the first ``n_posteriors`` of the
@@ -143,7 +143,7 @@ class LearnedFeatures:
     """
 
     kind: PairFeatures
-    map: RowMap
+    map: CoordinateMap
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -223,7 +223,7 @@ class LearnedFeatures:
 
         return cls(
             kind=kind,
-            map=RowMap(
+            map=CoordinateMap(
                 scaling=Scaling(array("centre"), array("scale"), bool(meta["curved"])),
                 forms=Forms(array("forms"), array("norms"), array("offsets")),
                 # Versions before kernel discriminants knew posteriors alone, of all columns.
@@ -282,7 +282,7 @@ class OutOfFoldMaps(NamedTuple):
 
     folds: NDArray[np.int64]
     scaled: Float32
-    maps: dict[tuple[int, int], RowMap]
+    maps: dict[tuple[int, int], CoordinateMap]
 
     def values(self, left: NDArray[np.integer[Any]], right: NDArray[np.integer[Any]]) -> Float32:
         """(n, m) float32 of pairs of training rows."""

@@ -34,7 +34,7 @@ from pairmark.models.similarity.learned import NAMES, PairFeatures
 
 
 class LearnedFacts(BaseModel):
-    """Learned pair features beside their arrays, see `learned.RowMap`."""
+    """Learned pair features beside their arrays, see `learned.CoordinateMap`."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
 

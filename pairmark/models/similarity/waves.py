@@ -24,10 +24,10 @@ from pairmark.models.similarity.distances import TRIED_ROWS, judging_pairs, reac
 from pairmark.models.similarity.gaussian import forms_of, layer_of, some_rows
 from pairmark.models.similarity.learned import (
     FOLDS,
+    CoordinateMap,
     Forms,
     LearnedFeatures,
     OutOfFold,
-    RowMap,
     Scaling,
     folds_of,
     spread_rows,
@@ -115,7 +115,7 @@ def learn_posteriors(
             np.concatenate([prior * sharpness, (prior - centre) @ axes]).astype(np.float32),
         ),
     )
-    row_map = RowMap(scaling, layers, forms, waved=True, n_posteriors=n_classes)
+    row_map = CoordinateMap(scaling, layers, forms, waved=True, n_posteriors=n_classes)
     coordinates = np.hstack([left_out * sharpness, (left_out - centre) @ axes]).astype(np.float32)
     row_kernels.softmax(coordinates, n_classes)
     columns = forms.columns(coordinates)
@@ -165,7 +165,7 @@ def learn_kernel_discriminant(
         forms = forms_of(model.psi)
         columns[key] = forms.columns(coordinates[key]), forms.forms
     whole = _discriminant(sums, best_ridge)
-    row_map = RowMap(scaling, (waves, layer_of(whole)), forms_of(whole.psi), waved=True)
+    row_map = CoordinateMap(scaling, (waves, layer_of(whole)), forms_of(whole.psi), waved=True)
     return LearnedFeatures(kind="kernel-discriminant", map=row_map), OutOfFold(folds, columns)
 
 

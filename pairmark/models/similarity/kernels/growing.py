@@ -1,6 +1,6 @@
 """Growing one similarity tree: TreeRank with symmetric LeafRank, in compiled loops.
 
-A set of pairs is a segment ``start, stop, start, stop`` of `Pairs`: its same pairs, then its different ones. Weights
+A set of pairs is a segment ``start, stop, start, stop`` of a `PairTable`: its same pairs, then its different ones. Weights
 are integers, so every sum is exact, and neither the order of adding nor that of pairs within a segment matters.
 
 Of the results (see `grow`), ``cells`` has one row a TreeRank cell, ``nodes`` one row a LeafRank node. A child of a node

@@ -21,7 +21,7 @@ INNER, LEFT, RIGHT = 1, 2, 3
 """What a LeafRank node is: a split, or a leaf that sends its pairs to the left or to the right child cell."""
 
 
-class Points(NamedTuple):
+class CodedPoints(NamedTuple):
     """The rows of a tree, coded on a grid and as they are.
 
     Attributes
@@ -44,7 +44,7 @@ class Points(NamedTuple):
     product_bins: NDArray[np.float64]
 
 
-class Pairs(NamedTuple):
+class PairTable(NamedTuple):
     """Pairs of rows, those of one identity first; reordered in place as cells are split.
 
     Attributes
@@ -78,7 +78,7 @@ class LearnedValues(NamedTuple):
     n_bins: NDArray[np.int64]
 
 
-class Limits(NamedTuple):
+class GrowthLimits(NamedTuple):
     """How far a tree is grown: depth of the cells, depth of each LeafRank tree, features drawn for each cell."""
 
     max_depth: int
