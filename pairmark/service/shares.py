@@ -114,7 +114,7 @@ class Turn:
 
     __slots__ = ("at_once", "granted", "owner", "since", "start")
 
-    def __init__(self, owner: str, start: Callable[[], object]) -> None:
+    def __init__(self, owner: str, start: Callable[[Turn], object]) -> None:
         self.owner, self.start = owner, start
         self.at_once = self.granted = False
         self.since = 0.0
@@ -135,8 +135,8 @@ class Turns:
         self._under_way: Counter[str] = Counter()
         self._used: dict[str, float] = {}
 
-    def ask(self, owner: str, start: Callable[[], object]) -> Turn:
-        """A turn: granted ``at_once``, or ``start`` is called, in any thread, when it is."""
+    def ask(self, owner: str, start: Callable[[Turn], object]) -> Turn:
+        """A turn: granted ``at_once``, or ``start`` is called with it, in any thread, when it is."""
         turn = Turn(owner, start)
         with self._lock:
             if owner not in self._waiting and not self._under_way[owner]:
@@ -150,7 +150,7 @@ class Turns:
             turn.at_once = turn.granted
         for one in following:
             if one is not turn:
-                one.start()
+                one.start(one)
         return turn
 
     def end(self, turn: Turn) -> None:
@@ -166,7 +166,7 @@ class Turns:
                     self._forget_empty(turn.owner)
             following = self._granted()
         for one in following:
-            one.start()
+            one.start(one)
 
     def _granted(self) -> list[Turn]:
         granted = []
@@ -197,7 +197,7 @@ class Turns:
             if not mine.done():
                 mine.set_result(None)
 
-        turn = self.ask(current_owner(), lambda: loop.call_soon_threadsafe(begin))
+        turn = self.ask(current_owner(), lambda _: loop.call_soon_threadsafe(begin))
         try:
             if not turn.at_once:
                 await mine
@@ -325,7 +325,7 @@ class BatchPlace:
         # In the name of who asked for it.
         context, turns, threads = copy_context(), self._places.turns, self._places.threads
 
-        def in_thread() -> None:
+        def in_thread(turn: Turn) -> None:
             with self._lock:
                 self._busy = not self._evicted and future.set_running_or_notify_cancel()
             try:
@@ -341,9 +341,9 @@ class BatchPlace:
             if self._evicted:
                 raise self._places.seats.refusal()
             self._running = future
-        turn = turns.ask(self._seat.owner if self._seat else "", lambda: threads.submit(in_thread))
+        turn = turns.ask(self._seat.owner if self._seat else "", lambda turn: threads.submit(in_thread, turn))
         if turn.at_once:
-            threads.submit(in_thread)
+            threads.submit(in_thread, turn)
         try:
             return await asyncio.wrap_future(future)
         except _Evicted:
