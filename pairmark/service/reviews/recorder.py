@@ -59,7 +59,7 @@ class KeptRow(NamedTuple):
         """Values of the table's columns."""
         facts = self._asdict()
         sides = facts.pop("sides")
-        shown = None if sides is None else sides[0].shown(sides[1])
+        shown = None if sides is None else sides[0].as_sent(sides[1])
         return {**facts.pop("deciding")._asdict(), **facts, "hour": hour, "sides": shown}
 
 
