@@ -123,7 +123,7 @@ def test_clients_cannot_make_names_without_end() -> None:
     assert len(watch.decided) == MAX_RATES + 1
     assert watch.decided["other"] == [2 * (100 - MAX_RATES), 100 - MAX_RATES]
     many = np.arange(1_000_000, dtype=np.float32)
-    assert 2 * len(subsample(many)) > PICKED >= len(picked(many))
+    assert 2 * len(subsample(many)) > PICKED >= len(subsample(many))
     assert subsample(many)[-1] > 990_000
 
 
