@@ -84,7 +84,9 @@ async def _while_connected(
         "right_filename": None if right is None else right.filename,
     }
     async with services.datasets.places() as place:
-        return await while_connected(http, lambda has_left: place.run(partial(work, **files, gone=has_left)))
+        return await while_connected(
+            http, lambda has_left: place.run(partial(work, **files, has_left=has_left))
+        )
 
 
 async def add_dataset(

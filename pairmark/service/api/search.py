@@ -75,7 +75,7 @@ async def search(call: Call) -> Answer:
                 if model is None or (model.entry.model_id, model.entry.version) != at:
                     return state
                 return services.searches.search(
-                    state, model, request, decision, scores=call.shows_scores(model), seen=decisions
+                    state, model, request, decision, scores=call.shows_scores(model), decisions=decisions
                 )
 
             result = await place.run(work)
@@ -117,7 +117,14 @@ async def verify(call: Call) -> Answer:
         decision, how = await _whole_or_best(call, model, len(items), len(rows))
         answer = await place.run(
             lambda: services.searches.verify(
-                model, subject, rows, items, decision, how, scores=call.shows_scores(model), seen=decisions
+                model,
+                subject,
+                rows,
+                items,
+                decision,
+                how,
+                scores=call.shows_scores(model),
+                decisions=decisions,
             )
         )
     _keep(call, model, decisions, refs)
