@@ -81,7 +81,7 @@ def test_a_turn_that_is_no_longer_wanted_is_passed_on() -> None:
 
 
 def test_places_let_another_owner_in_while_one_fills_them() -> None:
-    places = Places("test", 1, 3, most=2)
+    places = Places("test", 1, 3, max_threads=2)
     gate, order = threading.Event(), []
 
     async def work(owner: str, name: str) -> None:
