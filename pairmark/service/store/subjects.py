@@ -215,7 +215,7 @@ def _draw_pairs(
     except TooFewSamples as error:
         raise refusal(
             subjects,
-            f"of the held-out people {error.n_people} have {error.needed} samples; expected at least two, and as "
+            f"of the held-out people {error.n_people} have {error.n_samples} samples; expected at least two, and as "
             f"many as the rate asked for takes: bring people with {subjects.k + subjects.p} samples each "
             f"(POST .../calibrations), or use at most {error.largest} samples a side",
             people=error.n_people,

@@ -586,7 +586,7 @@ PARSING = (
         "ragged-rows-are-read",
         "rows of unlike lengths are refused, not cut anew",
         JSON_ROWS,
-        "if at == NOT_PLAIN or (n_rows and end - filled != width):",
+        "if at == NOT_PLAIN or (n_rows and end - start != width):",
         "if at == NOT_PLAIN:",
         f"{JSON_ROWS_TESTS}::test_other_bodies_are_left_to_the_complete_parser",
     ),
