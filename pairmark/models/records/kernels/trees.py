@@ -65,6 +65,8 @@ def _best_border(cells, all_g, all_h, min_weight, ridge, random_border, state):
         last -= 1
     whole = all_g * all_g / (all_h + ridge)
     best, border, missing_low = 1e-9, -1, 1
+    # Empty bins at either end are no borders. A random border is one bin between them; sums still run from
+    # the first.
     start, stop = first, last
     if random_border and last > first:
         start = first + _below(state, last - first)
@@ -253,6 +255,8 @@ def contributions(row, roots, n_boosted, bias, features, thresholds, low_missing
             after = children[k] + (0 if low else 1)
             step = values[after] - values[k]
             if t < n_boosted:
+                # The step moves the margin from here on, so its share in the chance is the difference of two
+                # logistic values.
                 before = 1.0 / (1.0 + math.exp(-margin))
                 margin += step
                 out[feature] += part * (1.0 / (1.0 + math.exp(-margin)) - before)
