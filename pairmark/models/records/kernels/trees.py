@@ -137,6 +137,7 @@ def grow(
         values[node], features[node] = -all_g / (all_h + ridge), -1
         if level >= depth or all_h < 2 * min_weight or n_nodes + 2 > features.shape[0]:
             continue
+        # A partial shuffle: the first `n_tried` columns are a uniform draw.
         if n_tried < columns.shape[0]:
             for k in range(n_tried):
                 swap = k + _below(state, columns.shape[0] - k)
@@ -159,6 +160,7 @@ def grow(
         first, last = start, stop - 1
         while first <= last:
             own = codes[rows[first], feature]
+            # Parted from both ends, which needs no second list; the high side's rows change their order.
             if (missing_low == 1) if own == MISSING else own <= border:
                 first += 1
             else:
