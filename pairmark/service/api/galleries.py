@@ -18,7 +18,7 @@ from pairmark.service.api.problems import UnsupportedMediaType
 from pairmark.service.api.query import FROM_QUERY, PageQuery, Query
 from pairmark.service.api.services import InServices, Services, check_may, names_of
 from pairmark.service.datasets.confined import Gone
-from pairmark.service.datasets.limits import Limits
+from pairmark.service.datasets.limits import FileLimits
 from pairmark.service.errors import InvalidInput, UnknownDataset
 from pairmark.service.galleries.batches import confined_batches
 from pairmark.service.galleries.imports import KINDS, json_batches
@@ -150,7 +150,9 @@ async def upsert_items(
                     stream.write(piece)
 
             size = upload.stat().st_size
-            limits = Limits.of(services.settings, size, rows="max_gallery_items", features=state.dimension)
+            limits = FileLimits.of(
+                services.settings, size, rows="max_gallery_items", features=state.dimension
+            )
 
             def work(has_left: Gone) -> UpsertOut:
                 with closing(

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from pairmark.models.evaluation.suspects import near_duplicates
 from pairmark.service.datasets.arrays import Npz, clipped, row_blocks, svmlight_blocks
-from pairmark.service.datasets.data import Pairs
-from pairmark.service.datasets.limits import Limits
+from pairmark.service.datasets.data import DatasetPairs
+from pairmark.service.datasets.limits import FileLimits
 from pairmark.service.datasets.pairs import read_pairs, without_contradictions
 from pairmark.service.datasets.rankings import RankingColumn
 from pairmark.service.datasets.records import RecordTable, column_notes, read_records
@@ -66,7 +66,7 @@ def read_dataset(
     *,
     kind: str,
     request: DatasetRequest,
-    limits: Limits,
+    limits: FileLimits,
     spec: dict[str, Any],
     pairs: tuple[Path, str] | None = None,
     right: tuple[Path, str] | None = None,
@@ -142,7 +142,7 @@ def read_dataset(
 
 @contextmanager
 def _all_troubles(
-    upload: Path, scratch: Path, kind: str, request: DatasetRequest, limits: Limits
+    upload: Path, scratch: Path, kind: str, request: DatasetRequest, limits: FileLimits
 ) -> Iterator[None]:
     """Where a cell is no number, tell of all columns that have such cells, not only of the first."""
     try:
@@ -167,7 +167,7 @@ def _refuse_unlabelled(there: str) -> NoReturn:
 
 
 def _summary(
-    dataset: Stored, kind: str, request: DatasetRequest, spec: dict[str, Any], pairs: Pairs | None
+    dataset: Stored, kind: str, request: DatasetRequest, spec: dict[str, Any], pairs: DatasetPairs | None
 ) -> dict[str, Any]:
     """JSON-able facts of what was written; ``spec`` are the roles that were asked for."""
     top = np.lexsort((np.arange(dataset.label_counts.size), -dataset.label_counts))[:MAX_LISTED_LABELS]
@@ -218,7 +218,9 @@ def _pair_examples(pairs: NDArray[np.int64]) -> str:
     return f"{len(pairs)} pair{'s' if len(pairs) > 1 else ''} ({first}rows {examples}, counted from 0)"
 
 
-def _from_table(table: Table, out: Path, limits: Limits) -> tuple[DatasetWriter, Iterator[Block], list[str]]:
+def _from_table(
+    table: Table, out: Path, limits: FileLimits
+) -> tuple[DatasetWriter, Iterator[Block], list[str]]:
     warnings = list(table.roles.warnings)
     ranking = None
     label_names = None
@@ -253,7 +255,7 @@ def _from_records(
     scratch: Path,
     kind: str,
     request: DatasetRequest,
-    limits: Limits,
+    limits: FileLimits,
     right: tuple[Path, str] | None,
 ) -> tuple[RecordTable, DatasetWriter, list[RecordColumnOut]]:
     table = read_records(upload, scratch, kind, request, limits, right)
@@ -272,7 +274,7 @@ def _from_records(
 
 
 def _from_npz(
-    npz: Npz, out: Path, request: DatasetRequest, limits: Limits
+    npz: Npz, out: Path, request: DatasetRequest, limits: FileLimits
 ) -> tuple[DatasetWriter, Iterator[Block], list[str]]:
     X = npz.points(request.points)
     rows, width = (int(size) for size in X.shape)
@@ -333,7 +335,7 @@ def _names(npz: Npz, name: str, count: int) -> list[str] | None:
 
 
 def _from_svmlight(
-    upload: Path, out: Path, scratch: Path, request: DatasetRequest, limits: Limits
+    upload: Path, out: Path, scratch: Path, request: DatasetRequest, limits: FileLimits
 ) -> tuple[DatasetWriter, Iterator[Block], list[str]]:
     unused = {"ranking": request.ranking, "exclude": request.exclude, "id": request.id, "time": request.time}
     for field, value in unused.items():

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pairmark.service.errors import DamagedRow
 from pairmark.service.galleries.repository import State
 from pairmark.service.pagination import Page
-from pairmark.service.runtime.bodies import REFS_TEXT, Body, Ref, Side, Vectors
+from pairmark.service.runtime.bodies import REFS_TEXT, Body, JsonRequest, Ref, Side, Vectors
 from pairmark.service.tables import GalleryItem
 from pairmark.service.times import iso
 
@@ -19,11 +19,7 @@ Aggregation = Literal["auto", "mean", "plda", "best", "median"]
 Rate = Annotated[float, Field(gt=0, lt=1)]
 
 
-class Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
-
-
-class GalleryRequest(Strict):
+class GalleryRequest(JsonRequest):
     """The model that searches a gallery."""
 
     model: str | None = Field(
@@ -166,7 +162,7 @@ class ItemPage(Page[ItemOut]):
     """A gallery's items, ordered by id."""
 
 
-class ErasureRequest(Strict):
+class ErasureRequest(JsonRequest):
     """What to erase: either an item or a subject."""
 
     id: str | None = Field(None, min_length=1, max_length=512, description="the item's id")
@@ -302,7 +298,7 @@ class VerifyOut(BaseModel):
     warning: str | None = None
 
 
-class ProbesRequest(Strict):
+class ProbesRequest(JsonRequest):
     """Probes with known subjects: a dataset, or vectors and subjects."""
 
     dataset: str | None = Field(

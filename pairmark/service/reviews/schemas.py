@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from pairmark.service.pagination import Page
-from pairmark.service.runtime.bodies import Number, Ref, RefPair
+from pairmark.service.runtime.bodies import JsonRequest, Number, Ref, RefPair
 from pairmark.service.times import Moment
 
 Question = Literal["false-matches", "missed-matches", "uncertain"]
@@ -18,11 +18,7 @@ MAX_HANDED = 100
 """Most pairs handed out at a time."""
 
 
-class Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
-
-
-class ReviewSource(Strict):
+class ReviewSource(JsonRequest):
     """The decisions that are reviewed: those of a model or a gallery in a window, or a list made elsewhere."""
 
     model: str | None = Field(
@@ -56,7 +52,7 @@ class ReviewSource(Strict):
         return self
 
 
-class ReviewRequest(Strict):
+class ReviewRequest(JsonRequest):
     """A question about all decisions of a window, to be answered by judging a few of them."""
 
     name: str = Field("", max_length=200)
@@ -155,7 +151,7 @@ class ItemsToJudge(BaseModel):
     items: list[ItemToJudge]
 
 
-class Outcome(Strict):
+class Outcome(JsonRequest):
     """What a reviewer says of a pair."""
 
     item: str = Field(max_length=32)
@@ -165,13 +161,13 @@ class Outcome(Strict):
     )
 
 
-class OutcomesRequest(Strict):
+class OutcomesRequest(JsonRequest):
     """Judgements of a review."""
 
     outcomes: list[Outcome] = Field(min_length=1, max_length=1_000)
 
 
-class ElsewhereOutcome(Strict):
+class ElsewhereOutcome(JsonRequest):
     """What became of a pair, as learned elsewhere: a complaint, a charge-back."""
 
     left: Ref
@@ -179,7 +175,7 @@ class ElsewhereOutcome(Strict):
     same: bool
 
 
-class ElsewhereRequest(Strict):
+class ElsewhereRequest(JsonRequest):
     """Outcomes that nobody drew at random: they are kept and counted, and never bound anything."""
 
     model: str = Field(max_length=100)
@@ -196,7 +192,7 @@ class ElsewhereOut(BaseModel):
     )
 
 
-class RefsErasure(Strict):
+class RefsErasure(JsonRequest):
     """Names whose decisions are erased."""
 
     model: str = Field(max_length=100)
