@@ -24,8 +24,8 @@ from pairmark.service.datasets.promises import Promise, population_of, ways_from
 from pairmark.service.errors import InsufficientCalibration, InvalidInput, ModelNotCapable
 from pairmark.service.runtime.catalogue import VersionEntry
 from pairmark.service.runtime.vectors import Features, VectorPairs, check_finite, to_rows
-from pairmark.service.store.schemas import Imported
 from pairmark.service.store.subjects import SubjectClass
+from pairmark.wire.models import Imported
 
 Float32 = NDArray[np.float32]
 MEASURED = 256
