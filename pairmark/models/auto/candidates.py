@@ -42,6 +42,8 @@ RACING: Final[dict[str, LearnerSpec]] = {
 _GHOST_ROWS = 1_000
 _WHITENED_WIDTH = 2_048
 _LOGISTIC_WIDTH = 1_024
+FEW_NUMBERS, _MANY_TREES = 10_000, 200
+"""Rows times features of a small data set, and trees of its forests."""
 DENSE_CELLS = 50_000_000
 """Sparse rows that fill at most so many numbers are taken as dense ones."""
 
@@ -126,14 +128,34 @@ def _trees_cost(data: Data, n_trees: int, n_pairs: int) -> float:
     return float(5e-6 * n_trees * pairs * (1 + data.d**0.5 / 30))
 
 
+def _n_trees(data: Data, otherwise: int) -> int:
+    """Of little data, a forest of few trees is a lottery: between seeds, the mean TPR differs by .02."""
+    return _MANY_TREES if data.n * data.d <= FEW_NUMBERS else otherwise
+
+
+def _raw_forest_cost(data: Data) -> float:
+    return _trees_cost(data, _n_trees(data, 50), 100_000)
+
+
+def _features_cost(data: Data) -> float:
+    return 1.0 if data.closed else 2e-8 * data.d**3
+
+
 def _forest_cost(data: Data) -> float:
-    learned = 1.0 if data.closed else 2e-8 * data.d**3
-    return _trees_cost(data, 25, 20_000) + learned
+    return _trees_cost(data, _n_trees(data, 25), 20_000) + _features_cost(data)
+
+
+def _boosted_cost(data: Data) -> float:
+    return 6 * (_trees_cost(data, 25, 20_000) + _features_cost(data))
+
+
+def _raw_forest(data: Data) -> dict[str, Any]:
+    return {"n_estimators": _n_trees(data, 50)}
 
 
 def _forest(data: Data) -> dict[str, Any]:
     features = "posteriors" if data.closed else "discriminant"
-    return {"n_estimators": 25, "n_pairs": 20_000, "pair_features": features}
+    return {"n_estimators": _n_trees(data, 25), "n_pairs": 20_000, "pair_features": features}
 
 
 CANDIDATES: Final[tuple[Candidate, ...]] = (
@@ -174,8 +196,8 @@ CANDIDATES: Final[tuple[Candidate, ...]] = (
     Candidate(
         name="raw forest",
         kind="similarity-forest",
-        params=lambda data: {},
-        cost=lambda data: _trees_cost(data, 50, 100_000),
+        params=_raw_forest,
+        cost=_raw_forest_cost,
         takes=lambda data: not data.sparse and data.d <= _WHITENED_WIDTH and data.n >= 20,
     ),
     Candidate(
@@ -188,8 +210,8 @@ CANDIDATES: Final[tuple[Candidate, ...]] = (
     Candidate(
         name="boosted forest",
         kind="similarity-forest",
-        params=lambda data: {**_forest(data), "leaf_rank": "boosting", "max_depth": 6},
-        cost=lambda data: 6 * _forest_cost(data),
+        params=lambda data: {**_forest(data), "n_estimators": 25, "leaf_rank": "boosting", "max_depth": 6},
+        cost=_boosted_cost,
         takes=lambda data: not data.sparse and data.d <= _WHITENED_WIDTH and data.n >= 20,
     ),
     Candidate(

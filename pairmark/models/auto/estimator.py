@@ -16,7 +16,15 @@ from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from pairmark.models.auto.candidates import CANDIDATES, DENSE_CELLS, RACING, Candidate, CandidateName, Data
+from pairmark.models.auto.candidates import (
+    CANDIDATES,
+    DENSE_CELLS,
+    FEW_NUMBERS,
+    RACING,
+    Candidate,
+    CandidateName,
+    Data,
+)
 from pairmark.models.auto.race import Entry, IdentityTask, PairTask, Race, RaceTask, leaderboard, winner
 from pairmark.models.auto.state import SimilarityAutoState
 from pairmark.models.core.arrays import Bool, Float64, Int64
@@ -38,12 +46,12 @@ from pairmark.models.evaluation.validation import (
 )
 from pairmark.models.pairs.listed import some_pairs
 
-RACE_VERSION = 7
+RACE_VERSION = 8
 """Raised when a race of the same seed would come out otherwise, so that none goes on from parts of another kind."""
 
 _SIMPLE_OF_CLASSES = ("cosine", "whitened cosine", "raw forest")
-_FEW_CELLS, _MANY_REPEATS = 10_000, 4
-"""Numbers of a data set that is judged on more folds, and how often they are drawn."""
+_MANY_REPEATS = 4
+"""How often folds are drawn of a small data set."""
 
 
 def _winner_has(name: str) -> Any:
@@ -140,7 +148,7 @@ class SimilarityAuto(SimilarityAutoState, PairScorerMixin, BaseEstimator):
         place = np.unique(codes[race_rows], return_inverse=True)[1]
         raced = rows[race_rows]
         # Of few rows folds are small and differ much; they are quick to judge, too.
-        repeats = _MANY_REPEATS if raced.shape[0] * raced.shape[1] <= _FEW_CELLS else REPEATS
+        repeats = _MANY_REPEATS if raced.shape[0] * raced.shape[1] <= FEW_NUMBERS else REPEATS
         task = IdentityTask(
             X=raced,
             codes=place,
