@@ -80,7 +80,7 @@ class Array:
     order : ``rising`` (each value above the one before) or ``never-falling``.
     optional : whether it may be missing.
     name : that of the file, of the attribute when None.
-    when, each, get : as in `core.state.Record`.
+    when, each, get : as in `core.state.StateRecord`.
     """
 
     kind: Kind | None = None

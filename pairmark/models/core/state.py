@@ -4,7 +4,7 @@
         weights_: Annotated[Float32, Array(shape=("features",), positive=True)]
         rate_: Annotated[float, Fact(), Field(gt=0)]
 
-An `Array` is a file of the artefact, a `Fact` stands in its JSON, a `Record` is a dataclass or NamedTuple whose
+An `Array` is a file of the artefact, a `Fact` stands in its JSON, a `StateRecord` is a dataclass or NamedTuple whose
 attributes are declared likewise, an `Inner` another learner. ``X | None`` may be missing. Names are those of the
 attributes without underscores at either end, unless they are stated. A record may have a classmethod
 ``relate(file, prefix)`` that checks what holds between its arrays.
@@ -57,7 +57,7 @@ class Fact:
     """A value in the JSON, of the annotated type and what pydantic's ``Field`` beside it says.
 
     ``kind`` : its type there, where ``write`` and ``read`` change it. ``default`` : what stands for a missing one.
-    ``get`` : as in `Record`.
+    ``get`` : as in `StateRecord`.
     """
 
     name: str | None = None
@@ -69,7 +69,7 @@ class Fact:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Record:
+class StateRecord:
     """A dataclass or NamedTuple whose attributes are declared.
 
     Attributes
@@ -209,7 +209,7 @@ def declarations(cls: Any) -> tuple[Declaration, ...]:
         for attribute, annotated in hints.items():
             if get_origin(annotated) is Annotated:
                 hint, *extras = get_args(annotated)
-                markers = [extra for extra in extras if isinstance(extra, Array | Fact | Record | Inner)]
+                markers = [extra for extra in extras if isinstance(extra, Array | Fact | StateRecord | Inner)]
                 if markers:
                     constraints = tuple(extra for extra in extras if extra is not markers[0])
                     declared[attribute] = _declaration(attribute, hint, markers[0], constraints)
@@ -260,7 +260,7 @@ def _facts(record: Any, cls: Any) -> dict[str, Any]:
     meta: dict[str, Any] = {}
     for declared in declarations(cls):
         marker = declared.marker
-        if isinstance(marker, Array) or (isinstance(marker, Record) and marker.of is not None):
+        if isinstance(marker, Array) or (isinstance(marker, StateRecord) and marker.of is not None):
             continue
         value = declared.of(record)
         if isinstance(marker, Fact):

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from pairmark.models.core.arrays import Float32, Float64, Int64
 from pairmark.models.core.schema import Array, StateSchema, StoredState, refuse
-from pairmark.models.core.state import DeclaredState, Fact, Record
+from pairmark.models.core.state import DeclaredState, Fact, StateRecord
 from pairmark.models.ghost.classify import GhostClasses, weighing_of
 from pairmark.models.ghost.clustering import MOST_CLUSTERED
 from pairmark.models.ghost.graphs import MAX_POINTS, Graph
@@ -58,7 +58,9 @@ class StoredClasses:
     rows: Annotated[Float32 | None, Array(shape=("rows", "features"), when=_without_graph)]
     companions: Annotated[
         dict[int, Companions],
-        Record(prefix="sets{key}_", each=lambda file: file.facts.classes.sizes, of=lambda *_: Companions),
+        StateRecord(
+            prefix="sets{key}_", each=lambda file: file.facts.classes.sizes, of=lambda *_: Companions
+        ),
     ]
     sizes: Annotated[list[int], Fact(kind=list[Annotated[int, Field(ge=3, le=5)]])]
     strategy: Annotated[Literal["center", "average", "knn", "minimum", "maximum"], Fact()]
@@ -98,9 +100,11 @@ class GhostState(DeclaredState, GhostScores):
     meta_feature_names_: Annotated[NDArray[Any], Array(name="names", kind="text", shape=("weights",))]
     other_scales_: Annotated[Float64, Array(shape=("others",), low=0)]
     exemplar_price_: Annotated[float, Fact()]
-    history_: Annotated[list[Iteration], Record(of=lambda *_: History, write=History.of, read=History.steps)]
-    _scales: Annotated[Scales, Record(get=attrgetter("_space.scales"))]
-    _graph: Annotated[Graph | None, Record(fact="graph", get=attrgetter("_space.graph"))]
+    history_: Annotated[
+        list[Iteration], StateRecord(of=lambda *_: History, write=History.of, read=History.steps)
+    ]
+    _scales: Annotated[Scales, StateRecord(get=attrgetter("_space.scales"))]
+    _graph: Annotated[Graph | None, StateRecord(fact="graph", get=attrgetter("_space.graph"))]
     _graph_rows: Annotated[
         Float32 | None,
         Array(
@@ -109,7 +113,7 @@ class GhostState(DeclaredState, GhostScores):
             get=attrgetter("_space.graph_rows"),
         ),
     ]
-    _stored_classes: Annotated[StoredClasses | None, Record(fact="classes", get=StoredClasses.of)]
+    _stored_classes: Annotated[StoredClasses | None, StateRecord(fact="classes", get=StoredClasses.of)]
     _cluster_rows: Annotated[
         Int64 | None,
         Array(

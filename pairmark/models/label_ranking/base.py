@@ -17,7 +17,7 @@ from pairmark.models.core.arrays import Float32, Float64
 from pairmark.models.core.inputs import checked_matrix
 from pairmark.models.core.schema import Array, StoredState, require
 from pairmark.models.core.spec import check_params
-from pairmark.models.core.state import DeclaredState, Fact, Record
+from pairmark.models.core.state import DeclaredState, Fact, StateRecord
 from pairmark.models.evaluation.rankings import Positions, borda, copeland, kemeny, kendall_tau, positions_of
 from pairmark.models.label_ranking.calibration import PairCalibration
 from pairmark.models.label_ranking.rankings_data import (
@@ -41,7 +41,7 @@ class RankerBase(DeclaredState, BaseEstimator):
     random_state: int | np.random.RandomState | None
     order_: Annotated[NDArray[np.int64], Array(name="label_order", shape=("n_labels",), below="n_labels")]
     n_labels_: Annotated[int, Fact(), Field(ge=2, le=MAX_LABELS)]
-    calibration_: Annotated[PairCalibration, Record()]
+    calibration_: Annotated[PairCalibration, StateRecord()]
     _keeps_mapped = True
 
     def fit(self, X: ArrayLike, Y: ArrayLike) -> Self:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from pairmark.models.core.arrays import Float32, Float64, Int64
 from pairmark.models.core.schema import Array, StoredState, refuse
-from pairmark.models.core.state import Record
+from pairmark.models.core.state import StateRecord
 from pairmark.models.label_ranking.kernels.trees import neighbour_votes
 from pairmark.models.label_ranking.pair_models import LogisticPairs, problems_of, square, standard
 from pairmark.models.label_ranking.rankings_data import completed_targets
@@ -39,7 +39,7 @@ class Examples:
 class ForestCandidate:
     """Forest of best or of random borders, read by its leaves' pairwise votes."""
 
-    trees: Annotated[Trees, Record()]
+    trees: Annotated[Trees, StateRecord()]
     positions: Annotated[Float32, Array(shape=("rows", "n_labels"), nan=True)]
     targets: Annotated[Float64, Array(shape=("rows", "n_labels"))]
 
@@ -75,7 +75,7 @@ class BoostedCandidate:
     rounds: ClassVar[int] = 150
     rate: ClassVar[float] = 0.1
 
-    trees: Annotated[Trees, Record()]
+    trees: Annotated[Trees, StateRecord()]
     values: Annotated[Float64, Array(shape=("rows", "n_labels"))]
     base: Annotated[Float64, Array(shape=("n_labels",))]
 
@@ -266,7 +266,7 @@ class KernelCandidate:
 class LogisticCandidate:
     """A logistic regression a pair."""
 
-    models: Annotated[LogisticPairs, Record()]
+    models: Annotated[LogisticPairs, StateRecord()]
     modelled: Annotated[Int64, Array(shape=("models",), below="pairs", order="rising")]
     constant: Annotated[Float64, Array(shape=("pairs",), low=0, high=1)]
     k: Annotated[Int64, Array(shape=())]

@@ -12,7 +12,7 @@ from sklearn.base import clone
 from pairmark.models.core.arrays import Bool, Float32, Float64
 from pairmark.models.core.progress import report
 from pairmark.models.core.schema import Array, StoredState, refuse
-from pairmark.models.core.state import Record
+from pairmark.models.core.state import StateRecord
 from pairmark.models.label_ranking.trees import GrowOptions, Trees, end_to_end, grow_trees, in_threads
 
 
@@ -117,7 +117,7 @@ class TreePairs:
     trees : of all pairs end to end, ``n_each`` a pair; members point into ``targets``, (n_examples, 1).
     """
 
-    trees: Annotated[Trees, Record()]
+    trees: Annotated[Trees, StateRecord()]
     targets: Annotated[Float64, Array(shape=("rows", 1))]
     n_each: ClassVar[int] = 1
     options: ClassVar[GrowOptions] = GrowOptions(min_samples_leaf=5)

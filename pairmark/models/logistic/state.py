@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pairmark.models.core.arrays import Float64
 from pairmark.models.core.schema import Array, StateSchema, StoredState, require
-from pairmark.models.core.state import DeclaredState, Record
+from pairmark.models.core.state import DeclaredState, StateRecord
 from pairmark.models.logistic.learning import N_TERMS, LogisticWeights
 from pairmark.models.logistic.rows import RowPreparation
 
@@ -17,7 +17,7 @@ class LogisticState(DeclaredState):
     """How rows are prepared, and the weights."""
 
     coef_: Annotated[Float64, Array(name="weights", shape=("features",))]
-    _map: Annotated[RowPreparation, Record()]
+    _map: Annotated[RowPreparation, StateRecord()]
     _terms: Annotated[Float64, Array(shape=(N_TERMS,))]
     _weights: LogisticWeights
 

@@ -12,7 +12,7 @@ from pairmark.models.core.arrays import Float32, Float64
 from pairmark.models.core.kernels import rows as row_kernels
 from pairmark.models.core.marginals import NormalMarginals
 from pairmark.models.core.schema import Array
-from pairmark.models.core.state import Fact, Record
+from pairmark.models.core.state import Fact, StateRecord
 from pairmark.models.core.two_covariance import pointed
 
 Marginals = Literal["raw", "normal"]
@@ -42,7 +42,7 @@ class Preparation:
     components : (d, p) orthonormal, of the largest variance first; None where features are used as they are.
     """
 
-    normal: Annotated[NormalMarginals | None, Record()] = field(repr=False)
+    normal: Annotated[NormalMarginals | None, StateRecord()] = field(repr=False)
     centre: Annotated[Float64, Array(shape=("features",))] = field(repr=False)
     scale: Annotated[Float64, Array(shape=("features",))] = field(repr=False)
     components: Annotated[Float32 | None, Array(shape=("features", "prepared"))] = field(repr=False)
@@ -83,7 +83,7 @@ class LatentMap:
     weights, bias : (p, q) and (q,), the model's axes; of the features themselves where nothing comes in between.
     """
 
-    preparation: Annotated[Preparation, Record()]
+    preparation: Annotated[Preparation, StateRecord()]
     length: Annotated[float | None, Fact(), Field(gt=0.0, le=1e6)]
     weights: Annotated[Float32, Array(shape=("prepared", "coordinates"))] = field(repr=False)
     bias: Annotated[Float32, Array(shape=("coordinates",))] = field(repr=False)

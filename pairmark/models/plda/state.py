@@ -14,7 +14,7 @@ from pairmark.models.core.schema import (
     StoredState,
     refuse,
 )
-from pairmark.models.core.state import DeclaredState, Fact, Record
+from pairmark.models.core.state import DeclaredState, Fact, StateRecord
 from pairmark.models.plda.mapping import MAX_COMPONENTS, LatentMap
 from pairmark.models.plda.residual import Residual
 
@@ -29,10 +29,10 @@ class PldaState(DeclaredState):
         dict[float, float], Fact(kind=list[_Rate], write=lambda rates: list(rates.items()), read=dict)
     ]
     psi_: Annotated[Float64, Array(shape=("coordinates",), low=0)]
-    _map: Annotated[LatentMap, Record()]
+    _map: Annotated[LatentMap, StateRecord()]
     _trees: Annotated[
         Residual | None,
-        Record(prefix="residual_", when=lambda file: file.facts.residual_bound is not None),
+        StateRecord(prefix="residual_", when=lambda file: file.facts.residual_bound is not None),
     ]
 
     @classmethod

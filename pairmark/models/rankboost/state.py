@@ -11,7 +11,7 @@ from pydantic import Field
 
 from pairmark.models.core.arrays import Float64, Int64
 from pairmark.models.core.schema import Array, StateSchema, StoredState, refuse, require
-from pairmark.models.core.state import DeclaredState, Fact, Record
+from pairmark.models.core.state import DeclaredState, Fact, StateRecord
 from pairmark.models.rankboost.rules import Rules
 from pairmark.models.rankboost.svm import LinearRule
 
@@ -19,13 +19,13 @@ from pairmark.models.rankboost.svm import LinearRule
 class RankersState(DeclaredState):
     """Weak rankers and what follows them. Pivots are in the projection, mapped and mixed: no row as it was."""
 
-    rules_: Annotated[Rules, Record()]
+    rules_: Annotated[Rules, StateRecord()]
     task_: Annotated[Int64, Array(shape=("rankers",), low=0, high=2**31)]
     value_: Annotated[Float64, Array(shape=("rankers",))]
     _centre: Annotated[Float64, Array(shape=("coordinates",))]
     projection_: Annotated[Float64 | None, Array(shape=("coordinates", "components"))]
     classes_: Annotated[NDArray[Any] | None, Array(kind="labels", shape=("classes",))]
-    svm_: Annotated[LinearRule | None, Record(prefix="svm_")]
+    svm_: Annotated[LinearRule | None, StateRecord(prefix="svm_")]
 
     @classmethod
     def _sizes(cls, file: StoredState) -> Mapping[str, int]:

@@ -137,16 +137,16 @@ def _keep(call: Call, model: Served, seen_decisions: list[SeenDecision], refs: l
     policy = call.services.runtime.review_policy(model.entry.name)
     if policy is None:
         return
-    decisions = [shown.decision for shown in seen_decisions]
+    decisions = [item.decision for item in seen_decisions]
     call.services.recorder.take(
         Deciding(model.entry.model_id, model.entry.version, call.path["gallery"]),
         policy,
         [decisions.count(code) for code in range(3)],
         lambda: decisions,
-        [one.score for one in seen_decisions],
+        [item.score for item in seen_decisions],
         seen_decisions[0].threshold,
-        refs=[(None if refs is None else refs[one.query], one.id) for one in seen_decisions],
-        subjects=[one.subject for one in seen_decisions],
+        refs=[(None if refs is None else refs[item.query], item.id) for item in seen_decisions],
+        subjects=[item.subject for item in seen_decisions],
     )
 
 
