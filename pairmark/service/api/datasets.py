@@ -84,7 +84,7 @@ async def _while_connected(
         "right_filename": None if right is None else right.filename,
     }
     async with services.datasets.places() as place:
-        return await while_connected(http, lambda gone: place.run(partial(work, **named, gone=gone)))
+        return await while_connected(http, lambda gone: place.run(partial(work, **named, has_left=gone)))
 
 
 async def add_dataset(

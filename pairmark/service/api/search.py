@@ -75,7 +75,7 @@ async def search(call: Call) -> Answer:
                 if served is None or (served.entry.model_id, served.entry.version) != at:
                     return state
                 return services.searches.search(
-                    state, served, request, decision, scores=call.shows_scores(served), seen=seen
+                    state, served, request, decision, scores=call.shows_scores(served), decisions=seen
                 )
 
             found = await place.run(work)
@@ -117,7 +117,7 @@ async def verify(call: Call) -> Answer:
         decision, how = await _whole_or_best(call, served, len(items), len(rows))
         answer = await place.run(
             lambda: services.searches.verify(
-                served, subject, rows, items, decision, how, scores=call.shows_scores(served), seen=seen
+                served, subject, rows, items, decision, how, scores=call.shows_scores(served), decisions=seen
             )
         )
     _keep(call, served, seen, refs)

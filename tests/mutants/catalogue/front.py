@@ -34,8 +34,8 @@ FRONT = (
         "only-the-first-trouble-is-told",
         "a messy table is told all its troubles at once",
         "pairmark/service/datasets/troubles.py",
-        "    return found[:_MOST]\n",
-        "    return found[:1]\n",
+        "    return troubles[:_MOST]\n",
+        "    return troubles[:1]\n",
         "tests/service/test_inspecting.py::test_a_messy_table_is_told_all_its_troubles_at_once",
     ),
     mutant(

@@ -44,7 +44,7 @@ RECORDS = (
         "unknown-columns-are-dropped",
         "a column that the model does not know is named",
         "pairmark/models/records/schema.py",
-        "                    if name not in self._others:\n",
+        "                    if name not in self._plain_columns:\n",
         "                    if False:\n",
         f"{SCHEMA}::TestRecords::test_what_does_not_fit_is_named",
     ),
