@@ -164,19 +164,31 @@ class RecordScorer(PairScorerMixin, BaseEstimator):
             bests.append(best)
         return padded(bests, k)
 
-    def candidates(self, query: Matrix, parts: Sequence[GalleryIndex], masks: Sequence[Bool | None]) -> list[Found]:
+    def candidates(
+        self, query: Matrix, parts: Sequence[GalleryIndex], masks: Sequence[Bool | None]
+    ) -> list[Found]:
+        """Rows of each part of a gallery that share most with one record, (1, c), and how much, float32; best first.
+
+        Parameters
+        ----------
+        masks : (n,) which rows of each part count; None: all.
+        """
         postings = [
-            neighbours.Postings(*(part.arrays[f"{_NEIGHBOURS}{name}"] for name in neighbours.Postings._fields))
+            neighbours.Postings(
+                *(part.arrays[f"{_NEIGHBOURS}{name}"] for name in neighbours.Postings._fields)
+            )
             for part in parts
         ]
         keys = neighbours.query_keys(self._comparators, self._comparators.prepare(query))
         nominated = neighbours.nominated(keys, postings, masks, [len(part) for part in parts])
         return [(rows[None], shared[None].astype(np.float32)) for rows, shared in nominated]
 
+    max_scored = neighbours.MAX_SCORED
+    """Rows of a gallery up to which a search scores all of them."""
+
     @property
     def n_candidates(self) -> int | None:
-        """Rows of a gallery that a search scores, where it has more than `neighbours.MAX_SCORED`."""
-        # Numbers and places have no keys: then everything is scored.
+        """Rows of a larger gallery that a search scores; None, all of them, where no column has keys."""
         return neighbours.N_CANDIDATES if self._comparators.key_fields[0] else None
 
 

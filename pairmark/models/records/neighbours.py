@@ -20,9 +20,9 @@ from pairmark.models.records.kernels import blocking as kernels
 
 MAX_SCORED = 2_000
 """Rows up to which all of them are scored."""
-N_CANDIDATES = 256
+N_CANDIDATES = 128
 """Rows that are scored of more."""
-MAX_POSTINGS = 1_000_000
+MAX_POSTINGS = 300_000
 """Postings that a query reads, over all parts of a gallery."""
 _MAX_GRAM_CHARS = 48
 _GRAM_SHARE = 0.25

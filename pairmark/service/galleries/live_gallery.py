@@ -22,6 +22,7 @@ from pairmark.service.errors import UnknownGallery
 from pairmark.service.galleries import item_repository, repository
 from pairmark.service.galleries.blocks import GalleryDisk, IndexBlock, make_block, remove
 from pairmark.service.galleries.gallery_view import GalleryView, Part, TailItem
+from pairmark.service.galleries.item_forms import form_of
 from pairmark.service.galleries.item_repository import Removal
 from pairmark.service.galleries.repository import State
 from pairmark.service.galleries.rows import StoredRows
@@ -46,8 +47,9 @@ class LiveGallery:
         self._disk = disk
         self.id = self._id = state.id
         self.key = (state.key, state.model_id, state.version)
-        self._dimension = state.dimension
         self._estimator = estimator
+        self._form = form_of(estimator, state.dimension)
+        self._dimension = int(estimator.n_features_in_)
         self._lock = threading.Lock()
         self._view: GalleryView | None = None
         self._parts: list[Part] = []
@@ -215,7 +217,7 @@ class LiveGallery:
 
     def _fill_tail(self, session: Any, state: State) -> None:
         low = max(self._seq, self._parts[-1].block.high if self._parts else 0)
-        for rows in item_repository.read_range(session, state, low, state.seq):
+        for rows in item_repository.read_range(session, state, self._form, low, state.seq):
             for at, name in enumerate(rows.ids):
                 self._tail[name] = TailItem(
                     int(rows.seqs[at]), rows.subjects[at], rows.vectors[at], rows.metadata[at]
@@ -228,7 +230,7 @@ class LiveGallery:
         """A block of the first ``limit`` rows in (low, high], in memory."""
         parts: list[StoredRows] = []
         n = 0
-        for rows in item_repository.read_range(session, state, low, high):
+        for rows in item_repository.read_range(session, state, self._form, low, high):
             parts.append(rows)
             n += len(rows)
             if n >= limit:

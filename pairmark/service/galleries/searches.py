@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic_core import to_json
 
 from pairmark.models.core.subjects import SampleSets
@@ -15,6 +14,7 @@ from pairmark.service.errors import InvalidInput, TooLarge, UnknownItem
 from pairmark.service.galleries import item_repository
 from pairmark.service.galleries.galleries import Galleries
 from pairmark.service.galleries.gallery_view import ItemHit
+from pairmark.service.galleries.item_forms import Matrix, form_of, refuse_wholes
 from pairmark.service.galleries.metadata import parse_filter
 from pairmark.service.galleries.repository import State
 from pairmark.service.galleries.rows import StoredRows, checked_id
@@ -28,7 +28,6 @@ from pairmark.service.runtime.scoring import Decision, Served
 from pairmark.service.runtime.vectors import SideRows, to_rows
 from pairmark.service.settings import Settings
 
-Float32 = NDArray[np.float32]
 DECISIONS = ("different", "match", "review")
 """Names of the codes that `Decision.decided` gives."""
 MAX_TEMPLATES = 10_000
@@ -142,12 +141,15 @@ class Searches:
         decisions : takes what was decided, where a rate was asked for.
         """
         body = request.body
-        queries = dense(request.queries, "queries", state.dimension)
+        form = form_of(version.estimator, state.dimension)
+        queries = model_rows(request.queries, "queries", version)
         conditions = parse_filter(body.filter, state.fields) if state.items else ()
         deadline = time.monotonic() + self._settings.request_timeout_s
         live = self._galleries.views.live(state, version.estimator)
         point, above, warning = None, None, None
         aggregation = None if body.aggregation is None else version.aggregation(body.aggregation)
+        if aggregation is not None:
+            refuse_wholes(form)
         if body.fpir is None:
             view = live.view(state.seq)
         else:
@@ -191,10 +193,11 @@ class Searches:
         present_facts = {name: fact for name, fact in facts.items() if fact is not None}
         return to_json({"model": version.model, "results": results, **present_facts}), sum(map(len, hits))
 
-    def enrolled(self, state: State, subject: str) -> StoredRows:
+    def enrolled(self, state: State, version: Served, subject: str) -> StoredRows:
+        form = form_of(version.estimator, state.dimension)
         with self._galleries.database.read() as session:
             items = item_repository.subject_rows(
-                session, state, checked_id(subject, "subject"), MAX_TEMPLATES + 1
+                session, state, form, checked_id(subject, "subject"), MAX_TEMPLATES + 1
             )
         if items is None:
             raise UnknownItem(f"gallery {state.name!r} has no subject {subject[:100]!r}", field="subject")
@@ -206,7 +209,7 @@ class Searches:
         self,
         version: Served,
         subject: str,
-        probe: Float32,
+        probe: Matrix,
         items: StoredRows,
         decision: Decision,
         aggregation: str | None,
@@ -257,9 +260,10 @@ class Searches:
         return to_json(answer)
 
 
-def dense(rows: SideRows, name: str, dimension: int) -> Float32:
-    vectors: Float32 = to_rows(rows, name, dimension, accepts_sparse=False)
-    return np.ascontiguousarray(vectors, dtype=np.float32)
+def model_rows(rows: SideRows, name: str, version: Served) -> Matrix:
+    """Rows of a request as a version takes them: float32, or cells of records."""
+    taken = to_rows(rows, name, version.n_features, accepts_sparse=False, estimator=version.estimator)
+    return taken if taken.dtype == object else np.ascontiguousarray(taken, dtype=np.float32)
 
 
 def _decisions_of(hits: Sequence[Sequence[ItemHit | SubjectHit]], threshold: float) -> Iterator[SeenDecision]:
