@@ -97,7 +97,7 @@ async def _begin_session(
     services: Services, answer: Response, key_id: str, seconds: float, *, secure: bool
 ) -> None:
     word = await asyncio.to_thread(services.sessions.begin, key_id)
-    await services.runtime.catalogue.changed()
+    await services.runtime.catalogue.after_change()
     answer.set_cookie(COOKIE, word, max_age=int(seconds), httponly=True, samesite="strict", secure=secure)
 
 
@@ -175,7 +175,7 @@ async def logout(request: Request, services: InServices) -> Response:
     word = request.cookies.get(COOKIE)
     if word:
         await asyncio.to_thread(services.sessions.end, word)
-        await services.runtime.catalogue.changed()
+        await services.runtime.catalogue.after_change()
     answer = RedirectResponse("/login", status_code=303)
     answer.delete_cookie(COOKIE, httponly=True, samesite="strict")
     return answer

@@ -44,7 +44,7 @@ class Datasets:
     def __init__(self, db: Database, blobs: Blobs, settings: Settings) -> None:
         self._db, self._blobs, self._settings = db, blobs, settings
         threads = settings.max_concurrent_uploads
-        self.places = Places("upload", threads, WAITING * threads, most=2 * threads)
+        self.places = Places("upload", threads, WAITING * threads, max_threads=2 * threads)
 
     def add(
         self,

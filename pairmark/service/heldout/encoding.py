@@ -31,7 +31,7 @@ def cells_for(schema: Schema | None, data: LabelledData) -> Any:
     name = f"dataset {data.name}:{data.version}"
     if data.schema is None and schema is not None:
         raise InvalidInput(
-            f"{name} holds vectors; the model takes records: {_named(schema)}", field="dataset"
+            f"{name} holds vectors; the model takes records: {_column_names(schema)}", field="dataset"
         )
     if data.schema is not None and schema is None:
         raise InvalidInput(f"{name} is a table of records; the model takes vectors", field="dataset")
@@ -40,17 +40,17 @@ def cells_for(schema: Schema | None, data: LabelledData) -> Any:
     return _aligned(data.schema, np.asarray(data.X), schema, name)
 
 
-def _aligned(given: Schema, cells: Records, wanted: Schema, name: str) -> Records:
+def _aligned(own_schema: Schema, cells: Records, schema: Schema, name: str) -> Records:
     """The wanted columns in their order."""
-    there = {column.name: (at, column) for at, column in enumerate(given.fields)}
+    there = {column.name: (at, column) for at, column in enumerate(own_schema.fields)}
     order = []
-    for column in wanted.fields:
+    for column in schema.fields:
         at, own = there.get(column.name, (-1, None))
         if own is None or own.type != column.type:
-            said = "is missing" if own is None else f"is of type {own.type}"
+            problem = "is missing" if own is None else f"is of type {own.type}"
             raise InvalidInput(
-                f"{name}: column {column.name!r} {said}; the model takes it as {column.type}: upload it with columns="
-                f'{{"{column.name}": "{column.type}"}}',
+                f"{name}: column {column.name!r} {problem}; the model takes it as {column.type}: upload it with "
+                f'columns={{"{column.name}": "{column.type}"}}',
                 field="dataset",
                 column=column.name,
             )
@@ -58,5 +58,5 @@ def _aligned(given: Schema, cells: Records, wanted: Schema, name: str) -> Record
     return cells[:, order]
 
 
-def _named(schema: Schema | None) -> str:
+def _column_names(schema: Schema | None) -> str:
     return "" if schema is None else ", ".join(column.name for column in schema.fields[:20])

@@ -59,7 +59,7 @@ class KeptRow(NamedTuple):
         """Values of the table's columns."""
         facts = self._asdict()
         sides = facts.pop("sides")
-        both_sides = None if sides is None else sides[0].shown(sides[1])
+        both_sides = None if sides is None else sides[0].as_sent(sides[1])
         return {**facts.pop("deciding")._asdict(), **facts, "hour": hour, "sides": both_sides}
 
 
