@@ -165,13 +165,13 @@ class RecordScorer(PairScorerMixin, BaseEstimator):
         return padded(bests, k)
 
     def candidates(
-        self, query: Matrix, parts: Sequence[GalleryIndex], masks: Sequence[Bool | None]
+        self, query: Matrix, n: int, parts: Sequence[GalleryIndex], masks: Sequence[Bool | None]
     ) -> list[Found]:
         """Rows of each part of a gallery that share most with one record, (1, c), and how much, float32; best first.
 
         Parameters
         ----------
-        masks : (n,) which rows of each part count; None: all.
+        n : rows of a part, at most. masks : which rows of each part count; None: all.
         """
         postings = [
             neighbours.Postings(
@@ -180,7 +180,7 @@ class RecordScorer(PairScorerMixin, BaseEstimator):
             for part in parts
         ]
         keys = neighbours.query_keys(self._comparators, self._comparators.prepare(query))
-        nominated = neighbours.nominated(keys, postings, masks, [len(part) for part in parts])
+        nominated = neighbours.nominated(keys, postings, masks, [len(part) for part in parts], n)
         return [(rows[None], shared[None].astype(np.float32)) for rows, shared in nominated]
 
     max_scored = neighbours.MAX_SCORED

@@ -221,15 +221,20 @@ def best_of_blocks(
     found; None: all. Of many records, a model that compares cells scores the candidates of each query only."""
     if not blocks:
         return [[] for _ in queries]
-    n_candidates = getattr(estimator, "n_candidates", None)
-    if n_candidates is not None and _n_considered(blocks) > estimator.max_scored:
+    n_candidates = scores_candidates(estimator)
+    if n_candidates and _n_considered(blocks) > estimator.max_scored:
         hits = []
         for at in range(len(queries)):
             query = queries[at : at + 1]
-            narrowed = candidates_of(estimator, query, n_candidates, blocks)
+            narrowed = candidates_of(estimator, query, max(n_candidates, k), blocks)
             hits += _best_of_rows(estimator, query, k, narrowed, above, deadline)
         return hits
     return _best_of_rows(estimator, queries, k, blocks, above, deadline)
+
+
+def scores_candidates(estimator: Any) -> int:
+    """How many rows of a large gallery a search scores; 0: all of them."""
+    return getattr(estimator, "n_candidates", None) or 0
 
 
 def _n_considered(blocks: Sequence[tuple[IndexBlock, Mask | None]]) -> int:
@@ -242,7 +247,9 @@ def candidates_of(
     """The blocks that hold candidates for one record, each with a mask of them: the ``n`` that share most with it,
     ties by id."""
     indices, masks = [block.index for block, _ in blocks], [mask for _, mask in blocks]
-    merged = merge_top_k(estimator.candidates(query, indices, masks), n, [block.ids for block, _ in blocks])
+    merged = merge_top_k(
+        estimator.candidates(query, n, indices, masks), n, [block.ids for block, _ in blocks]
+    )
     narrowed: list[tuple[IndexBlock, Mask | None]] = []
     for at, (block, _) in enumerate(blocks):
         rows = merged.row[0][merged.part[0] == at]

@@ -21,8 +21,9 @@ from pairmark.service.db import Database
 from pairmark.service.errors import UnknownGallery
 from pairmark.service.galleries import item_repository, repository
 from pairmark.service.galleries.blocks import GalleryDisk, IndexBlock, make_block, remove
+from pairmark.service.galleries.candidate_recall import CandidateRecall, measure_recall
 from pairmark.service.galleries.gallery_view import GalleryView, Part, TailItem
-from pairmark.service.galleries.item_forms import form_of
+from pairmark.service.galleries.item_forms import RecordForm, form_of
 from pairmark.service.galleries.item_repository import Removal
 from pairmark.service.galleries.repository import State
 from pairmark.service.galleries.rows import StoredRows
@@ -57,6 +58,8 @@ class LiveGallery:
         self._seq = 0
         self.blocks = disk.blocks(state.model_id, state.version)
         self.subjects = SubjectViews()
+        self.recall: CandidateRecall | None = None
+        """Of the candidates that searches score, once it was measured."""
 
     def at_hand(self, seq: int) -> GalleryView | None:
         """The view, if it holds everything up to ``seq``."""
@@ -74,6 +77,11 @@ class LiveGallery:
                 self._catch_up(seq)
                 view = self._view = self._new_view()
         return view
+
+    def measure_recall(self, view: GalleryView) -> None:
+        """Measure the recall of candidates in a view."""
+        if isinstance(self._form, RecordForm) and (self.recall is None or self.recall.is_old(view)):
+            self.recall = measure_recall(self._db, self._id, self._form, view)
 
     def block_names(self) -> set[str]:
         """What a cluster's workers call the blocks that there are."""

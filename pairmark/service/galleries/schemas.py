@@ -259,12 +259,26 @@ class SearchHit(BaseModel):
     decision: Literal["match", "review"] | None = Field(None, description="with `fnr`")
 
 
+class CandidatesOut(BaseModel):
+    """How a search of many records chose what it scored."""
+
+    scored: int = Field(description="records that were scored for each query, those that share most with it")
+    recall: float | None = Field(
+        description="share of items of subjects with several whose search scores another item of the subject, "
+        "measured in this gallery in the background; null until then, or where no subject has two items"
+    )
+    pairs: int = Field(description="number of items that were searched for to measure it")
+
+
 class SearchOut(BaseModel):
     """Results of each query, best first, ties by id. With a rate, an empty list means "unknown"."""
 
     model: ModelOfGallery
     results: list[list[SearchHit]]
     aggregation: str | None = Field(None, description="how subjects were compared as a whole")
+    candidates: CandidatesOut | None = Field(
+        None, description="of a gallery of more records than are all scored; absent if everything was scored"
+    )
     operating_point: dict[str, Any] | None = None
     warning: str | None = None
 

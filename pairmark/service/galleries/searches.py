@@ -13,7 +13,7 @@ from pairmark.models.core.subjects import SampleSets
 from pairmark.service.errors import InvalidInput, TooLarge, UnknownItem
 from pairmark.service.galleries import item_repository
 from pairmark.service.galleries.galleries import Galleries
-from pairmark.service.galleries.gallery_view import ItemHit
+from pairmark.service.galleries.gallery_view import ItemHit, scores_candidates
 from pairmark.service.galleries.item_forms import Matrix, form_of, refuse_wholes
 from pairmark.service.galleries.metadata import parse_filter
 from pairmark.service.galleries.repository import State
@@ -189,7 +189,23 @@ class Searches:
         results = [_reported(query_hits, point is not None, scores, decision) for query_hits in hits]
         if decisions is not None and above is not None:
             decisions += _decisions_of(hits, float(above if decision is None else decision.threshold))
-        facts = {"aggregation": aggregation, "operating_point": point, "warning": warning}
+        candidates = None
+        n_candidates = scores_candidates(version.estimator)
+        if n_candidates and view.n_items > version.estimator.max_scored:
+            # What was measured last is stated; the next answer may have a newer figure.
+            self._galleries.views.measure_later(live, view)
+            recall = live.recall
+            candidates = {
+                "scored": max(n_candidates, k),
+                "recall": None if recall is None else recall.recall,
+                "pairs": 0 if recall is None else recall.pairs,
+            }
+        facts = {
+            "aggregation": aggregation,
+            "candidates": candidates,
+            "operating_point": point,
+            "warning": warning,
+        }
         present_facts = {name: fact for name, fact in facts.items() if fact is not None}
         return to_json({"model": version.model, "results": results, **present_facts}), sum(map(len, hits))
 

@@ -1,0 +1,163 @@
+"""Galleries of records: what a search of candidates finds, however writes, blocks, processes and erasures interleave."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pairmark.models import FellegiSunter, MetricSimilarity
+from pairmark.models.records import neighbours
+from pairmark.service.db import Database
+from pairmark.service.errors import Conflict, InvalidInput
+from pairmark.service.galleries import item_repository
+from pairmark.service.galleries import live_gallery as live_module
+from pairmark.service.galleries.galleries import Galleries
+from pairmark.service.galleries.imports import json_batches
+from pairmark.service.galleries.item_forms import form_of
+from pairmark.service.galleries.rows import RowErrors
+from pairmark.service.galleries.searches import Searches, parse_search
+from pairmark.service.galleries.thresholds import Thresholds
+from pairmark.service.operations.rows import RowChecks
+from pairmark.service.settings import Settings
+from tests.models.records.people import people
+from tests.service.galleries.gallery_cases import NOTHING, add_model, served
+
+TYPES = {
+    "given": "name", "surname": "name", "address": "text", "born": "date:YYYY-MM-DD", "code": "text",
+    "member": "boolean", "weight": "number", "home": "place",
+}  # fmt: skip
+TABLE, WHO = people(200, seed=3)
+
+
+@pytest.fixture(scope="module")
+def model() -> FellegiSunter:
+    table, _ = people(200, seed=1)
+    return FellegiSunter(columns=TYPES, n_pairs=5_000).fit(table)
+
+
+@pytest.fixture
+def galleries(settings: Settings, database: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[Galleries]:
+    monkeypatch.setattr(live_module, "BLOCK_ROWS", 64)
+    monkeypatch.setattr(live_module, "TAIL_ROWS", 16)
+    add_model(database, 1, 2)
+    made = Galleries(database, settings)
+    yield made
+    made.close()
+
+
+def enrol(galleries: Galleries, model: Any, rows: range, *, name: str = "g") -> None:
+    form = form_of(model, int(model.n_features_in_))
+    records = list(model.schema_.values(model._validated(TABLE, "table")))
+    items = [{"id": f"r{row:03}", "subject": f"s{WHO[row]}", "vector": records[row]} for row in rows]
+    errors = RowErrors()
+    galleries.write(name, json_batches(json.dumps({"items": items}).encode(), form, errors), errors, None)
+    assert not errors.count
+
+
+def search(galleries: Galleries, model: Any, settings: Settings, record: Any, **more: Any) -> dict[str, Any]:
+    searches = Searches(galleries, Thresholds(galleries), settings)
+    request = parse_search(json.dumps({"queries": record, "k": 5, **more}).encode(), settings)
+    answer, _ = searches.search(galleries.state("g"), served(model), request, None)
+    return dict(json.loads(answer))
+
+
+def records_of(model: Any) -> list[dict[str, Any]]:
+    return list(model.schema_.values(model._validated(TABLE, "table")))
+
+
+def test_a_small_gallery_scores_everything_and_a_large_one_candidates(
+    galleries: Galleries, model: FellegiSunter, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    galleries.put("g", served(model))
+    enrol(galleries, model, range(0, 100, 2))
+    enrol(galleries, model, range(100, 400, 2))
+    probes = records_of(model)[1:200:2]
+    everything = [search(galleries, model, settings, probe) for probe in probes]
+    assert "candidates" not in everything[0]
+    monkeypatch.setattr(type(model), "max_scored", 20)
+    monkeypatch.setattr(neighbours, "N_CANDIDATES", 30)
+    narrowed = [search(galleries, model, settings, probe) for probe in probes]
+    assert narrowed[0]["candidates"]["scored"] == 30
+    # The right person is found as before; scores are those of comparing everything.
+    best = [answer["results"][0][0] for answer in everything]
+    assert sum(answer["results"][0][:1] == [hit] for answer, hit in zip(narrowed, best, strict=True)) >= 98
+    assert sum(hit["subject"] == f"s{at}" for at, hit in enumerate(best)) >= 98
+
+
+def test_candidates_follow_writes_and_erasures_and_another_process_sees_the_same(
+    galleries: Galleries, database: Database, model: FellegiSunter, settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(type(model), "max_scored", 20)
+    galleries.put("g", served(model))
+    enrol(galleries, model, range(0, 150))
+    probe = records_of(model)[161]
+    assert search(galleries, model, settings, probe)["results"][0][0]["subject"] != "s80"
+    enrol(galleries, model, range(160, 170))
+    assert search(galleries, model, settings, probe)["results"][0][0]["id"] == "r161"
+    galleries.erase("g", NOTHING, id="r161")
+    assert search(galleries, model, settings, probe)["results"][0][0]["id"] == "r160"
+    galleries.erase("g", NOTHING, subject="s80")
+    other = Galleries(database, settings)
+    for process in (galleries, other):
+        hits = search(process, model, settings, probe)["results"][0]
+        assert "s80" not in [hit["subject"] for hit in hits]
+    other.close()
+    # Nothing of the erased is in any file.
+    surname = records_of(model)[161]["code"].encode()
+    files = [file for file in (settings.home / "galleries").rglob("*") if file.is_file()]
+    assert files
+    assert not any(surname in file.read_bytes() for file in files)
+
+
+def test_recall_is_measured_on_items_of_one_subject(
+    galleries: Galleries, model: FellegiSunter, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(type(model), "max_scored", 20)
+    galleries.put("g", served(model))
+    enrol(galleries, model, range(0, 200))
+    search(galleries, model, settings, records_of(model)[0])
+    live = galleries.views.live(galleries.state("g"), model)
+    live.measure_recall(live.view(galleries.state("g").seq))
+    stated = search(galleries, model, settings, records_of(model)[0])["candidates"]
+    assert stated["pairs"] >= 60
+    assert stated["recall"] >= 0.95
+    live.recall = None
+    monkeypatch.setattr(neighbours, "MAX_POSTINGS", 1)
+    monkeypatch.setattr(neighbours.nominated, "__defaults__", (128, 1))
+    live.measure_recall(live.view(galleries.state("g").seq))
+    assert live.recall is not None
+    assert live.recall.recall is not None
+    assert live.recall.recall < 0.9
+
+
+def test_a_damaged_record_is_left_out_and_named(
+    galleries: Galleries, database: Database, model: FellegiSunter, settings: Settings
+) -> None:
+    galleries.put("g", served(model))
+    enrol(galleries, model, range(0, 6))
+    with database.write() as session:
+        item = item_repository.find_item(session, galleries.state("g").id, "r002")
+        assert item is not None
+        item.vector = b'{"given": '
+    found = search(galleries, model, settings, records_of(model)[2])["results"][0]
+    assert "r002" not in [hit["id"] for hit in found]
+    assert any("record of 'r002'" in damage for damage, _ in RowChecks(database).damages())
+
+
+def test_vectors_and_records_do_not_mix(
+    galleries: Galleries, model: FellegiSunter, settings: Settings
+) -> None:
+    galleries.put("g", served(model))
+    enrol(galleries, model, range(0, 6))
+    vectors = MetricSimilarity().fit(np.eye(8, dtype=np.float32), [0, 0, 1, 1, 2, 2, 3, 3])
+    with pytest.raises(Conflict, match="holds records of given"):
+        galleries.put("g", served(vectors, version=2))
+    with pytest.raises(InvalidInput, match="takes records"):
+        search(galleries, model, settings, [1.0] * 8)
+    with pytest.raises(InvalidInput, match="single items"):
+        search(galleries, model, settings, records_of(model)[0], group_by="subject", aggregation="mean")
