@@ -103,7 +103,7 @@ def model() -> FellegiSunter:
 def test_mistyped_people_are_candidates_and_a_saved_index_finds_the_same(
     model: FellegiSunter, tmp_path: Path
 ) -> None:
-    table, who = people(3_000, seed=5)
+    table, _ = people(3_000, seed=5)
     cells = model._validated(table, "table")
     enrolled, probes = cells[::2], cells[1::2]
     index = model.index(enrolled)
