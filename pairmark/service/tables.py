@@ -489,7 +489,9 @@ class GalleryRow(Base):
     next_model_id: Mapped[str | None] = mapped_column(String(32))
     next_version: Mapped[int | None]
     dimension: Mapped[int]
-    columns: Mapped[list[Any] | None]
+    columns: Mapped[list[Any] | None] = mapped_column(
+        JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "postgresql")
+    )
     items: Mapped[int] = mapped_column(BigInteger, default=0)
     seq: Mapped[int] = mapped_column(BigInteger, default=0)
     floor: Mapped[int] = mapped_column(BigInteger, default=0)

@@ -11,7 +11,7 @@ down_revision = "0017"
 branch_labels = None
 depends_on = None
 
-JSON = sa.JSON.with_variant(postgresql.JSONB(), "postgresql")
+JSON = sa.JSON().with_variant(postgresql.JSONB(), "postgresql")
 
 
 def upgrade() -> None:

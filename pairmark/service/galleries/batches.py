@@ -74,7 +74,7 @@ def send_batches(
         kind, Path(path), folder, form_of_task(form), errors, ImportOptions.model_validate(options), limits
     )
     for number, rows in enumerate(batches):
-        texts = {
+        texts: dict[str, Any] = {
             "ids": rows.ids,
             "subjects": rows.subjects,
             "metadata": rows.metadata,
@@ -84,10 +84,7 @@ def send_batches(
             texts["records"] = list(rows.form.schema.values(rows.vectors))
         else:
             np.save(_vectors(folder, number), rows.vectors, allow_pickle=False)
-        if isinstance(rows.form, RecordForm):
-            texts["records"] = list(rows.form.schema.values(rows.vectors))
-        else:
-            _texts(folder, number).write_text(json.dumps(texts))
+        _texts(folder, number).write_text(json.dumps(texts))
         send({"batch": number, **news()})
         if not stream.readline():
             break
