@@ -18,7 +18,7 @@ from pairmark.service.api.problems import UnsupportedMediaType
 from pairmark.service.api.query import FROM_QUERY, PageQuery, Query
 from pairmark.service.api.services import InServices, Services, check_may, names_of
 from pairmark.service.datasets.confined import Gone
-from pairmark.service.datasets.limits import Limits
+from pairmark.service.datasets.limits import FileLimits
 from pairmark.service.errors import InvalidInput, UnknownDataset
 from pairmark.service.galleries.batches import confined_batches
 from pairmark.service.galleries.imports import KINDS, json_batches
@@ -41,9 +41,9 @@ from pairmark.service.galleries.schemas import (
     Receipt,
     UpsertOut,
 )
-from pairmark.service.jobs.schemas import Task
 from pairmark.service.pagination import MAX_LIMIT
 from pairmark.service.runtime.scoring import Served
+from pairmark.wire.jobs import Task
 
 Name = Annotated[str, Path(max_length=200, description="the gallery's name")]
 ItemId = Annotated[str, Path(max_length=512, description="the item's id; it may contain slashes")]
@@ -152,7 +152,7 @@ async def upsert_items(
 
             size = upload.stat().st_size
             width = state.dimension if state.columns is None else len(state.columns)
-            limits = Limits.of(services.settings, size, rows="max_gallery_items", features=width)
+            limits = FileLimits.of(services.settings, size, rows="max_gallery_items", features=width)
 
             def work(has_left: Gone) -> UpsertOut:
                 with closing(
