@@ -21,7 +21,7 @@ from pairmark.service.galleries.item_forms import form_of
 from pairmark.service.galleries.rows import RowErrors
 from pairmark.service.galleries.searches import Searches, parse_search
 from pairmark.service.galleries.thresholds import Thresholds
-from pairmark.service.operations.rows import RowChecks
+from pairmark.service.operations.rows import DatabaseChecks
 from pairmark.service.settings import Settings
 from tests.models.records.people import people
 from tests.service.galleries.gallery_cases import NOTHING, add_model, served
@@ -151,7 +151,7 @@ def test_a_damaged_record_is_left_out_and_named(
         item.vector = b'{"given": '
     found = search(galleries, model, settings, records_of(model)[2])["results"][0]
     assert "r002" not in [hit["id"] for hit in found]
-    assert any("record of 'r002'" in damage for damage, _ in RowChecks(database).damages())
+    assert any("record of 'r002'" in damage for damage, _ in DatabaseChecks(database).damages())
 
 
 def test_vectors_and_records_do_not_mix(
