@@ -180,8 +180,8 @@ class RecordScorer(PairScorerMixin, BaseEstimator):
             for part in parts
         ]
         keys = neighbours.query_keys(self._comparators, self._comparators.prepare(query))
-        nominated = neighbours.nominated(keys, postings, masks, [len(part) for part in parts], n)
-        return [(rows[None], shared[None].astype(np.float32)) for rows, shared in nominated]
+        best_parts = neighbours.nominate(keys, postings, masks, [len(part) for part in parts], n)
+        return [(rows[None], worth[None].astype(np.float32)) for rows, worth in best_parts]
 
     max_scored = neighbours.MAX_SCORED
     """Rows of a gallery up to which a search scores all of them."""

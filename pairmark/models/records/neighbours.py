@@ -73,10 +73,10 @@ def query_keys(comparators: Comparators, record: Prepared) -> Int64:
     return np.unique(_keys_of(comparators, record)[0])
 
 
-def nominated(
+def nominate(
     keys: Int64,
     parts: Sequence[Postings],
-    considered: Sequence[Bool | None],
+    masks: Sequence[Bool | None],
     sizes: Sequence[int],
     n_candidates: int = N_CANDIDATES,
     max_postings: int = MAX_POSTINGS,
@@ -86,7 +86,7 @@ def nominated(
     Parameters
     ----------
     keys : of the query, ascending.
-    considered : (n,) which rows of each part count; None: all. sizes : rows of each part.
+    masks : (n,) which rows of each part count; None: all. sizes : rows of each part.
     n_candidates : rows of a part, at most; the gallery's best are among those of its parts.
     """
     places, counts = [], np.zeros(keys.size, dtype=np.int64)
@@ -105,7 +105,7 @@ def nominated(
     weights = np.maximum(np.round(_UNIT * worth), 1).astype(np.uint32)
     nobody = np.empty(0, dtype=np.bool_)
     candidates = []
-    for part, (starts, stops), mask, size in zip(parts, places, considered, sizes, strict=True):
+    for part, (starts, stops), mask, size in zip(parts, places, masks, sizes, strict=True):
         totals, touched = np.zeros(size, dtype=np.uint32), np.empty(size, dtype=np.int32)
         n = kernels.add_postings(
             part.rows, starts[order], stops[order], weights, nobody if mask is None else mask, totals, touched

@@ -39,13 +39,13 @@ def measure_recall(
         alive = np.arange(len(part.block)) if part.alive is None else np.flatnonzero(part.alive)
         codes = np.asarray(part.block.subjects)[alive]
         distinct, counts = np.unique(codes[codes >= 0], return_counts=True)
-        several = distinct[counts > 1]
-        for code in rng.permutation(several)[:MAX_PAIRS].tolist():
+        repeated_codes = distinct[counts > 1]
+        for code in rng.permutation(repeated_codes)[:MAX_PAIRS].tolist():
             rows = alive[codes == code]
             pairs.append((at, int(rows[0]), rows[1:]))
     pairs = [pairs[place] for place in rng.permutation(len(pairs))[:MAX_PAIRS].tolist()]
     n_hits = n_searched = 0
-    for at, row, others in pairs:
+    for at, row, other_rows in pairs:
         block = view.parts[at].block
         with database.read() as session:
             item = item_repository.find_item(session, gallery_id, block.ids[row])
@@ -63,6 +63,6 @@ def measure_recall(
         for candidate_block, mask in candidates_of(
             view.estimator, cells, scores_candidates(view.estimator), blocks
         ):
-            if candidate_block is block and mask is not None and mask[others].any():
+            if candidate_block is block and mask is not None and mask[other_rows].any():
                 n_hits += 1
     return CandidateRecall(n_hits / n_searched if n_searched else None, n_searched, view.seq)

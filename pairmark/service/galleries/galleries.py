@@ -165,8 +165,8 @@ class Galleries:
             )
         elif not _holds(state, _form(version)):
             raise Conflict(
-                f"gallery {state.name!r} holds {_held(state.columns, state.dimension)}, and {version.entry.name}:"
-                f"{version.entry.version} takes {_held(_form(version).columns, version.n_features)}: make another "
+                f"gallery {state.name!r} holds {_content(state.columns, state.dimension)}, and {version.entry.name}:"
+                f"{version.entry.version} takes {_content(_form(version).columns, version.n_features)}: make another "
                 "gallery for it"
             )
         elif target != (state.next_model_id, state.next_version):
@@ -450,7 +450,7 @@ def _holds(state: State, form: ItemForm) -> bool:
     return state.columns is None and state.dimension == form.width
 
 
-def _held(columns: Sequence[Any] | None, dimension: int) -> str:
+def _content(columns: Sequence[Any] | None, dimension: int) -> str:
     if columns is None:
         return f"vectors of {dimension} numbers"
     return "records of " + ", ".join(f"{column['name']} ({column['type']})" for column in columns[:20])

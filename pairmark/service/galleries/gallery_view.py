@@ -226,8 +226,8 @@ def best_of_blocks(
         hits = []
         for at in range(len(queries)):
             query = queries[at : at + 1]
-            narrowed = candidates_of(estimator, query, max(n_candidates, k), blocks)
-            hits += _best_of_rows(estimator, query, k, narrowed, above, deadline)
+            candidate_blocks = candidates_of(estimator, query, max(n_candidates, k), blocks)
+            hits += _best_of_rows(estimator, query, k, candidate_blocks, above, deadline)
         return hits
     return _best_of_rows(estimator, queries, k, blocks, above, deadline)
 
@@ -250,14 +250,14 @@ def candidates_of(
     merged = merge_top_k(
         estimator.candidates(query, n, indices, masks), n, [block.ids for block, _ in blocks]
     )
-    narrowed: list[tuple[IndexBlock, Mask | None]] = []
+    candidate_blocks: list[tuple[IndexBlock, Mask | None]] = []
     for at, (block, _) in enumerate(blocks):
         rows = merged.row[0][merged.part[0] == at]
         if rows.size:
             mask = np.zeros(len(block), dtype=np.bool_)
             mask[rows] = True
-            narrowed.append((block, mask))
-    return narrowed
+            candidate_blocks.append((block, mask))
+    return candidate_blocks
 
 
 def _best_of_rows(

@@ -121,7 +121,7 @@ class RecordForm:
 
     def rows(self, bodies: Sequence[Any]) -> tuple[Matrix, Bool]:
         """See `VectorForm.rows`."""
-        cells, problems = self.read_json([_loaded(body) for body in bodies])
+        cells, problems = self.read_json([_parsed(body) for body in bodies])
         sound = np.array([problem is None for problem in problems], dtype=np.bool_)
         return self.model_rows(cells if sound.all() else cells[sound]), sound
 
@@ -201,18 +201,18 @@ def form_of_task(task: Mapping[str, Any]) -> ItemForm:
     return VectorForm(task["width"])
 
 
-def same_columns(stored: Sequence[Mapping[str, Any]], form: RecordForm) -> bool:
+def same_columns(columns: Sequence[Mapping[str, Any]], form: RecordForm) -> bool:
     """Whether records of stored columns are records of a form: the same compared columns, of the same types."""
-    fields = Schema.model_validate({"columns": stored}).fields
+    fields = Schema.model_validate({"columns": columns}).fields
     return {column.name: column.type for column in fields} == {
         column.name: column.type for column in form.schema.fields
     }
 
 
-def shown_body(body: Any, columns: Sequence[Any] | None) -> Any:
+def body_json(body: Any, columns: Sequence[Any] | None) -> Any:
     """A stored row as JSON shows it; `ValueError` where it is damaged."""
     if columns is not None:
-        record = _loaded(body)
+        record = _parsed(body)
         if not isinstance(record, dict):
             raise ValueError("no record")
         return record
@@ -232,7 +232,7 @@ def refuse_wholes(form: ItemForm) -> None:
         )
 
 
-def _loaded(body: Any) -> Any:
+def _parsed(body: Any) -> Any:
     try:
         return json.loads(body)
     except (TypeError, ValueError):

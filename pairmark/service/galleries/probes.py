@@ -75,10 +75,10 @@ class ProbeReader:
         form = form_of(version.estimator, state.dimension)
         if request.aggregation is not None:
             refuse_wholes(form)
-        sent, subjects, warnings = self._labelled(version, request, form, refuse_overlap)
-        if isinstance(form, VectorForm) and sent.shape[1] != state.dimension:
+        raw_rows, subjects, warnings = self._labelled(version, request, form, refuse_overlap)
+        if isinstance(form, VectorForm) and raw_rows.shape[1] != state.dimension:
             raise InvalidInput(
-                f"probes have {sent.shape[1]} numbers; the gallery's vectors have {state.dimension}",
+                f"probes have {raw_rows.shape[1]} numbers; the gallery's vectors have {state.dimension}",
                 field="vectors",
                 expected_dimension=state.dimension,
             )
@@ -92,10 +92,10 @@ class ProbeReader:
         with self._galleries.database.read() as session:
             stamps = item_repository.stamps(session, state.id, drawn_subjects)
         enrolled = np.array([subject in stamps for subject in drawn_subjects], dtype=np.bool_)
-        drawn = sent[rows]
-        vectors = form.model_rows(drawn) if isinstance(form, RecordForm) else drawn
+        drawn_rows = raw_rows[rows]
+        vectors = form.model_rows(drawn_rows) if isinstance(form, RecordForm) else drawn_rows
         probes = Probes(
-            vectors=vectors, bodies=form.bodies(drawn), subjects=drawn_subjects, enrolled=enrolled
+            vectors=vectors, bodies=form.bodies(drawn_rows), subjects=drawn_subjects, enrolled=enrolled
         )
         return state, probes, warnings
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from pairmark.service.errors import DamagedRow
-from pairmark.service.galleries.item_forms import shown_body
+from pairmark.service.galleries.item_forms import body_json
 from pairmark.service.galleries.repository import State
 from pairmark.service.pagination import Page
 from pairmark.service.runtime.bodies import REFS_TEXT, Body, JsonRequest, Ref, Side, Vectors
@@ -128,12 +128,12 @@ class ItemOut(BaseModel, ItemFields):
     def of(cls, row: GalleryItem, columns: Sequence[Any] | None, *, vector: bool) -> Self:
         """An item's row as JSON shows it, its vector or record where that is asked for."""
         try:
-            shown = shown_body(row.vector, columns)
+            vector_json = body_json(row.vector, columns)
             return cls(
                 id=row.id,
                 subject=row.subject,
                 metadata=None if row.facts is None else json.loads(row.facts),
-                vector=shown if vector else None,
+                vector=vector_json if vector else None,
             )
         except ValueError as error:
             raise DamagedRow(

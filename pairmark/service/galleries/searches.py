@@ -278,8 +278,8 @@ class Searches:
 
 def model_rows(rows: SideRows, name: str, version: Served) -> Matrix:
     """Rows of a request as a version takes them: float32, or cells of records."""
-    taken = to_rows(rows, name, version.n_features, accepts_sparse=False, estimator=version.estimator)
-    return taken if taken.dtype == object else np.ascontiguousarray(taken, dtype=np.float32)
+    model_input = to_rows(rows, name, version.n_features, accepts_sparse=False, estimator=version.estimator)
+    return model_input if model_input.dtype == object else np.ascontiguousarray(model_input, dtype=np.float32)
 
 
 def _decisions_of(hits: Sequence[Sequence[ItemHit | SubjectHit]], threshold: float) -> Iterator[SeenDecision]:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pairmark.models import FellegiSunter
 from pairmark.models.records import neighbours
 from pairmark.models.records.comparators import Comparators
-from pairmark.models.records.neighbours import index_neighbours, nominated, query_keys
+from pairmark.models.records.neighbours import index_neighbours, nominate, query_keys
 from pairmark.models.records.tables import declared
 from tests.models.records.people import people
 
@@ -74,7 +74,7 @@ def test_candidates_are_those_that_counting_shared_keys_finds(data: st.DataObjec
     cuts = [part for part in (slice(0, cut), slice(cut, None)) if cells[part].size]
     parts = [index_neighbours(comparators, comparators.prepare(cells[part])) for part in cuts]
     masks, sizes = [alive[part] for part in cuts], [len(cells[part]) for part in cuts]
-    candidates = nominated(keys, parts, masks, sizes, n)
+    candidates = nominate(keys, parts, masks, sizes, n)
     merged = sorted(
         (-int(worth), int(row) + (part.start or 0))
         for part, (rows, shared) in zip(cuts, candidates, strict=True)
@@ -89,7 +89,7 @@ def test_common_keys_are_passed_over_once_the_budget_is_spent() -> None:
     comparators = Comparators(SCHEMA).fit(cells)
     part = index_neighbours(comparators, comparators.prepare(cells))
     keys = query_keys(comparators, comparators.prepare(cells[7:8]))
-    rows, _ = nominated(keys, [part], [None], [50], max_postings=3)[0]
+    rows, _ = nominate(keys, [part], [None], [50], max_postings=3)[0]
     assert rows[0] == 7
     assert rows.size < 5
 

@@ -29,7 +29,7 @@ GALLERIES = (
         "recall-is-of-the-item-itself",
         "the recall of candidates is that of other items of the subject",
         "pairmark/service/galleries/candidate_recall.py",
-        "mask[others].any()",
+        "mask[other_rows].any()",
         "mask.any()",
         f"{RECORDS}::test_recall_is_measured_on_items_of_one_subject",
     ),
