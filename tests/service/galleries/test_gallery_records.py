@@ -21,7 +21,7 @@ from pairmark.service.db import Database
 from pairmark.service.errors import Conflict, InvalidInput
 from pairmark.service.galleries import item_repository
 from pairmark.service.galleries import live_gallery as live_module
-from pairmark.service.galleries.batches import _read_batch, send_batches
+from pairmark.service.galleries.batches import _note, _read_batch, send_batches
 from pairmark.service.galleries.galleries import Galleries
 from pairmark.service.galleries.identification import Identification
 from pairmark.service.galleries.imports import json_batches
@@ -198,9 +198,14 @@ def test_files_hold_columns_of_the_model_and_name_what_does_not_fit(
         scratch.mkdir()
         (scratch / "upload").write_text(text)
         form, errors, batches = form_of(model, 8), RowErrors(), []
-        sent = send_batches(
+
+        def take(message: Any) -> None:
+            _note(errors, message)
+            batches.append(_read_batch(scratch, message["batch"], form))
+
+        last = send_batches(
             io.StringIO("\n" * 9),
-            lambda message: batches.append(_read_batch(scratch, message["batch"], form)),
+            take,
             replace(FileLimits.of(Settings(), 0), rows=100, stored_bytes=10**7),
             kind="csv",
             path=str(scratch / "upload"),
@@ -208,7 +213,7 @@ def test_files_hold_columns_of_the_model_and_name_what_does_not_fit(
             form=form.task(),
             options=options,
         )
-        errors.items, errors.count = sent["errors"], sent["n_errors"]
+        _note(errors, last)
         return batches, errors
 
     batches, errors = read("\n".join(lines), subject="who")
