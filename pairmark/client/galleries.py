@@ -13,7 +13,16 @@ from numpy.typing import NDArray
 
 from pairmark.client.calls import Calls
 from pairmark.client.results import Answer, Enrolled, Gallery, Item, Job, Receipt, SearchResult, Verification
-from pairmark.client.wire import Progress, ProgressReader, Side, Vectors, npz, path_part, without_none
+from pairmark.client.wire import (
+    Progress,
+    ProgressReader,
+    Side,
+    Vectors,
+    npz,
+    path_part,
+    records_of,
+    without_none,
+)
 
 UPSERT_ROWS = 50_000
 """Rows of a gallery sent at a time."""
@@ -23,7 +32,8 @@ class Galleries(Calls):
     """Enrolling, searching, erasing."""
 
     async def search(self, /, gallery: str, queries: Vectors, *, k: int = 10, **options: Any) -> SearchResult:
-        """Exact search; options: ``filter``, ``group_by``, ``aggregation``, ``fpir``, ``fpr``, ``fnr``, ``confidence``.
+        """Search by vectors or records; options: ``filter``, ``group_by``, ``aggregation``, ``fpir``, ``fpr``, ``fnr``,
+        ``confidence``.
 
         Returns
         -------
@@ -57,8 +67,10 @@ class Galleries(Calls):
 
         Parameters
         ----------
-        items : ``{"id", "vector", "subject"?, "metadata"?}`` each; or else arrays:
-        ids, vectors, subjects : (n,), (n, d), (n,); sent as npz, 50,000 rows at a time.
+        items : ``{"id", "vector", "subject"?, "metadata"?}`` each, the vector a record ``{"column": value}`` for a
+            model of records; or else arrays:
+        ids, vectors, subjects : (n,), (n, d), (n,); sent as npz, 50,000 rows at a time. ``vectors`` may be records: a
+            list of dicts, a pandas or polars frame, or an Arrow table.
         model : creates the gallery first.
         progress : called with (fraction sent, "enrolling").
 
@@ -70,6 +82,8 @@ class Galleries(Calls):
             raise ValueError("expected either items or the arrays ids and vectors")
         if model is not None:
             await self.put_gallery(gallery, model)
+        if items is None:
+            items = _record_items(ids, vectors, subjects)
         path = f"/galleries/{path_part(gallery)}/items"
         totals: dict[str, Any] = {"upserted": 0, "errors": [], "n_errors": 0}
         if items is not None:
@@ -216,6 +230,21 @@ class Galleries(Calls):
         path = f"/galleries/{path_part(gallery)}/{what}{'?background=true' if background else ''}"
         answer = await self._send("POST", path, body, timeout=None)
         return Job.of(answer) if background else Answer.of(answer)
+
+
+def _record_items(ids: Any, vectors: Any, subjects: Any) -> list[dict[str, Any]] | None:
+    """Items of an upsert of records; None for vectors."""
+    is_listed = isinstance(vectors, Sequence) and bool(vectors) and isinstance(vectors[0], Mapping)
+    records = vectors if is_listed else records_of(vectors)
+    if records is None:
+        return None
+    whose = [None] * len(records) if subjects is None else list(subjects)
+    if ids is None or len(ids) != len(records) or len(whose) != len(records):
+        raise ValueError("expected as many ids, and subjects if there are any, as records")
+    return [
+        {"id": str(id), "vector": record} | ({} if subject is None else {"subject": str(subject)})
+        for id, record, subject in zip(ids, records, whose, strict=True)
+    ]
 
 
 def _arrays(ids: Any, vectors: Any, subjects: Any) -> tuple[Any, Any, Any]:

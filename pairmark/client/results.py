@@ -18,6 +18,7 @@ from pairmark.client.errors import ClientError
 from pairmark.wire.base import Record
 from pairmark.wire.datasets import DatasetFields
 from pairmark.wire.galleries import (
+    CandidatesFields,
     GalleryFields,
     HitFields,
     ItemFields,
@@ -198,6 +199,10 @@ class Classes(Answer, ClassesFields):
 
 class Hit(Answer, HitFields):
     """One item of a gallery that a search found."""
+
+
+class Candidates(Answer, CandidatesFields):
+    """How a search of many records chose what it scored."""
 
 
 class SearchResult(Answer, SearchFields):

@@ -83,7 +83,7 @@ def jsonable(value: Any) -> Any:
         return value.tolist()
     if isinstance(value, datetime.date):
         return value.isoformat()
-    records = _records(value)
+    records = records_of(value)
     if records is not None:
         return records
     if hasattr(value, "to_numpy"):
@@ -93,7 +93,7 @@ def jsonable(value: Any) -> Any:
     )
 
 
-def _records(frame: Any) -> list[dict[str, Any]] | None:
+def records_of(frame: Any) -> list[dict[str, Any]] | None:
     """Records of a pandas or polars frame or an Arrow table, missing cells left out; None for what holds numbers alone,
     which are vectors."""
     if hasattr(frame, "to_dicts"):

@@ -64,8 +64,12 @@ def warm_loaded(estimator: Any, capabilities: Collection[str], *, accepts_sparse
 
 def _search(estimator: Any, rows: Float32) -> None:
     """Search a small gallery and, where its rows are not too wide, a larger one: that is done in other ways."""
-    estimator.top_k(rows[:2], estimator.index(rows), 3)
-    if rows.shape[1] <= _WIDEST:
+    index = estimator.index(rows)
+    estimator.top_k(rows[:2], index, 3)
+    if rows.dtype == object:
+        # Records: of many only candidates are scored.
+        estimator.candidates(rows[:1], 1, [index], [None])
+    elif rows.shape[1] <= _WIDEST:
         gallery = np.tile(rows, (-(-_MANY // len(rows)), 1))
         index = estimator.index(gallery)
         estimator.top_k(rows[:2], index, 3)

@@ -475,7 +475,8 @@ class WebhookDelivery(Base):
 
 
 class GalleryRow(Base):
-    """A gallery and the version that serves it. `seq` counts every row written or removed, and never goes back."""
+    """A gallery and the version that serves it. `seq` counts every row written or removed, and never goes back;
+    `columns` are those of records, None where the gallery holds vectors."""
 
     __tablename__ = "galleries"
     # Numbers are not reused: rows of a gallery whose deletion was cut short must not turn up in a later one.
@@ -488,6 +489,9 @@ class GalleryRow(Base):
     next_model_id: Mapped[str | None] = mapped_column(String(32))
     next_version: Mapped[int | None]
     dimension: Mapped[int]
+    columns: Mapped[list[Any] | None] = mapped_column(
+        JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "postgresql")
+    )
     items: Mapped[int] = mapped_column(BigInteger, default=0)
     seq: Mapped[int] = mapped_column(BigInteger, default=0)
     floor: Mapped[int] = mapped_column(BigInteger, default=0)
@@ -497,8 +501,8 @@ class GalleryRow(Base):
 
 
 class GalleryItem(Base):
-    """An enrolled vector: the truth that every index is made from. `seq` is unique in the gallery and new with every
-    write of the item."""
+    """An enrolled vector, or record as JSON: the truth that every index is made from. `seq` is unique in the gallery
+    and new with every write of the item."""
 
     __tablename__ = "gallery_items"
     __table_args__ = (

@@ -19,6 +19,10 @@ class GalleryFields(Record):
     model: Annotated[GalleryModelFields, Text("the version that searches it")]
     moving_to: Annotated[GalleryModelFields | None, Text("the version for which it is being indexed")] = None
     dimension: int
+    columns: Annotated[
+        dict[str, str] | None,
+        Text("of records: the type of each column; null if the gallery holds vectors"),
+    ] = None
     items: int
     subjects: Annotated[int | None, Text("number of different subjects; absent in lists")] = None
     calibration: Annotated[
@@ -47,7 +51,7 @@ class ItemFields(Record):
     id: str
     subject: str | None = None
     metadata: dict[str, Any] | None = None
-    vector: list[float] | None = None
+    vector: Annotated[list[float] | dict[str, Any] | None, Text("numbers, or the record")] = None
 
 
 class ReceiptFields(Record):
@@ -83,10 +87,26 @@ class HitFields(Record):
     decision: Annotated[Literal["match", "review"] | None, Text("with `fnr`")] = None
 
 
+class CandidatesFields(Record):
+    scored: Annotated[int, Text("records that were scored for each query, those that share most with it")]
+    recall: Annotated[
+        float | None,
+        Text(
+            "share of items of subjects with several whose search scores another item of the subject, measured in "
+            "this gallery in the background; null until then, or where no subject has two items"
+        ),
+    ]
+    pairs: Annotated[int, Text("number of items that were searched for to measure it")]
+
+
 class SearchFields(Record):
     model: GalleryModelFields
     results: list[list[HitFields]]
     aggregation: Annotated[str | None, Text("how subjects were compared as a whole")] = None
+    candidates: Annotated[
+        CandidatesFields | None,
+        Text("of a gallery of more records than are all scored; absent if everything was scored"),
+    ] = None
     operating_point: dict[str, Any] | None = None
     warning: str | None = None
 

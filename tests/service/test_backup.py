@@ -184,7 +184,7 @@ def test_items_that_an_upload_would_be_refused_are_not_restored(deployment, else
         )  # fmt: skip
         session.add(calibration)
         session.flush()
-        probe_repository.add_probes(session, calibration, ["..", "b"], np.zeros((2, 6), dtype=np.float32))
+        probe_repository.add_probes(session, calibration, ["..", "b"], [b"\0" * 24] * 2)
     place = Place(deployment.settings, deployment.db, deployment.blobs)
     place.back_up(tmp_path / "a.tar")
     there = elsewhere("sqlite")

@@ -21,6 +21,7 @@ from pairmark.service.datasets.reader import read_dataset
 from pairmark.service.datasets.schemas import DatasetRequest
 from pairmark.service.errors import InvalidInput, PairmarkError
 from pairmark.service.galleries.imports import file_batches
+from pairmark.service.galleries.item_forms import VectorForm
 from pairmark.service.galleries.rows import RowErrors
 from pairmark.service.galleries.schemas import ImportOptions
 from pairmark.service.runtime.binary import parse_npz, parse_npz_rows, parse_octets, parse_rows
@@ -38,7 +39,9 @@ def enrol(kind: str, body: bytes, folder: Path) -> None:
     scratch.mkdir()
     (folder / "upload").write_bytes(body)
     limits = replace(LIMITS, rows=1_000, features=WIDTH, stored_bytes=10**7)
-    for _ in file_batches(kind, folder / "upload", scratch, WIDTH, RowErrors(), ImportOptions(), limits):
+    for _ in file_batches(
+        kind, folder / "upload", scratch, VectorForm(WIDTH), RowErrors(), ImportOptions(), limits
+    ):
         pass
 
 

@@ -20,6 +20,7 @@ from pairmark.service.datasets.schemas import DatasetRequest
 from pairmark.service.datasets.tabular import Table
 from pairmark.service.errors import InvalidInput, TooLarge
 from pairmark.service.galleries.batches import confined_batches
+from pairmark.service.galleries.item_forms import VectorForm
 from pairmark.service.galleries.rows import RowErrors
 from pairmark.service.galleries.schemas import ImportOptions
 from pairmark.service.settings import MIB, Settings
@@ -69,7 +70,9 @@ def enrolled(
         FileLimits.of(SETTINGS, len(content), rows="max_gallery_items", features=4), memory_bytes=640 * MIB
     )
     options = ImportOptions(metadata=metadata)
-    with closing(confined_batches(kind, upload, scratch, 4, errors, options, own, stays)) as batches:
+    with closing(
+        confined_batches(kind, upload, scratch, VectorForm(4), errors, options, own, stays)
+    ) as batches:
         return sum(len(rows) for rows in batches), errors
 
 
@@ -187,7 +190,9 @@ def test_batches_arrive_as_they_were_read(tmp_path: Path) -> None:
     upload.write_bytes(npz(ids=ids, vectors=vectors, subjects=np.array(["s", ""])[np.arange(20_000) % 2]))
     scratch.mkdir()
     limits = FileLimits.of(SETTINGS, upload.stat().st_size)
-    batches = list(confined_batches("npz", upload, scratch, 4, errors, ImportOptions(), limits, stays))
+    batches = list(
+        confined_batches("npz", upload, scratch, VectorForm(4), errors, ImportOptions(), limits, stays)
+    )
     assert [len(one) for one in batches] == [16_383, 3_615]
     assert [one["row"] for one in errors.items] == [3, 17_000]
     np.testing.assert_array_equal(batches[0].vectors[:3], vectors[:3])

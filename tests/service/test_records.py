@@ -341,8 +341,98 @@ class TestServing:
             assert wrong.status_code == 422
             assert "expected a number" in wrong.json()["detail"]
 
-    def test_galleries_of_records_are_refused_for_what_they_are(self, served: RunningServer) -> None:
+    def test_a_gallery_finds_who_a_record_is(self, served: RunningServer, tmp_path: Path) -> None:
+        http, probe = served.http, record(OTHERS, 1)
         for model in ("customers", "encoded"):
-            answer = served.http.put(f"/galleries/of-{model}", json={"model": model})
-            assert answer.status_code == 422
-            assert answer.json()["type"] == "/problems/model-not-capable"
+            gallery = f"/galleries/of-{model}"
+            assert http.put(gallery, json={"model": model}).status_code == 201
+            items = [
+                {"id": f"ü {row}/a", "subject": f"who {OTHER_WHO[row]}", "vector": record(OTHERS, row)}
+                for row in range(0, 40, 2)
+            ]
+            stored = http.put(f"{gallery}/items", json={"items": items})
+            assert stored.json() == {"upserted": 20, "errors": [], "n_errors": 0}, stored.text
+            shown = http.get(gallery).json()
+            assert shown["columns"]["born"] == "date"
+            assert http.get(f"{gallery}/items?vectors=true&limit=1").json()["items"][0]["vector"] == record(
+                OTHERS, 0
+            )
+            found = http.post(f"{gallery}/search", json={"queries": probe, "k": 20}).json()["results"][0]
+            body = {"model": model, "left": probe, "right": [item["vector"] for item in items]}
+            scores = http.post("/similarity", json=body).json()["scores"]
+            assert [hit["score"] for hit in found] == sorted(scores, reverse=True)
+            assert found[0]["id"] == "ü 0/a"
+            checked = http.post(f"{gallery}/subjects/who 0/verify?fpr=0.2", json={"probe": probe}).json()
+            assert (checked["match"], checked["score"]) == (True, scores[0])
+            # The same people from a file, and strangers to calibrate with.
+            file = written(
+                tmp_path / "more.csv",
+                {name: cells[:8:2] for name, cells in OTHERS.items()},
+                id=[f"f{row}" for row in range(4)],
+                rec=list(range(4)),
+            )
+            added = served.cli("galleries", "add", f"of-{model}", str(file))
+            assert added.returncode == 0, added.stderr
+            assert http.get(f"{gallery}/items/f0").json()["vector"] == record(OTHERS, 0)
+            strangers, _ = people(60, seed=11)
+            calibrated = http.post(
+                f"{gallery}/calibrations",
+                json={
+                    "vectors": [record(strangers, row) for row in range(0, 120, 2)],
+                    "subjects": [f"new {row}" for row in range(60)],
+                },
+            )
+            assert calibrated.status_code == 200, calibrated.text
+            with Client(served.url) as client:
+                answer = client.search(f"of-{model}", probe, fpir=0.1)
+                assert answer["results"][0][0]["subject"] in ("who 0", None)
+                assert client.search(f"of-{model}", record(strangers, 4), fpir=0.1)["results"] == [[]]
+                more = client.upsert(
+                    f"of-{model}", ids=["one"], vectors=[record(strangers, 4)], subjects=["x"]
+                )
+                assert more["upserted"] == 1
+            (tmp_path / "q.json").write_text(json.dumps(record(strangers, 4)))
+            asked = served.cli(
+                "galleries", "search", f"of-{model}", f"@{tmp_path / 'q.json'}", "-k", "1", "--json"
+            )
+            assert json.loads(asked.stdout)["results"][0][0]["id"] == "one", asked.stderr
+            receipt = http.post(f"{gallery}/erase", json={"subject": "who 0"}).json()
+            assert receipt["items"] == 1
+            left = http.post(f"{gallery}/search", json={"queries": probe, "k": 50}).json()["results"][0]
+            assert "ü 0/a" not in [hit["id"] for hit in left]
+            assert len(left) == 24
+
+    @pytest.mark.parametrize(
+        ("vector", "said"),
+        [
+            ({"nome": "ana"}, "column 'nome' is none of the model's columns"),
+            ({"weight": "heavy"}, "column 'weight' is 'heavy'; expected a number"),
+            ({"given": 5}, "column 'given' is 5; expected text"),
+            ({}, "has no cell"),
+            ({"given": None}, "has no cell"),
+            ([1.0, 2.0], "expected an object"),
+            (None, "expected an object"),
+            ({"address": "x" * 40_000}, "40000 characters"),
+        ],
+    )
+    def test_records_that_do_not_fit_are_told_by_row_and_column(
+        self, served: RunningServer, vector: Any, said: str
+    ) -> None:
+        http = served.http
+        for model in ("customers", "encoded"):
+            http.put(f"/galleries/bad-{model}", json={"model": model})
+            good = {"id": "good", "vector": {"given": "ana"}}
+            answer = http.put(
+                f"/galleries/bad-{model}/items", json={"items": [good, {"id": "x", "vector": vector}]}
+            )
+            assert answer.json()["upserted"] == 1, answer.text
+            assert answer.json()["errors"][0]["row"] == 1
+            assert said in answer.json()["errors"][0]["detail"]
+            if vector:
+                refused = http.post(f"/galleries/bad-{model}/search", json={"queries": vector})
+                assert refused.status_code == 422
+        csv = "id,given,nome\na,ana,b\n"
+        refused = http.put(f"/galleries/bad-{model}/items", content=csv, headers={"content-type": "text/csv"})
+        assert (refused.status_code, refused.json()["column"]) == (422, "nome")
+        moved = http.put("/galleries/bad-customers", json={"model": "encoded"})
+        assert moved.status_code == 200

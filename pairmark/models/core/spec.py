@@ -193,9 +193,7 @@ class LearnerSpec:
 def capabilities_of(spec: LearnerSpec, estimator: Any) -> frozenset[Capability]:
     """What this fitted learner can serve: of its kind's capabilities, all that it does not name as ``unavailable_``."""
     unavailable = frozenset(getattr(estimator, "unavailable_", ()))
-    # Galleries hold vectors.
-    records = frozenset({"search"}) if getattr(estimator, "encoder_", None) is not None else frozenset()
-    return spec.capabilities - unavailable - records
+    return spec.capabilities - unavailable
 
 
 def check_params(estimator: Any) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,14 +12,15 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
 
 from pairmark.models.core.arrays import Bool, Float32, Int64, Matrix
-from pairmark.models.core.base import GalleryIndex, PairScorerMixin
+from pairmark.models.core.base import SCORE_BLOCK, GalleryIndex, PairScorerMixin
 from pairmark.models.core.inputs import one_of_equals
 from pairmark.models.core.row_pairs import PairsOfRows
-from pairmark.models.core.search.index import Rows, sealed
+from pairmark.models.core.search.index import Best, Found, Rows, numbered, padded, sealed
 from pairmark.models.pairs.sampling import sample_pairs
+from pairmark.models.records import neighbours
 from pairmark.models.records.blocking import candidate_pairs
 from pairmark.models.records.comparators import Cells, Comparators, Prepared
-from pairmark.models.records.schema import Records, Schema, is_plain
+from pairmark.models.records.schema import Records, Schema
 from pairmark.models.records.tables import cells_of, columns_of, schema_of
 
 _BLOCK = 8_192
@@ -29,6 +30,8 @@ COLUMNS = (
     "inferred from what the columns hold"
 )
 """Description of a parameter that every model of records has."""
+_NEIGHBOURS = "neighbour_"
+"""Begins the names of a gallery's arrays that find candidates."""
 _FIRST, _SECOND = np.zeros(1, dtype=np.int64), np.ones(1, dtype=np.int64)
 _HARD_SHARE = 0.5
 """Of the different pairs drawn from identities, how many are candidates, which differ less than most."""
@@ -53,11 +56,6 @@ class RecordScorer(PairScorerMixin, BaseEstimator):
     def schema_(self) -> Schema:
         """The columns, with their types."""
         return self._comparators.schema
-
-    @property
-    def unavailable_(self) -> tuple[str, ...]:
-        """Capabilities that a service does not offer: its galleries hold vectors."""
-        return () if is_plain(self.schema_) else ("search",)
 
     @abstractmethod
     def _scores(self, features: Float32) -> Float32:
@@ -135,7 +133,9 @@ class RecordScorer(PairScorerMixin, BaseEstimator):
     def _indexed(self, vectors: Matrix, digest: str | None) -> GalleryIndex:
         # What is compared is kept, as plain arrays that can be saved and mapped; the cells themselves are not.
         prepared = self._comparators.prepare(vectors)
+        postings = neighbours.index_neighbours(self._comparators, prepared)
         arrays = {**prepared.cells._asdict(), "numbers": prepared.numbers}
+        arrays |= {f"{_NEIGHBOURS}{name}": array for name, array in postings._asdict().items()}
         return GalleryIndex(
             vectors=sealed(prepared.missing),
             arrays={name: sealed(array) for name, array in arrays.items()},
@@ -143,14 +143,55 @@ class RecordScorer(PairScorerMixin, BaseEstimator):
         )
 
     def _score_rows(self, queries: Matrix, index: GalleryIndex, rows: Rows) -> Float32:
-        arrays = dict(index.arrays)
-        numbers = arrays.pop("numbers")
-        gallery = Prepared(len(index), Cells(**arrays), numbers, index.vectors)
-        query_records = self._comparators.prepare(queries)
-        right = (
-            np.arange(rows.start, rows.stop) if isinstance(rows, slice) else np.asarray(rows, dtype=np.int64)
-        )
+        gallery, records = _prepared(index), self._comparators.prepare(queries)
+        right = np.asarray(numbered(rows), dtype=np.int64)
         out = np.empty((queries.shape[0], right.size), dtype=np.float32)
         for at in range(queries.shape[0]):
-            out[at] = self.compared(query_records, np.full(right.size, at), gallery, right)
+            out[at] = self.compared(records, np.full(right.size, at), gallery, right)
         return out
+
+    def _top_k(
+        self, queries: Matrix, index: GalleryIndex, k: int, allowed: Bool | None, above: np.float32 | None
+    ) -> Found:
+        gallery, records = _prepared(index), self._comparators.prepare(queries)
+        rows = np.arange(len(index)) if allowed is None else np.flatnonzero(allowed)
+        bests = []
+        for at in range(queries.shape[0]):
+            best = Best(k, above)
+            for start in range(0, rows.size, SCORE_BLOCK):
+                part = rows[start : start + SCORE_BLOCK]
+                best.offer(part, self.compared(records, np.full(part.size, at), gallery, part))
+            bests.append(best)
+        return padded(bests, k)
+
+    def candidates(
+        self, query: Matrix, n: int, parts: Sequence[GalleryIndex], masks: Sequence[Bool | None]
+    ) -> list[Found]:
+        """Rows of each part of a gallery that share most with one record, (1, c), and how much, float32; best first.
+
+        Parameters
+        ----------
+        n : rows of a part, at most. masks : which rows of each part count; None: all.
+        """
+        postings = [
+            neighbours.Postings(
+                *(part.arrays[f"{_NEIGHBOURS}{name}"] for name in neighbours.Postings._fields)
+            )
+            for part in parts
+        ]
+        keys = neighbours.query_keys(self._comparators, self._comparators.prepare(query))
+        best_parts = neighbours.nominate(keys, postings, masks, [len(part) for part in parts], n)
+        return [(rows[None], worth[None].astype(np.float32)) for rows, worth in best_parts]
+
+    max_scored = neighbours.MAX_SCORED
+    """Rows of a gallery up to which a search scores all of them."""
+
+    @property
+    def n_candidates(self) -> int | None:
+        """Rows of a larger gallery that a search scores; None, all of them, where no column has keys."""
+        return neighbours.N_CANDIDATES if self._comparators.key_fields[0] else None
+
+
+def _prepared(index: GalleryIndex) -> Prepared:
+    cells = Cells(**{name: index.arrays[name] for name in Cells._fields})
+    return Prepared(len(index), cells, index.arrays["numbers"], index.vectors)

@@ -273,8 +273,11 @@ class Comparators:
         n_tokens = tokens.tokenise(
             chars, starts, squeezed, squeezed_starts, token_starts, hashes, masks, flags, row_tokens
         )
+        # Room that no token took is given back: galleries keep these arrays.
+        n_chars = int(squeezed_starts[-1])
         return Cells(
-            chars, starts, squeezed, squeezed_starts, token_starts, hashes[:n_tokens], masks, flags,
+            chars, starts, squeezed[:n_chars].copy(), squeezed_starts, token_starts[: n_tokens + 1].copy(),
+            hashes[:n_tokens].copy(), masks[:n_tokens].copy(), flags[:n_tokens].copy(),
             np.empty(0, dtype=np.float32), row_tokens,
         )  # fmt: skip
 

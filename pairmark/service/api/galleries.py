@@ -22,6 +22,7 @@ from pairmark.service.datasets.limits import FileLimits
 from pairmark.service.errors import InvalidInput, UnknownDataset
 from pairmark.service.galleries.batches import confined_batches
 from pairmark.service.galleries.imports import KINDS, json_batches
+from pairmark.service.galleries.item_forms import form_of
 from pairmark.service.galleries.repository import State
 from pairmark.service.galleries.rows import RowErrors, checked_id
 from pairmark.service.galleries.schemas import (
@@ -62,7 +63,7 @@ class ItemsQuery(PageQuery):
 
     limit: int = Field(100, ge=1, le=MAX_LIMIT, description="largest number of items in the answer")
     subject: str | None = Field(None, max_length=512, description="only items of this subject")
-    vectors: bool = Field(False, description="include the vectors")
+    vectors: bool = Field(False, description="include the vectors or records")
 
 
 class MeasureQuery(Query):
@@ -123,7 +124,8 @@ async def upsert_items(
 
     Bulk bodies: `application/x-npz` with the arrays `ids`, `vectors` and optionally `subjects` and `metadata` (JSON
     texts); `application/octet-stream` with float32 rows, whose ids are `prefix` and a number; CSV and Parquet with a
-    column of ids, optionally a column of subjects, and one column per number (Parquet: or one list column).
+    column of ids, optionally a column of subjects, and one column per number (Parquet: or one list column). A gallery
+    of records takes JSON, CSV and Parquet with the columns of its model.
     """
     kind = KINDS.get(
         request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
@@ -132,14 +134,13 @@ async def upsert_items(
         raise UnsupportedMediaType(f"items come as {', '.join(KINDS)}")
     state = await asyncio.to_thread(services.galleries.state, gallery)
     model = await version_of(services, state)
+    form = form_of(model.estimator, state.dimension)
     errors = RowErrors()
     if kind == "json":
         body = await request.body()
         async with services.galleries.write_place() as place:
             return await place.run(
-                lambda: services.galleries.write(
-                    gallery, json_batches(body, state.dimension, errors), errors, model
-                )
+                lambda: services.galleries.write(gallery, json_batches(body, form, errors), errors, model)
             )
     async with services.galleries.import_place() as place:
         with services.galleries.workspace() as folder:
@@ -150,13 +151,12 @@ async def upsert_items(
                     stream.write(piece)
 
             size = upload.stat().st_size
-            limits = FileLimits.of(
-                services.settings, size, rows="max_gallery_items", features=state.dimension
-            )
+            width = state.dimension if state.columns is None else len(state.columns)
+            limits = FileLimits.of(services.settings, size, rows="max_gallery_items", features=width)
 
             def work(has_left: Gone) -> UpsertOut:
                 with closing(
-                    confined_batches(kind, upload, scratch, state.dimension, errors, query, limits, has_left)
+                    confined_batches(kind, upload, scratch, form, errors, query, limits, has_left)
                 ) as batches:
                     return services.galleries.write(gallery, batches, errors, model)
 

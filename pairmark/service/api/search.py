@@ -14,7 +14,7 @@ from pairmark.service.api.scoring import PointQuery
 from pairmark.service.api.wire import JSON, Answer, Call, only_json
 from pairmark.service.errors import InsufficientCalibration, TooLarge, UnknownModel
 from pairmark.service.galleries.repository import State
-from pairmark.service.galleries.searches import SeenDecision, dense, parse_probe, parse_search
+from pairmark.service.galleries.searches import SeenDecision, model_rows, parse_probe, parse_search
 from pairmark.service.reviews.repository import Deciding
 from pairmark.service.runtime.scoring import Decision, Served
 from pairmark.service.store.subjects import SubjectClass
@@ -112,8 +112,8 @@ async def verify(call: Call) -> Answer:
             model = await _model_of(call, state)
             if model is not None:
                 break
-        rows = dense(probe, "probe", state.dimension)
-        items = await place.run(lambda: services.searches.enrolled(state, subject))
+        rows = model_rows(probe, "probe", model)
+        items = await place.run(lambda: services.searches.enrolled(state, model, subject))
         decision, how = await _whole_or_best(call, model, len(items), len(rows))
         answer = await place.run(
             lambda: services.searches.verify(

@@ -16,7 +16,7 @@ from pairmark.service.cli.rates import rate
 if TYPE_CHECKING:
     from rich.console import Console
 
-galleries = typer.Typer(help="Galleries: enrolled vectors, searched exactly.", no_args_is_help=True)
+galleries = typer.Typer(help="Galleries: enrolled vectors or records, searched.", no_args_is_help=True)
 Name = Annotated[str, typer.Argument(help="Name of the gallery.", metavar="GALLERY")]
 Dataset = Annotated[
     str, typer.Argument(help="Probes: a dataset whose labels are subjects.", metavar="DATASET")
@@ -99,7 +99,9 @@ def search(
     name: Name,
     query: Annotated[
         str,
-        typer.Argument(help="Numbers separated by commas, or @FILE with a JSON vector or a list of vectors."),
+        typer.Argument(
+            help="Numbers separated by commas, a JSON record, or @FILE with a vector, a record or a list."
+        ),
     ],
     k: Annotated[int, typer.Option("-k", help="Maximum number of items to return.", min=1)] = 10,
     where: Annotated[str | None, typer.Option("--filter", help="Filter on metadata, as JSON.")] = None,
@@ -234,10 +236,14 @@ def _flat(entry: dict[str, Any]) -> dict[str, Any]:
 def _query(text: str) -> Any:
     if text.startswith("@"):
         return _json(Path(text[1:]).read_text(), text)
+    if text.lstrip().startswith("{"):
+        return _json(text, "QUERY")
     try:
         return [float(number) for number in text.split(",")]
     except ValueError as error:
-        raise typer.BadParameter(f"{text[:50]!r}: expected numbers with commas, or @FILE") from error
+        raise typer.BadParameter(
+            f"{text[:50]!r}: expected numbers with commas, a JSON record, or @FILE"
+        ) from error
 
 
 def _json(text: str, what: str) -> Any:

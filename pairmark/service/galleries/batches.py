@@ -12,6 +12,7 @@ import numpy as np
 from pairmark.service.datasets.confined import Gone, reading
 from pairmark.service.datasets.limits import FileLimits
 from pairmark.service.galleries.imports import file_batches
+from pairmark.service.galleries.item_forms import ItemForm, RecordForm, form_of_task
 from pairmark.service.galleries.rows import ERRORS_SHOWN, RowErrors, Rows
 from pairmark.service.galleries.schemas import ImportOptions
 
@@ -20,7 +21,7 @@ def confined_batches(
     kind: str,
     path: Path,
     scratch: Path,
-    dimension: int,
+    form: ItemForm,
     errors: RowErrors,
     options: ImportOptions,
     limits: FileLimits,
@@ -29,20 +30,20 @@ def confined_batches(
     """Batches as `file_batches` makes them, read by a process of its own; `CallerGone` when the client has left."""
     if kind == "raw":
         # Such a body is as large as what it holds.
-        yield from file_batches(kind, path, scratch, dimension, errors, options, limits)
+        yield from file_batches(kind, path, scratch, form, errors, options, limits)
         return
     task = {
         "function": "items",
         "kind": kind,
         "path": str(path),
         "scratch": str(scratch),
-        "dimension": dimension,
+        "form": form.task(),
         "options": ImportOptions.model_validate(options, from_attributes=True).model_dump(),
     }
     with reading(task, limits, has_left) as reader:
         while "batch" in (message := reader.answer()):
             _note(errors, message)
-            rows = _read_batch(scratch, message["batch"])
+            rows = _read_batch(scratch, message["batch"], form)
             # The next one is read while this one is stored.
             reader.tell({})
             yield rows
@@ -57,7 +58,7 @@ def send_batches(
     kind: str,
     path: str,
     scratch: str,
-    dimension: int,
+    form: Mapping[str, Any],
     options: Mapping[str, Any],
 ) -> dict[str, Any]:
     """What a reader does for `confined_batches`: each batch goes through files, and the next waits to be wanted."""
@@ -70,16 +71,19 @@ def send_batches(
 
     folder = Path(scratch)
     batches = file_batches(
-        kind, Path(path), folder, dimension, errors, ImportOptions.model_validate(options), limits
+        kind, Path(path), folder, form_of_task(form), errors, ImportOptions.model_validate(options), limits
     )
     for number, rows in enumerate(batches):
-        np.save(_vectors(folder, number), rows.vectors, allow_pickle=False)
-        texts = {
+        texts: dict[str, Any] = {
             "ids": rows.ids,
             "subjects": rows.subjects,
             "metadata": rows.metadata,
             "places": rows.places,
         }
+        if isinstance(rows.form, RecordForm):
+            texts["records"] = list(rows.form.schema.values(rows.vectors))
+        else:
+            np.save(_vectors(folder, number), rows.vectors, allow_pickle=False)
         _texts(folder, number).write_text(json.dumps(texts))
         send({"batch": number, **news()})
         if not stream.readline():
@@ -87,10 +91,14 @@ def send_batches(
     return news()
 
 
-def _read_batch(folder: Path, number: int) -> Rows:
+def _read_batch(folder: Path, number: int, form: ItemForm) -> Rows:
     vectors, texts = _vectors(folder, number), _texts(folder, number)
-    rows = Rows(vectors=np.load(vectors, allow_pickle=False), **json.loads(texts.read_text()))
-    vectors.unlink()
+    facts = json.loads(texts.read_text())
+    if isinstance(form, RecordForm):
+        rows = Rows(vectors=form.read_json(facts.pop("records"))[0], form=form, **facts)
+    else:
+        rows = Rows(vectors=np.load(vectors, allow_pickle=False), form=form, **facts)
+        vectors.unlink()
     texts.unlink()
     return rows
 

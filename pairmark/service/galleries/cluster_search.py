@@ -59,7 +59,8 @@ class ClusterSearch:
         ----------
         conditions : the search's filter. seq : of the view; rows that were written or removed later do not count.
         """
-        if self._address is None:
+        # Candidates for records are drawn from all blocks together.
+        if self._address is None or state.columns is not None:
             return None
 
         def best(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from functools import partial
@@ -28,6 +28,7 @@ from pairmark.service.errors import (
     UnknownModel,
 )
 from pairmark.service.galleries import item_repository, probe_repository, repository
+from pairmark.service.galleries.item_forms import ItemForm, RecordForm, form_of, same_columns
 from pairmark.service.galleries.kept_probes import erase_probes
 from pairmark.service.galleries.leftovers import remove_rows, sweep, workspace
 from pairmark.service.galleries.live_gallery import BLOCK_ROWS, TAIL_ROWS, LiveGallery
@@ -54,7 +55,7 @@ T = TypeVar("T")
 
 
 class Galleries:
-    """Named sets of enrolled vectors, each searched with one model version.
+    """Named sets of enrolled vectors or records, each searched with one model version.
 
     Rows in the database are the truth; each process keeps views made from them.
 
@@ -121,6 +122,7 @@ class Galleries:
                     model_id=entry.model_id,
                     version=entry.version,
                     dimension=version.n_features,
+                    columns=_form(version).columns,
                     created_at=now,
                     updated_at=now,
                 )
@@ -158,12 +160,14 @@ class Galleries:
                 next_model_id=None,
                 next_version=None,
                 dimension=version.n_features,
+                columns=_form(version).columns,
                 updated_at=now,
             )
-        elif version.n_features != state.dimension:
+        elif not _holds(state, _form(version)):
             raise Conflict(
-                f"gallery {state.name!r} holds vectors of {state.dimension} numbers, and {version.entry.name}:"
-                f"{version.entry.version} takes {version.n_features}: make another gallery for it"
+                f"gallery {state.name!r} holds {_content(state.columns, state.dimension)}, and {version.entry.name}:"
+                f"{version.entry.version} takes {_content(_form(version).columns, version.n_features)}: make another "
+                "gallery for it"
             )
         elif target != (state.next_model_id, state.next_version):
             repository.change(
@@ -251,8 +255,8 @@ class Galleries:
     def _write(self, name: str, rows: Rows, errors: RowErrors) -> tuple[int, State]:
         with self._db.write() as session:
             state = _existing(name, partial(repository.locked, session))
-            if rows.vectors.shape[1] != state.dimension:
-                raise Conflict(f"gallery {name!r} was moved to a version of another width meanwhile")
+            if not _holds(state, rows.form):
+                raise Conflict(f"gallery {name!r} was moved to a version of other columns meanwhile")
             if state.items + len(rows) > self._settings.max_gallery_items:
                 raise TooLarge(
                     f"gallery {name!r} has {state.items} items; at most {self._settings.max_gallery_items} are kept",
@@ -294,7 +298,7 @@ class Galleries:
             row = item_repository.find_item(session, state.id, checked_id(id))
         if row is None:
             raise UnknownItem(f"gallery {name!r} has no item {id[:100]!r}", field="id")
-        return ItemOut.of(row, vector=True)
+        return ItemOut.of(row, state.columns, vector=True)
 
     def items(
         self, name: str, limit: int, cursor: str | None, *, subject: str | None, vectors: bool
@@ -315,7 +319,10 @@ class Galleries:
                 subject=subject,
             )
         return ItemPage.of(
-            rows, limit, lambda row: (row.id.encode().hex(),), lambda row: ItemOut.of(row, vector=vectors)
+            rows,
+            limit,
+            lambda row: (row.id.encode().hex(),),
+            lambda row: ItemOut.of(row, state.columns, vector=vectors),
         )
 
     # ------------------------------------------------------------ erasing
@@ -407,6 +414,8 @@ class Galleries:
                 version=current.next_version,
                 next_model_id=None,
                 next_version=None,
+                dimension=version.n_features,
+                columns=_form(version).columns,
                 updated_at=self._db.now(session),
             )
 
@@ -428,6 +437,23 @@ def _without_other_spellings(session: Session, state: State, rows: Rows, now: fl
     without_others = repository.state_by_id(session, state.id)
     assert without_others is not None
     return without_others
+
+
+def _form(version: Served) -> ItemForm:
+    return form_of(version.estimator, version.n_features)
+
+
+def _holds(state: State, form: ItemForm) -> bool:
+    """Whether items of a form belong into a gallery."""
+    if isinstance(form, RecordForm):
+        return state.columns is not None and same_columns(state.columns, form)
+    return state.columns is None and state.dimension == form.width
+
+
+def _content(columns: Sequence[Any] | None, dimension: int) -> str:
+    if columns is None:
+        return f"vectors of {dimension} numbers"
+    return "records of " + ", ".join(f"{column['name']} ({column['type']})" for column in columns[:20])
 
 
 def _existing(name: str, find: Callable[[str], T | None]) -> T:

@@ -14,11 +14,10 @@ from numpy.typing import NDArray
 from pairmark.models.core.search.index import merge_top_k
 from pairmark.service.errors import SearchTooLong
 from pairmark.service.galleries.blocks import IndexBlock, Mask, make_block
+from pairmark.service.galleries.item_forms import Matrix
 from pairmark.service.galleries.metadata import Filter, choose
 from pairmark.service.galleries.rows import StoredRows
 from pairmark.service.runtime.vectors import check_finite
-
-Float32 = NDArray[np.float32]
 
 Key = tuple[str, str]
 """(``subject``, its name), or (``item``, its id) for an item without a subject, which stands for itself."""
@@ -55,7 +54,7 @@ class TailItem:
 
     seq: int
     subject: str | None
-    vector: Float32
+    vector: Matrix
     metadata: str | None
 
 
@@ -69,9 +68,9 @@ class ItemHit:
 
 
 MaskedParts = Sequence[tuple[Part, Mask | None]]
-Search = Callable[[Float32, int], list[list[ItemHit]]]
+Search = Callable[[Matrix, int], list[list[ItemHit]]]
 OtherSearch = Callable[
-    [MaskedParts, Float32, int, np.float32 | None, float | None], tuple[list[list[ItemHit]], MaskedParts]
+    [MaskedParts, Matrix, int, np.float32 | None, float | None], tuple[list[list[ItemHit]], MaskedParts]
 ]
 """Blocks with masks, queries, k, the score to beat and a deadline -> the best of those that it searched (nothing, where
 it searched none), and the blocks that are left."""
@@ -126,7 +125,7 @@ class GalleryView:
 
     def search(
         self,
-        queries: Float32,
+        queries: Matrix,
         k: int,
         *,
         conditions: Filter = (),
@@ -159,7 +158,7 @@ class GalleryView:
         if not n:
             return [[] for _ in queries]
 
-        def search_items(batch: Float32, k: int) -> list[list[ItemHit]]:
+        def search_items(batch: Matrix, k: int) -> list[list[ItemHit]]:
             hits, remaining = (
                 ([], parts_to_search)
                 if other_search is None
@@ -195,7 +194,7 @@ class GalleryView:
         return part.alive if mask is None else mask & part.alive
 
 
-def _best_subjects(best: Search, query: Float32, k: int, n: int) -> list[ItemHit]:
+def _best_subjects(best: Search, query: Matrix, k: int, n: int) -> list[ItemHit]:
     # The best item of every subject that is among the best items is the subject's best: ask for more items until
     # k subjects are among them, or there are no more.
     n_wanted = min(4 * k, n)
@@ -212,14 +211,63 @@ def _best_subjects(best: Search, query: Float32, k: int, n: int) -> list[ItemHit
 
 def best_of_blocks(
     estimator: Any,
-    queries: Float32,
+    queries: Matrix,
     k: int,
     blocks: Sequence[tuple[IndexBlock, Mask | None]],
     above: np.float32 | None,
     deadline: float | None,
 ) -> list[list[ItemHit]]:
     """The k best rows of some blocks together, of each query: best first, ties by id. Masks say which rows may be
-    found; None: all."""
+    found; None: all. Of many records, a model that compares cells scores the candidates of each query only."""
+    if not blocks:
+        return [[] for _ in queries]
+    n_candidates = scores_candidates(estimator)
+    if n_candidates and _n_considered(blocks) > estimator.max_scored:
+        hits = []
+        for at in range(len(queries)):
+            query = queries[at : at + 1]
+            candidate_blocks = candidates_of(estimator, query, max(n_candidates, k), blocks)
+            hits += _best_of_rows(estimator, query, k, candidate_blocks, above, deadline)
+        return hits
+    return _best_of_rows(estimator, queries, k, blocks, above, deadline)
+
+
+def scores_candidates(estimator: Any) -> int:
+    """How many rows of a large gallery a search scores; 0: all of them."""
+    return getattr(estimator, "n_candidates", None) or 0
+
+
+def _n_considered(blocks: Sequence[tuple[IndexBlock, Mask | None]]) -> int:
+    return sum(len(block) if mask is None else int(np.count_nonzero(mask)) for block, mask in blocks)
+
+
+def candidates_of(
+    estimator: Any, query: Matrix, n: int, blocks: Sequence[tuple[IndexBlock, Mask | None]]
+) -> list[tuple[IndexBlock, Mask | None]]:
+    """The blocks that hold candidates for one record, each with a mask of them: the ``n`` that share most with it,
+    ties by id."""
+    indices, masks = [block.index for block, _ in blocks], [mask for _, mask in blocks]
+    merged = merge_top_k(
+        estimator.candidates(query, n, indices, masks), n, [block.ids for block, _ in blocks]
+    )
+    candidate_blocks: list[tuple[IndexBlock, Mask | None]] = []
+    for at, (block, _) in enumerate(blocks):
+        rows = merged.row[0][merged.part[0] == at]
+        if rows.size:
+            mask = np.zeros(len(block), dtype=np.bool_)
+            mask[rows] = True
+            candidate_blocks.append((block, mask))
+    return candidate_blocks
+
+
+def _best_of_rows(
+    estimator: Any,
+    queries: Matrix,
+    k: int,
+    blocks: Sequence[tuple[IndexBlock, Mask | None]],
+    above: np.float32 | None,
+    deadline: float | None,
+) -> list[list[ItemHit]]:
     if not blocks:
         return [[] for _ in queries]
     results = []

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from sqlalchemy.orm import Session
 
 from pairmark.models.calibration.identification import cmc
@@ -22,9 +24,10 @@ from pairmark.service.errors import (
 from pairmark.service.galleries import item_repository, probe_repository, repository
 from pairmark.service.galleries.galleries import Galleries
 from pairmark.service.galleries.gallery_view import GalleryView, ItemHit
+from pairmark.service.galleries.item_forms import Matrix, form_of
 from pairmark.service.galleries.kept_probes import KeptProbes, columns_of, scores_of
 from pairmark.service.galleries.probe_updates import ProbeUpdate, SubjectProbeUpdate
-from pairmark.service.galleries.probes import Float32, ProbeReader, Probes, ranks_of, search_left_out
+from pairmark.service.galleries.probes import ProbeReader, Probes, ranks_of, search_left_out
 from pairmark.service.galleries.repository import Measured, State
 from pairmark.service.galleries.schemas import (
     GalleryCalibrationOut,
@@ -113,7 +116,7 @@ class Identification:
         view = self._galleries.views.live(state, version.estimator).view(state.seq)
         probe_set = self._searched(state, version, probes, aggregation, view)
         calibration = probe_set.calibration
-        keeps = request.keep_probes and probes.vectors.nbytes <= MAX_KEPT_BYTES
+        keeps = request.keep_probes and sum(map(len, probes.bodies)) <= MAX_KEPT_BYTES
         if request.keep_probes and not keeps:
             warnings.append(
                 f"the probes take more than {MAX_KEPT_BYTES >> 20} MiB and are not kept: the threshold does not follow "
@@ -139,7 +142,7 @@ class Identification:
                 row.kept = None
             repository.add(session, row)
             if keeps:
-                probe_repository.add_probes(session, row, probe_set.subjects, probe_set.vectors)
+                probe_repository.add_probes(session, row, probe_set.subjects, probes.bodies)
             return row
 
         return calibration_out(state, self._store(state, make, ending))
@@ -182,7 +185,8 @@ class Identification:
                 warnings.append("leave-one-out needs a threshold: calibrate the gallery, or send strangers")
             else:
                 with self._galleries.database.read() as session:
-                    items = item_repository.read_range(session, state, 0, view.seq)
+                    form = form_of(version.estimator, state.dimension)
+                    items = item_repository.read_range(session, state, form, 0, view.seq)
                     left_out = search_left_out(search, items, threshold, request.confidence)
         curve = cmc(ranks, request.max_rank, request.confidence) if ranks.size else None
         result = plain(
@@ -229,7 +233,7 @@ class Identification:
         return way(self._galleries, state, version, fresh, view).run(share=share)
 
     def _subjects(
-        self, state: State, view: GalleryView, aggregation: str | None, probes: Float32, k: int
+        self, state: State, view: GalleryView, aggregation: str | None, probes: Matrix, k: int
     ) -> list[list[ItemHit]] | list[list[SubjectHit]]:
         """The best subjects of each probe, by their best item or, with ``how``, as wholes."""
         views = self._galleries.views
@@ -272,8 +276,8 @@ class Identification:
         state: State,
         version: Served,
         request: GalleryEvaluationRequest,
-        best: Float32,
-        own: Float32,
+        best: NDArray[np.float32],
+        own: NDArray[np.float32],
         aggregation: str | None,
     ) -> tuple[float | None, dict[str, Any] | None]:
         if not request.fpir:

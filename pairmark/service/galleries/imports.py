@@ -17,8 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic_core import from_json
 
+from pairmark.models.records.cells import MAX_CELL
+from pairmark.models.records.schema import Schema
 from pairmark.service.datasets.limits import FileLimits
 from pairmark.service.errors import InvalidInput
+from pairmark.service.galleries.item_forms import ItemForm, Matrix, RecordForm
 from pairmark.service.galleries.metadata import MAX_METADATA_BYTES
 from pairmark.service.galleries.rows import MAX_ID_BYTES, RowChecks, RowErrors, Rows
 from pairmark.service.galleries.schemas import ImportOptions
@@ -40,12 +43,14 @@ KINDS = {
 }
 _CHARACTERS = 64 * 1024 * 1024
 """Of all texts of a batch, at most."""
+_CELL_CHARACTERS = 2_048
+"""Of a record's cell, as batches are cut; one that is longer makes its batch larger."""
 _NUMBER = re.compile(r"U?(TINY|SMALL|BIG|HUGE)INT|U?INTEGER|FLOAT|DOUBLE|DECIMAL\(.*\)|BOOLEAN")
 _TEXT = re.compile(r"VARCHAR|JSON|ENUM\(.*\)")
 _ITEM_FIELDS = frozenset({"id", "subject", "vector", "metadata"})
 
 
-def json_batches(body: bytes | bytearray, dimension: int, errors: RowErrors) -> Iterator[Rows]:
+def json_batches(body: bytes | bytearray, form: ItemForm, errors: RowErrors) -> Iterator[Rows]:
     """``{"items": [{"id", "subject"?, "vector", "metadata"?}]}``."""
     try:
         body_json = from_json(body)
@@ -56,11 +61,12 @@ def json_batches(body: bytes | bytearray, dimension: int, errors: RowErrors) -> 
         raise InvalidInput('expected {"items": [{"id": .., "vector": [..]}]}', field="items")
     if not items:
         raise InvalidInput("items is empty; expected at least one", field="items")
-    checks = RowChecks(dimension, errors)
+    checks = RowChecks(form, errors)
     for start in range(0, len(items), BATCH_ROWS):
         batch = items[start : start + BATCH_ROWS]
-        vectors = np.zeros((len(batch), dimension), dtype=np.float32)
-        bad: list[str | None] = [None] * len(batch)
+        vectors, bad = form.read_json(
+            [item.get("vector") if isinstance(item, dict) else None for item in batch]
+        )
         ids: list[Any] = []
         subjects: list[Any] = []
         metadata: list[Any] = []
@@ -71,55 +77,17 @@ def json_batches(body: bytes | bytearray, dimension: int, errors: RowErrors) -> 
             elif not set(item) <= _ITEM_FIELDS:
                 extra = min(set(item) - _ITEM_FIELDS)
                 bad[at] = f"{extra[:60]!r} is not a field of an item; expected id, vector, subject, metadata"
-            else:
-                bad[at] = _fill(vectors, at, item.get("vector"), dimension)
             ids.append(item.get("id"))
             subjects.append(item.get("subject"))
             metadata.append(item.get("metadata"))
         yield checks.rows(start, ids, vectors, subjects, metadata, bad=bad)
 
 
-def _fill(vectors: NDArray[np.float32], at: int, vector: Any, dimension: int) -> str | None:
-    """Put a vector into its row; says what is wrong with it, if something is."""
-    if isinstance(vector, dict):
-        return _fill_sparse(vectors, at, vector, dimension)
-    if not isinstance(vector, list):
-        return (
-            "vector is missing; expected a list of numbers"
-            if vector is None
-            else "vector is not a list of numbers"
-        )
-    if len(vector) != dimension:
-        return f"vector has {len(vector)} numbers; the gallery's have {dimension}"
-    if not all(type(number) is float or type(number) is int for number in vector):
-        return "vector holds something that is not a number"
-    with np.errstate(over="ignore"):
-        try:
-            vectors[at] = vector
-        except OverflowError:
-            vectors[at] = np.inf
-    return None
-
-
-def _fill_sparse(vectors: NDArray[np.float32], at: int, vector: dict[str, Any], dimension: int) -> str | None:
-    indices, values = vector.get("indices"), vector.get("values")
-    if set(vector) != {"indices", "values"} or not isinstance(indices, list) or not isinstance(values, list):
-        return "a sparse vector has lists indices and values, and nothing else"
-    if len(indices) != len(values) or len(set(map(repr, indices))) != len(indices):
-        return "a sparse vector has one value for each of its indices, which are all different"
-    if not all(type(column) is int and 0 <= column < dimension for column in indices):
-        return f"indices of a sparse vector are whole numbers from 0 to {dimension - 1}"
-    dense = [0.0] * dimension
-    for column, value in zip(indices, values, strict=True):
-        dense[column] = value
-    return _fill(vectors, at, dense, dimension)
-
-
 def file_batches(
     kind: str,
     path: Path,
     scratch: Path,
-    dimension: int,
+    form: ItemForm,
     errors: RowErrors,
     options: ImportOptions,
     limits: FileLimits,
@@ -131,13 +99,17 @@ def file_batches(
     kind : ``npz``, ``raw``, ``csv`` or ``parquet``.
     scratch : an empty folder for what is unpacked.
     """
-    checks = RowChecks(dimension, errors)
-    if kind == "npz":
-        yield from _npz(path, scratch, dimension, checks, limits)
-    elif kind == "raw":
-        yield from _raw(path, dimension, checks, options, limits)
+    checks = RowChecks(form, errors)
+    if kind in ("csv", "parquet"):
+        yield from _table(kind, path, scratch, form, checks, options, limits)
+    elif isinstance(form, RecordForm):
+        raise InvalidInput(
+            "the body holds vectors, and the gallery records: expected JSON, CSV or Parquet", field="body"
+        )
+    elif kind == "npz":
+        yield from _npz(path, scratch, form.width, checks, limits)
     else:
-        yield from _table(kind, path, scratch, dimension, checks, options, limits)
+        yield from _raw(path, form.width, checks, options, limits)
 
 
 def _npz(path: Path, scratch: Path, dimension: int, checks: RowChecks, limits: FileLimits) -> Iterator[Rows]:
@@ -233,7 +205,7 @@ def _table(
     kind: str,
     path: Path,
     scratch: Path,
-    dimension: int,
+    form: ItemForm,
     checks: RowChecks,
     options: ImportOptions,
     limits: FileLimits,
@@ -244,15 +216,19 @@ def _table(
 
     with closing(connected(scratch, limits)) as connection:
         source, query_params, names = _source(connection, kind, path, scratch, limits)
-        cells = _cells(names, dimension, options)
+        cells = _cells(names, form, options)
         try:
             result = connection.execute(f"SELECT {', '.join(cells)} FROM {source}", query_params)
             start = 0
             characters = 2 * MAX_ID_BYTES + len(options.columns) * MAX_METADATA_BYTES
-            step = min(BATCH_ROWS, max(1, _CELLS // dimension), _CHARACTERS // characters)
+            if isinstance(form, RecordForm):
+                width, characters = len(form.schema.fields), characters + len(cells) * _CELL_CHARACTERS
+            else:
+                width = form.width
+            step = min(BATCH_ROWS, max(1, _CELLS // width), max(1, _CHARACTERS // characters))
             while rows := result.fetchmany(step):
                 _check_rows(start + len(rows), limits)
-                yield _table_batch(checks, start, rows, dimension, options.columns)
+                yield _table_batch(checks, start, rows, form, options.columns)
                 start += len(rows)
         except (duckdb.Error, MemoryError) as error:
             raise_if_full(error, limits)
@@ -291,8 +267,8 @@ def _source(
     return source, query_params, {row[0]: row[1] for row in described}
 
 
-def _cells(names: dict[str, str], dimension: int, options: ImportOptions) -> list[str]:
-    """SQL of the id, the subject, the vector and the metadata."""
+def _cells(names: dict[str, str], form: ItemForm, options: ImportOptions) -> list[str]:
+    """SQL of the id, the subject, the metadata, and the vector's width and numbers or the record's cells."""
     if options.id not in names:
         columns = ", ".join(list(names)[:20])
         raise InvalidInput(f"there is no column {options.id[:60]!r} of ids; columns: {columns}", field="id")
@@ -303,10 +279,13 @@ def _cells(names: dict[str, str], dimension: int, options: ImportOptions) -> lis
     if subject is None and options.subject != "subject":
         raise InvalidInput(f"there is no column {options.subject[:60]!r} of subjects", field="subject")
     features = [name for name in names if name not in {options.id, subject, *options.columns}]
-    vector, width = _vector_sql(features, names, dimension)
+    if isinstance(form, RecordForm):
+        items = _record_sql(features, names, form.schema)
+    else:
+        items = _vector_sql(features, names, form.width)
     whose = "NULL" if subject is None else _bounded(subject, MAX_ID_BYTES)
     facts = [_fact_sql(name, names[name]) for name in options.columns]
-    return [_bounded(options.id, MAX_ID_BYTES), whose, width, vector, *facts]
+    return [_bounded(options.id, MAX_ID_BYTES), whose, *facts, *items]
 
 
 def _bounded(name: str, longest: int) -> str:
@@ -323,17 +302,33 @@ def _fact_sql(name: str, kind: str) -> str:
     return f"CASE WHEN {_quoted(name)} IS NOT NULL THEN [] END"
 
 
-def _vector_sql(features: list[str], names: dict[str, str], dimension: int) -> tuple[str, str]:
-    """SQL of a vector, NULL if it has another width, and of its width."""
-    lists = [name for name in features if names[name].endswith("]")]
-    if lists:
+def _record_sql(columns: list[str], names: dict[str, str], schema: Schema) -> list[str]:
+    """SQL of the cells of a schema's fields."""
+    fields = [column.name for column in schema.fields]
+    unknown = sorted(set(columns) - {column.name for column in schema.columns})
+    missing = [name for name in fields if name not in names]
+    for column, detail in [(name, "is none of the model's columns") for name in unknown] + [
+        (name, "is not in the file") for name in missing
+    ]:
+        raise InvalidInput(
+            f"column {column[:60]!r} {detail}; expected {', '.join(fields[:20])} (name others in metadata=)",
+            field="file",
+            column=column[:60],
+        )
+    return [_bounded(name, MAX_CELL) if _TEXT.fullmatch(names[name]) else _quoted(name) for name in fields]
+
+
+def _vector_sql(features: list[str], names: dict[str, str], dimension: int) -> list[str]:
+    """SQL of a vector's width, and of the vector, NULL if it has another one."""
+    listed = [name for name in features if names[name].endswith("]")]
+    if listed:
         if len(features) > 1:
             raise InvalidInput(
-                f"column {lists[0][:60]!r} is a list, and there are other columns; name those in metadata=",
+                f"column {listed[0][:60]!r} is a list, and there are other columns; name those in metadata=",
                 field="file",
             )
-        cell = _quoted(lists[0])
-        return f"CASE WHEN len({cell}) = {dimension} THEN CAST({cell} AS FLOAT[]) END", f"len({cell})"
+        cell = _quoted(listed[0])
+        return [f"len({cell})", f"CASE WHEN len({cell}) = {dimension} THEN CAST({cell} AS FLOAT[]) END"]
     if len(features) != dimension:
         raise InvalidInput(
             f"{len(features)} columns are left for the vector; the gallery's vectors have {dimension} numbers "
@@ -341,29 +336,39 @@ def _vector_sql(features: list[str], names: dict[str, str], dimension: int) -> t
             field="file",
             expected_dimension=dimension,
         )
-    return "[" + ", ".join(f"TRY_CAST({_quoted(name)} AS FLOAT)" for name in features) + "]", str(dimension)
+    return [str(dimension), "[" + ", ".join(f"TRY_CAST({_quoted(name)} AS FLOAT)" for name in features) + "]"]
 
 
 def _table_batch(
-    checks: RowChecks, start: int, rows: Sequence[Any], dimension: int, metadata: tuple[str, ...]
+    checks: RowChecks, start: int, rows: Sequence[Any], form: ItemForm, metadata: tuple[str, ...]
 ) -> Rows:
-    vectors = np.zeros((len(rows), dimension), dtype=np.float32)
-    bad: list[str | None] = [None] * len(rows)
-    for at, row in enumerate(rows):
-        width, vector = row[2:4]
+    first = 2 + len(metadata)
+    items: Matrix
+    if isinstance(form, RecordForm):
+        fields = enumerate(form.schema.fields, first)
+        items, bad = form.read_table({column.name: [row[at] for row in rows] for at, column in fields})
+    else:
+        items, bad = _vectors_of([row[first:] for row in rows], form.width)
+    facts: list[Any] | None = None
+    if metadata:
+        facts = [
+            {name: value for name, value in zip(metadata, row[2:first], strict=True) if value is not None}
+            for row in rows
+        ]
+    return checks.rows(start, [row[0] for row in rows], items, [row[1] for row in rows], facts, bad=bad)
+
+
+def _vectors_of(cells: Sequence[Any], dimension: int) -> tuple[NDArray[np.float32], list[str | None]]:
+    vectors = np.zeros((len(cells), dimension), dtype=np.float32)
+    bad: list[str | None] = [None] * len(cells)
+    for at, (width, vector) in enumerate(cells):
         if vector is None:
             bad[at] = f"vector has {width or 0} numbers; the gallery's have {dimension}"
         elif None in vector:
             bad[at] = f"number {vector.index(None)} of the vector is empty or not a number"
         else:
             vectors[at] = vector
-    facts: list[Any] | None = None
-    if metadata:
-        facts = [
-            {name: value for name, value in zip(metadata, row[4:], strict=True) if value is not None}
-            for row in rows
-        ]
-    return checks.rows(start, [row[0] for row in rows], vectors, [row[1] for row in rows], facts, bad=bad)
+    return vectors, bad
 
 
 def _quoted(name: str) -> str:

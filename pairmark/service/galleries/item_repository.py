@@ -19,6 +19,7 @@ from sqlalchemy import and_, delete, func, insert, select
 from sqlalchemy.orm import Session
 
 from pairmark.service.galleries import repository
+from pairmark.service.galleries.item_forms import ItemForm
 from pairmark.service.galleries.repository import State
 from pairmark.service.galleries.rows import Rows, StoredRows, spellings
 from pairmark.service.tables import GalleryItem, GalleryRemoval
@@ -66,12 +67,11 @@ def upsert(session: Session, state: State, rows: Rows, now: float, new_fields: S
                 if name in replaced
             ],
         )
-    width = rows.vectors.shape[1] * 4
-    body = rows.vectors.astype("<f4", copy=False).tobytes()
+    bodies = rows.form.bodies(rows.vectors)
     values = [
-        (state.id, name, subject, body[at * width : (at + 1) * width], metadata, first + at)
-        for at, (name, subject, metadata) in enumerate(
-            zip(rows.ids, rows.subjects, rows.metadata, strict=True)
+        (state.id, name, subject, body, metadata, first + at)
+        for at, (name, subject, body, metadata) in enumerate(
+            zip(rows.ids, rows.subjects, bodies, rows.metadata, strict=True)
         )
     ]
     if session.get_bind().dialect.name == "postgresql":
@@ -195,7 +195,7 @@ def count_range(session: Session, gallery_id: int, low: int, high: int) -> int:
     )
 
 
-def read_range(session: Session, state: State, low: int, high: int) -> Iterator[StoredRows]:
+def read_range(session: Session, state: State, form: ItemForm, low: int, high: int) -> Iterator[StoredRows]:
     """Items with low < seq <= high in order of seq, some thousand at a time."""
     # The driver's own cursor, within the session's transaction: a row object for each of a million rows would cost more
     # than reading them, and so would PostgreSQL's vectors as text.
@@ -210,23 +210,20 @@ def read_range(session: Session, state: State, low: int, high: int) -> Iterator[
     with closing(cursor):
         while rows := cursor.execute(sql, (state.id, low, high)).fetchall():
             low = rows[-1][4]
-            batch = _stored_rows(rows, state)
+            batch = _stored_rows(rows, state, form)
             if batch is not None:
                 yield batch
 
 
-def _stored_rows(rows: Sequence[Any], state: State) -> StoredRows | None:
+def _stored_rows(rows: Sequence[Any], state: State, form: ItemForm) -> StoredRows | None:
     """The rows that are whole; None: none is. Items are searched without the others, and answered with their damage."""
-    size = 4 * state.dimension
-    whole = [row for row in rows if isinstance(row[2], bytes) and len(row[2]) == size]
-    vectors = np.frombuffer(b"".join(row[2] for row in whole), dtype="<f4").reshape(-1, state.dimension)
-    sound = np.isfinite(vectors).all(axis=1)
+    vectors, sound = form.rows([row[2] for row in rows])
+    whole = list(rows) if sound.all() else [row for row, good in zip(rows, sound, strict=True) if good]
     texts = [row[3] for row in whole if row[3] is not None]
     if not are_objects(texts):
-        sound &= [row[3] is None or are_objects([row[3]]) for row in whole]
-    if not sound.all():
-        whole = [row for row, is_sound in zip(whole, sound, strict=True) if is_sound]
-        vectors = vectors[sound]
+        readable = np.array([row[3] is None or are_objects([row[3]]) for row in whole], dtype=np.bool_)
+        whole = [row for row, good in zip(whole, readable, strict=True) if good]
+        vectors = vectors[readable]
     if len(whole) < len(rows):
         log.error(
             "gallery %s: %d damaged items are left out; `pairmark doctor` names them",
@@ -240,7 +237,7 @@ def _stored_rows(rows: Sequence[Any], state: State) -> StoredRows | None:
         seqs=np.array(seqs, dtype=np.int64),
         ids=list(ids),
         subjects=list(subjects),
-        vectors=vectors.astype(np.float32, copy=False),
+        vectors=vectors,
         metadata=list(metadata),
     )
 
@@ -277,7 +274,9 @@ def subject_ids(session: Session, gallery_id: int, subject: str) -> list[str]:
     return list(session.scalars(statement.order_by(item.id)))
 
 
-def subject_rows(session: Session, state: State, subject: str, limit: int) -> StoredRows | None:
+def subject_rows(
+    session: Session, state: State, form: ItemForm, subject: str, limit: int
+) -> StoredRows | None:
     """A subject's items by id, at most ``limit``; None when there are none."""
     item = GalleryItem
     statement = (
@@ -287,7 +286,7 @@ def subject_rows(session: Session, state: State, subject: str, limit: int) -> St
         .limit(limit)
     )
     rows = session.execute(statement).all()
-    return _stored_rows(rows, state) if rows else None
+    return _stored_rows(rows, state, form) if rows else None
 
 
 def stamps(session: Session, gallery_id: int, subjects: Sequence[str]) -> dict[str, tuple[int, int]]:

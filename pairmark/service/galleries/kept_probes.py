@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 
 from pairmark.models.calibration.identification import GalleryCalibration
 from pairmark.service.galleries import probe_repository
+from pairmark.service.galleries.item_forms import ItemForm, Matrix
 from pairmark.service.tables import GalleryCalibrationRow, shows_rows
 
 Float32 = NDArray[np.float32]
@@ -36,21 +37,21 @@ class KeptProbes:
     Attributes
     ----------
     id : of the calibration, "" while it has none. revision : counts erasures of probes.
-    subjects : n different texts. vectors : (n, d). records : (n,) of `RECORD`.
+    subjects : n different texts. vectors : (n, d), as the model takes them. records : (n,) of `RECORD`.
     size : items of the gallery. aggregation : how probes are compared with whole subjects; None: with items.
     """
 
     id: str
     revision: int
     subjects: list[str]
-    vectors: Float32
+    vectors: Matrix
     records: NDArray[np.void]
     seq: int
     size: int
     aggregation: str | None = None
 
     @classmethod
-    def unsearched(cls, subjects: list[str], vectors: Float32, aggregation: str | None = None) -> KeptProbes:
+    def unsearched(cls, subjects: list[str], vectors: Matrix, aggregation: str | None = None) -> KeptProbes:
         """Probes that were never compared with anything."""
         records = np.zeros(len(subjects), dtype=RECORD)
         records["best"], records["at"] = -np.inf, -1
@@ -63,20 +64,21 @@ class KeptProbes:
         return GalleryCalibration(best, gallery_size=max(self.size, 1), mated_scores=mated)
 
 
-def load(session: Session, id: str) -> KeptProbes | None:
+def load(session: Session, id: str, form: ItemForm) -> KeptProbes | None:
     """The probes that a calibration keeps; None when it keeps none."""
     row = session.get(GalleryCalibrationRow, id)
     if row is None or row.kept is None:
         return None
-    return _probes_of_row(row, *probe_repository.probes_of(session, id))
+    return _probes_of_row(row, form, *probe_repository.probes_of(session, id))
 
 
 @shows_rows
-def _probes_of_row(row: GalleryCalibrationRow, subjects: list[str], bodies: list[bytes]) -> KeptProbes:
-    body = b"".join(bodies)
-    vectors = np.frombuffer(body, dtype="<f4").astype(np.float32).reshape(len(bodies), -1 if bodies else 0)
+def _probes_of_row(
+    row: GalleryCalibrationRow, form: ItemForm, subjects: list[str], bodies: list[bytes]
+) -> KeptProbes:
+    vectors, sound = form.rows(bodies)
     records = np.frombuffer(row.kept or b"", dtype=RECORD)
-    if len(records) != len(subjects) or len({len(samples) for samples in bodies}) > 1:
+    if len(records) != len(subjects) or not sound.all():
         raise ValueError(f"{len(records)} scores of probes, and {len(subjects)} probes")
     size = int(row.summary["gallery_size"])
     return KeptProbes(row.id, row.revision, subjects, vectors, records, row.seq, size, row.aggregation)

@@ -21,7 +21,9 @@ from pairmark.service.db import Database
 from pairmark.service.errors import UnknownGallery
 from pairmark.service.galleries import item_repository, repository
 from pairmark.service.galleries.blocks import GalleryDisk, IndexBlock, make_block, remove
+from pairmark.service.galleries.candidate_recall import CandidateRecall, measure_recall
 from pairmark.service.galleries.gallery_view import GalleryView, Part, TailItem
+from pairmark.service.galleries.item_forms import RecordForm, form_of
 from pairmark.service.galleries.item_repository import Removal
 from pairmark.service.galleries.repository import State
 from pairmark.service.galleries.rows import StoredRows
@@ -46,8 +48,9 @@ class LiveGallery:
         self._disk = disk
         self.id = self._id = state.id
         self.key = (state.key, state.model_id, state.version)
-        self._dimension = state.dimension
         self._estimator = estimator
+        self._form = form_of(estimator, state.dimension)
+        self._dimension = int(estimator.n_features_in_)
         self._lock = threading.Lock()
         self._view: GalleryView | None = None
         self._parts: list[Part] = []
@@ -55,6 +58,8 @@ class LiveGallery:
         self._seq = 0
         self.blocks = disk.blocks(state.model_id, state.version)
         self.subjects = SubjectViews()
+        self.recall: CandidateRecall | None = None
+        """Of the candidates that searches score, once it was measured."""
 
     def at_hand(self, seq: int) -> GalleryView | None:
         """The view, if it holds everything up to ``seq``."""
@@ -72,6 +77,11 @@ class LiveGallery:
                 self._catch_up(seq)
                 view = self._view = self._new_view()
         return view
+
+    def measure_recall(self, view: GalleryView) -> None:
+        """Measure the recall of candidates in a view."""
+        if isinstance(self._form, RecordForm) and (self.recall is None or self.recall.is_old(view)):
+            self.recall = measure_recall(self._db, self._id, self._form, view)
 
     def block_names(self) -> set[str]:
         """What a cluster's workers call the blocks that there are."""
@@ -215,7 +225,7 @@ class LiveGallery:
 
     def _fill_tail(self, session: Any, state: State) -> None:
         low = max(self._seq, self._parts[-1].block.high if self._parts else 0)
-        for rows in item_repository.read_range(session, state, low, state.seq):
+        for rows in item_repository.read_range(session, state, self._form, low, state.seq):
             for at, name in enumerate(rows.ids):
                 self._tail[name] = TailItem(
                     int(rows.seqs[at]), rows.subjects[at], rows.vectors[at], rows.metadata[at]
@@ -228,7 +238,7 @@ class LiveGallery:
         """A block of the first ``limit`` rows in (low, high], in memory."""
         parts: list[StoredRows] = []
         n = 0
-        for rows in item_repository.read_range(session, state, low, high):
+        for rows in item_repository.read_range(session, state, self._form, low, high):
             parts.append(rows)
             n += len(rows)
             if n >= limit:

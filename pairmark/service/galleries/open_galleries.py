@@ -15,7 +15,7 @@ from pairmark.service.errors import UnknownGallery
 from pairmark.service.galleries import repository
 from pairmark.service.galleries.blocks import GalleryDisk
 from pairmark.service.galleries.cluster_search import ClusterSearch
-from pairmark.service.galleries.gallery_view import OtherSearch
+from pairmark.service.galleries.gallery_view import GalleryView, OtherSearch
 from pairmark.service.galleries.live_gallery import LiveGallery
 from pairmark.service.galleries.metadata import Filter
 from pairmark.service.galleries.repository import State
@@ -63,6 +63,11 @@ class OpenGalleries:
         """Have blocks merged and kept in the background, if that is needed."""
         if id(live) not in self._scheduled and live.untidy():
             self.in_background(live, lambda: None)
+
+    def measure_later(self, live: LiveGallery, view: GalleryView) -> None:
+        """Have the recall of candidates measured in the background, where it was not or much has changed since."""
+        if live.recall is None or live.recall.is_old(view):
+            self.in_background(live, partial(live.measure_recall, view))
 
     def of(self, key: str) -> list[LiveGallery]:
         """The gallery's views, one a version, as far as there are any."""

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
 from sqlalchemy import delete, insert, select, update
 from sqlalchemy.orm import Session
 
@@ -47,7 +45,7 @@ def revision_of(session: Session, calibration_id: str) -> int | None:
 
 
 def add_probes(
-    session: Session, row: GalleryCalibrationRow, subjects: Sequence[str], vectors: NDArray[np.float32]
+    session: Session, row: GalleryCalibrationRow, subjects: Sequence[str], bodies: Sequence[bytes]
 ) -> None:
     """Keep the probes of a calibration; those of earlier ones of the same version and aggregation go."""
     table = GalleryCalibrationRow
@@ -60,7 +58,6 @@ def add_probes(
     )
     session.execute(delete(GalleryProbe).where(GalleryProbe.calibration_id.in_(earlier)))
     session.execute(update(table).where(table.id.in_(earlier)).values(kept=None))
-    body = np.ascontiguousarray(vectors, dtype="<f4")
     if subjects:
         session.execute(
             insert(GalleryProbe),
@@ -70,7 +67,7 @@ def add_probes(
                     "place": at,
                     "gallery_id": row.gallery_id,
                     "subject": subject,
-                    "vector": body[at].tobytes(),
+                    "vector": bodies[at],
                 }
                 for at, subject in enumerate(subjects)
             ],
@@ -78,7 +75,7 @@ def add_probes(
 
 
 def probes_of(session: Session, calibration_id: str) -> tuple[list[str], list[bytes]]:
-    """Subjects and vectors, as float32, of the probes that a calibration keeps, by place."""
+    """Subjects and stored vectors or records of the probes that a calibration keeps, by place."""
     probe = GalleryProbe
     rows = session.execute(
         select(probe.subject, probe.vector)

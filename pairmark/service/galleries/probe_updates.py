@@ -17,6 +17,7 @@ from pairmark.service.errors import SearchTooLong
 from pairmark.service.galleries import item_repository
 from pairmark.service.galleries.galleries import Galleries
 from pairmark.service.galleries.gallery_view import GalleryView, Key, owner_of
+from pairmark.service.galleries.item_forms import Matrix, form_of
 from pairmark.service.galleries.kept_probes import KeptProbes
 from pairmark.service.galleries.repository import State
 from pairmark.service.galleries.subject_search import SubjectTemplates
@@ -63,6 +64,7 @@ class ProbeUpdate:
     def _enrol(self, version: Served) -> None:
         """See who of the probes' subjects is enrolled, and score those whose items changed."""
         records, probes, state = self._records, self._probes, self._state
+        form = form_of(version.estimator, state.dimension)
         with self._galleries.database.read() as session:
             stamps = item_repository.stamps(session, state.id, probes.subjects)
         for at, subject in enumerate(probes.subjects):
@@ -72,7 +74,7 @@ class ProbeUpdate:
                 continue
             if n:
                 with self._galleries.database.read() as session:
-                    items = item_repository.subject_rows(session, state, subject, MAX_TEMPLATES)
+                    items = item_repository.subject_rows(session, state, form, subject, MAX_TEMPLATES)
                 # Erased since: found by nobody.
                 own = (
                     -np.inf
@@ -82,7 +84,7 @@ class ProbeUpdate:
                 record["own"] = own
             record["own_items"], record["own_newest"] = n, newest
 
-    def _own(self, version: Served, probe: Float32, items: Float32) -> float:
+    def _own(self, version: Served, probe: Matrix, items: Matrix) -> float:
         return float(version.score(probe, items).max())
 
     def run(self, deadline: float | None = None, share: float = 0.9) -> KeptProbes:
@@ -179,7 +181,7 @@ class SubjectProbeUpdate(ProbeUpdate):
         )
         super().__init__(galleries, state, version, probes, view)
 
-    def _own(self, version: Served, probe: Float32, items: Float32) -> float:
+    def _own(self, version: Served, probe: Matrix, items: Matrix) -> float:
         enrolled = SampleSets.of_rows(items, np.array([len(items)]))
         return float(version.score_subjects(SampleSets.of_rows(probe), enrolled, self._aggregation)[0])
 

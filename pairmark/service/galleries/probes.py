@@ -16,19 +16,26 @@ from pairmark.service.errors import Conflict, InvalidInput
 from pairmark.service.galleries import item_repository
 from pairmark.service.galleries.galleries import Galleries
 from pairmark.service.galleries.gallery_view import ItemHit
+from pairmark.service.galleries.item_forms import (
+    ItemForm,
+    Matrix,
+    RecordForm,
+    VectorForm,
+    form_of,
+    refuse_wholes,
+)
 from pairmark.service.galleries.repository import State
 from pairmark.service.galleries.rows import StoredRows, id_text
 from pairmark.service.galleries.schemas import ProbesRequest
 from pairmark.service.galleries.subject_search import SubjectHit
+from pairmark.service.heldout.encoding import cells_for
 from pairmark.service.runtime.scoring import Served
 from pairmark.service.store.store import ModelStore
-
-Float32 = NDArray[np.float32]
 
 MAX_LEFT_OUT = 2_000
 """Enrolled subjects that are searched among the others for an estimate."""
 
-Search = Callable[[Float32, int], Sequence[Sequence[ItemHit | SubjectHit]]]
+Search = Callable[[Matrix, int], Sequence[Sequence[ItemHit | SubjectHit]]]
 """Probes and k -> the k best subjects of each."""
 
 
@@ -38,10 +45,12 @@ class Probes:
 
     Attributes
     ----------
-    vectors : (n, d). subjects : n different texts. enrolled : (n,) whether the gallery has the subject.
+    vectors : (n, d), as the model takes them. bodies : the same as the database stores them.
+    subjects : n different texts. enrolled : (n,) whether the gallery has the subject.
     """
 
-    vectors: Float32
+    vectors: Matrix
+    bodies: list[bytes]
     subjects: list[str]
     enrolled: NDArray[np.bool_]
 
@@ -63,10 +72,13 @@ class ProbeReader:
             raise Conflict(f"gallery {name!r} moved to another version just now: ask again")
         if not state.items:
             raise Conflict(f"gallery {name!r} is empty: enrol people first")
-        vectors, subjects, warnings = self._labelled(version, request, refuse_overlap)
-        if vectors.shape[1] != state.dimension:
+        form = form_of(version.estimator, state.dimension)
+        if request.aggregation is not None:
+            refuse_wholes(form)
+        raw_rows, subjects, warnings = self._labelled(version, request, form, refuse_overlap)
+        if isinstance(form, VectorForm) and raw_rows.shape[1] != state.dimension:
             raise InvalidInput(
-                f"probes have {vectors.shape[1]} numbers; the gallery's vectors have {state.dimension}",
+                f"probes have {raw_rows.shape[1]} numbers; the gallery's vectors have {state.dimension}",
                 field="vectors",
                 expected_dimension=state.dimension,
             )
@@ -80,15 +92,20 @@ class ProbeReader:
         with self._galleries.database.read() as session:
             stamps = item_repository.stamps(session, state.id, drawn_subjects)
         enrolled = np.array([subject in stamps for subject in drawn_subjects], dtype=np.bool_)
-        return state, Probes(vectors=vectors[rows], subjects=drawn_subjects, enrolled=enrolled), warnings
+        drawn_rows = raw_rows[rows]
+        vectors = form.model_rows(drawn_rows) if isinstance(form, RecordForm) else drawn_rows
+        probes = Probes(
+            vectors=vectors, bodies=form.bodies(drawn_rows), subjects=drawn_subjects, enrolled=enrolled
+        )
+        return state, probes, warnings
 
     def _labelled(
-        self, version: Served, request: ProbesRequest, refuse_overlap: bool
-    ) -> tuple[Float32, list[str], list[str]]:
+        self, version: Served, request: ProbesRequest, form: ItemForm, refuse_overlap: bool
+    ) -> tuple[Matrix, list[str], list[str]]:
         if (request.dataset is None) == (request.vectors is None):
             raise InvalidInput("expected either dataset, or vectors and subjects", field="dataset")
         if request.dataset is not None:
-            return self._of_dataset(version, request.dataset, refuse_overlap)
+            return self._of_dataset(version, request.dataset, form, refuse_overlap)
         rows, subjects = request.vectors, request.subjects
         if not rows or subjects is None or len(subjects) != len(rows):
             n = 0 if subjects is None else len(subjects)
@@ -96,6 +113,13 @@ class ProbeReader:
                 f"there are {len(rows or ())} vectors and {n} subjects; expected equal numbers, at least one",
                 field="subjects",
             )
+        whose = [id_text(subject, "subjects") for subject in subjects]
+        if isinstance(form, RecordForm) or isinstance(rows[0], dict):
+            cells, problems = form.read_json(rows)
+            bad = next((at for at, problem in enumerate(problems) if problem is not None), None)
+            if bad is not None:
+                raise InvalidInput(f"vectors[{bad}]: {problems[bad]}", field=f"vectors[{bad}]")
+            return cells, whose, []
         if len({len(row) for row in rows}) != 1:
             raise InvalidInput("vectors are of different lengths; expected one", field="vectors")
         with np.errstate(over="ignore"):
@@ -104,11 +128,11 @@ class ProbeReader:
             raise InvalidInput(
                 "vectors hold NaN, infinities or nothing; expected finite numbers", field="vectors"
             )
-        return vectors, [id_text(subject, "subjects") for subject in subjects], []
+        return vectors, whose, []
 
     def _of_dataset(
-        self, version: Served, reference: str, refuse_overlap: bool
-    ) -> tuple[Float32, list[str], list[str]]:
+        self, version: Served, reference: str, form: ItemForm, refuse_overlap: bool
+    ) -> tuple[Matrix, list[str], list[str]]:
         data = self._datasets.load(self._datasets.get(reference).id)
         if data.y is None:
             raise InvalidInput(
@@ -122,8 +146,11 @@ class ProbeReader:
                 f"{overlap.rows} rows and {overlap.identities} identities of the probes were trained on: figures may "
                 "be too good"
             )
-        X: Any = data.X
-        vectors = np.array(X.toarray() if data.is_sparse else X, dtype=np.float32)
+        schema = form.schema if isinstance(form, RecordForm) else None
+        X: Any = cells_for(schema, data)
+        vectors = (
+            X if schema is not None else np.array(X.toarray() if data.is_sparse else X, dtype=np.float32)
+        )
         names = [id_text(identity, "dataset: a label") for identity in data.identities]
         return vectors, [names[code] for code in np.asarray(data.y).tolist()], warnings
 

@@ -45,6 +45,7 @@ _STATE = (
         GalleryRow.next_version,
         _NEXT_VERSION.kind.label("next_kind"),
         GalleryRow.dimension,
+        GalleryRow.columns,
         GalleryRow.items,
         GalleryRow.seq,
         GalleryRow.floor,
@@ -84,6 +85,7 @@ class State:
     next_version: int | None
     next_kind: str | None
     dimension: int
+    columns: list[Any] | None
     items: int
     seq: int
     floor: int

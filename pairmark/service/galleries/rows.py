@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.service.errors import InvalidInput, UnknownItem
+from pairmark.service.galleries.item_forms import ItemForm, Matrix
 from pairmark.service.galleries.metadata import MAX_FIELDS, checked_column, checked_metadata, fields_of
-
-Float32 = NDArray[np.float32]
 
 MAX_ID_BYTES = 512
 _RELATIVE = re.compile(r"(?:^|[/\\])\.\.?(?:[/\\]|$)", re.MULTILINE)
@@ -35,16 +34,18 @@ class Rows:
     ----------
     ids : n texts, all different.
     subjects : n texts or None.
-    vectors : (n, d) C-contiguous finite float32.
+    vectors : (n, d) C-contiguous finite float32, or cells of records.
     metadata : n JSON objects as text, or None.
     places : n 0-based places in the request.
+    form : what the rows are.
     """
 
     ids: list[str]
     subjects: list[str | None]
-    vectors: Float32
+    vectors: Matrix
     metadata: list[str | None]
     places: list[int]
+    form: ItemForm
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -52,12 +53,12 @@ class Rows:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoredRows:
-    """As `Rows`, with the sequence number under which each was written."""
+    """As `Rows`, with the sequence number under which each was written; ``vectors`` are what the model takes."""
 
     seqs: NDArray[np.int64]
     ids: list[str]
     subjects: list[str | None]
-    vectors: Float32
+    vectors: Matrix
     metadata: list[str | None]
 
     def __len__(self) -> int:
@@ -71,7 +72,8 @@ class StoredRows:
         metadata = [text for part in parts for text in part.metadata]
         seqs = np.concatenate([np.empty(0, dtype=np.int64), *(part.seqs for part in parts)])
         # Each vector is copied once, to its place: that is most of the work.
-        vectors = np.empty((len(ids), dimension), dtype=np.float32)
+        kind = parts[0].vectors.dtype if parts else np.float32
+        vectors = np.empty((len(ids), dimension), dtype=kind)
         places: slice | NDArray[np.intp] = slice(None)
         if not all(map(lt, ids, islice(ids, 1, None))):
             order = sorted(range(len(ids)), key=ids.__getitem__)
@@ -106,8 +108,8 @@ class RowErrors:
 class RowChecks:
     """Checks rows one by one over a whole request, so that an id is taken once."""
 
-    def __init__(self, dimension: int, errors: RowErrors) -> None:
-        self._dimension = dimension
+    def __init__(self, form: ItemForm, errors: RowErrors) -> None:
+        self._form = form
         self._errors = errors
         self._row_of_id: dict[str, int] = {}
 
@@ -126,14 +128,14 @@ class RowChecks:
         Parameters
         ----------
         start : place of the first row in the request.
-        vectors : (n, d) float32 of the right width.
+        vectors : (n, d) float32 of the right width, or cells.
         bad : what is wrong with a row already, where something is.
         """
         if bad is None or not any(bad):
             whole = self._whole(start, ids, vectors, subjects, metadata)
             if whole is not None:
                 return whole
-        finite = np.isfinite(vectors).all(axis=1)
+        finite = _are_finite(vectors)
         positions: list[int] = []
         names: list[str] = []
         whose: list[str | None] = []
@@ -164,15 +166,14 @@ class RowChecks:
             names.append(name)
             whose.append(subject_id)
             facts.append(reported)
-        good_vectors = np.ascontiguousarray(
-            vectors if len(positions) == len(ids) else vectors[positions], dtype=np.float32
-        )
+        good_vectors = _contiguous(vectors if len(positions) == len(ids) else vectors[positions])
         return Rows(
             ids=names,
             subjects=whose,
             vectors=good_vectors,
             metadata=facts,
             places=[start + at for at in positions],
+            form=self._form,
         )
 
     def _whole(
@@ -188,18 +189,29 @@ class RowChecks:
             return None
         if len(set(ids)) < len(ids) or not self._row_of_id.keys().isdisjoint(ids):
             return None
-        float_vectors = np.ascontiguousarray(vectors, dtype=np.float32)
-        if not np.isfinite(float_vectors).all():
+        good_vectors = _contiguous(vectors)
+        if not _are_finite(good_vectors).all():
             return None
         places = range(start, start + len(ids))
         self._row_of_id.update(zip(ids, places, strict=True))
         return Rows(
             ids=list(ids),
             subjects=[None] * len(ids) if subjects is None else list(subjects),
-            vectors=float_vectors,
+            vectors=good_vectors,
             metadata=facts,
             places=list(places),
+            form=self._form,
         )
+
+
+def _are_finite(vectors: Matrix) -> NDArray[np.bool_]:
+    if vectors.dtype == object:
+        return np.ones(len(vectors), dtype=np.bool_)
+    return np.asarray(np.isfinite(vectors).all(axis=1))
+
+
+def _contiguous(vectors: Matrix) -> Matrix:
+    return np.ascontiguousarray(vectors, dtype=object if vectors.dtype == object else np.float32)
 
 
 def _plain(texts: list[Any]) -> bool:
@@ -296,5 +308,6 @@ def within_fields(rows: Rows, fields: Sequence[str], errors: RowErrors) -> tuple
         vectors=np.ascontiguousarray(rows.vectors[positions]),
         metadata=[rows.metadata[at] for at in positions],
         places=[rows.places[at] for at in positions],
+        form=rows.form,
     )
     return fitting, new_fields

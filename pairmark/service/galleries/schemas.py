@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Self
 
-import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from pairmark.service.errors import DamagedRow
+from pairmark.service.galleries.item_forms import body_json
 from pairmark.service.galleries.repository import State
 from pairmark.service.pagination import Page
 from pairmark.service.runtime.bodies import REFS_TEXT, Body, JsonRequest, Ref, Side, Vectors
 from pairmark.service.tables import GalleryItem
 from pairmark.wire.base import iso
 from pairmark.wire.galleries import (
+    CandidatesFields,
     GalleryFields,
     GalleryModelFields,
     HitFields,
@@ -59,6 +61,9 @@ class GalleryOut(BaseModel, GalleryFields):
             model=ModelOfGallery(name=state.model, version=state.version, kind=state.kind),
             moving_to=moving,
             dimension=state.dimension,
+            columns=None
+            if state.columns is None
+            else {column["name"]: column["type"] for column in state.columns},
             items=state.items,
             subjects=subjects,
             sequence=state.seq,
@@ -98,7 +103,9 @@ class ItemIn(BaseModel):
 
     id: str = Field(min_length=1, max_length=512)
     subject: str | None = Field(None, min_length=1, max_length=512)
-    vector: list[float]
+    vector: list[float] | dict[str, Any] = Field(
+        description='numbers, or a record `{"column": value, ..}` for a model of records'
+    )
     metadata: dict[str, Any] | None = None
 
 
@@ -118,17 +125,15 @@ class ItemOut(BaseModel, ItemFields):
     """An item."""
 
     @classmethod
-    def of(cls, row: GalleryItem, *, vector: bool) -> Self:
-        """An item's row as JSON shows it, its vector where that is asked for."""
+    def of(cls, row: GalleryItem, columns: Sequence[Any] | None, *, vector: bool) -> Self:
+        """An item's row as JSON shows it, its vector or record where that is asked for."""
         try:
-            numbers = np.frombuffer(row.vector, dtype="<f4")
-            if not np.isfinite(numbers).all():
-                raise ValueError("a number that is not finite")
+            vector_json = body_json(row.vector, columns)
             return cls(
                 id=row.id,
                 subject=row.subject,
                 metadata=None if row.facts is None else json.loads(row.facts),
-                vector=numbers.tolist() if vector else None,
+                vector=vector_json if vector else None,
             )
         except ValueError as error:
             raise DamagedRow(
@@ -199,6 +204,10 @@ class SearchHit(BaseModel, HitFields):
     """An item that was found."""
 
 
+class CandidatesOut(BaseModel, CandidatesFields):
+    """How a search of many records chose what it scored."""
+
+
 class SearchOut(BaseModel, SearchFields):
     """Results of each query, best first, ties by id. With a rate, an empty list means "unknown"."""
 
@@ -224,7 +233,9 @@ class ProbesRequest(JsonRequest):
     dataset: str | None = Field(
         None, max_length=200, description="`name` or `name:version`; its labels are subjects"
     )
-    vectors: list[list[float]] | None = Field(None, description="n vectors of d numbers")
+    vectors: list[list[float]] | list[dict[str, Any]] | None = Field(
+        None, description="n vectors of d numbers, or n records"
+    )
     subjects: list[str] | None = Field(None, description="the subject of each vector")
     random_state: int = Field(0, ge=0, le=2**32 - 1, description="seed that draws one probe per subject")
     aggregation: Aggregation | None = Field(

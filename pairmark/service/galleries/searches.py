@@ -7,14 +7,14 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic_core import to_json
 
 from pairmark.models.core.subjects import SampleSets
 from pairmark.service.errors import InvalidInput, TooLarge, UnknownItem
 from pairmark.service.galleries import item_repository
 from pairmark.service.galleries.galleries import Galleries
-from pairmark.service.galleries.gallery_view import ItemHit
+from pairmark.service.galleries.gallery_view import ItemHit, scores_candidates
+from pairmark.service.galleries.item_forms import Matrix, form_of, refuse_wholes
 from pairmark.service.galleries.metadata import parse_filter
 from pairmark.service.galleries.repository import State
 from pairmark.service.galleries.rows import StoredRows, checked_id
@@ -28,7 +28,6 @@ from pairmark.service.runtime.scoring import Decision, Served
 from pairmark.service.runtime.vectors import SideRows, to_rows
 from pairmark.service.settings import Settings
 
-Float32 = NDArray[np.float32]
 DECISIONS = ("different", "match", "review")
 """Names of the codes that `Decision.decided` gives."""
 MAX_TEMPLATES = 10_000
@@ -142,12 +141,15 @@ class Searches:
         decisions : takes what was decided, where a rate was asked for.
         """
         body = request.body
-        queries = dense(request.queries, "queries", state.dimension)
+        form = form_of(version.estimator, state.dimension)
+        queries = model_rows(request.queries, "queries", version)
         conditions = parse_filter(body.filter, state.fields) if state.items else ()
         deadline = time.monotonic() + self._settings.request_timeout_s
         live = self._galleries.views.live(state, version.estimator)
         point, above, warning = None, None, None
         aggregation = None if body.aggregation is None else version.aggregation(body.aggregation)
+        if aggregation is not None:
+            refuse_wholes(form)
         if body.fpir is None:
             view = live.view(state.seq)
         else:
@@ -187,14 +189,31 @@ class Searches:
         results = [_reported(query_hits, point is not None, scores, decision) for query_hits in hits]
         if decisions is not None and above is not None:
             decisions += _decisions_of(hits, float(above if decision is None else decision.threshold))
-        facts = {"aggregation": aggregation, "operating_point": point, "warning": warning}
+        candidates = None
+        n_candidates = scores_candidates(version.estimator)
+        if n_candidates and view.n_items > version.estimator.max_scored:
+            # What was measured last is stated; the next answer may have a newer figure.
+            self._galleries.views.measure_later(live, view)
+            recall = live.recall
+            candidates = {
+                "scored": max(n_candidates, k),
+                "recall": None if recall is None else recall.recall,
+                "pairs": 0 if recall is None else recall.pairs,
+            }
+        facts = {
+            "aggregation": aggregation,
+            "candidates": candidates,
+            "operating_point": point,
+            "warning": warning,
+        }
         present_facts = {name: fact for name, fact in facts.items() if fact is not None}
         return to_json({"model": version.model, "results": results, **present_facts}), sum(map(len, hits))
 
-    def enrolled(self, state: State, subject: str) -> StoredRows:
+    def enrolled(self, state: State, version: Served, subject: str) -> StoredRows:
+        form = form_of(version.estimator, state.dimension)
         with self._galleries.database.read() as session:
             items = item_repository.subject_rows(
-                session, state, checked_id(subject, "subject"), MAX_TEMPLATES + 1
+                session, state, form, checked_id(subject, "subject"), MAX_TEMPLATES + 1
             )
         if items is None:
             raise UnknownItem(f"gallery {state.name!r} has no subject {subject[:100]!r}", field="subject")
@@ -206,7 +225,7 @@ class Searches:
         self,
         version: Served,
         subject: str,
-        probe: Float32,
+        probe: Matrix,
         items: StoredRows,
         decision: Decision,
         aggregation: str | None,
@@ -257,9 +276,10 @@ class Searches:
         return to_json(answer)
 
 
-def dense(rows: SideRows, name: str, dimension: int) -> Float32:
-    vectors: Float32 = to_rows(rows, name, dimension, accepts_sparse=False)
-    return np.ascontiguousarray(vectors, dtype=np.float32)
+def model_rows(rows: SideRows, name: str, version: Served) -> Matrix:
+    """Rows of a request as a version takes them: float32, or cells of records."""
+    model_input = to_rows(rows, name, version.n_features, accepts_sparse=False, estimator=version.estimator)
+    return model_input if model_input.dtype == object else np.ascontiguousarray(model_input, dtype=np.float32)
 
 
 def _decisions_of(hits: Sequence[Sequence[ItemHit | SubjectHit]], threshold: float) -> Iterator[SeenDecision]:

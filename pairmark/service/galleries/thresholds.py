@@ -39,6 +39,7 @@ from pairmark.service.errors import (
 from pairmark.service.galleries import probe_repository
 from pairmark.service.galleries.galleries import Galleries
 from pairmark.service.galleries.gallery_view import GalleryView
+from pairmark.service.galleries.item_forms import ItemForm, form_of
 from pairmark.service.galleries.kept_probes import KeptProbes, columns_of, load
 from pairmark.service.galleries.probe_repository import CalibrationHead
 from pairmark.service.galleries.probe_updates import BaseScores, ProbeUpdate, SubjectProbeUpdate
@@ -139,9 +140,10 @@ class Thresholds:
         self, state: State, version: Served, head: CalibrationHead, deadline: float | None
     ) -> tuple[KeptProbes, GalleryView]:
         live = self._galleries.views.live(state, version.estimator)
+        form = form_of(version.estimator, state.dimension)
         view = live.view(state.seq)
         while True:
-            probes = self._newest(head)
+            probes = self._newest(head, form)
             if probes.seq == view.seq:
                 return probes, view
             if probes.seq > view.seq:
@@ -157,12 +159,12 @@ class Thresholds:
                 continue
             probes = self._caught_up(state, version, head, view, deadline)
 
-    def _newest(self, head: CalibrationHead) -> KeptProbes:
+    def _newest(self, head: CalibrationHead, form: ItemForm) -> KeptProbes:
         """The newest known scores of a calibration, of this process or of the database."""
         probes = self._probes.get(head.id)
         if probes is None or probes.revision != head.revision:
             with self._galleries.database.read(one_moment=True) as session:
-                stored_probes = load(session, head.id)
+                stored_probes = load(session, head.id, form)
             if stored_probes is None:
                 raise Conflict("the calibration was replaced just now: ask again", calibration_id=head.id)
             probes = stored_probes
@@ -187,7 +189,7 @@ class Thresholds:
                 f"much was written to gallery {state.name!r}: its threshold is being brought up to date; ask again"
             )
         try:
-            probes = self._newest(head)
+            probes = self._newest(head, form_of(version.estimator, state.dimension))
             if probes.seq >= view.seq:
                 return probes  # Done while this thread waited.
             probe_update = self._updates.get(head.id)

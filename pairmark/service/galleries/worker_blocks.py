@@ -23,6 +23,7 @@ from pairmark.service.errors import UnknownGallery
 from pairmark.service.galleries import item_repository, repository
 from pairmark.service.galleries.blocks import IndexBlock, make_block, open_block
 from pairmark.service.galleries.gallery_view import ItemHit, best_of_blocks
+from pairmark.service.galleries.item_forms import form_of
 from pairmark.service.galleries.metadata import Filter, choose
 from pairmark.service.settings import Settings
 from pairmark.service.store.store import ModelStore
@@ -119,7 +120,8 @@ def open_or_make(recipe: Recipe) -> WorkerBlock:
         # Another database may have a gallery of that number.
         if state is None or state.key != recipe.gallery:
             raise UnknownGallery("the gallery is not in this worker's database")
-        parts = list(item_repository.read_range(session, state, recipe.low, recipe.high))
+        form = form_of(estimator, state.dimension)
+        parts = list(item_repository.read_range(session, state, form, recipe.low, recipe.high))
     block = make_block(estimator, parts, state.dimension, low=recipe.low, high=recipe.high, as_of=state.seq)
     return WorkerBlock(recipe, block, estimator)
 

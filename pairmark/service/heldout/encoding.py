@@ -17,20 +17,27 @@ from pairmark.service.heldout.scoring import taken_by
 def rows_for(estimator: Any, spec: LearnerSpec, data: LabelledData, max_dense_bytes: int) -> Any:
     """The dataset's rows for a fitted learner, or `InvalidInput`: its columns are not those that the model learned."""
     schema = schema_of_model(estimator)
-    name = f"dataset {data.name}:{data.version}"
     if schema is None and data.schema is None:
         return taken_by(spec, data.X, max_dense_bytes)
-    if data.schema is None:
-        if spec.takes_records and int(estimator.n_features_in_) == data.n_features:
-            return data.X
+    if data.schema is None and spec.takes_records and int(estimator.n_features_in_) == data.n_features:
+        return data.X
+    cells = cells_for(schema, data)
+    encoder = getattr(estimator, "encoder_", None)
+    return cells if encoder is None else encoder.transform(cells)
+
+
+def cells_for(schema: Schema | None, data: LabelledData) -> Any:
+    """The dataset's records as a schema has them, or its vectors where there is none; else `InvalidInput`."""
+    name = f"dataset {data.name}:{data.version}"
+    if data.schema is None and schema is not None:
         raise InvalidInput(
             f"{name} holds vectors; the model takes records: {_column_names(schema)}", field="dataset"
         )
-    if schema is None:
+    if data.schema is not None and schema is None:
         raise InvalidInput(f"{name} is a table of records; the model takes vectors", field="dataset")
-    cells = _aligned(data.schema, np.asarray(data.X), schema, name)
-    encoder = getattr(estimator, "encoder_", None)
-    return cells if encoder is None else encoder.transform(cells)
+    if data.schema is None or schema is None:
+        return data.X
+    return _aligned(data.schema, np.asarray(data.X), schema, name)
 
 
 def _aligned(own_schema: Schema, cells: Records, schema: Schema, name: str) -> Records:

@@ -290,7 +290,7 @@ def _versions_of_galleries() -> Any:
 
 
 def _vectors(session: Session) -> Iterator[Damage]:
-    """Galleries: versions that are there, vectors of the dimension, metadata that is an object."""
+    """Galleries: versions that are there, vectors of the dimension, records and metadata that are objects."""
     for name, number in session.execute(_versions_of_galleries().limit(MOST)):
         yield (
             f"gallery {name} is served by version {number} of a model, which is not there",
@@ -304,7 +304,7 @@ def _vectors(session: Session) -> Iterator[Damage]:
         wrong = (
             select(GalleryRow.name, GalleryRow.dimension, id, func.length(of.vector))
             .join(of, of.gallery_id == GalleryRow.id)
-            .where(func.length(of.vector) != 4 * GalleryRow.dimension)
+            .where(GalleryRow.columns.is_(None), func.length(of.vector) != 4 * GalleryRow.dimension)
         )
         for gallery, dimension, name, size in session.execute(wrong.limit(MOST)):
             yield (
@@ -372,19 +372,23 @@ def _counts(session: Session) -> Iterator[Damage]:
 
 
 def _items(session: Session) -> Iterator[Damage]:
-    """Vectors that are not finite, and metadata that is no JSON object."""
+    """Vectors that are not finite, and records and metadata that are no JSON objects."""
     item = GalleryItem
-    statement = select(GalleryRow.name, item.id, item.vector, item.facts).join(
+    has_records = GalleryRow.columns.is_not(None)
+    statement = select(GalleryRow.name, item.id, item.vector, item.facts, has_records).join(
         item, item.gallery_id == GalleryRow.id
     )
     n = 0
     for part in session.execute(statement.execution_options(yield_per=READ_ROWS)).partitions():
         texts = [row[3] for row in part if row[3] is not None]
-        if _are_finite(row[2] for row in part) and are_objects(texts):
+        texts += [_text(row[2]) for row in part if row[4]]
+        if _are_finite(row[2] for row in part if not row[4]) and are_objects(texts):
             continue
-        for gallery, name, vector, facts in part:
+        for gallery, name, vector, facts, is_record in part:
             reason = None
-            if not _are_finite([vector]):
+            if is_record and not are_objects([_text(vector)]):
+                reason = f"the record of {ascii(name)[:100]} is no JSON object"
+            elif not is_record and not _are_finite([vector]):
                 reason = f"the vector of {ascii(name)[:100]} is not finite"
             elif facts is not None and not are_objects([facts]):
                 reason = f"the metadata of {ascii(name)[:100]} is no JSON object"
@@ -396,6 +400,10 @@ def _items(session: Session) -> Iterator[Damage]:
                 n += 1
                 if n == MOST:
                     return
+
+
+def _text(body: Any) -> str:
+    return body.decode("utf-8", "replace") if isinstance(body, bytes) else ""
 
 
 def _are_finite(vectors: Iterable[Any]) -> bool:

@@ -423,9 +423,9 @@ DAMAGED_ROWS = (
     mutant(
         "one-short-vector-ends-searches",
         "one damaged item leaves the others searchable",
-        "pairmark/service/galleries/item_repository.py",
-        " if isinstance(row[2], bytes) and len(row[2]) == size]",
-        "]",
+        "pairmark/service/galleries/item_forms.py",
+        "isinstance(body, bytes) and len(body) == size for body in bodies]",
+        "True for body in bodies]",
         f"{DAMAGE}::test_one_damaged_item_leaves_the_others_searchable",
     ),
 )
@@ -453,9 +453,9 @@ DAMAGE_KINDS = (
     mutant(
         "vectors-of-no-number-are-searched",
         "one item that is not finite leaves the others searchable",
-        "pairmark/service/galleries/item_repository.py",
-        "    sound = np.isfinite(vectors).all(axis=1)\n",
-        "    sound = np.ones(len(whole), dtype=bool)\n",
+        "pairmark/service/galleries/item_forms.py",
+        "        finite = np.isfinite(vectors).all(axis=1)\n",
+        "        finite = np.ones(len(vectors), dtype=bool)\n",
         f"{KINDS}::test_items_beside_a_damaged_one_are_searched",
     ),
     mutant(

@@ -6,7 +6,33 @@ from tests.mutants.mutant import mutant
 
 KEPT = "tests/service/galleries/test_gallery_thresholds.py"
 
+RECORDS = "tests/service/galleries/test_gallery_records.py"
+
 GALLERIES = (
+    mutant(
+        "common-keys-are-read-first",
+        "candidates share the rarest keys with a record",
+        "pairmark/models/records/neighbours.py",
+        "order = np.lexsort((keys, counts))",
+        "order = np.lexsort((keys, -counts))",
+        "tests/models/records/test_neighbours.py::test_common_keys_are_passed_over_once_the_budget_is_spent",
+    ),
+    mutant(
+        "erased-records-stay-candidates",
+        "an erased record is found by no search",
+        "pairmark/service/galleries/gallery_view.py",
+        "indices, masks = [block.index for block, _ in blocks], [mask for _, mask in blocks]",
+        "indices, masks = [block.index for block, _ in blocks], [None for _ in blocks]",
+        f"{RECORDS}::test_candidates_follow_writes_and_erasures_and_another_process_sees_the_same",
+    ),
+    mutant(
+        "recall-is-of-the-item-itself",
+        "the recall of candidates is that of other items of the subject",
+        "pairmark/service/galleries/candidate_recall.py",
+        "mask[other_rows].any()",
+        "mask.any()",
+        f"{RECORDS}::test_recall_is_measured_on_items_of_one_subject",
+    ),
     mutant(
         "erased-best-items-count-on",
         "a gallery's threshold follows every erasure",

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from pairmark.service.db import Database
+from pairmark.service.galleries.item_forms import VectorForm
 from pairmark.service.galleries.rows import Rows
 from pairmark.service.runtime.catalogue import CatalogueView, VersionEntry
 from pairmark.service.runtime.scoring import Served
@@ -66,4 +67,5 @@ def rows(items: dict[str, tuple[np.ndarray, str | None, str | None]]) -> Rows:
         vectors=np.array([one[0] for one in items.values()], dtype=np.float32),
         metadata=[one[2] for one in items.values()],
         places=list(range(len(items))),
+        form=VectorForm(WIDTH),
     )

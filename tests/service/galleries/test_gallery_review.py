@@ -60,7 +60,7 @@ def test_items_between_the_thresholds_are_for_review(galleries: Galleries, setti
     ]
     assert n == 4
     for at, expected in ((0, "match"), (2, "review"), (3, "review"), (4, "different"), (5, "different")):
-        enrolled = searches.enrolled(state, f"s{at}")
+        enrolled = searches.enrolled(state, model, f"s{at}")
         said = json.loads(searches.verify(model, f"s{at}", probe[None], enrolled, decision, None))
         assert (said["decision"], said["match"]) == (expected, expected == "match")
     with pytest.raises(InvalidInput, match="expected fpr with it"):

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pairmark.service.errors import InvalidInput
+from pairmark.service.galleries.item_forms import VectorForm
 from pairmark.service.galleries.metadata import checked_column
 from pairmark.service.galleries.rows import RowChecks, RowErrors, StoredRows, id_text
 
@@ -50,7 +51,7 @@ def test_rows_checked_together_are_those_checked_one_by_one(data: st.DataObject)
             if not together:
                 patch.setattr(RowChecks, "_whole", lambda *_: None)
             errors = RowErrors()
-            checks = RowChecks(1, errors)
+            checks = RowChecks(VectorForm(1), errors)
             found = [
                 checks.rows(10 * at, list(ids), vectors[at], list(subjects[at]), None)
                 for at, ids in enumerate(batches)
@@ -96,7 +97,7 @@ def test_metadata_checked_together_is_that_checked_one_by_one(facts: list[Any]) 
                 patch.setattr(RowChecks, "_whole", lambda *_: None)
             errors = RowErrors()
             ids = [f"i{at}" for at in range(len(facts))]
-            rows = RowChecks(1, errors).rows(0, ids, np.zeros((len(facts), 1)), None, list(facts))
+            rows = RowChecks(VectorForm(1), errors).rows(0, ids, np.zeros((len(facts), 1)), None, list(facts))
             reported.append((rows.ids, rows.metadata, errors.items))
     assert reported[0] == reported[1]
     if not reported[0][2]:
@@ -128,7 +129,9 @@ def test_texts_that_could_pass_for_another_are_no_ids(text: str) -> None:
     with pytest.raises(InvalidInput, match=r"^subject (has|holds) .*(expected|characters)"):
         id_text(text, "subject")
     errors = RowErrors()
-    rows = RowChecks(1, errors).rows(0, [text, "a"], np.zeros((2, 1), dtype=np.float32), None, None)
+    rows = RowChecks(VectorForm(1), errors).rows(
+        0, [text, "a"], np.zeros((2, 1), dtype=np.float32), None, None
+    )
     assert (rows.ids, errors.count) == (["a"], 1)
 
 

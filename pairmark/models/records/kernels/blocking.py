@@ -15,3 +15,67 @@ def hash_cells(chars, starts, salt, out):
         for i in range(starts[row], starts[row + 1]):
             code = (code ^ np.uint64(chars[i])) * np.uint64(1099511628211)
         out[row] = np.int64(code)
+
+
+@kernel
+def neighbour_keys(chars, starts, hashes, row_tokens, n, is_text, max_chars, keys, rows):
+    """Keys by which rows are neighbours, row after row; returns how many there are.
+
+    Of a text the hash of each token, and of its trigrams where it has at most ``max_chars`` characters; of any other
+    cell the hash of the whole. The lowest bit of a key is set for trigrams.
+
+    Parameters
+    ----------
+    chars, starts, hashes, row_tokens : of `Cells`, field after field, ``n`` rows each.
+    is_text : (F,) of each field. keys : int64. rows : int32.
+    """
+    size = 0
+    for row in range(n):
+        for field in range(is_text.shape[0]):
+            cell = field * n + row
+            first, last = starts[cell], starts[cell + 1]
+            if first == last:
+                continue
+            if not is_text[field]:
+                code = np.uint64(14695981039346656037) ^ np.uint64(field + 1)
+                for i in range(first, last):
+                    code = (code ^ np.uint64(chars[i])) * np.uint64(1099511628211)
+                keys[size], rows[size] = np.int64(code) & ~np.int64(1), row
+                size += 1
+                continue
+            for i in range(row_tokens[cell], row_tokens[cell + 1]):
+                keys[size], rows[size] = hashes[i] & ~np.int64(1), row
+                size += 1
+            if last - first > max_chars:
+                continue
+            for i in range(first - 1, last - 1):
+                code = np.uint64(14695981039346656037)
+                for k in range(i, i + 3):
+                    char = np.uint64(chars[k]) if first <= k < last else np.uint64(32)
+                    code = (code ^ char) * np.uint64(1099511628211)
+                keys[size], rows[size] = np.int64(code) | np.int64(1), row
+                size += 1
+    return size
+
+
+@kernel
+def add_postings(rows, starts, stops, weights, considered, totals, touched):
+    """Add each key's weight to its rows; returns how many rows got any.
+
+    Parameters
+    ----------
+    rows : int32 of all keys. starts, stops, weights : (k,) of the keys to add. considered : (n,) which rows count, or
+        nothing where all do. totals : (n,) uint32 zeros, become the sums. touched : (n,) int32, the rows that got any.
+    """
+    size = 0
+    for key in range(starts.shape[0]):
+        weight = weights[key]
+        for i in range(starts[key], stops[key]):
+            row = rows[i]
+            if considered.shape[0] and not considered[row]:
+                continue
+            if totals[row] == 0:
+                touched[size] = row
+                size += 1
+            totals[row] += weight
+    return size

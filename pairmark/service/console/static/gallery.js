@@ -24,8 +24,15 @@ function on(id, work) {
   });
 }
 
-// Numbers as they were pasted, or an enrolled item's own vector.
+// Numbers or a record as they were pasted, or an enrolled item's own vector.
 async function vector(text) {
+  if (text.trim().startsWith("{")) {
+    try {
+      return JSON.parse(text);
+    } catch (error) {
+      throw new ApiError(0, { detail: `the record is not JSON: ${error.message}` });
+    }
+  }
   const words = text.trim().replace(/^\[|\]$/g, "");
   const numbers = words.split(/[\s,;]+/).filter(Boolean).map(Number);
   if (numbers.length && numbers.every(Number.isFinite) && (numbers.length > 1 || dimension === "1")) {
