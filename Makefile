@@ -16,9 +16,9 @@ QUICK_ARGS ?=
 TEST_PROCESSES ?= 3
 BOUNDSCHECK = NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(CURDIR)/var/cache/numba-boundscheck
 # What runs kernels on arrays of every shape; the rest of tests/models runs the same kernels from further above.
-KERNEL_TESTS = $(addprefix tests/models/,ghost label_ranking metric plda rankboost rsbl similarity test_bootstrap.py \
-	test_bounds.py test_listed_product.py test_matching_product.py test_pairs.py test_ranking_evaluation.py \
-	test_rankings.py test_search.py test_search_forms.py test_subject_scores.py)
+KERNEL_TESTS = $(addprefix tests/models/,core/test_json_rows.py ghost label_ranking metric plda rankboost records rsbl \
+	similarity test_bootstrap.py test_bounds.py test_listed_product.py test_matching_product.py test_pairs.py \
+	test_ranking_evaluation.py test_rankings.py test_review_evidence.py test_search.py test_search_forms.py test_subject_scores.py)
 # Not of these: one measures memory, one reads a page; both run the same kernels on no other shapes.
 UNCHECKED_TESTS = tests/models/similarity/test_fit_memory.py tests/models/similarity/test_similarity_page.py
 COMPILE = uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-annotate --no-header \

@@ -58,8 +58,8 @@ def tests_of_page(name: str) -> list[str]:
         return [*OF_PAGES, "tests/docs/test_contributing.py"]
     if name == "README.md":
         return [*OF_PAGES, f"{BLOCKS}::test_the_readme_does_what_it_shows"]
-    if name == "docs/how-to/keys.md":
-        return [*OF_PAGES, f"{BLOCKS}::test_the_page_that_locks_the_service_does_what_it_shows"]
+    if name in ("docs/how-to/keys.md", "docs/how-to/tenants.md"):
+        return [*OF_PAGES, f"{BLOCKS}::test_the_page_that_locks_the_service_does_what_it_shows[{file.stem}]"]
     if file.parent.name in ("how-to", "tutorials"):
         return [*OF_PAGES, f"{BLOCKS}::test_the_page_does_what_it_shows[{file.stem}]"]
     return list(OF_PAGES)

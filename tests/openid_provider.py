@@ -1,4 +1,4 @@
-"""``python -m tests.openid_provider PORT``: an OpenID provider here that insists on PKCE and lies on demand.
+"""``python -m tests.openid_provider``: an OpenID provider that insists on PKCE and lies on demand; it prints its port.
 
 `oidc-provider-mock` does the protocol. ``POST /lie?how=`` makes the next ID tokens wrong in one way.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import sys
 from typing import Any
 
 import flask
@@ -81,4 +80,6 @@ def application() -> flask.Flask:
 
 
 if __name__ == "__main__":
-    make_server("127.0.0.1", int(sys.argv[1]), application(), threaded=True).serve_forever()
+    server = make_server("127.0.0.1", 0, application(), threaded=True)
+    print(server.port, flush=True)
+    server.serve_forever()

@@ -53,8 +53,8 @@ class Calls:
         headers = {"Content-Type": "application/json", **options.pop("headers", {})}
         content = json.dumps(without_none(body), separators=(",", ":"), default=jsonable).encode()
         params = without_none(options.pop("params", {})) or None  # {} would drop the query of ``path``
-        sent = self.request(method, path, content=content, headers=headers, params=params, **options)
-        return (await sent).json()
+        request = self.request(method, path, content=content, headers=headers, params=params, **options)
+        return (await request).json()
 
     async def pages(
         self, /, path: str, *, limit: int | None = None, **params: Any
@@ -75,7 +75,7 @@ class Calls:
 def retry_wait(response: httpx.Response, attempt: int) -> float:
     """Seconds before a busy service is asked again: its Retry-After, else longer each time."""
     try:
-        asked = float(response.headers.get("Retry-After", ""))
+        seconds = float(response.headers.get("Retry-After", ""))
     except ValueError:
-        asked = 0.5 * 2**attempt
-    return min(max(asked, 0.0), LONGEST_RETRY_WAIT_S)
+        seconds = 0.5 * 2**attempt
+    return min(max(seconds, 0.0), LONGEST_RETRY_WAIT_S)

@@ -39,8 +39,8 @@ class Galleries(Calls):
         """Whether a vector, or ``{"samples": vectors}``, is of a subject; ``options`` are ``aggregation``,
         ``confidence``, ``method`` and ``calibration``."""
         path = f"/galleries/{path_part(gallery)}/subjects/{path_part(subject)}/verify"
-        asked = {"fpr": fpr, **options}
-        return Verification.of(await self._send("POST", path, {"probe": probe}, params=asked))
+        params = {"fpr": fpr, **options}
+        return Verification.of(await self._send("POST", path, {"probe": probe}, params=params))
 
     async def upsert(
         self,
@@ -71,7 +71,7 @@ class Galleries(Calls):
         if model is not None:
             await self.put_gallery(gallery, model)
         path = f"/galleries/{path_part(gallery)}/items"
-        done: dict[str, Any] = {"upserted": 0, "errors": [], "n_errors": 0}
+        totals: dict[str, Any] = {"upserted": 0, "errors": [], "n_errors": 0}
         if items is not None:
             n, size = len(items), 5_000
         else:
@@ -87,12 +87,12 @@ class Galleries(Calls):
                 )
                 headers = {"Content-Type": "application/x-npz"}
                 answer = (await self.request("PUT", path, content=body, headers=headers)).json()
-            done["upserted"] += answer["upserted"]
-            done["n_errors"] += answer["n_errors"]
-            done["errors"] += [{**error, "row": error["row"] + start} for error in answer["errors"]]
+            totals["upserted"] += answer["upserted"]
+            totals["n_errors"] += answer["n_errors"]
+            totals["errors"] += [{**error, "row": error["row"] + start} for error in answer["errors"]]
             if progress is not None:
                 progress(min((start + size) / max(n, 1), 1.0), "enrolling")
-        return Enrolled.of(done)
+        return Enrolled.of(totals)
 
     async def upsert_file(
         self,
@@ -132,7 +132,7 @@ class Galleries(Calls):
 
     async def galleries(self, *, limit: int | None = None) -> list[Gallery]:
         """Galleries by name."""
-        return [Gallery.of(one) async for one in self.pages("/galleries", limit=limit)]
+        return [Gallery.of(gallery) async for gallery in self.pages("/galleries", limit=limit)]
 
     async def gallery(self, gallery: str) -> Gallery:
         """One gallery."""
@@ -179,7 +179,7 @@ class Galleries(Calls):
             ``result`` names.
         """
         body = {"dataset": dataset, "vectors": vectors, "subjects": subjects}
-        return await self._measured(gallery, "calibrations", body, background)
+        return await self._measure(gallery, "calibrations", body, background)
 
     async def gallery_calibration(self, gallery: str, id: str) -> Answer:
         """One calibration of a gallery."""
@@ -210,9 +210,9 @@ class Galleries(Calls):
             ``result`` names.
         """
         body = {"dataset": dataset, "vectors": vectors, "subjects": subjects, **options}
-        return await self._measured(gallery, "evaluations", body, background)
+        return await self._measure(gallery, "evaluations", body, background)
 
-    async def _measured(self, gallery: str, what: str, body: dict[str, Any], background: bool) -> Answer:
+    async def _measure(self, gallery: str, what: str, body: dict[str, Any], background: bool) -> Answer:
         path = f"/galleries/{path_part(gallery)}/{what}{'?background=true' if background else ''}"
         answer = await self._send("POST", path, body, timeout=None)
         return Job.of(answer) if background else Answer.of(answer)
@@ -226,4 +226,4 @@ def _arrays(ids: Any, vectors: Any, subjects: Any) -> tuple[Any, Any, Any]:
     names = np.asarray(ids, dtype=str)
     if subjects is None:
         return rows, names, None
-    return rows, names, np.array(["" if one is None else one for one in subjects], dtype=str)
+    return rows, names, np.array(["" if subject is None else subject for subject in subjects], dtype=str)

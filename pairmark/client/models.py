@@ -28,7 +28,7 @@ class Models(Calls):
 
     async def models(self, *, limit: int | None = None) -> list[Model]:
         """Models with their aliases."""
-        return [Model.of(one) async for one in self.pages("/models", limit=limit)]
+        return [Model.of(model) async for model in self.pages("/models", limit=limit)]
 
     async def model(self, name: str) -> Model:
         """One model."""

@@ -28,18 +28,20 @@ class Answer:
 
     def __init_subclass__(cls) -> None:
         dataclass(frozen=True, eq=False, kw_only=True)(cls)
-        cls._makers = {one.name: one.metadata.get("of") for one in fields(cls) if one.name != "json"}
+        cls._makers = {
+            member.name: member.metadata.get("of") for member in fields(cls) if member.name != "json"
+        }
 
     @classmethod
     def of(cls, value: Any) -> Self:
         """The record of a JSON object; members that it does not know stay in `json`."""
         if not isinstance(value, dict):
             raise ClientError(f"expected a JSON object from the service, got {type(value).__name__}")
-        known = {
+        values = {
             name: make(value[name]) if make is not None and value.get(name) is not None else value.get(name)
             for name, make in cls._makers.items()
         }
-        return cls(json=value, **known)
+        return cls(json=value, **values)
 
     def __getitem__(self, name: str) -> Any:
         return self.json[name]

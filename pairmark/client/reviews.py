@@ -64,8 +64,8 @@ class Reviews(Calls):
 
     async def reviews(self, *, limit: int | None = None) -> AsyncIterator[Review]:
         """Reviews, newest first."""
-        async for one in self.pages("/reviews", limit=limit):
-            yield Review.of(one)
+        async for review in self.pages("/reviews", limit=limit):
+            yield Review.of(review)
 
     async def review(self, review: str) -> Review:
         """A review and what it has shown so far."""
@@ -73,8 +73,8 @@ class Reviews(Calls):
 
     async def pairs_to_judge(self, review: str, n: int = 1, *, by: str | None = None) -> list[dict[str, Any]]:
         """Pairs that are this reviewer's for ten minutes; none when all are drawn or with others."""
-        found = await self._get(f"/reviews/{path_part(review)}/next", n=n, by=by)
-        items: list[dict[str, Any]] = found["items"]
+        answer = await self._get(f"/reviews/{path_part(review)}/next", n=n, by=by)
+        items: list[dict[str, Any]] = answer["items"]
         return items
 
     async def judge(self, review: str, outcomes: Sequence[Mapping[str, Any]]) -> Review:

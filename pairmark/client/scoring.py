@@ -38,12 +38,12 @@ class Scoring(Calls):
         left, right : vectors, or subjects of several samples ``{"samples": vectors}``.
         aggregation : how subjects are compared: ``auto``, ``mean``, ``plda``, ``best`` or ``median``.
         """
-        asked = {"aggregation": aggregation}
+        params = {"aggregation": aggregation}
         packed = _packed(left, right)
         if packed is None:
-            answer = await self._send("POST", "/similarity", _body(model, left, right), params=asked)
+            answer = await self._send("POST", "/similarity", _body(model, left, right), params=params)
             return np.asarray(answer["scores"], dtype=np.float32)
-        response = await self._send_packed("/similarity", packed, {**asked, "model": model}, accept=OCTETS)
+        response = await self._send_packed("/similarity", packed, {**params, "model": model}, accept=OCTETS)
         return np.frombuffer(response.content, dtype="<f4").astype(np.float32, copy=False)
 
     async def match(
@@ -164,13 +164,15 @@ class Scoring(Calls):
             "aggregation": aggregation,
         }
         answer = await self._send("POST", "/match", body, params=params)
-        found = answer["decisions"]
-        shown = bool(found) and "score" in found[0]
+        decisions = answer["decisions"]
+        has_scores = bool(decisions) and "score" in decisions[0]
         return BayesResult(
-            same=np.array([entry["same"] for entry in found], dtype=np.bool_),
-            log_lr=np.array([entry["log_lr"] for entry in found]) if shown else None,
-            posterior=np.array([entry["posterior"] for entry in found]) if shown else None,
-            scores=np.array([entry["score"] for entry in found], dtype=np.float32) if shown else None,
+            same=np.array([entry["same"] for entry in decisions], dtype=np.bool_),
+            log_lr=np.array([entry["log_lr"] for entry in decisions]) if has_scores else None,
+            posterior=np.array([entry["posterior"] for entry in decisions]) if has_scores else None,
+            scores=np.array([entry["score"] for entry in decisions], dtype=np.float32)
+            if has_scores
+            else None,
             bayes=answer["bayes"],
             model=None if answer.get("model") is None else ModelUsed.of(answer["model"]),
         )
@@ -179,8 +181,8 @@ class Scoring(Calls):
         self, left: Side, right: Side, *, model: str | None = None, aggregation: str | None = None
     ) -> Explanation:
         """Why one pair, of vectors or of subjects, scores as it does."""
-        asked = {"aggregation": aggregation}
-        return Explanation.of(await self._send("POST", "/explain", _body(model, left, right), params=asked))
+        params = {"aggregation": aggregation}
+        return Explanation.of(await self._send("POST", "/explain", _body(model, left, right), params=params))
 
     async def rank_labels(
         self,
@@ -200,8 +202,8 @@ class Scoring(Calls):
         detail : add the confidence of the ranking and of each pair of labels.
         abstain : keep only preferences with at least this confidence; other labels share a place.
         """
-        given = features if isinstance(features, Mapping) else listed_rows(features)
-        body = {"model": model, "features": given, "top": top, "detail": detail or None, "abstain": abstain}
+        rows = features if isinstance(features, Mapping) else listed_rows(features)
+        body = {"model": model, "features": rows, "top": top, "detail": detail or None, "abstain": abstain}
         return Rankings.of(await self._send("POST", "/rank-labels", body))
 
     async def classify(self, features: Vectors, *, model: str | None = None) -> Classes:
@@ -219,8 +221,8 @@ class Scoring(Calls):
     ) -> httpx.Response:
         content, kind, shape = packed
         headers = {"Content-Type": kind, "Accept": accept}
-        asked = without_none({**params, **shape})
-        return await self.request("POST", path, content=content, params=asked, headers=headers)
+        query = without_none({**params, **shape})
+        return await self.request("POST", path, content=content, params=query, headers=headers)
 
 
 def _body(model: str | None, left: Side, right: Side) -> dict[str, Any]:

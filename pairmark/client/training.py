@@ -130,8 +130,8 @@ class Training(Calls):
         )
         with Path(file).open("rb") as stream:
             files = {"file": (Path(file).name, Reported(stream, progress) if progress else stream)}
-            sent = await self.request("POST", "/datasets/inspect", data=fields, files=files)
-            return Answer.of(sent.json())
+            response = await self.request("POST", "/datasets/inspect", data=fields, files=files)
+            return Answer.of(response.json())
 
     async def ledger(self, ref: str) -> Answer:
         """Every version calibrated on a dataset version, and the rates its operating points were asked for at."""
@@ -139,7 +139,7 @@ class Training(Calls):
 
     async def datasets(self, *, limit: int | None = None) -> list[Dataset]:
         """Datasets, newest first."""
-        return [Dataset.of(one) async for one in self.pages("/datasets", limit=limit)]
+        return [Dataset.of(dataset) async for dataset in self.pages("/datasets", limit=limit)]
 
     async def dataset(self, ref: str) -> Dataset:
         """One dataset: ``name`` or ``name:version``."""
@@ -268,7 +268,7 @@ class Training(Calls):
 
     async def jobs(self, *, limit: int | None = None) -> list[Job]:
         """Jobs, newest first."""
-        return [Job.of(one) async for one in self.pages("/jobs", limit=limit)]
+        return [Job.of(job) async for job in self.pages("/jobs", limit=limit)]
 
     async def cancel(self, job_id: str) -> Job:
         """Cancel a job."""

@@ -71,15 +71,15 @@ def connection(url: str | None, api_key: str | None) -> tuple[str, dict[str, str
     ValueError
         For what is no address. Without a scheme it is ``http``, as in ``localhost:8000``.
     """
-    given = url or os.environ.get("PAIRMARK_URL") or "http://127.0.0.1:8000"
+    address = url or os.environ.get("PAIRMARK_URL") or "http://127.0.0.1:8000"
     key = api_key if api_key is not None else os.environ.get("PAIRMARK_API_KEY")
-    full = given.strip() if "://" in given else f"http://{given.strip()}"
+    full = address.strip() if "://" in address else f"http://{address.strip()}"
     try:
         parsed = httpx.URL(full)
     except httpx.InvalidURL as error:
-        raise ValueError(f"url is {given!r}; expected http://HOST:PORT or https://...") from error
+        raise ValueError(f"url is {address!r}; expected http://HOST:PORT or https://...") from error
     if parsed.scheme not in ("http", "https") or not parsed.host:
-        raise ValueError(f"url is {given!r}; expected http://HOST:PORT or https://...")
+        raise ValueError(f"url is {address!r}; expected http://HOST:PORT or https://...")
     return full.rstrip("/"), {"Authorization": f"Bearer {key}"} if key else {}
 
 

@@ -55,7 +55,10 @@ def _subject_rows(side: Any) -> tuple[Any, Any] | None:
     subjects = [side] if isinstance(side, Mapping) else side
     if not isinstance(subjects, list) or not subjects:
         return None
-    parts = [one.get("samples") if isinstance(one, Mapping) and len(one) == 1 else None for one in subjects]
+    parts = [
+        subject.get("samples") if isinstance(subject, Mapping) and len(subject) == 1 else None
+        for subject in subjects
+    ]
     if not all(
         isinstance(part, np.ndarray) and part.dtype.kind in "fiu" and part.ndim == 2 and len(part)
         for part in parts
@@ -101,9 +104,11 @@ def _records(frame: Any) -> list[dict[str, Any]] | None:
         rows = frame.to_dict("records")
     else:
         return None
-    found = [{str(name): _cell(cell) for name, cell in row.items() if not _is_missing(cell)} for row in rows]
-    texts = any(not isinstance(cell, (int, float)) for row in found for cell in row.values())
-    return found if texts or any(len(row) < len(found[0]) for row in found) else None
+    records = [
+        {str(name): _cell(cell) for name, cell in row.items() if not _is_missing(cell)} for row in rows
+    ]
+    texts = any(not isinstance(cell, (int, float)) for row in records for cell in row.values())
+    return records if texts or any(len(row) < len(records[0]) for row in records) else None
 
 
 def _cell(cell: Any) -> Any:

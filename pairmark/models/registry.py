@@ -52,10 +52,10 @@ LEARNERS: tuple[LearnerSpec, ...] = (
 
 def spec_of(kind: str) -> LearnerSpec:
     """The learner of that kind; ``KeyError`` names the known kinds."""
-    known = {spec.kind: spec for spec in LEARNERS}
-    if kind not in known:
-        raise KeyError(f"unknown learner {kind!r}; known: {', '.join(known)}")
-    return known[kind]
+    specs = {spec.kind: spec for spec in LEARNERS}
+    if kind not in specs:
+        raise KeyError(f"unknown learner {kind!r}; known: {', '.join(specs)}")
+    return specs[kind]
 
 
 def spec_for(estimator: object) -> LearnerSpec:
@@ -115,19 +115,19 @@ def restored(artefact: Artefact) -> Any:
         arrays, encoder = _without_encoder(artefact)
         fill = _popped_fill(spec, artefact, arrays)
         spec.state.check(params, artefact.meta, arrays)
-        fitted: Any = spec.estimator(**params).from_state(arrays, artefact.meta)
+        learner: Any = spec.estimator(**params).from_state(arrays, artefact.meta)
     except (ValueError, LookupError, TypeError) as error:
-        said = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
-        raise ArtefactError(f"no {spec.kind} that can be used: {said[:1_000]}") from error
-    fitted.n_features_in_ = int(artefact.meta["n_features_in"])
+        reason = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+        raise ArtefactError(f"no {spec.kind} that can be used: {reason[:1_000]}") from error
+    learner.n_features_in_ = int(artefact.meta["n_features_in"])
     if encoder is not None:
-        fitted.encoder_ = encoder
+        learner.encoder_ = encoder
     if fill is not None:
-        fitted.fill_ = fill
+        learner.fill_ = fill
     names = artefact.meta.get("feature_names_in")
     if names is not None:
-        fitted.feature_names_in_ = np.asarray(names, dtype=object)
-    return fitted
+        learner.feature_names_in_ = np.asarray(names, dtype=object)
+    return learner
 
 
 def _popped_fill(spec: LearnerSpec, artefact: Artefact, arrays: dict[str, Any]) -> Any:
@@ -177,15 +177,15 @@ def sample_rows(estimator: Any, n: int) -> Any:
     return rows.astype(np.float32)
 
 
-def _current_params(spec: LearnerSpec, given: Mapping[str, Any]) -> dict[str, Any]:
+def _current_params(spec: LearnerSpec, stored_params: Mapping[str, Any]) -> dict[str, Any]:
     """Parameters of an artefact of any version, as this version has them."""
-    for name in spec.retired.keys() & given.keys():
-        if spec.retired[name] is not ... and given[name] != spec.retired[name]:
+    for name in spec.retired.keys() & stored_params.keys():
+        if spec.retired[name] is not ... and stored_params[name] != spec.retired[name]:
             raise ValueError(
-                f"it was trained with {name}={given[name]!r}, which this version no longer has; expected "
+                f"it was trained with {name}={stored_params[name]!r}, which this version no longer has; expected "
                 f"{spec.retired[name]!r}: train again"
             )
-    params = {name: value for name, value in given.items() if name not in spec.retired}
+    params = {name: value for name, value in stored_params.items() if name not in spec.retired}
     for (name, value), current in spec.renamed.items():
         if params.get(name) == value:
             params[name] = current

@@ -55,8 +55,8 @@ def warm_loaded(estimator: Any, capabilities: Collection[str], *, accepts_sparse
         if accepts_sparse:
             from scipy.sparse import csr_array
 
-            few = csr_array(rows[:2] * (np.arange(rows.shape[1]) < 1))
-            estimator._pair_score(few, few)
+            sparse_rows = csr_array(rows[:2] * (np.arange(rows.shape[1]) < 1))
+            estimator._pair_score(sparse_rows, sparse_rows)
         estimator._pair_score(rows[:2], rows[2:])
     if "search" in capabilities:
         _search(estimator, rows)
@@ -66,8 +66,8 @@ def _search(estimator: Any, rows: Float32) -> None:
     """Search a small gallery and, where its rows are not too wide, a larger one: that is done in other ways."""
     estimator.top_k(rows[:2], estimator.index(rows), 3)
     if rows.shape[1] <= _WIDEST:
-        many = np.tile(rows, (-(-_MANY // len(rows)), 1))
-        index = estimator.index(many)
+        gallery = np.tile(rows, (-(-_MANY // len(rows)), 1))
+        index = estimator.index(gallery)
         estimator.top_k(rows[:2], index, 3)
         if hasattr(estimator, "warm_search"):
             estimator.warm_search(rows[:1], index)
@@ -112,8 +112,8 @@ def warm(kinds: Collection[str] | None = None) -> None:
                 if capability in capabilities_of(spec, estimator):
                     getattr(estimator, method)(X)
         for way in _WAYS.get(spec.kind, ()):
-            other = spec.estimator(**{**spec.params().model_dump(), **small, **way}).fit(X, y)
-            other.pair_score(X, X[:1])
-            other.top_k(X[:2], X, 3)
+            variant = spec.estimator(**{**spec.params().model_dump(), **small, **way}).fit(X, y)
+            variant.pair_score(X, X[:1])
+            variant.top_k(X[:2], X, 3)
         if spec.kind in _WAYS:
             spec.estimator(**{**spec.params().model_dump(), **small}).fit(wide, y).pair_score(wide, wide[:1])

@@ -226,14 +226,14 @@ async def _deliver(services: Services) -> None:
 
 
 def _keep_use(services: Services) -> None:
-    used = dict(services.last_use)
-    if not used:
+    uses = dict(services.last_use)
+    if not uses:
         return
     try:
-        services.keys.used(used)
+        services.keys.note_uses(uses)
     except PairmarkError:
         return
-    for key_id, at in used.items():
+    for key_id, at in uses.items():
         if services.last_use.get(key_id) == at:
             del services.last_use[key_id]
 

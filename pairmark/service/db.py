@@ -157,11 +157,11 @@ class Database:
 
     def upgrade(self, to: str = migrations.HEAD) -> None:
         """Bring the schema to a revision, by default the newest. Safe to call from several processes at once."""
-        found = self.revision()
-        if found == to:
+        revision = self.revision()
+        if revision == to:
             return
-        if found is not None:
-            self._check_known(found)
+        if revision is not None:
+            self._check_known(revision)
         with _in_our_words():
             self._migrate(to)
 
@@ -200,8 +200,8 @@ class Database:
         """The migration that the schema is at; None for a database without tables."""
         try:
             with _file_errors(), self.engine.connect() as connection:
-                found: str | None = connection.scalar(text("SELECT version_num FROM alembic_version"))
-                return found
+                number: str | None = connection.scalar(text("SELECT version_num FROM alembic_version"))
+                return number
         except ProgrammingError:
             return None
         except OperationalError as error:
@@ -211,21 +211,21 @@ class Database:
 
     def check_schema(self) -> None:
         """Raise `SchemaMismatch` unless the schema is the one that this version works with."""
-        found = self.revision()
-        if found == migrations.HEAD:
+        revision = self.revision()
+        if revision == migrations.HEAD:
             return
-        if found is None:
+        if revision is None:
             raise SchemaMismatch("the database has no Pairmark tables yet: run `pairmark db upgrade`")
-        self._check_known(found)
+        self._check_known(revision)
         raise SchemaMismatch(
-            f"the database is at revision {found}, and this version needs {migrations.HEAD}: take a backup, then run "
-            "`pairmark db upgrade`"
+            f"the database is at revision {revision}, and this version needs {migrations.HEAD}: take a backup, then "
+            "run `pairmark db upgrade`"
         )
 
-    def _check_known(self, found: str) -> None:
-        if found not in migrations.revisions():
+    def _check_known(self, revision: str) -> None:
+        if revision not in migrations.revisions():
             raise SchemaMismatch(
-                f"the database is at revision {found}, which this version of Pairmark (newest revision "
+                f"the database is at revision {revision}, which this version of Pairmark (newest revision "
                 f"{migrations.HEAD}) does not know: a newer version upgraded it. Run that version, or restore a backup "
                 "made before the upgrade"
             )
@@ -237,16 +237,16 @@ class Database:
         """
         part = target.with_name(f".{target.name}.{os.getpid()}.part")
         part.unlink(missing_ok=True)
-        expected = self.revision()
+        revision = self.revision()
         source = self.engine.raw_connection()
         try:
             copy = sqlite3.connect(part)
             try:
                 source.driver_connection.backup(copy)  # type: ignore[union-attr]
-                found = copy.execute("SELECT version_num FROM alembic_version").fetchone()
+                row = copy.execute("SELECT version_num FROM alembic_version").fetchone()
             finally:
                 copy.close()
-            if found == (expected,):
+            if row == (revision,):
                 part.replace(target)
         except (OSError, sqlite3.Error) as error:
             raise StorageFailed(f"the database could not be copied to {target}: {error}") from error
@@ -289,7 +289,7 @@ def among(names: VisibleNames, column: Any) -> ColumnElement[bool]:
     """Whether a column of names holds one of these, as `VisibleNames` says it."""
     # Not LIKE: on SQLite it takes upper for lower case.
     below = func.substr(column, 1, len(names.prefix)) == names.prefix if names.prefix else true()
-    return below if names.only is None else below & column.in_(names.only)
+    return below if names.members is None else below & column.in_(names.members)
 
 
 def bump_revision(session: Session) -> None:
@@ -323,9 +323,9 @@ def _in_our_words() -> Iterator[None]:
         with _file_errors():
             yield
     except (OperationalError, PoolTimeout) as error:
-        said = str(getattr(error, "orig", error)).lower()
+        message = str(getattr(error, "orig", error)).lower()
         if any(
-            words in said
+            words in message
             for words in ("is full", "disk i/o", "no space", "could not extend", "could not write")
         ):
             raise StorageFailed(

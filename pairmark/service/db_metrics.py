@@ -32,11 +32,11 @@ def publish(database: Database) -> None:
         CONNECTIONS.set(pool.checkedout())
 
 
-def _begin(connection: Any, _cursor: Any, _text: Any, _values: Any, _context: Any, _many: Any) -> None:
+def _begin(connection: Any, _cursor: Any, _text: Any, _values: Any, _context: Any, _executemany: Any) -> None:
     connection.info["pairmark_began"] = time.perf_counter()
 
 
-def _end(connection: Any, _cursor: Any, _text: Any, _values: Any, _context: Any, _many: Any) -> None:
+def _end(connection: Any, _cursor: Any, _text: Any, _values: Any, _context: Any, _executemany: Any) -> None:
     began = connection.info.pop("pairmark_began", None)
     if began is not None:
         STATEMENT_SECONDS.observe(time.perf_counter() - began)

@@ -42,7 +42,7 @@ class _Later(Loader):
     def __init__(self, real: Loader) -> None:
         self._real = real
         self._lock = threading.RLock()
-        self._begun = False
+        self._entered = False
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         return _Deferred(spec.name)
@@ -52,13 +52,13 @@ class _Later(Loader):
 
     def load(self, module: ModuleType) -> None:
         with self._lock:
-            if self._begun:
+            if self._entered:
                 return
-            self._begun = True
+            self._entered = True
             try:
                 self._real.exec_module(module)
             except BaseException:
-                self._begun = False
+                self._entered = False
                 raise
 
 

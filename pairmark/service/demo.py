@@ -92,8 +92,8 @@ def _service(port: int) -> Iterator[str]:
             start_new_session=True,
         )
         try:
-            said = process.stdout.readline() if process.stdout else b""
-            if not said.strip():
+            line = process.stdout.readline() if process.stdout else b""
+            if not line.strip():
                 code = process.wait(30)
                 tail = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
                 print(f"error: the service did not start (exit code {code}):\n{tail}", file=sys.stderr)
@@ -126,8 +126,8 @@ def _pairs() -> tuple[list[int], list[list[int]]]:
     """An image, another of the same digit, and one of a different digit."""
     X, y = _digits()
     first = int((y == 3).argmax())
-    same, other = int((y == 3).nonzero()[0][1]), int((y == 0).argmax())
-    rows = X[[first, same, other]].astype(int).tolist()
+    same, different = int((y == 3).nonzero()[0][1]), int((y == 0).argmax())
+    rows = X[[first, same, different]].astype(int).tolist()
     return rows[0], rows[1:]
 
 
@@ -142,17 +142,19 @@ def _train(client: Client) -> None:
                 stream.write(",".join([*(f"pixel{at}" for at in range(X.shape[1])), "digit"]) + "\n")
                 for row, digit in zip(X.astype(int).tolist(), y.tolist(), strict=True):
                     stream.write(",".join(map(str, [*row, digit])) + "\n")
-            added = client.add_dataset(NAME, file, classes="digit")
-        print(f"dataset {NAME}: {added['rows']} images, {added['features']} pixels each, uploaded as CSV")
-    known = {model["name"]: model for model in client.models()}
-    if NAME in known and any(alias["alias"] == "production" for alias in known[NAME]["aliases"]):
+            dataset_info = client.add_dataset(NAME, file, classes="digit")
+        print(
+            f"dataset {NAME}: {dataset_info['rows']} images, {dataset_info['features']} pixels each, uploaded as CSV"
+        )
+    models = {model["name"]: model for model in client.models()}
+    if NAME in models and any(alias["alias"] == "production" for alias in models[NAME]["aliases"]):
         print(f"model {NAME}: exists already")
         return
     with progress_bar(f"training {NAME}") as progress:
-        begun = next((job for job in client.jobs(limit=50) if _goes_on(job.json)), None)
-        if begun is not None:
+        open_job = next((job for job in client.jobs(limit=50) if _goes_on(job.json)), None)
+        if open_job is not None:
             # An earlier run was interrupted: its job waits, or its worker takes it up again.
-            job = client.wait(begun["id"], progress=progress)
+            job = client.wait(open_job["id"], progress=progress)
         else:
             job = client.train(
                 dataset=NAME,

@@ -64,10 +64,10 @@ class InProcessTransport(httpx.BaseTransport):
 
     def _end_loop(self) -> None:
         async def cancel_rest() -> None:
-            rest = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-            for task in rest:
+            tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(*rest, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
             await self._loop.shutdown_asyncgens()
             await self._loop.shutdown_default_executor()
 
@@ -88,7 +88,7 @@ class _Exchange(httpx.SyncByteStream):
         self._body: Iterator[bytes] = iter(request.stream)  # type: ignore[arg-type]
         self._request = request
         self._sent_all = False
-        self._gone: asyncio.Event = asyncio.Event()
+        self._left: asyncio.Event = asyncio.Event()
         self.task: Future[None] | None = None
         # Bounded by what one answer holds: the application is in this very process and reads from memory anyway.
         self.answer: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
@@ -121,7 +121,7 @@ class _Exchange(httpx.SyncByteStream):
 
     async def _receive(self) -> dict[str, Any]:
         if self._sent_all:
-            await self._gone.wait()
+            await self._left.wait()
             return {"type": "http.disconnect"}
         chunk = await asyncio.to_thread(next, self._body, None)
         self._sent_all = chunk is None
@@ -144,7 +144,7 @@ class _Exchange(httpx.SyncByteStream):
 
     def close(self) -> None:
         if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._gone.set)
+            self._loop.call_soon_threadsafe(self._left.set)
 
 
 def embedded_client(settings: Any, **options: Any) -> Any:

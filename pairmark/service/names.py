@@ -44,15 +44,15 @@ class VisibleNames:
     """
 
     prefix: str = ""
-    only: frozenset[str] | None = None
+    members: frozenset[str] | None = None
 
     def __contains__(self, name: str) -> bool:
-        return name.startswith(self.prefix) and (self.only is None or name in self.only)
+        return name.startswith(self.prefix) and (self.members is None or name in self.members)
 
     @property
     def everything(self) -> bool:
         """Whether nothing is hidden."""
-        return not self.prefix and self.only is None
+        return not self.prefix and self.members is None
 
 
 EVERY_NAME: Final = VisibleNames()

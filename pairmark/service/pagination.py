@@ -31,8 +31,8 @@ class Page(BaseModel, Generic[T]):
         cls, rows: Sequence[R], limit: int, mark: Callable[[R], tuple[Any, ...]], make: Callable[[R], T]
     ) -> Self:
         """The first ``limit`` rows, of which one more was read if there is one; ``mark``: what tells a row's place."""
-        more = encode_cursor(*mark(rows[limit - 1])) if len(rows) > limit else None
-        return cls(items=[make(row) for row in rows[:limit]], next_cursor=more)
+        next_cursor = encode_cursor(*mark(rows[limit - 1])) if len(rows) > limit else None
+        return cls(items=[make(row) for row in rows[:limit]], next_cursor=next_cursor)
 
 
 def encode_cursor(*mark: str | int | float) -> str:

@@ -52,8 +52,8 @@ def main(control: socket.socket) -> None:
     gc.freeze()
     readers: dict[int, int] = {}
     ended, wake = socket.socketpair()
-    for one in (ended, wake):
-        one.setblocking(False)
+    for end in (ended, wake):
+        end.setblocking(False)
     signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     poll = select.poll()
@@ -89,8 +89,8 @@ def main(control: socket.socket) -> None:
 
 def _end(process: int) -> int | None:
     """The signal that ended a reader, 0 for none; None while it runs."""
-    found, status = os.waitpid(process, os.WNOHANG)
-    return os.WTERMSIG(status) if found else None
+    ended_process, status = os.waitpid(process, os.WNOHANG)
+    return os.WTERMSIG(status) if ended_process else None
 
 
 def _forked(wire: int, inherited: list[socket.socket]) -> int:
@@ -103,8 +103,8 @@ def _forked(wire: int, inherited: list[socket.socket]) -> int:
     try:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        for one in inherited:
-            one.close()
+        for end in inherited:
+            end.close()
         die_with_parent(parent)
         with socket.socket(fileno=wire) as own, own.makefile("rw", encoding="ascii") as stream:
             _read(stream)
@@ -156,9 +156,9 @@ def _dataset(
     request: Mapping[str, Any],
     pairs: list[str] | None,
     right: list[str] | None = None,
-    **named: Any,
+    **filenames: Any,
 ) -> dict[str, Any]:
-    stored, summary = read_dataset(
+    dataset, summary = read_dataset(
         Path(upload),
         Path(out),
         Path(scratch),
@@ -166,9 +166,9 @@ def _dataset(
         limits=limits,
         pairs=None if pairs is None else (Path(pairs[0]), pairs[1]),
         right=None if right is None else (Path(right[0]), right[1]),
-        **named,
+        **filenames,
     )
-    return {"rows": stored.rows, "features": stored.features, "summary": summary}
+    return {"rows": dataset.rows, "features": dataset.features, "summary": summary}
 
 
 def _inspection(
@@ -181,7 +181,7 @@ def _inspection(
     request: Mapping[str, Any],
     pairs: list[str] | None,
     right: list[str] | None = None,
-    **named: Any,
+    **filenames: Any,
 ) -> dict[str, Any]:
     return inspected(
         Path(upload),
@@ -190,7 +190,7 @@ def _inspection(
         limits=limits,
         pairs=None if pairs is None else (Path(pairs[0]), pairs[1]),
         right=None if right is None else (Path(right[0]), right[1]),
-        **named,
+        **filenames,
     ).model_dump(mode="json")
 
 

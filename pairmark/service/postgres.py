@@ -28,16 +28,16 @@ class BoundedConnection(psycopg.Connection[Any]):
     patience_s: float | None = None
     """Longest wait for the server; None: for ever."""
 
-    def wait(self, gen: Any, *args: Any, **more: Any) -> Any:
+    def wait(self, gen: Any, *args: Any, **kwargs: Any) -> Any:
         """As psycopg's, but not for ever."""
         if self.patience_s is not None:
             gen = _bounded(gen, self, self.patience_s)
-        return super().wait(gen, *args, **more)
+        return super().wait(gen, *args, **kwargs)
 
     @classmethod
-    def opened(cls, seconds: float, *args: Any, **more: Any) -> Self:
+    def connect_bounded(cls, seconds: float, *args: Any, **kwargs: Any) -> Self:
         """Connect; every statement may then take ``seconds``."""
-        connection = cls.connect(*args, **more)
+        connection = cls.connect(*args, **kwargs)
         connection.patience_s = seconds + GRACE_S
         connection.autocommit = True
         connection.execute(
@@ -52,9 +52,9 @@ def _bounded(gen: Any, connection: psycopg.Connection[Any], seconds: float) -> G
     """The exchange with the server, ended when nothing is heard for ``seconds``."""
     deadline = time.monotonic() + seconds
     try:
-        wanted = next(gen)
+        event_mask = next(gen)
         while True:
-            ready = yield wanted
+            ready = yield event_mask
             # The driver looks up every tenth of a second; what arrives in pieces may go on.
             if ready:
                 deadline = time.monotonic() + seconds
@@ -63,7 +63,7 @@ def _bounded(gen: Any, connection: psycopg.Connection[Any], seconds: float) -> G
                 raise psycopg.OperationalError(
                     f"the server has not answered for {seconds:g} s: connection given up"
                 )
-            wanted = gen.send(ready)
+            event_mask = gen.send(ready)
     except StopIteration as end:
         return end.value
 
@@ -72,8 +72,8 @@ def bound(engine: Engine, seconds: float) -> None:
     """Bound every statement of an engine's connections, except in transactions marked as `UNBOUNDED`."""
 
     @event.listens_for(engine, "do_connect")
-    def connect(_dialect: Any, _record: Any, args: Any, more: Any) -> BoundedConnection:
-        return BoundedConnection.opened(seconds, *args, **more)
+    def connect(_dialect: Any, _record: Any, args: Any, kwargs: Any) -> BoundedConnection:
+        return BoundedConnection.connect_bounded(seconds, *args, **kwargs)
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:

@@ -26,10 +26,10 @@ def isolated_environment() -> dict[str, str]:
     A file ``http.py`` or ``numbers.py`` there would otherwise stand in for the standard library's, in the process that
     is started and in those that it starts.
     """
-    given = dict(os.environ)
-    given["PYTHONSAFEPATH"] = "1"
+    environment = dict(os.environ)
+    environment["PYTHONSAFEPATH"] = "1"
     # An empty entry means the current folder, too.
-    path = [entry for entry in given.pop("PYTHONPATH", "").split(os.pathsep) if entry]
+    path = [entry for entry in environment.pop("PYTHONPATH", "").split(os.pathsep) if entry]
     root = Path(pairmark.__file__).resolve().parent.parent
     # A checkout that is not installed is found only where it is named; a site folder must not come before the
     # standard library.
@@ -38,13 +38,13 @@ def isolated_environment() -> dict[str, str]:
     }:
         path.insert(0, str(root))
     if path:
-        given["PYTHONPATH"] = os.pathsep.join(path)
-    return given
+        environment["PYTHONPATH"] = os.pathsep.join(path)
+    return environment
 
 
 def child_environment(settings: Settings) -> dict[str, str]:
     """This process's environment with the settings as they are, less the key of the command line."""
-    given = {
+    environment = {
         name: value for name, value in isolated_environment().items() if not name.startswith("PAIRMARK_")
     }
     for name in type(settings).model_fields:
@@ -53,8 +53,8 @@ def child_environment(settings: Settings) -> dict[str, str]:
             continue
         # Relative folders mean the worker's current folder; the child shares it, but be explicit.
         text = str(value.absolute()) if isinstance(value, Path) else str(value)
-        given[f"PAIRMARK_{name.upper()}"] = text
-    return given
+        environment[f"PAIRMARK_{name.upper()}"] = text
+    return environment
 
 
 def die_with_parent(parent: int) -> None:

@@ -43,16 +43,16 @@ def own(owner: str) -> None:
 
 def noting_limits() -> list[tuple[str, int, int]]:
     """The list that `note_limit` fills in this task and what it starts: name, limit and remainder."""
-    noted: list[tuple[str, int, int]] = []
-    _LIMITS.set(noted)
-    return noted
+    limits: list[tuple[str, int, int]] = []
+    _LIMITS.set(limits)
+    return limits
 
 
 def note_limit(name: str, limit: int, remaining: int) -> None:
     """Have the answer state a limit that its request came up to."""
-    noted = _LIMITS.get()
-    if noted is not None:
-        noted.append((name, limit, remaining))
+    limits = _LIMITS.get()
+    if limits is not None:
+        limits.append((name, limit, remaining))
 
 
 class Seat:
@@ -71,22 +71,22 @@ class Seats:
         self.limit = limit
         self._name, self._refusal = name, refusal
         self._lock = threading.Lock()
-        self._taken: dict[str, list[Seat]] = {}
+        self._seats: dict[str, list[Seat]] = {}
 
     def take(self, evict: Callable[[], bool]) -> Seat:
         """Take a seat. `RateLimited` when there is none to be had."""
         owner = current_owner()
         with self._lock:
-            if sum(map(len, self._taken.values())) >= self.limit and not self._make_room(owner):
+            if sum(map(len, self._seats.values())) >= self.limit and not self._make_room(owner):
                 raise self.refusal()
             seat = Seat(owner, evict)
-            self._taken.setdefault(owner, []).append(seat)
+            self._seats.setdefault(owner, []).append(seat)
         return seat
 
     def _make_room(self, owner: str) -> bool:
-        largest = max(self._taken, key=lambda one: len(self._taken[one]), default=owner)
-        seats = self._taken.get(largest, [])
-        if len(seats) <= len(self._taken.get(owner, ())) + 1:
+        largest = max(self._seats, key=lambda name: len(self._seats[name]), default=owner)
+        seats = self._seats.get(largest, [])
+        if len(seats) <= len(self._seats.get(owner, ())) + 1:
             return False
         for seat in reversed(seats):
             if seat.evict():
@@ -97,11 +97,11 @@ class Seats:
     def leave(self, seat: Seat) -> None:
         """Give a seat back; one that was taken away changes nothing."""
         with self._lock:
-            seats = self._taken.get(seat.owner, [])
+            seats = self._seats.get(seat.owner, [])
             if seat in seats:
                 seats.remove(seat)
             if not seats:
-                self._taken.pop(seat.owner, None)
+                self._seats.pop(seat.owner, None)
 
     def refusal(self) -> RateLimited:
         """What to raise where there is no seat."""
@@ -114,7 +114,7 @@ class Turn:
 
     __slots__ = ("at_once", "granted", "owner", "since", "start")
 
-    def __init__(self, owner: str, start: Callable[[], object]) -> None:
+    def __init__(self, owner: str, start: Callable[[Turn], object]) -> None:
         self.owner, self.start = owner, start
         self.at_once = self.granted = False
         self.since = 0.0
@@ -125,32 +125,35 @@ class Turns:
 
     Parameters
     ----------
-    at_once : turns at a time. most : turns at a time when owners come who have none: each gets one beyond ``at_once``.
+    at_once : turns at a time. limit : turns at a time when owners come who have none: each gets one beyond ``at_once``.
     """
 
-    def __init__(self, at_once: int, most: int) -> None:
-        self._at_once, self._most = at_once, most
+    def __init__(self, at_once: int, limit: int) -> None:
+        self._at_once, self._limit = at_once, limit
         self._lock = threading.Lock()
         self._waiting: dict[str, deque[Turn]] = {}
         self._under_way: Counter[str] = Counter()
-        self._used: dict[str, float] = {}
+        self._seconds_used: dict[str, float] = {}
 
-    def ask(self, owner: str, start: Callable[[], object]) -> Turn:
-        """A turn: granted ``at_once``, or ``start`` is called, in any thread, when it is."""
+    def ask(self, owner: str, start: Callable[[Turn], object]) -> Turn:
+        """A turn: granted ``at_once``, or ``start`` is called with it, in any thread, when it is."""
         turn = Turn(owner, start)
         with self._lock:
             if owner not in self._waiting and not self._under_way[owner]:
                 # Nobody saves up turns while idle.
-                busy = [self._used.get(one, 0.0) for one in {*self._waiting, *+self._under_way}]
-                if len(self._used) >= MOST_USES:
-                    self._used.clear()
-                self._used[owner] = max(self._used.get(owner, 0.0), min(busy, default=0.0))
+                busy = [
+                    self._seconds_used.get(waiting_owner, 0.0)
+                    for waiting_owner in {*self._waiting, *+self._under_way}
+                ]
+                if len(self._seconds_used) >= MOST_USES:
+                    self._seconds_used.clear()
+                self._seconds_used[owner] = max(self._seconds_used.get(owner, 0.0), min(busy, default=0.0))
             self._waiting.setdefault(owner, deque()).append(turn)
             following = self._granted()
             turn.at_once = turn.granted
-        for one in following:
-            if one is not turn:
-                one.start()
+        for granted_turn in following:
+            if granted_turn is not turn:
+                granted_turn.start(granted_turn)
         return turn
 
     def end(self, turn: Turn) -> None:
@@ -158,20 +161,20 @@ class Turns:
         with self._lock:
             if turn.granted:
                 self._under_way[turn.owner] -= 1
-                spent = self._used.get(turn.owner, 0.0) + time.monotonic() - turn.since
-                self._used[turn.owner] = spent
+                seconds = self._seconds_used.get(turn.owner, 0.0) + time.monotonic() - turn.since
+                self._seconds_used[turn.owner] = seconds
             else:
                 with suppress(KeyError, ValueError):
                     self._waiting[turn.owner].remove(turn)
                     self._forget_empty(turn.owner)
             following = self._granted()
-        for one in following:
-            one.start()
+        for granted_turn in following:
+            granted_turn.start(granted_turn)
 
     def _granted(self) -> list[Turn]:
         granted = []
         while able := [owner for owner in self._waiting if self._has_room(owner)]:
-            owner = min(able, key=lambda one: (self._under_way[one], self._used.get(one, 0.0)))
+            owner = min(able, key=lambda name: (self._under_way[name], self._seconds_used.get(name, 0.0)))
             turn = self._waiting[owner].popleft()
             self._forget_empty(owner)
             turn.granted, turn.since = True, time.monotonic()
@@ -181,7 +184,7 @@ class Turns:
 
     def _has_room(self, owner: str) -> bool:
         total = self._under_way.total()
-        return total < self._at_once or (not self._under_way[owner] and total < self._most)
+        return total < self._at_once or (not self._under_way[owner] and total < self._limit)
 
     def _forget_empty(self, owner: str) -> None:
         if not self._waiting[owner]:
@@ -197,7 +200,7 @@ class Turns:
             if not mine.done():
                 mine.set_result(None)
 
-        turn = self.ask(current_owner(), lambda: loop.call_soon_threadsafe(begin))
+        turn = self.ask(current_owner(), lambda _: loop.call_soon_threadsafe(begin))
         try:
             if not turn.at_once:
                 await mine
@@ -254,15 +257,21 @@ class Places:
     ----------
     threads : pieces of work at once; an owner who has none under way may have one beyond, up to four times as many.
     limit : at most so many are taken or waiting for a thread. beside : other places that share their limit.
-    most : another bound than four times the threads.
+    max_threads : another bound than four times the threads.
     """
 
     def __init__(
-        self, name: str, threads: int, limit: int, *, beside: Places | None = None, most: int | None = None
+        self,
+        name: str,
+        threads: int,
+        limit: int,
+        *,
+        beside: Places | None = None,
+        max_threads: int | None = None,
     ) -> None:
-        most = most or 4 * threads
-        self.threads = ThreadPoolExecutor(most, thread_name_prefix=name, initializer=_come_second)
-        self.turns = Turns(threads, most)
+        max_threads = max_threads or 4 * threads
+        self.threads = ThreadPoolExecutor(max_threads, thread_name_prefix=name, initializer=_come_second)
+        self.turns = Turns(threads, max_threads)
         refusal = "long batches are under way already; try again shortly"
         self.seats: Seats = Seats(name, limit, refusal) if beside is None else beside.seats
 
@@ -325,7 +334,7 @@ class BatchPlace:
         # In the name of who asked for it.
         context, turns, threads = copy_context(), self._places.turns, self._places.threads
 
-        def in_thread() -> None:
+        def in_thread(turn: Turn) -> None:
             with self._lock:
                 self._busy = not self._evicted and future.set_running_or_notify_cancel()
             try:
@@ -341,9 +350,9 @@ class BatchPlace:
             if self._evicted:
                 raise self._places.seats.refusal()
             self._running = future
-        turn = turns.ask(self._seat.owner if self._seat else "", lambda: threads.submit(in_thread))
+        turn = turns.ask(self._seat.owner if self._seat else "", lambda turn: threads.submit(in_thread, turn))
         if turn.at_once:
-            threads.submit(in_thread)
+            threads.submit(in_thread, turn)
         try:
             return await asyncio.wrap_future(future)
         except _Evicted:

@@ -56,10 +56,10 @@ class UnreadableJson:
     """What a column of JSON holds that is not JSON."""
 
 
-def read_json(stored: str | bytes) -> Any:
+def read_json(content: str | bytes) -> Any:
     """A stored value; `UnreadableJson` instead of an error, so that one row fails and not the query."""
     try:
-        return json.loads(stored)
+        return json.loads(content)
     except (ValueError, RecursionError):
         return UnreadableJson()
 
@@ -73,7 +73,7 @@ def _json_kinds(kind: type[Base]) -> dict[str, tuple[type, ...]]:
         if isinstance(column.columns[0].type, JSON):
             (mapped,) = get_args(hints[column.key])
             options = get_args(mapped) if type(None) in get_args(mapped) else (mapped,)
-            kinds[column.key] = tuple(getattr(one, "__origin__", one) for one in options)
+            kinds[column.key] = tuple(getattr(option, "__origin__", option) for option in options)
     return kinds
 
 
@@ -85,7 +85,7 @@ _WORDS: dict[type, str] = {
 @cache
 def _plain_kinds(kind: type[Base]) -> dict[str, tuple[type, bool]]:
     """The type of each other column by name, and whether it may be empty."""
-    columns = {one.key: one.columns[0] for one in kind.__mapper__.column_attrs}
+    columns = {attribute.key: attribute.columns[0] for attribute in kind.__mapper__.column_attrs}
     return {
         name: (column.type.python_type, bool(column.nullable))
         for name, column in columns.items()
@@ -126,15 +126,15 @@ def shows_rows(show: Callable[P, T]) -> Callable[P, T]:
     """A function that shows or reads a row, its first argument of that kind: what it stumbles over is `DamagedRow`."""
 
     @wraps(show)
-    def checked(*arguments: P.args, **named: P.kwargs) -> T:
+    def guarded(*arguments: P.args, **keywords: P.kwargs) -> T:
         try:
-            return show(*arguments, **named)
+            return show(*arguments, **keywords)
         except (LookupError, TypeError, ValueError, AttributeError) as error:
-            row = next(one for one in arguments if isinstance(one, Base))
+            row = next(argument for argument in arguments if isinstance(argument, Base))
             what = " ".join(str(error).split())[:200]
             raise damage_error(row, f"cannot be shown: {type(error).__name__}: {what}") from error
 
-    return checked
+    return guarded
 
 
 @event.listens_for(Base, "load", propagate=True)

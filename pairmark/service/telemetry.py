@@ -53,8 +53,8 @@ class Span:
     trace_id: str
     span_id: str
     parent_id: str | None = None
-    started: float
-    ended: float
+    start: float
+    end: float
     failed: bool = False
     attributes: Mapping[str, str | int | float | bool] = field(default_factory=dict)
 
@@ -77,7 +77,7 @@ class Exporter:
         self._waiting: deque[Span] = deque()
         self._dropped = 0
         self._away = False
-        self._news, self._done = threading.Event(), threading.Event()
+        self._news, self._closing = threading.Event(), threading.Event()
         self._guard = threading.Lock()
         self._thread: threading.Thread | None = None
 
@@ -97,7 +97,7 @@ class Exporter:
 
     def close(self) -> None:
         """Send what waits, for at most `PATIENCE_S`."""
-        self._done.set()
+        self._closing.set()
         self._news.set()
         if self._thread is not None:
             self._thread.join(PATIENCE_S)
@@ -112,14 +112,14 @@ class Exporter:
         while True:
             self._news.wait(EVERY_S)
             while self._waiting:
-                some = [self._waiting.popleft() for _ in range(min(AT_A_TIME, len(self._waiting)))]
-                if not self._sent(some):
-                    self._dropped += len(some)
+                batch = [self._waiting.popleft() for _ in range(min(AT_A_TIME, len(self._waiting)))]
+                if not self._send(batch):
+                    self._dropped += len(batch)
                     break
-            if self._done.is_set():
+            if self._closing.is_set():
                 return
 
-    def _sent(self, spans: list[Span]) -> bool:
+    def _send(self, spans: list[Span]) -> bool:
         body = json.dumps(message(spans, self._resource)).encode()
         request = urllib.request.Request(
             self.address, data=body, headers={**self._headers, "content-type": "application/json"}
@@ -141,31 +141,33 @@ class Exporter:
 
 def message(spans: list[Span], resource: Mapping[str, str]) -> dict[str, Any]:
     """Spans as OTLP has them in JSON."""
-    scope = {"scope": {"name": "pairmark", "version": VERSION}, "spans": [_span(one) for one in spans]}
+    scope = {"scope": {"name": "pairmark", "version": VERSION}, "spans": [_span(span) for span in spans]}
     return {"resourceSpans": [{"resource": {"attributes": _attributes(resource)}, "scopeSpans": [scope]}]}
 
 
 @functools.cache
 def exporter() -> Exporter | None:
     """The one of this process; none where no collector is named."""
-    given = os.environ
-    address = given.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "")
-    base = given.get("OTEL_EXPORTER_OTLP_ENDPOINT", "")
+    environment = os.environ
+    address = environment.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "")
+    base = environment.get("OTEL_EXPORTER_OTLP_ENDPOINT", "")
     if not address and base:
         address = f"{base.rstrip('/')}/v1/traces"
     if (
         not address.startswith(("http://", "https://"))
-        or given.get("OTEL_SDK_DISABLED", "").lower() == "true"
+        or environment.get("OTEL_SDK_DISABLED", "").lower() == "true"
     ):
         if address and "://" not in address:
             logger.warning("no spans are sent: the endpoint is not an http:// or https:// address")
         return None
-    headers = given.get("OTEL_EXPORTER_OTLP_TRACES_HEADERS") or given.get("OTEL_EXPORTER_OTLP_HEADERS", "")
+    headers = environment.get("OTEL_EXPORTER_OTLP_TRACES_HEADERS") or environment.get(
+        "OTEL_EXPORTER_OTLP_HEADERS", ""
+    )
     resource = {"service.name": "pairmark", "service.version": VERSION, "process.pid": str(os.getpid())}
-    resource |= _pairs(given.get("OTEL_RESOURCE_ATTRIBUTES", ""))
-    if given.get("OTEL_SERVICE_NAME"):
-        resource["service.name"] = given["OTEL_SERVICE_NAME"]
-    return Exporter(address, headers=_pairs(headers), resource=resource, ratio=_ratio(given))
+    resource |= _pairs(environment.get("OTEL_RESOURCE_ATTRIBUTES", ""))
+    if environment.get("OTEL_SERVICE_NAME"):
+        resource["service.name"] = environment["OTEL_SERVICE_NAME"]
+    return Exporter(address, headers=_pairs(headers), resource=resource, ratio=_ratio(environment))
 
 
 def span_of_job(job_id: str) -> str:
@@ -182,13 +184,13 @@ def submitted(job_id: str, trace_id: str | None, parent_id: str | None, task: st
     sends.add(
         Span(
             name=f"submit {task}", kind="producer", trace_id=trace_id, span_id=span_of_job(job_id),
-            parent_id=parent_id, started=now, ended=now, attributes={"pairmark.job": job_id},
+            parent_id=parent_id, start=now, end=now, attributes={"pairmark.job": job_id},
         )
     )  # fmt: skip
 
 
 def attempted(
-    job_id: str, trace_id: str | None, task: str, started: float, error: str | None, **facts: str | int
+    job_id: str, trace_id: str | None, task: str, start: float, error: str | None, **facts: str | int
 ) -> None:
     """Note an attempt at a job, which ends now; ``error`` is the slug of what it failed with."""
     sends = exporter()
@@ -198,7 +200,7 @@ def attempted(
     sends.add(
         Span(
             name=f"run {task}", kind="consumer", trace_id=trace_id or job_id, span_id=secrets.token_hex(8),
-            parent_id=None if trace_id is None else span_of_job(job_id), started=started, ended=time.time(),
+            parent_id=None if trace_id is None else span_of_job(job_id), start=start, end=time.time(),
             failed=error is not None, attributes=attributes,
         )
     )  # fmt: skip
@@ -211,8 +213,8 @@ def _span(span: Span) -> dict[str, Any]:
         "name": span.name,
         # The protocol counts from one: zero is "unspecified".
         "kind": _KINDS.index(span.kind) + 1,
-        "startTimeUnixNano": str(round(1e9 * span.started)),
-        "endTimeUnixNano": str(round(1e9 * span.ended)),
+        "startTimeUnixNano": str(round(1e9 * span.start)),
+        "endTimeUnixNano": str(round(1e9 * span.end)),
         "attributes": _attributes(span.attributes),
         "status": {"code": _ERROR} if span.failed else {},
     }
@@ -221,8 +223,8 @@ def _span(span: Span) -> dict[str, Any]:
     return reported
 
 
-def _attributes(given: Mapping[str, str | int | float | bool]) -> list[dict[str, Any]]:
-    return [{"key": name, "value": _value(value)} for name, value in given.items()]
+def _attributes(values: Mapping[str, str | int | float | bool]) -> list[dict[str, Any]]:
+    return [{"key": name, "value": _value(value)} for name, value in values.items()]
 
 
 def _value(value: str | int | float | bool) -> dict[str, Any]:
@@ -238,18 +240,18 @@ def _value(value: str | int | float | bool) -> dict[str, Any]:
 
 def _pairs(text: str) -> dict[str, str]:
     """``a=1,b=2``, values percent-encoded."""
-    found = (pair.partition("=") for pair in text.split(",") if "=" in pair)
-    return {name.strip(): unquote(value.strip()) for name, _, value in found}
+    parts = (pair.partition("=") for pair in text.split(",") if "=" in pair)
+    return {name.strip(): unquote(value.strip()) for name, _, value in parts}
 
 
-def _ratio(given: Mapping[str, str]) -> float:
+def _ratio(environment: Mapping[str, str]) -> float:
     """Share of the traces that begin here that are kept."""
-    match given.get("OTEL_TRACES_SAMPLER", "").removeprefix("parentbased_"):
+    match environment.get("OTEL_TRACES_SAMPLER", "").removeprefix("parentbased_"):
         case "always_off":
             return 0.0
         case "traceidratio":
             try:
-                return min(1.0, max(0.0, float(given.get("OTEL_TRACES_SAMPLER_ARG", "1"))))
+                return min(1.0, max(0.0, float(environment.get("OTEL_TRACES_SAMPLER_ARG", "1"))))
             except ValueError:
                 return 1.0
     return 1.0

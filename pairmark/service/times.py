@@ -19,9 +19,9 @@ def iso(seconds: float | None) -> str | None:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _said(at: Any) -> Any:
+def _as_iso(at: Any) -> Any:
     return iso(at) if isinstance(at, float) else at
 
 
-Moment = Annotated[str, BeforeValidator(_said)]
+Moment = Annotated[str, BeforeValidator(_as_iso)]
 """A time in an answer, as ISO 8601; rows hold seconds since the epoch."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from http.cookies import SimpleCookie
@@ -18,7 +17,7 @@ import pytest
 from pairmark.service.errors import InvalidInput
 from pairmark.service.keys.openid import Provider
 from pairmark.service.settings import Settings
-from tests.serving import ROOT, RunningServer, free_port, serving
+from tests.serving import ROOT, RunningServer, serving
 
 pytestmark = pytest.mark.database("sqlite")
 LIES = ("nonce", "issuer", "audience", "expired", "signature", "none")
@@ -27,26 +26,15 @@ GROUPS = {"research": ["train", "score"], "staff": ["gallery:people:read"], "ope
 
 @pytest.fixture(scope="module")
 def provider_url() -> Iterator[str]:
-    port = free_port()
-    process = subprocess.Popen(
-        [sys.executable, "-W", "ignore", "-m", "tests.openid_provider", str(port)],
-        cwd=ROOT,
-        stderr=subprocess.DEVNULL,
-    )
-    url = f"http://127.0.0.1:{port}"
-    try:
-        deadline = time.monotonic() + 30
-        while True:
-            try:
-                httpx.get(f"{url}/jwks", trust_env=False)
-                break
-            except httpx.HTTPError:
-                assert time.monotonic() < deadline
-                time.sleep(0.1)
-        yield url
-    finally:
-        process.kill()
-        process.wait()
+    command = [sys.executable, "-W", "ignore", "-m", "tests.openid_provider"]
+    with subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            yield f"http://127.0.0.1:{int(process.stdout.readline())}"
+        finally:
+            process.kill()
 
 
 @pytest.fixture(scope="module")

@@ -80,7 +80,7 @@ def facts(span: dict) -> dict:
 
 
 def a_span(name: str = "x") -> Span:
-    return Span(name=name, kind="internal", trace_id=TRACE, span_id=CALLER, started=1.5, ended=2.0)
+    return Span(name=name, kind="internal", trace_id=TRACE, span_id=CALLER, start=1.5, end=2.0)
 
 
 def test_a_request_and_its_job_are_spans_of_the_callers_trace(serve, collector):

@@ -90,7 +90,7 @@ def test_a_blob_damaged_by_a_power_cut_is_never_read_and_can_be_put_again(
     def check(state: Path) -> None:
         blobs = LocalBlobs(state / "artefacts")
         blobs.sweep()
-        for key, _ in list(blobs.stored()):
+        for key, _ in list(blobs.ages()):
             try:
                 assert content_of(blobs.folder(key)) == files
             except CorruptArtefact:

@@ -51,7 +51,8 @@ def test_a_page_reaches_what_reads_it_and_what_follows_it() -> None:
     wanted = {
         test.partition("[")[2].rstrip("]") for tests in followed.values() for test in tests if "[" in test
     }
-    assert wanted == {page.stem for page in PAGES if page.stem not in LOCKING}
+    assert wanted == {page.stem for page in PAGES}
+    assert all("that_locks" in test for name in LOCKING for test in followed[f"docs/how-to/{name}.md"][-1:])
 
 
 def test_a_name_passed_on_by_a_package_leads_to_where_it_is_made() -> None:

@@ -47,7 +47,7 @@ def test_binomial_tail() -> None:
 )
 def test_the_bound_for_people_is_the_inverse_of_the_rule(n: int, share: float, counted: bool) -> None:
     above = np.arange(301) / 300 * share
-    bound = FiniteSample(above=above, n=n, n_matched=n, different_share=share, counted=counted)
+    bound = FiniteSample(above=above, n=n, n_matched=n, different_share=share, counts_rows=counted)
     for confidence in (0.5, 0.9, 0.95, 0.999):
         for at in (0, 20, 150):
             upper = bound.upper(at, confidence)
@@ -61,7 +61,9 @@ def test_the_bound_for_people_is_the_inverse_of_the_rule(n: int, share: float, c
 
 
 def test_binomial_bound_is_clopper_and_pearsons() -> None:
-    bound = FiniteSample(above=np.arange(101) / 100, n=100, n_matched=100, different_share=1.0, counted=True)
+    bound = FiniteSample(
+        above=np.arange(101) / 100, n=100, n_matched=100, different_share=1.0, counts_rows=True
+    )
     for k in (0, 3, 50):
         assert bound.upper(k, 0.95) == pytest.approx(beta.ppf(0.95, k + 1, 100 - k), rel=1e-9)
 
@@ -136,7 +138,7 @@ def test_order_statistic_rank_is_the_largest_admitted(n: int, p: float) -> None:
 
 def test_the_bound_of_independent_rows_is_that_of_the_largest_rank() -> None:
     """Ties leave fewer rows above the threshold than the rank; only the rank was fixed before scores were seen."""
-    bound = FiniteSample(above=np.arange(6) / 5, n=200, n_matched=200, different_share=1.0, counted=True)
+    bound = FiniteSample(above=np.arange(6) / 5, n=200, n_matched=200, different_share=1.0, counts_rows=True)
     rank = order_rank(200, 0.35, 0.95)
     assert rank is not None
     assert bound.choose(0.35, 0.95) == (1, pytest.approx(beta.ppf(0.95, rank + 1, 200 - rank)))

@@ -14,7 +14,7 @@ from sklearn.base import BaseEstimator
 from pairmark.models.core.arrays import Float64, Int64
 from pairmark.models.core.artefact import ArtefactError
 from pairmark.models.core.schema import Array, StateSchema, StoredState, refuse
-from pairmark.models.core.state import DeclaredState, Fact, Part
+from pairmark.models.core.state import DeclaredState, Fact, Record
 
 
 @dataclass
@@ -33,7 +33,7 @@ class Layer:
 class Learner(DeclaredState, BaseEstimator):
     centre_: Annotated[Float64 | None, Array(shape=("features",))]
     classes_: Annotated[NDArray[Any], Array(kind="labels", shape=("classes",))]
-    layers_: Annotated[list[Layer], Part(prefix="*_{0}", each=lambda file: range(len(file.facts.rates)))]
+    layers_: Annotated[list[Layer], Record(prefix="*_{0}", each=lambda file: range(len(file.facts.rates)))]
 
 
 class Unbounded(DeclaredState, BaseEstimator):

@@ -69,7 +69,7 @@ def test_people_of_one_unit_are_never_paired_as_different() -> None:
 def test_too_few_samples_say_what_there_is() -> None:
     with pytest.raises(TooFewSamples, match="1 of 8 people have 20 samples") as caught:
         subject_pairs(WHO, 20, 1)
-    assert (caught.value.needed, caught.value.n_people, caught.value.largest) == (20, 1, 12)
+    assert (caught.value.n_samples, caught.value.n_people, caught.value.largest) == (20, 1, 12)
 
 
 def test_a_calibration_counts_people_not_draws() -> None:

@@ -47,14 +47,14 @@ def test_what_was_put_is_read(store: Blobs, tmp_path: Path) -> None:
     assert (stored / "inner" / "c").read_text() == "three"
     assert (source / "a").exists()
     assert store.exists(key)
-    assert [name for name, _ in store.stored()] == [key]
+    assert [name for name, _ in store.ages()] == [key]
 
 
 def test_the_key_says_what_is_inside(store: Blobs, tmp_path: Path) -> None:
     first = store.put_folder(folder_of(tmp_path / "1", a="one", b="two"))
     assert store.put_folder(folder_of(tmp_path / "2", b="two", a="one")) == first
     assert store.put_folder(folder_of(tmp_path / "3", a="two", b="one")) != first
-    assert len(list(store.stored())) == 2
+    assert len(list(store.ages())) == 2
 
 
 def test_a_workspace_is_taken_or_goes(store: Blobs) -> None:
@@ -71,7 +71,7 @@ def test_deleted_is_gone_and_may_be_deleted_again(store: Blobs, tmp_path: Path) 
     store.delete(key)
     store.delete(key)
     assert not store.exists(key)
-    assert list(store.stored()) == []
+    assert list(store.ages()) == []
     with pytest.raises(CorruptArtefact, match="missing"):
         store.folder(key)
     assert store.put_folder(tmp_path / "source") == key

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from pairmark.service.cli.points import either, numbers, read_points, spread
+from pairmark.service.cli.points import numbers, read_points, require_one_input, split_words
 
 
 def test_a_file_gives_names_and_points_whatever_wrote_it(tmp_path: Path) -> None:
@@ -35,9 +35,9 @@ def test_what_is_wrong_with_a_file_is_named(tmp_path: Path, text: str, said: str
 
 
 def test_a_point_or_a_file_is_given_and_not_both(tmp_path: Path) -> None:
-    either(["1,2"], None)
-    either(None, tmp_path)
+    require_one_input(["1,2"], None)
+    require_one_input(None, tmp_path)
     for features, file in ((None, None), ([], None), (["1"], tmp_path)):
         with pytest.raises(typer.BadParameter, match="either"):
-            either(features, file)
-    assert numbers(spread(["1,2", "3"]), "features") == [1.0, 2.0, 3.0]
+            require_one_input(features, file)
+    assert numbers(split_words(["1,2", "3"]), "features") == [1.0, 2.0, 3.0]

@@ -173,8 +173,8 @@ def test_rows_of_a_gallery_are_bounded_before_they_are_python_s(
     content = parquet(f"SELECT {columns} FROM range(16384) r(i)")
     stored, errors = enrolled(tmp_path, content, "parquet", metadata="m")
     assert (stored, errors.count) == (0, 16_384)
-    assert wrong in errors.listed[0]["detail"]
-    assert len(errors.listed) == 1_000
+    assert wrong in errors.items[0]["detail"]
+    assert len(errors.items) == 1_000
 
 
 def test_batches_arrive_as_they_were_read(tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ def test_batches_arrive_as_they_were_read(tmp_path: Path) -> None:
     limits = Limits.of(SETTINGS, upload.stat().st_size)
     batches = list(confined_batches("npz", upload, scratch, 4, errors, ImportOptions(), limits, stays))
     assert [len(one) for one in batches] == [16_383, 3_615]
-    assert [one["row"] for one in errors.listed] == [3, 17_000]
+    assert [one["row"] for one in errors.items] == [3, 17_000]
     np.testing.assert_array_equal(batches[0].vectors[:3], vectors[:3])
     assert batches[0].subjects[:3] == ["s", None, "s"]
     assert batches[1].places[0] == 16_384

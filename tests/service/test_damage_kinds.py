@@ -54,7 +54,7 @@ class Place:
         if quick:
             return doctor.examine()
         doctor = Doctor(self.deployment.db, open_blobs(settings), settings)
-        return [Finding("blobs", *one) for one in doctor.stored()]
+        return [Finding("blobs", *one) for one in doctor.stored_files()]
 
     @property
     def file(self) -> Path:

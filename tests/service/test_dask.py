@@ -52,7 +52,7 @@ def test_a_cluster_grows_the_same_forest(deployment, scheduler: str) -> None:
     here = deployment.train()
     away = deployment.settings.model_copy(update={"dask_scheduler": scheduler})
     job = deployment.queue.submit(deployment.request())
-    claim = deployment.queue.claim("test", only=job.id)
+    claim = deployment.queue.claim("test", job_id=job.id)
     assert claim is not None
     there = Trainer(deployment.db, deployment.blobs, away).run(claim)
     rng = np.random.default_rng(1)

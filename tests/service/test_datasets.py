@@ -67,7 +67,7 @@ def test_deleting_takes_the_bytes_unless_another_version_holds_them(datasets: Da
     datasets.delete("one")
     np.testing.assert_array_equal(datasets.load(second.id).X[0], np.float32([1, 0.5]))
     datasets.delete("two")
-    assert list(blobs.stored()) == []
+    assert list(blobs.ages()) == []
     with pytest.raises(UnknownDataset):
         datasets.load(first.id)
 

@@ -58,7 +58,7 @@ def test_damaged_and_missing_blobs_are_named(deployment):
     file = next(path for path in deployment.blobs.folder(key).iterdir() if path.suffix == ".npy")
     file.chmod(0o644)
     file.write_bytes(file.read_bytes()[:-1] + b"!")
-    stored = Doctor(deployment.db, deployment.blobs, deployment.settings).stored()
+    stored = Doctor(deployment.db, deployment.blobs, deployment.settings).stored_files()
     broken = [Finding("blobs", *one) for one in stored if one[0] != "ok"]
     assert key[:12] in broken[0].detail
     assert "restore a backup" in broken[0].advice

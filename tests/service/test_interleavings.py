@@ -91,11 +91,11 @@ def test_a_late_heartbeat_and_a_takeover_agree_on_who_holds_the_job(
         assert [one.error for one in both] == [None, None], at
         beat, taken = (one.value for one in (both if beats_first else both[::-1]))
         row = job_row(deployment, held[0])
-        if beat.held and taken is None:
+        if beat.valid and taken is None:
             assert (row.attempt, row.worker) == (1, "silent"), at
-        elif beat.held:
+        elif beat.valid:
             # It held when it beat, and was taken over by a claimer that had seen the old lease: fenced from now on.
-            assert not deployment.queue.heartbeat(held[1]).held, at
+            assert not deployment.queue.heartbeat(held[1]).valid, at
             raise AssertionError(f"step {at}: a lease that was renewed was taken over")
         else:
             assert taken is not None, at

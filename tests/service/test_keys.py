@@ -128,10 +128,10 @@ def test_grants(grants: list[str], scope: str, resource: str | None, level: Leve
 
 def test_what_grants_let_see() -> None:
     assert Grants(["admin"]).models.everything
-    assert Grants(["score:a", "train:b", "decide:c"]).models.only == {"a", "b", "c"}
-    assert Grants(["score:a", "train:b"]).datasets.only == {"b"}
-    assert Grants(["gallery:people"]).models.only == frozenset()
-    assert Grants(["gallery:people", "gallery:cars:read"]).resources("gallery").only == {"people", "cars"}
+    assert Grants(["score:a", "train:b", "decide:c"]).models.members == {"a", "b", "c"}
+    assert Grants(["score:a", "train:b"]).datasets.members == {"b"}
+    assert Grants(["gallery:people"]).models.members == frozenset()
+    assert Grants(["gallery:people", "gallery:cars:read"]).resources("gallery").members == {"people", "cars"}
 
 
 @pytest.mark.parametrize(
@@ -193,8 +193,8 @@ def test_an_overlap_never_makes_a_key_live_longer(keys: Keys) -> None:
 
 def test_last_use_never_goes_back(keys: Keys) -> None:
     made = keys.create("ci", ["score"])
-    keys.used({made.id: 2_000_000_000.0, "gone": 1.0})
-    keys.used({made.id: 1_000_000_000.0})
+    keys.note_uses({made.id: 2_000_000_000.0, "gone": 1.0})
+    keys.note_uses({made.id: 1_000_000_000.0})
     last = keys.list()[0].last_used_at
     assert last is not None
     assert last.startswith("2033-")

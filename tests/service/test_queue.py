@@ -153,8 +153,8 @@ def test_each_job_is_claimed_by_one_of_eight_workers(deployment):
 
 def test_jobs_are_claimed_oldest_first_or_by_id(deployment):
     first, second, third = (deployment.queue.submit(deployment.request()).id for _ in range(3))
-    assert deployment.queue.claim("a", only=third).job_id == third
-    assert deployment.queue.claim("a", only=third) is None
+    assert deployment.queue.claim("a", job_id=third).job_id == third
+    assert deployment.queue.claim("a", job_id=third) is None
     assert deployment.queue.claim("a").job_id == first
     assert deployment.queue.claim("a").job_id == second
     assert deployment.queue.claim("a") is None
@@ -167,15 +167,15 @@ def test_a_silent_workers_job_is_taken_over_and_its_writes_refused(deployment):
     expire(deployment, job.id)
     new = deployment.queue.claim("other")
     assert (new.job_id, new.attempt) == (job.id, 2)
-    assert not deployment.queue.heartbeat(old).held
-    assert deployment.queue.heartbeat(new).held
+    assert not deployment.queue.heartbeat(old).valid
+    assert deployment.queue.heartbeat(new).valid
     for write in (
         lambda: deployment.queue.progress(old, fraction=0.5, stage="fitting"),
         lambda: deployment.queue.log(old, "still here"),
         lambda: deployment.queue.fail(old, TrainingFailed()),
         lambda: deployment.queue.release(old, "stopped"),
         lambda: deployment.queue.cancelled(old),
-        lambda: deployment.queue.held(old.job_id, old.attempt),
+        lambda: deployment.queue.claim_of(old.job_id, old.attempt),
     ):
         with pytest.raises(Fenced):
             write()
@@ -197,7 +197,7 @@ def test_a_heartbeat_keeps_the_job(deployment):
     job = deployment.queue.submit(deployment.request())
     claim = deployment.queue.claim("a")
     expire(deployment, job.id)
-    assert deployment.queue.heartbeat(claim).held
+    assert deployment.queue.heartbeat(claim).valid
     assert deployment.queue.claim("b") is None
 
 

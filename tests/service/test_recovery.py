@@ -52,9 +52,9 @@ def test_a_job_queued_again_is_told_once(deployment, caplog):
 def test_jobs_that_are_lost_often_are_a_warning(deployment):
     for _ in range(MANY_LOST):
         job = deployment.queue.submit(deployment.request())
-        deployment.queue.claim("silent", only=job.id)
+        deployment.queue.claim("silent", job_id=job.id)
         expire(deployment, job.id)
-        claim = deployment.queue.claim("other", only=job.id)
+        claim = deployment.queue.claim("other", job_id=job.id)
         deployment.queue.release(claim, "enough")
         deployment.queue.cancel(job.id)
     assert shown(deployment).status == "warning"

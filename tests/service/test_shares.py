@@ -54,12 +54,12 @@ def test_a_seat_that_is_in_use_is_not_taken_away() -> None:
 
 def test_turns_go_to_who_has_the_fewest() -> None:
     turns, started = Turns(2, 3), []
-    of_a = [turns.ask("a", lambda number=number: started.append(f"a{number}")) for number in range(4)]
+    of_a = [turns.ask("a", lambda _, number=number: started.append(f"a{number}")) for number in range(4)]
     assert [turn.at_once for turn in of_a] == [True, True, False, False]
     # Beyond what runs at once, for who has none.
-    of_b = [turns.ask("b", lambda number=number: started.append(f"b{number}")) for number in range(2)]
+    of_b = [turns.ask("b", lambda _, number=number: started.append(f"b{number}")) for number in range(2)]
     assert [turn.at_once for turn in of_b] == [True, False]
-    assert not turns.ask("c", lambda: started.append("c0")).at_once
+    assert not turns.ask("c", lambda _: started.append("c0")).at_once
     turns.end(of_a[0])
     assert started == ["c0"]
     turns.end(of_a[1])
@@ -72,16 +72,16 @@ def test_turns_go_to_who_has_the_fewest() -> None:
 
 def test_a_turn_that_is_no_longer_wanted_is_passed_on() -> None:
     turns, started = Turns(1, 1), []
-    first = turns.ask("a", lambda: started.append("first"))
-    second = turns.ask("a", lambda: started.append("second"))
-    turns.ask("a", lambda: started.append("third"))
+    first = turns.ask("a", lambda _: started.append("first"))
+    second = turns.ask("a", lambda _: started.append("second"))
+    turns.ask("a", lambda _: started.append("third"))
     turns.end(second)
     turns.end(first)
     assert started == ["third"]
 
 
 def test_places_let_another_owner_in_while_one_fills_them() -> None:
-    places = Places("test", 1, 3, most=2)
+    places = Places("test", 1, 3, max_threads=2)
     gate, order = threading.Event(), []
 
     async def work(owner: str, name: str) -> None:

@@ -152,12 +152,12 @@ def test_a_version_that_could_not_answer_match_is_not_promoted(deployment):
 def test_only_versions_no_alias_holds_are_deleted_and_numbers_not_used_twice(deployment):
     deployment.train()
     deployment.train()
-    before = {key for key, _ in deployment.blobs.stored()}
+    before = {key for key, _ in deployment.blobs.ages()}
     with pytest.raises(Conflict, match="production"):
         deployment.store.delete("faces", 2)
     calibration = deployment.store.version("faces", 1).calibration_id
     deployment.store.delete("faces", 1)
-    assert {key for key, _ in deployment.blobs.stored()} < before
+    assert {key for key, _ in deployment.blobs.ages()} < before
     for gone in (lambda: deployment.store.version("faces", 1), lambda: deployment.store.delete("faces", 1)):
         with pytest.raises(UnknownModel):
             gone()

@@ -26,7 +26,7 @@ from tests.service.conftest import SMALL_FOREST, people
 
 def claimed(deployment, **changes):
     job = deployment.queue.submit(deployment.request(**changes))
-    return deployment.queue.claim("test", only=job.id)
+    return deployment.queue.claim("test", job_id=job.id)
 
 
 def trainer(deployment):
@@ -185,7 +185,7 @@ def test_groups_are_not_torn_apart(deployment):
 
 def test_data_that_is_too_small_fails_with_advice_and_leaves_nothing(deployment):
     deployment.upload("tiny", *people(3, 2))
-    before = set(deployment.blobs.stored())
+    before = set(deployment.blobs.ages())
     claim = claimed(deployment, dataset="tiny", model="tiny", evaluation={"protocol": "open-set"})
     error = attempt_error(claim, trainer(deployment), 2**40)
     assert isinstance(error, InvalidInput)
@@ -193,7 +193,7 @@ def test_data_that_is_too_small_fails_with_advice_and_leaves_nothing(deployment)
     assert "bring more data" in error.detail
     with pytest.raises(UnknownModel):
         deployment.store.model("tiny")
-    assert {key for key, _ in deployment.blobs.stored()} == {key for key, _ in before}
+    assert {key for key, _ in deployment.blobs.ages()} == {key for key, _ in before}
 
 
 @pytest.mark.database("sqlite")
@@ -267,10 +267,10 @@ def test_blas_gets_no_more_threads_than_a_job_may_have(deployment, monkeypatch, 
 def test_a_superseded_attempt_registers_nothing_and_leaves_no_blob(deployment):
     claim = claimed(deployment)
     deployment.queue.cancel(claim.job_id)
-    before = {key for key, _ in deployment.blobs.stored()}
+    before = {key for key, _ in deployment.blobs.ages()}
     with pytest.raises(Fenced):
         trainer(deployment).run(claim)
-    assert {key for key, _ in deployment.blobs.stored()} == before
+    assert {key for key, _ in deployment.blobs.ages()} == before
     with deployment.db.read() as session:
         assert session.query(ModelVersion).count() == 0
 

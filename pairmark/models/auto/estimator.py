@@ -17,8 +17,8 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from pairmark.models.auto.candidates import CANDIDATES, DENSE_CELLS, RACING, Candidate, CandidateName, Data
-from pairmark.models.auto.race import Entry, IdentityTask, PairTask, Race, Task, leaderboard, winner
-from pairmark.models.auto.state import AutoState
+from pairmark.models.auto.race import Entry, IdentityTask, PairTask, Race, RaceTask, leaderboard, winner
+from pairmark.models.auto.state import SimilarityAutoState
 from pairmark.models.core.arrays import Bool, Float64, Int64
 from pairmark.models.core.base import Float32, GalleryIndex, Matrix, PairScorerMixin
 from pairmark.models.core.blas import one_blas_thread
@@ -51,7 +51,7 @@ def _winner_has(name: str) -> Any:
 
 
 @document_parameters
-class SimilarityAuto(AutoState, PairScorerMixin, BaseEstimator):
+class SimilarityAuto(SimilarityAutoState, PairScorerMixin, BaseEstimator):
     """Race simple and strong similarities on held-out identities, and be the winner.
 
     Candidates that are cheap for the budget, by the size of the data, always race; the others race on all folds if
@@ -172,7 +172,7 @@ class SimilarityAuto(AutoState, PairScorerMixin, BaseEstimator):
         sample_weight = None if (weight == 1).all() else weight
         self._race(task, shelf, seed, lambda model: model.fit_pairs(a, b, same, sample_weight=sample_weight))
 
-    def _race(self, task: Task, shelf: Checkpoints | None, seed: int, fit: Any) -> None:
+    def _race(self, task: RaceTask, shelf: Checkpoints | None, seed: int, fit: Any) -> None:
         at = judged_rates(self.target_fpr)
         racing = self._racing(task.data)
         shared = {

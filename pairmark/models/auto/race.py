@@ -56,7 +56,7 @@ class Tuned(NamedTuple):
 _OUT_OF_TIME = "out of time"
 
 
-class Task(Protocol):
+class RaceTask(Protocol):
     """What is learned from and judged on."""
 
     @property
@@ -85,13 +85,13 @@ class IdentityTask:
     _setting_rates: SettingRates = field(repr=False, default_factory=dict)
 
     def rates(self, estimator: Any, fold: Fold, at: tuple[float, ...]) -> Float64:
-        """See `Task`."""
+        """See `RaceTask`."""
         estimator.fit(self.X[fold.train], self.codes[fold.train])
         rows = self.X[fold.test]
         return fold.rates(estimator.score_against(rows, rows), at)
 
     def tuned(self, candidate: Candidate, estimator: Any) -> Tuned | None:
-        """See `Task`. Candidates of one kind share what they found of settings."""
+        """See `RaceTask`. Candidates of one kind share what they found of settings."""
         if candidate.kind != "plda":
             return None
         choice = estimator.choose(self.X, self.codes, self.folds, self._setting_rates)
@@ -111,7 +111,7 @@ class PairTask:
     data: Data
 
     def rates(self, estimator: Any, fold: PairFold, at: tuple[float, ...]) -> Float64:
-        """See `Task`."""
+        """See `RaceTask`."""
         train, test = fold.train, fold.test
         estimator.fit_pairs(
             self.left[train], self.right[train], self.same[train], sample_weight=self.weight[train]
@@ -120,7 +120,7 @@ class PairTask:
         return resolved_tpr(scores[same], scores[~same], at)
 
     def tuned(self, candidate: Candidate, estimator: Any) -> Tuned | None:
-        """See `Task`. Settings are chosen once, on identities that all pairs tell of, and then judged fold by fold."""
+        """See `RaceTask`. Settings are chosen once, on identities that all pairs tell of, then judged by fold."""
         if candidate.kind != "plda":
             return None
         estimator.fit_pairs(self.left, self.right, self.same, sample_weight=self.weight)
@@ -172,7 +172,7 @@ class Race:
 
     def __init__(
         self,
-        task: Task,
+        task: RaceTask,
         *,
         at: tuple[float, ...],
         shared: dict[str, Any],
@@ -181,7 +181,7 @@ class Race:
         verbose: int = 0,
     ) -> None:
         self._task, self._at, self._shared, self._shelf = task, at, shared, shelf
-        self._begun, self._budget, self._verbose = time.monotonic(), budget_seconds, verbose
+        self._start, self._budget, self._verbose = time.monotonic(), budget_seconds, verbose
 
     def run(self, candidates: Sequence[Candidate]) -> list[Entry]:
         """Everybody's entry, in the order given."""
@@ -196,7 +196,9 @@ class Race:
             with self._surviving(entry):
                 self._to_the_end(entry, at_once=True)
         slow = [
-            entry for entry in entries if not any(entry is one for one in quick) and not self._restored(entry)
+            entry
+            for entry in entries
+            if not any(entry is quick_entry for quick_entry in quick) and not self._restored(entry)
         ]
         if slow:
             self._race_slow(slow, 0.6 * len(quick) / len(entries))
@@ -217,7 +219,7 @@ class Race:
     def _to_the_end(self, entry: Entry, *, at_once: bool = False) -> None:
         if self._restored(entry):
             return
-        begun, started = time.process_time(), time.monotonic()
+        cpu_start, wall_start = time.process_time(), time.monotonic()
         with preparing(f"racing {entry.candidate.name}"):
             tuned = self._task.tuned(entry.candidate, self._build(entry))
             if tuned is not None:
@@ -229,7 +231,7 @@ class Race:
                 self._judge_at_once(entry, len(self._task.folds))
             else:
                 self._judge(entry, len(self._task.folds))
-        entry.seconds, entry.elapsed = time.process_time() - begun, time.monotonic() - started
+        entry.seconds, entry.elapsed = time.process_time() - cpu_start, time.monotonic() - wall_start
         self._store(entry)
         self._tell(entry)
 
@@ -260,7 +262,9 @@ class Race:
         for number, entry in enumerate(racing):
             self._advance(entry, first, progress + (0.75 - progress) * 0.3 * number / len(racing))
         racing = [entry for entry in racing if entry.is_complete and entry.rates.shape[0] < n_folds]
-        all_stay = self._spent() + sum(self._needed(entry, n_folds, 0.0) for entry in racing) < self._budget
+        all_stay = (
+            self._elapsed() + sum(self._seconds_for(entry, n_folds, 0.0) for entry in racing) < self._budget
+        )
         if not all_stay:
             best = sorted(racing, key=lambda entry: -float(entry.means.mean()))
             for entry in best[-(-len(best) // 2) :]:
@@ -284,10 +288,10 @@ class Race:
         except ValueError as error:
             entry.status, entry.rates = f"refused a fold: {str(error)[:200]}", entry.rates[:0]
 
-    def _spent(self) -> float:
-        return time.monotonic() - self._begun
+    def _elapsed(self) -> float:
+        return time.monotonic() - self._start
 
-    def _needed(self, entry: Entry, n_folds: int, fits: float = _FIT_FOLDS) -> float:
+    def _seconds_for(self, entry: Entry, n_folds: int, fits: float = _FIT_FOLDS) -> float:
         """Wall seconds to judge a candidate on further folds, up to a number of them, and to fit it in the end."""
         n_judged = entry.rates.shape[0]
         each = entry.elapsed / n_judged if n_judged else self._cost(entry) / len(self._task.folds)
@@ -301,7 +305,7 @@ class Race:
     def _advance_to(self, entry: Entry, n_folds: int) -> None:
         if entry.candidate.tunes and not entry.rates.size:
             # Choosing cannot be cut into folds.
-            if self._spent() + self._needed(entry, len(self._task.folds)) < self._budget:
+            if self._elapsed() + self._seconds_for(entry, len(self._task.folds)) < self._budget:
                 self._to_the_end(entry)
             else:
                 entry.status = f"{_OUT_OF_TIME} after 0 of {len(self._task.folds)} folds"
@@ -330,14 +334,14 @@ class Race:
         """On folds up to a number of them, as long as there is time."""
         while entry.rates.shape[0] < n_folds:
             n_judged = entry.rates.shape[0]
-            if self._spent() + self._needed(entry, n_judged + 1) >= self._budget:
+            if self._elapsed() + self._seconds_for(entry, n_judged + 1) >= self._budget:
                 entry.status = f"{_OUT_OF_TIME} after {n_judged} of {len(self._task.folds)} folds"
                 return
-            begun, started = time.process_time(), time.monotonic()
+            cpu_start, wall_start = time.process_time(), time.monotonic()
             rates = self._task.rates(self._build(entry), self._task.folds[n_judged], self._at)
             entry.rates = np.vstack([entry.rates, rates])
-            entry.seconds += time.process_time() - begun
-            entry.elapsed += time.monotonic() - started
+            entry.seconds += time.process_time() - cpu_start
+            entry.elapsed += time.monotonic() - wall_start
 
     def _judge_at_once(self, entry: Entry, n_folds: int) -> None:
         """Folds side by side, on as many threads as joblib is configured with, or on its cluster."""
@@ -354,18 +358,18 @@ class Race:
         if self._verbose and entry.rates.size:
             print(f"SimilarityAuto: {entry.candidate.name}, mean TPR {entry.means.mean():.4f}")
         if self._shelf is not None and entry.is_complete:
-            written = json.dumps(entry.params)
+            params = json.dumps(entry.params)
             self._shelf.store(
                 _file(entry),
-                {"rates": entry.rates, "seconds": np.array(entry.seconds), "params": np.array(written)},
+                {"rates": entry.rates, "seconds": np.array(entry.seconds), "params": np.array(params)},
             )
 
     def _restored(self, entry: Entry) -> bool:
-        stored = None if self._shelf is None else self._shelf.load(_file(entry))
-        if stored is None:
+        arrays = None if self._shelf is None else self._shelf.load(_file(entry))
+        if arrays is None:
             return False
-        entry.rates, entry.seconds = stored["rates"], float(stored["seconds"])
-        entry.params = json.loads(str(stored["params"]))
+        entry.rates, entry.seconds = arrays["rates"], float(arrays["seconds"])
+        entry.params = json.loads(str(arrays["params"]))
         return True
 
 
@@ -410,14 +414,14 @@ def _validated(
     eligible, n_common = _eligible(entries)
     folds = folds[:n_common]
     rates = np.stack([entry.rates[:n_common] for entry in eligible])
-    winners = [_simplest(fold_means(rates)[:, others]) for others in other_folds(folds)]
+    winners = [_simplest(fold_means(rates)[:, is_other]) for is_other in other_folds(folds)]
     nested = rates[winners, np.arange(n_common)]
     return _by_rate(nested, folds, at)
 
 
 def _by_rate(rates: Float64, folds: Sequence[Any], at: tuple[float, ...]) -> dict[str, float | None]:
-    shown = shown_rates(rates, folds, at)
-    return {f"{rate:g}": shown.get(rate) for rate in at}
+    means = shown_rates(rates, folds, at)
+    return {f"{rate:g}": means.get(rate) for rate in at}
 
 
 def leaderboard(

@@ -10,7 +10,7 @@ from pairmark.models.core.schema import StateSchema
 from pairmark.models.core.state import DeclaredState, Fact, Inner
 
 
-class AutoState(DeclaredState):
+class SimilarityAutoState(DeclaredState):
     """The winner and the race."""
 
     model_: Annotated[PairScorerMixin, Inner(specs=RACING, prefix="winner-", fact="model")]
@@ -18,4 +18,4 @@ class AutoState(DeclaredState):
     leaderboard_: Annotated[list[dict[str, Any]], Fact()]
 
 
-SCHEMA = StateSchema(AutoState)
+SCHEMA = StateSchema(SimilarityAutoState)

@@ -76,13 +76,13 @@ def finite_sample_band(
     top = math.floor(-math.log10(floor) * STEPS_PER_DECADE) if floor < 1 else 0
     while top > 0 and order_pairs_needed(10 ** (-top / STEPS_PER_DECADE), 1 - (1 - confidence) / 2) > n:
         top -= 1
-    found: list[tuple[np.float32, float]] = []
+    steps: list[tuple[np.float32, float]] = []
     for k, level in enumerate(range(top, 0, -1)):
         rate = 10 ** (-level / STEPS_PER_DECADE)
-        chosen = finite.choose(rate, 1 - (1 - confidence) / 2 ** (k + 1))
-        if chosen is not None:
-            found.append((np.float32(thresholds[chosen[0]]), rate))
-    return _steps(found, confidence, "finite-sample")
+        choice = finite.choose(rate, 1 - (1 - confidence) / 2 ** (k + 1))
+        if choice is not None:
+            steps.append((np.float32(thresholds[choice[0]]), rate))
+    return _steps(steps, confidence, "finite-sample")
 
 
 def bootstrap_band(table: BootstrapTable, confidence: float) -> FprBand | None:
@@ -90,32 +90,34 @@ def bootstrap_band(table: BootstrapTable, confidence: float) -> FprBand | None:
     row = confidence_row(confidence)
     if row is None or table.simultaneous is None or not table.admitted.any():
         return None
-    found: list[tuple[np.float32, float]] = []
+    steps: list[tuple[np.float32, float]] = []
     bounds = table.simultaneous[row]
     for at in np.flatnonzero(table.admitted & (bounds < 1)):
         # The next power of a tenth of a decade above the bound.
         level = math.floor(-math.log10(bounds[at]) * STEPS_PER_DECADE)
         if level > 0:
-            found.append((np.float32(table.thresholds[at]), 10 ** (-level / STEPS_PER_DECADE)))
-    return _steps(found, confidence, "bootstrap")
+            steps.append((np.float32(table.thresholds[at]), 10 ** (-level / STEPS_PER_DECADE)))
+    return _steps(steps, confidence, "bootstrap")
 
 
 def _steps(
-    found: list[tuple[np.float32, float]], confidence: float, method: Literal["finite-sample", "bootstrap"]
+    candidates: list[tuple[np.float32, float]],
+    confidence: float,
+    method: Literal["finite-sample", "bootstrap"],
 ) -> FprBand | None:
     """For each rate its lowest threshold, and only rates that reach lower than every smaller one."""
     lowest: dict[float, np.float32] = {}
-    for threshold, rate in found:
+    for threshold, rate in candidates:
         lowest[rate] = min(threshold, lowest.get(rate, threshold))
-    kept: list[tuple[np.float32, float]] = []
+    steps: list[tuple[np.float32, float]] = []
     for rate in sorted(lowest):
-        if not kept or lowest[rate] < kept[-1][0]:
-            kept.append((lowest[rate], rate))
-    if not kept:
+        if not steps or lowest[rate] < steps[-1][0]:
+            steps.append((lowest[rate], rate))
+    if not steps:
         return None
     return FprBand(
-        thresholds=np.array([threshold for threshold, _ in kept], dtype=np.float32),
-        fpr=np.array([rate for _, rate in kept]),
+        thresholds=np.array([threshold for threshold, _ in steps], dtype=np.float32),
+        fpr=np.array([rate for _, rate in steps]),
         confidence=confidence,
         method=method,
     )

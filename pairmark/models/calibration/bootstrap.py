@@ -92,18 +92,18 @@ class BootstrapTable:
     def bounds_at(self, thresholds: NDArray[np.float32], confidence: float) -> list[float | None]:
         """The bound of each threshold, that of the next one in the table below it; None where there is none."""
         row = confidence_row(confidence)
-        found: list[float | None] = []
+        bounds: list[float | None] = []
         for threshold in thresholds:
             at = n_above(self.thresholds, threshold)
-            known = row is not None and at < self.thresholds.size and bool(self.admitted[at])
-            found.append(float(self.upper[row, at]) if known and row is not None else None)
-        return found
+            has_bound = row is not None and at < self.thresholds.size and bool(self.admitted[at])
+            bounds.append(float(self.upper[row, at]) if has_bound and row is not None else None)
+        return bounds
 
 
 def confidence_row(confidence: float) -> int | None:
     """Row of a confidence in the tables, None when there is none."""
-    for row, known in enumerate(CONFIDENCES):
-        if abs(confidence - known) < 1e-9:
+    for row, tabulated in enumerate(CONFIDENCES):
+        if abs(confidence - tabulated) < 1e-9:
             return row
     return None
 
@@ -118,14 +118,14 @@ def bootstrap_table(
     thresholds, stops = _grid(sample)
     if not stops.size or sample.n_units < ENOUGH_UNITS:
         return empty_table()
-    rate, variance, effective, most = _observed(sample, stops)
+    rate, variance, effective, largest_share = _observed(sample, stops)
     admitted = (_pairs_above(sample, stops) >= ENOUGH_PAIRS) & (effective >= ENOUGH_UNITS)
     if not admitted.any():
         return empty_table()
     # Bounds from fewer pairs than that say nothing and must not enter the running maximum below.
     start = int(np.argmax(admitted))
     thresholds, stops, admitted = thresholds[start:], stops[start:], admitted[start:]
-    rate, variance, most = rate[start:], variance[start:], most[start:]
+    rate, variance, largest_share = rate[start:], variance[start:], largest_share[start:]
     stars, star_variances = _replicated(sample, stops, n_replicates, seed, n_jobs)
     centre = stars.mean(axis=1, keepdims=True)
     # A replicate without a single false positive has no spread of its own: it counts as infinitely far below.
@@ -138,10 +138,12 @@ def bootstrap_table(
     for row, confidence in enumerate(CONFIDENCES):
         # round: 1 - 0.9 is a hair below 0.1, which must not cost a whole order statistic.
         rank = max(0, int(np.floor(round((n_replicates + 1) * (1 - confidence), 6))) - 1)
-        spread = np.sqrt(variance)
-        upper[row] = np.clip(rate - scaled[:, rank] * spread + TWICE_MORE * most, rate, 1.0)
+        deviation = np.sqrt(variance)
+        upper[row] = np.clip(rate - scaled[:, rank] * deviation + TWICE_MORE * largest_share, rate, 1.0)
         critical = lowest[rank]
-        everywhere[row] = np.where(spread > 0, rate - critical * spread, rate) + TWICE_MORE * most
+        everywhere[row] = (
+            np.where(deviation > 0, rate - critical * deviation, rate) + TWICE_MORE * largest_share
+        )
     upper = np.maximum.accumulate(np.maximum.accumulate(upper, axis=1), axis=0)
     # At each threshold by itself a bound is never looser than at all of them at once.
     everywhere = np.maximum(np.clip(everywhere, 0.0, 1.0), upper)
@@ -169,8 +171,8 @@ def _grid(sample: PairSample) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         return values[:0], rows[:0].astype(np.int64)
     first, last = mass[usable[0]], mass[usable[-1]]
     targets = first * _GRID_RATIO ** np.arange(np.ceil(np.log(last / first) / np.log(_GRID_RATIO)) + 1)
-    chosen = np.unique(usable[np.minimum(np.searchsorted(mass[usable], targets), usable.size - 1)])
-    return values[chosen], rows[chosen].astype(np.int64)
+    picks = np.unique(usable[np.minimum(np.searchsorted(mass[usable], targets), usable.size - 1)])
+    return values[picks], rows[picks].astype(np.int64)
 
 
 def _pairs_above(sample: PairSample, stops: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -228,23 +230,23 @@ class _Dyads:
 
     def concentration(self, stops: NDArray[np.int64]) -> tuple[Float64, Float64]:
         """Effective units m / phi, and the most matched unit's share of all weight, at each stop."""
-        every = self.edge_weight.sum()
+        total = self.edge_weight.sum()
         degree = np.zeros(self.m)
         np.add.at(degree, self.units.ravel(), np.repeat(self.edge_weight, 2))
         couples = (degree**2).sum() - 2 * (self.edge_weight**2).sum()
         weight, square = np.cumsum(self.row_weight), np.cumsum(self.row_square)
         at_unit = np.zeros(self.m)
-        effective, most = np.empty(stops.size), np.empty(stops.size)
+        effective, largest_share = np.empty(stops.size), np.empty(stops.size)
         row = 0
         for g, stop in enumerate(stops):
             new = slice(row, int(stop))
             np.add.at(at_unit, self.units[self.row_edge[new]].ravel(), np.repeat(self.row_weight[new], 2))
             row = int(stop)
-            rate = weight[row - 1] / every
+            rate = weight[row - 1] / total
             uneven = ((at_unit**2).sum() - 2 * square[row - 1]) / couples / rate**2 if couples > 0 else np.inf
             effective[g] = self.m / max(1.0, uneven)
-            most[g] = at_unit.max() / every
-        return effective, most
+            largest_share[g] = at_unit.max() / total
+        return effective, largest_share
 
 
 def _observed(sample: PairSample, stops: NDArray[np.int64]) -> tuple[Float64, Float64, Float64, Float64]:
@@ -266,8 +268,8 @@ def _replicated(
         # How many draws fall between stops is all there is to a replicate.
         n = len(sample.different)
         between = np.diff(np.concatenate([[0], stops, [n]])) / n
-        drawn = np.random.default_rng(seed).multinomial(n, between, size=n_replicates)
-        rate = np.cumsum(drawn[:, :-1], axis=1).T / n
+        counts = np.random.default_rng(seed).multinomial(n, between, size=n_replicates)
+        rate = np.cumsum(counts[:, :-1], axis=1).T / n
         return rate, rate * (1 - rate) / n
     starts = range(0, n_replicates, _BLOCK)
     seeds = np.random.SeedSequence(seed).spawn(len(starts))
@@ -276,8 +278,8 @@ def _replicated(
         joblib.delayed(_block)(dyads, stops, min(_BLOCK, n_replicates - start), block_seed)
         for start, block_seed in zip(starts, seeds, strict=True)
     ]
-    done = joblib.Parallel(n_jobs=n_jobs, prefer="threads")(jobs)
-    rates, variances = (np.concatenate(parts, axis=1) for parts in zip(*done, strict=True))
+    blocks = joblib.Parallel(n_jobs=n_jobs, prefer="threads")(jobs)
+    rates, variances = (np.concatenate(parts, axis=1) for parts in zip(*blocks, strict=True))
     return rates, variances
 
 
@@ -288,17 +290,17 @@ def _block(
     seed: np.random.SeedSequence,
 ) -> tuple[Float64, Float64]:
     rng = np.random.default_rng(seed)
-    drawn = rng.multinomial(dyads.m, np.full(dyads.m, 1 / dyads.m), size=width)
-    return dyads.run(stops, np.ascontiguousarray(drawn.T, dtype=np.float64))
+    counts = rng.multinomial(dyads.m, np.full(dyads.m, 1 / dyads.m), size=width)
+    return dyads.run(stops, np.ascontiguousarray(counts.T, dtype=np.float64))
 
 
 def _compact_units(sample: PairSample) -> NDArray[np.int64]:
     """Units of the different edges as 0..m-1. In closed-set use every sample takes part in the draw."""
-    every = np.concatenate([sample.different.edge_units, sample.same.edge_units])
+    units = np.concatenate([sample.different.edge_units, sample.same.edge_units])
     if sample.protocol == "open-set":
-        every = sample.different.edge_units
-    known = np.unique(every)
-    return np.searchsorted(known, sample.different.edge_units).astype(np.int64)
+        units = sample.different.edge_units
+    distinct = np.unique(units)
+    return np.searchsorted(distinct, sample.different.edge_units).astype(np.int64)
 
 
 def _weight_before(edge: NDArray[np.int64], weight: Float64) -> Float64:

@@ -91,7 +91,7 @@ def wilson_interval(share: float, n: int, confidence: float) -> tuple[float, flo
 
 
 def small_sample_interval(
-    share: float, n: int, units: int, confidence: float, *, least: int
+    share: float, n: int, units: int, confidence: float, *, floor: int
 ) -> tuple[float, float]:
     """Wilson's interval for a share that is worth about ``n`` independent observations.
 
@@ -102,11 +102,11 @@ def small_sample_interval(
     Parameters
     ----------
     units : that n was estimated from.
-    least : observations known to be independent; n is not taken for less.
+    floor : observations known to be independent; n is not taken for less.
     """
     z = float(stdtrit(max(1, units - 1), 0.5 + confidence / 2))
     wider = min(2 * float(ndtr(z)) - 1, 1 - 1e-12)
-    return wilson_interval(share, max(least, int(n / (1 + 16 / max(8, units)))), wider)
+    return wilson_interval(share, max(floor, int(n / (1 + 16 / max(8, units)))), wider)
 
 
 def t_reach(shares: NDArray[np.float64], owner: NDArray[np.int64], confidence: float) -> float | None:
@@ -163,8 +163,8 @@ def population_rank(n: int, population: int, p: float, confidence: float) -> int
     # The largest D with floor(p D) + 1 <= last; p * (last / p) may be rounded either way.
     for _ in range(2):
         sizes -= np.floor(p * sizes) + 1 > last
-    kept = (sizes >= n) & (first[:-1] <= sizes)
-    matches, sizes = first[:-1][kept], sizes[kept]
+    admissible = (sizes >= n) & (first[:-1] <= sizes)
+    matches, sizes = first[:-1][admissible], sizes[admissible]
 
     def admits(k: int) -> bool:
         tails = np.asarray(hypergeom.cdf(k, sizes, matches, n))
@@ -176,9 +176,9 @@ def population_rank(n: int, population: int, p: float, confidence: float) -> int
 def order_pairs_needed(fpr: float, confidence: float) -> int:
     """Independent pairs, or blocks, from which ``fpr`` is answered at all; at most `MOST_BLOCKS`."""
     log_tail_of_one = math.log1p(-fpr)
-    needed = math.log1p(-confidence) / log_tail_of_one if log_tail_of_one < 0 else math.inf
+    n_pairs = math.log1p(-confidence) / log_tail_of_one if log_tail_of_one < 0 else math.inf
     # A hair off: a floor asked back must not take one block more.
-    return max(1, math.ceil(min(needed, MOST_BLOCKS) * (1 - 1e-12)))
+    return max(1, math.ceil(min(n_pairs, MOST_BLOCKS) * (1 - 1e-12)))
 
 
 def order_upper(k: int, n: int, confidence: float) -> float:

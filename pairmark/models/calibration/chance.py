@@ -37,18 +37,18 @@ class Chance:
         return cls._of(np.random.default_rng(random_state).bytes(16))
 
     @classmethod
-    def _of(cls, drawn: bytes) -> Self:
-        first, second = int.from_bytes(drawn[:8]), int.from_bytes(drawn[8:16])
+    def _of(cls, digest: bytes) -> Self:
+        first, second = int.from_bytes(digest[:8]), int.from_bytes(digest[8:16])
         return cls(uniform=((first >> 11) + 0.5) * HALVES, seed=second >> 2)
 
 
 def people_digest(names: Iterable[Any], secret: bytes) -> bytes:
     """HMAC-SHA256 of a set of names. Whole numbers count as their digits, whatever their type."""
-    known = {
+    encoded = {
         str(int(name) if isinstance(name, float) and name.is_integer() else name).encode() for name in names
     }
-    made = hmac.new(secret, digestmod="sha256")
-    for name in sorted(known):
+    digest = hmac.new(secret, digestmod="sha256")
+    for name in sorted(encoded):
         # A length before each name: two sets never give the same bytes.
-        made.update(len(name).to_bytes(8, "big") + name)
-    return made.digest()
+        digest.update(len(name).to_bytes(8, "big") + name)
+    return digest.digest()

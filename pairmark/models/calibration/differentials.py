@@ -53,7 +53,7 @@ class Differential:
     left_out: list[str]
 
 
-def differentials(found: Sequence[GroupRates]) -> list[Differential]:
+def differentials(group_rates: Sequence[GroupRates]) -> list[Differential]:
     """The false and the missed match rates of `group_rates`, compared between groups.
 
     Returns
@@ -61,10 +61,12 @@ def differentials(found: Sequence[GroupRates]) -> list[Differential]:
     One for ``fpr`` and one for ``fnr``; none of a rate that fewer than two groups have.
     """
     rates = {
-        "fpr": {group.group: _ends(group.fpr) for group in found if group.fpr.value is not None},
-        "fnr": {group.group: _ends(group.tpr, missed=True) for group in found if group.tpr.value is not None},
+        "fpr": {group.group: _ends(group.fpr) for group in group_rates if group.fpr.value is not None},
+        "fnr": {
+            group.group: _ends(group.tpr, missed=True) for group in group_rates if group.tpr.value is not None
+        },
     }
-    everybody = [group.group for group in found]
+    everybody = [group.group for group in group_rates]
     return [
         _compared(rate, groups, [name for name in everybody if name not in groups])
         for rate, groups in rates.items()
@@ -105,12 +107,12 @@ def _compared(rate: str, groups: dict[str, tuple[float, float, float]], left_out
     )
 
 
-def _own(g: int, mine: Float64, others: Float64) -> float:
+def _own(g: int, mine: Float64, ends: Float64) -> float:
     """log of group g's rate over the geometric mean, g at one end of its interval and all others at the other."""
-    rest = np.delete(others, g).sum()
+    remainder = np.delete(ends, g).sum()
     if np.isneginf(mine[g]):
         return -math.inf
-    return math.inf if np.isneginf(rest) else float(mine[g] - (mine[g] + rest) / others.size)
+    return math.inf if np.isneginf(remainder) else float(mine[g] - (mine[g] + remainder) / ends.size)
 
 
 def _power(log: float) -> float | None:

@@ -42,10 +42,10 @@ class FiniteSample:
     Attributes
     ----------
     above : (k,) float64, ascending from 0: A at each distinct score of different pairs, best first.
-    n : independent observations that an average over all pairs is worth; where rows are ``counted``, their number.
+    n : independent observations that an average over all pairs is worth; of counted rows, their number.
     n_matched : pairs that share no unit, of either class, or blocks: by sizes alone.
     different_share : B.
-    counted : whether rows are independent of each other, or drawn from a population, so that they are counted.
+    counts_rows : whether rows are independent of each other, or drawn from a population, so that they are counted.
     product : the bound for pairs that share units or blocks; None where rows are counted.
     uniform : U of the randomised test; 1 makes it the deterministic one.
     population : pairs of the population that the rows are a random sample of; None: rows are of people to come.
@@ -56,7 +56,7 @@ class FiniteSample:
     n: int
     n_matched: int
     different_share: float
-    counted: bool = False
+    counts_rows: bool = False
     product: AllPairs | ListedPairs | Blocks | None = field(default=None, repr=False)
     uniform: float = 1.0
     population: int | None = None
@@ -101,7 +101,7 @@ class FiniteSample:
         return smallest_true(lambda rate: self._average_admits(at, rate, confidence), lowest, highest)
 
     def _average_admits(self, at: int, fpr: float, confidence: float) -> bool:
-        if self.counted:
+        if self.counts_rows:
             tail = binomial_log_tail(round(float(self.above[at]) * self.n), fpr, self.n)
         else:
             tail = average_log_tail(float(self.above[at]) + fpr * (1 - self.different_share), fpr, self.n)
@@ -117,8 +117,8 @@ class FiniteSample:
         bound = 1.0
         for step in range(1, _MOST_STEPS):
             rate = 10 ** (-step / STEPS_PER_DECADE)
-            chosen = self.choose(rate, confidence)
-            if chosen is None or chosen[0] < at:
+            choice = self.choose(rate, confidence)
+            if choice is None or choice[0] < at:
                 break
             bound = rate
         return bound
@@ -145,8 +145,8 @@ class FiniteSample:
         )
         if isinstance(self.product, ListedPairs):
             # Each try draws matchings; nearly always the first will do.
-            tried = (min(floor * _LADDER**step, highest) for step in range(_MOST_STEPS))
-            return next((rate for rate in tried if self.answers(rate, confidence)), None)
+            rates = (min(floor * _LADDER**step, highest) for step in range(_MOST_STEPS))
+            return next((rate for rate in rates if self.answers(rate, confidence)), None)
         if not self.answers(highest, confidence):
             return None
         return smallest_true(lambda rate: self.answers(rate, confidence), floor, highest)

@@ -85,21 +85,21 @@ def group_rates(
     member = member.reshape(-1, 2)
     above = values > np.float32(threshold)
     corrected = 1 - (1 - confidence) / max(1, names.size)
-    found = []
+    rates = []
     for g, name in enumerate(names):
         inside = member == g
-        both, either = inside.all(axis=1), inside.any(axis=1)
-        fpr = _rate(above, units, both & ~same, confidence, corrected)
-        found.append(
+        both_inside, any_inside = inside.all(axis=1), inside.any(axis=1)
+        fpr = _rate(above, units, both_inside & ~same, confidence, corrected)
+        rates.append(
             GroupRates(
                 group=str(name),
                 fpr=fpr,
-                fpr_with_all=_rate(above, units, either & ~same, confidence, corrected),
-                tpr=_rate(above, units, both & same, confidence, corrected),
+                fpr_with_all=_rate(above, units, any_inside & ~same, confidence, corrected),
+                tpr=_rate(above, units, both_inside & same, confidence, corrected),
                 warning=_warning(str(name), fpr, promised_fpr, confidence),
             )
         )
-    return found
+    return rates
 
 
 def _warning(group: str, fpr: Rate, promised: float | None, confidence: float) -> str | None:
@@ -125,12 +125,15 @@ def _rate(
     edges, edge, rows = np.unique(ends, axis=0, return_inverse=True, return_counts=True)
     hit: Float64 = np.bincount(edge.ravel(), weights=above[mine], minlength=edges.shape[0]) / rows
     value = float(hit.mean())
-    worth, least = effective_observations(hit - value, edges, value), max(1, independent_blocks(edges))
+    worth, n_independent = (
+        effective_observations(hit - value, edges, value),
+        max(1, independent_blocks(edges)),
+    )
     n_units = int(np.unique(edges).size)
     return Rate(
         value=value,
-        interval=small_sample_interval(value, worth, n_units, confidence, least=least),
-        joint_interval=small_sample_interval(value, worth, n_units, corrected, least=least),
+        interval=small_sample_interval(value, worth, n_units, confidence, floor=n_independent),
+        joint_interval=small_sample_interval(value, worth, n_units, corrected, floor=n_independent),
         n_pairs=n,
         n_units=n_units,
     )
@@ -149,7 +152,7 @@ def effective_observations(deviation: Float64, edges: NDArray[np.int64], value: 
     edges : (E, 2) units, equal on both sides for same-identity edges.
     """
     n_edges = int(edges.shape[0])
-    least = max(1, independent_blocks(edges))
+    floor = max(1, independent_blocks(edges))
     _, codes = np.unique(edges, return_inverse=True)
     codes = codes.reshape(-1, 2)
     m = int(codes.max()) + 1
@@ -159,8 +162,8 @@ def effective_observations(deviation: Float64, edges: NDArray[np.int64], value: 
     at_unit = at_unit + np.bincount(codes[~own, 1], weights=deviation[~own], minlength=m)
     left = n_edges - degree
     if m < 3 or left.min() <= 0:
-        return least
+        return floor
     variance = float(((at_unit / left) ** 2).sum()) * (m - 1) / m
     if variance <= 0 or not 0 < value < 1:
-        return least
-    return int(min(max(value * (1 - value) / variance, least), max(n_edges, least)))
+        return floor
+    return int(min(max(value * (1 - value) / variance, floor), max(n_edges, floor)))

@@ -54,7 +54,7 @@ class HeldOutScores:
             n=int(meta["n_independent"]),
             n_matched=int(meta["n_matched"]),
             different_share=float(meta["different_share"]),
-            counted=bool(meta["counted"]),
+            counts_rows=bool(meta["counted"]),
             product=_product(self.arrays, meta),
             uniform=float(meta["uniform"]),
             population=meta["population"],
@@ -82,10 +82,10 @@ class HeldOutScores:
         if sample.protocol == "closed-set":
             share = sample.different.total()
         # Pairs that share no unit are independent, and counted as such.
-        counted = sample.independent or (
+        counts_rows = sample.independent or (
             not sample.by_block and n_matched == len(sample.different) + len(sample.same) * (share < 1)
         )
-        if counted:
+        if counts_rows:
             n, above, share = len(sample.different), above / share, 1.0
         meta: dict[str, Any] = {
             "state_version": STATE_VERSION,
@@ -98,10 +98,10 @@ class HeldOutScores:
             "independent_rows": sample.independent,
             "weighted": False,
             "different_share": share,
-            "counted": counted,
+            "counted": counts_rows,
             "origin": origin,
             "population": population,
-            "n_matched": n if counted else n_matched,
+            "n_matched": n if counts_rows else n_matched,
             "n_replicates": n_replicates,
             "seed": chance.seed,
             "uniform": chance.uniform,
@@ -118,11 +118,11 @@ class HeldOutScores:
             arrays |= ratios
         if sample.by_block:
             arrays |= Blocks.of(sample.different, thresholds).arrays()
-        elif not counted:
+        elif not counts_rows:
             arrays |= ScoredGraph.of(sample, thresholds, cells=origin == "drawn").arrays()
-        made = cls(arrays, meta, None)
-        made._sample, made._n_jobs = sample, n_jobs
-        return made
+        held_out = cls(arrays, meta, None)
+        held_out._sample, held_out._n_jobs = sample, n_jobs
+        return held_out
 
     def to_state(self) -> tuple[Arrays, dict[str, Any]]:
         """See `Calibration.to_state`."""
@@ -207,9 +207,9 @@ def _as_of_today(arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) ->
     facts = dict(meta)
     if "origin" in facts:
         return facts
-    counted = bool(facts["independent_rows"] or facts.get("disjoint"))
+    counts_rows = bool(facts["independent_rows"] or facts.get("disjoint"))
     cells = arrays.get("graph_cell", np.empty(0))
-    complete = not counted and cells.size and not cells.any()
+    complete = not counts_rows and cells.size and not cells.any()
     if facts.get("n_matched") is None:
         facts["n_matched"] = facts["n_independent"]
     origin = "assumed" if facts.get("units") == "assumed" else "unknown"
@@ -217,4 +217,4 @@ def _as_of_today(arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) ->
         origin = "unnamed"
     elif complete and origin == "unknown":
         origin = "all"
-    return {**facts, "origin": origin, "counted": counted, "population": None, "uniform": 1.0}
+    return {**facts, "origin": origin, "counted": counts_rows, "population": None, "uniform": 1.0}

@@ -123,13 +123,13 @@ class GalleryCalibration:
         fpir, confidence = checked_rate(fpir, "fpir"), checked_rate(confidence, "confidence")
         rank = order_rank(self.n_probes, fpir, confidence)
         if rank is None:
-            needed, floor = order_pairs_needed(fpir, confidence), self.smallest_fpir(confidence)
+            n_people, floor = order_pairs_needed(fpir, confidence), self.smallest_fpir(confidence)
             raise InsufficientCalibrationData(
                 f"{self.n_probes:,} un-enrolled probes cannot support a false positive identification rate of "
                 f"{fpir:g} at confidence {confidence:g}: the smallest supported rate is {floor:.3g}; {fpir:g} takes "
-                f"{needed:,} people who are not in the gallery, one probe each",
+                f"{n_people:,} people who are not in the gallery, one probe each",
                 smallest_fpr={"finite-sample": floor},
-                required_units={"finite-sample": needed},
+                required_units={"finite-sample": n_people},
             )
         rank = min(rank, self.n_probes - 1)
         threshold = np.float32(max(self._best[rank], np.finfo(np.float32).min))
@@ -203,31 +203,31 @@ def cmc(ranks: ArrayLike, max_rank: int = 20, confidence: float = 0.95) -> dict[
     -------
     JSON-able: ``rank``, ``rate`` and its interval's ends ``low`` and ``high``, lists; ``n_probes`` and ``confidence``.
     """
-    given = np.asarray(ranks)
-    if given.ndim != 1 or not given.size or given.dtype.kind not in "iu" or given.min() < 1:
+    values = np.asarray(ranks)
+    if values.ndim != 1 or not values.size or values.dtype.kind not in "iu" or values.min() < 1:
         raise ValueError("ranks should be whole numbers from 1 up, one a mated probe")
     if max_rank < 1:
         raise ValueError(f"max_rank is {max_rank}; expected at least 1")
     confidence = checked_rate(confidence, "confidence")
     ranks_up = list(range(1, max_rank + 1))
-    rate = [float((given <= k).mean()) for k in ranks_up]
-    ends = [wilson_interval(one, int(given.size), confidence) for one in rate]
+    rate = [float((values <= k).mean()) for k in ranks_up]
+    ends = [wilson_interval(share, int(values.size), confidence) for share in rate]
     return {
         "rank": ranks_up,
         "rate": rate,
         "low": [low for low, _ in ends],
         "high": [high for _, high in ends],
-        "n_probes": int(given.size),
+        "n_probes": int(values.size),
         "confidence": confidence,
     }
 
 
 def _scores(values: ArrayLike, name: str) -> NDArray[np.float32]:
-    given = np.asarray(values, dtype=np.float64)
-    if given.ndim != 1:
-        raise ValueError(f"{name} have shape {given.shape}; expected one dimension")
+    wide = np.asarray(values, dtype=np.float64)
+    if wide.ndim != 1:
+        raise ValueError(f"{name} have shape {wide.shape}; expected one dimension")
     with np.errstate(over="ignore"):
-        found = given.astype(np.float32)
-    if np.isnan(found).any() or (found == np.inf).any():
+        narrow = wide.astype(np.float32)
+    if np.isnan(narrow).any() or (narrow == np.inf).any():
         raise ValueError(f"{name} hold NaN or +inf; expected numbers (-inf: nothing to compare with)")
-    return found
+    return narrow

@@ -102,12 +102,12 @@ class LikelihoodRatios:
         starts = starts[starts >= begins[0]]
         raw = values[np.searchsorted(begins, starts, side="right") - 1]
         capped = np.maximum(np.minimum(raw, _cap_at(starts, cap_scores, cap_values)), low)
-        kept = np.concatenate([[True], capped[1:] > capped[:-1]])
+        rises = np.concatenate([[True], capped[1:] > capped[:-1]])
         return cls(
             slope=slope,
             intercept=intercept,
-            pav_scores=starts[kept],
-            pav_values=capped[kept],
+            pav_scores=starts[rises],
+            pav_values=capped[rises],
             cap_scores=cap_scores,
             cap_values=cap_values,
             low=low,
@@ -183,8 +183,8 @@ class LikelihoodRatios:
         inside = (values >= facts["low"]) & (values <= facts["high"])
         require(inside, "lr_values", values, "within the limits of the likelihood ratios")
         if "lr_cap_values" in arrays:
-            steps, most = arrays["lr_cap_scores"], arrays["lr_cap_values"]
-            if not steps.size or (np.diff(steps) <= 0).any() or (np.diff(most) < 0).any() or most[0] < 0:
+            steps, caps = arrays["lr_cap_scores"], arrays["lr_cap_values"]
+            if not steps.size or (np.diff(steps) <= 0).any() or (np.diff(caps) < 0).any() or caps[0] < 0:
                 raise refuse(
                     "lr_cap_values", None, "do not rise from 0", "values that rise with their scores"
                 )
@@ -228,8 +228,8 @@ def pooled(weight_same: Float64, weight_different: Float64) -> Float64:
     weight = weight_same + weight_different
     posterior = np.clip(isotonic_regression(weight_same / weight, weights=weight).x, 0.0, 1.0)
     with np.errstate(divide="ignore"):
-        found: Float64 = np.log(posterior) - np.log1p(-posterior)
-    return found
+        log_odds: Float64 = np.log(posterior) - np.log1p(-posterior)
+    return log_odds
 
 
 def by_score(same: Side, different: Side) -> tuple[NDArray[np.float32], Float64, Float64]:
@@ -248,8 +248,8 @@ def _logistic(same: Side, different: Side) -> tuple[float, float]:
     weight = np.concatenate([same.weight / same.weight.sum(), different.weight / different.weight.sum()]) / 2
     target = np.repeat([1.0, 0.0], [len(same), len(different)])
     centre = float(weight @ scores)
-    spread = math.sqrt(max(float(weight @ (scores - centre) ** 2), np.finfo(np.float64).tiny))
-    z = (scores - centre) / spread
+    scale = math.sqrt(max(float(weight @ (scores - centre) ** 2), np.finfo(np.float64).tiny))
+    z = (scores - centre) / scale
 
     def loss(a: float, b: float) -> float:
         line = a * z + b
@@ -272,7 +272,7 @@ def _logistic(same: Side, different: Side) -> tuple[float, float]:
     if a <= 0:
         # Scores that fall where pairs are the same are no evidence: the best rising line is flat.
         return 0.0, 0.0
-    return a / spread, b - a * centre / spread
+    return a / scale, b - a * centre / scale
 
 
 def _pav(same: Side, different: Side) -> tuple[NDArray[np.float32], Float64]:

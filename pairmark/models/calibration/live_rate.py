@@ -58,7 +58,7 @@ class RateWatch:
             self.n += 1
             self.above += int(hit)
             factors = self._hit if hit else self._miss
-            self._sums = [(one + 1.0) * factor for one, factor in zip(self._sums, factors, strict=True)]
+            self._sums = [(total + 1.0) * factor for total, factor in zip(self._sums, factors, strict=True)]
             if sum(self._sums) >= len(MULTIPLES) * PAIRS_BETWEEN_FALSE_ALARMS:
                 self.alarms += 1
                 self._sums = [0.0] * len(MULTIPLES)

@@ -126,9 +126,9 @@ def _cells(edges: Int32, m: int) -> Int32:
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
-    ones = np.ones(edges.shape[0], dtype=np.int8)
+    flags = np.ones(edges.shape[0], dtype=np.int8)
     n, cell = connected_components(
-        coo_array((ones, (edges[:, 0], edges[:, 1])), shape=(m, m)), directed=False
+        coo_array((flags, (edges[:, 0], edges[:, 1])), shape=(m, m)), directed=False
     )
     sizes = np.bincount(cell, minlength=n).astype(np.int64)
     if int((sizes * (sizes - 1) // 2).sum()) != edges.shape[0]:
@@ -169,10 +169,10 @@ class _Split:
     def between(self, edges: Int32) -> tuple[NDArray[np.int64], Int32, Int32]:
         """Numbers of the edges between the halves, their rows and their columns."""
         left = self.side[edges[:, 0]]
-        kept = np.flatnonzero(left != self.side[edges[:, 1]])
-        first, second, turned = edges[kept, 0], edges[kept, 1], left[kept]
+        crossing = np.flatnonzero(left != self.side[edges[:, 1]])
+        first, second, turned = edges[crossing, 0], edges[crossing, 1], left[crossing]
         return (
-            kept,
+            crossing,
             self.place[np.where(turned, second, first)],
             self.place[np.where(turned, first, second)],
         )
@@ -205,7 +205,7 @@ class AllPairs:
     def _test(self, high: int, fpr: float, limit: float, parts: Mixture) -> Callable[[int], bool]:
         """Whether thresholds up to number ``high`` are admitted; scalings are kept from one threshold to the next."""
         matrices = self.matrices(high, fpr)
-        scales = [[np.ones(one.split.block_of_column.size) for _ in parts] for one in matrices]
+        scales = [[np.ones(part.split.block_of_column.size) for _ in parts] for part in matrices]
         weighed = [
             (math.log(share / len(matrices)) - self.n * math.log1p(-shrink * fpr), shrink)
             for share, shrink in parts
@@ -228,21 +228,21 @@ class AllPairs:
         edges = graph.different[graph.row_edge[:end]]
         # By the number of pairs, not by their scores or their classes.
         pairs = fpr * (graph.row_at.size + graph.same.shape[0])
-        made = []
+        matrices = []
         for split in self._splits[: max(1, min(N_SPLITS, int(MOST_ENTRIES * N_SPLITS / pairs)))]:
-            kept, rows, columns = split.between(edges)
+            crossing, rows, columns = split.between(edges)
             _, same_rows, same_columns = split.between(graph.same)
-            made.append(
+            matrices.append(
                 _Entries(
                     split=split,
                     rows=np.concatenate([same_rows, rows]),
                     columns=np.concatenate([same_columns, columns]),
-                    weight=np.concatenate([np.full(same_rows.size, fpr), graph.row_share[:end][kept]]),
+                    weight=np.concatenate([np.full(same_rows.size, fpr), graph.row_share[:end][crossing]]),
                     n_same=int(same_rows.size),
-                    row_at=graph.row_at[:end][kept],
+                    row_at=graph.row_at[:end][crossing],
                 )
             )
-        return made
+        return matrices
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -256,14 +256,14 @@ class _Entries:
 
     def log_mean(self, at: int, shrink: float, scale: Float64) -> float:
         """A lower bound of the log of the average over matchings of the product of 1 - shrink a."""
-        used = self.n_same + int(np.searchsorted(self.row_at, at))
+        n_entries = self.n_same + int(np.searchsorted(self.row_at, at))
         split = self.split
         return float(
             log_mean_product(
                 self.rows,
                 self.columns,
                 self.weight,
-                used,
+                n_entries,
                 split.block_of_row,
                 split.block_of_column,
                 split.size,

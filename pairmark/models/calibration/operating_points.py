@@ -78,13 +78,13 @@ class Calibration:
     likelihood_ratios : what scores are worth as evidence; None without same pairs, or where it was not kept yet.
     """
 
-    def __init__(self, held: HeldOutScores, origin: Origin | None = None) -> None:
-        self._held = held
-        self._origin = held.origin if origin is None else origin
-        self._finite = held.finite
-        self._thresholds = held.thresholds
+    def __init__(self, held_out: HeldOutScores, origin: Origin | None = None) -> None:
+        self._held_out = held_out
+        self._origin = held_out.origin if origin is None else origin
+        self._finite = held_out.finite
+        self._thresholds = held_out.thresholds
         self._bands: dict[tuple[bool, float], FprBand | None] = {}
-        self.likelihood_ratios = held.likelihood_ratios
+        self.likelihood_ratios = held_out.likelihood_ratios
 
     @classmethod
     def fit(
@@ -161,7 +161,7 @@ class Calibration:
         if chance is None:
             by_seed = random_state is not None
             chance = Chance.of_generator(random_state) if by_seed else Chance.of_people(sample.names)
-        held = HeldOutScores.of(
+        held_out = HeldOutScores.of(
             sample,
             chance=chance,
             n_replicates=n_replicates,
@@ -169,11 +169,11 @@ class Calibration:
             origin=origin,
             population=population,
         )
-        return cls(held)
+        return cls(held_out)
 
     def to_state(self) -> tuple[Arrays, dict[str, Any]]:
         """Plain arrays and JSON-able facts; `from_state` gives the same answers to the last bit."""
-        return self._held.to_state()
+        return self._held_out.to_state()
 
     @classmethod
     def from_state(cls, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> Self:
@@ -188,7 +188,7 @@ class Calibration:
 
     def without_guarantee(self) -> Self:
         """The same calibration with the origin ``imported``: it answers as before, and guarantees nothing."""
-        return type(self)(self._held, "imported")
+        return type(self)(self._held_out, "imported")
 
     @property
     def origin(self) -> Origin:
@@ -203,7 +203,7 @@ class Calibration:
     @property
     def protocol(self) -> str:
         """``open-set`` or ``closed-set``."""
-        return self._held.protocol
+        return self._held_out.protocol
 
     def operating_point(
         self,
@@ -252,18 +252,18 @@ class Calibration:
             return self._two_sided(fpr, checked_rate(fnr, "fnr"), confidence, method, simultaneous, candidate)
         if simultaneous:
             return self._simultaneous(fpr, confidence, method, candidate)
-        tried = [method]
+        methods = [method]
         if method == "auto":
-            tried = ["finite-sample", "bootstrap"] if allow_asymptotic else ["finite-sample"]
-        for name in tried:
+            methods = ["finite-sample", "bootstrap"] if allow_asymptotic else ["finite-sample"]
+        for name in methods:
             point = self._answer(name, fpr, confidence)
             if point is not None:
                 return point
-        raise self._refusal(fpr, confidence, tried)
+        raise self._refusal(fpr, confidence, methods)
 
     def smallest_fpr(self, confidence: float = 0.95) -> dict[str, float | None]:
         """Method -> smallest rate that is answered; None where no rate is."""
-        return smallest_rates(self._held, checked_rate(confidence, "confidence"))
+        return smallest_rates(self._held_out, checked_rate(confidence, "confidence"))
 
     def rate_bound(self, threshold: float | np.float32, confidence: float = 0.95) -> float:
         """Upper bound of the rate at a threshold fixed without a look at these pairs; see `FiniteSample.bound_at`."""
@@ -280,15 +280,15 @@ class Calibration:
         by itself (they are pointwise).
         """
         confidence = checked_rate(confidence, "confidence")
-        picked = spaced(self._finite.above, max_points)
-        has_same = bool(self._held.facts["n_same_pairs"])
+        picks = spaced(self._finite.above, max_points)
+        has_same = bool(self._held_out.facts["n_same_pairs"])
         return {
-            "thresholds": [float(t) for t in self._thresholds[picked]],
-            "fpr": [self._finite.rate(int(k)) for k in picked],
-            "tpr": [self._held.share_above(t) for t in self._thresholds[picked]] if has_same else None,
+            "thresholds": [float(t) for t in self._thresholds[picks]],
+            "fpr": [self._finite.rate(int(k)) for k in picks],
+            "tpr": [self._held_out.share_above(t) for t in self._thresholds[picks]] if has_same else None,
             "fpr_upper_bound": {
-                "finite-sample": [self._finite.upper(int(k), confidence) for k in picked],
-                "bootstrap": self._held.bootstrap().bounds_at(self._thresholds[picked], confidence),
+                "finite-sample": [self._finite.upper(int(k), confidence) for k in picks],
+                "bootstrap": self._held_out.bootstrap().bounds_at(self._thresholds[picks], confidence),
             },
             "confidence": confidence,
             "bands": "pointwise",
@@ -312,7 +312,7 @@ class Calibration:
         key = (method == "bootstrap", confidence)
         if key not in self._bands:
             self._bands[key] = (
-                bootstrap_band(self._held.bootstrap(), confidence)
+                bootstrap_band(self._held_out.bootstrap(), confidence)
                 if method == "bootstrap"
                 else finite_sample_band(self._finite, self._thresholds, confidence)
             )
@@ -345,7 +345,7 @@ class Calibration:
 
     def summary(self) -> dict[str, Any]:
         """JSON-able facts: sizes, protocol, and the smallest rate by confidence and method."""
-        facts = {name: self._held.facts[name] for name in _PUBLIC_FACTS}
+        facts = {name: self._held_out.facts[name] for name in _PUBLIC_FACTS}
         facts["origin"] = self.origin
         facts["score_range"] = [float(self._thresholds[-1]), float(self._thresholds[0])]
         facts["smallest_fpr"] = {f"{c:.2f}": self.smallest_fpr(c) for c in CONFIDENCES}
@@ -358,19 +358,19 @@ class Calibration:
             raise ValueError(
                 "simultaneous goes with a promise; expected method 'finite-sample' or 'bootstrap'"
             )
-        kept: Method = "bootstrap" if method == "bootstrap" else "finite-sample"
-        if candidate is not None and kept == "bootstrap":
+        band_method: Method = "bootstrap" if method == "bootstrap" else "finite-sample"
+        if candidate is not None and band_method == "bootstrap":
             raise ValueError(
                 "the bootstrap is not kept at the confidence that several versions at once take; expected method "
                 "'finite-sample'"
             )
         share = 1.0 if candidate is None else candidate_share(candidate)
-        band = self.fpr_band(1 - share * (1 - confidence), kept)
+        band = self.fpr_band(1 - share * (1 - confidence), band_method)
         step = -1 if band is None else int(np.searchsorted(band.fpr, fpr, side="right")) - 1
         if band is None or step < 0:
-            raise joint_refusal(band, kept, fpr, confidence, candidate)
+            raise joint_refusal(band, band_method, fpr, confidence, candidate)
         threshold = np.float32(band.thresholds[step])
-        point = self._point(threshold, float(band.fpr[step]), fpr, confidence, kept)
+        point = self._point(threshold, float(band.fpr[step]), fpr, confidence, band_method)
         return replace(point, simultaneous=True, candidate=candidate)
 
     def _two_sided(
@@ -391,7 +391,7 @@ class Calibration:
         )
         # The other promise is to hold for as many candidates.
         each = 1 - (1 - each) * (candidate_share(candidate) if simultaneous and candidate else 1.0)
-        score, bound = lower_threshold(self._held, fnr, each, confidence, simultaneous=simultaneous)
+        score, bound = lower_threshold(self._held_out, fnr, each, confidence, simultaneous=simultaneous)
         lower = min(score, upper.threshold)
         cut = np.float32(lower)
         return replace(
@@ -400,7 +400,7 @@ class Calibration:
             fnr=fnr,
             fnr_threshold=lower,
             fnr_upper_bound=min(fnr, bound),
-            review_same=None if upper.tpr is None else max(self._held.share_above(cut) - upper.tpr, 0.0),
+            review_same=None if upper.tpr is None else max(self._held_out.share_above(cut) - upper.tpr, 0.0),
             review_different=max(self._observed_fpr(cut) - upper.observed_fpr, 0.0),
         )
 
@@ -409,15 +409,15 @@ class Calibration:
             return self._asymptotic(fpr, confidence)
         if method == "estimate":
             return self._estimate(fpr, confidence)
-        chosen = self._finite.choose(fpr, confidence)
-        if chosen is None:
+        choice = self._finite.choose(fpr, confidence)
+        if choice is None:
             return None
-        at, bound = chosen
+        at, bound = choice
         point = self._point(np.float32(self._thresholds[at]), bound, fpr, confidence, "finite-sample")
         return replace(point, price=self._price(fpr, confidence))
 
     def _estimate(self, fpr: float, confidence: float) -> OperatingPoint:
-        rates = np.minimum(1.0, self._held.arrays["above"] / self._finite.different_share)
+        rates = np.minimum(1.0, self._held_out.arrays["above"] / self._finite.different_share)
         threshold = suggested_threshold(self._thresholds, rates, fpr)
         # The threshold depends on the scores, so only a bound that holds at all thresholds at once holds there.
         band = self.fpr_band(confidence, "finite-sample")
@@ -425,17 +425,17 @@ class Calibration:
         return self._point(threshold, bound, fpr, confidence, "estimate")
 
     def _asymptotic(self, fpr: float, confidence: float) -> OperatingPoint | None:
-        answer = self._held.bootstrap().lookup(fpr, confidence)
+        answer = self._held_out.bootstrap().lookup(fpr, confidence)
         return None if answer is None else self._point(*answer, fpr, confidence, "bootstrap")
 
     def _point(
         self, threshold: np.float32, bound: float, fpr: float, confidence: float, method: Method
     ) -> OperatingPoint:
         tpr, interval = None, None
-        if self._held.facts["n_same_pairs"]:
-            tpr = self._held.share_above(threshold)
-            n = int(self._held.facts["n_same_independent"])
-            interval = small_sample_interval(tpr, n, n, confidence, least=n)
+        if self._held_out.facts["n_same_pairs"]:
+            tpr = self._held_out.share_above(threshold)
+            n = int(self._held_out.facts["n_same_independent"])
+            interval = small_sample_interval(tpr, n, n, confidence, floor=n)
         return OperatingPoint(
             fpr=fpr,
             threshold=float(threshold),
@@ -444,8 +444,8 @@ class Calibration:
             method=method,
             tpr=tpr,
             tpr_interval=interval,
-            n_units=int(self._held.facts["n_units"]),
-            n_negative_pairs=int(self._held.facts["n_negative_pairs"]),
+            n_units=int(self._held_out.facts["n_units"]),
+            n_negative_pairs=int(self._held_out.facts["n_negative_pairs"]),
             protocol=self.protocol,
             observed_fpr=self._observed_fpr(threshold),
             n_independent=self._finite.n_matched,
@@ -454,7 +454,8 @@ class Calibration:
             if self._finite.population is None
             else {
                 "pairs": self._finite.population,
-                "judged": int(self._held.facts["n_negative_pairs"]) + int(self._held.facts["n_same_pairs"]),
+                "judged": int(self._held_out.facts["n_negative_pairs"])
+                + int(self._held_out.facts["n_same_pairs"]),
             },
         )
 
@@ -464,25 +465,25 @@ class Calibration:
         if (
             self._finite.product is None
             or multiple >= STEADY_MULTIPLE
-            or not self._held.facts["n_same_pairs"]
+            or not self._held_out.facts["n_same_pairs"]
         ):
             return None
         tprs = []
         for uniform in CHANCES:
-            chosen = replace(self._finite, uniform=uniform).choose(fpr, confidence)
-            at = None if chosen is None else np.float32(self._thresholds[chosen[0]])
-            tprs.append(0.0 if at is None else self._held.share_above(at))
-        needed = math.ceil(int(self._held.facts["n_units"]) * STEADY_MULTIPLE / multiple)
-        return Price(tpr=tprs[1], low=tprs[0], high=tprs[2], steady_units=needed)
+            choice = replace(self._finite, uniform=uniform).choose(fpr, confidence)
+            at = None if choice is None else np.float32(self._thresholds[choice[0]])
+            tprs.append(0.0 if at is None else self._held_out.share_above(at))
+        n_units = math.ceil(int(self._held_out.facts["n_units"]) * STEADY_MULTIPLE / multiple)
+        return Price(tpr=tprs[1], low=tprs[0], high=tprs[2], steady_units=n_units)
 
     def _observed_fpr(self, threshold: np.float32) -> float:
         return self._finite.rate(min(n_above(self._thresholds, threshold), self._thresholds.size - 1))
 
-    def _refusal(self, fpr: float, confidence: float, tried: list[str]) -> InsufficientCalibrationData:
+    def _refusal(self, fpr: float, confidence: float, methods: list[str]) -> InsufficientCalibrationData:
         answers: dict[str, OperatingPoint | None] = {
-            name: self._answer(name, fpr, confidence) for name in ANSWERING if name not in tried
+            name: self._answer(name, fpr, confidence) for name in ANSWERING if name not in methods
         }
-        return refusal(self._held, fpr, confidence, tried, answers)
+        return refusal(self._held_out, fpr, confidence, methods, answers)
 
 
 def operating_point(

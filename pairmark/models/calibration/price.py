@@ -55,8 +55,8 @@ def expected_tpr(fpr: float, multiple: float, best: float) -> tuple[float, float
     best : the TPR at exactly that rate, of whoever knew the distribution.
     """
     at, *columns = (np.log(column) for column in np.array(_USED).T)
-    used = [math.exp(np.interp(math.log(multiple), at, column)) for column in columns]
+    shares = [math.exp(np.interp(math.log(multiple), at, column)) for column in columns]
     low, middle, high = (
-        float(ndtr(ndtri(best) + ndtri(fpr * min(share, 1.0)) - ndtri(fpr))) for share in used
+        float(ndtr(ndtri(best) + ndtri(fpr * min(share, 1.0)) - ndtri(fpr))) for share in shares
     )
     return middle, low, high

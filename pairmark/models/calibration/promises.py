@@ -54,9 +54,9 @@ def reach(n_units: int, confidence: float = 0.95, *, different_share: float = 1.
     next_fpr = 10.0**exponent
     if smallest is not None and next_fpr >= smallest * (1 - 1e-9):
         next_fpr = 10.0 ** (exponent - 1)
-    needed = units_needed(next_fpr, confidence, different_share=different_share)["finite-sample"]
-    assert needed is not None
-    return Reach(confidence=confidence, smallest_fpr=smallest, next_fpr=next_fpr, next_units=needed)
+    next_units = units_needed(next_fpr, confidence, different_share=different_share)["finite-sample"]
+    assert next_units is not None
+    return Reach(confidence=confidence, smallest_fpr=smallest, next_fpr=next_fpr, next_units=next_units)
 
 
 def units_needed(
@@ -81,9 +81,9 @@ def units_needed(
     if different_share < 1:
         blocks = _matched_for(blocks, different_share)
     # With 30 pairs above, the bound is some 1.6 times the observed rate, so about 60 must be expected at fpr.
-    expected = 2 * ENOUGH_PAIRS / max(fpr * different_share, 1.0 / MOST_BLOCKS)
+    n_above = 2 * ENOUGH_PAIRS / max(fpr * different_share, 1.0 / MOST_BLOCKS)
     asymptotic = (
-        expected if independent_rows else max(_SPARE * ENOUGH_UNITS, (1 + math.sqrt(1 + 8 * expected)) / 2)
+        n_above if independent_rows else max(_SPARE * ENOUGH_UNITS, (1 + math.sqrt(1 + 8 * n_above)) / 2)
     )
     return {
         "finite-sample": blocks if independent_rows else 2 * blocks,

@@ -18,62 +18,68 @@ from pairmark.models.calibration.points import InsufficientCalibrationData, Oper
 from pairmark.models.calibration.promises import units_needed
 
 
-def smallest_rates(held: HeldOutScores, confidence: float) -> dict[str, float | None]:
+def smallest_rates(held_out: HeldOutScores, confidence: float) -> dict[str, float | None]:
     """Method -> smallest false positive rate that is answered; None where no rate is."""
-    asymptotic = held.bootstrap().smallest(confidence) if confidence_row(confidence) is not None else None
-    return {"finite-sample": held.finite.smallest(confidence), "bootstrap": asymptotic}
+    asymptotic = held_out.bootstrap().smallest(confidence) if confidence_row(confidence) is not None else None
+    return {"finite-sample": held_out.finite.smallest(confidence), "bootstrap": asymptotic}
 
 
-def units_required(held: HeldOutScores, fpr: float, confidence: float) -> dict[str, int | None]:
+def units_required(held_out: HeldOutScores, fpr: float, confidence: float) -> dict[str, int | None]:
     """Method -> units that ``fpr`` takes; see `InsufficientCalibrationData.required_units`."""
-    per_row = bool(held.facts["independent_rows"]) or held.origin == "blocks"
-    needed = units_needed(
+    per_row = bool(held_out.facts["independent_rows"]) or held_out.origin == "blocks"
+    required = units_needed(
         fpr,
         confidence,
-        different_share=held.finite.different_share,
+        different_share=held_out.finite.different_share,
         independent_rows=per_row,
     )
-    reached, here = held.bootstrap().smallest(confidence), int(held.facts["n_units"])
-    if needed["bootstrap"] is not None and reached is not None and reached > fpr:
+    reached, here = held_out.bootstrap().smallest(confidence), int(held_out.facts["n_units"])
+    if required["bootstrap"] is not None and reached is not None and reached > fpr:
         # These data fall short by more than chance: scale what they reach (pairs grow with units squared).
         scaled = math.ceil(min(here * (reached / fpr) ** (1.0 if per_row else 0.5), MOST_BLOCKS))
-        needed["bootstrap"] = max(needed["bootstrap"], scaled)
-    return needed
+        required["bootstrap"] = max(required["bootstrap"], scaled)
+    return required
 
 
 def refusal(
-    held: HeldOutScores,
+    held_out: HeldOutScores,
     fpr: float,
     confidence: float,
-    tried: list[str],
+    methods: list[str],
     answers: Mapping[str, OperatingPoint | None],
 ) -> InsufficientCalibrationData:
     """The error that says what the tried methods lack; ``answers`` are those of the other methods."""
-    smallest, required = smallest_rates(held, confidence), units_required(held, fpr, confidence)
-    n_units, n_different = int(held.facts["n_units"]), int(held.facts["n_negative_pairs"])
-    people = "identities" if held.protocol == "open-set" else "samples"
-    unit = "pairs" if held.facts["independent_rows"] else "blocks" if held.origin == "blocks" else people
-    said = []
-    for name in tried:
-        floor, needed = smallest[name], required[name]
+    smallest, required = smallest_rates(held_out, confidence), units_required(held_out, fpr, confidence)
+    n_units, n_different = int(held_out.facts["n_units"]), int(held_out.facts["n_negative_pairs"])
+    people = "identities" if held_out.protocol == "open-set" else "samples"
+    unit = (
+        "pairs" if held_out.facts["independent_rows"] else "blocks" if held_out.origin == "blocks" else people
+    )
+    sentences = []
+    for name in methods:
+        floor, n_required = smallest[name], required[name]
         supports = "no rate" if floor is None else f"rates of {floor:.3g} and above"
         takes = (
             ""
-            if needed is None
-            else f"; {fpr:g} takes {'about ' if name == 'bootstrap' else ''}{needed:,} {unit}"
+            if n_required is None
+            else f"; {fpr:g} takes {'about ' if name == 'bootstrap' else ''}{n_required:,} {unit}"
         )
-        said.append(f"{name} supports {supports}{takes}")
+        sentences.append(f"{name} supports {supports}{takes}")
     alternatives: dict[str, dict[str, Any]] = {}
     for name, point in answers.items():
         alternatives[name] = (
-            {"refused": True, "guarantee": guarantee_of(name, held.origin), "smallest_fpr": smallest[name]}
+            {
+                "refused": True,
+                "guarantee": guarantee_of(name, held_out.origin),
+                "smallest_fpr": smallest[name],
+            }
             if point is None
             else point.as_dict()
         )
     return InsufficientCalibrationData(
         f"{n_units:,} held-out {unit} ({n_different:,} different pairs) "
-        f"cannot support a false positive rate of {fpr:g} at confidence {confidence:g}: {'. '.join(said)}. Ask for "
-        f"a higher rate, or calibrate with more {unit}",
+        f"cannot support a false positive rate of {fpr:g} at confidence {confidence:g}: {'. '.join(sentences)}. Ask "
+        f"for a higher rate, or calibrate with more {unit}",
         smallest_fpr=smallest,
         required_units=required,
         alternatives=alternatives,
@@ -97,7 +103,7 @@ def joint_refusal(
 
 
 def lower_threshold(
-    held: HeldOutScores, fnr: float, each: float, confidence: float, *, simultaneous: bool
+    held_out: HeldOutScores, fnr: float, each: float, confidence: float, *, simultaneous: bool
 ) -> tuple[float, float]:
     """The largest score that keeps the false negative rate of scores at or below it, and the rate's upper bound.
 
@@ -114,7 +120,7 @@ def lower_threshold(
     ValueError
         When the calibration keeps none.
     """
-    same = held.arrays.get("matched_same")
+    same = held_out.arrays.get("matched_same")
     if same is None or not same.size:
         raise ValueError("fnr takes same pairs, which this calibration does not keep: calibrate again")
     rate, sure, k = fnr, each, 0
@@ -125,14 +131,14 @@ def lower_threshold(
         rate, sure = 10 ** (-step / STEPS_PER_DECADE), 1 - (1 - each) / 2 ** (max(k, 0) + 1)
     rank = None if k < 0 else order_rank(same.size, rate, sure)
     if rank is None:
-        needed = order_pairs_needed(rate, sure)
+        n_people = order_pairs_needed(rate, sure)
         raise InsufficientCalibrationData(
             f"{same.size} independent same pairs cannot support a false negative rate of {fnr:g} at confidence "
             f"{sure:g}, which each rate needs so that both hold at {confidence:g}: the smallest supported rate is "
-            f"{order_upper(0, same.size, sure):.3g}; {fnr:g} takes {needed:,} people with two samples. Ask for a "
+            f"{order_upper(0, same.size, sure):.3g}; {fnr:g} takes {n_people:,} people with two samples. Ask for a "
             "higher rate, or calibrate with more people",
-            smallest_fpr=smallest_rates(held, each),
-            required_units={"finite-sample": needed},
+            smallest_fpr=smallest_rates(held_out, each),
+            required_units={"finite-sample": n_people},
         )
     rank = min(rank, same.size - 1)
     # A rate of scores strictly below the rank's score is what the order statistic bounds.

@@ -32,19 +32,22 @@ def simultaneous_bands(
     (2, 2, G): low and high of FPR, then of TPR; neither decreases along the thresholds.
     """
     variance = replicates.var(axis=0)
-    least, most = (np.maximum(1.0, np.array(ends, dtype=np.float64))[:, None] for ends in (blocks, edges))
-    spread = curve * (1 - curve)
+    lowest, highest = (np.maximum(1.0, np.array(ends, dtype=np.float64))[:, None] for ends in (blocks, edges))
+    bernoulli_variance = curve * (1 - curve)
     worth = np.divide(
-        spread, variance, out=np.broadcast_to(least, curve.shape).copy(), where=(variance > 0) & (spread > 0)
+        bernoulli_variance,
+        variance,
+        out=np.broadcast_to(lowest, curve.shape).copy(),
+        where=(variance > 0) & (bernoulli_variance > 0),
     )
-    worth = np.clip(worth, least, np.maximum(least, most))
+    worth = np.clip(worth, lowest, np.maximum(lowest, highest))
     centre = (worth * curve + 2) / (worth + 4)
     far = np.abs(replicates - curve) / np.sqrt(centre * (1 - centre) / worth)
     critical = float(np.quantile(far.max(axis=(1, 2)), confidence))
     # No narrower than at one threshold by itself.
     z = max(critical, float(ndtri(0.5 + confidence / 2)))
     middle = (curve + z * z / (2 * worth)) / (1 + z * z / worth)
-    half = z / (1 + z * z / worth) * np.sqrt(spread / worth + (z / (2 * worth)) ** 2)
+    half = z / (1 + z * z / worth) * np.sqrt(bernoulli_variance / worth + (z / (2 * worth)) ** 2)
     low = np.where(curve <= 0, 0.0, np.clip(middle - half, 0.0, curve))
     high = np.where(curve >= 1, 1.0, np.clip(middle + half, curve, 1.0))
     low = np.maximum.accumulate(low, axis=1)

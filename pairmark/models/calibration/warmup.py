@@ -22,7 +22,7 @@ _KERNELS = (dyadic_replicates, log_mean_product, draw_matchings, greedy_matching
 
 def is_warm() -> bool:
     """Whether the kernels are in the cache, so that a first calibration waits for no compiler."""
-    return all(is_cached(one) for one in _KERNELS)
+    return all(is_cached(kernel) for kernel in _KERNELS)
 
 
 def warm_calibration() -> None:
@@ -33,10 +33,10 @@ def warm_calibration() -> None:
     random = np.random.default_rng(0)
     left, right = np.triu_indices(_UNITS, 0)
     scores = random.normal(size=left.size) + 3.0 * (left == right)
-    listed = (random.random(left.size) < 0.3) | (left == right)
-    for kept, has_units in ((slice(None), True), (listed, True), (listed, False)):
-        units = np.stack([left, right], axis=1)[kept] if has_units else None
-        calibration = Calibration.fit(scores[kept], (left == right)[kept], units, random_state=0)
+    in_list = (random.random(left.size) < 0.3) | (left == right)
+    for rows, has_units in ((slice(None), True), (in_list, True), (in_list, False)):
+        units = np.stack([left, right], axis=1)[rows] if has_units else None
+        calibration = Calibration.fit(scores[rows], (left == right)[rows], units, random_state=0)
         for method in _METHODS:
             with contextlib.suppress(InsufficientCalibrationData):
                 calibration.operating_point(_RATE, method=method)

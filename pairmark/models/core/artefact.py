@@ -93,7 +93,7 @@ def write_artefact(
     work = target.parent / f".{target.name}.{secrets.token_hex(6)}.tmp"
     work.mkdir()
     try:
-        listed = {}
+        entries = {}
         for name in sorted(arrays):
             if not name.replace("_", "").replace("-", "").replace(".", "").isalnum() or name.startswith("."):
                 raise ArtefactError(f"array name {name!r}: use letters, digits, '.', '_' and '-'")
@@ -107,7 +107,7 @@ def write_artefact(
                 np.save(stream, array, allow_pickle=False)
                 stream.flush()
                 os.fsync(stream.fileno())
-            listed[name] = {
+            entries[name] = {
                 "file": file.name,
                 "dtype": array.dtype.str,
                 "shape": list(array.shape),
@@ -119,7 +119,7 @@ def write_artefact(
             "kind": kind,
             "params": dict(params),
             "meta": dict(meta),
-            "arrays": listed,
+            "arrays": entries,
         }
         body = json.dumps(manifest, indent=1, sort_keys=True, allow_nan=False).encode()
         with (work / MANIFEST).open("wb") as stream:
@@ -159,8 +159,8 @@ def read_artefact(path: str | os.PathLike[str], *, verify: bool = True, mmap: bo
         if manifest["format"] != "pairmark":
             raise KeyError("format")
         version = int(manifest["format_version"])
-        kind, params, meta, listed = (manifest[key] for key in ("kind", "params", "meta", "arrays"))
-        if not isinstance(kind, str) or not all(isinstance(part, dict) for part in (params, meta, listed)):
+        kind, params, meta, entries = (manifest[key] for key in ("kind", "params", "meta", "arrays"))
+        if not isinstance(kind, str) or not all(isinstance(part, dict) for part in (params, meta, entries)):
             raise TypeError("kind, params, meta or arrays")
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ArtefactError(f"{folder / MANIFEST} is not a Pairmark manifest") from error
@@ -168,7 +168,7 @@ def read_artefact(path: str | os.PathLike[str], *, verify: bool = True, mmap: bo
         raise ArtefactError(
             f"{folder} has format version {version}, this code reads up to {FORMAT_VERSION}: upgrade pairmark"
         )
-    arrays = {name: _read_array(folder, entry, verify=verify, mmap=mmap) for name, entry in listed.items()}
+    arrays = {name: _read_array(folder, entry, verify=verify, mmap=mmap) for name, entry in entries.items()}
     return Artefact(
         kind=kind, params=params, meta=meta, arrays=arrays, sha256=hashlib.sha256(body).hexdigest()
     )
@@ -188,10 +188,10 @@ def _read_array(folder: Path, entry: Any, *, verify: bool, mmap: bool) -> np.nda
                 f"{file} was changed after it was saved (sha256 differs): restore it or retrain"
             )
         # The head says how much memory to take: it is believed once it agrees with the file's size.
-        found, in_columns, start = _head_of(file)
-        if in_columns or found[0] != shape or found[1].str != dtype or found[1].kind not in _KINDS_OF_DTYPE:
+        head, in_columns, start = _head_of(file)
+        if in_columns or head[0] != shape or head[1].str != dtype or head[1].kind not in _KINDS_OF_DTYPE:
             raise ArtefactError(f"{file} does not match its manifest entry: restore it or retrain")
-        if file.stat().st_size != start + found[1].itemsize * math.prod(shape):
+        if file.stat().st_size != start + head[1].itemsize * math.prod(shape):
             raise ArtefactError(f"{file} is not as long as its shape says: restore it or retrain")
         array: np.ndarray[Any, Any] = np.load(file, mmap_mode="r" if mmap else None, allow_pickle=False)
     except ArtefactError:

@@ -30,8 +30,8 @@ from pairmark.models.core.inputs import (
     checked_identities,
     checked_matrix,
     checked_pairs,
+    fill_missing,
     fill_values,
-    filled,
     row_numbers,
 )
 from pairmark.models.core.row_pairs import PairsOfRows, identity_auc, scored_rows
@@ -137,7 +137,9 @@ class PairScorerMixin(Stateful):
         if self._missing is None or not any(np.isnan(side).any() for side in dense):
             return sides
         self.fill_ = fill_values(np.concatenate(dense), self._missing)
-        return tuple(filled(side, self.fill_) if isinstance(side, np.ndarray) else side for side in sides)
+        return tuple(
+            fill_missing(side, self.fill_) if isinstance(side, np.ndarray) else side for side in sides
+        )
 
     def _checked_identities(self, X: ArrayLike, y: ArrayLike) -> tuple[Any, Int64, NDArray[Any]]:
         self._check_params()
@@ -524,7 +526,7 @@ class PairScorerMixin(Stateful):
     def _validated(self, X: Any, name: str) -> Matrix:
         fill = vars(self).get("fill_")
         rows = checked_matrix(self, X, name, accept_sparse=self._accepts_sparse, missing=fill is not None)
-        return rows if fill is None or issparse(rows) else filled(rows, fill)
+        return rows if fill is None or issparse(rows) else fill_missing(rows, fill)
 
     def _one_pair(self, left: Any, right: Any) -> tuple[Matrix, Matrix]:
         """The two checked rows of a pair to explain, each given as (d,) or (1, d)."""
@@ -559,8 +561,8 @@ class EmbedderMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     def fit_transform(self, X: ArrayLike, y: ArrayLike, **fit_params: Any) -> Float32:
         """``fit(X, y)``, then ``transform(X)``."""
         learner: Any = self
-        fitted: Any = learner.fit(X, y, **fit_params)
-        return fitted.transform(X)  # type: ignore[no-any-return]
+        embedder: Any = learner.fit(X, y, **fit_params)
+        return embedder.transform(X)  # type: ignore[no-any-return]
 
     @abstractmethod
     def transform(self, X: ArrayLike) -> Float32:

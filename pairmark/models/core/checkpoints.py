@@ -47,9 +47,9 @@ class Checkpoints:
         try:
             with (
                 (self._folder / f"{name}.npz").open("rb") as file,
-                np.load(file, allow_pickle=False) as stored,
+                np.load(file, allow_pickle=False) as archive,
             ):
-                return {key: stored[key] for key in stored.files}
+                return {key: archive[key] for key in archive.files}
         except (OSError, ValueError, EOFError, zipfile.BadZipFile):
             return None
 
@@ -88,8 +88,8 @@ def kept_seed() -> int | None:
     if folder is None:
         return None
     checkpoints = Checkpoints(folder)
-    stored = checkpoints.load("seed")
-    if stored is None:
+    arrays = checkpoints.load("seed")
+    if arrays is None:
         checkpoints.store("seed", {"seed": np.array(secrets.randbits(32), dtype=np.int64)})
-        stored = checkpoints.load("seed")
-    return None if stored is None else int(stored["seed"])
+        arrays = checkpoints.load("seed")
+    return None if arrays is None else int(arrays["seed"])

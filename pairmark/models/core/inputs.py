@@ -52,7 +52,7 @@ def checked_matrix(
             f"{name}[None, :] for one row"
         )
     try:
-        checked: Matrix = validate_data(
+        matrix: Matrix = validate_data(
             estimator,
             X,
             reset=reset,
@@ -65,7 +65,7 @@ def checked_matrix(
         if "contains NaN" in str(error):
             raise ValueError(f"{name} contains NaN: {_way_out(estimator, reset=reset)}") from error
         raise ValueError(f"{name}: {error}") from error
-    return checked
+    return matrix
 
 
 def _way_out(estimator: Any, *, reset: bool) -> str:
@@ -85,18 +85,18 @@ def fill_values(rows: Float32, missing: Missing) -> Float32:
     value are filled with zeros.
     """
     absent = np.isnan(rows)
-    some = ~absent.all(axis=0)
+    has_values = ~absent.all(axis=0)
     if missing == "median":
-        values = np.nanmedian(np.where(some, rows, 0.0), axis=0)
+        values = np.nanmedian(np.where(has_values, rows, 0.0), axis=0)
     else:
-        wide = np.where(some, rows, 0.0).astype(np.float64)
+        wide = np.where(has_values, rows, 0.0).astype(np.float64)
         low = np.nanmin(wide, axis=0)
         values = 2 * low - np.nanmax(wide, axis=0) - 1.0
     bound = np.finfo(np.float32).max / 4
-    return np.clip(np.where(some, values, 0.0), -bound, bound).astype(np.float32)
+    return np.clip(np.where(has_values, values, 0.0), -bound, bound).astype(np.float32)
 
 
-def filled(rows: Float32, fill: Float32) -> Float32:
+def fill_missing(rows: Float32, fill: Float32) -> Float32:
     """Rows with their missing values filled."""
     return np.where(np.isnan(rows), fill, rows)
 

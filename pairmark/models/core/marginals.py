@@ -42,7 +42,7 @@ class NormalMarginals:
         require(knots[:, 1:] >= knots[:, :-1], name, knots[:, 1:], "numbers that never fall within a row")
 
     @classmethod
-    def fitted(cls, X: Float32) -> NormalMarginals:
+    def of_rows(cls, X: Float32) -> NormalMarginals:
         """From rows (n, d); equal values share the mean of their quantiles."""
         n, d = min(X.shape[0], _ROWS), X.shape[1]
         reach = min(MAX_NORMAL, float(-ndtri(0.5 / max(n, 2))))

@@ -38,7 +38,7 @@ class Facts(BaseModel):
     feature_names_in: list[str] | None = None
 
     @model_validator(mode="after")
-    def _named(self) -> Self:
+    def _check_names(self) -> Self:
         names = self.feature_names_in
         if names is not None and len(names) != self.n_features_in:
             raise ValueError(f"feature_names_in has {len(names)} names for {self.n_features_in} features")
@@ -80,7 +80,7 @@ class Array:
     order : ``rising`` (each value above the one before) or ``never-falling``.
     optional : whether it may be missing.
     name : that of the file, of the attribute when None.
-    when, each, get : as in `core.state.Part`.
+    when, each, get : as in `core.state.Record`.
     """
 
     kind: Kind | None = None
@@ -143,18 +143,18 @@ def checked_model(model: type[AnyModel], content: Mapping[str, Any], before: str
         ) from None
 
 
-def refuse(name: str, row: int | None, actual: str, expected: str) -> ArtefactError:
+def refuse(name: str, row: int | None, actual: str, requirement: str) -> ArtefactError:
     """The error that names an array, its row, what is there and what was expected."""
     place = f"array {name!r}" if row is None else f"array {name!r}, row {row}"
-    return ArtefactError(f"{place}: {actual}; expected {expected}. Restore the artefact or train again")
+    return ArtefactError(f"{place}: {actual}; expected {requirement}. Restore the artefact or train again")
 
 
-def require(valid: Bool, name: str, values: NDArray[Any], expected: str, *, first_row: int = 0) -> None:
+def require(valid: Bool, name: str, values: NDArray[Any], requirement: str, *, first_row: int = 0) -> None:
     """Refuse an array at the first place where ``valid``, of the shape of ``values``, is false."""
     if valid.all():
         return
     at = np.unravel_index(int(np.argmin(valid)), valid.shape)
-    raise refuse(name, first_row + int(at[0]), f"is {values[at]}", expected)
+    raise refuse(name, first_row + int(at[0]), f"is {values[at]}", requirement)
 
 
 def require_offsets(name: str, offsets: NDArray[Any], total: int, of: str) -> None:
@@ -187,10 +187,10 @@ def _check_form(name: str, array: NDArray[Any], spec: Array, sizes: dict[str, in
     )
     if not matches:
         raise refuse(name, None, f"dtype is {kind}", str(spec.kind))
-    wanted = tuple(_resolved(size, sizes) for size in spec.shape)
-    if array.ndim != len(wanted) or any(w not in (None, n) for w, n in zip(wanted, array.shape, strict=True)):
-        expected = ", ".join(str(w if w is not None else s) for w, s in zip(wanted, spec.shape, strict=True))
-        raise refuse(name, None, f"shape is {array.shape}", f"({expected})")
+    shape = tuple(_resolved(size, sizes) for size in spec.shape)
+    if array.ndim != len(shape) or any(w not in (None, n) for w, n in zip(shape, array.shape, strict=True)):
+        shape_text = ", ".join(str(w if w is not None else s) for w, s in zip(shape, spec.shape, strict=True))
+        raise refuse(name, None, f"shape is {array.shape}", f"({shape_text})")
     for size, n in zip(spec.shape, array.shape, strict=True):
         if isinstance(size, str):
             base, extra = size_parts(size)

@@ -217,8 +217,8 @@ def check_params(estimator: Any) -> None:
         for name, message in messages.items():
             types = [f", or a {python_type.__name__}" for python_type in _python_types(annotations[name][0])]
             messages[name] = f"{name} is {values.get(name)!r}: {''.join([message, *types])}"
-        listed = "; ".join(messages.values())
-        raise ValueError(f"{type(estimator).__name__}: {listed}") from None
+        problems = "; ".join(messages.values())
+        raise ValueError(f"{type(estimator).__name__}: {problems}") from None
 
 
 def jsonable_params(spec: LearnerSpec, estimator: Any) -> dict[str, Any]:

@@ -4,7 +4,7 @@
         weights_: Annotated[Float32, Array(shape=("features",), positive=True)]
         rate_: Annotated[float, Fact(), Field(gt=0)]
 
-An `Array` is a file of the artefact, a `Fact` stands in its JSON, a `Part` is a record (dataclass or NamedTuple) whose
+An `Array` is a file of the artefact, a `Fact` stands in its JSON, a `Record` is a dataclass or NamedTuple whose
 attributes are declared likewise, an `Inner` another learner. ``X | None`` may be missing. Names are those of the
 attributes without underscores at either end, unless they are stated. A record may have a classmethod
 ``relate(file, prefix)`` that checks what holds between its arrays.
@@ -57,7 +57,7 @@ class Fact:
     """A value in the JSON, of the annotated type and what pydantic's ``Field`` beside it says.
 
     ``kind`` : its type there, where ``write`` and ``read`` change it. ``default`` : what stands for a missing one.
-    ``get`` : as in `Part`.
+    ``get`` : as in `Record`.
     """
 
     name: str | None = None
@@ -69,8 +69,8 @@ class Fact:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
-    """A record whose attributes are declared.
+class Record:
+    """A dataclass or NamedTuple whose attributes are declared.
 
     Attributes
     ----------
@@ -149,11 +149,11 @@ class DeclaredState(Stateful):
         """Fitted state as named arrays and JSON-able facts."""
         cls: Any = type(self)
         meta = _facts(self, cls)
-        return _arrays(self, cls, self._stored({}, meta), ""), meta
+        return _arrays(self, cls, self._stored_state({}, meta), ""), meta
 
     def from_state(self, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> Self:
         """This estimator, fitted with what `to_state` gave."""
-        file = self._stored(arrays, meta)
+        file = self._stored_state(arrays, meta)
         if "n_features_in" in meta:
             self.n_features_in_ = file.sizes["features"] = int(meta["n_features_in"])
         for attribute, value in _attributes(type(self), file, file.facts, "").items():
@@ -161,7 +161,7 @@ class DeclaredState(Stateful):
         self._restored()
         return self
 
-    def _stored(self, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> StoredState:
+    def _stored_state(self, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> StoredState:
         learner: Any = self
         cls: Any = type(self)
         return StoredState(
@@ -209,7 +209,7 @@ def declarations(cls: Any) -> tuple[Declaration, ...]:
         for attribute, annotated in hints.items():
             if get_origin(annotated) is Annotated:
                 hint, *extras = get_args(annotated)
-                markers = [extra for extra in extras if isinstance(extra, Array | Fact | Part | Inner)]
+                markers = [extra for extra in extras if isinstance(extra, Array | Fact | Record | Inner)]
                 if markers:
                     constraints = tuple(extra for extra in extras if extra is not markers[0])
                     declared[attribute] = _declaration(attribute, hint, markers[0], constraints)
@@ -232,8 +232,8 @@ def facts_model(cls: Any, nested: bool = False) -> type[BaseModel]:
     for declared in declarations(cls):
         fields |= _fields(declared)
     config = ConfigDict(strict=True, allow_inf_nan=False, extra="forbid" if nested else "ignore")
-    made: type[BaseModel] = create_model(f"{cls.__name__}Facts", __config__=config, **fields)
-    return made
+    model: type[BaseModel] = create_model(f"{cls.__name__}Facts", __config__=config, **fields)
+    return model
 
 
 def _fields(declared: Declaration) -> dict[str, Any]:
@@ -260,7 +260,7 @@ def _facts(record: Any, cls: Any) -> dict[str, Any]:
     meta: dict[str, Any] = {}
     for declared in declarations(cls):
         marker = declared.marker
-        if isinstance(marker, Array) or (isinstance(marker, Part) and marker.of is not None):
+        if isinstance(marker, Array) or (isinstance(marker, Record) and marker.of is not None):
             continue
         value = declared.of(record)
         if isinstance(marker, Fact):
@@ -301,13 +301,13 @@ def _places(declared: Declaration, file: StoredState, prefix: str) -> Iterator[t
         return
     label = declared.name if isinstance(marker, Array) else marker.prefix
     if marker.each is None:
-        yield named(prefix, label), None, 0
+        yield name_of(prefix, label), None, 0
         return
     for at, key in enumerate(marker.each(file)):
-        yield named(prefix, label.format(at, at + 1, key=key)), key, at
+        yield name_of(prefix, label.format(at, at + 1, key=key)), key, at
 
 
-def named(prefix: str, label: str) -> str:
+def name_of(prefix: str, label: str) -> str:
     """A name or size of a record in the file."""
     return prefix.replace("*", label) if "*" in prefix else prefix + label
 
@@ -420,7 +420,7 @@ def _resolved(declared: Declaration, file: StoredState, prefix: str, at: int, ke
         if isinstance(size, int):
             return size
         size = size.format(at, at + 1, key=key)
-        return size if size_parts(size)[0] in file.sizes else named(prefix, size)
+        return size if size_parts(size)[0] in file.sizes else name_of(prefix, size)
 
     kind: Any = marker.kind or np.dtype(get_args(get_args(declared.kind)[1])[0]).name
     return replace(

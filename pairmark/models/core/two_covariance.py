@@ -150,9 +150,9 @@ def shrunk_model(
     idle : whether coordinates with next to no variance between identities, which say nothing of them, are kept too.
     """
     d = sample.centre.size
-    spread = max(float(np.trace(sample.within)) / d, _LEAST_VARIANCE)
+    mean_variance = max(float(np.trace(sample.within)) / d, _LEAST_VARIANCE)
     within = (1 - shrink_within) * sample.within
-    within[np.diag_indices(d)] += max(shrink_within, _LEAST_VARIANCE) * spread
+    within[np.diag_indices(d)] += max(shrink_within, _LEAST_VARIANCE) * mean_variance
     between = (1 - shrink_between) * sample.between
     between[np.diag_indices(d)] += shrink_between * max(float(np.trace(sample.between)) / d, 0.0)
     psi, axes = eigh(between, within, check_finite=False, driver="gvd")

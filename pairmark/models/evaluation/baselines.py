@@ -22,10 +22,13 @@ _CELLS = 20_000_000
 
 def pair_baselines(n_features: int) -> dict[str, dict[str, Any]]:
     """Name -> parameters of the learner ``metric``: cosine, Euclidean and, where it is cheap, whitened cosine."""
-    found: dict[str, dict[str, Any]] = {"cosine": {"metric": "cosine"}, "euclidean": {"metric": "euclidean"}}
+    baselines: dict[str, dict[str, Any]] = {
+        "cosine": {"metric": "cosine"},
+        "euclidean": {"metric": "euclidean"},
+    }
     if n_features <= MAX_WHITENED:
-        found["whitened cosine"] = {"metric": "cosine", "whiten": True}
-    return found
+        baselines["whitened cosine"] = {"metric": "cosine", "whiten": True}
+    return baselines
 
 
 def ranking_baselines(X: Any, Y: ArrayLike, queries: Any, random_state: int = 0) -> dict[str, Float64]:
@@ -41,12 +44,12 @@ def ranking_baselines(X: Any, Y: ArrayLike, queries: Any, random_state: int = 0)
     ``constant``: one ranking for all, by how often each label goes before the others; ``borda of neighbours``: the
     same over the `NEIGHBOURS` nearest training rows, features scaled to unit variance. Each (m, k).
     """
-    rows, known = _sampled(X, np.asarray(Y, dtype=np.float64), random_state)
+    rows, positions = _sampled(X, np.asarray(Y, dtype=np.float64), random_state)
     truth = np.asarray(Y, dtype=np.float64)
     near = _neighbours(rows, queries)
     return {
         "constant": np.repeat(consensus(truth), queries.shape[0], axis=0),
-        "borda of neighbours": np.concatenate([consensus(known[at]) for at in near]),
+        "borda of neighbours": np.concatenate([consensus(positions[at]) for at in near]),
     }
 
 
@@ -66,7 +69,7 @@ def class_baselines(X: Any, y: ArrayLike, queries: Any, random_state: int = 0) -
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    rows, known = _sampled(X, np.asarray(y), random_state)
+    rows, labels = _sampled(X, np.asarray(y), random_state)
     classes, counts = np.unique(np.asarray(y), return_counts=True)
     answer: dict[str, NDArray[Any]] = {
         "majority": np.full(queries.shape[0], classes[counts.argmax()], dtype=classes.dtype)
@@ -76,7 +79,7 @@ def class_baselines(X: Any, y: ArrayLike, queries: Any, random_state: int = 0) -
         ("nearest neighbours", KNeighborsClassifier(min(5, rows.shape[0]))),
         ("logistic", LogisticRegression(max_iter=200)),
     ):
-        answer[name] = np.asarray(make_pipeline(scaler, rule).fit(rows, known).predict(queries))
+        answer[name] = np.asarray(make_pipeline(scaler, rule).fit(rows, labels).predict(queries))
     return answer
 
 

@@ -36,8 +36,8 @@ def rates_by_time(
     are equal.
     """
     own = np.flatnonzero(same & np.isfinite(apart))
-    others = np.sort(scores[~same])[::-1]
-    rates = [rate for rate in FMRS if rate * others.size >= 10]
+    impostors = np.sort(scores[~same])[::-1]
+    rates = [rate for rate in FMRS if rate * impostors.size >= 10]
     if own.size < LEAST_PAIRS or not rates:
         return None
     times = apart[own]
@@ -48,13 +48,13 @@ def rates_by_time(
     part = np.clip(np.searchsorted(edges, times, side="right") - 1, 0, edges.size - 2)
     at = []
     for number in range(edges.size - 1):
-        some = own[part == number]
-        people, place = np.unique(units[some, 0], return_inverse=True)
+        part_rows = own[part == number]
+        people, place = np.unique(units[part_rows, 0], return_inverse=True)
         if people.size < LEAST_UNITS:
             continue
         fnmr = {}
         for rate in rates:
-            missed = scores[some] <= others[int(rate * others.size)]
+            missed = scores[part_rows] <= impostors[int(rate * impostors.size)]
             value = float((np.bincount(place, missed) / np.bincount(place)).mean())
             fnmr[f"{rate:g}"] = {
                 "value": value,
@@ -62,9 +62,9 @@ def rates_by_time(
             }
         at.append(
             {
-                "shortest": float(apart[some].min()),
-                "longest": float(apart[some].max()),
-                "n_pairs": int(some.size),
+                "shortest": float(apart[part_rows].min()),
+                "longest": float(apart[part_rows].max()),
+                "n_pairs": int(part_rows.size),
                 "n_units": int(people.size),
                 "fnmr_at_fmr": fnmr,
             }

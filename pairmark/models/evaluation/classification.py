@@ -60,10 +60,10 @@ def classification_metrics(
         "accuracy": {"value": accuracy, "interval": intervals[0]},
         "balanced_accuracy": {"value": balanced, "interval": intervals[1]},
     }
-    known = np.flatnonzero(true >= 0)
-    if known.size:
-        given = np.maximum(estimated[known, true[known]], 1e-6)
-        metrics["log_loss"] = float(-np.log(given).mean())
+    judged = np.flatnonzero(true >= 0)
+    if judged.size:
+        truth_shares = np.maximum(estimated[judged, true[judged]], 1e-6)
+        metrics["log_loss"] = float(-np.log(truth_shares).mean())
     if reference is not None:
         learned = np.asarray(reference, dtype=np.int64)
         metrics["constant_accuracy"] = float((true == np.bincount(learned).argmax()).mean())
@@ -76,9 +76,9 @@ def classification_metrics(
     }
 
 
-def _balanced_interval(value: float, found: Float64, counts: NDArray[np.int64]) -> list[float]:
+def _balanced_interval(value: float, n_right: Float64, counts: NDArray[np.int64]) -> list[float]:
     # One more of each kind: a class whose few rows were all found is not known for sure.
-    shares = (found + 1) / (counts + 2)
+    shares = (n_right + 1) / (counts + 2)
     error = float(np.sqrt((shares * (1 - shares) / counts).sum())) / counts.size
     reach = float(ndtri((1 + CONFIDENCE) / 2)) * error
     return [max(value - reach, 0.0), min(value + reach, 1.0)]

@@ -47,10 +47,10 @@ class Compared:
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-able: the attributes by name."""
-        found = asdict(self)
+        entry = asdict(self)
         if self.tpr_at_fpr is None:
-            del found["tpr_at_fpr"]
-        return found
+            del entry["tpr_at_fpr"]
+        return entry
 
 
 def resolved_rates(n_different: int, target_fpr: float | None = None) -> tuple[float, ...]:
@@ -60,8 +60,8 @@ def resolved_rates(n_different: int, target_fpr: float | None = None) -> tuple[f
     ----------
     target_fpr : compare around this rate.
     """
-    wanted = judged_rates(target_fpr)
-    return tuple(rate for rate, can in zip(wanted, resolved(n_different, wanted), strict=True) if can)
+    rates = judged_rates(target_fpr)
+    return tuple(rate for rate, can in zip(rates, resolved(n_different, rates), strict=True) if can)
 
 
 def compare_pairs(
@@ -96,18 +96,18 @@ def compare_pairs(
     point = {name: _tpr(pairs, pairs.weight, targets) for name, pairs in sorted_pairs.items()}
     seeds = np.random.SeedSequence(0 if random_state is None else random_state).spawn(n_replicates)
     blocks = [seeds[start : start + _BLOCK] for start in range(0, n_replicates, _BLOCK)]
-    done = joblib.Parallel(n_jobs=None, prefer="threads")(
+    results = joblib.Parallel(n_jobs=None, prefer="threads")(
         joblib.delayed(_replicates)(sorted_pairs, block, targets) for block in blocks
     )
-    drawn = np.concatenate(done, axis=1)
+    draws = np.concatenate(results, axis=1)
     order = list(sorted_pairs)
     at = order.index(reference)
     return {
         name: Compared(
             value=float(point[name].mean()),
-            interval=_percentiles(drawn[number]),
+            interval=_percentiles(draws[number]),
             difference=float(point[reference].mean() - point[name].mean()),
-            difference_interval=_percentiles(drawn[at] - drawn[number]),
+            difference_interval=_percentiles(draws[at] - draws[number]),
             tpr_at_fpr={f"{rate:g}": float(value) for rate, value in zip(targets, point[name], strict=True)},
         )
         for number, name in enumerate(order)
@@ -124,17 +124,17 @@ def compare_rows(
     values : name -> (n_rows,) how well each row was predicted, e.g. Kendall's tau, or 0 and 1.
     units : (n_rows,) groups that rows depend within; default: every row stands for itself.
     """
-    arrays = {name: np.asarray(one, dtype=np.float64) for name, one in values.items()}
+    arrays = {name: np.asarray(rows, dtype=np.float64) for name, rows in values.items()}
     base = arrays[reference]
     owner = np.arange(base.size) if units is None else np.unique(np.asarray(units), return_inverse=True)[1]
     return {
         name: Compared(
-            value=float(one.mean()),
-            interval=_t_interval(one, owner),
-            difference=float((base - one).mean()),
-            difference_interval=_t_interval(base - one, owner),
+            value=float(rows.mean()),
+            interval=_t_interval(rows, owner),
+            difference=float((base - rows).mean()),
+            difference_interval=_t_interval(base - rows, owner),
         )
-        for name, one in arrays.items()
+        for name, rows in arrays.items()
     }
 
 

@@ -132,12 +132,12 @@ def draw_det(curve: Curve, title: str = "", *, ax: Any = None) -> Picture:
             sides = [_deviate(np.asarray(bands[name])[inside]) for name in ("fnmr_low", "fnmr_high")]
             _band(axes, x, *sides)
         axes.plot(x, _deviate(fnmr[inside]), color=_LINE, linewidth=1.6)
-        least = min(low, float(fnmr[inside].min()), 0.01)
-        for axis, lowest in ((axes.xaxis, min(low, 0.01)), (axes.yaxis, max(least, 1e-4))):
-            shown = [tick for tick in _DET_TICKS if tick >= lowest * 0.9]
-            axis.set_ticks(_deviate(np.array(shown)), [f"{100 * tick:g}" for tick in shown])
+        lowest_fnmr = min(low, float(fnmr[inside].min()), 0.01)
+        for axis, lowest in ((axes.xaxis, min(low, 0.01)), (axes.yaxis, max(lowest_fnmr, 1e-4))):
+            ticks = [tick for tick in _DET_TICKS if tick >= lowest * 0.9]
+            axis.set_ticks(_deviate(np.array(ticks)), [f"{100 * tick:g}" for tick in ticks])
         axes.set_xlim(_deviate(np.array([min(low, 0.01)]))[0] - 0.05, _deviate(np.array([0.8]))[0])
-        axes.set_ylim(_deviate(np.array([max(least, 1e-4)]))[0] - 0.1, _deviate(np.array([0.95]))[0])
+        axes.set_ylim(_deviate(np.array([max(lowest_fnmr, 1e-4)]))[0] - 0.1, _deviate(np.array([0.95]))[0])
         axes.tick_params(axis="x", labelrotation=45)
         return picture
 
@@ -156,8 +156,8 @@ def draw_histograms(
         picture, axes = _axes(ax, title, "score", "share of pairs of the kind")
         edges = np.asarray(counts["edges"], dtype=np.float64)
         for name, colour in (("different", _OTHER), ("same", _LINE)):
-            found = np.asarray(counts[name], dtype=np.float64)
-            share = found / max(1.0, found.sum())
+            values = np.asarray(counts[name], dtype=np.float64)
+            share = values / max(1.0, values.sum())
             axes.stairs(share, edges, color=colour, fill=True, alpha=0.3)
             axes.stairs(share, edges, color=colour, linewidth=1.4, label=name)
         for at, (label, threshold) in enumerate((thresholds or {}).items()):
@@ -199,12 +199,14 @@ def draw_identification(curve: Curve, title: str = "", *, ax: Any = None) -> Pic
             ax, title, "false positive identification rate", "false negative identification rate"
         )
         fpir, fnir = np.asarray(curve["fpir"]), np.asarray(curve["fnir"])
-        kept = fpir > 0
-        least = float(fnir[kept & (fnir > 0)].min(initial=0.1))
-        axes.step(fpir[kept], np.maximum(fnir[kept], least / 2), where="post", color=_LINE, linewidth=1.6)
+        drawable = fpir > 0
+        smallest = float(fnir[drawable & (fnir > 0)].min(initial=0.1))
+        axes.step(
+            fpir[drawable], np.maximum(fnir[drawable], smallest / 2), where="post", color=_LINE, linewidth=1.6
+        )
         axes.set_xscale("log")
         axes.set_yscale("log")
-        axes.set_ylim(least / 2, 1.05)
+        axes.set_ylim(smallest / 2, 1.05)
         return picture
 
 
@@ -261,7 +263,7 @@ def draw_ranking_noise(
         k = len(labels)
         picture, axes = _axes(ax, title, "", "")
         shares = np.array([[np.nan if value is None else value for value in row] for row in disagreement])
-        shown = axes.imshow(np.ma.masked_invalid(shares), cmap="Blues", vmin=0.0, vmax=0.5)
+        image = axes.imshow(np.ma.masked_invalid(shares), cmap="Blues", vmin=0.0, vmax=0.5)
         axes.set_xticks(range(k), [_short(label) for label in labels], rotation=60, ha="right")
         axes.set_yticks(range(k), [_short(label) for label in labels])
         axes.grid(visible=False)
@@ -270,7 +272,7 @@ def draw_ranking_noise(
                 if np.isfinite(value):
                     ink = _PAPER if value > 0.3 else _TEXT
                     axes.text(at[1], at[0], f"{value:.2f}", ha="center", va="center", color=ink, fontsize=8)
-        bar = axes.figure.colorbar(shown, ax=axes, label="share of rows in the other order (.5: chance)")
+        bar = axes.figure.colorbar(image, ax=axes, label="share of rows in the other order (.5: chance)")
         bar.outline.set_visible(False)
         return picture
 
@@ -313,10 +315,10 @@ def _short(label: str) -> str:
 def _adapted(svg: bytes) -> bytes:
     """Colours as variables that follow the reader's scheme."""
     text, light, dark = svg.decode(), [], []
-    for at, (colour, other) in enumerate(_DARK.items()):
+    for at, (colour, dark_colour) in enumerate(_DARK.items()):
         text = text.replace(colour, f"var(--c{at})")
         light.append(f"--c{at}:{colour}")
-        dark.append(f"--c{at}:{other}")
+        dark.append(f"--c{at}:{dark_colour}")
     style = (
         f"<style>svg{{{';'.join(light)}}}@media(prefers-color-scheme:dark){{svg{{{';'.join(dark)}}}}}</style>"
     )

@@ -24,7 +24,7 @@ PRIOR_LOG_ODDS = np.linspace(-4, 4, 41) * np.log(10)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evidence:
+class LogRatios:
     """Log LRs and what each pair weighs: same pairs 1 in all, and different ones.
 
     Attributes
@@ -61,18 +61,18 @@ def cllr_min(scores: ArrayLike, same: ArrayLike, units: ArrayLike | None = None)
     return _best(evidence(scores, same, units)).cross_entropy()
 
 
-def evidence(log_lr: ArrayLike, same: ArrayLike, units: ArrayLike | None = None) -> Evidence:
+def evidence(log_lr: ArrayLike, same: ArrayLike, units: ArrayLike | None = None) -> LogRatios:
     """Log LRs with the weights of their pairs; a ``ValueError`` as of `roc_curve_pairs`."""
-    given = np.asarray(log_lr, dtype=np.float64)
+    ratios = np.asarray(log_lr, dtype=np.float64)
     is_same = np.asarray(same)
-    if given.ndim == 1 and given.size and (given == given[0]).all() and np.isfinite(given[0]):
+    if ratios.ndim == 1 and ratios.size and (ratios == ratios[0]).all() and np.isfinite(ratios[0]):
         # Equal values weigh what they weigh.
-        one, whole = given[:1], np.ones(1)
-        if is_same.shape != given.shape or not (is_same == 1).any() or not (is_same == 0).any():
+        value, whole = ratios[:1], np.ones(1)
+        if is_same.shape != ratios.shape or not (is_same == 1).any() or not (is_same == 0).any():
             raise ValueError("same should hold 0 or 1 for each pair, both kinds present")
-        return Evidence(same=one, same_weight=whole, different=one, different_weight=whole)
-    sample = pair_sample(given, same, units, both_kinds=True)
-    return Evidence(
+        return LogRatios(same=value, same_weight=whole, different=value, different_weight=whole)
+    sample = pair_sample(ratios, same, units, both_kinds=True)
+    return LogRatios(
         same=sample.same.scores.astype(np.float64),
         same_weight=sample.same.weight / sample.same.weight.sum(),
         different=sample.different.scores.astype(np.float64),
@@ -95,52 +95,52 @@ def likelihood_report(
     ``misleading_different`` (shares of pairs whose LR supports the other side), ``limits`` (the least and the greatest
     log LR), and the curves ``tippett`` and ``ece``.
     """
-    found = evidence(ratios.log_lr(scores, method), same, units)
+    log_ratios = evidence(ratios.log_lr(scores, method), same, units)
     floor = cllr_min(scores, same, units)
-    value = found.cross_entropy()
+    value = log_ratios.cross_entropy()
     return {
         "method": method,
         "cllr": value,
         "cllr_min": floor,
         "calibration_loss": value - floor,
-        "misleading_same": float(found.same_weight @ (found.same < 0)),
-        "misleading_different": float(found.different_weight @ (found.different > 0)),
+        "misleading_same": float(log_ratios.same_weight @ (log_ratios.same < 0)),
+        "misleading_different": float(log_ratios.different_weight @ (log_ratios.different > 0)),
         "limits": [ratios.low, ratios.high],
-        "tippett": tippett(found),
-        "ece": cross_entropies(found),
+        "tippett": tippett(log_ratios),
+        "ece": cross_entropies(log_ratios),
     }
 
 
-def cross_entropies(found: Evidence) -> dict[str, Any]:
+def cross_entropies(log_ratios: LogRatios) -> dict[str, Any]:
     """Empirical cross-entropy by prior: as given, under the best rising map, and without evidence; in bits.
 
     Returns
     -------
     JSON-able: ``prior_log_odds`` (natural), ``ece``, ``ece_min`` and ``ece_neutral``.
     """
-    best = _best(found)
+    best = _best(log_ratios)
     return {
         "prior_log_odds": PRIOR_LOG_ODDS.tolist(),
-        "ece": [found.cross_entropy(one) for one in PRIOR_LOG_ODDS],
-        "ece_min": [best.cross_entropy(one) for one in PRIOR_LOG_ODDS],
-        "ece_neutral": [_NEUTRAL.cross_entropy(one) for one in PRIOR_LOG_ODDS],
+        "ece": [log_ratios.cross_entropy(prior) for prior in PRIOR_LOG_ODDS],
+        "ece_min": [best.cross_entropy(prior) for prior in PRIOR_LOG_ODDS],
+        "ece_neutral": [_NEUTRAL.cross_entropy(prior) for prior in PRIOR_LOG_ODDS],
     }
 
 
-def tippett(found: Evidence, points: int = POINTS) -> dict[str, Any]:
+def tippett(log_ratios: LogRatios, points: int = POINTS) -> dict[str, Any]:
     """Shares of same and of different pairs whose log LR is at least each value.
 
     Returns
     -------
     JSON-able: ``log_lr`` (natural, ascending), ``same`` and ``different``.
     """
-    low = min(found.same.min(), found.different.min())
-    high = max(found.same.max(), found.different.max())
+    low = min(log_ratios.same.min(), log_ratios.different.min())
+    high = max(log_ratios.same.max(), log_ratios.different.max())
     at = np.linspace(low, high, points)
     return {
         "log_lr": at.tolist(),
-        "same": _share_from(at, found.same, found.same_weight).tolist(),
-        "different": _share_from(at, found.different, found.different_weight).tolist(),
+        "same": _share_from(at, log_ratios.same, log_ratios.same_weight).tolist(),
+        "different": _share_from(at, log_ratios.different, log_ratios.different_weight).tolist(),
     }
 
 
@@ -151,15 +151,15 @@ def _share_from(at: Float64, values: Float64, weight: Float64) -> Float64:
     return share
 
 
-def _best(found: Evidence) -> Evidence:
+def _best(log_ratios: LogRatios) -> LogRatios:
     """The same pairs under the best rising map of their own values."""
-    values, code = np.unique(np.concatenate([found.same, found.different]), return_inverse=True)
-    n = found.same.size
-    mine: Any = np.bincount(code[:n], found.same_weight, values.size)
-    theirs: Any = np.bincount(code[n:], found.different_weight, values.size)
+    values, code = np.unique(np.concatenate([log_ratios.same, log_ratios.different]), return_inverse=True)
+    n = log_ratios.same.size
+    mine: Any = np.bincount(code[:n], log_ratios.same_weight, values.size)
+    theirs: Any = np.bincount(code[n:], log_ratios.different_weight, values.size)
     log_lr = pooled(mine, theirs)
     kept_same, kept_different = mine > 0, theirs > 0
-    return Evidence(
+    return LogRatios(
         same=log_lr[kept_same],
         same_weight=mine[kept_same],
         different=log_lr[kept_different],
@@ -167,6 +167,6 @@ def _best(found: Evidence) -> Evidence:
     )
 
 
-_NEUTRAL = Evidence(
+_NEUTRAL = LogRatios(
     same=np.zeros(1), same_weight=np.ones(1), different=np.zeros(1), different_weight=np.ones(1)
 )

@@ -59,22 +59,22 @@ def play_gallery(
     best, own, ranks, n_strangers = [], [], [], 0
     for _ in range(DIVISIONS):
         enrolled = [twice[at] for at in rng.permutation(len(twice))[:size]]
-        chosen = set(enrolled)
-        strangers = [name for name in rng.permutation(len(rows)).tolist() if name not in chosen][:size]
+        enrolled_set = set(enrolled)
+        strangers = [name for name in rng.permutation(len(rows)).tolist() if name not in enrolled_set][:size]
         n_strangers = len(strangers)
-        drawn = np.array([rng.choice(rows[name], 2, replace=False) for name in enrolled])
+        draws = np.array([rng.choice(rows[name], 2, replace=False) for name in enrolled])
         probes = np.array([rng.choice(rows[name]) for name in strangers])
-        gallery = X[drawn[:, 0]]
-        mated = np.asarray(scorer.score_against(X[drawn[:, 1]], gallery))
+        gallery = X[draws[:, 0]]
+        mated = np.asarray(scorer.score_against(X[draws[:, 1]], gallery))
         mine = np.diagonal(mated)
         own.append(mine)
-        others = mated.copy()
-        np.fill_diagonal(others, -np.inf)
+        impostors = mated.copy()
+        np.fill_diagonal(impostors, -np.inf)
         # A tie with another counts against the right one.
-        ranks.append(1 + (others >= mine[:, None]).sum(axis=1))
+        ranks.append(1 + (impostors >= mine[:, None]).sum(axis=1))
         best.append(np.asarray(scorer.score_against(X[probes], gallery)).max(axis=1))
     fpir, fnir, thresholds = identification_curve(np.concatenate(best), np.concatenate(own))
-    kept = spaced(fpir, _POINTS)
+    points = spaced(fpir, _POINTS)
     at = []
     for rate in FPIRS:
         if rate * n_strangers < 1:
@@ -98,9 +98,9 @@ def play_gallery(
         "confidence": CONFIDENCE,
         "at": at,
         "curve": {
-            "fpir": fpir[kept].tolist(),
-            "fnir": fnir[kept].tolist(),
-            "thresholds": thresholds[kept].astype(np.float64).tolist(),
+            "fpir": fpir[points].tolist(),
+            "fnir": fnir[points].tolist(),
+            "thresholds": thresholds[points].astype(np.float64).tolist(),
         },
         "cmc": cmc(np.concatenate(ranks), max_rank=min(20, size), confidence=CONFIDENCE),
     }
@@ -145,28 +145,28 @@ def play_enrolment(
     """
     rng, rows = np.random.default_rng([random_state, 21]), _rows_of_people(y)
     sizes = np.array([own.size for own in rows])
-    asked = [k for k in samples if (sizes > k).sum() >= LEAST_PEOPLE]
-    if len(asked) < 2:
+    counts = [k for k in samples if (sizes > k).sum() >= LEAST_PEOPLE]
+    if len(counts) < 2:
         return None
-    most = max(asked)
-    able = np.flatnonzero(sizes > most)
-    n = min(able.size, int(np.sqrt(MAX_COMPARISONS / most)))
-    chosen = able[rng.permutation(able.size)[:n]]
-    drawn = np.array([rng.choice(rows[name], most + 1, replace=False) for name in chosen])
-    probes = scorer.subjects([X[row] for row in drawn[:, -1:]])
+    largest = max(counts)
+    eligible = np.flatnonzero(sizes > largest)
+    n = min(eligible.size, int(np.sqrt(MAX_COMPARISONS / largest)))
+    people = eligible[rng.permutation(eligible.size)[:n]]
+    draws = np.array([rng.choice(rows[name], largest + 1, replace=False) for name in people])
+    probes = scorer.subjects([X[row] for row in draws[:, -1:]])
     at = []
-    for k in asked:
-        enrolled = scorer.subjects([X[row] for row in drawn[:, :k]])
-        found = [scorer.subject_score(enrolled, probes.take(np.array([one]))) for one in range(n)]
-        scores = np.asarray(found, dtype=np.float32)
-        own, others = np.diagonal(scores), np.sort(scores[~np.eye(n, dtype=np.bool_)])[::-1]
+    for k in counts:
+        enrolled = scorer.subjects([X[row] for row in draws[:, :k]])
+        columns = [scorer.subject_score(enrolled, probes.take(np.array([probe]))) for probe in range(n)]
+        scores = np.asarray(columns, dtype=np.float32)
+        own, impostors = np.diagonal(scores), np.sort(scores[~np.eye(n, dtype=np.bool_)])[::-1]
         fnmr = {}
         for rate in FMRS:
-            if rate * others.size < 10:
+            if rate * impostors.size < 10:
                 continue
-            missed = float((own <= others[int(rate * others.size)]).mean())
+            missed = float((own <= impostors[int(rate * impostors.size)]).mean())
             fnmr[f"{rate:g}"] = {"value": missed, "interval": list(wilson_interval(missed, n, CONFIDENCE))}
-        at.append({"samples": k, "eer": _equal_errors(own, others), "fnmr_at_fmr": fnmr})
+        at.append({"samples": k, "eer": _equal_errors(own, impostors), "fnmr_at_fmr": fnmr})
     return {"n_people": n, "rule": scorer.aggregations[0], "confidence": CONFIDENCE, "at": at}
 
 
@@ -175,9 +175,9 @@ def _rows_of_people(y: ArrayLike) -> list[NDArray[np.int64]]:
     return np.split(np.argsort(codes, kind="stable"), np.cumsum(np.bincount(codes))[:-1])
 
 
-def _equal_errors(own: NDArray[np.float32], others: NDArray[np.float32]) -> float:
-    thresholds = np.unique(np.concatenate([own, others]))
-    fmr = 1 - np.searchsorted(others[::-1], thresholds, side="right") / others.size
+def _equal_errors(own: NDArray[np.float32], impostors: NDArray[np.float32]) -> float:
+    thresholds = np.unique(np.concatenate([own, impostors]))
+    fmr = 1 - np.searchsorted(impostors[::-1], thresholds, side="right") / impostors.size
     fnmr = np.searchsorted(np.sort(own), thresholds, side="right") / own.size
     at = int(np.argmin(np.maximum(fmr, fnmr)))
     return float((fmr[at] + fnmr[at]) / 2)

@@ -70,7 +70,7 @@ def pair_folds(
     -------
     folds with pairs of both kinds on both sides, possibly none. Pairs across the border of a fold are left out of it.
     """
-    used = np.flatnonzero(weight > 0)
+    numbers = np.flatnonzero(weight > 0)
     points, group = _points(a, b, same & (weight > 0))
     n = same.size
     n_groups = int(group.max()) + 1
@@ -83,8 +83,8 @@ def pair_folds(
         left, right = part[:n], part[n:]
         folds = []
         for number in range(FOLDS):
-            test = used[(left[used] == number) & (right[used] == number)]
-            train = used[(left[used] != number) & (right[used] != number)]
+            test = numbers[(left[numbers] == number) & (right[numbers] == number)]
+            train = numbers[(left[numbers] != number) & (right[numbers] != number)]
             if all(0 < np.count_nonzero(same[rows]) < rows.size for rows in (train, test)):
                 sides = np.sort(np.stack([unit[:n], unit[n:]])[:, test[~same[test]]], axis=0)
                 telling = sides if closed else sides[0] * n_units + sides[1]

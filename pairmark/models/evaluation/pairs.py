@@ -67,18 +67,18 @@ class EvaluationReport:
 
 
 def roc_lists(
-    arrays: Mapping[str, NDArray[Any]], confidence: float, kept: slice | NDArray[np.int64] = slice(None)
+    arrays: Mapping[str, NDArray[Any]], confidence: float, points: slice | NDArray[np.int64] = slice(None)
 ) -> dict[str, Any]:
     """What `EvaluationReport.arrays` gave, at some thresholds, as lists; reports of earlier releases lack bands."""
 
     def bands(kind: str, prefix: str = "") -> dict[str, Any] | None:
         if prefix + BAND_NAMES[0] not in arrays:
             return None
-        ends = {name: arrays[prefix + name][kept].tolist() for name in BAND_NAMES}
+        ends = {name: arrays[prefix + name][points].tolist() for name in BAND_NAMES}
         return {"kind": kind, "confidence": confidence, **ends}
 
     return {
-        **{name: arrays[name][kept].tolist() for name in CURVE_NAMES},
+        **{name: arrays[name][points].tolist() for name in CURVE_NAMES},
         "bands": bands("pointwise"),
         "simultaneous_bands": bands("simultaneous", "simultaneous_"),
     }
@@ -192,22 +192,22 @@ def pair_report(
     targets = np.array(sorted(fpr_targets), dtype=np.float64)
     sample = pair_sample(scores, same, units, protocol=protocol, both_kinds=True)
     fpr, tpr, thresholds = _roc(sample)
-    kept = _decimated(fpr, tpr)
+    points = _decimated(fpr, tpr)
     pairs = SortedPairs.of(sample)
-    record = np.searchsorted(-pairs.scores, -thresholds[kept], side="left").astype(np.int64)
+    record = np.searchsorted(-pairs.scores, -thresholds[points], side="left").astype(np.int64)
     point, observed = pairs.measure(pairs.weight, targets, record)
     # Figures, (n_replicates, n_figures), and curves, (n_replicates, 2, n), of draws of the units.
     seeds = np.random.SeedSequence(int(np.random.default_rng(random_state).integers(0, 2**62)))
     blocks = [min(_BLOCK, n_replicates - start) for start in range(0, n_replicates, _BLOCK)]
-    done = joblib.Parallel(n_jobs=n_jobs, prefer="threads")(
+    results = joblib.Parallel(n_jobs=n_jobs, prefer="threads")(
         joblib.delayed(_replicates)(pairs, sample.independent, targets, record, width, seed)
         for width, seed in zip(blocks, seeds.spawn(len(blocks)), strict=True)
     )
-    figures, drawn = (np.concatenate(parts) for parts in zip(*done, strict=True))
-    curves = np.quantile(drawn, _levels(confidence), axis=0)
+    figures, draws = (np.concatenate(parts) for parts in zip(*results, strict=True))
+    curves = np.quantile(draws, _levels(confidence), axis=0)
     everywhere = simultaneous_bands(
         observed,
-        drawn,
+        draws,
         (sample.different.n_blocks, sample.same.n_blocks),
         (sample.different.edge_units.shape[0], sample.same.edge_units.shape[0]),
         confidence,
@@ -222,9 +222,9 @@ def pair_report(
     }
     return EvaluationReport(
         metrics=_metrics(point, figures, targets, sample, confidence),
-        fpr=fpr[kept],
-        tpr=tpr[kept],
-        thresholds=thresholds[kept],
+        fpr=fpr[points],
+        tpr=tpr[points],
+        thresholds=thresholds[points],
         bands=bands,
         confidence=confidence,
     )
@@ -239,18 +239,18 @@ def _metrics(
 ) -> dict[str, Any]:
     """AUC, EER and TPR by rate, each with its interval from the figures of the draws, and sizes."""
     entries = []
-    for value, column, least, most in zip(
+    for value, column, lower, upper in zip(
         point, figures.T, *np.quantile(figures, _levels(confidence), axis=0), strict=True
     ):
         low, high = _widened(float(value), column, sample, confidence)
-        entries.append({"value": float(value), "interval": [min(low, float(least)), max(high, float(most))]})
+        entries.append({"value": float(value), "interval": [min(low, float(lower)), max(high, float(upper))]})
     n_different = len(sample.different)
     tpr_at, fnmr_at = {}, {}
     for target, entry in zip(targets, entries[2:], strict=True):
-        found: dict[str, Any] = {**entry, "resolved": bool(n_different * target >= 1)}
-        tpr_at[f"{target:g}"] = found
-        low, high = found["interval"]
-        fnmr_at[f"{target:g}"] = {**found, "value": 1 - found["value"], "interval": [1 - high, 1 - low]}
+        details: dict[str, Any] = {**entry, "resolved": bool(n_different * target >= 1)}
+        tpr_at[f"{target:g}"] = details
+        low, high = details["interval"]
+        fnmr_at[f"{target:g}"] = {**details, "value": 1 - details["value"], "interval": [1 - high, 1 - low]}
     return {
         "auc": entries[0],
         "eer": entries[1],
@@ -288,7 +288,7 @@ class SortedPairs:
         scores = np.concatenate([side.scores for side in sides])
         order = np.argsort(-scores, kind="stable")
         scores = scores[order]
-        known, codes = np.unique(
+        distinct_units, codes = np.unique(
             np.concatenate([side.edge_units[side.edge] for side in sides]), return_inverse=True
         )
         return cls(
@@ -298,7 +298,7 @@ class SortedPairs:
             # Number of rows up to the end of each group of equal scores.
             ends=np.append(np.flatnonzero(scores[1:] != scores[:-1]) + 1, scores.size).astype(np.int64),
             units=codes.reshape(-1, 2)[order].astype(np.int64),
-            n_units=int(known.size),
+            n_units=int(distinct_units.size),
         )
 
     def measure(
@@ -334,8 +334,8 @@ def _replicates(
     seed: np.random.SeedSequence,
 ) -> tuple[Float64, Float64]:
     rng = np.random.default_rng(seed)
-    found: list[tuple[Float64, Float64]] = []
-    while len(found) < width:
+    replicates: list[tuple[Float64, Float64]] = []
+    while len(replicates) < width:
         times = (
             rng.poisson(1.0, pairs.weight.size).astype(np.float64)
             if independent
@@ -344,8 +344,8 @@ def _replicates(
         weight = pairs.weighed(times)
         # Only a handful of units is ever drawn without one of the kinds: draw again.
         if weight is not None:
-            found.append(pairs.measure(weight, targets, record))
-    summaries, curves = zip(*found, strict=True)
+            replicates.append(pairs.measure(weight, targets, record))
+    summaries, curves = zip(*replicates, strict=True)
     return np.stack(summaries), np.stack(curves)
 
 
@@ -355,13 +355,13 @@ def _widened(value: float, draws: Float64, sample: PairSample, confidence: float
     At least as many as same pairs share no unit, which are independent; just those where the draws do not vary, since
     draws of units show no more than was seen: with everybody distinguished all of them say 1.
     """
-    least = max(2, sample.same.n_blocks)
+    n_independent = max(2, sample.same.n_blocks)
     share, variance = min(1.0, max(0.0, value)), float(draws.var())
     # Draws of few units vary too little. This factor, found by simulation (thirty people with unequal numbers of
     # samples), brings the AUC's coverage from .92 to .95 there; it vanishes as units grow in number.
     variance *= 1 + 8 / max(8, sample.n_units)
-    worth = least if variance <= 0 else max(least, int(share * (1 - share) / variance))
-    wider = 2 * float(ndtr(stdtrit(least - 1, 0.5 + confidence / 2))) - 1
+    worth = n_independent if variance <= 0 else max(n_independent, int(share * (1 - share) / variance))
+    wider = 2 * float(ndtr(stdtrit(n_independent - 1, 0.5 + confidence / 2))) - 1
     return wilson_interval(share, worth, min(wider, 1 - 1e-12))
 
 
@@ -386,10 +386,10 @@ def _decimated(fpr: Float64, tpr: Float64) -> NDArray[np.int64]:
         return np.arange(fpr.size, dtype=np.int64)
     lowest = float(fpr[np.searchsorted(fpr, 0.0, side="right")])
     share = MAX_POINTS // 4
-    picked = [
+    picks = [
         np.searchsorted(fpr, np.linspace(0, 1, share)),
         np.searchsorted(tpr, np.linspace(0, 1, share)),
         np.searchsorted(fpr, np.geomspace(lowest, 1, 2 * share - 2)),
         np.array([0, fpr.size - 1]),
     ]
-    return np.unique(np.minimum(np.concatenate(picked), fpr.size - 1)).astype(np.int64)
+    return np.unique(np.minimum(np.concatenate(picks), fpr.size - 1)).astype(np.int64)

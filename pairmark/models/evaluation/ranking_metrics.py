@@ -38,9 +38,9 @@ def split_rankings(
         raise ValueError(
             f"there are {n_units} {kind}; expected at least 4, two to learn from and two to test"
         )
-    chosen = np.zeros(n_units, dtype=np.bool_)
-    chosen[np.random.default_rng(random_state).permutation(n_units)[:held_out]] = True
-    return np.flatnonzero(~chosen[units]), np.flatnonzero(chosen[units])
+    is_test = np.zeros(n_units, dtype=np.bool_)
+    is_test[np.random.default_rng(random_state).permutation(n_units)[:held_out]] = True
+    return np.flatnonzero(~is_test[units]), np.flatnonzero(is_test[units])
 
 
 def ranking_metrics(
@@ -70,27 +70,29 @@ def ranking_metrics(
     ValueError
         When no row of ``truth`` orders two labels.
     """
-    answers, seen = np.asarray(predicted, dtype=np.float64), np.asarray(truth, dtype=np.float64)
-    low, high = _extremes(seen)
+    answers, observed = np.asarray(predicted, dtype=np.float64), np.asarray(truth, dtype=np.float64)
+    low, high = _extremes(observed)
     judged = np.flatnonzero(low < high)
     if not judged.size:
         raise ValueError("no held-out row orders two labels; bring more rows, or rankings of more labels")
-    answers, seen, low = answers[judged], seen[judged], low[judged]
+    answers, observed, low = answers[judged], observed[judged], low[judged]
     owners = judged if units is None else np.unique(np.asarray(units)[judged], return_inverse=True)[1]
 
     def entry(values: Float64, lowest: float = 0.0) -> dict[str, Any]:
         return _mean_with_interval(values, owners, lowest)
 
     # A row whose observed labels the ranker left all tied says nothing of them: no agreement, not none to count.
-    metrics: dict[str, Any] = {"kendall_tau": entry(np.nan_to_num(kendall_tau(answers, seen), nan=0.0), -1.0)}
-    metrics["pair_accuracy"] = entry(_pairs_right(answers, seen))
-    among = np.where(np.isnan(seen), np.inf, answers)
+    metrics: dict[str, Any] = {
+        "kendall_tau": entry(np.nan_to_num(kendall_tau(answers, observed), nan=0.0), -1.0)
+    }
+    metrics["pair_accuracy"] = entry(_pairs_right(answers, observed))
+    among = np.where(np.isnan(observed), np.inf, answers)
     first = among == among.min(axis=1, keepdims=True)
-    best = seen == low[:, None]
+    best = observed == low[:, None]
     metrics["top_1"] = entry((first & best).sum(axis=1) / first.sum(axis=1))
     if reference is not None:
-        constant = np.broadcast_to(consensus(reference), seen.shape)
-        metrics["constant_kendall_tau"] = entry(np.nan_to_num(kendall_tau(constant, seen), nan=0.0), -1.0)
+        constant = np.broadcast_to(consensus(reference), observed.shape)
+        metrics["constant_kendall_tau"] = entry(np.nan_to_num(kendall_tau(constant, observed), nan=0.0), -1.0)
     return {
         **metrics,
         "n_rows": int(judged.size),
@@ -112,21 +114,21 @@ def pair_disagreement(predicted: ArrayLike, truth: ArrayLike) -> list[list[float
     (k, k), symmetric: the share of rows that order the two labels otherwise, a predicted tie counting half; None where
     no row orders them, and on the diagonal.
     """
-    reported, seen = np.asarray(predicted, dtype=np.float64), np.asarray(truth, dtype=np.float64)
-    if reported.shape != seen.shape or reported.ndim != 2:
+    reported, true_positions = np.asarray(predicted, dtype=np.float64), np.asarray(truth, dtype=np.float64)
+    if reported.shape != true_positions.shape or reported.ndim != 2:
         raise ValueError(
-            f"predicted has shape {reported.shape} and truth {seen.shape}; expected (n, k) for both"
+            f"predicted has shape {reported.shape} and truth {true_positions.shape}; expected (n, k) for both"
         )
-    k = seen.shape[1]
-    found: list[list[float | None]] = [[None] * k for _ in range(k)]
+    k = true_positions.shape[1]
+    shares: list[list[float | None]] = [[None] * k for _ in range(k)]
     for a in range(k):
         for b in range(a + 1, k):
-            observed = np.sign(seen[:, a] - seen[:, b])
-            asked = np.abs(observed) == 1
-            if asked.any():
-                agreed = observed[asked] * np.sign(reported[asked, a] - reported[asked, b])
-                found[a][b] = found[b][a] = float((1 - agreed.mean()) / 2)
-    return found
+            observed = np.sign(true_positions[:, a] - true_positions[:, b])
+            is_ordered = np.abs(observed) == 1
+            if is_ordered.any():
+                agreed = observed[is_ordered] * np.sign(reported[is_ordered, a] - reported[is_ordered, b])
+                shares[a][b] = shares[b][a] = float((1 - agreed.mean()) / 2)
+    return shares
 
 
 def _extremes(positions: Float64) -> tuple[Float64, Float64]:
@@ -134,16 +136,16 @@ def _extremes(positions: Float64) -> tuple[Float64, Float64]:
     return (np.where(absent, np.inf, positions).min(axis=1), np.where(absent, -np.inf, positions).max(axis=1))
 
 
-def _pairs_right(answers: Float64, seen: Float64) -> Float64:
-    right, asked = np.zeros(len(seen)), np.zeros(len(seen))
-    for label in range(seen.shape[1] - 1):
+def _pairs_right(answers: Float64, observed: Float64) -> Float64:
+    right, n_ordered = np.zeros(len(observed)), np.zeros(len(observed))
+    for label in range(observed.shape[1] - 1):
         # Comparisons with NaN are false, so absent labels are in no pair.
         for sign in (1.0, -1.0):
-            ordered = sign * seen[:, label, None] < sign * seen[:, label + 1 :]
-            rest = sign * (answers[:, label + 1 :] - answers[:, label, None])
-            right += (ordered * np.where(rest > 0, 1.0, np.where(rest == 0, 0.5, 0.0))).sum(axis=1)
-            asked += ordered.sum(axis=1)
-    return right / asked
+            ordered = sign * observed[:, label, None] < sign * observed[:, label + 1 :]
+            gap = sign * (answers[:, label + 1 :] - answers[:, label, None])
+            right += (ordered * np.where(gap > 0, 1.0, np.where(gap == 0, 0.5, 0.0))).sum(axis=1)
+            n_ordered += ordered.sum(axis=1)
+    return right / n_ordered
 
 
 def _mean_with_interval(values: Float64, owners: Indices, lowest: float) -> dict[str, Any]:

@@ -52,9 +52,10 @@ def kendall_tau(a: ArrayLike, b: ArrayLike) -> NDArray[np.float64]:
     for start in range(0, n, block):
         rows = slice(start, start + block)
         # A pair with an absent label is no pair: 0 counts as tied on both sides.
-        gone = absent[rows, first] | absent[rows, second]
+        is_absent = absent[rows, first] | absent[rows, second]
         sign_a, sign_b = (
-            np.where(gone, 0.0, np.sign(side[rows, first] - side[rows, second])) for side in (left, right)
+            np.where(is_absent, 0.0, np.sign(side[rows, first] - side[rows, second]))
+            for side in (left, right)
         )
         untied = np.abs(sign_a).sum(axis=1) * np.abs(sign_b).sum(axis=1)
         agreement = (sign_a * sign_b).sum(axis=1)
@@ -76,11 +77,11 @@ def mid_positions(positions: ArrayLike) -> Positions:
 
     ``[3, 1, 1, nan]`` becomes ``[2, 0.5, 0.5, nan]``.
     """
-    given = np.asarray(positions, dtype=np.float64)
-    result = np.empty(given.shape)
-    block = max(1, _CELLS // max(1, given.shape[1] ** 2))
-    for begin in range(0, given.shape[0], block):
-        part = given[begin : begin + block]
+    values = np.asarray(positions, dtype=np.float64)
+    result = np.empty(values.shape)
+    block = max(1, _CELLS // max(1, values.shape[1] ** 2))
+    for begin in range(0, values.shape[0], block):
+        part = values[begin : begin + block]
         before = (part[:, None, :] < part[:, :, None]).sum(axis=2)
         tied = (part[:, None, :] == part[:, :, None]).sum(axis=2)
         result[begin : begin + block] = np.where(np.isnan(part), np.nan, before + (tied - 1) / 2)
@@ -92,18 +93,18 @@ def pairwise_shares(positions: ArrayLike) -> NDArray[np.float64]:
 
     Ties count half each way. NaN where no row shows both; the diagonal is 0.
     """
-    given = np.asarray(positions, dtype=np.float64)
-    n, k = given.shape
-    votes, shown = np.zeros((k, k)), np.zeros((k, k))
+    values = np.asarray(positions, dtype=np.float64)
+    n, k = values.shape
+    votes, n_compared = np.zeros((k, k)), np.zeros((k, k))
     block = max(1, _CELLS // max(1, k * k))
     for begin in range(0, n, block):
-        part = given[begin : begin + block]
+        part = values[begin : begin + block]
         before = (part[:, :, None] < part[:, None, :]) + 0.5 * (part[:, :, None] == part[:, None, :])
         present = ~np.isnan(part)
         votes += before.sum(axis=0)
-        shown += present.T.astype(np.float64) @ present.astype(np.float64)
+        n_compared += present.T.astype(np.float64) @ present.astype(np.float64)
     shares = np.full((k, k), np.nan)
-    np.divide(votes, shown, out=shares, where=shown > 0)
+    np.divide(votes, n_compared, out=shares, where=n_compared > 0)
     np.fill_diagonal(shares, 0.0)
     return shares
 
@@ -131,8 +132,8 @@ def copeland(before: NDArray[np.float64]) -> Positions:
     Labels with equally many defeats are tied. On a transitive tournament it is the tournament's own order.
     Algorithm 6 of the paper counts the same from 1, with ``g_ij = +1`` where i comes after j.
     """
-    other = np.swapaxes(before, 1, 2)
-    defeats = (other > before).sum(axis=2) + 0.5 * ((other == before).sum(axis=2) - 1)
+    after = np.swapaxes(before, 1, 2)
+    defeats = (after > before).sum(axis=2) + 0.5 * ((after == before).sum(axis=2) - 1)
     return np.asarray(defeats, dtype=np.float64)
 
 

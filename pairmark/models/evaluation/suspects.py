@@ -47,9 +47,9 @@ def near_duplicates(X: Any, y: ArrayLike | None = None, *, random_state: int = 0
     empty = np.empty((0, 2), dtype=np.int64)
     if rows.size < 2:
         return empty, empty
-    some = rng.integers(rows.size, size=(2, min(_DIFFERENCES, max(_FEW_DIFFERENCES, _MANY // d))))
-    some = some[:, some[0] != some[1]]
-    typical = float(np.median(_distances(X, rows[some[0]], rows[some[1]])))
+    sample = rng.integers(rows.size, size=(2, min(_DIFFERENCES, max(_FEW_DIFFERENCES, _MANY // d))))
+    sample = sample[:, sample[0] != sample[1]]
+    typical = float(np.median(_distances(X, rows[sample[0]], rows[sample[1]])))
     if typical <= 0:
         # Most rows are equal: there is nothing to tell apart, and no suspicion to voice.
         return empty, empty
@@ -61,20 +61,20 @@ def near_duplicates(X: Any, y: ArrayLike | None = None, *, random_state: int = 0
             for at in range(0, rows.size, step)
         ]
     )
-    spread = projected.std(axis=0)
-    spread[spread == 0] = 1.0
-    cells = np.floor(projected / (_CELL * spread) + rng.random(projected.shape[1])).astype(np.int64)
+    deviations = projected.std(axis=0)
+    deviations[deviations == 0] = 1.0
+    cells = np.floor(projected / (_CELL * deviations) + rng.random(projected.shape[1])).astype(np.int64)
     weights = rng.integers(1, 2**62, size=_PROJECTIONS, dtype=np.int64) | 1
-    found: list[Indices] = []
+    blocks: list[Indices] = []
     for table in range(_TABLES):
         mine = cells[:, table * _PROJECTIONS : (table + 1) * _PROJECTIONS]
         key = (mine * weights).sum(axis=1)
         order = np.argsort(key, kind="stable")
         for step in range(1, _NEIGHBOURS + 1):
             together = key[order[step:]] == key[order[:-step]]
-            found.append(np.stack([order[:-step][together], order[step:][together]], axis=1))
+            blocks.append(np.stack([order[:-step][together], order[step:][together]], axis=1))
     # One number for each pair: rows of two are sorted many times slower.
-    left, right = np.sort(np.concatenate(found), axis=1).T
+    left, right = np.sort(np.concatenate(blocks), axis=1).T
     pairs = rows[np.stack(np.divmod(np.unique(left * rows.size + right), rows.size), axis=1)]
     pairs = pairs[_distances(X, pairs[:, 0], pairs[:, 1]) <= NEAR * typical]
     if y is None:
@@ -86,7 +86,7 @@ def near_duplicates(X: Any, y: ArrayLike | None = None, *, random_state: int = 0
 
 def _distances(X: Any, left: Indices, right: Indices) -> NDArray[np.float64]:
     step = max(1, _AT_A_TIME // X.shape[1])
-    found = [
+    parts = [
         np.sqrt(
             (
                 (
@@ -98,7 +98,7 @@ def _distances(X: Any, left: Indices, right: Indices) -> NDArray[np.float64]:
         )
         for at in range(0, left.size, step)
     ]
-    return np.concatenate(found) if found else np.empty(0)
+    return np.concatenate(parts) if parts else np.empty(0)
 
 
 def suspects(

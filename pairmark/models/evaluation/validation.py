@@ -104,9 +104,9 @@ def fold_means(rates: Float64) -> Float64:
 def other_folds(folds: Sequence[Any]) -> NDArray[np.bool_]:
     """(n, n) by whom each fold's choice is made where it is to have no say: the other folds of its repeat."""
     repeats = np.array([fold.repeat for fold in folds])
-    others = np.asarray((repeats[:, None] == repeats) & ~np.eye(repeats.size, dtype=np.bool_))
-    others[~others.any(axis=1)] = True
-    return others
+    is_other = np.asarray((repeats[:, None] == repeats) & ~np.eye(repeats.size, dtype=np.bool_))
+    is_other[~is_other.any(axis=1)] = True
+    return is_other
 
 
 def nested_rates(rates: Float64, folds: Sequence[Any]) -> Float64:
@@ -120,16 +120,18 @@ def nested_rates(rates: Float64, folds: Sequence[Any]) -> Float64:
     -------
     (n_folds, n_rates), without the optimism of the best of many.
     """
-    chosen = (fold_means(rates) @ other_folds(folds).T).argmax(axis=0)
-    return np.asarray(rates[chosen, np.arange(chosen.size)])
+    winners = (fold_means(rates) @ other_folds(folds).T).argmax(axis=0)
+    return np.asarray(rates[winners, np.arange(winners.size)])
 
 
 def shown_rates(rates: Float64, folds: Sequence[Any], at: tuple[float, ...]) -> dict[float, float]:
     """Mean TPR over folds at those rates that at least half of the folds have enough identities, or rows, to show."""
-    shown = np.array([fold.n_independent * np.array(at) >= SHOWN_FROM for fold in folds]) & np.isfinite(rates)
+    is_shown = np.array([fold.n_independent * np.array(at) >= SHOWN_FROM for fold in folds]) & np.isfinite(
+        rates
+    )
     return {
         rate: float(rates[which, column].mean())
-        for column, (rate, which) in enumerate(zip(at, shown.T, strict=True))
+        for column, (rate, which) in enumerate(zip(at, is_shown.T, strict=True))
         if 2 * which.sum() >= max(which.size, 1)
     }
 
@@ -140,11 +142,12 @@ def tpr_at(
     """Share of same scores above the threshold at which at most each share of different ones is."""
     allowed = [min(int(rate * different.size), different.size - 1) for rate in at]
     ranks = sorted({different.size - 1 - count for count in allowed})
-    parted = np.partition(different, ranks)
+    partial_order = np.partition(different, ranks)
     ordered = np.sort(same)
     return np.array(
         [
-            1.0 - np.searchsorted(ordered, parted[different.size - 1 - count], side="right") / same.size
+            1.0
+            - np.searchsorted(ordered, partial_order[different.size - 1 - count], side="right") / same.size
             for count in allowed
         ]
     )
@@ -176,14 +179,14 @@ def validation_folds(
     than asked for, possibly none, where the data does not hold as many.
     """
     counts = np.bincount(codes)
-    several = int(np.count_nonzero(counts > 1))
+    n_repeated = int(np.count_nonzero(counts > 1))
     if protocol == "open-set":
-        n_folds = min(n_folds, several, counts.size // 2)
+        n_folds = min(n_folds, n_repeated, counts.size // 2)
     else:
         n_folds = min(n_folds, int(counts.max()) // 2)
     if n_folds < 2:
         return [] if protocol == "closed-set" else validation_folds(codes, "closed-set", random)
-    found = []
+    folds = []
     for repeat in range(repeats):
         # Identities of several rows first, so that every part has its share of them.
         part = _dealt(counts < 2, n_folds, random)[codes]
@@ -191,9 +194,9 @@ def validation_folds(
             part = _dealt(codes, n_folds, random)
         for number in range(n_folds):
             train, test = np.flatnonzero(part != number), np.flatnonzero(part == number)
-            test = _some(test, codes, random, judged_rows)
+            test = _sample_rows(test, codes, random, judged_rows)
             if _has_pairs(codes[test]) and np.bincount(codes[train]).max() > 1:
-                found.append(
+                folds.append(
                     Fold(
                         train=train,
                         test=test,
@@ -202,12 +205,12 @@ def validation_folds(
                         repeat=repeat,
                     )
                 )
-    return found
+    return folds
 
 
-def some_rows(codes: Indices, random: np.random.Generator, most: int) -> Indices:
+def some_rows(codes: Indices, random: np.random.Generator, limit: int) -> Indices:
     """At most so many rows to choose on: about equally many an identity, whole identities where they are many."""
-    return _some(np.arange(codes.size), codes, random, most)
+    return _sample_rows(np.arange(codes.size), codes, random, limit)
 
 
 def _dealt(key: NDArray[Any], n_folds: int, random: np.random.Generator) -> Indices:
@@ -219,18 +222,18 @@ def _dealt(key: NDArray[Any], n_folds: int, random: np.random.Generator) -> Indi
     return parts
 
 
-def _some(rows: Indices, codes: Indices, random: np.random.Generator, most: int) -> Indices:
+def _sample_rows(rows: Indices, codes: Indices, random: np.random.Generator, limit: int) -> Indices:
     """At most so many rows: about equally many an identity, whole identities left out where there are too many."""
-    if rows.size <= most:
+    if rows.size <= limit:
         return rows
     rows = random.permutation(rows)
     identities, place = np.unique(codes[rows], return_inverse=True)
-    each = max(8, most // identities.size)
+    each = max(8, limit // identities.size)
     turn = random.permutation(identities.size)[place]
     order = np.argsort(turn, kind="stable")
     starts = np.concatenate([[True], np.diff(turn[order]) > 0])
     rank = np.arange(order.size) - np.maximum.accumulate(np.where(starts, np.arange(order.size), 0))
-    return np.sort(rows[order[rank < each]][:most])
+    return np.sort(rows[order[rank < each]][:limit])
 
 
 def _has_pairs(codes: Indices) -> bool:

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from pairmark.models.core.arrays import Bool, Float64, Int64
-from pairmark.models.ghost.space import Companions, Points, Space, by_class, draw_companions, reduced
+from pairmark.models.ghost.space import Companions, GhostPoints, Space, by_class, draw_companions, reduced
 
 STRATEGIES: Final = ("center", "average", "knn", "minimum", "maximum")
 """In the order in which ties between them are broken."""
@@ -18,7 +18,7 @@ _CELLS = 2_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Classes:
+class GhostClasses:
     """The classes that points are assigned to.
 
     Attributes
@@ -29,7 +29,7 @@ class Classes:
     companions : by size of set, the sets that stand beside a new point and the center.
     """
 
-    members: Points
+    members: GhostPoints
     codes: Int64
     exemplars: Int64
     companions: dict[int, Companions]
@@ -53,19 +53,19 @@ class Weighing:
 
 def weighing_of(space: Space, weights: Float64, other_scales: Float64, n_inputs: int) -> Weighing:
     """Weights over scales, by what they weigh."""
-    chosen = space.chosen
-    n_features = n_inputs if chosen.features else 0
+    meta_features = space.meta_features
+    n_features = n_inputs if meta_features.features else 0
     features = weights[:n_features] * space.inverse[:n_features]
     columns = np.flatnonzero(features > 0)
     there = other_scales > 0
-    others = np.divide(weights[n_features:], other_scales, out=np.zeros(there.size), where=there)
-    n_pairs, n_sets = len(chosen.pairs), len(chosen.sets)
+    meta_weights = np.divide(weights[n_features:], other_scales, out=np.zeros(there.size), where=there)
+    n_pairs, n_sets = len(meta_features.pairs), len(meta_features.sets)
     return Weighing(
         columns=columns.astype(np.int64),
         features=features[columns],
-        pairs=_positive(chosen.pairs, others[:n_pairs]),
-        sets=_positive(chosen.sets, others[n_pairs : n_pairs + n_sets]),
-        clusters=_positive(chosen.clusters, others[n_pairs + n_sets :]),
+        pairs=_positive(meta_features.pairs, meta_weights[:n_pairs]),
+        sets=_positive(meta_features.sets, meta_weights[n_pairs : n_pairs + n_sets]),
+        clusters=_positive(meta_features.clusters, meta_weights[n_pairs + n_sets :]),
     )
 
 
@@ -74,25 +74,31 @@ def _positive(names: Sequence[Any], weights: Float64) -> dict[Any, float]:
 
 
 def described(
-    space: Space, weighing: Weighing, points: Points, codes: Int64, n_classes: int, max_sets: int, seed: int
-) -> Classes:
+    space: Space,
+    weighing: Weighing,
+    points: GhostPoints,
+    codes: Int64,
+    n_classes: int,
+    max_sets: int,
+    seed: int,
+) -> GhostClasses:
     """The classes of some rows: the center of each, and the sets that stand beside new points."""
     exemplars = np.empty(n_classes, dtype=np.int64)
     rng = np.random.default_rng([seed, 99])
     for c in range(n_classes):
         rows = np.flatnonzero(codes == c)
         # Of a large class, so many are tried as centers for so many that the best is still near the best.
-        some = rows if rows.size <= 1_024 else np.sort(rng.choice(rows, 1_024, replace=False))
-        inside = points.take(some)
-        exemplars[c] = some[distances(space, weighing, inside, inside).sum(axis=0).argmin()]
+        sample = rows if rows.size <= 1_024 else np.sort(rng.choice(rows, 1_024, replace=False))
+        inside = points.take(sample)
+        exemplars[c] = sample[distances(space, weighing, inside, inside).sum(axis=0).argmin()]
     companions: dict[int, Companions] = {}
     for size in sorted({size for _, size in weighing.sets}):
-        drawn = np.random.default_rng([seed, size])
-        companions[size] = draw_companions(codes, n_classes, size - 2, max_sets, drawn)
-    return Classes(members=points, codes=codes, exemplars=exemplars, companions=companions)
+        draws = np.random.default_rng([seed, size])
+        companions[size] = draw_companions(codes, n_classes, size - 2, max_sets, draws)
+    return GhostClasses(members=points, codes=codes, exemplars=exemplars, companions=companions)
 
 
-def distances(space: Space, weighing: Weighing, A: Points, B: Points) -> Float64:
+def distances(space: Space, weighing: Weighing, A: GhostPoints, B: GhostPoints) -> Float64:
     """(n_A, n_B) the learned second-order distance."""
     from pairmark.models.ghost.kernels import energy as kernels
 
@@ -106,8 +112,8 @@ def distances(space: Space, weighing: Weighing, A: Points, B: Points) -> Float64
 def class_distances(
     space: Space,
     weighing: Weighing,
-    classes: Classes,
-    points: Points,
+    classes: GhostClasses,
+    points: GhostPoints,
     strategies: tuple[str, ...],
     n_neighbors: int,
 ) -> dict[str, Float64]:
@@ -119,42 +125,49 @@ def class_distances(
     step = max(1, _CELLS // max(len(classes.members), 1))
     parts: dict[str, list[Float64]] = {strategy: [] for strategy in strategies}
     for at in range(0, len(points), step):
-        some = points if len(points) <= step else points.take(slice(at, at + step))
-        for strategy, found in _of_block(space, weighing, classes, some, strategies, n_neighbors).items():
-            parts[strategy].append(found)
-    return {strategy: np.concatenate(found) for strategy, found in parts.items()}
+        block = points if len(points) <= step else points.take(slice(at, at + step))
+        for strategy, table in _of_block(space, weighing, classes, block, strategies, n_neighbors).items():
+            parts[strategy].append(table)
+    return {strategy: np.concatenate(table) for strategy, table in parts.items()}
 
 
 def _of_block(
-    space: Space, weighing: Weighing, classes: Classes, P: Points, strategies: tuple[str, ...], k: int
+    space: Space,
+    weighing: Weighing,
+    classes: GhostClasses,
+    P: GhostPoints,
+    strategies: tuple[str, ...],
+    k: int,
 ) -> dict[str, Float64]:
     members, codes, n_classes = classes.members, classes.codes, classes.n_classes
     table = distances(space, weighing, P, members)
     own: Bool = np.equal(P.ids[:, None], members.ids[None, :])
     centers = np.ascontiguousarray(table[:, classes.exemplars])
     extra: dict[str, Any] = {}
-    found: dict[str, Float64] = {}
+    tables: dict[str, Float64] = {}
     for strategy in strategies:
         how = strategy if strategy in ("minimum", "maximum") else "average"
         if how not in extra:
             extra[how] = _beside(space, weighing, classes, P, how)
         if strategy == "center":
-            found[strategy] = centers + extra[how]
+            tables[strategy] = centers + extra[how]
         elif strategy == "knn":
-            found[strategy] = _votes(np.where(own, np.inf, table + extra[how][:, codes]), codes, n_classes, k)
+            tables[strategy] = _votes(
+                np.where(own, np.inf, table + extra[how][:, codes]), codes, n_classes, k
+            )
         else:
-            found[strategy] = reduced(table, own, codes, n_classes, strategy) + extra[how]
-    return found
+            tables[strategy] = reduced(table, own, codes, n_classes, strategy) + extra[how]
+    return tables
 
 
-def _beside(space: Space, weighing: Weighing, classes: Classes, P: Points, how: str) -> Float64:
+def _beside(space: Space, weighing: Weighing, classes: GhostClasses, P: GhostPoints, how: str) -> Float64:
     """What sets and cluster metrics add to the distance of each class."""
     out = np.zeros((len(P), classes.n_classes))
-    centers, every = classes.members.take(classes.exemplars), np.arange(classes.n_classes)
+    centers, class_numbers = classes.members.take(classes.exemplars), np.arange(classes.n_classes)
     for (name, size), weight in weighing.sets.items():
         sets = classes.companions[size]
         beside = classes.members.take(sets.rows)
-        out += weight * space.set_grid(name, size, P, centers, beside, sets, every, how)
+        out += weight * space.set_grid(name, size, P, centers, beside, sets, class_numbers, how)
     for name, weight in weighing.clusters.items():
         out += weight * space.cluster_values(name, P, classes.members, classes.codes, classes.n_classes)
     return out
@@ -197,12 +210,12 @@ def fitted_temperature(table: Float64, codes: Int64) -> float:
         likely = 0.999 * np.exp(power[rows, codes]) / np.exp(power).sum(axis=1) + 0.001 / table.shape[1]
         return float(-np.log(likely).mean())
 
-    found = minimize_scalar(loss, bounds=(-7.0, 4.0), method="bounded")
-    return float(unit * np.exp(found.x))
+    optimum = minimize_scalar(loss, bounds=(-7.0, 4.0), method="bounded")
+    return float(unit * np.exp(optimum.x))
 
 
-def balanced_accuracy(truth: Int64, said: Int64, n_classes: int) -> float:
+def balanced_accuracy(truth: Int64, predicted: Int64, n_classes: int) -> float:
     """Mean share of each class's rows that were recognised, over the classes that occur."""
     counts = np.bincount(truth, minlength=n_classes)
-    right = np.bincount(truth[truth == said], minlength=n_classes)
+    right = np.bincount(truth[truth == predicted], minlength=n_classes)
     return float((right[counts > 0] / counts[counts > 0]).mean())

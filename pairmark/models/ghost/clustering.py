@@ -45,7 +45,7 @@ def price_rows(n: int, withheld: Int64, seed: int) -> Int64:
     return rows
 
 
-def chosen_price(distances: Float64, codes: Int64) -> float:
+def best_price(distances: Float64, codes: Int64) -> float:
     """The share of `PRICES` whose clusters agree best with the classes, by the adjusted Rand index.
 
     Each share is judged with its neighbours on the path (weights 1, 2, 1), since one clustering of few rows is noisy.
@@ -58,11 +58,11 @@ def chosen_price(distances: Float64, codes: Int64) -> float:
     from sklearn.metrics import adjusted_rand_score
 
     scale = float(distances.mean()) * codes.size
-    found = np.array(
+    scores = np.array(
         [adjusted_rand_score(codes, cluster(distances, share * scale).labels) for share in PRICES]
     )
-    padded = np.concatenate([found[:1], found, found[-1:]])
-    return float(PRICES[int((padded[:-2] + 2.0 * found + padded[2:]).argmax())])
+    padded = np.concatenate([scores[:1], scores, scores[-1:]])
+    return float(PRICES[int((padded[:-2] + 2.0 * scores + padded[2:]).argmax())])
 
 
 def cluster(distances: Float64, price: float, *, max_iter: int = 300) -> Clustering:
@@ -84,30 +84,30 @@ def cluster(distances: Float64, price: float, *, max_iter: int = 300) -> Cluster
     # One slave a point suffices: there is no cluster to have a slave. Its share of the price goes to them.
     lone = np.zeros(n)
     clusters, nothing = np.zeros(n, dtype=np.int64), np.zeros(1)
-    best, least, bound, scale = np.empty(0, dtype=np.int64), np.inf, -np.inf, 1.0
+    best, lowest, bound, scale = np.empty(0, dtype=np.int64), np.inf, -np.inf, 1.0
     for _ in range(max_iter):
-        chosen, votes = np.empty(n, dtype=np.int64), np.zeros(n, dtype=np.int64)
-        opened = np.empty(n, dtype=np.bool_)
-        dual = kernels.solve_points(costs, multipliers, chosen, votes)
-        dual += kernels.solve_clusters(costs, lone, clusters, nothing, nothing, opened)
-        votes += opened
-        exemplars = np.unique(chosen)
+        exemplar_of, votes = np.empty(n, dtype=np.int64), np.zeros(n, dtype=np.int64)
+        is_exemplar = np.empty(n, dtype=np.bool_)
+        dual = kernels.solve_points(costs, multipliers, exemplar_of, votes)
+        dual += kernels.solve_clusters(costs, lone, clusters, nothing, nothing, is_exemplar)
+        votes += is_exemplar
+        exemplars = np.unique(exemplar_of)
         energy = _energy(costs, exemplars)
-        if energy < least:
-            least, best = energy, exemplars
+        if energy < lowest:
+            lowest, best = energy, exemplars
         scale = scale if dual > bound else scale * 0.95
         bound = max(bound, dual)
         # The squared length of the projected subgradient: copies that differ from their mean.
         length = float((votes * (1.0 - votes / (n + 1))).sum())
-        if length == 0.0 or least - bound <= 1e-9 * max(1.0, abs(least)):
+        if length == 0.0 or lowest - bound <= 1e-9 * max(1.0, abs(lowest)):
             break
-        step = scale * (least - dual) / length
-        kernels.move_points(costs, multipliers, chosen, votes, step)
-        lone += step * (opened - votes / (n + 1))
-    best, least = _improved(costs, best, least)
+        step = scale * (lowest - dual) / length
+        kernels.move_points(costs, multipliers, exemplar_of, votes, step)
+        lone += step * (is_exemplar - votes / (n + 1))
+    best, lowest = _improved(costs, best, lowest)
     labels = best[costs[:, best].argmin(axis=1)]
     labels[best] = best
-    return Clustering(labels=labels, energy=least, bound=float(bound))
+    return Clustering(labels=labels, energy=lowest, bound=float(bound))
 
 
 def _energy(costs: Float64, exemplars: Int64) -> float:
@@ -122,14 +122,14 @@ def _improved(costs: Float64, exemplars: Int64, energy: float) -> tuple[Int64, f
     while True:
         labels = costs[:, exemplars].argmin(axis=1)
         labels[exemplars] = np.arange(exemplars.size)
-        moved = exemplars.copy()
+        medoids = exemplars.copy()
         for at in range(exemplars.size):
             rows = np.flatnonzero(labels == at)
-            moved[at] = rows[costs[np.ix_(rows, rows)].sum(axis=0).argmin()]
-        candidates = [np.unique(moved)]
+            medoids[at] = rows[costs[np.ix_(rows, rows)].sum(axis=0).argmin()]
+        candidates = [np.unique(medoids)]
         if exemplars.size > 1:
             candidates += [np.delete(exemplars, at) for at in range(min(exemplars.size, 64))]
-        found = min(((_energy(costs, some), at) for at, some in enumerate(candidates)))
-        if found[0] >= energy - 1e-9 * max(1.0, abs(energy)):
+        cheapest = min(((_energy(costs, candidate), at) for at, candidate in enumerate(candidates)))
+        if cheapest[0] >= energy - 1e-9 * max(1.0, abs(energy)):
             return exemplars, energy
-        energy, exemplars = found[0], candidates[found[1]]
+        energy, exemplars = cheapest[0], candidates[cheapest[1]]

@@ -19,7 +19,7 @@ from pairmark.models.core.spec import RandomState, document_parameters
 from pairmark.models.ghost import explain
 from pairmark.models.ghost.classify import (
     STRATEGIES,
-    Classes,
+    GhostClasses,
     balanced_accuracy,
     class_distances,
     described,
@@ -28,12 +28,12 @@ from pairmark.models.ghost.classify import (
     softmin,
     weighing_of,
 )
-from pairmark.models.ghost.clustering import MAX_ROWS, chosen_price, cluster, price_rows
+from pairmark.models.ghost.clustering import MAX_ROWS, best_price, cluster, price_rows
 from pairmark.models.ghost.from_pairs import MAX_PAIRS, learn_from_pairs
 from pairmark.models.ghost.graphs import MAX_POINTS, given_graph, nearest_graph
-from pairmark.models.ghost.learning import Progress, Weights, learn
+from pairmark.models.ghost.learning import GhostWeights, Iteration, learn
 from pairmark.models.ghost.registry import choose, known_names
-from pairmark.models.ghost.space import Points, Space, scales_of
+from pairmark.models.ghost.space import GhostPoints, Space, scales_of
 from pairmark.models.ghost.state import GhostState
 from pairmark.models.ghost.training import Plan, parts_of, training_sets, withheld_rows
 
@@ -71,7 +71,7 @@ class Ghost(GhostState, ClassifierMixin, BaseEstimator):
     classes_, exemplars_ : the classes and the training row that is each one's center.
     strategy_ : the strategy in use; validation_: balanced accuracy of each on withheld rows and on
         learning rows, each judged without itself.
-    history_ : one `pairmark.models.ghost.learning.Progress` an iteration.
+    history_ : one `pairmark.models.ghost.learning.Iteration` an iteration.
     """
 
     score = ClassifierMixin.score
@@ -227,19 +227,21 @@ class Ghost(GhostState, ClassifierMixin, BaseEstimator):
         # The rows become part of the model, which must not follow what is done to the caller's.
         X = np.array(X, order="C")
         seed = self._seed()
-        self._space = self._made_space(X, edges)
-        points = self._space.graph_points if self._space.graph else Points(self._space, X, np.arange(len(X)))
+        self._space = self._new_space(X, edges)
+        points = (
+            self._space.graph_points if self._space.graph else GhostPoints(self._space, X, np.arange(len(X)))
+        )
         rng = np.random.default_rng(seed)
         learning, withheld = withheld_rows(codes, self.validation_fraction, rng)
         plan = Plan(space=self._space, points=points, codes=codes, ghost=self, seed=seed)
         report(0.05, "meta-features")
         makers, scales = training_sets(plan, parts_of(codes, learning, sets, self.subset_size, rng), None)
-        n_features = X.shape[1] if self._space.chosen.features else 0
-        start = Weights(features=np.ones(n_features), others=np.ones(scales.size))
+        n_features = X.shape[1] if self._space.meta_features.features else 0
+        start = GhostWeights(features=np.ones(n_features), meta_features=np.ones(scales.size))
         start.features[self._space.inverse[:n_features] == 0] = 0.0
-        start.others[scales <= 0] = 0.0
+        start.meta_features[scales <= 0] = 0.0
         self._check_alive(start, "every meta-feature is 0 for all training rows, which are alike under them")
-        weights, history = learn(makers, start, self, lambda done: report(0.1 + 0.7 * done, "weights"))
+        weights, history = learn(makers, start, self, lambda share: report(0.1 + 0.7 * share, "weights"))
         self._set_weights(weights, scales, history, makers[0]().exemplar)
         report(0.85, "classes")
         self.classes_ = labels
@@ -257,22 +259,22 @@ class Ghost(GhostState, ClassifierMixin, BaseEstimator):
     def _learn_pairs(self, left: Float32, right: Float32, same: Bool, weight: Float64) -> None:
         a, b, flags = left, right, same
         seed = self._seed()
-        kept = np.flatnonzero(weight > 0)
-        if kept.size > MAX_PAIRS:
-            kept = np.sort(np.random.default_rng(seed).choice(kept, MAX_PAIRS, replace=False))
-        a, b, flags, weight = a[kept], b[kept], flags[kept], weight[kept]
+        numbers = np.flatnonzero(weight > 0)
+        if numbers.size > MAX_PAIRS:
+            numbers = np.sort(np.random.default_rng(seed).choice(numbers, MAX_PAIRS, replace=False))
+        a, b, flags, weight = a[numbers], b[numbers], flags[numbers], weight[numbers]
         for there in (flags, ~flags):
             if self.balanced and there.any():
                 weight[there] *= flags.size / (2.0 * weight[there].sum())
         rows = np.unique(np.vstack([a, b]), axis=0)
-        self._space = self._made_space(rows, None)
-        chosen = self._space.chosen
+        self._space = self._new_space(rows, None)
+        meta_features = self._space.meta_features
         A, B = self._space.points(a), self._space.points(b)
-        n_features = a.shape[1] if chosen.features else 0
-        values = [self._space.pair_values(name, A, B) for name in chosen.pairs]
+        n_features = a.shape[1] if meta_features.features else 0
+        values = [self._space.pair_values(name, A, B) for name in meta_features.pairs]
         pair_scales = np.array([column.mean() for column in values])
-        n_rest = len(chosen.names) - len(chosen.pairs)
-        columns = [np.abs(A.scaled - B.scaled)] if chosen.features else []
+        n_rest = len(meta_features.names) - len(meta_features.pairs)
+        columns = [np.abs(A.scaled - B.scaled)] if meta_features.features else []
         columns += [
             column[:, None] / (scale if scale > 0 else 1.0)
             for column, scale in zip(values, pair_scales, strict=True)
@@ -293,7 +295,7 @@ class Ghost(GhostState, ClassifierMixin, BaseEstimator):
             over=alone,
             margin=margin if margin > 0 else 1.0,
         )
-        weights.others = np.concatenate([weights.others, np.zeros(n_rest)])
+        weights.meta_features = np.concatenate([weights.meta_features, np.zeros(n_rest)])
         self._set_weights(weights, np.concatenate([pair_scales, np.zeros(n_rest)]), history, 1.0)
         self._classes, self._cluster_rows, self._cluster_price = None, None, None
         for name in ("classes_", "exemplars_", "strategy_", "validation_", "temperature_"):
@@ -314,8 +316,8 @@ class Ghost(GhostState, ClassifierMixin, BaseEstimator):
         (n,) of ``classes_``.
         """
         table = self.class_distances(X, edges=edges)
-        found: NDArray[Any] = self.classes_[table.argmin(axis=1)]
-        return found
+        labels: NDArray[Any] = self.classes_[table.argmin(axis=1)]
+        return labels
 
     def predict_proba(self, X: ArrayLike, *, edges: ArrayLike | None = None) -> Float64:
         """Probability of each class, (n, n_classes): a softmin of `class_distances`, calibrated on withheld rows."""
@@ -370,9 +372,9 @@ class Ghost(GhostState, ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         if self._cluster_price is None and self._cluster_rows is not None:
             classes = self._known_classes()
-            some = classes.members.take(self._cluster_rows)
-            table = distances(self._space, self._weighing, some, some)
-            self._cluster_price = chosen_price(table, classes.codes[self._cluster_rows])
+            sample = classes.members.take(self._cluster_rows)
+            table = distances(self._space, self._weighing, sample, sample)
+            self._cluster_price = best_price(table, classes.codes[self._cluster_rows])
         return self._cluster_price
 
     @property
@@ -396,12 +398,12 @@ class Ghost(GhostState, ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         return explain.selected(self, self._space, feature_names, classifies=self._classes is not None)
 
-    def _made_space(self, X: Float32, edges: ArrayLike | None) -> Space:
+    def _new_space(self, X: Float32, edges: ArrayLike | None) -> Space:
         linked = self.graph is not None or edges is not None
-        chosen = choose(
+        meta_features = choose(
             self.meta_features, order=self.order, graph=linked, cluster_metric=self.cluster_metric
         )
-        space = Space(chosen, scales_of(X))
+        space = Space(meta_features, scales_of(X))
         if linked:
             if X.shape[0] > MAX_POINTS:
                 raise ValueError(
@@ -417,65 +419,73 @@ class Ghost(GhostState, ClassifierMixin, BaseEstimator):
             )
         return space
 
-    def _described(self, points: Points, codes: Int64, n_classes: int, seed: int) -> Classes:
+    def _described(self, points: GhostPoints, codes: Int64, n_classes: int, seed: int) -> GhostClasses:
         return described(self._space, self._weighing, points, codes, n_classes, self.max_sets, seed)
 
     def _calibrate(
-        self, classes: Classes, points: Points, codes: Int64, learning: Int64, withheld: Int64, seed: int
+        self,
+        classes: GhostClasses,
+        points: GhostPoints,
+        codes: Int64,
+        learning: Int64,
+        withheld: Int64,
+        seed: int,
     ) -> None:
         """Choose the strategy and the temperature.
 
         Withheld rows alone are few in small data, and the best of five strategies on a few rows is chance: learning
         rows, each judged without itself, take part in the choice. Probabilities are calibrated on withheld rows.
         """
-        wanted = STRATEGIES if self.strategy == "auto" else (self.strategy,)
+        strategies = STRATEGIES if self.strategy == "auto" else (self.strategy,)
         judged = learning
         if judged.size > _MOST_JUDGED:
             judged = np.sort(np.random.default_rng([seed, 98]).choice(judged, _MOST_JUDGED, replace=False))
         rows = np.concatenate([withheld, judged])
-        found = class_distances(
-            self._space, self._weighing, classes, points.take(rows), wanted, self.n_neighbors
+        tables = class_distances(
+            self._space, self._weighing, classes, points.take(rows), strategies, self.n_neighbors
         )
         self.validation_ = {
             strategy: balanced_accuracy(codes[rows], table.argmin(axis=1), classes.n_classes)
-            for strategy, table in found.items()
+            for strategy, table in tables.items()
         }
-        self.strategy_ = max(wanted, key=lambda strategy: self.validation_[strategy])
+        self.strategy_ = max(strategies, key=lambda strategy: self.validation_[strategy])
         by = slice(0, withheld.size or None)
-        self.temperature_ = fitted_temperature(found[self.strategy_][by], codes[rows[by]])
+        self.temperature_ = fitted_temperature(tables[self.strategy_][by], codes[rows[by]])
 
-    def _set_weights(self, weights: Weights, scales: Float64, history: list[Progress], unit: float) -> None:
+    def _set_weights(
+        self, weights: GhostWeights, scales: Float64, history: list[Iteration], unit: float
+    ) -> None:
         self._check_alive(
             weights,
             "all weights were projected to zero: no meta-feature separates the classes at this penalty; use "
             "a "
             "smaller tau or other meta_features",
         )
-        chosen = self._space.chosen
+        meta_features = self._space.meta_features
         self.weights_ = weights.flat
         self.meta_feature_names_ = np.array(
-            [*(feature_names_of(self) if chosen.features else []), *chosen.names], dtype=np.str_
+            [*(feature_names_of(self) if meta_features.features else []), *meta_features.names], dtype=np.str_
         )
         self.other_scales_ = scales
         self.exemplar_price_ = float(weights.exemplar) * unit
         self.history_ = history
         self._weighing = weighing_of(self._space, self.weights_, scales, self.n_features_in_)
 
-    def _check_alive(self, weights: Weights, why: str) -> None:
+    def _check_alive(self, weights: GhostWeights, why: str) -> None:
         if not (weights.flat > 0).any():
             raise ValueError(why)
 
-    def _known_classes(self) -> Classes:
+    def _known_classes(self) -> GhostClasses:
         check_is_fitted(self)
         if self._classes is None:
             raise ValueError("this model learned from pairs and knows no classes: train it with fit(X, y)")
         return self._classes
 
     def _seed(self) -> int:
-        given = self.random_state
-        if given is None or isinstance(given, np.random.RandomState):
-            return int(check_random_state(given).randint(2**31 - 1))
-        return int(given)
+        seed = self.random_state
+        if seed is None or isinstance(seed, np.random.RandomState):
+            return int(check_random_state(seed).randint(2**31 - 1))
+        return int(seed)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_weighing")

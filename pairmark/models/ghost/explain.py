@@ -40,7 +40,7 @@ def contributions(
     """
     features, names = feature_names_of(estimator, feature_names), estimator.meta_feature_names_
     apart = np.abs(left[0].astype(np.float64) - right[0])
-    listed: list[dict[str, Any]] = [
+    entries: list[dict[str, Any]] = [
         {
             "meta_feature": features[column],
             "weight": float(estimator.weights_[column]),
@@ -54,7 +54,7 @@ def contributions(
     by_name = dict(zip(names.tolist(), estimator.weights_.tolist(), strict=True))
     for name, weight in weighing.pairs.items():
         value = 0.0 - weight * float(space.pair_values(name, A, B)[0])
-        listed.append(
+        entries.append(
             {
                 "meta_feature": name,
                 "weight": by_name[name],
@@ -63,10 +63,10 @@ def contributions(
                 "contribution": value,
             }
         )
-    listed.sort(key=lambda entry: (entry["contribution"], entry["meta_feature"]))
-    kept = listed[:LISTED]
-    rest = sum(entry["contribution"] for entry in listed[LISTED:])
-    return {"distance": 0.0 - score, "contributions": kept, "rest": float(rest)}
+    entries.sort(key=lambda entry: (entry["contribution"], entry["meta_feature"]))
+    largest = entries[:LISTED]
+    remainder = sum(entry["contribution"] for entry in entries[LISTED:])
+    return {"distance": 0.0 - score, "contributions": largest, "rest": float(remainder)}
 
 
 def selected(
@@ -82,11 +82,11 @@ def selected(
     """
     names = estimator.meta_feature_names_.tolist()
     d = estimator.n_features_in_
-    if feature_names is not None and space.chosen.features and len(feature_names) == d:
+    if feature_names is not None and space.meta_features.features and len(feature_names) == d:
         names[:d] = [str(name) for name in feature_names]
     order = np.argsort(-estimator.weights_, kind="stable")
     there = [int(at) for at in order if estimator.weights_[at] > 0]
-    found: dict[str, Any] = {
+    summary: dict[str, Any] = {
         "weights": [
             {"meta_feature": names[at], "weight": float(estimator.weights_[at])} for at in there[:LISTED]
         ],
@@ -95,6 +95,6 @@ def selected(
         "exemplar_price": estimator.exemplar_price_,
     }
     if classifies:
-        found["strategy"] = estimator.strategy_
-        found["validation"] = dict(estimator.validation_)
-    return found
+        summary["strategy"] = estimator.strategy_
+        summary["validation"] = dict(estimator.validation_)
+    return summary

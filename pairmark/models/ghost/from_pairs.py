@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pairmark.models.core.arrays import Bool, Float32, Float64
-from pairmark.models.ghost.learning import Progress, Steps, Weights, penalty, slope_of_penalty
+from pairmark.models.ghost.learning import GhostWeights, Iteration, Steps, penalty, slope_of_penalty
 
 if TYPE_CHECKING:
     from pairmark.models.ghost.estimator import Ghost
@@ -25,7 +25,7 @@ def learn_from_pairs(
     *,
     over: float,
     margin: float,
-) -> tuple[Weights, list[Progress]]:
+) -> tuple[GhostWeights, list[Iteration]]:
     """Minimise the exact loss of all two-point training sets.
 
     With the exemplars' price b, a same pair loses ``[d - b + over]+`` and a different one ``[b + margin - d]+``: these
@@ -38,20 +38,20 @@ def learn_from_pairs(
     over, margin : alpha W for two exemplars in one cluster (0 when balanced), and alpha + beta.
     """
     n = table.shape[0]
-    weights = Weights(features=np.ones(n_features), others=np.ones(table.shape[1] - n_features))
+    weights = GhostWeights(features=np.ones(n_features), meta_features=np.ones(table.shape[1] - n_features))
     # Start at the scale of the margin, between the typical pair of each kind.
     size = float(table.sum(axis=1, dtype=np.float64) @ weight / weight.sum())
     weights.features *= margin / max(size, 1e-12)
-    weights.others *= margin / max(size, 1e-12)
+    weights.meta_features *= margin / max(size, 1e-12)
     weights.exemplar = margin / 2
-    best, least, history, steps = weights, np.inf, [], Steps(table.shape[1])
+    best, lowest, history, steps = weights, np.inf, [], Steps(table.shape[1])
     for _ in range(settings.max_iter * settings.n_updates):
         distance = (table @ weights.flat.astype(np.float32)).astype(np.float64)
         lost = np.where(same, distance - weights.exemplar + over, weights.exemplar + margin - distance)
         loss = float(weight @ np.maximum(lost, 0.0))
         objective = loss + penalty(weights, settings)
         history.append(
-            Progress(
+            Iteration(
                 objective=objective,
                 energy=loss,
                 dual=0.0,
@@ -59,15 +59,15 @@ def learn_from_pairs(
                 n_weights=int((weights.flat > 0).sum()),
             )
         )
-        if objective < least:
-            best, least = weights, objective
+        if objective < lowest:
+            best, lowest = weights, objective
         push: Any = weight * (lost > 0) * np.where(same, 1.0, -1.0)
         slope = (push.astype(np.float32) @ table).astype(np.float64) + slope_of_penalty(weights, settings)
-        moved = np.maximum(weights.flat - steps.of(slope, n) * margin / max(size, 1e-12), 0.0)
+        updated = np.maximum(weights.flat - steps.of(slope, n) * margin / max(size, 1e-12), 0.0)
         price = float(-push.sum())
-        weights = Weights(
-            features=moved[:n_features],
-            others=moved[n_features:],
+        weights = GhostWeights(
+            features=updated[:n_features],
+            meta_features=updated[n_features:],
             exemplar=max(weights.exemplar - margin * steps.of_price(price / n, 1.0), 0.0),
         )
     return best, history

@@ -155,16 +155,16 @@ def _graph(n: int, left: Any, right: Any, lengths: Any, n_neighbours: int, *, by
     first[1:] = (low[1:] != low[:-1]) | (high[1:] != high[:-1])
     low, high, lengths = low[first], high[first], lengths[first]
     matrix = csr_array((lengths, (low, high)), shape=(n, n))
-    found = dijkstra(matrix, directed=False)
+    paths = dijkstra(matrix, directed=False)
     # Both directions of a path are summed in their own order: the shorter one, so that both ends agree.
-    found = np.minimum(found, found.T)
-    reached = np.isfinite(found)
-    longest = float(found[reached].max(initial=0.0)) + float(lengths.max(initial=0.0))
+    paths = np.minimum(paths, paths.T)
+    reached = np.isfinite(paths)
+    longest = float(paths[reached].max(initial=0.0)) + float(lengths.max(initial=0.0))
     far = 2.0 * longest or 1.0
     links = np.zeros((n, n), dtype=np.bool_)
     links[low, high] = links[high, low] = True
     return Graph(
-        paths=np.where(reached, found, far).astype(np.float32),
+        paths=np.where(reached, paths, far).astype(np.float32),
         links=links,
         far=far,
         n_neighbours=n_neighbours,

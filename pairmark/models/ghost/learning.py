@@ -42,8 +42,8 @@ def error_of(codes: Int64, n_clusters: int, *, alpha: float, beta: float, balanc
         return Error(
             over=alpha * (codes.size - sizes), none=alpha * sizes, away=beta / np.maximum(sizes, 1.0)
         )
-    ones = np.ones(n_clusters)
-    return Error(over=alpha * ones, none=alpha * ones, away=beta * ones)
+    unit_costs = np.ones(n_clusters)
+    return Error(over=alpha * unit_costs, none=alpha * unit_costs, away=beta * unit_costs)
 
 
 @dataclass(kw_only=True)
@@ -81,19 +81,19 @@ class TrainingSet:
     def __len__(self) -> int:
         return int(self.codes.size)
 
-    def distances(self, weights: Weights, *, truths: bool = False) -> Float32:
+    def distances(self, weights: GhostWeights, *, truths: bool = False) -> Float32:
         """(n, n) d[p, q] without the exemplars' price: as slaves see it, or as the true solution pays."""
         out = np.empty((len(self), len(self)), dtype=np.float32)
         kernels.learning_costs(
             self.columns,
             weights.features.astype(np.float32),
             self.truths if truths else self.slaves,
-            weights.others.astype(np.float32),
+            weights.meta_features.astype(np.float32),
             out,
         )
         return out
 
-    def costs(self, distances: Float32, weights: Weights) -> Float32:
+    def costs(self, distances: Float32, weights: GhostWeights) -> Float32:
         """The potentials of E - Delta (equation 12): closer inside clusters by ``away``, exemplars at their price."""
         costs = distances + np.where(self._same, self.error.away[self.codes], 0.0).astype(np.float32)
         costs.ravel()[:: len(self) + 1] += np.float32(weights.exemplar * self.exemplar)
@@ -106,20 +106,22 @@ class TrainingSet:
         for c in range(exemplars.size):
             rows = np.flatnonzero(self.codes == c)
             exemplars[c] = rows[sums[rows].argmin()]
-        found: Int64 = exemplars[self.codes]
-        return found
+        of_rows: Int64 = exemplars[self.codes]
+        return of_rows
 
     def solve(self, costs: Any) -> Solution:
         """Minimise every slave at the present multipliers."""
         n = len(self)
-        chosen, votes = np.empty(n, dtype=np.int64), np.zeros(n, dtype=np.int64)
-        opened = np.empty(n, dtype=np.bool_)
-        total = kernels.solve_points(costs, self.points, chosen, votes)
+        exemplars, votes = np.empty(n, dtype=np.int64), np.zeros(n, dtype=np.int64)
+        is_exemplar = np.empty(n, dtype=np.bool_)
+        total = kernels.solve_points(costs, self.points, exemplars, votes)
         total += kernels.solve_clusters(
-            costs, self.clusters, self.codes, self.error.over, self.error.none, opened
+            costs, self.clusters, self.codes, self.error.over, self.error.none, is_exemplar
         )
-        votes += opened
-        return Solution(chosen=chosen, votes=votes, opened=opened, dual=float(total) - self.constant)
+        votes += is_exemplar
+        return Solution(
+            exemplars=exemplars, votes=votes, is_exemplar=is_exemplar, dual=float(total) - self.constant
+        )
 
     @property
     def constant(self) -> float:
@@ -129,31 +131,31 @@ class TrainingSet:
     def move(self, costs: Any, solution: Solution, step: float) -> None:
         """A projected subgradient step of the multipliers (Lemma 3, with its sign and its sum set right)."""
         n = len(self)
-        kernels.move_points(costs, self.points, solution.chosen, solution.votes, step)
-        self.clusters += step * (solution.opened - solution.votes / (n + 1))
+        kernels.move_points(costs, self.points, solution.exemplars, solution.votes, step)
+        self.clusters += step * (solution.is_exemplar - solution.votes / (n + 1))
 
     def gradient(self, truth: Int64, solution: Solution) -> tuple[Float64, Float64, float]:
         """Subgradient of the loss in the weights of features, of the others, and of the exemplars' price."""
         n = len(self)
         features = np.empty(self.columns.shape[0])
-        kernels.feature_gaps(self.columns, truth, solution.chosen, features)
+        kernels.feature_gaps(self.columns, truth, solution.exemplars, features)
         everyone, share = np.arange(n), solution.votes / (n + 1)
-        away = solution.chosen != everyone
-        others = (
+        away = solution.exemplars != everyone
+        meta_features = (
             self.truths[:, everyone, truth].sum(axis=1, dtype=np.float64)
-            - self.slaves[:, everyone[away], solution.chosen[away]].sum(axis=1, dtype=np.float64)
+            - self.slaves[:, everyone[away], solution.exemplars[away]].sum(axis=1, dtype=np.float64)
             - self.slaves[:, everyone, everyone].astype(np.float64) @ share
         )
         price = self.exemplar * (self.error.over.size - float(share.sum()))
-        return features, others, price
+        return features, meta_features, price
 
     def rounded(self, costs: Float32, solution: Solution) -> float:
         """E - Delta of an assignment read off the slaves: an upper bound of its minimum."""
         n = len(self)
-        wanted = np.flatnonzero(solution.votes * 2 > n + 1)
-        if wanted.size == 0:
-            wanted = np.array([solution.votes.argmax()])
-        return self.augmented(costs, wanted)
+        winners = np.flatnonzero(solution.votes * 2 > n + 1)
+        if winners.size == 0:
+            winners = np.array([solution.votes.argmax()])
+        return self.augmented(costs, winners)
 
     def augmented(self, costs: Float32, exemplars: Int64) -> float:
         """E - Delta when these are the exemplars and every other point takes its cheapest."""
@@ -164,7 +166,7 @@ class TrainingSet:
         extra = np.where(counts == 0, self.error.none, self.error.over * (counts - 1.0))
         return total - float(extra.sum()) - self.constant
 
-    def true_energy(self, distances: Float32, truth: Int64, weights: Weights) -> float:
+    def true_energy(self, distances: Float32, truth: Int64, weights: GhostWeights) -> float:
         """E of a true solution; Delta is 0 there."""
         paid = distances[np.arange(len(self)), truth].sum(dtype=np.float64)
         return float(paid) + weights.exemplar * self.exemplar * self.error.over.size
@@ -176,38 +178,40 @@ class Solution:
 
     Attributes
     ----------
-    chosen : (n,) exemplar that p's slave chose.
+    exemplars : (n,) exemplar that p's slave chose.
     votes : (n,) how many slaves hold q to be an exemplar (X-hat of Lemma 3).
-    opened : (n,) whether the slave of q's cluster does.
+    is_exemplar : (n,) whether the slave of q's cluster does.
     dual : the sum of the slaves' minima, a lower bound of min E - Delta.
     """
 
-    chosen: Int64
+    exemplars: Int64
     votes: Int64
-    opened: Bool
+    is_exemplar: Bool
     dual: float
 
 
 @dataclass(kw_only=True)
-class Weights:
+class GhostWeights:
     """What is learned: of the features, of the other meta-features, and the price of an exemplar; all >= 0."""
 
     features: Float64
-    others: Float64
+    meta_features: Float64
     exemplar: float = 1.0
 
-    def copy(self) -> Weights:
+    def copy(self) -> GhostWeights:
         """Another with the same numbers."""
-        return Weights(features=self.features.copy(), others=self.others.copy(), exemplar=self.exemplar)
+        return GhostWeights(
+            features=self.features.copy(), meta_features=self.meta_features.copy(), exemplar=self.exemplar
+        )
 
     @property
     def flat(self) -> Float64:
         """All but the price."""
-        return np.concatenate([self.features, self.others])
+        return np.concatenate([self.features, self.meta_features])
 
 
 @dataclass(frozen=True, kw_only=True)
-class Progress:
+class Iteration:
     """One outer iteration: the regularised loss (primal), its parts, and the gap of the inner inference."""
 
     objective: float
@@ -224,10 +228,10 @@ class Progress:
 
 def learn(
     sets: Sequence[Callable[[], TrainingSet]],
-    start: Weights,
+    start: GhostWeights,
     settings: Ghost,
     on_progress: Callable[[float], None] = lambda fraction: None,
-) -> tuple[Weights, list[Progress]]:
+) -> tuple[GhostWeights, list[Iteration]]:
     """Algorithm 1: exemplars, T subgradient updates of weights and multipliers, projection; until calm.
 
     Parameters
@@ -240,29 +244,31 @@ def learn(
     """
     weights, best = start.copy(), start.copy()
     steps = Steps(start.flat.size)
-    history: list[Progress] = []
+    history: list[Iteration] = []
     losses: dict[int, float] = {}
-    least, calm, unit = np.inf, 0, 1.0 / len(sets)
+    lowest, calm, unit = np.inf, 0, 1.0 / len(sets)
     for turn in range(settings.max_iter):
         which = turn % len(sets)
         training = sets[which]()
         truth: Int64 | None = None
         for update in range(settings.n_updates):
-            seen = training.distances(weights)
+            distances = training.distances(weights)
             # Exemplars follow the weights once an iteration; the updates between hold them.
             if truth is None:
                 paid = (
-                    seen if training.truths is training.slaves else training.distances(weights, truths=True)
+                    distances
+                    if training.truths is training.slaves
+                    else training.distances(weights, truths=True)
                 )
                 truth = training.true_exemplars(paid)
-            costs = training.costs(seen, weights)
+            costs = training.costs(distances, weights)
             solution = training.solve(costs)
             if update == 0:
                 energy = training.true_energy(paid, truth, weights)
                 losses[which] = energy - solution.dual
                 objective = sum(losses.values()) + penalty(weights, settings)
                 history.append(
-                    Progress(
+                    Iteration(
                         objective=objective,
                         energy=energy,
                         dual=solution.dual,
@@ -271,22 +277,22 @@ def learn(
                     )
                 )
                 if len(losses) == len(sets):
-                    if objective < least - settings.tol * max(abs(objective), 1e-12):
-                        least, calm, best = objective, 0, weights.copy()
+                    if objective < lowest - settings.tol * max(abs(objective), 1e-12):
+                        lowest, calm, best = objective, 0, weights.copy()
                     else:
                         calm += 1
                 if calm >= _CALM * len(sets) and turn >= 2 * len(sets) and settings.tol > 0:
                     return best, history
-            features, others, price = training.gradient(truth, solution)
+            features, meta_features, price = training.gradient(truth, solution)
             training.visits += 1
-            size = float(seen.mean()) + float(training.error.away.mean())
+            size = float(distances.mean()) + float(training.error.away.mean())
             training.move(costs, solution, size * _STEP / np.sqrt(training.visits))
-            slope = np.concatenate([features, others]) + unit * slope_of_penalty(weights, settings)
-            moved = np.maximum(weights.flat - steps.of(slope, len(training)), 0.0)
+            slope = np.concatenate([features, meta_features]) + unit * slope_of_penalty(weights, settings)
+            updated = np.maximum(weights.flat - steps.of(slope, len(training)), 0.0)
             k = weights.features.size
-            weights = Weights(
-                features=moved[:k],
-                others=moved[k:],
+            weights = GhostWeights(
+                features=updated[:k],
+                meta_features=updated[k:],
                 exemplar=max(
                     weights.exemplar - steps.of_price(price, training.exemplar * len(training)), 0.0
                 ),
@@ -314,13 +320,13 @@ class Steps:
         return float(_STEP * slope / np.sqrt(max(self._price, 1e-300)))
 
 
-def penalty(weights: Weights, settings: Ghost) -> float:
+def penalty(weights: GhostWeights, settings: Ghost) -> float:
     if settings.penalty == "l1":
         return settings.tau * float(weights.flat.sum())
     return settings.tau * float((weights.flat**2).sum()) / 2 if settings.penalty == "l2" else 0.0
 
 
-def slope_of_penalty(weights: Weights, settings: Ghost) -> Float64:
+def slope_of_penalty(weights: GhostWeights, settings: Ghost) -> Float64:
     if settings.penalty == "l1":
         return np.full(weights.flat.size, settings.tau)
     return settings.tau * weights.flat if settings.penalty == "l2" else np.zeros(weights.flat.size)

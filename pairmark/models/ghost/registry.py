@@ -82,7 +82,7 @@ def known_names() -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Chosen:
+class MetaFeatures:
     """The meta-features of one model, in the order of its weights (after the features' own)."""
 
     features: bool
@@ -96,15 +96,15 @@ class Chosen:
         return (*self.pairs, *(f"{name}/{size}" for name, size in self.sets), *self.clusters)
 
 
-def choose(names: Any, *, order: int, graph: bool, cluster_metric: bool) -> Chosen:
+def choose(names: Any, *, order: int, graph: bool, cluster_metric: bool) -> MetaFeatures:
     """What a model weighs, by its parameters."""
-    given = list(_defaults(order, graph)) if names == "auto" else list(names)
-    if len(set(given)) != len(given) or not given:
-        raise ValueError(f"meta_features is {given}; expected each name once, and at least one")
+    wanted_names = list(_defaults(order, graph)) if names == "auto" else list(names)
+    if len(set(wanted_names)) != len(wanted_names) or not wanted_names:
+        raise ValueError(f"meta_features is {wanted_names}; expected each name once, and at least one")
     sizes = range(3, order + 1)
     pairs: list[str] = []
     sets: list[tuple[str, int]] = []
-    for name in given:
+    for name in wanted_names:
         if name not in known_names():
             raise ValueError(f"meta_features names {name!r}; known: {', '.join(known_names())}")
         if not graph and (name == PATH or (name in SETS and SETS[name].between in ("paths", "links"))):
@@ -116,7 +116,9 @@ def choose(names: Any, *, order: int, graph: bool, cluster_metric: bool) -> Chos
                 raise ValueError(f"meta-feature {name!r} is of sets of three or more: use order=3")
             sets += [(name, size) for size in sizes if size <= SETS[name].largest]
     clusters = (*CLUSTERS, *(CLUSTERS_OF_GRAPH if graph else ())) if cluster_metric else ()
-    return Chosen(features=FEATURES in given, pairs=tuple(pairs), sets=tuple(sets), clusters=clusters)
+    return MetaFeatures(
+        features=FEATURES in wanted_names, pairs=tuple(pairs), sets=tuple(sets), clusters=clusters
+    )
 
 
 def _defaults(order: int, graph: bool) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ from pairmark.models.ghost.graphs import (
 )
 from pairmark.models.ghost.kernels import energy as kernels
 from pairmark.models.ghost.kernels import graphs as graph_kernels
-from pairmark.models.ghost.registry import MINKOWSKI_P, PAIRS, PATH, SETS, Chosen
+from pairmark.models.ghost.registry import MINKOWSKI_P, PAIRS, PATH, SETS, MetaFeatures
 
 HOW = {"average": 0, "minimum": 1, "maximum": 2}
 
@@ -65,7 +65,7 @@ def scales_of(X: Float32) -> Scales:
 
 
 @dataclass(eq=False)
-class Points:
+class GhostPoints:
     """Rows as meta-features see them, each view made when first needed.
 
     Attributes
@@ -120,15 +120,15 @@ class Points:
         assert graph is not None
         return graph.links[self.trained] if self.trained is not None else links_to_graph(graph, self.attached)
 
-    def take(self, rows: Any) -> Points:
+    def take(self, rows: Any) -> GhostPoints:
         """Some of them."""
-        made = Points(
+        subset = GhostPoints(
             self.space, self.raw[rows], self.ids[rows], None if self.trained is None else self.trained[rows]
         )
-        known = vars(self).get("attached")
-        if known is not None:
-            made.attached = Attached(places=known.places[rows], lengths=known.lengths[rows])
-        return made
+        attached = vars(self).get("attached")
+        if attached is not None:
+            subset.attached = Attached(places=attached.places[rows], lengths=attached.lengths[rows])
+        return subset
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,42 +167,42 @@ def reduced(table: Float64, own: Bool, codes: Int64, n_classes: int, how: str) -
         return np.asarray(sums / np.maximum(by_class(np.add, (~own).astype(np.float64), codes, n_classes), 1))
     if how == "maximum":
         return by_class(np.maximum, np.where(own, 0.0, table), codes, n_classes)
-    least = by_class(np.minimum, np.where(own, np.inf, table), codes, n_classes)
-    return np.where(np.isfinite(least), least, 0.0)
+    lowest = by_class(np.minimum, np.where(own, np.inf, table), codes, n_classes)
+    return np.where(np.isfinite(lowest), lowest, 0.0)
 
 
 def draw_companions(
-    codes: Int64, n_classes: int, size: int, most: int, rng: np.random.Generator
+    codes: Int64, n_classes: int, size: int, limit: int, rng: np.random.Generator
 ) -> Companions:
-    """All sets of ``size`` rows of each class, or ``most`` of them drawn at random where there are more."""
+    """All sets of ``size`` rows of each class, or ``limit`` of them drawn at random where there are more."""
     from itertools import combinations
     from math import comb
 
     sets: list[NDArray[Any]] = []
     for c in range(n_classes):
         rows = np.flatnonzero(codes == c)
-        if comb(rows.size, size) <= most:
-            drawn = np.array(list(combinations(rows.tolist(), size)), dtype=np.int64).reshape(-1, size)
+        if comb(rows.size, size) <= limit:
+            members = np.array(list(combinations(rows.tolist(), size)), dtype=np.int64).reshape(-1, size)
         elif size == 1:
-            drawn = np.sort(rng.choice(rows, most, replace=False))[:, None]
+            members = np.sort(rng.choice(rows, limit, replace=False))[:, None]
         else:
-            keys = rng.random((most, rows.size)) if rows.size <= 64 else None
+            keys = rng.random((limit, rows.size)) if rows.size <= 64 else None
             if keys is not None:
                 places = (
                     np.argpartition(keys, size, axis=1)[:, :size] if rows.size > size else keys.argsort(1)
                 )
             else:
                 # With so many rows a member drawn twice is rare; such a set is drawn again.
-                places = rng.integers(0, rows.size, (most, size))
+                places = rng.integers(0, rows.size, (limit, size))
                 while (again := _repeats(places)).any():
                     places[again] = rng.integers(0, rows.size, (int(again.sum()), size))
-            drawn = np.unique(np.sort(rows[places], axis=1), axis=0)
-        sets.append(drawn)
+            members = np.unique(np.sort(rows[places], axis=1), axis=0)
+        sets.append(members)
     stacked = np.concatenate(sets) if sets else np.empty((0, size), dtype=np.int64)
-    used, places = np.unique(stacked, return_inverse=True)
+    unique_rows, places = np.unique(stacked, return_inverse=True)
     first = np.concatenate([[0], np.cumsum([part.shape[0] for part in sets])])
     return Companions(
-        rows=used.astype(np.int64),
+        rows=unique_rows.astype(np.int64),
         members=np.ascontiguousarray(places.reshape(stacked.shape), dtype=np.int64),
         first=first.astype(np.int64),
     )
@@ -210,15 +210,15 @@ def draw_companions(
 
 def _repeats(places: NDArray[Any]) -> Bool:
     ordered = np.sort(places, axis=1)
-    found: Bool = (ordered[:, 1:] == ordered[:, :-1]).any(axis=1)
-    return found
+    has_repeats: Bool = (ordered[:, 1:] == ordered[:, :-1]).any(axis=1)
+    return has_repeats
 
 
 @dataclass(eq=False)
 class Space:
     """The meta-features of one model and what it takes to evaluate them."""
 
-    chosen: Chosen
+    meta_features: MetaFeatures
     scales: Scales
     graph: Graph | None = None
     graph_rows: Float32 | None = None
@@ -228,29 +228,29 @@ class Space:
     def __post_init__(self) -> None:
         there = self.scales.differences > 0
         self.inverse = np.divide(1.0, self.scales.differences, out=np.zeros(there.size), where=there)
-        self._every = np.arange(there.size, dtype=np.int64)
+        self._all_features = np.arange(there.size, dtype=np.int64)
 
     @cached_property
-    def graph_points(self) -> Points:
+    def graph_points(self) -> GhostPoints:
         """The points of the graph."""
         assert self.graph_rows is not None
         places = np.arange(self.graph_rows.shape[0])
-        return Points(self, self.graph_rows, places, places)
+        return GhostPoints(self, self.graph_rows, places, places)
 
-    def points(self, X: Float32, edges: ArrayLike | None = None) -> Points:
+    def points(self, X: Float32, edges: ArrayLike | None = None) -> GhostPoints:
         """New rows, and a user's links of them to training rows."""
-        made = Points(self, X, -1 - np.arange(X.shape[0]))
+        points = GhostPoints(self, X, -1 - np.arange(X.shape[0]))
         if edges is not None and self.graph is not None:
-            made.attached = attach_given(self.graph, edges, made.attached)
-        return made
+            points.attached = attach_given(self.graph, edges, points.attached)
+        return points
 
-    def graph_distances(self, A: Points, B: Points) -> Float32:
+    def graph_distances(self, A: GhostPoints, B: GhostPoints) -> Float32:
         """The sum of all scaled feature distances, by which points are linked (section 3.9)."""
         out = np.zeros((len(A), len(B)))
-        kernels.weighted(A.raw, B.raw, True, self._every, self.inverse, out)
+        kernels.weighted(A.raw, B.raw, True, self._all_features, self.inverse, out)
         return np.minimum(out, np.finfo(np.float32).max / 8).astype(np.float32)
 
-    def pair_values(self, name: str, A: Points, B: Points, *, grid: bool = False) -> Float64:
+    def pair_values(self, name: str, A: GhostPoints, B: GhostPoints, *, grid: bool = False) -> Float64:
         """A second-order meta-feature of pairs, (n,); one side may have a single row.
 
         ``grid`` : of every row with every row, (n_A, n_B); equal bit by bit, save that paths between training rows are
@@ -258,9 +258,9 @@ class Space:
         """
         out = np.empty((len(A), len(B)) if grid else (max(len(A), len(B)), 1))
         if name != PATH:
-            known = PAIRS[name]
-            a, b = getattr(A, known.rows), getattr(B, known.rows)
-            kernels.distances(known.code, MINKOWSKI_P, a, b, grid, out)
+            feature = PAIRS[name]
+            a, b = getattr(A, feature.rows), getattr(B, feature.rows)
+            kernels.distances(feature.code, MINKOWSKI_P, a, b, grid, out)
         elif grid and B.trained is not None:
             return A.paths[:, B.trained].astype(np.float64)
         elif grid and A.trained is not None:
@@ -271,7 +271,7 @@ class Space:
             direct = np.full(out.shape, np.inf)
             if graph.by_features:
                 direct[:] = 0.0
-                kernels.weighted(A.raw, B.raw, grid, self._every, self.inverse, direct)
+                kernels.weighted(A.raw, B.raw, grid, self._all_features, self.inverse, direct)
             graph_kernels.paths_between(
                 graph.paths, graph.far, a.places, a.lengths, b.places, b.lengths, grid, direct, out
             )
@@ -281,9 +281,9 @@ class Space:
         self,
         name: str,
         size: int,
-        P: Points,
-        Q: Points,
-        R: Points,
+        P: GhostPoints,
+        Q: GhostPoints,
+        R: GhostPoints,
         sets: Companions,
         q_class: Int64,
         how: str = "average",
@@ -298,46 +298,50 @@ class Space:
         how : the mean, least or most over the sets; a class without companions gives 0.
         """
         out = np.zeros((len(P), len(Q)))
-        known = SETS[name]
-        if known.between == "rows":
+        feature = SETS[name]
+        if feature.between == "rows":
             members = sets.members[:, 0]
             kernels.mahalanobis_sets(
                 P.scaled, R.scaled[members], Q.scaled, np.maximum(self.scales.variances, 1e-12),
                 P.ids, Q.ids, R.ids[members], sets.first, q_class, HOW[how], out,
             )  # fmt: skip
             return out
-        PQ, PR, RQ = self.between_points(known.between, P, Q, R)
+        PQ, PR, RQ = self.between_points(feature.between, P, Q, R)
         top = float(self.graph.top_degree) if self.graph is not None else 0.0
         if size == 3:
             members = sets.members[:, 0]
             kernels.triangles(
-                known.code, PQ, np.ascontiguousarray(PR[:, members]), np.ascontiguousarray(RQ[members]),
+                feature.code, PQ, np.ascontiguousarray(PR[:, members]), np.ascontiguousarray(RQ[members]),
                 P.ids, Q.ids, R.ids[members], sets.first, q_class, top, HOW[how], out,
             )  # fmt: skip
             return out
-        RR = self.between_points(known.between, R, R, R)[0]
+        RR = self.between_points(feature.between, R, R, R)[0]
         kernels.sets_of_points(
-            known.code, PQ, PR, RQ, RR, P.ids, Q.ids, R.ids, sets.members, sets.first, q_class, top,
+            feature.code, PQ, PR, RQ, RR, P.ids, Q.ids, R.ids, sets.members, sets.first, q_class, top,
             HOW[how], out,
         )  # fmt: skip
         return out
 
-    def between_points(self, what: str, P: Points, Q: Points, R: Points) -> tuple[Float32, Float32, Float32]:
-        found = []
+    def between_points(
+        self, what: str, P: GhostPoints, Q: GhostPoints, R: GhostPoints
+    ) -> tuple[Float32, Float32, Float32]:
+        grids = []
         for A, B in ((P, Q), (P, R), (R, Q)):
             if what == "distances":
                 values: Any = self.pair_values("euclidean", A, B, grid=True)
             else:
                 assert B.trained is not None, "centres and companions are training rows"
                 values = (A.paths if what == "paths" else A.links)[:, B.trained]
-            found.append(np.ascontiguousarray(values, dtype=np.float32))
-        return found[0], found[1], found[2]
+            grids.append(np.ascontiguousarray(values, dtype=np.float32))
+        return grids[0], grids[1], grids[2]
 
-    def cluster_values(self, name: str, P: Points, members: Points, codes: Int64, n_classes: int) -> Float64:
+    def cluster_values(
+        self, name: str, P: GhostPoints, members: GhostPoints, codes: Int64, n_classes: int
+    ) -> Float64:
         """(n_P, n_classes) a metric between each point and each cluster, itself left out (section 3.8)."""
         own: Bool = np.equal(P.ids[:, None], members.ids[None, :])
         if name == "cluster-spread":
-            return self._spread(P, members, codes, n_classes, own)
+            return self._mahalanobis(P, members, codes, n_classes, own)
         if name == "cluster-distance":
             values = self.pair_values("euclidean", P, members, grid=True)
         elif name == "cluster-links":
@@ -349,7 +353,9 @@ class Space:
         how = "maximum" if name == "cluster-eccentricity" else "average"
         return reduced(values, own, codes, n_classes, how)
 
-    def _spread(self, P: Points, members: Points, codes: Int64, n_classes: int, own: Bool) -> Float64:
+    def _mahalanobis(
+        self, P: GhostPoints, members: GhostPoints, codes: Int64, n_classes: int, own: Bool
+    ) -> Float64:
         """Mahalanobis with a diagonal covariance, shrunk by a half to that of all rows; p itself left out."""
         floor = np.maximum(self.scales.variances, 1e-12)
         out = np.zeros((len(P), n_classes))
@@ -361,7 +367,7 @@ class Space:
             leave: Any = np.where(inside[:, None], rows[first], 0.0)
             count = np.maximum(there.size - inside, 1)[:, None]
             mean = (rows.sum(axis=0) - leave) / count
-            spread = np.maximum(((rows**2).sum(axis=0) - leave**2) / count - mean**2, 0.0)
-            apart = (P.scaled - mean) ** 2 / (spread / 2 + floor / 2)
+            variance = np.maximum(((rows**2).sum(axis=0) - leave**2) / count - mean**2, 0.0)
+            apart = (P.scaled - mean) ** 2 / (variance / 2 + floor / 2)
             out[:, c] = np.sqrt(apart.sum(axis=1))
         return out

@@ -13,14 +13,14 @@ from pydantic import Field
 
 from pairmark.models.core.arrays import Float32, Float64, Int64
 from pairmark.models.core.schema import Array, StateSchema, StoredState, refuse
-from pairmark.models.core.state import DeclaredState, Fact, Part
-from pairmark.models.ghost.classify import Classes, weighing_of
+from pairmark.models.core.state import DeclaredState, Fact, Record
+from pairmark.models.ghost.classify import GhostClasses, weighing_of
 from pairmark.models.ghost.clustering import MOST_CLUSTERED
 from pairmark.models.ghost.graphs import MAX_POINTS, Graph
-from pairmark.models.ghost.learning import Progress
-from pairmark.models.ghost.registry import Chosen, choose
+from pairmark.models.ghost.learning import Iteration
+from pairmark.models.ghost.registry import MetaFeatures, choose
 from pairmark.models.ghost.scoring import GhostScores
-from pairmark.models.ghost.space import Companions, Points, Scales, Space
+from pairmark.models.ghost.space import Companions, GhostPoints, Scales, Space
 
 
 @dataclass(frozen=True)
@@ -31,15 +31,15 @@ class History:
     n_weights: Annotated[Int64, Array(shape=("iterations",), below="weights + 1")]
 
     @classmethod
-    def of(cls, steps: list[Progress]) -> History:
+    def of(cls, steps: list[Iteration]) -> History:
         """As arrays."""
         rows = np.array([[step.objective, step.energy, step.dual, step.rounded] for step in steps])
         return cls(rows, np.array([step.n_weights for step in steps], dtype=np.int64))
 
-    def steps(self) -> list[Progress]:
+    def steps(self) -> list[Iteration]:
         """As it was."""
         return [
-            Progress(objective=row[0], energy=row[1], dual=row[2], rounded=row[3], n_weights=int(n))
+            Iteration(objective=row[0], energy=row[1], dual=row[2], rounded=row[3], n_weights=int(n))
             for row, n in zip(self.history.tolist(), self.n_weights, strict=True)
         ]
 
@@ -58,7 +58,7 @@ class StoredClasses:
     rows: Annotated[Float32 | None, Array(shape=("rows", "features"), when=_without_graph)]
     companions: Annotated[
         dict[int, Companions],
-        Part(prefix="sets{key}_", each=lambda file: file.facts.classes.sizes, of=lambda *_: Companions),
+        Record(prefix="sets{key}_", each=lambda file: file.facts.classes.sizes, of=lambda *_: Companions),
     ]
     sizes: Annotated[list[int], Fact(kind=list[Annotated[int, Field(ge=3, le=5)]])]
     strategy: Annotated[Literal["center", "average", "knn", "minimum", "maximum"], Fact()]
@@ -98,9 +98,9 @@ class GhostState(DeclaredState, GhostScores):
     meta_feature_names_: Annotated[NDArray[Any], Array(name="names", kind="text", shape=("weights",))]
     other_scales_: Annotated[Float64, Array(shape=("others",), low=0)]
     exemplar_price_: Annotated[float, Fact()]
-    history_: Annotated[list[Progress], Part(of=lambda *_: History, write=History.of, read=History.steps)]
-    _scales: Annotated[Scales, Part(get=attrgetter("_space.scales"))]
-    _graph: Annotated[Graph | None, Part(fact="graph", get=attrgetter("_space.graph"))]
+    history_: Annotated[list[Iteration], Record(of=lambda *_: History, write=History.of, read=History.steps)]
+    _scales: Annotated[Scales, Record(get=attrgetter("_space.scales"))]
+    _graph: Annotated[Graph | None, Record(fact="graph", get=attrgetter("_space.graph"))]
     _graph_rows: Annotated[
         Float32 | None,
         Array(
@@ -109,7 +109,7 @@ class GhostState(DeclaredState, GhostScores):
             get=attrgetter("_space.graph_rows"),
         ),
     ]
-    _stored_classes: Annotated[StoredClasses | None, Part(fact="classes", get=StoredClasses.of)]
+    _stored_classes: Annotated[StoredClasses | None, Record(fact="classes", get=StoredClasses.of)]
     _cluster_rows: Annotated[
         Int64 | None,
         Array(
@@ -126,32 +126,37 @@ class GhostState(DeclaredState, GhostScores):
     strategy_: str
     temperature_: float
     validation_: dict[str, float]
-    _classes: Classes | None
+    _classes: GhostClasses | None
 
     def _restored(self) -> None:
         linked = self._graph is not None
-        self._space = Space(_chosen(self._params(), linked), self._scales, self._graph, self._graph_rows)
+        self._space = Space(
+            _meta_features(self._params(), linked), self._scales, self._graph, self._graph_rows
+        )
         self.n_features_in_ = int(self._scales.differences.size)
         self._weighing = weighing_of(self._space, self.weights_, self.other_scales_, self.n_features_in_)
-        stored, self._classes = self._stored_classes, None
-        if stored is None:
+        state, self._classes = self._stored_classes, None
+        if state is None:
             return
-        rows = stored.rows
-        self.classes_, self.exemplars_, self.strategy_ = stored.classes, stored.exemplars, stored.strategy
-        self.temperature_, self.validation_ = stored.temperature, stored.validation
-        self._classes = Classes(
+        rows = state.rows
+        self.classes_, self.exemplars_, self.strategy_ = state.classes, state.exemplars, state.strategy
+        self.temperature_, self.validation_ = state.temperature, state.validation
+        self._classes = GhostClasses(
             members=self._space.graph_points
             if rows is None
-            else Points(self._space, rows, np.arange(len(rows))),
-            codes=stored.codes,
-            exemplars=stored.exemplars,
-            companions=stored.companions,
+            else GhostPoints(self._space, rows, np.arange(len(rows))),
+            codes=state.codes,
+            exemplars=state.exemplars,
+            companions=state.companions,
         )
 
     @classmethod
     def _sizes(cls, file: StoredState) -> Mapping[str, int]:
-        chosen = _chosen(file.params, file.facts.graph is not None)
-        n_features, n_others = file.sizes["features"] if chosen.features else 0, len(chosen.names)
+        meta_features = _meta_features(file.params, file.facts.graph is not None)
+        n_features, n_others = (
+            file.sizes["features"] if meta_features.features else 0,
+            len(meta_features.names),
+        )
         rows = "rows" if _without_graph(file) else "graph_rows"
         return {
             "weights": n_features + n_others,
@@ -179,18 +184,20 @@ class GhostState(DeclaredState, GhostScores):
         for size in facts.classes.sizes:
             if file.sizes[f"sets{size}_beside"] != size - 2:
                 raise refuse(f"sets{size}_members", None, "has too many columns or too few", f"{size - 2}")
-        chosen = _chosen(file.params, facts.graph is not None)
-        others = arrays["weights"][arrays["weights"].size - len(chosen.names) :]
-        weighed = (others > 0) & (arrays["other_scales"] > 0)
-        start = len(chosen.pairs)
-        for (name, size), used in zip(chosen.sets, weighed[start : start + len(chosen.sets)], strict=True):
-            if used and size not in facts.classes.sizes:
+        meta_features = _meta_features(file.params, facts.graph is not None)
+        meta_weights = arrays["weights"][arrays["weights"].size - len(meta_features.names) :]
+        weighed = (meta_weights > 0) & (arrays["other_scales"] > 0)
+        start = len(meta_features.pairs)
+        for (name, size), has_weight in zip(
+            meta_features.sets, weighed[start : start + len(meta_features.sets)], strict=True
+        ):
+            if has_weight and size not in facts.classes.sizes:
                 raise refuse(
                     f"sets{size}_rows", None, "is missing", f"it, since {name} of {size} points has a weight"
                 )
 
 
-def _chosen(params: Mapping[str, Any], graph: bool) -> Chosen:
+def _meta_features(params: Mapping[str, Any], graph: bool) -> MetaFeatures:
     return choose(
         params["meta_features"], order=params["order"], graph=graph, cluster_metric=params["cluster_metric"]
     )

@@ -13,7 +13,7 @@ from pairmark.models.core.arrays import Float32, Float64, Int64
 from pairmark.models.ghost.kernels import energy as kernels
 from pairmark.models.ghost.learning import TrainingSet, error_of
 from pairmark.models.ghost.registry import SETS
-from pairmark.models.ghost.space import Companions, Points, Space, draw_companions
+from pairmark.models.ghost.space import Companions, GhostPoints, Space, draw_companions
 
 if TYPE_CHECKING:
     from pairmark.models.ghost.estimator import Ghost
@@ -31,7 +31,7 @@ class Plan:
     """How training sets are made."""
 
     space: Space
-    points: Points
+    points: GhostPoints
     codes: Int64
     ghost: Ghost
     seed: int
@@ -53,14 +53,14 @@ def partition(codes: Int64, size: int, rng: np.random.Generator) -> list[Int64]:
     for c in np.argsort(-counts, kind="stable"):
         rows = rng.permutation(by_class[c])
         if rows.size >= 2 * n_sets:
-            for at, some in enumerate(np.array_split(rows, n_sets)):
-                parts[at].append(some)
-                fill[at] += some.size
+            for at, part in enumerate(np.array_split(rows, n_sets)):
+                parts[at].append(part)
+                fill[at] += part.size
         else:
             at = int(fill.argmin())
             parts[at].append(rows)
             fill[at] += rows.size
-    return [np.sort(np.concatenate(some)) for some in parts if some]
+    return [np.sort(np.concatenate(part)) for part in parts if part]
 
 
 def parts_of(
@@ -69,15 +69,15 @@ def parts_of(
     """Rows to learn from in training sets: as the caller says which row is in which, then of at most about ``size``."""
     if sets is None:
         return [learning[part] for part in partition(codes[learning], size, rng)]
-    given = np.asarray(sets)
-    if given.shape != codes.shape:
-        raise ValueError(f"sets has shape {given.shape}; expected {codes.shape}, the set of each row")
-    found = []
-    for value in np.unique(given):
-        rows = learning[given[learning] == value]
+    names = np.asarray(sets)
+    if names.shape != codes.shape:
+        raise ValueError(f"sets has shape {names.shape}; expected {codes.shape}, the set of each row")
+    parts = []
+    for value in np.unique(names):
+        rows = learning[names[learning] == value]
         if rows.size:
-            found += [rows[part] for part in partition(codes[rows], size, rng)]
-    return found
+            parts += [rows[part] for part in partition(codes[rows], size, rng)]
+    return parts
 
 
 def withheld_rows(codes: Int64, fraction: float, rng: np.random.Generator) -> tuple[Int64, Int64]:
@@ -101,27 +101,27 @@ def training_sets(
     ----------
     scales : means by which meta-features are divided; None: those of the first training set.
     """
-    first, found = _potentials(plan, parts[0])
-    scales = found if scales is None else scales
-    n_others = len(plan.space.chosen.names)
-    size = sum(4 * part.size**2 * (n_others + 2) for part in parts)
-    kept: dict[int, TrainingSet] = {0: _made(plan, parts[0], first, scales)}
+    first, own_scales = _potentials(plan, parts[0])
+    scales = own_scales if scales is None else scales
+    n_meta_features = len(plan.space.meta_features.names)
+    size = sum(4 * part.size**2 * (n_meta_features + 2) for part in parts)
+    cache: dict[int, TrainingSet] = {0: _training_set(plan, parts[0], first, scales)}
     # Multipliers live on between visits, whether the rest is kept or made again.
     multipliers: dict[int, tuple[Float32, Float64, int]] = {}
 
     def maker(which: int) -> Callable[[], TrainingSet]:
         def make() -> TrainingSet:
-            if which in kept:
-                return kept[which]
-            made = _made(plan, parts[which], _potentials(plan, parts[which])[0], scales)
+            if which in cache:
+                return cache[which]
+            training_set = _training_set(plan, parts[which], _potentials(plan, parts[which])[0], scales)
             if size > _KEPT_BYTES:
-                for other, training in list(kept.items()):
-                    multipliers[other] = training.points, training.clusters, training.visits
-                    del kept[other]
+                for number, training in list(cache.items()):
+                    multipliers[number] = training.points, training.clusters, training.visits
+                    del cache[number]
                 if which in multipliers:
-                    made.points, made.clusters, made.visits = multipliers.pop(which)
-            kept[which] = made
-            return made
+                    training_set.points, training_set.clusters, training_set.visits = multipliers.pop(which)
+            cache[which] = training_set
+            return training_set
 
         return make
 
@@ -133,16 +133,16 @@ def _potentials(plan: Plan, rows: Int64) -> tuple[tuple[Float32, Float32, Int64,
     space, points = plan.space, plan.points.take(rows)
     classes, codes = np.unique(plan.codes[rows], return_inverse=True)
     codes = codes.astype(np.int64)
-    n, chosen = rows.size, space.chosen
-    slaves = np.empty((len(chosen.names), n, n), dtype=np.float32)
-    free = plan.ghost.coupling == "free" and bool(chosen.sets)
+    n, meta_features = rows.size, space.meta_features
+    slaves = np.empty((len(meta_features.names), n, n), dtype=np.float32)
+    free = plan.ghost.coupling == "free" and bool(meta_features.sets)
     truths = slaves if not free else np.empty_like(slaves)
     at = 0
-    for name in chosen.pairs:
+    for name in meta_features.pairs:
         slaves[at] = truths[at] = space.pair_values(name, points, points, grid=True)
         at += 1
     companions: dict[int, Companions] = {}
-    for name, size in chosen.sets:
+    for name, size in meta_features.sets:
         if size not in companions:
             rng = np.random.default_rng([plan.seed, size])
             companions[size] = draw_companions(codes, classes.size, size - 2, plan.ghost.max_sets, rng)
@@ -155,41 +155,41 @@ def _potentials(plan: Plan, rows: Int64) -> tuple[tuple[Float32, Float32, Int64,
         else:
             slaves[at] = beside
         at += 1
-    for name in chosen.clusters:
+    for name in meta_features.clusters:
         values = space.cluster_values(name, points, points, codes, classes.size)
         slaves[at] = truths[at] = values[:, codes]
         at += 1
     apart = ~np.eye(n, dtype=np.bool_)
     means = np.array([table[apart].mean(dtype=np.float64) if n > 1 else 0.0 for table in truths])
     if not np.isfinite(means).all():
-        name = chosen.names[int(np.argmin(np.isfinite(means)))]
+        name = meta_features.names[int(np.argmin(np.isfinite(means)))]
         raise ValueError(f"meta-feature {name!r} is too large for float32: scale the features down")
     return (slaves, truths, codes, classes.size), means
 
 
-def repeated_sets(space: Space, name: str, size: int, points: Points) -> Float64:
+def repeated_sets(space: Space, name: str, size: int, points: GhostPoints) -> Float64:
     """What p pays for choosing q in the tuples that hold only p and q, (n, n); on the diagonal, q's own tuple.
 
     Of the 2^(size - 1) tuples over {p, q}, all but the one of q alone begin with p or hold it (docs/ghost.md).
     """
     n = len(points)
     out = np.zeros((n, n))
-    known = SETS.get(name)
-    if known is None or known.between == "rows" or known.code == kernels.AREA:
+    feature = SETS.get(name)
+    if feature is None or feature.between == "rows" or feature.code == kernels.AREA:
         return out  # of fewer than three points, these are nothing
-    between = space.between_points(known.between, points, points, points)[0]
+    between = space.between_points(feature.between, points, points, points)[0]
     top = float(space.graph.top_degree) if space.graph is not None else 0.0
     for p in range(n):
         for q in range(n):
             lone = p == q
             table = np.zeros((1, 1)) if lone else np.array([[0.0, between[p, q]], [between[p, q], 0.0]])
-            out[p, q] = kernels.set_value(known.code, table, 1 if lone else 2, top)
+            out[p, q] = kernels.set_value(feature.code, table, 1 if lone else 2, top)
     out *= 2.0 ** (size - 1) - 1.0
     out.ravel()[:: n + 1] /= 2.0 ** (size - 1) - 1.0
     return out
 
 
-def _made(
+def _training_set(
     plan: Plan, rows: Int64, potentials: tuple[Float32, Float32, Int64, int], scales: Float64
 ) -> TrainingSet:
     slaves, truths, codes, n_clusters = potentials
@@ -200,7 +200,9 @@ def _made(
         truths /= divisors
     how = plan.ghost
     error = error_of(codes, n_clusters, alpha=how.alpha, beta=how.beta, balanced=how.balanced)
-    features = plan.points.take(rows).scaled if plan.space.chosen.features else np.empty((rows.size, 0))
+    features = (
+        plan.points.take(rows).scaled if plan.space.meta_features.features else np.empty((rows.size, 0))
+    )
     return TrainingSet(
         columns=np.ascontiguousarray(features.T, dtype=np.float32),
         slaves=slaves,

@@ -15,7 +15,7 @@ from pairmark.models.label_ranking.base import aggregated, spread_seeds
 from pairmark.models.label_ranking.calibration import PairCalibration
 from pairmark.models.label_ranking.candidates import completed_examples, fit_candidate
 from pairmark.models.label_ranking.rankings_data import TrainingRankings
-from pairmark.models.label_ranking.state import AutoState
+from pairmark.models.label_ranking.state import LabelRankingAutoState
 
 CANDIDATES = ("extra-trees", "forest", "neighbours", "kernel", "boosting", "logistic")
 """In the order tried."""
@@ -29,7 +29,7 @@ _AGGREGATIONS: tuple[Literal["borda", "copeland", "kemeny"], ...] = ("borda", "c
 
 
 @document_parameters
-class LabelRankingAuto(AutoState):
+class LabelRankingAuto(LabelRankingAutoState):
     """Choose and blend label rankers by cross-validation.
 
     Forests of best and of random borders, nearest neighbours, kernel ridge regression, boosted trees and pairwise
@@ -86,10 +86,10 @@ class LabelRankingAuto(AutoState):
         seeds = dict(zip(CANDIDATES, spread_seeds(random, len(CANDIDATES)), strict=True))
         choosing = np.random.default_rng(spread_seeds(random, 1)[0])
         names = self._names(k)
-        most = max(200, min(_VALIDATION_ROWS, _VALIDATION_CELLS // (k * k * len(names))))
-        rows = np.sort(choosing.permutation(n)[:most])
+        limit = max(200, min(_VALIDATION_ROWS, _VALIDATION_CELLS // (k * k * len(names))))
+        rows = np.sort(choosing.permutation(n)[:limit])
         sample = X[rows]
-        shown = rankings.positions[rows]
+        validation = rankings.positions[rows]
         n_folds = min(self.n_folds, rows.size)
         self.tau_, self.members_ = {}, {}
         predictions: dict[str, Float64] = {}
@@ -99,20 +99,20 @@ class LabelRankingAuto(AutoState):
                 before = np.empty((rows.size, k, k))
                 for part in range(n_folds):
                     train, test = np.flatnonzero(fold != part), np.flatnonzero(fold == part)
-                    data = completed_examples(sample[train], shown[train], rankings.shares)
+                    data = completed_examples(sample[train], validation[train], rankings.shares)
                     before[test] = fit_candidate(name, data, seeds[name], self.n_jobs).shares(sample[test])
                     share = (number + (part + 1) / n_folds) / len(names)
                     report(0.8 * share, f"trying {name}")
                 predictions[name] = before
-                self.tau_[name] = _tau(before, shown, "borda")
+                self.tau_[name] = _tau(before, validation, "borda")
                 if self.verbose:
                     print(f"LabelRankingAuto: {name}, tau {self.tau_[name]:.4f}")
         if predictions:
-            weights = _greedy(predictions, shown)
+            weights = _greedy(predictions, validation)
             blend = sum(predictions[name] * weight for name, weight in weights.items())
         else:
             weights, blend = {names[0]: 1.0}, None
-        self._settle(weights, blend, shown)
+        self._settle(weights, blend, validation)
         members: Any = list(weights)
         self._member_names = members
         data = completed_examples(X, rankings.positions, rankings.shares)
@@ -120,18 +120,18 @@ class LabelRankingAuto(AutoState):
             self.members_[name] = fit_candidate(name, data, seeds[name], self.n_jobs)
             report(0.8 + 0.2 * (number + 1) / len(weights), f"learning {name}")
 
-    def _settle(self, weights: dict[str, float], blend: Any, shown: Float32) -> None:
+    def _settle(self, weights: dict[str, float], blend: Any, validation: Float32) -> None:
         self.weights_ = weights
         self.aggregation_ = "borda" if self.aggregation == "auto" else self.aggregation
         self.calibration_ = PairCalibration()
         self.blend_tau_ = 0.0
         if blend is None:
             return
-        taus = {name: _tau(blend, shown, name) for name in _AGGREGATIONS}
+        taus = {name: _tau(blend, validation, name) for name in _AGGREGATIONS}
         if self.aggregation == "auto":
             self.aggregation_ = max(taus, key=lambda name: taus[name])
         self.blend_tau_ = taus[self.aggregation_]
-        self.calibration_ = PairCalibration.fit(blend, shown)
+        self.calibration_ = PairCalibration.fit(blend, validation)
 
     def _names(self, k: int) -> list[str]:
         if self.candidates is not None:
@@ -148,24 +148,25 @@ class LabelRankingAuto(AutoState):
         return blend
 
 
-def _tau(before: Float64, shown: Float32, aggregation: str) -> float:
-    tau = kendall_tau(shown.astype(np.float64), positions_of(aggregated(before, aggregation)))
+def _tau(before: Float64, validation: Float32, aggregation: str) -> float:
+    tau = kendall_tau(validation.astype(np.float64), positions_of(aggregated(before, aggregation)))
     return float(np.nanmean(tau)) if np.isfinite(tau).any() else 0.0
 
 
-def _greedy(predictions: dict[str, Float64], shown: Float32) -> dict[str, float]:
+def _greedy(predictions: dict[str, Float64], validation: Float32) -> dict[str, float]:
     """Weights by greedy selection with replacement: each step adds the prediction that helps most."""
     counts = dict.fromkeys(predictions, 0)
     total = np.zeros_like(next(iter(predictions.values())))
     best_tau, best_counts = -np.inf, dict(counts)
     for step in range(_STEPS):
         taus = {
-            name: _tau((total + before) / (step + 1), shown, "borda") for name, before in predictions.items()
+            name: _tau((total + before) / (step + 1), validation, "borda")
+            for name, before in predictions.items()
         }
-        name = max(taus, key=lambda one: taus[one])
+        name = max(taus, key=lambda candidate: taus[candidate])
         counts[name] += 1
         total += predictions[name]
         if taus[name] > best_tau + 1e-9:
             best_tau, best_counts = taus[name], dict(counts)
-    chosen = sum(best_counts.values())
-    return {name: count / chosen for name, count in best_counts.items() if count}
+    total_count = sum(best_counts.values())
+    return {name: count / total_count for name, count in best_counts.items() if count}

@@ -17,7 +17,7 @@ from pairmark.models.core.arrays import Float32, Float64
 from pairmark.models.core.inputs import checked_matrix
 from pairmark.models.core.schema import Array, StoredState, require
 from pairmark.models.core.spec import check_params
-from pairmark.models.core.state import DeclaredState, Fact, Part
+from pairmark.models.core.state import DeclaredState, Fact, Record
 from pairmark.models.evaluation.rankings import Positions, borda, copeland, kemeny, kendall_tau, positions_of
 from pairmark.models.label_ranking.calibration import PairCalibration
 from pairmark.models.label_ranking.rankings_data import (
@@ -41,7 +41,7 @@ class RankerBase(DeclaredState, BaseEstimator):
     random_state: int | np.random.RandomState | None
     order_: Annotated[NDArray[np.int64], Array(name="label_order", shape=("n_labels",), below="n_labels")]
     n_labels_: Annotated[int, Fact(), Field(ge=2, le=MAX_LABELS)]
-    calibration_: Annotated[PairCalibration, Part()]
+    calibration_: Annotated[PairCalibration, Record()]
     _keeps_mapped = True
 
     def fit(self, X: ArrayLike, Y: ArrayLike) -> Self:
@@ -85,11 +85,11 @@ class RankerBase(DeclaredState, BaseEstimator):
         if abstain is not None:
             for rows, before in self._confidences(points):
                 positions[rows] = partial_positions(positions[rows], before, abstain)
-        return self._as_given(positions)
+        return self._in_caller_order(positions)
 
     def predict_scores(self, X: ArrayLike) -> Float64:
         """Scores of the labels, (n, k), higher is better: `predict` orders by them, descending."""
-        return self._as_given(self._rank_scores(self._points(X)))
+        return self._in_caller_order(self._rank_scores(self._points(X)))
 
     def pairwise_confidence(self, X: ArrayLike) -> Float64:
         """Calibrated probability that the first label comes before the second, (n, k, k).
@@ -151,7 +151,7 @@ class RankerBase(DeclaredState, BaseEstimator):
     def _ranked(self, X: Float32) -> tuple[Positions, Float64]:
         """Positions and scores of points that were checked already, for who serves them."""
         scores = self._rank_scores(X)
-        return self._as_given(positions_of(scores)), self._as_given(scores)
+        return self._in_caller_order(positions_of(scores)), self._in_caller_order(scores)
 
     def _rank_scores(self, X: Float32) -> Float64:
         scores = np.empty((X.shape[0], self.n_labels_))
@@ -175,10 +175,10 @@ class RankerBase(DeclaredState, BaseEstimator):
         size = max(1, _BLOCK_CELLS // self.n_labels_**2)
         return [slice(start, min(n, start + size)) for start in range(0, n, size)]
 
-    def _as_given(self, canonical: Float64) -> Float64:
-        given = np.empty(canonical.shape)
-        given[:, self.order_] = canonical
-        return given
+    def _in_caller_order(self, canonical: Float64) -> Float64:
+        original = np.empty(canonical.shape)
+        original[:, self.order_] = canonical
+        return original
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "order_")
@@ -212,10 +212,10 @@ def partial_positions(positions: Positions, before: Float64, level: float) -> Po
         np.take_along_axis(before, order[:, :, None], axis=1), order[:, None, :], axis=2
     )
     # Least confidence over the block in front x behind each cut: running minima from the corner.
-    least = np.minimum.accumulate(sorted_before, axis=1)
-    least = np.minimum.accumulate(least[:, :, ::-1], axis=2)[:, :, ::-1]
+    lowest = np.minimum.accumulate(sorted_before, axis=1)
+    lowest = np.minimum.accumulate(lowest[:, :, ::-1], axis=2)[:, :, ::-1]
     cut = np.zeros((n, k), dtype=bool)
-    cut[:, 1:] = least[:, np.arange(k - 1), np.arange(1, k)] >= level
+    cut[:, 1:] = lowest[:, np.arange(k - 1), np.arange(1, k)] >= level
     group = np.cumsum(cut, axis=1)
     result = np.empty((n, k))
     places = np.arange(k, dtype=np.float64)

@@ -66,8 +66,8 @@ class PairCalibration:
             rows = np.unique(np.linspace(0, n - 1, max(1, _MAX_PAIRS // pairs)).astype(np.intp))
         i, j = np.triu_indices(k, 1)
         share, difference = before[rows][:, i, j], positions[rows][:, j] - positions[rows][:, i]
-        known = np.isfinite(share) & np.isfinite(difference) & (difference != 0)
-        share, first = share[known], difference[known] > 0
+        usable = np.isfinite(share) & np.isfinite(difference) & (difference != 0)
+        share, first = share[usable], difference[usable] > 0
         sure = np.maximum(share, 1.0 - share)
         right = np.where(share == 0.5, 0.5, (share > 0.5) == first)
         if sure.size < 10:
@@ -80,7 +80,7 @@ class PairCalibration:
         count = np.diff(edges).astype(np.float64)
         x = np.add.reduceat(sure, edges[:-1]) / count
         y = (np.add.reduceat(right, edges[:-1]) + 1.0) / (count + 2.0)
-        fitted = IsotonicRegression(y_min=0.5, y_max=1.0).fit_transform(x, y, sample_weight=count)
+        isotonic = IsotonicRegression(y_min=0.5, y_max=1.0).fit_transform(x, y, sample_weight=count)
         xs, first_at = np.unique(np.concatenate([[0.5], x, [1.0]]), return_index=True)
-        ys = np.concatenate([[0.5], fitted, fitted[-1:]])[first_at]
+        ys = np.concatenate([[0.5], isotonic, isotonic[-1:]])[first_at]
         return cls(knots=np.stack([xs, np.maximum.accumulate(ys)]))

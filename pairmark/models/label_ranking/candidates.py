@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from pairmark.models.core.arrays import Float32, Float64, Int64
 from pairmark.models.core.schema import Array, StoredState, refuse
-from pairmark.models.core.state import Part
+from pairmark.models.core.state import Record
 from pairmark.models.label_ranking.kernels.trees import neighbour_votes
 from pairmark.models.label_ranking.pair_models import LogisticPairs, problems_of, square, standard
 from pairmark.models.label_ranking.rankings_data import completed_targets
@@ -39,7 +39,7 @@ class Examples:
 class ForestCandidate:
     """Forest of best or of random borders, read by its leaves' pairwise votes."""
 
-    trees: Annotated[Trees, Part()]
+    trees: Annotated[Trees, Record()]
     positions: Annotated[Float32, Array(shape=("rows", "n_labels"), nan=True)]
     targets: Annotated[Float64, Array(shape=("rows", "n_labels"))]
 
@@ -75,7 +75,7 @@ class BoostedCandidate:
     rounds: ClassVar[int] = 150
     rate: ClassVar[float] = 0.1
 
-    trees: Annotated[Trees, Part()]
+    trees: Annotated[Trees, Record()]
     values: Annotated[Float64, Array(shape=("rows", "n_labels"))]
     base: Annotated[Float64, Array(shape=("n_labels",))]
 
@@ -98,7 +98,7 @@ class BoostedCandidate:
         rng = np.random.default_rng(seed)
         base = data.targets.mean(axis=0)
         current = np.broadcast_to(base, data.targets.shape).copy()
-        grown, values = [], []
+        forests, values = [], []
         for _ in range(cls.rounds):
             residual = data.targets - current
             trees, _ = grow_trees(
@@ -109,12 +109,14 @@ class BoostedCandidate:
             step = np.zeros((leaves.size, residual.shape[1]))
             np.add.at(step, owner, residual[trees.members] * trees.mass[:, None])
             step *= cls.rate
-            one = _single_members(trees, leaves)
-            current += one.means(data.X, step)
-            grown.append(one)
+            forest = _single_members(trees, leaves)
+            current += forest.means(data.X, step)
+            forests.append(forest)
             values.append(step)
         return cls(
-            trees=end_to_end(grown, [len(step) for step in values]), values=np.concatenate(values), base=base
+            trees=end_to_end(forests, [len(step) for step in values]),
+            values=np.concatenate(values),
+            base=base,
         )
 
 
@@ -134,16 +136,16 @@ class NeighbourCandidate:
     @classmethod
     def relate(cls, file: StoredState, prefix: str) -> None:
         """Refuse more neighbours than there are rows."""
-        n, most = file.arrays[f"{prefix}n_neighbours"], file.sizes[f"{prefix}rows"]
-        if n > most:
-            raise refuse(f"{prefix}n_neighbours", None, f"is {n}", f"at most {most}")
+        n, n_rows = file.arrays[f"{prefix}n_neighbours"], file.sizes[f"{prefix}rows"]
+        if n > n_rows:
+            raise refuse(f"{prefix}n_neighbours", None, f"is {n}", f"at most {n_rows}")
 
     def shares(self, X: Float32) -> Float64:
         from sklearn.neighbors import NearestNeighbors
 
         near = NearestNeighbors(n_neighbors=int(self.n_neighbours)).fit(self.points)
-        _, found = near.kneighbors((X - self.mean) / self.scale)
-        return _votes(found, self.positions, self.targets)
+        _, neighbours = near.kneighbors((X - self.mean) / self.scale)
+        return _votes(neighbours, self.positions, self.targets)
 
     @classmethod
     def fit(cls, data: Examples, seed: int, n_jobs: int | None) -> NeighbourCandidate:
@@ -152,25 +154,27 @@ class NeighbourCandidate:
         mean, scale = standard(data.X)
         points = (data.X - mean) / scale
         n = len(points)
-        most = min(max(cls.numbers), n - 1)
-        best, chosen = -np.inf, 1
-        if most >= 1:
-            asked = np.random.default_rng(seed).permutation(n)[:2_000]
-            others = _others(NearestNeighbors(n_neighbors=most + 1).fit(points), points, asked)
+        highest = min(max(cls.numbers), n - 1)
+        best, best_number = -np.inf, 1
+        if highest >= 1:
+            judge_rows = np.random.default_rng(seed).permutation(n)[:2_000]
+            neighbours = _other_neighbours(
+                NearestNeighbors(n_neighbors=highest + 1).fit(points), points, judge_rows
+            )
             for number in cls.numbers:
-                if number > most:
+                if number > highest:
                     break
-                votes = _votes(others[:, :number], data.positions, data.targets)
-                agreement = pair_agreement(votes, data.positions[asked])
+                votes = _votes(neighbours[:, :number], data.positions, data.targets)
+                agreement = pair_agreement(votes, data.positions[judge_rows])
                 if agreement > best + 1e-12:
-                    best, chosen = agreement, number
+                    best, best_number = agreement, number
         return cls(
             points=points,
             mean=mean,
             scale=scale,
             positions=data.positions,
             targets=data.targets,
-            n_neighbours=np.array(chosen),
+            n_neighbours=np.array(best_number),
         )
 
 
@@ -198,9 +202,9 @@ class KernelCandidate:
     def relate(cls, file: StoredState, prefix: str) -> None:
         """Refuse outputs that are neither of labels nor of their pairs."""
         _require_k(file, prefix)
-        n, expected = file.sizes[f"{prefix}outputs"], (file.facts.n_labels, file.sizes["pairs"])
-        if n not in expected:
-            raise refuse(f"{prefix}base", None, f"has {n} rows", f"{expected[0]} or {expected[1]}")
+        n, sizes = file.sizes[f"{prefix}outputs"], (file.facts.n_labels, file.sizes["pairs"])
+        if n not in sizes:
+            raise refuse(f"{prefix}base", None, f"has {n} rows", f"{sizes[0]} or {sizes[1]}")
 
     def shares(self, X: Float32) -> Float64:
         from scipy.spatial.distance import cdist
@@ -225,7 +229,7 @@ class KernelCandidate:
         typical = float(np.median(pdist(sample, "sqeuclidean"))) if len(sample) > 1 else 1.0
         distances = cdist(points, centres, "sqeuclidean")
         inner = cdist(centres, centres, "sqeuclidean")
-        asked = rng.permutation(n)[:2_000]
+        judge_rows = rng.permutation(n)[:2_000]
         best: tuple[float, float, Float64] | None = None
         for width in cls.widths:
             gamma = width / max(typical, 1e-12)
@@ -238,12 +242,12 @@ class KernelCandidate:
             projected = rotated.T @ centred
             for ridge in cls.ridges:
                 shrink = 1.0 / (np.maximum(spectrum, 0.0) + ridge)
-                part = rotated[asked]
-                fitted = part @ (shrink[:, None] * projected)
+                part = rotated[judge_rows]
+                estimates = part @ (shrink[:, None] * projected)
                 leverage = np.minimum(np.einsum("ij,j,ij->i", part, shrink, part), 1.0 - 1e-9)
-                left_out = centred[asked] - (centred[asked] - fitted) / (1.0 - leverage)[:, None]
+                left_out = centred[judge_rows] - (centred[judge_rows] - estimates) / (1.0 - leverage)[:, None]
                 votes = _shares_of_output(left_out + base, k)
-                agreement = pair_agreement(votes, data.positions[asked])
+                agreement = pair_agreement(votes, data.positions[judge_rows])
                 if best is None or agreement > best[0] + 1e-12:
                     best = (agreement, gamma, root @ (rotation @ (shrink[:, None] * projected)))
         assert best is not None
@@ -262,7 +266,7 @@ class KernelCandidate:
 class LogisticCandidate:
     """A logistic regression a pair."""
 
-    models: Annotated[LogisticPairs, Part()]
+    models: Annotated[LogisticPairs, Record()]
     modelled: Annotated[Int64, Array(shape=("models",), below="pairs", order="rising")]
     constant: Annotated[Float64, Array(shape=("pairs",), low=0, high=1)]
     k: Annotated[Int64, Array(shape=())]
@@ -300,8 +304,8 @@ CANDIDATE_CLASSES: dict[str, Any] = {
 def fit_candidate(name: str, data: Examples, seed: int, n_jobs: int | None) -> Candidate:
     """Fit the candidate of that name."""
     options = {"random": True} if name == "extra-trees" else {}
-    fitted: Candidate = CANDIDATE_CLASSES[name].fit(data, seed, n_jobs, **options)
-    return fitted
+    candidate: Candidate = CANDIDATE_CLASSES[name].fit(data, seed, n_jobs, **options)
+    return candidate
 
 
 def _require_trees(file: StoredState, prefix: str) -> None:
@@ -325,20 +329,20 @@ def completed_examples(X: Float32, positions: Float32, shares: Float64) -> Examp
         points = (X - mean) / scale
         k = positions.shape[1]
         near = NearestNeighbors(n_neighbors=min(21, len(X))).fit(points)
-        filled = np.empty_like(targets)
+        completed = np.empty_like(targets)
         block = max(1, 8_000_000 // (k * k))
         for start in range(0, len(X), block):
             rows = np.arange(start, min(len(X), start + block))
-            votes = _votes(_others(near, points, rows), positions, targets)
-            filled[rows] = completed_targets(positions[rows], votes)
-        targets = filled
+            votes = _votes(_other_neighbours(near, points, rows), positions, targets)
+            completed[rows] = completed_targets(positions[rows], votes)
+        targets = completed
     return Examples(X=X, positions=positions, targets=targets)
 
 
-def _others(near: Any, points: Float64, rows: NDArray[np.intp]) -> NDArray[np.intp]:
+def _other_neighbours(near: Any, points: Float64, rows: NDArray[np.intp]) -> NDArray[np.intp]:
     """The neighbours of rows of ``points`` but themselves: a row is its own, unless as many twins hide it."""
-    found = near.kneighbors(points[rows])[1]
-    return np.array([row[row != own][: near.n_neighbors - 1] for row, own in zip(found, rows, strict=True)])
+    numbers = near.kneighbors(points[rows])[1]
+    return np.array([row[row != own][: near.n_neighbors - 1] for row, own in zip(numbers, rows, strict=True)])
 
 
 def gap_shares(positions: Float64) -> Float64:
@@ -354,16 +358,18 @@ def pair_agreement(before: Float64, positions: Float32) -> float:
     scores = before.sum(axis=2)
     difference = positions[:, None, :] - positions[:, :, None]
     lead = scores[:, :, None] - scores[:, None, :]
-    known = np.isfinite(difference) & (difference != 0)
-    if not known.any():
+    is_ordered = np.isfinite(difference) & (difference != 0)
+    if not is_ordered.any():
         return 0.0
-    return float(np.sign(lead[known] * difference[known]).mean())
+    return float(np.sign(lead[is_ordered] * difference[is_ordered]).mean())
 
 
-def _votes(found: NDArray[Any], positions: Float32, targets: Float64) -> Float64:
+def _votes(neighbours: NDArray[Any], positions: Float32, targets: Float64) -> Float64:
     k = positions.shape[1]
-    out = np.zeros((found.shape[0], k, k))
-    neighbour_votes(np.ascontiguousarray(found, dtype=np.int64), positions, targets, reach_of(k), FAINT, out)
+    out = np.zeros((neighbours.shape[0], k, k))
+    neighbour_votes(
+        np.ascontiguousarray(neighbours, dtype=np.int64), positions, targets, reach_of(k), FAINT, out
+    )
     return out
 
 

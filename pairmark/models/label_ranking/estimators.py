@@ -117,7 +117,7 @@ class _TreesBase(TreesState):
             begin = 0.3
             targets = _completed(X, rankings, targets, completing, n_jobs=self.n_jobs, until=begin)
         self.positions_, self.targets_ = rankings.positions, targets
-        self.trees_, held = grow_trees(
+        self.trees_, in_sample = grow_trees(
             X,
             self._split_targets(targets),
             options,
@@ -127,23 +127,25 @@ class _TreesBase(TreesState):
             span=(begin, 0.9),
             verbose=self.verbose,
         )
-        self.calibration_ = self._calibrated(X, held, options, calibrating)
+        self.calibration_ = self._calibrated(X, in_sample, options, calibrating)
 
     def _split_targets(self, targets: Float64) -> list[Float64]:
         if self.outputs == "joint":
             return [np.ascontiguousarray(targets)]
         return [np.ascontiguousarray(targets[:, i : i + 1]) for i in range(targets.shape[1])]
 
-    def _calibrated(self, X: Float32, held: Bool, options: GrowOptions, seeds: list[int]) -> PairCalibration:
+    def _calibrated(
+        self, X: Float32, in_sample: Bool, options: GrowOptions, seeds: list[int]
+    ) -> PairCalibration:
         """Out of bag where every row was left out by some tree often enough, else by cross-fitting."""
         k = self.positions_.shape[1]
         n = X.shape[0]
         rows = np.arange(n)
-        most = max(500, _CALIBRATION_PAIRS // (k * (k - 1) // 2))
-        if n > most:
-            rows = np.unique(np.linspace(0, n - 1, most).astype(np.intp))
-        if (~held[:, rows]).sum(axis=0).min() >= min(5, self.n_estimators) and held.shape[0] > 1:
-            before = self._shares(self.trees_, X[rows], self.positions_, self.targets_, held[:, rows])
+        limit = max(500, _CALIBRATION_PAIRS // (k * (k - 1) // 2))
+        if n > limit:
+            rows = np.unique(np.linspace(0, n - 1, limit).astype(np.intp))
+        if (~in_sample[:, rows]).sum(axis=0).min() >= min(5, self.n_estimators) and in_sample.shape[0] > 1:
+            before = self._shares(self.trees_, X[rows], self.positions_, self.targets_, in_sample[:, rows])
             return PairCalibration.fit(before, self.positions_[rows])
         if n < 2 * _FOLDS:
             return PairCalibration()
@@ -155,12 +157,12 @@ class _TreesBase(TreesState):
             train, test = np.flatnonzero(fold != number), np.flatnonzero(fold[rows] == number)
             if test.size == 0:
                 continue
-            more = spread_seeds(np.random.RandomState(seeds[number] % 2**32), n_trees)
+            extra_seeds = spread_seeds(np.random.RandomState(seeds[number] % 2**32), n_trees)
             trees, _ = grow_trees(
                 X[train],
                 self._split_targets(self.targets_[train]),
                 options,
-                more,
+                extra_seeds,
                 n_jobs=self.n_jobs,
                 stage="calibrating",
                 span=(0.9 + 0.03 * number, 0.93 + 0.03 * number),
@@ -291,7 +293,7 @@ def _completed(
     rough = GrowOptions(splitter="random", min_samples_leaf=_COMPLETING_LEAF, bootstrap=True)
     n, k = rankings.positions.shape
     for turn in range(2):
-        trees, held = grow_trees(
+        trees, in_sample = grow_trees(
             X,
             [targets],
             rough,
@@ -300,7 +302,7 @@ def _completed(
             stage="completing rankings",
             span=(turn * until / 2, (turn + 1) * until / 2),
         )
-        filled = np.empty_like(targets)
+        completed = np.empty_like(targets)
         size = max(1, 8_000_000 // (k * k))
         for start in range(0, n, size):
             rows = slice(start, start + size)
@@ -308,9 +310,9 @@ def _completed(
                 X[rows],
                 rankings.positions,
                 targets,
-                skip=np.ascontiguousarray(held[:, rows]),
+                skip=np.ascontiguousarray(in_sample[:, rows]),
                 n_threads=n_threads_of(n_jobs, X.shape[0]),
             )
-            filled[rows] = completed_targets(rankings.positions[rows], before)
-        targets = filled
+            completed[rows] = completed_targets(rankings.positions[rows], before)
+        targets = completed
     return targets

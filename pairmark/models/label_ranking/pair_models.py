@@ -12,7 +12,7 @@ from sklearn.base import clone
 from pairmark.models.core.arrays import Bool, Float32, Float64
 from pairmark.models.core.progress import report
 from pairmark.models.core.schema import Array, StoredState, refuse
-from pairmark.models.core.state import Part
+from pairmark.models.core.state import Record
 from pairmark.models.label_ranking.trees import GrowOptions, Trees, end_to_end, grow_trees, in_threads
 
 
@@ -99,12 +99,12 @@ class LogisticPairs:
             model.fit(points[problem.rows], problem.first, sample_weight=problem.weight)
             return model.coef_[0], float(model.intercept_[0])
 
-        fitted = _each(fit, problems, n_jobs, stage)
+        planes = _each(fit, problems, n_jobs, stage)
         return cls(
             mean=mean,
             scale=scale,
-            coef=np.array([coef for coef, _ in fitted]).reshape(len(fitted), X.shape[1]),
-            intercept=np.array([intercept for _, intercept in fitted]),
+            coef=np.array([coef for coef, _ in planes]).reshape(len(planes), X.shape[1]),
+            intercept=np.array([intercept for _, intercept in planes]),
         )
 
 
@@ -117,7 +117,7 @@ class TreePairs:
     trees : of all pairs end to end, ``n_each`` a pair; members point into ``targets``, (n_examples, 1).
     """
 
-    trees: Annotated[Trees, Part()]
+    trees: Annotated[Trees, Record()]
     targets: Annotated[Float64, Array(shape=("rows", 1))]
     n_each: ClassVar[int] = 1
     options: ClassVar[GrowOptions] = GrowOptions(min_samples_leaf=5)
@@ -133,9 +133,9 @@ class TreePairs:
     @classmethod
     def relate(cls, file: StoredState, prefix: str) -> None:
         """Refuse another number of trees."""
-        n, expected = file.sizes[f"{prefix}trees"], file.sizes["models"] * cls.n_each
-        if n != expected:
-            raise refuse(f"{prefix}roots", None, f"has {n} rows", f"{expected}")
+        n, n_expected = file.sizes[f"{prefix}trees"], file.sizes["models"] * cls.n_each
+        if n != n_expected:
+            raise refuse(f"{prefix}roots", None, f"has {n} rows", f"{n_expected}")
 
     @classmethod
     def fit(
@@ -160,10 +160,10 @@ class TreePairs:
                 sample_weight=problem.weight,
             )[0]
 
-        fitted = _each(fit, list(zip(problems, seeds, strict=True)), n_jobs, stage)
+        forests = _each(fit, list(zip(problems, seeds, strict=True)), n_jobs, stage)
         firsts = [problem.first for problem in problems]
         return cls(
-            trees=end_to_end(fitted, [first.size for first in firsts]),
+            trees=end_to_end(forests, [first.size for first in firsts]),
             targets=np.concatenate([np.empty(0), *firsts]).astype(np.float64)[:, None],
         )
 
@@ -241,12 +241,12 @@ def fit_pair_models(
 
 
 def _each(fit: Any, jobs: list[Any], n_jobs: int | None, stage: str) -> list[Any]:
-    done: list[Any] = []
-    for one in in_threads(fit, jobs, n_jobs):
-        done.append(one)
-        if stage and len(done) % max(1, len(jobs) // 50) == 0:
-            report(len(done) / len(jobs), f"{stage}: pair {len(done)} of {len(jobs)}")
-    return done
+    results: list[Any] = []
+    for result in in_threads(fit, jobs, n_jobs):
+        results.append(result)
+        if stage and len(results) % max(1, len(jobs) // 50) == 0:
+            report(len(results) / len(jobs), f"{stage}: pair {len(results)} of {len(jobs)}")
+    return results
 
 
 def _probability(model: Any, X: Float32) -> Float64:

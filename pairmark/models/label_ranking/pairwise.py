@@ -113,10 +113,10 @@ class PairwiseLabelRanker(PairwiseState):
                 constant[at] = problem.share()
         modelled = np.flatnonzero([not problem.one_sided for problem in problems])
         self.constant_, self.modelled_ = constant, modelled
-        chosen = [problems[at] for at in self.modelled_]
+        modelled_problems = [problems[at] for at in self.modelled_]
         common = {"estimator": self.estimator, "weighted": weighted, "n_jobs": self.n_jobs}
         self.models_ = fit_pair_models(
-            X, chosen, seeds=[seeds[at] for at in self.modelled_], stage="learning pairs", **common
+            X, modelled_problems, seeds=[seeds[at] for at in self.modelled_], stage="learning pairs", **common
         )
         self.calibration_ = PairCalibration()
         if self.calibrate and n >= 2 * _FOLDS:
@@ -134,11 +134,11 @@ class PairwiseLabelRanker(PairwiseState):
         n, k = rankings.positions.shape
         # Rows enough for a smooth map, whatever the number of labels: the whole matrix of shares is held.
         n_used = min(n, max(200, 8_000_000 // (k * k)))
-        used = np.sort(np.random.default_rng(folding).permutation(n)[:n_used])
+        sample = np.sort(np.random.default_rng(folding).permutation(n)[:n_used])
         fold = np.full(n, -1)
-        fold[used] = np.arange(n_used) % _FOLDS
+        fold[sample] = np.arange(n_used) % _FOLDS
         shares = np.full((n_used, k, k), np.nan)
-        place = np.searchsorted(used, np.arange(n))
+        place = np.searchsorted(sample, np.arange(n))
         for number in range(_FOLDS):
             parts, constant, at_models = [], self.constant_.copy(), []
             for at, problem in enumerate(problems):
@@ -162,7 +162,7 @@ class PairwiseLabelRanker(PairwiseState):
             shares[place[test]] = square(
                 models.shares(X[test], 1), np.array(at_models, dtype=np.intp), constant, k
             )
-        return PairCalibration.fit(shares, rankings.positions[used])
+        return PairCalibration.fit(shares, rankings.positions[sample])
 
     def _scores(self, X: Float32) -> Float64:
         return aggregated(self._before(X), self.aggregation)
@@ -178,10 +178,10 @@ class PairwiseLabelRanker(PairwiseState):
 
 def _warn_unseen(pairs: NDArray[np.intp]) -> None:
     if len(pairs):
-        named = ", ".join(f"({a}, {b})" for a, b in sorted(map(tuple, pairs.tolist()))[:_NAMED])
-        more = f" and {len(pairs) - _NAMED} more" if len(pairs) > _NAMED else ""
+        pair_names = ", ".join(f"({a}, {b})" for a, b in sorted(map(tuple, pairs.tolist()))[:_NAMED])
+        tail = f" and {len(pairs) - _NAMED} more" if len(pairs) > _NAMED else ""
         warnings.warn(
-            f"no training row orders the labels {named}{more}: their preference is inferred from the labels "
+            f"no training row orders the labels {pair_names}{tail}: their preference is inferred from the labels "
             f"that both "
             "were compared with, and the same for every X",
             UserWarning,

@@ -56,27 +56,27 @@ def training_rankings(Y: ArrayLike, n_rows: int) -> TrainingRankings:
     A `ValueError` says which row or label is wrong.
     """
     try:
-        given = np.asarray(Y, dtype=np.float64)
+        values = np.asarray(Y, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise ValueError(f"Y: {error}; expected (n, k) positions, NaN where a label is absent") from error
-    if given.ndim != 2 or given.shape[0] != n_rows:
+    if values.ndim != 2 or values.shape[0] != n_rows:
         raise ValueError(
-            f"Y has shape {given.shape}; expected ({n_rows}, k), the labels' positions in each row"
+            f"Y has shape {values.shape}; expected ({n_rows}, k), the labels' positions in each row"
         )
-    k = given.shape[1]
+    k = values.shape[1]
     if not 2 <= k <= MAX_LABELS:
         raise ValueError(f"Y orders {k} label{'s' * (k != 1)}; expected 2 to {MAX_LABELS}")
-    if np.isinf(given).any():
-        row = int(np.flatnonzero(np.isinf(given).any(axis=1))[0])
+    if np.isinf(values).any():
+        row = int(np.flatnonzero(np.isinf(values).any(axis=1))[0])
         raise ValueError(f"Y holds an infinity in row {row}; expected positions, NaN where a label is absent")
-    shown = ~np.isnan(given)
-    if not shown.any(axis=1).all():
-        row = int(np.flatnonzero(~shown.any(axis=1))[0])
+    present = ~np.isnan(values)
+    if not present.any(axis=1).all():
+        row = int(np.flatnonzero(~present.any(axis=1))[0])
         raise ValueError(f"row {row} of Y shows no label at all: leave such rows out")
-    if not shown.any(axis=0).all():
-        label = int(np.flatnonzero(~shown.any(axis=0))[0])
+    if not present.any(axis=0).all():
+        label = int(np.flatnonzero(~present.any(axis=0))[0])
         raise ValueError(f"label {label} of Y is absent in every row: leave it out, or add rows that show it")
-    positions = mid_positions(given)
+    positions = mid_positions(values)
     shares = pairwise_shares(positions)
     order = _canonical_order(positions, shares)
     positions, shares = positions[:, order], shares[np.ix_(order, order)]
@@ -97,19 +97,21 @@ def inferred(shares: Float64, together: Int64) -> Float64:
     (as under Bradley-Terry), and the mean over l is taken; further rounds use what was inferred. What cannot be
     reached is 0.5.
     """
-    known = together > 0
-    np.fill_diagonal(known, True)
-    odds = np.where(known, _log_odds(np.where(known & np.isfinite(shares), shares, 0.5), together), 0.0)
-    while not known.all():
+    is_settled = together > 0
+    np.fill_diagonal(is_settled, True)
+    odds = np.where(
+        is_settled, _log_odds(np.where(is_settled & np.isfinite(shares), shares, 0.5), together), 0.0
+    )
+    while not is_settled.all():
         # A path's log-odds add up, so the mean over middle labels is two matrix products.
-        inner = known & ~np.eye(len(known), dtype=bool)
+        inner = is_settled & ~np.eye(len(is_settled), dtype=bool)
         paths = inner.astype(np.float64) @ inner
         total = (odds * inner) @ inner + inner @ (odds * inner)
-        reached = ~known & (paths > 0)
+        reached = ~is_settled & (paths > 0)
         if not reached.any():
             break
         odds[reached] = total[reached] / paths[reached]
-        known |= reached
+        is_settled |= reached
     result = np.where(together > 0, shares, 1.0 / (1.0 + np.exp(-odds)))
     np.fill_diagonal(result, 0.0)
     return np.asarray(result)
@@ -130,13 +132,13 @@ def completed_targets(positions: Float32, shares: Float64) -> Float64:
     """
     n, k = positions.shape
     targets = np.empty((n, k))
-    expected = 1.0 - 2.0 * shares
-    expected[..., np.arange(k), np.arange(k)] = 0.0
+    estimates = 1.0 - 2.0 * shares
+    estimates[..., np.arange(k), np.arange(k)] = 0.0
     block = max(1, 4_000_000 // (k * k))
     for start in range(0, n, block):
         part = positions[start : start + block]
         signs = np.sign(part[:, :, None] - part[:, None, :])
-        fill = expected if expected.ndim == 2 else expected[start : start + block]
+        fill = estimates if estimates.ndim == 2 else estimates[start : start + block]
         targets[start : start + block] = np.where(np.isnan(signs), fill, signs).sum(axis=2)
     return np.asarray(np.rint(targets * TARGET_GRID) / TARGET_GRID)
 
@@ -145,10 +147,10 @@ def _canonical_order(positions: Positions, shares: Float64) -> NDArray[np.intp]:
     """Labels by their mean share of wins; ties by the column of positions, which settles all but twins."""
     k = positions.shape[1]
     off = ~np.eye(k, dtype=bool)
-    seen = np.isfinite(shares) & off
-    wins = np.where(seen, shares, 0.0)
+    has_share = np.isfinite(shares) & off
+    wins = np.where(has_share, shares, 0.0)
     # Summed from small to large, so that the sum does not depend on the labels' given order.
-    mean = np.sort(wins, axis=1).sum(axis=1) / np.maximum(seen.sum(axis=1), 1)
+    mean = np.sort(wins, axis=1).sum(axis=1) / np.maximum(has_share.sum(axis=1), 1)
     columns = np.where(np.isnan(positions), -1.0, positions)
     order = sorted(range(k), key=lambda i: (-mean[i], columns[:, i].tolist()))
     return np.asarray(order, dtype=np.intp)

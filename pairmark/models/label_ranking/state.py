@@ -11,7 +11,7 @@ from pydantic import Field
 
 from pairmark.models.core.arrays import Float32, Float64
 from pairmark.models.core.schema import Array, State, StateSchema, StoredState, refuse
-from pairmark.models.core.state import Fact, Part
+from pairmark.models.core.state import Fact, Record
 from pairmark.models.label_ranking.base import RankerBase
 from pairmark.models.label_ranking.candidates import CANDIDATE_CLASSES, Candidate, CandidateName
 from pairmark.models.label_ranking.pair_models import STORED, PairModels, UserPairs
@@ -21,7 +21,7 @@ from pairmark.models.label_ranking.trees import Trees
 class TreesState(RankerBase):
     """Trees, and the training rankings that their leaves hold."""
 
-    trees_: Annotated[Trees, Part()]
+    trees_: Annotated[Trees, Record()]
     positions_: Annotated[Float32, Array(shape=("rows", "n_labels"), nan=True)]
     targets_: Annotated[Float64, Array(shape=("rows", "n_labels"))]
 
@@ -38,7 +38,9 @@ class PairwiseState(RankerBase):
     """The built-in pair models."""
 
     estimator: Any
-    models_: Annotated[PairModels, Part(prefix="pairs_", of=lambda file, _: STORED[file.params["estimator"]])]
+    models_: Annotated[
+        PairModels, Record(prefix="pairs_", of=lambda file, _: STORED[file.params["estimator"]])
+    ]
     modelled_: Annotated[NDArray[np.int64], Array(shape=("models",), below="pairs", order="rising")]
     constant_: Annotated[Float64, Array(shape=("pairs",), low=0, high=1)]
     unseen_pairs_: Annotated[NDArray[np.int64], Array(shape=("unseen", 2), below="n_labels")]
@@ -57,13 +59,13 @@ class PairwiseState(RankerBase):
         return {**super()._sizes(file), "models": file.length("modelled")}
 
 
-class AutoState(RankerBase):
+class LabelRankingAutoState(RankerBase):
     """Every kept candidate, its number in the names of its arrays, and the weights."""
 
     _member_names: Annotated[list[CandidateName], Fact(name="members"), Field(min_length=1)]
     members_: Annotated[
         dict[str, Candidate],
-        Part(
+        Record(
             prefix="member{0}_",
             each=lambda file: file.facts.members,
             of=lambda _, name: CANDIDATE_CLASSES[name],
@@ -88,4 +90,4 @@ class AutoState(RankerBase):
 
 TREES = StateSchema(TreesState)
 PAIRWISE = StateSchema(PairwiseState)
-AUTO = StateSchema(AutoState)
+AUTO = StateSchema(LabelRankingAutoState)

@@ -108,10 +108,10 @@ class Trees:
     ) -> Float64:
         """Mean targets of the rows' leaves over the trees, (n, k)."""
         out = np.zeros((X.shape[0], targets.shape[1]))
-        chosen = self.of(self.roots if roots is None else roots)
+        nodes = self.of(self.roots if roots is None else roots)
 
         def read(rows: slice) -> None:
-            kernels.mean_targets(X[rows], *chosen, targets, skip[:, rows], out[rows])
+            kernels.mean_targets(X[rows], *nodes, targets, skip[:, rows], out[rows])
 
         _in_parts(read, X.shape[0], n_threads)
         return out
@@ -128,11 +128,11 @@ class Trees:
         """Pairwise shares, (n, k, k), see `kernels.pair_votes`."""
         k = positions.shape[1]
         out = np.zeros((X.shape[0], k, k))
-        chosen = self.of(self.roots)
+        nodes = self.of(self.roots)
 
         def read(rows: slice) -> None:
             kernels.pair_votes(
-                X[rows], *chosen, positions, targets, reach_of(k), FAINT, skip[:, rows], out[rows]
+                X[rows], *nodes, positions, targets, reach_of(k), FAINT, skip[:, rows], out[rows]
             )
 
         _in_parts(read, X.shape[0], n_threads)
@@ -176,54 +176,56 @@ def grow_trees(
         weight, estimate = _sample(X.shape[0], options, rng)
         if sample_weight is not None:
             weight, estimate = weight * sample_weight, estimate * sample_weight
-        grown = [
+        trees = [
             _grow_one(X, values, order, y, norm, weight, estimate, options, int(rng.integers(0, 2**63 - 1)))
             for y, norm in zip(targets, norms, strict=True)
         ]
-        return grown, (weight > 0) | (estimate > 0)
+        return trees, (weight > 0) | (estimate > 0)
 
-    done: list[tuple[list[Trees], Bool]] = []
+    results: list[tuple[list[Trees], Bool]] = []
     growing = in_threads(grow, seeds, n_jobs)
     try:
-        for one in growing:
-            done.append(one)
+        for result in growing:
+            results.append(result)
             report(
-                span[0] + (span[1] - span[0]) * len(done) / len(seeds),
-                f"{stage}: {len(done)} of {len(seeds)}",
+                span[0] + (span[1] - span[0]) * len(results) / len(seeds),
+                f"{stage}: {len(results)} of {len(seeds)}",
             )
             if verbose:
-                print(f"{stage}: {len(done)} of {len(seeds)}")
+                print(f"{stage}: {len(results)} of {len(seeds)}")
     except BaseException:
         # Abandoned: let the threads run out of work before going on, instead of behind the caller's back.
         stop.set()
         for _ in growing:
             pass
         raise
-    return end_to_end([tree for trees, _ in done for tree in trees]), np.stack([held for _, held in done])
+    return end_to_end([tree for trees, _ in results for tree in trees]), np.stack(
+        [in_sample for _, in_sample in results]
+    )
 
 
 def in_threads(work: Callable[[Any], Any], jobs: Sequence[Any], n_jobs: int | None) -> Iterator[Any]:
     """What ``work`` makes of each job, in order, as soon as it is there."""
     if len(jobs) <= 1 or effective_n_jobs(n_jobs) == 1:
         return map(work, jobs)
-    made: Iterator[Any] = Parallel(n_jobs=n_jobs, prefer="threads", return_as="generator")(
+    results: Iterator[Any] = Parallel(n_jobs=n_jobs, prefer="threads", return_as="generator")(
         delayed(work)(job) for job in jobs
     )
-    return made
+    return results
 
 
-def end_to_end(grown: Sequence[Trees], examples: Sequence[int] | None = None) -> Trees:
+def end_to_end(forests: Sequence[Trees], examples: Sequence[int] | None = None) -> Trees:
     """Several `Trees` as one: of the same training rows, or each of so many ``examples`` of its own, end to end."""
-    nodes = np.cumsum([0, *(trees.feature.size for trees in grown)]).tolist()
-    members = np.cumsum([0, *(trees.members.size for trees in grown)]).tolist()
-    rows = [0] * len(grown) if examples is None else np.cumsum([0, *examples]).tolist()
+    nodes = np.cumsum([0, *(trees.feature.size for trees in forests)]).tolist()
+    members = np.cumsum([0, *(trees.members.size for trees in forests)]).tolist()
+    rows = [0] * len(forests) if examples is None else np.cumsum([0, *examples]).tolist()
 
-    def joined(name: str, dtype: type, moved: Sequence[int] | None = None) -> NDArray[Any]:
-        by = moved or [0] * len(grown)
-        parts = [getattr(trees, name) + shift for trees, shift in zip(grown, by, strict=False)]
+    def joined(name: str, dtype: type, shifts: Sequence[int] | None = None) -> NDArray[Any]:
+        by = shifts or [0] * len(forests)
+        parts = [getattr(trees, name) + shift for trees, shift in zip(forests, by, strict=False)]
         return np.concatenate([np.empty(0, dtype), *parts], dtype=dtype)
 
-    starts = [trees.member_start[:-1] + shift for trees, shift in zip(grown, members, strict=False)]
+    starts = [trees.member_start[:-1] + shift for trees, shift in zip(forests, members, strict=False)]
     return Trees(
         roots=joined("roots", np.int64, nodes),
         feature=joined("feature", np.int32),
@@ -276,12 +278,12 @@ def _sample(n: int, options: GrowOptions, rng: np.random.Generator) -> tuple[Flo
         weight = np.ones(n)
     if not options.honest:
         return weight, weight
-    used = rng.permutation(np.flatnonzero(weight))
-    if used.size < 2:
+    rows = rng.permutation(np.flatnonzero(weight))
+    if rows.size < 2:
         return weight, weight
     splitting, estimating = weight.copy(), weight.copy()
-    splitting[used[used.size // 2 :]] = 0.0
-    estimating[used[: used.size // 2]] = 0.0
+    splitting[rows[rows.size // 2 :]] = 0.0
+    estimating[rows[: rows.size // 2]] = 0.0
     return splitting, estimating
 
 
@@ -296,11 +298,11 @@ def _grow_one(
     options: GrowOptions,
     seed: int,
 ) -> Trees:
-    used = weight > 0
-    own = order[used[order]].reshape(order.shape[0], -1)
+    in_sample = weight > 0
+    own = order[in_sample[order]].reshape(order.shape[0], -1)
     depth = np.iinfo(np.int64).max if options.max_depth is None else options.max_depth
-    tried = resolved_features(options.max_features, X.shape[1])
-    limits = (values, own, y, norm, weight, depth, options.min_samples_leaf, tried)
+    n_features = resolved_features(options.max_features, X.shape[1])
+    limits = (values, own, y, norm, weight, depth, options.min_samples_leaf, n_features)
     if options.split == "level":
         feature, threshold, left, right = kernels.grow_by_level(*limits, np.uint64(seed))
     else:

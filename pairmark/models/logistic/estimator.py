@@ -22,7 +22,7 @@ from pairmark.models.core.search.index import Rows as RowNumbers
 from pairmark.models.core.spec import RandomState, document_parameters
 from pairmark.models.logistic.kernels import scoring as kernels
 from pairmark.models.logistic.learning import fit_weights
-from pairmark.models.logistic.rows import RowMap, Rows, RowScale, is_sparse, parts
+from pairmark.models.logistic.rows import PreparedRows, RowPreparation, RowScale, is_sparse, parts
 from pairmark.models.logistic.state import LogisticState
 from pairmark.models.pairs.listed import some_pairs
 from pairmark.models.pairs.sampling import sample_pairs
@@ -91,7 +91,7 @@ class SimilarityLogistic(LogisticState, PairScorerMixin, BaseEstimator):
 
     def _learn_identities(self, rows: Any, codes: Int64, identities: NDArray[Any]) -> None:
         seed = int(check_random_state(self.random_state).randint(2**31))
-        self._map = RowMap.fitted(rows, self.rows)
+        self._map = RowPreparation.of_rows(rows, self.rows)
         pairs = sample_pairs(codes, min(self.n_pairs, self._max_pairs), random_state=seed)
         prepared = self._map.prepared(rows)
         left, right = (prepared.take(side.astype(np.int64)) for side in (pairs.left, pairs.right))
@@ -100,22 +100,22 @@ class SimilarityLogistic(LogisticState, PairScorerMixin, BaseEstimator):
     def _learn_pairs(self, left: Any, right: Any, same: Bool, weight: Float64) -> None:
         if is_sparse(left) != is_sparse(right):
             left, right = (_dense(side) for side in (left, right))
-        used = np.flatnonzero(weight > 0)
-        self._map = RowMap.fitted(_stacked(left[used], right[used]), self.rows)
+        rows = np.flatnonzero(weight > 0)
+        self._map = RowPreparation.of_rows(_stacked(left[rows], right[rows]), self.rows)
         random = np.random.default_rng(int(check_random_state(self.random_state).randint(2**31)))
-        used = some_pairs(same, weight, self._max_pairs, random)
-        share = weight[used] / weight[used].mean()
-        self._learn(self._map.prepared(left[used]), self._map.prepared(right[used]), same[used], share)
+        rows = some_pairs(same, weight, self._max_pairs, random)
+        share = weight[rows] / weight[rows].mean()
+        self._learn(self._map.prepared(left[rows]), self._map.prepared(right[rows]), same[rows], share)
 
     @property
     def _max_pairs(self) -> int:
         """Pairs that are learned from at most: those of rows that are mostly zeros are learned from as sparse ones."""
         return _MOST_SPARSE if self._map.kind == "unit" else max(_LISTED, MOST_CELLS // self._map.scale.size)
 
-    def _learn(self, left: Rows, right: Rows, same: Any, weight: Any) -> None:
+    def _learn(self, left: PreparedRows, right: PreparedRows, same: Any, weight: Any) -> None:
         with one_blas_thread():
-            fitted = fit_weights(self._map, left, right, same, weight, self.C)
-        self.coef_, self._terms = fitted.weights[: self._map.scale.size].copy(), fitted.terms
+            solution = fit_weights(self._map, left, right, same, weight, self.C)
+        self.coef_, self._terms = solution.weights[: self._map.scale.size].copy(), solution.terms
         self._restored()
 
     @property
@@ -150,7 +150,7 @@ class SimilarityLogistic(LogisticState, PairScorerMixin, BaseEstimator):
         return {_PREPARED: rows.values, _TAILS: rows.tails}
 
     def _score_rows(self, queries: Matrix, index: GalleryIndex, rows: RowNumbers) -> Float32:
-        gallery = Rows(index.arrays[_PREPARED][rows], index.arrays[_TAILS][rows])
+        gallery = PreparedRows(index.arrays[_PREPARED][rows], index.arrays[_TAILS][rows])
         out = np.empty((queries.shape[0], gallery.tails.shape[0]), dtype=np.float32)
         self._score(self._map.prepared(queries), gallery, out, grid=True)
         return out
@@ -171,7 +171,7 @@ class SimilarityLogistic(LogisticState, PairScorerMixin, BaseEstimator):
 
         return score
 
-    def _score(self, a: Rows, b: Rows, out: Float32, *, grid: bool) -> None:
+    def _score(self, a: PreparedRows, b: PreparedRows, out: Float32, *, grid: bool) -> None:
         weights, terms, plain = self._weights.weights, self._weights.terms, self._map.plain
         tails = [np.require(side.tails, requirements=["C", "W"]) for side in (a, b)]
         if self._map.sparse:

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from pairmark.models.core.inputs import feature_names_of
-from pairmark.models.logistic.learning import Weights
-from pairmark.models.logistic.rows import RowMap, Rows
+from pairmark.models.logistic.learning import LogisticWeights
+from pairmark.models.logistic.rows import PreparedRows, RowPreparation
 
 LISTED = 1_000
 """Features listed one by one; the contributions of the rest are added up."""
@@ -17,9 +17,9 @@ LISTED = 1_000
 
 def contributions(
     estimator: Any,
-    rows: RowMap,
-    weights: Weights,
-    pair: tuple[Rows, Rows],
+    rows: RowPreparation,
+    weights: LogisticWeights,
+    pair: tuple[PreparedRows, PreparedRows],
     score: float,
     feature_names: Sequence[str] | None,
 ) -> dict[str, Any]:
@@ -47,6 +47,6 @@ def contributions(
     }
 
 
-def _dense(rows: Rows) -> Any:
+def _dense(rows: PreparedRows) -> Any:
     values = rows.values
     return values.toarray()[0] if hasattr(values, "toarray") else values[0]

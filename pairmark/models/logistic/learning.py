@@ -14,13 +14,13 @@ from scipy import optimize, sparse
 from scipy.special import expit
 
 from pairmark.models.core.arrays import Bool, Float64
-from pairmark.models.logistic.rows import RowMap, Rows, is_sparse
+from pairmark.models.logistic.rows import PreparedRows, RowPreparation, is_sparse
 
 _ITERATIONS, _GRADIENT = 100, 1e-6
 N_TERMS = 5
 
 
-class Weights(NamedTuple):
+class LogisticWeights(NamedTuple):
     """What a score is made of.
 
     Attributes
@@ -34,8 +34,13 @@ class Weights(NamedTuple):
 
 
 def fit_weights(
-    rows: RowMap, left: Rows, right: Rows, same: Bool, weight: Float64 | None, C: float
-) -> Weights:
+    rows: RowPreparation,
+    left: PreparedRows,
+    right: PreparedRows,
+    same: Bool,
+    weight: Float64 | None,
+    C: float,
+) -> LogisticWeights:
     """From prepared pairs; ``weight`` (n,) of pairs, all ones where None."""
     differences, sums = _columns(rows, left, right)
     d = rows.scale.size
@@ -57,12 +62,12 @@ def fit_weights(
     solver: Any = optimize.minimize
     solution = solver(loss, np.zeros(d + N_TERMS + 1), jac=True, method="L-BFGS-B", options=options).x
     product_weight, plain, of_all, small, large, intercept = solution[d:]
-    return Weights(
+    return LogisticWeights(
         rows.padded(solution[:d] + of_all), np.array([intercept, product_weight, plain, small, large])
     )
 
 
-def _columns(rows: RowMap, left: Rows, right: Rows) -> tuple[Any, Float64]:
+def _columns(rows: RowPreparation, left: PreparedRows, right: PreparedRows) -> tuple[Any, Float64]:
     """Differences of features (n, d), and the five columns that sum up a pair."""
     csr: Any = sparse
     d = rows.scale.size

@@ -20,19 +20,19 @@ MOST = 1e4
 _SIZE = 0.1
 
 
-class Rows(NamedTuple):
+class PreparedRows(NamedTuple):
     """Prepared rows: (n, width) float32 padded with zeros, or CSR with ascending columns; tails (n, 2)."""
 
     values: Any
     tails: Float64
 
-    def take(self, at: Any) -> Rows:
+    def take(self, at: Any) -> PreparedRows:
         """Those of some numbers."""
-        return Rows(self.values[at], self.tails[at])
+        return PreparedRows(self.values[at], self.tails[at])
 
 
 @dataclass(frozen=True, kw_only=True)
-class RowMap:
+class RowPreparation:
     """How rows are prepared, each as if alone.
 
     Attributes
@@ -47,7 +47,7 @@ class RowMap:
     scale: Annotated[Float64, Array(shape=("features",), low=0)] = field(repr=False)
 
     @classmethod
-    def fitted(cls, X: Any, kind: str) -> RowMap:
+    def of_rows(cls, X: Any, kind: str) -> RowPreparation:
         """From rows (n, d), dense or CSR."""
         n, d = X.shape
         if kind == "auto":
@@ -60,10 +60,10 @@ class RowMap:
             )
             rarity = 1.0 + np.log((1.0 + n) / (1.0 + n_nonzero))
             return cls(kind="unit", sparse=is_sparse(X), centre=np.zeros(d), scale=rarity)
-        centre, spread = X.mean(axis=0, dtype=np.float64), X.std(axis=0, dtype=np.float64)
+        centre, deviations = X.mean(axis=0, dtype=np.float64), X.std(axis=0, dtype=np.float64)
         # What never varies says nothing; nor does what varies by less than float32 can tell.
-        telling = spread > 1e-6 * np.maximum(np.abs(centre), 1e-30)
-        scale = np.divide(1.0, spread, out=np.zeros(d), where=telling) / np.sqrt(d)
+        telling = deviations > 1e-6 * np.maximum(np.abs(centre), 1e-30)
+        scale = np.divide(1.0, deviations, out=np.zeros(d), where=telling) / np.sqrt(d)
         return cls(kind="standard", sparse=False, centre=centre, scale=scale)
 
     @property
@@ -78,7 +78,7 @@ class RowMap:
         out[: self.scale.size] = of_features
         return out
 
-    def prepared(self, X: Any) -> Rows:
+    def prepared(self, X: Any) -> PreparedRows:
         """Of rows (n, d)."""
         tails = np.zeros((X.shape[0], 2))
         if self.sparse:
@@ -91,7 +91,7 @@ class RowMap:
             kernels.unit_sparse(starts, columns, raw, self.scale, values, tails)
             prepared: Any = _csr((values, columns, starts), shape=rows.shape)
             tails[:, 1] *= _SIZE
-            return Rows(prepared, tails)
+            return PreparedRows(prepared, tails)
         rows = np.require(X.toarray() if is_sparse(X) else X, dtype=np.float32, requirements=["C", "W"])
         out = np.zeros((rows.shape[0], self.plain.size), dtype=np.float32)
         if self.kind == "unit":
@@ -99,7 +99,7 @@ class RowMap:
             tails[:, 1] *= _SIZE
         else:
             kernels.standard_dense(rows, self.centre, self.scale, MOST, out, tails)
-        return Rows(out, tails)
+        return PreparedRows(out, tails)
 
 
 def is_sparse(rows: Any) -> bool:

@@ -6,9 +6,9 @@ from typing import Annotated
 
 from pairmark.models.core.arrays import Float64
 from pairmark.models.core.schema import Array, StateSchema, StoredState, require
-from pairmark.models.core.state import DeclaredState, Part
-from pairmark.models.logistic.learning import N_TERMS, Weights
-from pairmark.models.logistic.rows import RowMap
+from pairmark.models.core.state import DeclaredState, Record
+from pairmark.models.logistic.learning import N_TERMS, LogisticWeights
+from pairmark.models.logistic.rows import RowPreparation
 
 _MOST_RARE = 1e3
 
@@ -17,12 +17,12 @@ class LogisticState(DeclaredState):
     """How rows are prepared, and the weights."""
 
     coef_: Annotated[Float64, Array(name="weights", shape=("features",))]
-    _map: Annotated[RowMap, Part()]
+    _map: Annotated[RowPreparation, Record()]
     _terms: Annotated[Float64, Array(shape=(N_TERMS,))]
-    _weights: Weights
+    _weights: LogisticWeights
 
     def _restored(self) -> None:
-        self._weights = Weights(self._map.padded(self.coef_), self._terms)
+        self._weights = LogisticWeights(self._map.padded(self.coef_), self._terms)
 
     @classmethod
     def _relate(cls, file: StoredState) -> None:

@@ -58,8 +58,8 @@ def whitening_matrix(deviations: Float64, shrinkage: Literal["auto"] | float) ->
         floors = np.maximum(
             (1 - share) * np.append(variances, 0.0) + share * mean, _SMALLEST_EIGENVALUE * mean
         )
-        *roots, other = 1.0 / np.sqrt(floors)
-        root: Float64 = ((vectors * (np.array(roots) - other)) @ vectors.T + other * np.eye(d)) / size
+        *roots, fallback = 1.0 / np.sqrt(floors)
+        root: Float64 = ((vectors * (np.array(roots) - fallback)) @ vectors.T + fallback * np.eye(d)) / size
     else:
         values, vectors = np.linalg.eigh((1 - share) * covariance + share * mean * np.eye(d))
         floored = np.maximum(values, _SMALLEST_EIGENVALUE * mean)
@@ -74,9 +74,9 @@ def ledoit_wolf_share(X: Float64, covariance: Float64) -> float:
     """
     n, d = X.shape
     squares = float(np.sum(covariance**2))
-    spread = squares - float(np.trace(covariance)) ** 2 / d
+    off_target = squares - float(np.trace(covariance)) ** 2 / d
     noise = (float(np.sum(np.sum(X**2, axis=1) ** 2)) / n - squares) / n
-    return min(noise / spread, 1.0) if noise > 0 and spread > 0 else 0.0
+    return min(noise / off_target, 1.0) if noise > 0 and off_target > 0 else 0.0
 
 
 def within_deviations(X: NDArray[np.float32], codes: NDArray[np.int64]) -> Float64:

@@ -81,12 +81,12 @@ def _even_quota(available: Indices, budget: int) -> Indices:
         return available.astype(np.int64)
     ordered = np.sort(available)
     # With level L the sum is sum(min(available, L)); find the largest L that fits.
-    filled = np.concatenate([[0], np.cumsum(ordered)])
+    cumulative = np.concatenate([[0], np.cumsum(ordered)])
     low, high = 1, int(ordered[-1])
     while low < high:
         level = (low + high + 1) // 2
         at = int(np.searchsorted(ordered, level, side="right"))
-        if int(filled[at]) + level * (ordered.size - at) <= budget:
+        if int(cumulative[at]) + level * (ordered.size - at) <= budget:
             low = level
         else:
             high = level - 1

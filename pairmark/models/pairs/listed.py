@@ -45,10 +45,10 @@ def contradictory_pairs(
     a, b, is_same = np.asarray(left), np.asarray(right), np.asarray(same).astype(np.bool_)
     points, ends = np.unique(np.concatenate([a, b]), return_inverse=True)
     i, j = ends[: a.size], ends[a.size :]
-    known = []
+    bonds = []
     if units is not None:
-        known.append((np.concatenate([i, j]), np.asarray(units).T.reshape(-1)))
-    person = _joined(points.size, i[is_same], j[is_same], known)
+        bonds.append((np.concatenate([i, j]), np.asarray(units).T.reshape(-1)))
+    person = _joined(points.size, i[is_same], j[is_same], bonds)
     return np.flatnonzero(~is_same & (person[i] == person[j]))
 
 
@@ -84,15 +84,15 @@ def listed_units(
     a, b, is_same = np.asarray(left), np.asarray(right), np.asarray(same).astype(np.bool_)
     points, ends = np.unique(np.concatenate([a, b]), return_inverse=True)
     i, j = ends[: a.size], ends[a.size :]
-    known = [(np.arange(points.size), np.asarray(of)[points]) for of in (labels,) if of is not None]
+    bonds = [(np.arange(points.size), np.asarray(of)[points]) for of in (labels,) if of is not None]
     if units is not None:
         sides = np.asarray(units)
-        known.append((np.concatenate([i, j]), np.concatenate([sides[:, 0], sides[:, 1]])))
+        bonds.append((np.concatenate([i, j]), np.concatenate([sides[:, 0], sides[:, 1]])))
     in_group = [(np.arange(points.size), np.asarray(groups)[points])] if groups is not None else []
-    person = _joined(points.size, i[is_same], j[is_same], known)
-    people = _joined(points.size, i[is_same], j[is_same], known + in_group)
-    chosen = resolve_protocol(protocol, int(people.max()) + 1)
-    if chosen == "open-set":
+    person = _joined(points.size, i[is_same], j[is_same], bonds)
+    people = _joined(points.size, i[is_same], j[is_same], bonds + in_group)
+    resolved_protocol = resolve_protocol(protocol, int(people.max()) + 1)
+    if resolved_protocol == "open-set":
         contradictory = np.flatnonzero(~is_same & (person[i] == person[j]))
         if contradictory.size:
             first = int(contradictory[0])
@@ -101,45 +101,48 @@ def listed_units(
                 f"unit or a chain of same pairs, the first is ({int(a[first])}, {int(b[first])}): correct the labels, "
                 "or use protocol 'closed-set'"
             )
-        of_point, name, assumed = people, "people", not (known or in_group)
+        of_point, name, assumed = people, "people", not (bonds or in_group)
     elif in_group:
         of_point, name, assumed = _joined(points.size, i[:0], j[:0], in_group), "groups", False
     else:
         of_point, name, assumed = np.arange(points.size), "points", False
-    both = np.stack([of_point[i], of_point[j]], axis=1).astype(np.int64)
-    within = both[:, 0] == both[:, 1]
-    usable = ~within | is_same if chosen == "open-set" else ~within
-    if chosen == "closed-set" and in_group:
+    sides_of = np.stack([of_point[i], of_point[j]], axis=1).astype(np.int64)
+    within = sides_of[:, 0] == sides_of[:, 1]
+    usable = ~within | is_same if resolved_protocol == "open-set" else ~within
+    if resolved_protocol == "closed-set" and in_group:
         # Several pairs of two groups depend on each other: the first of them stands for all.
-        keys = np.sort(both, axis=1)
+        keys = np.sort(sides_of, axis=1)
         first_of = np.unique(keys[:, 0] * (int(keys.max()) + 1) + keys[:, 1], return_index=True)[1]
-        one = np.zeros(a.size, dtype=np.bool_)
-        one[first_of] = True
-        usable &= one
-    return ListedUnits(units=both, usable=usable, protocol=chosen, assumed=assumed, name=name)
+        is_first = np.zeros(a.size, dtype=np.bool_)
+        is_first[first_of] = True
+        usable &= is_first
+    return ListedUnits(units=sides_of, usable=usable, protocol=resolved_protocol, assumed=assumed, name=name)
 
 
-def _joined(n: int, i: Indices, j: Indices, known: list[tuple[Indices, Indices]]) -> Indices:
+def _joined(n: int, i: Indices, j: Indices, bonds: list[tuple[Indices, Indices]]) -> Indices:
     """Group of each point when points i and j, and points of one code, belong together."""
     first, second, nodes = [i], [j], n
-    for at, codes in known:
+    for at, codes in bonds:
         there = codes >= 0
         values, inverse = np.unique(codes[there], return_inverse=True)
         first.append(at[there])
         second.append(nodes + inverse)
         nodes += values.size
     group = joined_groups(nodes, np.concatenate(first), np.concatenate(second))[1][:n]
-    found: Indices = np.unique(group, return_inverse=True)[1].astype(np.int64)
-    return found
+    numbers: Indices = np.unique(group, return_inverse=True)[1].astype(np.int64)
+    return numbers
 
 
 def some_pairs(
-    same: NDArray[np.bool_], weight: NDArray[np.float64], most: int, random: np.random.Generator
+    same: NDArray[np.bool_], weight: NDArray[np.float64], limit: int, random: np.random.Generator
 ) -> NDArray[np.int64]:
     """At most so many pairs of positive weight: up to half of them same, as far as there are."""
-    used = np.flatnonzero(weight > 0)
-    if used.size <= most:
-        return used
-    alike, apart = random.permutation(used[same[used]]), random.permutation(used[~same[used]])
-    n_same = min(alike.size, max(most // 2, most - apart.size))
-    return np.sort(np.concatenate([alike[:n_same], apart[: most - n_same]]))
+    candidates = np.flatnonzero(weight > 0)
+    if candidates.size <= limit:
+        return candidates
+    alike, apart = (
+        random.permutation(candidates[same[candidates]]),
+        random.permutation(candidates[~same[candidates]]),
+    )
+    n_same = min(alike.size, max(limit // 2, limit - apart.size))
+    return np.sort(np.concatenate([alike[:n_same], apart[: limit - n_same]]))

@@ -120,9 +120,9 @@ def pair_sample(
     if units is not None:
         names, pairs = _unit_codes(units, values.size)
     if weight is not None and not weight.all():
-        kept = weight > 0
-        values, is_same, weight = values[kept], is_same[kept], weight[kept]
-        pairs = None if pairs is None else pairs[kept]
+        has_weight = weight > 0
+        values, is_same, weight = values[has_weight], is_same[has_weight], weight[has_weight]
+        pairs = None if pairs is None else pairs[has_weight]
     if is_same.all():
         raise ValueError(
             "there is no pair marked different; expected some, the false positive rate is measured on them"
@@ -134,20 +134,22 @@ def pair_sample(
             f"all {values.size} scores are equal ({values[0]}): they cannot tell same from different"
         )
     if pairs is None:
-        chosen = _checked_protocol(protocol or "open-set")
+        resolved_protocol = _checked_protocol(protocol or "open-set")
         rows = np.arange(values.size, dtype=np.int64)
         pairs = np.stack([2 * rows, 2 * rows + 1], axis=1)
     else:
-        chosen = _protocol_of(pairs, is_same, protocol)
+        resolved_protocol = _protocol_of(pairs, is_same, protocol)
     independent = units is None
-    block_of = None if blocks is None else _block_of_unit(pairs, chosen, blocks, independent=independent)
+    block_of = (
+        None if blocks is None else _block_of_unit(pairs, resolved_protocol, blocks, independent=independent)
+    )
     relative = np.ones(values.size) if weight is None else weight / weight.max()
     if independent:
         n_different = int((~is_same).sum())
         different = _side(values, relative, pairs, ~is_same, n_different, blocks=n_different)
         mates = _side(values, relative, pairs, is_same, int(is_same.sum()), blocks=int(is_same.sum()))
         n_units = n_different
-    elif chosen == "open-set":
+    elif resolved_protocol == "open-set":
         different = _side(values, relative, pairs, ~is_same, None, blocks=None)
         mates = _side(values, relative, pairs, is_same, None, blocks=None)
         n_units = int(np.unique(different.edge_units).size)
@@ -164,7 +166,7 @@ def pair_sample(
             raise ValueError("a pair of samples is marked both same and different: correct the labels")
         n_units = int(np.unique(edges).size)
     return PairSample(
-        protocol=chosen,
+        protocol=resolved_protocol,
         independent=independent,
         n_units=n_units,
         different=different,
@@ -185,10 +187,10 @@ def _block_of_unit(
         if blocks != "components":
             raise ValueError(f"blocks is {blocks!r}; expected 'components', or the block of each pair")
         return joined_groups(n, pairs[:, 0], pairs[:, 1])[1]
-    named = np.asarray(blocks)
-    if named.shape != pairs.shape[:1]:
-        raise ValueError(f"blocks have shape {named.shape}; expected {pairs.shape[:1]}, one block a pair")
-    codes = np.unique(named, return_inverse=True)[1].astype(np.int64)
+    names = np.asarray(blocks)
+    if names.shape != pairs.shape[:1]:
+        raise ValueError(f"blocks have shape {names.shape}; expected {pairs.shape[:1]}, one block a pair")
+    codes = np.unique(names, return_inverse=True)[1].astype(np.int64)
     block_of = np.full(n, -1, dtype=np.int64)
     block_of[pairs] = codes[:, None]
     torn = np.flatnonzero((block_of[pairs] != codes[:, None]).any(axis=1))
@@ -252,11 +254,11 @@ def matched_scores(sample: PairSample, rng: np.random.Generator) -> tuple[NDArra
         edges = different.edge_units
     units, codes = np.unique(edges, return_inverse=True)
     codes = codes.reshape(-1, 2).astype(np.int64)
-    chosen = greedy_matching(codes, rng.permutation(codes.shape[0]), int(units.size))
-    mates = chosen[chosen >= n_different] - n_different
+    matching = greedy_matching(codes, rng.permutation(codes.shape[0]), int(units.size))
+    mates = matching[matching >= n_different] - n_different
     if sample.protocol == "open-set":
         mates = np.arange(same.edge_units.shape[0])
-    return np.sort(_one_of_each(same, mates, rng)), int(chosen.size)
+    return np.sort(_one_of_each(same, mates, rng)), int(matching.size)
 
 
 def _one_of_each(side: Side, edges: Indices, rng: np.random.Generator) -> NDArray[np.float32]:
@@ -294,16 +296,16 @@ def _side(
 
 
 def _checked_scores(scores: ArrayLike, same: ArrayLike) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-    given = np.asarray(scores)
-    if given.ndim != 1 or given.size == 0 or given.dtype.kind not in "fiub":
+    raw = np.asarray(scores)
+    if raw.ndim != 1 or raw.size == 0 or raw.dtype.kind not in "fiub":
         raise ValueError(
-            f"scores have shape {given.shape} and dtype {given.dtype}; expected numbers, shape (n_pairs,)"
+            f"scores have shape {raw.shape} and dtype {raw.dtype}; expected numbers, shape (n_pairs,)"
         )
     with np.errstate(over="ignore"):
-        values = given.astype(np.float32)
+        values = raw.astype(np.float32)
     if not np.isfinite(values).all():
         bad = int(np.flatnonzero(~np.isfinite(values))[0])
-        raise ValueError(f"scores[{bad}] is {given[bad]}; expected finite float32 numbers")
+        raise ValueError(f"scores[{bad}] is {raw[bad]}; expected finite float32 numbers")
     # -0.0 and 0.0 compare equal, so they must also sort and print alike.
     values = values + np.float32(0)
     labels = np.asarray(same)
@@ -327,15 +329,15 @@ def _checked_weight(sample_weight: ArrayLike | None, n: int) -> Float64 | None:
 
 def _unit_codes(units: ArrayLike, n: int) -> tuple[NDArray[Any], Indices]:
     """The distinct units, ascending, and the number of each side's."""
-    given = _two_columns(units)
-    if given.shape != (n, 2):
+    columns = _two_columns(units)
+    if columns.shape != (n, 2):
         raise ValueError(
-            f"units have shape {given.shape}; expected ({n}, 2), the sampling unit on each side of a pair, or a tuple "
-            "of two columns"
+            f"units have shape {columns.shape}; expected ({n}, 2), the sampling unit on each side of a pair, or a "
+            "tuple of two columns"
         )
-    if given.dtype.kind not in "iuUSb" and not (given.dtype.kind == "f" and np.isfinite(given).all()):
-        raise ValueError(f"units have dtype {given.dtype}; expected whole numbers or strings, none missing")
-    names, codes = np.unique(given, return_inverse=True)
+    if columns.dtype.kind not in "iuUSb" and not (columns.dtype.kind == "f" and np.isfinite(columns).all()):
+        raise ValueError(f"units have dtype {columns.dtype}; expected whole numbers or strings, none missing")
+    names, codes = np.unique(columns, return_inverse=True)
     if names.size < 2:
         raise ValueError("units name a single unit; expected at least two")
     return names, codes.reshape(n, 2).astype(np.int64)
@@ -351,23 +353,27 @@ def _two_columns(units: Any) -> NDArray[Any]:
                 "in each"
             )
         return _plain(np.stack([side.astype(object) for side in sides], axis=1))
-    given = np.asarray(units)
-    if given.dtype == object and given.ndim == 1 and all(isinstance(row, tuple | list) for row in given):
-        given = np.array([[*row] for row in given], dtype=object)
-    return _plain(given)
+    columns = np.asarray(units)
+    if (
+        columns.dtype == object
+        and columns.ndim == 1
+        and all(isinstance(row, tuple | list) for row in columns)
+    ):
+        columns = np.array([[*row] for row in columns], dtype=object)
+    return _plain(columns)
 
 
-def _plain(given: NDArray[Any]) -> NDArray[Any]:
+def _plain(column: NDArray[Any]) -> NDArray[Any]:
     """Objects that are all words, or all whole numbers, as such; anything else as it is."""
-    if given.dtype != object or not given.size:
-        return given
-    kinds = {type(value) for value in given.ravel()}
+    if column.dtype != object or not column.size:
+        return column
+    kinds = {type(value) for value in column.ravel()}
     if all(issubclass(kind, str) for kind in kinds):
-        return given.astype(np.str_)
+        return column.astype(np.str_)
     if all(issubclass(kind, int | np.integer) and kind is not bool for kind in kinds):
-        return given.astype(np.int64)
+        return column.astype(np.int64)
     if all(issubclass(kind, float | np.floating | int | np.integer) for kind in kinds):
-        return given.astype(np.float64)
+        return column.astype(np.float64)
     raise ValueError(
         f"units hold {', '.join(sorted(kind.__name__ for kind in kinds))} together; expected words, or whole numbers, "
         "none missing: use .astype(str) where both occur"
@@ -383,21 +389,21 @@ def _checked_protocol(protocol: str) -> Protocol:
 def _protocol_of(pairs: Indices, is_same: NDArray[np.bool_], protocol: str | None) -> Protocol:
     alike = pairs[:, 0] == pairs[:, 1]
     crossing = bool((is_same & ~alike).any())
-    chosen = _checked_protocol(protocol or ("closed-set" if crossing else "open-set"))
+    resolved_protocol = _checked_protocol(protocol or ("closed-set" if crossing else "open-set"))
     if (~is_same & alike).any():
         row = int(np.flatnonzero(~is_same & alike)[0])
         raise ValueError(
             f"pair {row} is marked different but carries the same unit twice: correct same or units"
         )
-    if chosen == "open-set" and crossing:
+    if resolved_protocol == "open-set" and crossing:
         row = int(np.flatnonzero(is_same & ~alike)[0])
         raise ValueError(
             f"pair {row} is marked same but carries two units: in open-set use the unit is the identity; "
             "if units are samples, the protocol is 'closed-set'"
         )
-    if chosen == "closed-set" and alike.any():
+    if resolved_protocol == "closed-set" and alike.any():
         row = int(np.flatnonzero(alike)[0])
         raise ValueError(
             f"pair {row} carries the same unit twice, a sample with itself in closed-set use: leave such pairs out"
         )
-    return chosen
+    return resolved_protocol

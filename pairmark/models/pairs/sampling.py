@@ -91,13 +91,13 @@ class PairPopulation:
         random_state: int | np.random.Generator | None,
     ) -> TrainingPairs:
         """Draw pairs; see `sample_pairs`."""
-        wanted, n_same = self._wanted(n_pairs, scheme)
-        left, right = self._drawn(wanted, n_same, random_state)
-        same = np.arange(wanted) < n_same
-        # Weights of a kind sum to what it would be drawn by in proportion: `wanted` pairs in all.
+        total, n_same = self._sizes(n_pairs, scheme)
+        left, right = self._draw(total, n_same, random_state)
+        same = np.arange(total) < n_same
+        # Weights of a kind sum to what it would be drawn by in proportion: `total` pairs in all.
         of_same, of_different = (
-            population / (self.n_same + self.n_different) * wanted / max(take, 1)
-            for take, population in ((n_same, self.n_same), (wanted - n_same, self.n_different))
+            population / (self.n_same + self.n_different) * total / max(take, 1)
+            for take, population in ((n_same, self.n_same), (total - n_same, self.n_different))
         )
         return TrainingPairs(
             left=left,
@@ -116,14 +116,14 @@ class PairPopulation:
         Drawn as `sample` does by default, but where an identity has over `_UNEVEN` times the mean number of same pairs,
         these are drawn evenly over identities: one with most rows would be all that is learned of.
         """
-        wanted, n_same = self._wanted(n_pairs, "balanced")
+        total, n_same = self._sizes(n_pairs, "balanced")
         pairs_each = self._of_identity[self._of_identity > 0]
         uneven = n_same < self.n_same and pairs_each.max() > _UNEVEN * pairs_each.mean()
-        return self._drawn(wanted, n_same, random_state, evenly=bool(uneven)), n_same
+        return self._draw(total, n_same, random_state, evenly=bool(uneven)), n_same
 
-    def _drawn(
+    def _draw(
         self,
-        wanted: int,
+        total: int,
         n_same: int,
         random_state: int | np.random.Generator | None,
         *,
@@ -131,7 +131,7 @@ class PairPopulation:
     ) -> NDArray[np.int32]:
         """Left and right rows of pairs, same ones first, in little more memory than they take."""
         rng = np.random.default_rng(random_state)
-        out = np.empty((2, wanted), dtype=np.int32)
+        out = np.empty((2, total), dtype=np.int32)
         kinds = (
             (out[:, :n_same], self.n_same, self._ends_same, self._shift_same),
             (out[:, n_same:], self.n_different, self._ends_different, self._shift_different),
@@ -153,25 +153,25 @@ class PairPopulation:
             del ranks
         return out
 
-    def _wanted(self, n_pairs: int | None, scheme: PairScheme) -> tuple[int, int]:
+    def _sizes(self, n_pairs: int | None, scheme: PairScheme) -> tuple[int, int]:
         """How many pairs are drawn, and how many of them are same."""
         total = self.n_same + self.n_different
         if n_pairs is not None and n_pairs < 2:
             raise ValueError(f"n_pairs is {n_pairs}; expected at least 2, or None for all pairs")
-        wanted = total if n_pairs is None else min(n_pairs, total)
-        if wanted > MAX_PAIRS:
-            raise ValueError(f"{wanted} pairs asked for; expected at most {MAX_PAIRS}: set n_pairs")
-        return wanted, self._share(wanted, total, scheme)
+        size = total if n_pairs is None else min(n_pairs, total)
+        if size > MAX_PAIRS:
+            raise ValueError(f"{size} pairs asked for; expected at most {MAX_PAIRS}: set n_pairs")
+        return size, self._share(size, total, scheme)
 
-    def _share(self, wanted: int, total: int, scheme: PairScheme) -> int:
+    def _share(self, size: int, total: int, scheme: PairScheme) -> int:
         """How many same pairs are drawn; at least one of each kind that exists."""
         if scheme == "balanced":
-            take = min(self.n_same, wanted - min(self.n_different, wanted // 2))
+            take = min(self.n_same, size - min(self.n_different, size // 2))
         else:
-            take = round(wanted * self.n_same / total) if total else 0
-        least = max(min(1, self.n_same), wanted - self.n_different)
-        most = min(self.n_same, wanted - min(1, self.n_different))
-        return max(least, min(take, most))
+            take = round(size * self.n_same / total) if total else 0
+        lowest = max(min(1, self.n_same), size - self.n_different)
+        highest = min(self.n_same, size - min(1, self.n_different))
+        return max(lowest, min(take, highest))
 
 
 def sample_pairs(
@@ -232,8 +232,8 @@ def _even_ranks(take: int, sizes: NDArray[np.int64], rng: np.random.Generator) -
     """
     ordered = np.sort(sizes)
     # The level to which all runs are drawn: so many numbers from each, or all of it.
-    filled = np.cumsum(ordered) + ordered * np.arange(sizes.size - 1, -1, -1)
-    first = int(np.searchsorted(filled, take))
+    reach = np.cumsum(ordered) + ordered * np.arange(sizes.size - 1, -1, -1)
+    first = int(np.searchsorted(reach, take))
     quota = np.minimum(sizes, (take - int(ordered[:first].sum())) // (sizes.size - first))
     spare = np.flatnonzero(quota < sizes)
     quota[rng.permutation(spare)[: take - int(quota.sum())]] += 1
@@ -266,18 +266,18 @@ def _distinct_ranks(
         np.cumsum(steps, out=steps)
         steps *= population / steps[-1]
         np.minimum(steps, population - 1, out=steps)
-        more = _truncated(steps)[:-1]
+        block = _truncated(steps)[:-1]
         del steps
-        ranks = np.sort(np.concatenate([ranks, more])) if ranks.size else more
-        del more
+        ranks = np.sort(np.concatenate([ranks, block])) if ranks.size else block
+        del block
         first = np.ones(ranks.size, dtype=np.bool_)
         np.not_equal(ranks[1:], ranks[:-1], out=first[1:])
         ranks = _compacted(ranks, first)
         del first
     # Which numbers came is as likely to be one set as another: leaving any of them out at random keeps it so.
-    kept = np.ones(ranks.size, dtype=np.bool_)
-    kept[rng.choice(ranks.size, ranks.size - take, replace=False, shuffle=False)] = False
-    return _compacted(ranks, kept)
+    keep = np.ones(ranks.size, dtype=np.bool_)
+    keep[rng.choice(ranks.size, ranks.size - take, replace=False, shuffle=False)] = False
+    return _compacted(ranks, keep)
 
 
 def _lent(n: int, dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -299,12 +299,12 @@ def _truncated(values: NDArray[np.float64]) -> NDArray[np.int64]:
     return whole
 
 
-def _compacted(numbers: NDArray[np.int64], kept: NDArray[np.bool_]) -> NDArray[np.int64]:
+def _compacted(numbers: NDArray[np.int64], keep: NDArray[np.bool_]) -> NDArray[np.int64]:
     """The numbers that are kept, in order, at the beginning of the same memory."""
     at = 0
     for start in range(0, numbers.size, _MOVED_AT_A_TIME):
         block = slice(start, start + _MOVED_AT_A_TIME)
-        its = numbers[block][kept[block]]
+        its = numbers[block][keep[block]]
         numbers[at : at + its.size] = its
         at += its.size
     return numbers[:at]

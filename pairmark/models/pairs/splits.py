@@ -127,7 +127,7 @@ def split_data(
     if y.ndim != 1 or y.size == 0:
         raise ValueError(f"y has shape {y.shape}; expected (n,), one identity a row, n >= 1")
     identities, codes, counts = np.unique(y, return_inverse=True, return_counts=True)
-    chosen = resolve_protocol(protocol, identities.size)
+    resolved_protocol = resolve_protocol(protocol, identities.size)
     if identities.size < 2:
         raise ValueError("the data holds a single identity; expected at least two, to have pairs that differ")
     if counts.max() < 2:
@@ -135,13 +135,13 @@ def split_data(
             "every identity has one row; expected at least one with two, to have pairs that are the same"
         )
     rng = np.random.default_rng(random_state)
-    if chosen == "open-set":
+    if resolved_protocol == "open-set":
         part_of = _parts(np.minimum(counts, 2), calibration_fraction, test_fraction, rng, "identities")[codes]
     else:
 
         def has_same_pairs(part_of: Indices) -> bool:
-            checked = (2,) if calibration_fraction is None else (0, 2)
-            return all(np.bincount(codes[part_of == part], minlength=1).max() > 1 for part in checked)
+            parts_to_check = (2,) if calibration_fraction is None else (0, 2)
+            return all(np.bincount(codes[part_of == part], minlength=1).max() > 1 for part in parts_to_check)
 
         part_of = _parts(
             np.zeros_like(codes),
@@ -152,13 +152,13 @@ def split_data(
             test_is_good=has_same_pairs,
         )
     parts = [np.flatnonzero(part_of == part) for part in range(3)]
-    unit = "identities" if chosen == "open-set" else "rows"
+    unit = "identities" if resolved_protocol == "open-set" else "rows"
     if calibration_fraction is not None:
         _check_part(codes[parts[0]], "training", unit, needs_same=True)
     _check_part(codes[parts[1]], "calibration", unit, needs_same=False)
     if test_fraction > 0:
         _check_part(codes[parts[2]], "test", unit, needs_same=True)
-    return Split(protocol=chosen, train=parts[0], calibration=parts[1], test=parts[2])
+    return Split(protocol=resolved_protocol, train=parts[0], calibration=parts[1], test=parts[2])
 
 
 def split_pairs(
@@ -193,11 +193,11 @@ def split_pairs(
     rng = np.random.default_rng(random_state)
     part_of = _parts(strata, calibration_fraction, test_fraction, rng, name)
     sides = part_of[units]
-    kept = usable & (sides[:, 0] == sides[:, 1])
-    parts = [np.flatnonzero(kept & (sides[:, 0] == part)) for part in range(3)]
-    asked = [("training", True), ("calibration", False), ("test", True)]
+    is_uncrossed = usable & (sides[:, 0] == sides[:, 1])
+    parts = [np.flatnonzero(is_uncrossed & (sides[:, 0] == part)) for part in range(3)]
+    requirements = [("training", True), ("calibration", False), ("test", True)]
     unasked = [calibration_fraction is None, False, test_fraction == 0]
-    for (part_name, needs_same), rows, empty in zip(asked, parts, unasked, strict=True):
+    for (part_name, needs_same), rows, empty in zip(requirements, parts, unasked, strict=True):
         if empty:
             continue
         n_same = int(same[rows].sum())
@@ -205,14 +205,14 @@ def split_pairs(
             missing = "different" if rows.size - n_same == 0 else "same"
             raise ValueError(
                 f"the {part_name} part holds no pair marked {missing} ({rows.size} pairs after a split by {name}, "
-                f"{int((~kept).sum())} crossed parts): bring more pairs, or change the fractions"
+                f"{int((~is_uncrossed).sum())} crossed parts): bring more pairs, or change the fractions"
             )
     return Split(
         protocol=protocol,
         train=parts[0],
         calibration=parts[1],
         test=parts[2],
-        n_dropped=int((~kept).sum()),
+        n_dropped=int((~is_uncrossed).sum()),
     )
 
 
@@ -252,14 +252,14 @@ def held_out_pairs(
             f"{identities.size} identities are held out; expected at least two, to have different pairs"
         )
     rng = np.random.default_rng(random_state)
-    chosen = resolve_protocol(protocol, identities.size)
-    if chosen == "closed-set":
+    resolved_protocol = resolve_protocol(protocol, identities.size)
+    if resolved_protocol == "closed-set":
         left, right, _ = unit_pairs(codes.size, n_pairs, rng)
         units = np.stack([left, right], axis=1)
     else:
         left, right, units = open_set_pairs(codes.astype(np.int64), counts, n_pairs, rng)
     return HeldOutPairs(
-        left=left, right=right, same=codes[left] == codes[right], units=units, protocol=chosen
+        left=left, right=right, same=codes[left] == codes[right], units=units, protocol=resolved_protocol
     )
 
 
@@ -301,13 +301,15 @@ def _parts(
         return part
     # Calibration is settled; only the test part may be redrawn, so that it stays a simple random sample.
     for _ in range(_REDRAWS):
-        rest = rng.permutation(order[n_calibration:])
-        rest = rest[np.argsort(strata[rest], kind="stable")]
-        part[rest] = 0
+        remaining = rng.permutation(order[n_calibration:])
+        remaining = remaining[np.argsort(strata[remaining], kind="stable")]
+        part[remaining] = 0
         # Sorted by stratum, every rest.size/n_test-th unit (random offset) is a proportional draw.
-        stride = rest.size / n_test
+        stride = remaining.size / n_test
         part[
-            rest[np.floor(rng.random() * stride + stride * np.arange(n_test)).astype(np.int64) % rest.size]
+            remaining[
+                np.floor(rng.random() * stride + stride * np.arange(n_test)).astype(np.int64) % remaining.size
+            ]
         ] = 2
         if test_is_good is None or test_is_good(part):
             break

@@ -58,9 +58,9 @@ class TooFewSamples(ValueError):
     needed : samples that a person needs. n_people : people who have them. largest : most samples that two people have.
     """
 
-    def __init__(self, detail: str, *, needed: int, n_people: int, largest: int) -> None:
+    def __init__(self, detail: str, *, n_samples: int, n_people: int, largest: int) -> None:
         super().__init__(detail)
-        self.needed, self.n_people, self.largest = needed, n_people, largest
+        self.n_samples, self.n_people, self.largest = n_samples, n_people, largest
 
 
 def subject_pairs(
@@ -91,26 +91,26 @@ def subject_pairs(
     unit_of = np.arange(people.size)
     if units is not None:
         unit_of[who] = np.unique(np.asarray(units), return_inverse=True)[1]
-    needed = max(k, p)
-    kept = np.flatnonzero(counts >= needed)
-    if np.unique(unit_of[kept]).size < 2:
-        most = [int(counts[unit_of == unit].max()) for unit in np.unique(unit_of)]
-        largest = sorted(most)[-2] if len(most) > 1 else 0
+    n_needed = max(k, p)
+    eligible = np.flatnonzero(counts >= n_needed)
+    if np.unique(unit_of[eligible]).size < 2:
+        largest_counts = [int(counts[unit_of == unit].max()) for unit in np.unique(unit_of)]
+        largest = sorted(largest_counts)[-2] if len(largest_counts) > 1 else 0
         raise TooFewSamples(
-            f"{kept.size} of {people.size} people have {needed} samples; expected at least two such people",
-            needed=needed,
-            n_people=int(kept.size),
+            f"{eligible.size} of {people.size} people have {n_needed} samples; expected at least two such people",
+            n_samples=n_needed,
+            n_people=int(eligible.size),
             largest=largest,
         )
     random = np.random.default_rng(random_state)
-    m = kept.size
+    m = eligible.size
     ways = 1 if k == p else 2
     draws = int(np.clip(np.sqrt(2.0 * n_pairs / (ways * m * (m - 1))), LEAST_DRAWS, MOST_DRAWS))
-    enrolled, probes, mated = _drawn(who, kept, counts, k, p, draws, random)
+    enrolled, probes, mated = _draw_pairs(who, eligible, counts, k, p, draws, random)
     # Subjects: all enrolled ones, person after person and draw after draw, then all probes.
     n = m * draws
     different = held_out_pairs(
-        np.repeat(unit_of[kept], draws),
+        np.repeat(unit_of[eligible], draws),
         protocol="open-set",
         n_pairs=max(2, n_pairs // ways),
         random_state=int(random.integers(2**31)),
@@ -122,7 +122,7 @@ def subject_pairs(
     if same.size > limit:
         # As many draws of everybody: the first ones.
         same = same[same % draws < max(1, limit // m)]
-    whose = np.repeat(unit_of[kept], draws)
+    whose = np.repeat(unit_of[eligible], draws)
     left = [a] if ways == 1 else [a, b]
     right = [b] if ways == 1 else [n + b, n + a]
     there = np.stack([whose[a], whose[b]], axis=1)
@@ -139,18 +139,18 @@ def subject_pairs(
     )
 
 
-def _drawn(
-    who: Indices, kept: Indices, counts: Indices, k: int, p: int, draws: int, random: np.random.Generator
+def _draw_pairs(
+    who: Indices, eligible: Indices, counts: Indices, k: int, p: int, draws: int, random: np.random.Generator
 ) -> tuple[Indices, Indices, NDArray[np.bool_]]:
     """Rows of enrolled samples, (n_people * draws, k), of probes, and who has k + p samples."""
     order = np.argsort(who, kind="stable")
     starts = np.cumsum(counts) - counts
-    enrolled = np.empty((kept.size * draws, k), dtype=np.int64)
-    probes = np.empty((kept.size * draws, p), dtype=np.int64)
-    for at, person in enumerate(kept.tolist()):
+    enrolled = np.empty((eligible.size * draws, k), dtype=np.int64)
+    probes = np.empty((eligible.size * draws, p), dtype=np.int64)
+    for at, person in enumerate(eligible.tolist()):
         rows = order[starts[person] : starts[person] + counts[person]]
         for draw in range(draws):
-            chosen = rows[random.permutation(rows.size)]
-            enrolled[at * draws + draw] = chosen[:k]
-            probes[at * draws + draw] = chosen[-p:]
-    return enrolled, probes, counts[kept] >= k + p
+            picks = rows[random.permutation(rows.size)]
+            enrolled[at * draws + draw] = picks[:k]
+            probes[at * draws + draw] = picks[-p:]
+    return enrolled, probes, counts[eligible] >= k + p

@@ -161,9 +161,9 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
         self._learn(rows, codes)
 
     def _learn_pairs(self, left: Float32, right: Float32, same: Bool, weight: Float64) -> None:
-        used = weight > 0
-        points = np.concatenate([left[used], right[used]])
-        codes = identities_of_pairs(points, int(used.sum()), same[used])
+        has_weight = weight > 0
+        points = np.concatenate([left[has_weight], right[has_weight]])
+        codes = identities_of_pairs(points, int(has_weight.sum()), same[has_weight])
         # A point of many pairs is one row, or its identity would seem to vary less than it does.
         points, first = np.unique(points, axis=0, return_index=True)
         codes = codes[first]
@@ -228,16 +228,16 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
             self.refit(X, codes, choice)
 
     def _grid(self) -> SettingGrid:
-        def given(value: Any, candidates: tuple[Any, ...]) -> tuple[Any, ...]:
+        def candidates_of(value: Any, candidates: tuple[Any, ...]) -> tuple[Any, ...]:
             return candidates if value == "auto" and isinstance(value, str) else (value,)
 
         return SettingGrid(
-            marginals=given(self.marginals, ("normal", "raw")),
-            length_norm=given(self.length_norm, (False, True)),
-            n_components=given(self.n_components, WIDTHS),
-            within=given(self.shrink_within, WITHIN),
-            between=given(self.shrink_between, BETWEEN),
-            rounds=given(self.residual_rounds, (0, *ROUNDS)),
+            marginals=candidates_of(self.marginals, ("normal", "raw")),
+            length_norm=candidates_of(self.length_norm, (False, True)),
+            n_components=candidates_of(self.n_components, WIDTHS),
+            within=candidates_of(self.shrink_within, WITHIN),
+            between=candidates_of(self.shrink_between, BETWEEN),
+            rounds=candidates_of(self.residual_rounds, (0, *ROUNDS)),
         )
 
     def _restored(self) -> None:

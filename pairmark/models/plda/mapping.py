@@ -12,7 +12,7 @@ from pairmark.models.core.arrays import Float32, Float64
 from pairmark.models.core.kernels import rows as row_kernels
 from pairmark.models.core.marginals import NormalMarginals
 from pairmark.models.core.schema import Array
-from pairmark.models.core.state import Fact, Part
+from pairmark.models.core.state import Fact, Record
 from pairmark.models.core.two_covariance import pointed
 
 Marginals = Literal["raw", "normal"]
@@ -42,7 +42,7 @@ class Preparation:
     components : (d, p) orthonormal, of the largest variance first; None where features are used as they are.
     """
 
-    normal: Annotated[NormalMarginals | None, Part()] = field(repr=False)
+    normal: Annotated[NormalMarginals | None, Record()] = field(repr=False)
     centre: Annotated[Float64, Array(shape=("features",))] = field(repr=False)
     scale: Annotated[Float64, Array(shape=("features",))] = field(repr=False)
     components: Annotated[Float32 | None, Array(shape=("features", "prepared"))] = field(repr=False)
@@ -52,7 +52,7 @@ class Preparation:
         """From rows (n, d), without components."""
         d = X.shape[1]
         if marginals == "normal":
-            normal = NormalMarginals.fitted(X)
+            normal = NormalMarginals.of_rows(X)
             scale = np.ones(d)
             preparation = cls(normal=normal, centre=np.zeros(d), scale=scale, components=None)
             centre = preparation.comparable(X).mean(axis=0, dtype=np.float64)
@@ -60,8 +60,8 @@ class Preparation:
             normal = None
             centre = X.mean(axis=0, dtype=np.float64)
             # One unit for all: how much features vary is theirs to tell.
-            spread = float(np.sqrt(np.mean(X.var(axis=0, dtype=np.float64))))
-            scale = np.full(d, 1.0 / max(spread, 1e-30))
+            deviation = float(np.sqrt(np.mean(X.var(axis=0, dtype=np.float64))))
+            scale = np.full(d, 1.0 / max(deviation, 1e-30))
         return cls(normal=normal, centre=centre, scale=scale, components=None)
 
     def comparable(self, X: Float32) -> Float32:
@@ -74,7 +74,7 @@ class Preparation:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RowMap:
+class LatentMap:
     """Rows to latent coordinates, each row as if alone.
 
     Attributes
@@ -83,7 +83,7 @@ class RowMap:
     weights, bias : (p, q) and (q,), the model's axes; of the features themselves where nothing comes in between.
     """
 
-    preparation: Annotated[Preparation, Part()]
+    preparation: Annotated[Preparation, Record()]
     length: Annotated[float | None, Fact(), Field(gt=0.0, le=1e6)]
     weights: Annotated[Float32, Array(shape=("prepared", "coordinates"))] = field(repr=False)
     bias: Annotated[Float32, Array(shape=("coordinates",))] = field(repr=False)
@@ -128,7 +128,7 @@ def shaped(rows: Float32, shape: Shape) -> Float32:
 
 def row_map(
     preparation: Preparation, shape: Shape, centre: Float64, axes: Float64, *, keeps_rows: bool
-) -> RowMap:
+) -> LatentMap:
     """The map of a model fitted to `shaped` rows; ``keeps_rows``: whether rows in components are needed too."""
     bias, components, length = (-(centre @ axes)).astype(np.float32), preparation.components, None
     if shape.length_norm:
@@ -137,7 +137,7 @@ def row_map(
         # Without lengths in between, two linear maps are one.
         axes, preparation = components.astype(np.float64) @ axes, replace(preparation, components=None)
     weights = np.ascontiguousarray(axes, dtype=np.float32)
-    return RowMap(preparation=preparation, length=length, weights=weights, bias=bias)
+    return LatentMap(preparation=preparation, length=length, weights=weights, bias=bias)
 
 
 def _affine(rows: Float32, weights: Float32, bias: Float32) -> Float32:

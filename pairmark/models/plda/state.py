@@ -14,8 +14,8 @@ from pairmark.models.core.schema import (
     StoredState,
     refuse,
 )
-from pairmark.models.core.state import DeclaredState, Fact, Part
-from pairmark.models.plda.mapping import MAX_COMPONENTS, RowMap
+from pairmark.models.core.state import DeclaredState, Fact, Record
+from pairmark.models.plda.mapping import MAX_COMPONENTS, LatentMap
 from pairmark.models.plda.residual import Residual
 
 _Rate = Annotated[list[float], Field(min_length=2, max_length=2)]
@@ -29,10 +29,10 @@ class PldaState(DeclaredState):
         dict[float, float], Fact(kind=list[_Rate], write=lambda rates: list(rates.items()), read=dict)
     ]
     psi_: Annotated[Float64, Array(shape=("coordinates",), low=0)]
-    _map: Annotated[RowMap, Part()]
+    _map: Annotated[LatentMap, Record()]
     _trees: Annotated[
         Residual | None,
-        Part(prefix="residual_", when=lambda file: file.facts.residual_bound is not None),
+        Record(prefix="residual_", when=lambda file: file.facts.residual_bound is not None),
     ]
 
     @classmethod

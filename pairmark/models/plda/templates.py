@@ -159,13 +159,13 @@ def _form(query: Subjects, templates: Templates, lift: float) -> tuple[SearchFor
     terms = np.abs(self_term) @ (z * z) + np.abs(logs).sum(axis=1)
     size = float(np.linalg.norm(vectors.astype(np.float64), axis=1).max())
     offsets = templates.offsets(p)
-    spread = size * float(templates.longest.max()) + offsets.largest + float(np.abs(constants).max())
+    magnitude = size * float(templates.longest.max()) + offsets.largest + float(np.abs(constants).max())
     form = SearchForm(
         measure="inner",
         queries=vectors,
         gallery=templates.vectors,
         least_measure=lambda score: same_measure(score) - lift * (1.0 + 2.0**-40),
-        slack=_ROUNDED * spread + 2.0**-40 * float(terms.max()),
+        slack=_ROUNDED * magnitude + 2.0**-40 * float(terms.max()),
         lengths=templates.longest,
         offsets=offsets.values,
     )

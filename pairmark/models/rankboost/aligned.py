@@ -127,11 +127,11 @@ class AlignedKernel(NetworkState, KnownColumns, PairScorerMixin, EmbedderMixin, 
 
             return batches
 
-        def some(mine: Int64) -> network.Batch:
+        def watched_batch(mine: Int64) -> network.Batch:
             part = mine[:_WATCHED]
             return network.batch_of_rows(scaled[part], codes[part], balanced, np.random.default_rng(0))
 
-        self._train(scaled, rows.shape[0], batches_of, some, rng)
+        self._train(scaled, rows.shape[0], batches_of, watched_batch, rng)
         return self._finish(pool, rng)
 
     def fit_pairs(
@@ -177,7 +177,9 @@ class AlignedKernel(NetworkState, KnownColumns, PairScorerMixin, EmbedderMixin, 
         self._train(scaled, n, batches_of, lambda mine: of(mine[: _WATCHED**2]), rng)
         return self._finish(pool, rng)
 
-    def _train(self, scaled: csr_array, n: int, batches_of: Any, some: Any, rng: np.random.Generator) -> None:
+    def _train(
+        self, scaled: csr_array, n: int, batches_of: Any, watched: Any, rng: np.random.Generator
+    ) -> None:
         seed = int(rng.integers(2**31))
         self.rates_: dict[float, float] = {}
         rate = self.learning_rate
@@ -186,20 +188,20 @@ class AlignedKernel(NetworkState, KnownColumns, PairScorerMixin, EmbedderMixin, 
             folds = np.array_split(sample, min(_FOLDS, max(2, n // 4)))
 
             def fold(number: int) -> tuple[csr_array, network.Batches, network.Batch, network.Batch]:
-                rest = np.concatenate([part for at, part in enumerate(folds) if at != number])
-                return scaled, batches_of(rest), some(rest), some(folds[number])
+                training = np.concatenate([part for at, part in enumerate(folds) if at != number])
+                return scaled, batches_of(training), watched(training), watched(folds[number])
 
             progress.report(0.0, "searching for a learning rate")
             rate, self.rates_ = network.searched_rate(
                 fold, len(folds), self.hidden, self.psd, self.loss, self.n_iter, seed
             )
         everything = rng.permutation(n)
-        made = network.Network.drawn(scaled, self.hidden, self.psd, rng)
+        net = network.Network.random(scaled, self.hidden, self.psd, rng)
         while True:
             try:
                 self.loss_curve_ = network.train(
-                    made, batches_of(everything), some(everything), self.loss, float(rate), self.n_iter, rng,
-                    lambda done: progress.report(0.4 + 0.5 * done, "training the network"),
+                    net, batches_of(everything), watched(everything), self.loss, float(rate), self.n_iter, rng,
+                    lambda share: progress.report(0.4 + 0.5 * share, "training the network"),
                 )  # fmt: skip
                 break
             except network.Diverged:
@@ -210,12 +212,12 @@ class AlignedKernel(NetworkState, KnownColumns, PairScorerMixin, EmbedderMixin, 
                         f"'auto'"
                     ) from None
                 rate = float(rate) / 3.0
-                made = network.Network.drawn(scaled, self.hidden, self.psd, rng)
+                net = network.Network.random(scaled, self.hidden, self.psd, rng)
         self.learning_rate_ = float(rate)
         # The scale of columns goes into the weights that read them.
-        self.weights_ = [made.weights[0] / self._scale[:, None], *made.weights[1:]]
-        self.biases_ = made.biases
-        self.second_ = None if made.second is None else made.second / self._scale[:, None]
+        self.weights_ = [net.weights[0] / self._scale[:, None], *net.weights[1:]]
+        self.biases_ = net.biases
+        self.second_ = None if net.second is None else net.second / self._scale[:, None]
         self._layers = len(self.weights_)
         del self._scale
 
@@ -240,7 +242,7 @@ class AlignedKernel(NetworkState, KnownColumns, PairScorerMixin, EmbedderMixin, 
             progress.report(0.95, "drawing pivots")
             n = embedding.number_of_pivots(None, pool.shape[0])
             at = embedding.candidate_rows("random", n, pool.shape[0], rng)
-            self._pivots_left, self._pivots_right = self._halves(self._drawn(pool, at))
+            self._pivots_left, self._pivots_right = self._halves(self._pool_rows(pool, at))
             if n > _COMPONENTS:
                 self.projection_ = np.ascontiguousarray(embedding.binary_projection(n, _COMPONENTS, rng))
         return self
@@ -268,7 +270,7 @@ class AlignedKernel(NetworkState, KnownColumns, PairScorerMixin, EmbedderMixin, 
             return self._phi(rows)
         pivots: Any = (self._pivots_left, self._pivots_right)
         n_pivots = pivots[0].shape[0]
-        made = []
+        blocks = []
         for start in range(0, rows.shape[0], _BLOCK):
             halves = self._halves(rows[start : start + _BLOCK])
             n = halves[0].shape[0]
@@ -280,18 +282,18 @@ class AlignedKernel(NetworkState, KnownColumns, PairScorerMixin, EmbedderMixin, 
                 out = np.empty((n, self.projection_.shape[1]))
                 kernels.product(K, self.projection_, out)
                 K = out
-            made.append(K.astype(np.float32))
-        return np.concatenate(made)
+            blocks.append(K.astype(np.float32))
+        return np.concatenate(blocks)
 
     def _phi(self, rows: Any) -> Float32:
-        made = self._first(rows, self.weights_[0])
-        kernels.squashed(made, self.biases_[0])
+        activations = self._first(rows, self.weights_[0])
+        kernels.squashed(activations, self.biases_[0])
         for weight, bias in zip(self.weights_[1:], self.biases_[1:], strict=True):
-            out = np.empty((made.shape[0], weight.shape[1]))
-            kernels.product(made, weight, out)
+            out = np.empty((activations.shape[0], weight.shape[1]))
+            kernels.product(activations, weight, out)
             kernels.squashed(out, bias)
-            made = out
-        scaled: Float32 = (made / np.sqrt(made.shape[1])).astype(np.float32)
+            activations = out
+        scaled: Float32 = (activations / np.sqrt(activations.shape[1])).astype(np.float32)
         return scaled
 
     def _halves(self, rows: Any) -> tuple[Float64, Float64]:
@@ -330,15 +332,15 @@ class AlignedKernel(NetworkState, KnownColumns, PairScorerMixin, EmbedderMixin, 
     def _index_arrays_of(self, rows: Matrix) -> tuple[Any, ...]:
         return (self._phi(rows),) if self.psd else self._halves(rows)
 
-    def _scored(self, queries: Matrix, other: tuple[Any, ...], left: Any, right: Any) -> Float32:
+    def _scored(self, queries: Matrix, theirs: tuple[Any, ...], left: Any, right: Any) -> Float32:
         out = np.empty(left.size, dtype=np.float32)
         # Read-only views, as galleries have: one compiled form serves both.
         mine = tuple(sealed(part) for part in self._index_arrays_of(queries))
-        other = tuple(sealed(part) for part in other)
+        theirs = tuple(sealed(part) for part in theirs)
         if self.psd:
-            kernels.inner(*mine, *other, left, right, out)
+            kernels.inner(*mine, *theirs, left, right, out)
         else:
-            kernels.symmetrised(*mine, *other, left, right, self._sizes_of_layers, self._flat, out)
+            kernels.symmetrised(*mine, *theirs, left, right, self._sizes_of_layers, self._flat, out)
         return out
 
     def _score_rows(self, queries: Matrix, index: GalleryIndex, rows: Rows) -> Float32:

@@ -72,9 +72,9 @@ class Binned:
 
 def sparse_rows(X: Any) -> csr_array:
     """Rows as CSR with sorted, distinct columns and no stored zeros; what was given is not changed."""
-    given = issparse(X)
+    is_sparse = issparse(X)
     rows = csr_array(X, dtype=np.float32)
-    if given and (not rows.has_canonical_format or not np.all(rows.data)):
+    if is_sparse and (not rows.has_canonical_format or not np.all(rows.data)):
         rows = rows.copy()
         rows.sum_duplicates()
         rows.eliminate_zeros()
@@ -99,8 +99,8 @@ def binned(rows: csr_array, max_bins: int = MOST_BINS) -> Binned:
     binning_kernels.turn(starts, indices, data, numbers, column_starts[:-1].copy(), column_rows, values)
     column_codes = np.empty(data.size, dtype=np.int32)
     # No column has more bins than values, nor more than there may be.
-    most = int(np.minimum(support, max_bins).sum())
-    edges, owners = np.empty(most, np.float32), np.empty(most, np.int32)
+    capacity = int(np.minimum(support, max_bins).sum())
+    edges, owners = np.empty(capacity, np.float32), np.empty(capacity, np.int32)
     offsets = np.empty(column_starts.size, dtype=np.int64)
     n_bins = binning_kernels.bin_columns(
         column_starts, values, max_bins, column_codes, edges, owners, offsets

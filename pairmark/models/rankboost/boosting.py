@@ -28,7 +28,7 @@ _FREQUENT = {"r": 500, "z": 1 << 40}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Task:
+class RankingTask:
     """What to rank: rows by level, pairs of levels by how much they matter, each row's weight in its pairs.
 
     Attributes
@@ -43,7 +43,7 @@ class Task:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class BoostSettings:
     """How to boost; see `RankBoostKernelParams`."""
 
     n_estimators: int
@@ -66,7 +66,7 @@ class _Found:
 class _Weights:
     """Pair weights, factorised: D(i, j) = P(level i, level j) u_i w_j, for levels i < j."""
 
-    def __init__(self, data: Binned, task: Task, frequent: int) -> None:
+    def __init__(self, data: Binned, task: RankingTask, frequent: int) -> None:
         n_levels = task.preference.shape[0]
         at_u = np.where(np.arange(n_levels) < n_levels - 1, np.arange(n_levels), -1)
         at_w = np.where(np.arange(n_levels) > 0, n_levels - 2 + np.arange(n_levels), -1)
@@ -108,10 +108,10 @@ class _Weights:
     def _fill(self) -> None:
         self.mass, self.sums = self.of_rows(self._everything, self.mass)
         # Nothing is known of features any more: weights may have a new scale.
-        self.moved = np.zeros_like(self.sums)
-        self.known = np.zeros((self.active, kernels.N_KNOWN))
-        self.known[:, (kernels.LOW, kernels.HIGH)] = np.inf
-        self.known[:, (kernels.LOW_SCALE, kernels.HIGH_SCALE)] = 1.0
+        self.drift = np.zeros_like(self.sums)
+        self.memory = np.zeros((self.active, kernels.N_REMEMBERED))
+        self.memory[:, (kernels.LOW, kernels.HIGH)] = np.inf
+        self.memory[:, (kernels.LOW_SCALE, kernels.HIGH_SCALE)] = 1.0
 
     def of_rows(self, rows: NDArray[np.int32], mass: Float64) -> tuple[Float64, Float64]:
         """Sums over some rows by bin, written to ``mass`` where that is large enough, and by feature."""
@@ -143,7 +143,7 @@ class _Weights:
         data = self._data
         kernels.reweigh(
             rows, alpha, data.starts, data.codes, data.owners, self.active, self.scores, self.u, self.w, self.slot_u,
-            self.slot_w, self.mass, self.sums, self.moved, self.totals, self.tops,
+            self.slot_w, self.mass, self.sums, self.drift, self.totals, self.tops,
         )  # fmt: skip
 
     def worn(self) -> bool:
@@ -155,8 +155,8 @@ class _Weights:
 
 def boost(
     data: Binned,
-    task: Task,
-    settings: Settings,
+    task: RankingTask,
+    settings: BoostSettings,
     *,
     on_progress: Callable[[float], None] | None = None,
 ) -> Rules:
@@ -180,24 +180,24 @@ def boost(
     weights = _Weights(data, task, _FREQUENT[settings.criterion])
     search = _Search(data, settings)
     smooth = 0.5 / max(1, int((task.weight > 0).sum()))
-    kept: list[Rules] = []
+    rankers: list[Rules] = []
     for number in range(settings.n_estimators):
         if number and (number % _REFRESH == 0 or weights.worn()):
             weights.refresh()
         elif number and number % _LOWER == 0:
             weights.lower_tops()
         favour = -1.0 if settings.alternate and number % 2 else 1.0
-        found = search.best(weights, favour)
-        if found is None:
+        ranker = search.best(weights, favour)
+        if ranker is None:
             break
-        alpha, perfect = _alpha(weights, found.rows, settings.criterion, smooth)
-        kept.append(_as_rules(data, found, alpha))
+        alpha, perfect = _alpha(weights, ranker.rows, settings.criterion, smooth)
+        rankers.append(_as_rules(data, ranker, alpha))
         if perfect:
             break
-        weights.add(found.rows, alpha)
+        weights.add(ranker.rows, alpha)
         if on_progress is not None:
             on_progress((number + 1) / settings.n_estimators)
-    return Rules.joined(kept)
+    return Rules.joined(rankers)
 
 
 def _alpha(weights: _Weights, rows: NDArray[np.int32], criterion: str, smooth: float) -> tuple[float, bool]:
@@ -210,15 +210,15 @@ def _alpha(weights: _Weights, rows: NDArray[np.int32], criterion: str, smooth: f
     if criterion == "r":
         r = float(np.clip(r, smooth - 1.0, 1.0 - smooth))
         return 0.5 * float(np.log((1.0 + r) / (1.0 - r))), perfect
-    both = float(fired @ cross @ fired)
-    right, wrong = max(float(alone_w @ fired) - both, 0.0), max(float(alone_u @ fired) - both, 0.0)
+    joint = float(fired @ cross @ fired)
+    right, wrong = max(float(alone_w @ fired) - joint, 0.0), max(float(alone_u @ fired) - joint, 0.0)
     return 0.5 * float(np.log((right + smooth) / (wrong + smooth))), perfect
 
 
 class _Search:
     """Finds the best weak ranker for given weights."""
 
-    def __init__(self, data: Binned, settings: Settings) -> None:
+    def __init__(self, data: Binned, settings: BoostSettings) -> None:
         self._data, self._settings = data, settings
         self._stamps, self._stamp = np.zeros(data.n_rows, np.int64), 0
         self._within = np.empty((0, 0))
@@ -233,14 +233,14 @@ class _Search:
         if stump:
             gain, condition = firsts[0]
             return _Found(conditions=(condition,), rows=self._data.rows_within(*condition), gain=gain)
-        found = None
+        best = None
         for _, first in firsts:
             rows = self._data.rows_within(*first)
             seconds = self._complete(weights, factors, favour, 1, rows)
-            if seconds and (found is None or seconds[0][0] > found.gain * (1 + 1e-9)):
+            if seconds and (best is None or seconds[0][0] > best.gain * (1 + 1e-9)):
                 gain, second = seconds[0]
-                found = _Found(conditions=(first, second), rows=self._both(rows, second), gain=gain)
-        return found
+                best = _Found(conditions=(first, second), rows=self._rows_of_both(rows, second), gain=gain)
+        return best
 
     def _complete(
         self, weights: _Weights, factors: Any, favour: float, places: int, rows: NDArray[np.int32] | None
@@ -256,31 +256,31 @@ class _Search:
                 mass, sums = weights.of_rows(rows, self._within)
                 self._within = mass
             short = kernels.scan(
-                criterion, mass, sums, weights.moved, weights.known, rows is None, data.offsets, data.support,
+                criterion, mass, sums, weights.drift, weights.memory, rows is None, data.offsets, data.support,
                 weights.active, *factors, weights.tops, favour, settings.upper_only, gains, features, ats, sides,
             )  # fmt: skip
             if not short:
                 break
             weights.look_further()
-        found = []
+        rankers = []
         for gain, feature, at, side in zip(gains, features, ats, sides, strict=True):
             if gain > _NOTHING:
                 first, last = data.all_of(int(feature))
                 if first >= 0:
                     first, last = (int(at), last) if side == 0 else (first, int(at) - 1)
-                found.append((float(gain), (int(feature), first, last)))
-        return found
+                rankers.append((float(gain), (int(feature), first, last)))
+        return rankers
 
-    def _both(self, rows: NDArray[np.int32], condition: tuple[int, int, int]) -> NDArray[np.int32]:
+    def _rows_of_both(self, rows: NDArray[np.int32], condition: tuple[int, int, int]) -> NDArray[np.int32]:
         self._stamp += 1
         out = np.empty_like(rows)
-        others = self._data.rows_within(*condition)
-        return out[: kernels.rows_of_both(rows, others, self._stamps, self._stamp, out)]
+        second_rows = self._data.rows_within(*condition)
+        return out[: kernels.rows_of_both(rows, second_rows, self._stamps, self._stamp, out)]
 
 
-def _as_rules(data: Binned, found: _Found, alpha: float) -> Rules:
+def _as_rules(data: Binned, ranker: _Found, alpha: float) -> Rules:
     """One ranker as rules in terms of values. Conditions on one feature become one range."""
-    conditions = list(found.conditions)
+    conditions = list(ranker.conditions)
     if len(conditions) == 2 and conditions[0][0] == conditions[1][0]:
         (feature, a, b), (_, c, d) = conditions
         conditions = [(feature, max(a, c), min(b, d))]
@@ -292,9 +292,9 @@ def _as_rules(data: Binned, found: _Found, alpha: float) -> Rules:
     return rule
 
 
-def one_against_rest(codes: Int64, positive: Int64, weight: Float64 | None = None) -> Task:
+def one_against_rest(codes: Int64, positive: Int64, weight: Float64 | None = None) -> RankingTask:
     """The bipartite task that ranks rows of some classes above all others."""
-    return Task(
+    return RankingTask(
         levels=np.isin(codes, positive).astype(np.int64),
         preference=np.array([[0.0, 1.0], [0.0, 0.0]]),
         weight=np.ones(codes.size) if weight is None else weight,

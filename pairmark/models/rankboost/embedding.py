@@ -16,7 +16,7 @@ _CANDIDATES_EACH = 10
 _MOST_CANDIDATES = 20_000
 
 
-def number_of_pivots(asked: int | None, n_rows: int) -> int:
+def number_of_pivots(n_pivots: int | None, n_rows: int) -> int:
     """How many pivots to take.
 
     Raises
@@ -24,23 +24,23 @@ def number_of_pivots(asked: int | None, n_rows: int) -> int:
     ValueError
         When more are asked for than there are rows.
     """
-    if asked is None:
+    if n_pivots is None:
         return min(DEFAULT_PIVOTS, n_rows)
-    if asked > n_rows:
+    if n_pivots > n_rows:
         raise ValueError(
-            f"n_pivots is {asked} and there are {n_rows} rows to draw pivots from: expected at most as many "
+            f"n_pivots is {n_pivots} and there are {n_rows} rows to draw pivots from: expected at most as many "
             "pivots as rows; ask for fewer or bring more unlabelled rows"
         )
-    return asked
+    return n_pivots
 
 
 def candidate_rows(how: str, n_pivots: int, n_rows: int, rng: np.random.Generator) -> NDArray[np.int64]:
     """Rows to draw, ascending: the pivots themselves, or what learned pivots are learned from."""
     if how == "random":
-        wanted = n_pivots
+        n_candidates = n_pivots
     else:
-        wanted = min(n_rows, max(n_pivots, min(_MOST_CANDIDATES, _CANDIDATES_EACH * n_pivots)))
-    return np.sort(rng.choice(n_rows, wanted, replace=False))
+        n_candidates = min(n_rows, max(n_pivots, min(_MOST_CANDIDATES, _CANDIDATES_EACH * n_pivots)))
+    return np.sort(rng.choice(n_rows, n_candidates, replace=False))
 
 
 def chosen_pivots(
@@ -78,19 +78,22 @@ def _greedy(rows: csr_array, n_pivots: int) -> NDArray[np.int64]:
     left = np.asarray(rows.multiply(rows).sum(axis=1), dtype=np.float64).ravel()
     start = float(left.max(initial=0.0))
     factor = np.zeros((rows.shape[0], n_pivots))
-    taken: list[int] = []
-    while len(taken) < n_pivots:
+    pivots: list[int] = []
+    while len(pivots) < n_pivots:
         at = int(np.argmax(left))
         if left[at] <= 1e-10 * start or start == 0.0:
             break
-        done = len(taken)
-        column = np.asarray(rows @ rows[[at]].toarray()[0]) - factor[:, :done] @ factor[at, :done]
-        factor[:, done] = column / np.sqrt(left[at])
-        left = left - factor[:, done] ** 2
+        n_pivots_so_far = len(pivots)
+        column = (
+            np.asarray(rows @ rows[[at]].toarray()[0])
+            - factor[:, :n_pivots_so_far] @ factor[at, :n_pivots_so_far]
+        )
+        factor[:, n_pivots_so_far] = column / np.sqrt(left[at])
+        left = left - factor[:, n_pivots_so_far] ** 2
         left[at] = 0.0
-        taken.append(at)
+        pivots.append(at)
     # A kernel that is zero everywhere has nothing to choose by.
-    return np.array(taken or [0], dtype=np.int64)
+    return np.array(pivots or [0], dtype=np.int64)
 
 
 def whitening(pivots: Float64) -> Float64:
@@ -111,11 +114,11 @@ def whitening(pivots: Float64) -> Float64:
     if size <= 0.0:
         return np.zeros((gram.shape[0], 1))
     upper, order, rank, _ = lapack.dpstrf(gram / size, tol=1e-10)
-    kept = np.asarray(order[:rank], dtype=np.int64) - 1
+    basis = np.asarray(order[:rank], dtype=np.int64) - 1
     triangle = np.triu(upper[:rank, :rank])
-    found = np.zeros((gram.shape[0], int(rank)))
-    found[kept] = solve_triangular(triangle, np.eye(int(rank)), lower=False) / np.sqrt(size)
-    return found
+    weights = np.zeros((gram.shape[0], int(rank)))
+    weights[basis] = solve_triangular(triangle, np.eye(int(rank)), lower=False) / np.sqrt(size)
+    return weights
 
 
 def binary_projection(n_in: int, n_out: int, rng: np.random.Generator) -> Float64:

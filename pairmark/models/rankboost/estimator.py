@@ -19,7 +19,7 @@ from pairmark.models.core.search.index import Rows, numbered
 from pairmark.models.core.spec import Seed, check_params, document_parameters
 from pairmark.models.rankboost import embedding
 from pairmark.models.rankboost.binning import binned, sparse_rows
-from pairmark.models.rankboost.boosting import Settings, Task, boost
+from pairmark.models.rankboost.boosting import BoostSettings, RankingTask, boost
 from pairmark.models.rankboost.kernels import scoring as scoring_kernels
 from pairmark.models.rankboost.pair_task import pair_task
 from pairmark.models.rankboost.ranking import Ranking, RanksRows, project
@@ -258,9 +258,9 @@ class RankBoostKernel(RankersState, RanksRows, PairScorerMixin, EmbedderMixin, B
         self.svm_ = None
         return self
 
-    def _learn(self, rows: csr_array, tasks: list[Task], rng: np.random.Generator) -> None:
+    def _learn(self, rows: csr_array, tasks: list[RankingTask], rng: np.random.Generator) -> None:
         bags = self._bags(len(tasks), rows.shape[0])
-        found: list[Rules] = []
+        bag_rules: list[Rules] = []
         ranked: list[int] = []
         data = binned(rows) if bags == 1 else None
         for number in range(len(tasks) * bags):
@@ -273,9 +273,9 @@ class RankBoostKernel(RankersState, RanksRows, PairScorerMixin, EmbedderMixin, B
                 self._settings(alternate=len(tasks) == 1),
                 on_progress=on_progress,
             )
-            found.append(replace(rules, alpha=rules.alpha / bags))
+            bag_rules.append(replace(rules, alpha=rules.alpha / bags))
             ranked += [number // bags] * len(rules)
-        rules = Rules.joined(found)
+        rules = Rules.joined(bag_rules)
         self._keep(rules, np.asarray(ranked, dtype=np.int64), rules.alpha)
 
     def _bags(self, n_tasks: int, n_rows: int) -> int:
@@ -295,8 +295,8 @@ class RankBoostKernel(RankersState, RanksRows, PairScorerMixin, EmbedderMixin, B
         self._map = FeatureMap(rules, value, task, self.coordinates, self.n_features_in_)
         self._centre = self._map.centre
 
-    def _settings(self, *, alternate: bool = False) -> Settings:
-        return Settings(
+    def _settings(self, *, alternate: bool = False) -> BoostSettings:
+        return BoostSettings(
             n_estimators=self.n_estimators, weak=self.weak, criterion=self.criterion, alternate=alternate
         )
 
@@ -312,14 +312,14 @@ class RankBoostKernel(RankersState, RanksRows, PairScorerMixin, EmbedderMixin, B
         n_rows = int(pool.shape[0])
         if self.center:
             sample = np.sort(rng.choice(n_rows, min(n_rows, _CENTRE_ROWS), replace=False))
-            mean = self._map(self._drawn(pool, sample)).matrix().mean(axis=0)
+            mean = self._map(self._pool_rows(pool, sample)).matrix().mean(axis=0)
             self._map.centred(np.asarray(mean).ravel())
             self._centre = self._map.centre
         pivots = None
         if "B" in self.chain:
             n = embedding.number_of_pivots(self.n_pivots, pool.shape[0])
             at = embedding.candidate_rows(self.pivots, n, pool.shape[0], rng)
-            candidates = self._map(self._drawn(pool, at)).matrix()
+            candidates = self._map(self._pool_rows(pool, at)).matrix()
             pivots = embedding.chosen_pivots(self.pivots, candidates, n, int(rng.integers(2**31)))
         self.projection_ = embedding.composed(
             self.chain, pivots, self._map.width, self.whiten, self.n_components, rng
@@ -390,9 +390,9 @@ class RankBoostKernel(RankersState, RanksRows, PairScorerMixin, EmbedderMixin, B
         return out
 
     def _mapped(self, rows: Any) -> Coordinates:
-        some = one_of_equals(rows)
-        mapped = self._map(sparse_rows(some))
-        return mapped if some is rows else mapped.repeated(rows.shape[0])
+        sample = one_of_equals(rows)
+        mapped = self._map(sparse_rows(sample))
+        return mapped if sample is rows else mapped.repeated(rows.shape[0])
 
     def _score_rows(self, queries: Matrix, index: GalleryIndex, rows: Rows) -> Float32:
         numbers = numbered(rows)
@@ -424,21 +424,21 @@ def _as_args(rows: Coordinates) -> tuple[Any, ...]:
 
 
 def _progress(start: float, share: float) -> Any:
-    return lambda done: progress.report(start + share * done, "choosing weak rankers")
+    return lambda part: progress.report(start + share * part, "choosing weak rankers")
 
 
 def _bootstrap(levels: Int64, rng: np.random.Generator) -> Int64:
     """As many rows, drawn with replacement within each level, so that no level is missing."""
-    drawn = [
+    parts = [
         rng.choice(np.flatnonzero(levels == level), (levels == level).sum()) for level in np.unique(levels)
     ]
-    return np.sort(np.concatenate(drawn))
+    return np.sort(np.concatenate(parts))
 
 
 def _half_of_features(rows: csr_array, rng: np.random.Generator) -> csr_array:
     """The rows with a random half of the columns emptied."""
-    kept = np.zeros(rows.shape[1], dtype=np.bool_)
-    kept[rng.permutation(rows.shape[1])[: (rows.shape[1] + 1) // 2]] = True
-    stays = kept[rows.indices]
+    in_half = np.zeros(rows.shape[1], dtype=np.bool_)
+    in_half[rng.permutation(rows.shape[1])[: (rows.shape[1] + 1) // 2]] = True
+    stays = in_half[rows.indices]
     starts = np.concatenate([[0], np.cumsum(stays)])[rows.indptr]
     return csr_array((rows.data[stays], rows.indices[stays], starts), shape=rows.shape)

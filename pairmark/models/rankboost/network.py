@@ -37,7 +37,7 @@ class Network:
     second: Float64 | None
 
     @classmethod
-    def drawn(cls, rows: csr_array, hidden: Sequence[int], psd: bool, rng: np.random.Generator) -> Network:
+    def random(cls, rows: csr_array, hidden: Sequence[int], psd: bool, rng: np.random.Generator) -> Network:
         """Weights at random, scaled so that units start out neither flat nor saturated."""
         sizes = [int(rows.shape[1]), *hidden] + ([] if psd else [1])
         squares = float(rows.multiply(rows).sum()) / max(1, rows.shape[0])
@@ -139,7 +139,7 @@ def values_of(network: Network, batch: Batch) -> tuple[Float64, Any]:
 def step(network: Network, batch: Batch, loss: Literal["squared", "alignment"], rate: float) -> float:
     """One step of gradient descent; returns the loss before it."""
     K, states = values_of(network, batch)
-    found, slope = loss_of(K, batch, loss)
+    objective, slope = loss_of(K, batch, loss)
     n = batch.rows.shape[0]
     if network.second is None:
         phi = states[-1]
@@ -159,15 +159,15 @@ def step(network: Network, batch: Batch, loss: Literal["squared", "alignment"], 
     if network.second is None:
         _descend(network.weights[0], batch.rows, back, rate)
     else:
-        _descend(network.weights[0], batch.rows, _gathered(batch.left, back, n), rate)
-        _descend(network.second, batch.rows, _gathered(batch.right, back, n), rate)
-    return found
+        _descend(network.weights[0], batch.rows, _sum_by_row(batch.left, back, n), rate)
+        _descend(network.second, batch.rows, _sum_by_row(batch.right, back, n), rate)
+    return objective
 
 
-def _gathered(places: Int64, back: Float64, n: int) -> Float64:
+def _sum_by_row(places: Int64, back: Float64, n: int) -> Float64:
     """Sums of the pairs' gradients over the rows that they came from."""
-    ones = csr_array((np.ones(places.size), (places, np.arange(places.size))), shape=(n, places.size))
-    return np.asarray(ones @ back)
+    indicators = csr_array((np.ones(places.size), (places, np.arange(places.size))), shape=(n, places.size))
+    return np.asarray(indicators @ back)
 
 
 def _descend(weights: Float64, rows: csr_array, back: Float64, rate: float) -> None:
@@ -230,24 +230,24 @@ def searched_rate(
     ValueError
         When every rate diverges.
     """
-    found: dict[float, float] = {}
+    losses_of_rates: dict[float, float] = {}
     for rate in RATES:
         losses = []
         for number in range(n_folds):
             rng = np.random.default_rng([seed, number])
-            rows, batches, watched, held = fold(number)
-            network = Network.drawn(rows, hidden, psd, rng)
+            rows, batches, watched, held_out = fold(number)
+            network = Network.random(rows, hidden, psd, rng)
             try:
                 train(network, batches, watched, loss, rate, min(n_iter, _SEARCH_PASSES), rng)
             except Diverged:
                 losses = [np.inf]
                 break
-            losses.append(loss_of(values_of(network, held)[0], held, loss)[0])
-        found[rate] = float(np.mean(losses))
-    best = min(found, key=lambda rate: found[rate])
-    if not np.isfinite(found[best]):
+            losses.append(loss_of(values_of(network, held_out)[0], held_out, loss)[0])
+        losses_of_rates[rate] = float(np.mean(losses))
+    best = min(losses_of_rates, key=lambda rate: losses_of_rates[rate])
+    if not np.isfinite(losses_of_rates[best]):
         raise ValueError(
             f"training diverged at every learning rate tried ({', '.join(map(str, RATES))}): set learning_rate to a "
             "smaller one, or scale the features"
         )
-    return best, found
+    return best, losses_of_rates

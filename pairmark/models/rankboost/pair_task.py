@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from pairmark.models.rankboost.binning import binned, parts
-from pairmark.models.rankboost.boosting import Settings, Task, boost
+from pairmark.models.rankboost.boosting import BoostSettings, RankingTask, boost
 from pairmark.models.rankboost.kernels import binning as binning_kernels
 from pairmark.models.rankboost.rules import Rules
 
@@ -19,7 +19,7 @@ def pair_task(
     points: csr_array,
     same: NDArray[np.bool_],
     weight: NDArray[np.float64],
-    settings: Settings,
+    settings: BoostSettings,
     on_progress: Callable[[float], None],
 ) -> Rules:
     """Rankers of points, learned by ranking same pairs above different ones.
@@ -35,10 +35,12 @@ def pair_task(
     made_starts = np.zeros(n + 1, dtype=np.int64)
     nothing = np.empty(0, np.int64), np.empty(0, np.float32)
     size = binning_kernels.shared_columns(starts, columns, values, *sides, width, made_starts, *nothing)
-    made = np.empty(size, np.int64), np.empty(size, np.float32)
-    binning_kernels.shared_columns(starts, columns, values, *sides, width, made_starts, *made)
-    pairs = csr_array((made[1], made[0], made_starts), shape=(n, 2 * width))
-    task = Task(levels=same.astype(np.int64), preference=np.array([[0.0, 1.0], [0.0, 0.0]]), weight=weight)
+    arrays = np.empty(size, np.int64), np.empty(size, np.float32)
+    binning_kernels.shared_columns(starts, columns, values, *sides, width, made_starts, *arrays)
+    pairs = csr_array((arrays[1], arrays[0], made_starts), shape=(n, 2 * width))
+    task = RankingTask(
+        levels=same.astype(np.int64), preference=np.array([[0.0, 1.0], [0.0, 0.0]]), weight=weight
+    )
     rules = boost(binned(pairs), task, replace(settings, upper_only=True), on_progress=on_progress)
     return _of_points(rules, width)
 

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from pairmark.models.rankboost.binning import sparse_rows
-from pairmark.models.rankboost.boosting import Task
+from pairmark.models.rankboost.boosting import RankingTask
 from pairmark.models.rankboost.kernels import scoring as scoring_kernels
 from pairmark.models.rankboost.rules import Coordinates, FeatureMap, Rules
 from pairmark.models.rankboost.sparse_input import KnownColumns
@@ -102,23 +102,23 @@ class RanksRows(KnownColumns):
         gaps = [high.min() - low.max() for low, high, _ in preferred(scores, tasks[0])]
         return float(min(gaps)) / 2.0
 
-    def _tasks_of(self, y: ArrayLike, n_rows: int) -> list[Task]:
+    def _tasks_of(self, y: ArrayLike, n_rows: int) -> list[RankingTask]:
         """The tasks learned, with other rows' labels."""
         if self.classes_ is None:
             raise ValueError("learned from pairs, which give no ranking: use fit with labels")
-        known, labels = self.classes_, np.asarray(y)
+        classes, labels = self.classes_, np.asarray(y)
         if labels.shape != (n_rows,):
             raise ValueError(f"y has shape {labels.shape}; expected ({n_rows},), one label a row")
-        codes = np.searchsorted(known, labels).clip(0, known.size - 1)
-        unknown = known[codes] != labels
+        codes = np.searchsorted(classes, labels).clip(0, classes.size - 1)
+        unknown = classes[codes] != labels
         if unknown.any():
             raise ValueError(f"y holds {labels[unknown][0]!r}, which was not learned")
         if self.ranking == "graded":
-            learned = graded_task(known, self.preference)
+            learned = graded_task(classes, self.preference)
             return [replace(learned, levels=codes.astype(np.int64), weight=np.ones(n_rows))]
-        if known.size > MOST_CLASSES:
+        if classes.size > MOST_CLASSES:
             raise ValueError(f"over {MOST_CLASSES} classes are ranked by random halves, which have no score")
-        return class_tasks(codes.astype(np.int64), known.size, np.random.default_rng(0))
+        return class_tasks(codes.astype(np.int64), classes.size, np.random.default_rng(0))
 
     def _blocks(self, rows: Any) -> Iterator[tuple[slice, Coordinates]]:
         for start in range(0, rows.shape[0], _BLOCK):
@@ -128,12 +128,12 @@ class RanksRows(KnownColumns):
 
 def project(rows: Coordinates, matrix: Float64, out: Any) -> None:
     """Rows in the space of the weak rankers times a matrix, (width, k), into ``out``, (n, k) of any type of float."""
-    made = np.empty(out.shape)
-    scoring_kernels.project(rows.starts, rows.at, rows.values, matrix, made)
-    out[:] = made
+    projected = np.empty(out.shape)
+    scoring_kernels.project(rows.starts, rows.at, rows.values, matrix, projected)
+    out[:] = projected
 
 
-def preferred(scores: Float64, task: Task) -> list[tuple[Float64, Float64, float]]:
+def preferred(scores: Float64, task: RankingTask) -> list[tuple[Float64, Float64, float]]:
     """Scores of the lower level, of the higher, and the weight, for every two levels that a task orders.
 
     Raises
@@ -141,17 +141,17 @@ def preferred(scores: Float64, task: Task) -> list[tuple[Float64, Float64, float
     ValueError
         When no two rows are ordered.
     """
-    found = [
+    levels = [
         (scores[task.levels == i], scores[task.levels == j], float(task.preference[i, j]))
         for i, j in zip(*np.nonzero(task.preference), strict=True)
     ]
-    ordered = [part for part in found if part[0].size and part[1].size]
+    ordered = [part for part in levels if part[0].size and part[1].size]
     if not ordered:
         raise ValueError("the labels order no two rows; expected rows of at least two levels")
     return ordered
 
 
-def ranking_auc(scores: Float64, task: Task) -> float:
+def ranking_auc(scores: Float64, task: RankingTask) -> float:
     """Share of the preferences that scores respect, ties counting half: the AUC where there are two levels."""
     right = whole = 0.0
     for low, high, preference in preferred(scores, task):

@@ -40,13 +40,13 @@ class Rules:
         return int(self.alpha.size)
 
     @classmethod
-    def joined(cls, several: Sequence[Rules]) -> Rules:
-        """All rankers of several, in order."""
+    def joined(cls, sets: Sequence[Rules]) -> Rules:
+        """All rankers of some sets of rules, in order."""
         bounds = np.empty((0, 2), np.float32)
         none = cls(features=np.empty((0, 2), np.int64), low=bounds, high=bounds, alpha=np.empty(0))
-        names = [one.name for one in fields(cls)]
+        names = [field.name for field in fields(cls)]
         return cls(
-            **{name: np.concatenate([getattr(rules, name) for rules in (none, *several)]) for name in names}
+            **{name: np.concatenate([getattr(rules, name) for rules in (none, *sets)]) for name in names}
         )
 
 
@@ -111,21 +111,21 @@ class FeatureMap:
         n_features: int,
     ) -> None:
         second = rules.features[:, 1] >= 0
-        self.needed = (1 + second).astype(np.int32)
+        self.n_conditions = (1 + second).astype(np.int32)
         self.value = np.ascontiguousarray(value, dtype=np.float64)
         which = np.concatenate([np.arange(len(rules)), np.flatnonzero(second)])
         feature = np.concatenate([rules.features[:, 0], rules.features[second, 1]])
         low = np.concatenate([rules.low[:, 0], rules.low[second, 1]])
         high = np.concatenate([rules.high[:, 0], rules.high[second, 1]])
         order = np.lexsort((which, feature))
-        self.used, begins = np.unique(feature[order], return_index=True)
+        self.features, begins = np.unique(feature[order], return_index=True)
         self._begins = np.append(begins, feature.size).astype(np.int64)
         self._rankers = which[order].astype(np.int64)
         self._low, self._high = low[order].astype(np.float32), high[order].astype(np.float32)
         self._lookup = np.empty(0, dtype=np.int32)
         if n_features <= _LOOKUP:
             self._lookup = np.full(n_features, -1, dtype=np.int32)
-            self._lookup[self.used] = np.arange(self.used.size, dtype=np.int32)
+            self._lookup[self.features] = np.arange(self.features.size, dtype=np.int32)
         if form == "rankers":
             self.target = np.arange(len(rules), dtype=np.int64)
             self.coordinate_task = task
@@ -146,21 +146,23 @@ class FeatureMap:
         """Coordinates of rows that `sparse_rows` made."""
         starts, columns, values = parts(rows)
         n = starts.size - 1
-        done, pieces = 0, []
+        n_done, pieces = 0, []
         # Space for what most rows need, and one row more; a block that fills up is continued in a larger one.
         capacity = self.width + 64 * n
         while True:
-            out_starts = np.zeros(n - done + 1, dtype=np.int64)
+            out_starts = np.zeros(n - n_done + 1, dtype=np.int64)
             out_at, out_value = np.empty(capacity, np.int64), np.empty(capacity)
             wrote = scoring_kernels.apply_rules(
-                starts[done:], columns, values, self._lookup, self.used, self._begins, self._rankers,
-                self._low, self._high, self.needed, self.target, self.value, out_starts, out_at, out_value,
+                starts[n_done:], columns, values, self._lookup, self.features, self._begins, self._rankers,
+                self._low, self._high, self.n_conditions, self.target, self.value, out_starts, out_at, out_value,
             )  # fmt: skip
-            more = -wrote if wrote < 0 else n - done
-            size = int(out_starts[more])
-            pieces.append((np.diff(out_starts[: more + 1]), out_at[:size].copy(), out_value[:size].copy()))
-            done += more
-            if done == n:
+            n_mapped = -wrote if wrote < 0 else n - n_done
+            size = int(out_starts[n_mapped])
+            pieces.append(
+                (np.diff(out_starts[: n_mapped + 1]), out_at[:size].copy(), out_value[:size].copy())
+            )
+            n_done += n_mapped
+            if n_done == n:
                 break
             capacity *= 2
         counts = np.concatenate([piece[0] for piece in pieces])

@@ -28,9 +28,9 @@ class KnownColumns:
     n_features_in_: int
 
     def _validated(self, X: Any, name: str) -> Matrix:
-        given = cast(Any, X)
-        if issparse(X) and given.ndim == 2 and given.shape[1] > self.n_features_in_:
-            wide: Any = csr_array(given)
+        matrix = cast(Any, X)
+        if issparse(X) and matrix.ndim == 2 and matrix.shape[1] > self.n_features_in_:
+            wide: Any = csr_array(matrix)
             unknown = int(np.count_nonzero((wide.indices >= self.n_features_in_) & (wide.data != 0)))
             X = wide[:, : self.n_features_in_]
             if unknown:
@@ -56,5 +56,5 @@ class KnownColumns:
             )
         return pool
 
-    def _drawn(self, pool: Any, at: NDArray[np.int64]) -> csr_array:
+    def _pool_rows(self, pool: Any, at: NDArray[np.int64]) -> csr_array:
         return sparse_rows(checked_matrix(self, pool[at], "unlabelled", accept_sparse=True))

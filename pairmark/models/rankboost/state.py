@@ -11,7 +11,7 @@ from pydantic import Field
 
 from pairmark.models.core.arrays import Float64, Int64
 from pairmark.models.core.schema import Array, StateSchema, StoredState, refuse, require
-from pairmark.models.core.state import DeclaredState, Fact, Part
+from pairmark.models.core.state import DeclaredState, Fact, Record
 from pairmark.models.rankboost.rules import Rules
 from pairmark.models.rankboost.svm import LinearRule
 
@@ -19,13 +19,13 @@ from pairmark.models.rankboost.svm import LinearRule
 class RankersState(DeclaredState):
     """Weak rankers and what follows them. Pivots are in the projection, mapped and mixed: no row as it was."""
 
-    rules_: Annotated[Rules, Part()]
+    rules_: Annotated[Rules, Record()]
     task_: Annotated[Int64, Array(shape=("rankers",), low=0, high=2**31)]
     value_: Annotated[Float64, Array(shape=("rankers",))]
     _centre: Annotated[Float64, Array(shape=("coordinates",))]
     projection_: Annotated[Float64 | None, Array(shape=("coordinates", "components"))]
     classes_: Annotated[NDArray[Any] | None, Array(kind="labels", shape=("classes",))]
-    svm_: Annotated[LinearRule | None, Part(prefix="svm_")]
+    svm_: Annotated[LinearRule | None, Record(prefix="svm_")]
 
     @classmethod
     def _sizes(cls, file: StoredState) -> Mapping[str, int]:
@@ -56,7 +56,7 @@ def _layers(file: StoredState) -> range:
     return range(file.facts.layers)
 
 
-def _both(file: StoredState) -> bool:
+def _has_both_sides(file: StoredState) -> bool:
     return not file.params["psd"]
 
 
@@ -66,17 +66,19 @@ class NetworkState(DeclaredState):
     columns_: Annotated[Int64, Array(shape=("columns",), below="features", order="rising")]
     weights_: Annotated[list[Float64], Array(name="weight_{0}", shape=("size {0}", "size {1}"), each=_layers)]
     biases_: Annotated[list[Float64], Array(name="bias_{0}", shape=("size {1}",), each=_layers)]
-    second_: Annotated[Float64 | None, Array(shape=("columns", "size 1"), when=_both)]
-    _pivots_left: Annotated[Float64 | None, Array(shape=("pivots", "size 1"), when=_both)]
-    _pivots_right: Annotated[Float64 | None, Array(shape=("pivots", "size 1"), when=_both)]
-    projection_: Annotated[Float64 | None, Array(shape=("pivots", "components"), when=_both, optional=True)]
+    second_: Annotated[Float64 | None, Array(shape=("columns", "size 1"), when=_has_both_sides)]
+    _pivots_left: Annotated[Float64 | None, Array(shape=("pivots", "size 1"), when=_has_both_sides)]
+    _pivots_right: Annotated[Float64 | None, Array(shape=("pivots", "size 1"), when=_has_both_sides)]
+    projection_: Annotated[
+        Float64 | None, Array(shape=("pivots", "components"), when=_has_both_sides, optional=True)
+    ]
     learning_rate_: Annotated[float, Fact(), Field(gt=0.0)]
     loss_curve_: Annotated[list[float], Fact()]
     _layers: Annotated[int, Fact(), Field(ge=1, le=5)]
 
     @classmethod
     def _sizes(cls, file: StoredState) -> Mapping[str, int]:
-        sizes = [file.length("columns"), *file.params["hidden"], *([1] if _both(file) else [])]
+        sizes = [file.length("columns"), *file.params["hidden"], *([1] if _has_both_sides(file) else [])]
         if file.facts.layers != len(sizes) - 1:
             raise refuse(
                 "layers",

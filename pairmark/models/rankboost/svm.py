@@ -33,8 +33,8 @@ class LinearRule:
     def predict(self, rows: Float32) -> NDArray[np.int64]:
         """Codes of the classes."""
         scores = self.score(rows)
-        chosen = scores > 0 if scores.ndim == 1 else np.argmax(scores, axis=1)
-        return np.asarray(chosen, dtype=np.int64)
+        codes = scores > 0 if scores.ndim == 1 else np.argmax(scores, axis=1)
+        return np.asarray(codes, dtype=np.int64)
 
 
 def linear_svm(rows: Float32, codes: NDArray[np.int64], C: float) -> LinearRule:
@@ -52,7 +52,7 @@ def linear_svm(rows: Float32, codes: NDArray[np.int64], C: float) -> LinearRule:
     gram = X.T @ X
     classes = np.unique(codes)
     positive = classes[1:] if classes.size == 2 else classes
-    planes = np.stack([_squared_hinge(X, gram, np.where(codes == one, 1.0, -1.0), C) for one in positive])
+    planes = np.stack([_squared_hinge(X, gram, np.where(codes == code, 1.0, -1.0), C) for code in positive])
     return LinearRule(coef=np.ascontiguousarray(planes[:, :width]) / size, intercept=planes[:, width].copy())
 
 
@@ -82,13 +82,13 @@ def _squared_hinge(X: Float64, gram: Float64, signs: Float64, C: float) -> Float
             share *= 0.5
         plane, outputs, loss = new_plane, new_outputs, new_loss
         now = short > 0.0
-        changed = np.flatnonzero(now != within)
-        if not changed.size and share == 1.0:
+        switched = np.flatnonzero(now != within)
+        if not switched.size and share == 1.0:
             break
-        sides = np.where(now[changed], 1.0, -1.0)
-        moved = X[changed]
-        hessian += (moved * sides[:, None]).T @ moved
-        pull += moved.T @ (sides * signs[changed])
+        sides = np.where(now[switched], 1.0, -1.0)
+        switched_rows = X[switched]
+        hessian += (switched_rows * sides[:, None]).T @ switched_rows
+        pull += switched_rows.T @ (sides * signs[switched])
         within = now
     return plane
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmark.models.rankboost.boosting import Task, one_against_rest
+from pairmark.models.rankboost.boosting import RankingTask, one_against_rest
 
 Int64 = NDArray[np.int64]
 
@@ -15,7 +15,7 @@ MOST_CLASSES = 32
 """With more classes than this, tasks are random halves of the classes instead of each against the rest."""
 
 
-def class_tasks(codes: Int64, n_classes: int, rng: np.random.Generator) -> list[Task]:
+def class_tasks(codes: Int64, n_classes: int, rng: np.random.Generator) -> list[RankingTask]:
     """Tasks for classes.
 
     Two classes: the second above the first (the paper's bipartite form). Up to `MOST_CLASSES`: each against the rest,
@@ -32,7 +32,7 @@ def class_tasks(codes: Int64, n_classes: int, rng: np.random.Generator) -> list[
     return [one_against_rest(codes, half) for half in halves]
 
 
-def graded_task(y: Any, preference: list[list[float]] | None) -> Task:
+def graded_task(y: Any, preference: list[list[float]] | None) -> RankingTask:
     """The task of graded labels.
 
     Raises
@@ -62,7 +62,7 @@ def graded_task(y: Any, preference: list[list[float]] | None) -> Task:
         # The paper's P(i, j) = (y_j - y_i) / Z; its scale does not matter.
         span = grades[-1] - grades[0]
         matrix = np.triu((grades[None, :] - grades[:, None]) / span, 1)
-    return Task(levels=codes.astype(np.int64), preference=matrix, weight=np.ones(codes.size))
+    return RankingTask(levels=codes.astype(np.int64), preference=matrix, weight=np.ones(codes.size))
 
 
 def _square(rows: list[list[float]]) -> bool:

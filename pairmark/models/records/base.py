@@ -85,9 +85,9 @@ class RecordScorer(PairScorerMixin, BaseEstimator):
         different = np.flatnonzero(~pairs.same)
         n_hard = min(hard_pairs.size, int(_HARD_SHARE * different.size))
         hard_pairs = np.sort(random.permutation(hard_pairs)[:n_hard])
-        chosen = np.concatenate([np.flatnonzero(pairs.same), different[: different.size - n_hard]])
-        left = np.concatenate([left[chosen], hard_left[hard_pairs]])
-        right = np.concatenate([right[chosen], hard_right[hard_pairs]])
+        positions = np.concatenate([np.flatnonzero(pairs.same), different[: different.size - n_hard]])
+        left = np.concatenate([left[positions], hard_left[hard_pairs]])
+        right = np.concatenate([right[positions], hard_right[hard_pairs]])
         return left, right, codes[left] == codes[right]
 
     def score_pairs(

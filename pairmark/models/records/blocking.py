@@ -53,10 +53,10 @@ def keys_of(comparators: Comparators, records: Prepared) -> BlockingKeys:
         has_cell[place] = np.diff(starts) > 0
         rows.append(everyone[has_cell[place]])
         keys.append(codes[place][has_cell[place]])
-    for one in range(min(len(whole), _MOST_CONJOINED)):
-        for other in range(one + 1, min(len(whole), _MOST_CONJOINED)):
-            in_both = has_cell[one] & has_cell[other]
-            mixed = codes[one].view(np.uint64) * np.uint64(_SALT) ^ codes[other].view(np.uint64)
+    for first in range(min(len(whole), _MOST_CONJOINED)):
+        for second in range(first + 1, min(len(whole), _MOST_CONJOINED)):
+            in_both = has_cell[first] & has_cell[second]
+            mixed = codes[first].view(np.uint64) * np.uint64(_SALT) ^ codes[second].view(np.uint64)
             rows.append(everyone[in_both])
             keys.append(mixed.view(np.int64)[in_both])
     for field in tokens:

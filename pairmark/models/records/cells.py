@@ -119,8 +119,8 @@ def canonical(value: Any, kind: str, form: DateFormat | None = None, *, strict: 
     cell = _TAKEN[kind](value, form, strict)
     if cell is None:
         text = repr(value)
-        expected = EXPECTED[kind].format(form=form)
-        raise ValueError(f"is {text if len(text) <= 60 else text[:57] + '...'}; expected {expected}")
+        sentence = EXPECTED[kind].format(form=form)
+        raise ValueError(f"is {text if len(text) <= 60 else text[:57] + '...'}; expected {sentence}")
     return cell
 
 

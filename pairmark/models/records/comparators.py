@@ -147,8 +147,8 @@ class Comparators:
             numeric.append(len(names))
             names += [(fields[at].name, feature) for feature in _NUMERIC_NAMES[fields[at].type]]
         if facts.crossed is not None:
-            one, other = (titles[at] for at in facts.crossed)
-            names += [(f"{one} and {other}", feature) for feature in CROSSED]
+            first, second = (titles[at] for at in facts.crossed)
+            names += [(f"{first} and {second}", feature) for feature in CROSSED]
         self._places, self._number_places = (
             np.array(places, dtype=np.int64),
             np.array(numeric, dtype=np.int64),
@@ -242,9 +242,9 @@ class Comparators:
                 a.numbers, b.numbers, left, right, self._kinds, self._columns, self._number_places, out
             )
         if self.facts.crossed is not None:
-            one, other = self.facts.crossed
+            first, second = self.facts.crossed
             tokens.compare_crossed(
-                a.cells, b.cells, a.n, b.n, left, right, one, other, out.shape[1] - tokens.N_CROSSED, out
+                a.cells, b.cells, a.n, b.n, left, right, first, second, out.shape[1] - tokens.N_CROSSED, out
             )
         return out
 
@@ -258,7 +258,7 @@ class Comparators:
         texts: list[str] = []
         fields = self.schema.fields
         for place in self._strings:
-            texts += [written(cell, fields[place]) for cell in records[:, place]]
+            texts += [cell_text(cell, fields[place]) for cell in records[:, place]]
         if self._joined:
             n = len(records)
             texts += [" ".join(text for text in texts[row::n] if text) if n else "" for row in range(n)]
@@ -310,10 +310,10 @@ def rarity_layout(n_texts: int) -> dict[str, Array]:
     }
 
 
-def check_rarity(loaded: StoredState) -> None:
+def check_rarity(state: StoredState) -> None:
     """Refuse tokens whose parts by field do not fit."""
     require_offsets(
-        "rarity_starts", loaded.arrays["rarity_starts"], loaded.length("rarity_hashes"), "rarity_hashes"
+        "rarity_starts", state.arrays["rarity_starts"], state.length("rarity_hashes"), "rarity_hashes"
     )
 
 
@@ -323,7 +323,7 @@ def absent_cells(cells: Any) -> Bool:
     return np.asarray(np.equal(cells, none), dtype=np.bool_)
 
 
-def written(cell: Any, column: RecordColumn) -> str:
+def cell_text(cell: Any, column: RecordColumn) -> str:
     """A cell as a string to compare: lower case, without accents; empty where missing."""
     if cell is None:
         return ""

@@ -22,7 +22,7 @@ from scipy.sparse import csr_array
 from pairmark.models.core.arrays import Float32, Float64, Int64
 from pairmark.models.core.artefact import ArtefactError
 from pairmark.models.core.schema import Array, State, StoredState, check_arrays, checked_model
-from pairmark.models.records.comparators import absent_cells, written
+from pairmark.models.records.comparators import absent_cells, cell_text
 from pairmark.models.records.kernels import grams
 from pairmark.models.records.schema import RecordColumn, Records, Schema
 
@@ -71,16 +71,16 @@ class RecordEncoder:
                 self._centre[place] = np.median(values)
                 # The middle half decides: one wild cell does not squeeze all the others together.
                 low, high = np.quantile(values, (0.25, 0.75))
-                spread = (high - low) / 1.349 or float(values.std())
-                self._scale[place] = spread if spread > 0 else 1.0
+                deviation = (high - low) / 1.349 or float(values.std())
+                self._scale[place] = deviation if deviation > 0 else 1.0
         self._levels = {}
         for column, cells in zip(self.schema.fields, records.T, strict=True):
             if column.type == "category":
-                levels = sorted({written(cell, column) for cell in cells if cell is not None})
+                levels = sorted({cell_text(cell, column) for cell in cells if cell is not None})
                 self._levels[column.name] = levels if len(levels) <= MOST_LEVELS else []
         self._rarity = np.ones((len(texts), self._n_grams), dtype=np.float32)
         for place, at in enumerate(texts):
-            grams_of = self._counted(records[:, at], self.schema.fields[at])
+            grams_of = self._gram_counts(records[:, at], self.schema.fields[at])
             frequency = np.bincount(grams_of.indices, minlength=self._n_grams)
             n_cells = int(np.count_nonzero(np.diff(grams_of.indptr)))
             self._rarity[place] = np.log((1 + n_cells) / (1 + frequency)) + 1
@@ -107,9 +107,9 @@ class RecordEncoder:
             start += width
         cells_of = np.concatenate(values), (np.concatenate(rows), np.concatenate(columns))
         if self.sparse:
-            made: Any = csr_array(cells_of, shape=(n, start))
-            made.sum_duplicates()
-            return made
+            matrix: Any = csr_array(cells_of, shape=(n, start))
+            matrix.sum_duplicates()
+            return matrix
         out = np.zeros((n, start), dtype=np.float32)
         out[cells_of[1]] = cells_of[0]
         return out
@@ -121,7 +121,7 @@ class RecordEncoder:
             for at, column in enumerate(self.schema.fields)
             if self._levels.get(column.name)
             for row, cell in enumerate(records[:, at])
-            if cell is not None and written(cell, column) not in self._levels[column.name]
+            if cell is not None and cell_text(cell, column) not in self._levels[column.name]
         ]
 
     @property
@@ -166,14 +166,14 @@ class RecordEncoder:
         present = np.flatnonzero(~absent)
         absent_rows = np.flatnonzero(absent)
         if column.type in ("text", "name"):
-            grams_of = self._counted(cells, column)
+            grams_of = self._gram_counts(cells, column)
             rows = np.repeat(np.arange(len(cells)), np.diff(grams_of.indptr))
             weights = grams_of.data * self._rarity[self._texts.index(at)][grams_of.indices]
             length = np.sqrt(np.bincount(rows, weights=weights.astype(np.float64) ** 2, minlength=len(cells)))
             own, values = grams_of.indices.astype(np.int64), weights / np.maximum(length, 1e-12)[rows]
         elif column.type == "category":
             rows, values = present, np.ones(present.size)
-            own = self._category_columns(column, [written(cells[row], column) for row in present])
+            own = self._category_columns(column, [cell_text(cells[row], column) for row in present])
         else:
             block = self._numbers(at, column, [cells[row] for row in present])
             rows = np.repeat(present, block.shape[1])
@@ -217,9 +217,9 @@ class RecordEncoder:
         )
         return np.stack([standard, np.sin(year), np.cos(year), np.sin(week), np.cos(week)], axis=1)
 
-    def _counted(self, cells: Any, column: RecordColumn) -> Any:
+    def _gram_counts(self, cells: Any, column: RecordColumn) -> Any:
         """Counts of hashed n-grams, (n, n_grams) CSR."""
-        texts = [written(cell, column) for cell in cells]
+        texts = [cell_text(cell, column) for cell in cells]
         starts = np.concatenate([[0], np.cumsum([len(text) for text in texts], dtype=np.int64)]).astype(
             np.int64
         )
@@ -228,9 +228,9 @@ class RecordEncoder:
         columns, counts = np.empty(room, dtype=np.int64), np.empty(room, dtype=np.float32)
         ends = np.zeros(len(texts), dtype=np.int64)
         grams.count_grams(chars, starts, self._n_grams, columns, counts, ends)
-        used = int(ends[-1]) if ends.size else 0
+        n_used = int(ends[-1]) if ends.size else 0
         indptr = np.concatenate([[0], ends])
-        return csr_array((counts[:used], columns[:used], indptr), shape=(len(texts), self._n_grams))
+        return csr_array((counts[:n_used], columns[:n_used], indptr), shape=(len(texts), self._n_grams))
 
     def to_state(self) -> State:
         """Arrays and JSON-able facts."""

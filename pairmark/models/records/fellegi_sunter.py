@@ -129,9 +129,9 @@ class FellegiSunter(FellegiSunterState, RecordScorer):
         the ``level`` of its agreement.
         """
         a, b = self._one_pair(left, right)
-        one = np.zeros(1, dtype=np.int64)
+        row = np.zeros(1, dtype=np.int64)
         features = self._comparators.compare(
-            self._comparators.prepare(a), one, self._comparators.prepare(b), one
+            self._comparators.prepare(a), row, self._comparators.prepare(b), row
         )
         levels = self._levels.of(features)[0]
         cells = cell_values(self.schema_, a[0], b[0])

@@ -300,10 +300,10 @@ def _plausible_date(cell: str, form: DateFormat) -> bool:
 
 
 def _warn_of_order(cells: _Cells, form: DateFormat) -> None:
-    other: Any = form.replace("DD", "?").replace("MM", "DD").replace("?", "MM")
-    if other in DATE_FORMATS and all(date_of(cell, other) is not None for cell in cells.first):
+    swapped: Any = form.replace("DD", "?").replace("MM", "DD").replace("?", "MM")
+    if swapped in DATE_FORMATS and all(date_of(cell, swapped) is not None for cell in cells.first):
         cells.warnings.append(
-            f"every cell reads as {other} too: it is taken as {form}; say date:{other} if it is not"
+            f"every cell reads as {swapped} too: it is taken as {form}; say date:{swapped} if it is not"
         )
 
 
@@ -334,8 +334,8 @@ def _look(cells: _Cells, column: RecordColumn) -> None:
     ):
         rows = [row for cell, row in cells.first.items() if is_broken(cell)]
         if rows:
-            shown = ", ".join(map(str, rows[:_EXAMPLES]))
-            cells.warnings.append(f"{len(rows)} distinct cells {what}: row {shown}")
+            examples = ", ".join(map(str, rows[:_EXAMPLES]))
+            cells.warnings.append(f"{len(rows)} distinct cells {what}: row {examples}")
 
 
 def _is_formula(cell: str) -> bool:

@@ -104,7 +104,7 @@ class Schema(BaseModel):
         return {column.name: place for place, column in enumerate(self.fields)}
 
     @cached_property
-    def _others(self) -> frozenset[str]:
+    def _plain_columns(self) -> frozenset[str]:
         return frozenset(column.name for column in self.columns) - self._places.keys()
 
     def of_type(self, kind: FieldType) -> list[str]:
@@ -160,13 +160,13 @@ class Schema(BaseModel):
         problems: list[dict[str, Any]] = []
         for row, record in enumerate(values):
             if not isinstance(record, Mapping):
-                detail = f"is {_said(record)}; expected an object from column to value"
+                detail = f"is {_excerpt(record)}; expected an object from column to value"
                 problems.append({"row": row + 1, "column": where, "detail": detail})
                 continue
             for name, value in record.items():
                 place = self._places.get(name)
                 if place is None:
-                    if name not in self._others:
+                    if name not in self._plain_columns:
                         detail = f"is none of the model's columns: {', '.join(list(self._places)[:20])}"
                         problems.append({"row": row + 1, "column": str(name)[:100], "detail": detail})
                     continue
@@ -185,7 +185,7 @@ class Schema(BaseModel):
         """Records as JSON shows them; missing cells are left out. `records` takes them back."""
         for row in cells:
             yield {
-                column.name: _shown(value, column)
+                column.name: _json_cell(value, column)
                 for column, value in zip(self.fields, row, strict=True)
                 if value is not None
             }
@@ -214,12 +214,12 @@ def sample_cells(schema: Schema, n: int) -> Records:
     return cells
 
 
-def _said(value: Any) -> str:
-    said = repr(value)
-    return said if len(said) <= 60 else said[:57] + "..."
+def _excerpt(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
 
 
-def _shown(value: Any, column: RecordColumn) -> Any:
+def _json_cell(value: Any, column: RecordColumn) -> Any:
     if column.type == "date":
         at = np.datetime64(0, "s") + np.timedelta64(round(value * 86_400), "s")
         return str(at.astype("datetime64[D]")) if value == int(value) else str(at)

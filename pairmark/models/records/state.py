@@ -70,7 +70,7 @@ class RecordSimilarityState(Stateful):
         cls, params: Mapping[str, Any], meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
     ) -> None:
         """See `Stateful.check_state`."""
-        file = _stored(checked_model(TreeFacts, meta), params, arrays)
+        file = _state_file(checked_model(TreeFacts, meta), params, arrays)
         check_arrays(file, _tree_layout(file))
         check_rarity(file)
         check_trees(file)
@@ -104,7 +104,7 @@ class FellegiSunterState(Stateful):
         cls, params: Mapping[str, Any], meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
     ) -> None:
         """See `Stateful.check_state`."""
-        file = _stored(checked_model(FellegiSunterFacts, meta), params, arrays)
+        file = _state_file(checked_model(FellegiSunterFacts, meta), params, arrays)
         check_arrays(file, _level_layout(file))
         check_rarity(file)
 
@@ -115,9 +115,9 @@ class FellegiSunterFacts(RecordFacts):
     prior: float = Field(ge=0, le=1)
 
 
-def _comparators(loaded: StoredState) -> Comparators:
+def _comparators(state: StoredState) -> Comparators:
     """What the facts declare, once they are found to make sense together."""
-    facts = loaded.facts.comparators
+    facts = state.facts.comparators
     try:
         comparators = Comparators(Schema.model_validate_json(json.dumps(facts["schema"])))
         text = TextFacts.model_validate_json(json.dumps(facts["text"]))
@@ -129,13 +129,13 @@ def _comparators(loaded: StoredState) -> Comparators:
             raise ValueError("text.crossed names strings that are not there")
     except (ValueError, KeyError, TypeError) as error:
         raise ArtefactError(f"comparators: {error}") from None
-    if len(fields) != loaded.sizes["features"]:
-        raise ArtefactError(f"the schema has {len(fields)} fields for {loaded.sizes['features']} features")
+    if len(fields) != state.sizes["features"]:
+        raise ArtefactError(f"the schema has {len(fields)} fields for {state.sizes['features']} features")
     return comparators
 
 
-def _tree_layout(loaded: StoredState) -> dict[str, Array]:
-    comparators = _comparators(loaded)
+def _tree_layout(state: StoredState) -> dict[str, Array]:
+    comparators = _comparators(state)
     return rarity_layout(comparators.n_texts) | {
         "roots": Array(kind="int64", shape=("trees",), low=0, order="rising"),
         "features": Array(kind="int32", shape=("nodes",), low=-1, high=len(comparators.features) - 1),
@@ -146,13 +146,13 @@ def _tree_layout(loaded: StoredState) -> dict[str, Array]:
     }
 
 
-def _level_layout(loaded: StoredState) -> dict[str, Array]:
-    comparators = _comparators(loaded)
-    shares = Array(kind="float64", shape=(loaded.sizes["features"], N_LEVELS), positive=True, high=1.0)
+def _level_layout(state: StoredState) -> dict[str, Array]:
+    comparators = _comparators(state)
+    shares = Array(kind="float64", shape=(state.sizes["features"], N_LEVELS), positive=True, high=1.0)
     return rarity_layout(comparators.n_texts) | {"m": shares, "u": shares}
 
 
-def _stored(facts: Facts, params: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> StoredState:
+def _state_file(facts: Facts, params: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> StoredState:
     return StoredState(params=params, facts=facts, arrays=arrays, sizes={"features": facts.n_features_in})
 
 

@@ -26,10 +26,10 @@ def columns_of(X: Any) -> dict[str, Sequence[Any]] | None:
         names = list(X.columns)
     if names is None:
         return None
-    return {str(name): _listed(X[name]) for name in names}
+    return {str(name): _cells_of(X[name]) for name in names}
 
 
-def _listed(column: Any) -> list[Any]:
+def _cells_of(column: Any) -> list[Any]:
     for method in ("to_pylist", "to_list", "tolist"):
         if hasattr(column, method):
             return [None if _absent(cell) else cell for cell in getattr(column, method)()]
@@ -87,7 +87,7 @@ def cells_of(X: Any, schema: Schema, name: str = "X", *, learner: str = "the mod
         Naming row and column of what does not fit.
     """
     if isinstance(X, np.ndarray) and X.dtype == object:
-        return _checked(X, schema, name)
+        return _checked_table(X, schema, name)
     if isinstance(X, Mapping) and not (X and all(_is_column(cells) for cells in X.values())):
         return schema.records([X], name)
     table = columns_of(X)
@@ -144,7 +144,7 @@ def _matrix(X: Any, name: str) -> np.ndarray[Any, Any]:
     return matrix
 
 
-def _checked(X: Records, schema: Schema, name: str) -> Records:
+def _checked_table(X: Records, schema: Schema, name: str) -> Records:
     if X.ndim != 2 or X.shape[1] != len(schema.fields):
         raise ValueError(f"{name} has shape {X.shape}; expected (n, {len(schema.fields)}) cells")
     for at, column in enumerate(schema.fields):

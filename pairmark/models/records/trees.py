@@ -114,8 +114,8 @@ class _Grown:
         self._trees: list[tuple[NDArray[np.generic], ...]] = []
 
     def add(
-        self, g: Float64, h: Float64, rows: Int64, depth: int, least: float, ridge: float, n_tried: int,
-        drawn: bool, columns: Int64,
+        self, g: Float64, h: Float64, rows: Int64, depth: int, min_weight: float, ridge: float, n_tried: int,
+        random_border: bool, columns: Int64,
     ) -> tuple[NDArray[np.generic], ...]:  # fmt: skip
         """Grow a tree; its nodes' features, bins, sides of missing values, children and values."""
         room = min(2 ** (depth + 1), 2 * rows.size + 1)
@@ -125,7 +125,18 @@ class _Grown:
         )  # fmt: skip
         state = self._random.integers(1, 2**63, 1).astype(np.uint64)
         n = kernels.grow(
-            self._codes, g, h, rows.copy(), depth, least, ridge, n_tried, drawn, columns, state, *nodes
+            self._codes,
+            g,
+            h,
+            rows.copy(),
+            depth,
+            min_weight,
+            ridge,
+            n_tried,
+            random_border,
+            columns,
+            state,
+            *nodes,
         )
         values_ = tuple(array[:n] for array in nodes)
         self._trees.append(values_)
@@ -172,13 +183,13 @@ def _borders(features: Float32, random: np.random.Generator) -> Float32:
     return borders
 
 
-def check_trees(loaded: StoredState) -> None:
+def check_trees(state: StoredState) -> None:
     """Refuse trees whose nodes lead out of their tree, or back."""
-    arrays = loaded.arrays
+    arrays = state.arrays
     roots, features, children = arrays["roots"], arrays["features"], arrays["children"]
     n = features.size
-    if not 1 <= max(loaded.facts.n_boosted, 1) <= roots.size:
-        raise ArtefactError(f"n_boosted is {loaded.facts.n_boosted}, and roots has {roots.size} trees")
+    if not 1 <= max(state.facts.n_boosted, 1) <= roots.size:
+        raise ArtefactError(f"n_boosted is {state.facts.n_boosted}, and roots has {roots.size} trees")
     if roots[0] != 0 or roots[-1] >= n:
         raise refuse("roots", 0, f"begin at {roots[0]} and end at {roots[-1]}", f"0, and less than {n} nodes")
     split = features >= 0

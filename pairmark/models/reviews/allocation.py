@@ -34,18 +34,18 @@ def next_stratum(sizes: NDArray[np.int64], n: NDArray[np.int64], s: NDArray[np.i
     `best_shares`.
     """
     share = sizes / sizes.sum()
-    drawn = n.sum()
-    wanted = share if s.sum() == 0 or drawn == 0 else _wanted(share, n, s, at_most)
-    behind = np.where(n < sizes, wanted * (drawn + 1) - n, -np.inf)
+    n_draws = n.sum()
+    target = share if s.sum() == 0 or n_draws == 0 else _target_shares(share, n, s, at_most)
+    behind = np.where(n < sizes, target * (n_draws + 1) - n, -np.inf)
     return int(np.argmax(behind))
 
 
-def _wanted(
+def _target_shares(
     share: NDArray[np.float64], n: NDArray[np.int64], s: NDArray[np.int64], at_most: float
 ) -> NDArray[np.float64]:
     risk = (s + 0.5) / (s.sum() * n / n.sum() + 0.5)
     p = np.clip(s.sum() / (n @ risk) * risk, 0.0, 0.98)
     if share @ p >= at_most:
         return share
-    wanted: NDArray[np.float64] = best_shares(share, p, at_most, _MOST)
-    return wanted
+    shares: NDArray[np.float64] = best_shares(share, p, at_most, _MOST)
+    return shares

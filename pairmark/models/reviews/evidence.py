@@ -76,20 +76,20 @@ class Judgements:
         """log Q of all judgements; ``above``: of a Q that expects more than the share asked about."""
         shares, weights = mixture(at_most)
         if above:
-            more = shares > at_most
-            shares, weights = shares[more], weights[more] / weights[more].sum()
+            above_limit = shares > at_most
+            shares, weights = shares[above_limit], weights[above_limit] / weights[above_limit].sum()
         log = np.log(weights)
         whole, zero = np.array([self.sizes.sum()], dtype=np.int64), np.zeros(1, dtype=np.int64)
         split = min(self.alike, self.stratum.size)
-        one = np.zeros(split, dtype=np.int64)
-        log_numerators(one, self.wrong[:split], whole, zero, zero, False, shares, log)
+        single_stratum = np.zeros(split, dtype=np.int64)
+        log_numerators(single_stratum, self.wrong[:split], whole, zero, zero, False, shares, log)
         if split < self.stratum.size:
             # From here on, half of Q follows what the strata show, and half expects the first one to hold the most.
-            rest = self.stratum[split:], self.wrong[split:], self.sizes, *self.counts(0, split)
+            later_draws = self.stratum[split:], self.wrong[split:], self.sizes, *self.counts(0, split)
             near = log + math.log(0.5)
             log = near.copy()
-            log_numerators(*rest, True, shares, log)
-            log_numerators(*rest, False, shares, near)
+            log_numerators(*later_draws, True, shares, log)
+            log_numerators(*later_draws, False, shares, near)
             log = np.concatenate([log, near])
         top = log.max()
         return float(top + math.log(np.exp(log - top).sum()))
@@ -100,8 +100,8 @@ class Judgements:
         n, s = self.counts(0, split)
         later_n, later_s = self.counts(split)
         before = np.array([self.sizes.sum(), n.sum(), s.sum()], dtype=np.int64)
-        needed = math.log1p(-confidence) + self.log_numerator(at_most)
-        return int(most_wrong(self.sizes - n, later_n, later_s, before, needed))
+        log_limit = math.log1p(-confidence) + self.log_numerator(at_most)
+        return int(most_wrong(self.sizes - n, later_n, later_s, before, log_limit))
 
     def draws_alike(self) -> bool:
         """Whether the next item is drawn from all alike still: strata that have once differed stay in use."""
@@ -133,11 +133,11 @@ def exceeds(judgements: Judgements, at_most: float, confidence: float) -> bool:
     split = min(judgements.alike, judgements.stratum.size)
     n, s = judgements.counts(0, split)
     later_n, later_s = judgements.counts(split)
-    whole, drawn, right = (np.array([one.sum()], dtype=np.int64) for one in (sizes, n, n - s))
+    whole, n_draws, right = (np.array([counts.sum()], dtype=np.int64) for counts in (sizes, n, n - s))
     # Right items instead of wrong ones, so that "at most" becomes "at least".
-    likely = log_envelope(whole, drawn, right, int(sizes.sum()) - allowed)
-    rest = sizes - n
-    likely += log_envelope(rest, later_n, later_n - later_s, int(rest.sum()) - (allowed - int(s.sum())))
+    likely = log_envelope(whole, n_draws, right, int(sizes.sum()) - allowed)
+    undrawn = sizes - n
+    likely += log_envelope(undrawn, later_n, later_n - later_s, int(undrawn.sum()) - (allowed - int(s.sum())))
     return bool(judgements.log_numerator(at_most, above=True) - likely >= -math.log1p(-confidence))
 
 
@@ -151,7 +151,7 @@ def missed_bound(matched: Judgements, different: Judgements, at_most: float, con
     """
     n_matched = int(matched.sizes.sum())
     hidden = _share_hidden(n_matched, int(different.sizes.sum()), at_most)
-    needed = math.log1p(-confidence) + matched.log_numerator(2 * at_most) + different.log_numerator(hidden)
+    log_limit = math.log1p(-confidence) + matched.log_numerator(2 * at_most) + different.log_numerator(hidden)
     of_matched, of_different = matched.counts(), different.counts()
     undrawn = np.array([different.sizes.sum(), 0, 0], dtype=np.int64)
     limit = n_matched - int(of_matched[0].sum() - of_matched[1].sum())
@@ -161,8 +161,8 @@ def missed_bound(matched: Judgements, different: Judgements, at_most: float, con
         value = log_envelope(matched.sizes, *of_matched, int(false))
         if value == -math.inf:
             break
-        missed = int(most_wrong(different.sizes, *of_different, undrawn, needed - value))
-        if log_envelope(different.sizes, *of_different, missed) + value < needed - 1e-9:
+        missed = int(most_wrong(different.sizes, *of_different, undrawn, log_limit - value))
+        if log_envelope(different.sizes, *of_different, missed) + value < log_limit - 1e-9:
             break
         most_false = limit if at + 1 == grid.size else int(grid[at + 1]) - 1
         same = missed + n_matched - most_false
@@ -172,10 +172,10 @@ def missed_bound(matched: Judgements, different: Judgements, at_most: float, con
 
 def next_group(matched: Judgements, different: Judgements, at_most: float) -> tuple[bool, int]:
     """Whether the next draw is of a match, and its stratum."""
-    n_matched, n_different = (int(one.sizes.sum()) for one in (matched, different))
-    drawn = matched.stratum.size, different.stratum.size
-    behind = drawn[0] < MATCHED_DRAWS * (sum(drawn) + 1)
-    if drawn[0] < n_matched and (behind or drawn[1] >= n_different):
+    n_matched, n_different = (int(group.sizes.sum()) for group in (matched, different))
+    n_draws = matched.stratum.size, different.stratum.size
+    behind = n_draws[0] < MATCHED_DRAWS * (sum(n_draws) + 1)
+    if n_draws[0] < n_matched and (behind or n_draws[1] >= n_different):
         return True, matched.next_stratum(2 * at_most)
     return False, different.next_stratum(_share_hidden(n_matched, n_different, at_most))
 

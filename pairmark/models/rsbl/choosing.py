@@ -77,12 +77,12 @@ class Judge:
         counts = growth.counts(k) if k <= growth.k_max else np.zeros(growth.references.size)
         columns = np.flatnonzero(counts).astype(np.int64)
         if columns.size:
-            added = growth.features(columns, np.sqrt(counts[columns]))
+            columns_of_k = growth.features(columns, np.sqrt(counts[columns]))
             if self._trial_rows is not None:
-                refs = np.ascontiguousarray(added[growth.references].T)
-                self._trial_rows.extend(added, refs, counts[columns])
+                refs = np.ascontiguousarray(columns_of_k[growth.references].T)
+                self._trial_rows.extend(columns_of_k, refs, counts[columns])
             else:
-                wide = added.astype(np.float64)
+                wide = columns_of_k.astype(np.float64)
                 self._trial += wide @ wide[growth.train].T
         return self._errors(self._trial, self._trial_rows)
 
@@ -112,9 +112,9 @@ class Judge:
         train, squared = self.growth.train, distances.squared()
         own = np.full(squared.shape[0], -1, dtype=np.int64)
         own[train] = np.arange(train.size)
-        found = np.zeros((self.judged.size, 1), dtype=np.int64)
-        kernels.nearest(squared[self.judged], own[self.judged], 1, found)
-        return float((self._codes[train][found[:, 0]] != truth).sum())
+        neighbours = np.zeros((self.judged.size, 1), dtype=np.int64)
+        kernels.nearest(squared[self.judged], own[self.judged], 1, neighbours)
+        return float((self._codes[train][neighbours[:, 0]] != truth).sum())
 
 
 def class_distances(squared: Float32, codes: Int64, n_classes: int) -> Float64:
@@ -154,43 +154,43 @@ def choose(
     errors: list[list[float]] = []
     depth_errors = [sum(judge.error() for judge in judges) / total] if choose_depth else []
     best = (depth_errors[0], 0) if choose_depth else (np.inf, -1)
-    kept = [judge.decisions() for judge in judges] if held_out and choose_depth else []
+    decisions = [judge.decisions() for judge in judges] if held_out and choose_depth else []
     n_layers = depth if fixed is None else len(fixed)
     for layer in range(n_layers):
-        tried: list[float] = []
+        errors_of_k: list[float] = []
         if fixed is None:
             for judge in judges:
                 judge.start()
-            most = min(k_max, max(judge.growth.k_max for judge in judges))
-            for k in range(1, most + 1):
-                tried.append(sum(judge.try_next(k) for judge in judges) / total)
+            limit = min(k_max, max(judge.growth.k_max for judge in judges))
+            for k in range(1, limit + 1):
+                errors_of_k.append(sum(judge.try_next(k) for judge in judges) / total)
                 report(
-                    span[0] + (span[1] - span[0]) * (layer + k / most) / n_layers,
+                    span[0] + (span[1] - span[0]) * (layer + k / limit) / n_layers,
                     f"layer {layer + 1} of {n_layers}: {k} neighbours",
                 )
-                since = k - 1 - int(np.argmin(tried))
-                if tried[-1] == 0.0 or (patience is not None and since >= patience):
+                since = k - 1 - int(np.argmin(errors_of_k))
+                if errors_of_k[-1] == 0.0 or (patience is not None and since >= patience):
                     break
-        k = int(np.argmin(tried)) + 1 if fixed is None else fixed[layer]
+        k = int(np.argmin(errors_of_k)) + 1 if fixed is None else fixed[layer]
         for judge in judges:
             judge.commit(k)
         ks.append(k)
-        errors.append(tried)
+        errors.append(errors_of_k)
         if choose_depth:
             depth_errors.append(sum(judge.error() for judge in judges) / total)
             if depth_errors[-1] < best[0]:
                 best = (depth_errors[-1], layer + 1)
-                kept = [judge.decisions() for judge in judges] if held_out else []
+                decisions = [judge.decisions() for judge in judges] if held_out else []
     if held_out and not choose_depth:
-        kept = [judge.decisions() for judge in judges]
-    truth = [judge._codes[judge.judged] for judge in judges] if kept else []
+        decisions = [judge.decisions() for judge in judges]
+    truth = [judge._codes[judge.judged] for judge in judges] if decisions else []
     n_classes = judges[0]._n_classes
     return Chosen(
         ks=ks[: best[1]] if choose_depth else ks,
         all_ks=ks,
         errors=errors,
         depth_errors=depth_errors,
-        decisions=np.concatenate(kept) if kept else np.zeros((0, n_classes)),
+        decisions=np.concatenate(decisions) if decisions else np.zeros((0, n_classes)),
         codes=np.concatenate(truth) if truth else np.zeros(0, dtype=np.int64),
     )
 
@@ -205,4 +205,4 @@ def folds(codes: Int64, n_folds: int, rng: np.random.Generator) -> list[tuple[In
             fold[members] = (offset + np.arange(members.size)) % n_folds
             offset += members.size
     parts = [(np.flatnonzero(fold != at), np.flatnonzero(fold == at)) for at in range(n_folds)]
-    return [(train, held) for train, held in parts if held.size and train.size > 1]
+    return [(train, held_out) for train, held_out in parts if held_out.size and train.size > 1]

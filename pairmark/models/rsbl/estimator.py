@@ -184,17 +184,17 @@ class RSBL(RSBLState, ClassifierMixin, BaseEstimator):
         rng = np.random.default_rng(seed_of(self.random_state))
         n, n_classes = X.shape[0], classes.size
         references = stratified(codes, self.max_references, rng)
-        chosen, errors, beta, relative = self.choose_settings(X, codes, n_classes, rng)
-        self.k_, self.errors_ = chosen.ks, errors
-        self.depth_errors_ = chosen.depth_errors
+        choice, errors, beta, relative = self.choose_settings(X, codes, n_classes, rng)
+        self.k_, self.errors_ = choice.ks, errors
+        self.depth_errors_ = choice.depth_errors
 
         self._inputs = self._fitted_inputs(X)
         everyone = np.arange(n)
         growth = self._growth(self._inputs.transform(X), everyone, references, beta, relative)
-        for k in chosen.ks:
+        for k in choice.ks:
             growth.commit(k)
         self.classes_ = classes
-        self._sharpness = fitted_sharpness(chosen.decisions, chosen.codes)
+        self._sharpness = fitted_sharpness(choice.decisions, choice.codes)
         self._set_space(growth)
         blocks = growth.blocks
         # Its distances take as much memory as the features.
@@ -213,10 +213,10 @@ class RSBL(RSBLState, ClassifierMixin, BaseEstimator):
             )
         beta, relative = (1.0, True) if isinstance(self.beta, str) else (float(self.beta), False)
         if self.beta == "search":
-            beta = self._chosen_beta(X[sample], codes[sample], n_classes, parts)
-        return *self._chosen(X[sample], codes[sample], n_classes, parts, beta, relative), beta, relative
+            beta = self._best_beta(X[sample], codes[sample], n_classes, parts)
+        return *self._choose(X[sample], codes[sample], n_classes, parts, beta, relative), beta, relative
 
-    def _chosen(
+    def _choose(
         self,
         X: Float32,
         codes: Int64,
@@ -227,10 +227,12 @@ class RSBL(RSBLState, ClassifierMixin, BaseEstimator):
     ) -> tuple[Chosen, list[list[float]]]:
         """k' of each layer and what held-out rows say of the result; and the errors of each k."""
         options: dict[str, Any] = {"depth": self.depth, "k_max": self.k_max, "patience": self.patience}
-        judges = [self.judge(X, codes, n_classes, train, held, beta, relative) for train, held in parts]
+        judges = [
+            self.judge(X, codes, n_classes, train, held_out, beta, relative) for train, held_out in parts
+        ]
         if self.selection == "folds":
-            chosen = choose(judges, choose_depth=self.choose_depth, held_out=True, span=(0.0, 0.8), **options)
-            return chosen, chosen.errors
+            choice = choose(judges, choose_depth=self.choose_depth, held_out=True, span=(0.0, 0.8), **options)
+            return choice, choice.errors
         everyone = np.arange(X.shape[0])
         whole = self.judge(X, codes, n_classes, everyone, everyone, beta, relative)
         first = choose([whole], choose_depth=False, held_out=False, span=(0.0, 0.6), **options)
@@ -240,14 +242,12 @@ class RSBL(RSBLState, ClassifierMixin, BaseEstimator):
         )
         return again, first.errors
 
-    def _chosen_beta(
-        self, X: Float32, codes: Int64, n_classes: int, parts: list[tuple[Int64, Int64]]
-    ) -> float:
+    def _best_beta(self, X: Float32, codes: Int64, n_classes: int, parts: list[tuple[Int64, Int64]]) -> float:
         """The multiple of one over the median squared distance whose first layer errs least on inner folds."""
         errors = []
         for multiple in BETA_MULTIPLES:
             judges = [self.judge(X, codes, n_classes, *part, multiple, True) for part in parts]
-            tried = choose(
+            choice = choose(
                 judges,
                 depth=1,
                 k_max=min(self.k_max, 5),
@@ -256,7 +256,7 @@ class RSBL(RSBLState, ClassifierMixin, BaseEstimator):
                 held_out=False,
                 span=(0.0, 0.0),
             )
-            errors.append(min(tried.errors[0]))
+            errors.append(min(choice.errors[0]))
         return BETA_MULTIPLES[int(np.argmin(errors))]
 
     def judge(
@@ -288,7 +288,7 @@ class RSBL(RSBLState, ClassifierMixin, BaseEstimator):
         )
 
     def _fitted_inputs(self, X: Float32) -> Inputs:
-        return Inputs.fitted(
+        return Inputs.of_rows(
             X,
             nominal=None if self.nominal is None else [int(column) for column in self.nominal],
             standardize=self.standardize,
@@ -299,10 +299,10 @@ class RSBL(RSBLState, ClassifierMixin, BaseEstimator):
         """Keep what rows need to be walked through the layers: the references that some layer uses."""
         self.n_components_ = sum(block.shape[1] for block in growth.blocks)
         empty = np.zeros(0, dtype=np.int64)
-        used = np.unique(np.concatenate([empty, *(layer.columns for layer in growth.layers)]))
-        rows = growth.references[used]
+        columns = np.unique(np.concatenate([empty, *(layer.columns for layer in growth.layers)]))
+        rows = growth.references[columns]
         self.layers_ = [
-            Layer(columns=np.searchsorted(used, layer.columns), counts=layer.counts, beta=layer.beta)
+            Layer(columns=np.searchsorted(columns, layer.columns), counts=layer.counts, beta=layer.beta)
             for layer in growth.layers
         ]
         self._refs = [np.ascontiguousarray(block[rows].T) for block in growth.blocks[: len(growth.layers)]]
@@ -334,12 +334,12 @@ class RSBL(RSBLState, ClassifierMixin, BaseEstimator):
             # What a sample's machine says is less sharp than this one: some rows wait while it is trained, tell how
             # sharp it is, and then have their say in it.
             report(0.85, "training the final machine")
-            held = stratified(codes, min(n // 10, SELECTION_ROWS), rng)
-            used = np.ones(n, dtype=np.bool_)
-            used[held] = False
-            start = iterative_primal(rows, codes, n_classes, float(self.C), used=used)
-            decisions = by_class(rows[held].astype(np.float64) @ start[0].T + start[1], n_classes)
-            self._sharpness = fitted_sharpness(decisions, codes[held])
+            held_out = stratified(codes, min(n // 10, SELECTION_ROWS), rng)
+            training = np.ones(n, dtype=np.bool_)
+            training[held_out] = False
+            start = iterative_primal(rows, codes, n_classes, float(self.C), mask=training)
+            decisions = by_class(rows[held_out].astype(np.float64) @ start[0].T + start[1], n_classes)
+            self._sharpness = fitted_sharpness(decisions, codes[held_out])
             report(0.95, "training the final machine")
         self._coef, self._intercept = iterative_primal(rows, codes, n_classes, float(self.C), start=start)
 

@@ -161,37 +161,37 @@ class Growth:
             where = np.full(int(self.train.max()) + 1, -1, dtype=np.int64)
             where[self.references] = np.arange(self.references.size)
             own = where[self.train]
-            found = np.empty((self.train.size, self.k_max), dtype=np.int64)
-            kernels.nearest(near, own, self.k_max, found)
-            self._looked = squared, found, self._beta / typical(near) if self._relative else self._beta
+            neighbours = np.empty((self.train.size, self.k_max), dtype=np.int64)
+            kernels.nearest(near, own, self.k_max, neighbours)
+            self._looked = squared, neighbours, self._beta / typical(near) if self._relative else self._beta
         return self._looked
 
     def counts(self, k: int) -> Float64:
         """How many new features the ``k``-th neighbours give each reference, (u,)."""
-        _, found, _ = self.look()
-        return np.bincount(found[:, k - 1], minlength=self.references.size).astype(np.float64)
+        _, neighbours, _ = self.look()
+        return np.bincount(neighbours[:, k - 1], minlength=self.references.size).astype(np.float64)
 
     def features(self, columns: Int64, scale: Float64) -> Float32:
         """Gaussian features of all rows to some references, multiplied by ``scale``."""
         squared, _, beta = self.look()
-        made = np.empty((squared.shape[0], columns.size), dtype=np.float32)
+        block = np.empty((squared.shape[0], columns.size), dtype=np.float32)
 
         def part(start: int) -> None:
             here = slice(start, start + _ROWS_A_TASK)
-            kernels.gaussians(beta, squared[here], columns, scale, made[here])
+            kernels.gaussians(beta, squared[here], columns, scale, block[here])
 
-        in_threads(part, squared.shape[0], self._jobs, work=16 * made.size)
-        return made
+        in_threads(part, squared.shape[0], self._jobs, work=16 * block.size)
+        return block
 
     def commit(self, k: int) -> None:
         """Keep the features of the first ``k`` neighbours as a layer."""
         total = np.sum([self.counts(at) for at in range(1, min(k, self.k_max) + 1)], axis=0)
         columns = np.flatnonzero(total).astype(np.int64)
         layer = Layer(columns=columns, counts=total[columns], beta=self.look()[2])
-        made = self.features(columns, np.sqrt(layer.counts))
+        block = self.features(columns, np.sqrt(layer.counts))
         self.layers.append(layer)
-        self.blocks.append(made)
-        self._pending.append((made, layer.counts))
+        self.blocks.append(block)
+        self._pending.append((block, layer.counts))
         self._looked = None
 
 
@@ -219,9 +219,9 @@ def walked(
     distances = Distances(metric, rows.shape[0], refs[0].shape[1], n_jobs=n_jobs)
     for block, layer in zip(refs, layers, strict=True):
         distances.extend(blocks[-1], block, counts)
-        made = np.empty((rows.shape[0], layer.columns.size), dtype=np.float32)
-        kernels.gaussians(layer.beta, distances.squared(), layer.columns, np.sqrt(layer.counts), made)
-        blocks.append(made)
+        features = np.empty((rows.shape[0], layer.columns.size), dtype=np.float32)
+        kernels.gaussians(layer.beta, distances.squared(), layer.columns, np.sqrt(layer.counts), features)
+        blocks.append(features)
         counts = layer.counts
     return blocks
 

@@ -45,7 +45,7 @@ class Inputs:
     ]
 
     @classmethod
-    def fitted(cls, X: Float32, *, nominal: list[int] | None, standardize: bool, whiten: bool) -> Inputs:
+    def of_rows(cls, X: Float32, *, nominal: list[int] | None, standardize: bool, whiten: bool) -> Inputs:
         """Learn from training rows, (n, d)."""
         nominal = sorted(set(nominal or []))
         if nominal and nominal[-1] >= X.shape[1]:
@@ -66,10 +66,10 @@ class Inputs:
         mean, scale, whitening = np.zeros(d), np.ones(d), None
         if standardize:
             mean = wide.mean(axis=0, dtype=np.float64)
-            spread = wide.std(axis=0, dtype=np.float64)
+            deviations = wide.std(axis=0, dtype=np.float64)
             # Equal numbers can have a spread by rounding: what does not vary is left as it is.
-            varies = (wide.max(axis=0) > wide.min(axis=0)) & (spread > 0)
-            scale = np.where(varies, spread, 1.0)
+            varies = (wide.max(axis=0) > wide.min(axis=0)) & (deviations > 0)
+            scale = np.where(varies, deviations, 1.0)
         if whiten:
             if d > MAX_WHITENED:
                 raise ValueError(
@@ -99,23 +99,23 @@ def _scaled(wide: Float32, mean: Float64, scale: Float64) -> Float32:
 def _widened(X: Float32, nominal: list[int], values: list[Float64]) -> Float32:
     if not nominal:
         return X
-    others = np.setdiff1d(np.arange(X.shape[1]), nominal)
-    coded = [X[:, column, None] == known for column, known in zip(nominal, values, strict=True)]
-    return np.hstack([X[:, others], *coded]).astype(np.float32)
+    numeric = np.setdiff1d(np.arange(X.shape[1]), nominal)
+    coded = [X[:, column, None] == levels for column, levels in zip(nominal, values, strict=True)]
+    return np.hstack([X[:, numeric], *coded]).astype(np.float32)
 
 
 def classes_of_pairs(a: Float32, b: Float32, flags: Bool, weight: Float64) -> tuple[Float32, Int64]:
     """Distinct rows of some pairs, in the order met, and the class of each: same pairs join rows, in chains too."""
-    used = weight > 0
-    both = np.concatenate([a[used], b[used]])
-    first, number = distinct_rows(both)
-    codes = joined_identities(first.size, number, flags[used])
+    has_weight = weight > 0
+    points = np.concatenate([a[has_weight], b[has_weight]])
+    first, number = distinct_rows(points)
+    codes = joined_identities(first.size, number, flags[has_weight])
     if codes.max() == 0:
         raise ValueError(
             "same pairs join all rows into one class: expected rows that are different; correct the labels, or leave "
             "weak pairs out"
         )
-    return both[first], codes
+    return points[first], codes
 
 
 def _whitening(rows: Float32) -> Float64:
@@ -124,5 +124,5 @@ def _whitening(rows: Float32) -> Float64:
 
     covariance = ledoit_wolf(rows.astype(np.float64))[0]
     values, vectors = np.linalg.eigh(covariance)
-    kept = np.maximum(values, 1e-6 * max(float(values.mean()), 1e-30))
-    return np.ascontiguousarray((vectors / np.sqrt(kept)) @ vectors.T)
+    eigenvalues = np.maximum(values, 1e-6 * max(float(values.mean()), 1e-30))
+    return np.ascontiguousarray((vectors / np.sqrt(eigenvalues)) @ vectors.T)

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from pairmark.models.core.arrays import Float32, Float64, Int64
 from pairmark.models.core.schema import Array, StateSchema, StoredState, refuse
-from pairmark.models.core.state import DeclaredState, Fact, Part
+from pairmark.models.core.state import DeclaredState, Fact, Record
 from pairmark.models.rsbl.growth import Layer
 from pairmark.models.rsbl.inputs import MAX_VALUES, Inputs
 from pairmark.models.rsbl.scoring import RSBLScores
@@ -40,11 +40,11 @@ class RSBLState(DeclaredState, RSBLScores):
     depth_errors_: Annotated[list[float], Fact()]
     n_components_: Annotated[int, Fact(), Field(ge=1)]
     _sharpness: Annotated[float, Fact(), Field(ge=0.0)]
-    _inputs: Annotated[Inputs, Part()]
+    _inputs: Annotated[Inputs, Record()]
     _refs: Annotated[
         list[Float32], Array(name="refs_{0}", shape=("width of {0}", "references"), each=_layers)
     ]
-    layers_: Annotated[list[Layer], Part(prefix="*_{0}", each=_layers)]
+    layers_: Annotated[list[Layer], Record(prefix="*_{0}", each=_layers)]
     _final_codes: Annotated[Int64 | None, Array(shape=("rows",), below="classes", when=_is_1nn)]
     _final_rows: Annotated[
         list[Float32] | None,

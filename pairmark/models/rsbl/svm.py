@@ -55,7 +55,7 @@ def iterative_primal(
     n_classes: int,
     C: float,
     *,
-    used: Bool | None = None,
+    mask: Bool | None = None,
     start: tuple[Float64, Float64] | None = None,
     max_iter: int = 300,
     tol: float = 1e-6,
@@ -64,7 +64,7 @@ def iterative_primal(
 
     Parameters
     ----------
-    used : (n,) rows that count; all when None.
+    mask : (n,) rows that count; all when None.
     start : coefficients and intercepts to begin with.
     tol : share of the loss; a step that gains less ends the search.
 
@@ -78,18 +78,18 @@ def iterative_primal(
     signs = np.where(codes[:, None] == machines, np.float32(1.0), np.float32(-1.0))
     p, m = rows.shape[1], machines.size
     # Features of one size make the problem round, which saves most of the steps; the penalty stays that of the rows.
-    spread = np.sqrt(np.maximum(rows.var(axis=0, dtype=np.float64), 1e-12))
+    deviations = np.sqrt(np.maximum(rows.var(axis=0, dtype=np.float64), 1e-12))
     mean = rows.mean(axis=0, dtype=np.float64)
-    size = max(float(spread.max()), 1e-12)
-    scale = (1.0 / np.maximum(spread, 1e-3 * size)).astype(np.float32)
+    size = max(float(deviations.max()), 1e-12)
+    scale = (1.0 / np.maximum(deviations, 1e-3 * size)).astype(np.float32)
 
     def loss_and_slope(flat: Float64) -> tuple[float, Float64]:
         steps = flat.reshape(m, p + 1)
         coef = steps[:, :p] * scale
         decisions = rows @ coef.T.astype(np.float32) + (steps[:, p] - coef @ mean).astype(np.float32)
         short = np.maximum(np.float32(1.0) - signs * decisions, np.float32(0.0))
-        if used is not None:
-            short *= used[:, None]
+        if mask is not None:
+            short *= mask[:, None]
         loss = C * float(np.sum(short.astype(np.float64) ** 2)) + 0.5 * float((coef * coef).sum())
         pull = -2.0 * C * (signs * short)
         total = pull.sum(axis=0, dtype=np.float64)
@@ -102,14 +102,14 @@ def iterative_primal(
     if start is not None:
         begin[:, :p] = start[0] / scale
         begin[:, p] = start[1] + start[0] @ mean
-    found = minimize(
+    optimum = minimize(
         loss_and_slope,
         begin.ravel(),
         jac=True,
         method="L-BFGS-B",
         options={"maxiter": max_iter, "maxcor": 10, "ftol": tol, "gtol": 0.0},
     )
-    steps = found.x.reshape(m, p + 1)
+    steps = optimum.x.reshape(m, p + 1)
     coef = steps[:, :p] * scale
     return coef, steps[:, p] - coef @ mean
 
@@ -138,5 +138,5 @@ def fitted_sharpness(decisions: Float64, codes: Int64) -> float:
     def loss(log_factor: float) -> float:
         return -float((targets * log_softmax(decisions * (np.exp(log_factor) / size), axis=1)).sum())
 
-    found = minimize_scalar(loss, bounds=(-12.0, 12.0), method="bounded")
-    return float(np.exp(found.x) / size)
+    optimum = minimize_scalar(loss, bounds=(-12.0, 12.0), method="bounded")
+    return float(np.exp(optimum.x) / size)

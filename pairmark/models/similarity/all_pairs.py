@@ -81,12 +81,12 @@ def pair_counts(
 
 
 def _rows_of(
-    ordered: NDArray[np.uint8], borders: NDArray[np.int64], chosen: NDArray[np.bool_]
+    ordered: NDArray[np.uint8], borders: NDArray[np.int64], classes: NDArray[np.bool_]
 ) -> NDArray[np.uint8]:
     """The rows of some classes."""
-    if not chosen.any():
+    if not classes.any():
         return ordered[:0]
-    return ordered if chosen.all() else ordered[np.repeat(chosen, np.diff(borders))]
+    return ordered if classes.all() else ordered[np.repeat(classes, np.diff(borders))]
 
 
 class _Correlations:

@@ -69,11 +69,11 @@ class PairSource:
         self.n_pairs, self.bootstrap, self.seed = n_pairs, bootstrap, seed
         self.population: PairPopulation | None = None
         self.codes: NDArray[np.int64] | None = None
-        self.given: WeightedPairs | None = None
+        self.listed_pairs: WeightedPairs | None = None
         self.learned: OutOfFold | OutOfFoldMaps | None = None
         self.learned_rows: NDArray[np.int64] | None = None
         """Where rows are equal: which of the rows that were learned from each is."""
-        self.most_given: int | None = None
+        self.max_listed: int | None = None
         self.half_learned = False
         """Whether trees of odd seeds, about half, grow from given pairs without their learned features."""
 
@@ -90,19 +90,19 @@ class PairSource:
         if self.population is not None:
             table, n_same = self.population.table(self.n_pairs, random_state=rng)
             return self.described(WeightedPairs(pairs=table, weight=evenly(table.shape[1]), n_same=n_same))
-        assert self.given is not None
-        given = self.given
+        assert self.listed_pairs is not None
+        pairs = self.listed_pairs
         if self.half_learned and seed % 2:
-            given = replace(given, pairs=given.pairs[:2], learned=None)
-        return _resampled(given, rng, self.most_given) if self.bootstrap else given.copy()
+            pairs = replace(pairs, pairs=pairs.pairs[:2], learned=None)
+        return _resampled(pairs, rng, self.max_listed) if self.bootstrap else pairs.copy()
 
-    def described(self, drawn: WeightedPairs) -> WeightedPairs:
+    def described(self, pairs: WeightedPairs) -> WeightedPairs:
         """The pairs with their learned features, if any are learned."""
         if self.learned is None:
-            return drawn
-        rows = drawn.pairs if self.learned_rows is None else self.learned_rows[drawn.pairs]
-        numbers = np.arange(drawn.pairs.shape[1], dtype=np.int32)
-        return replace(drawn, pairs=np.vstack([drawn.pairs, numbers]), learned=self.learned.values(*rows))
+            return pairs
+        rows = pairs.pairs if self.learned_rows is None else self.learned_rows[pairs.pairs]
+        numbers = np.arange(pairs.pairs.shape[1], dtype=np.int32)
+        return replace(pairs, pairs=np.vstack([pairs.pairs, numbers]), learned=self.learned.values(*rows))
 
 
 def integer_weights(sample_weight: ArrayLike | None, n: int) -> NDArray[np.int32]:
@@ -142,21 +142,21 @@ def part(pairs: WeightedPairs, numbers: NDArray[np.int64]) -> WeightedPairs:
     )
 
 
-def _resampled(given: WeightedPairs, rng: np.random.Generator, most: int | None) -> WeightedPairs:
+def _resampled(pairs: WeightedPairs, rng: np.random.Generator, limit: int | None) -> WeightedPairs:
     """Pairs of each kind drawn with replacement, written as how often each was drawn.
 
-    As many are drawn as there are, or ``most`` of both kinds together in their shares.
+    As many are drawn as there are, or ``limit`` of both kinds together in their shares.
     """
-    n = given.pairs.shape[1]
-    share = 1.0 if most is None or n <= most else most / n
+    n = pairs.pairs.shape[1]
+    share = 1.0 if limit is None or n <= limit else limit / n
     times = np.concatenate(
         [
             np.bincount(rng.integers(0, max(size, 1), min(size, max(1, round(share * size)))), minlength=size)
-            for size in (given.n_same, n - given.n_same)
+            for size in (pairs.n_same, n - pairs.n_same)
         ]
     )
-    drawn = np.flatnonzero(times)
-    weight = given.weight[drawn].astype(np.int64) * times[drawn]
+    numbers = np.flatnonzero(times)
+    weight = pairs.weight[numbers].astype(np.int64) * times[numbers]
     while weight.sum() > WEIGHT_TOTAL:
         weight = (weight + 1) // 2
-    return replace(part(given, drawn), weight=weight.astype(np.int32))
+    return replace(part(pairs, numbers), weight=weight.astype(np.int32))

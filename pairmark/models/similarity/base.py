@@ -123,24 +123,26 @@ class SimilarityBase(PairScorerMixin, BaseEstimator):
 
     def _learn_pairs(self, left: Float32, right: Float32, same: Bool, weight: Any) -> None:
         random, n = self._begin(), same.size
-        used = np.flatnonzero(weight > 0).astype(np.int32)
-        used = np.concatenate([used[same[used]], used[~same[used]]])
-        n_same = int(np.count_nonzero(same[used]))
+        numbers = np.flatnonzero(weight > 0).astype(np.int32)
+        numbers = np.concatenate([numbers[same[numbers]], numbers[~same[numbers]]])
+        n_same = int(np.count_nonzero(same[numbers]))
         source = PairSource(self.n_pairs, self.bootstrap, _seeds(random, 1)[0])
         points = np.concatenate([left, right])
-        if self.pair_features != "raw" and 0 < n_same < used.size:
+        if self.pair_features != "raw" and 0 < n_same < numbers.size:
             # A row of many pairs is one row, or its identity would seem to vary less than it does.
             first, number = distinct_rows(points)
             self._learn(points[first], joined_identities(first.size, number, same), source, random)
             source.learned_rows = number
         else:
             self.learned_, self.pair_features_ = None, "raw"
-        least, each = (
+        floor, each = (
             (LEAST_GIVEN, EACH_GIVEN) if source.learned is None else (LEAST_DESCRIBED, EACH_DESCRIBED)
         )
         source.half_learned = self.pair_features is None and self.n_estimators > 1
-        source.most_given = max(least, each * n // self.n_estimators)
-        source.given = source.described(weighted(used, used + np.int32(n), weight[used], n_same))
+        source.max_listed = max(floor, each * n // self.n_estimators)
+        source.listed_pairs = source.described(
+            weighted(numbers, numbers + np.int32(n), weight[numbers], n_same)
+        )
         self._grow(points, source, random)
 
     def explain(
@@ -186,7 +188,7 @@ class SimilarityBase(PairScorerMixin, BaseEstimator):
             # Matrices of a few hundred features gain nothing from threads, and wait for each other's.
             with one_blas_thread():
                 self.learned_, source.learned = learn(
-                    self.pair_features_, X, codes, random, listed=population is None
+                    self.pair_features_, X, codes, random, from_pairs=population is None
                 )
 
     def _begin(self) -> np.random.RandomState:
@@ -217,18 +219,22 @@ class SimilarityBase(PairScorerMixin, BaseEstimator):
             n_tried=resolved_max_features(self.max_features, X.shape[1]),
         )
         kind = KINDS[self.leaf_rank]
-        kept = self._checkpoints(X, source)
-        stored = {seed: kept.load(f"tree-{seed}") for seed in seeds} if kept is not None else {}
-        done = {seed: parted_trees(arrays, kind)[0] for seed, arrays in stored.items() if arrays is not None}
-        growing = grow_each(grower, [seed for seed in seeds if seed not in done], self.n_jobs)
+        checkpoints = self._checkpoints(X, source)
+        saved_arrays = (
+            {seed: checkpoints.load(f"tree-{seed}") for seed in seeds} if checkpoints is not None else {}
+        )
+        saved_trees = {
+            seed: parted_trees(arrays, kind)[0] for seed, arrays in saved_arrays.items() if arrays is not None
+        }
+        growing = grow_each(grower, [seed for seed in seeds if seed not in saved_trees], self.n_jobs)
         trees: list[Tree] = []
         with closing(growing):
             for seed in seeds:
-                tree = done.get(seed)
+                tree = saved_trees.get(seed)
                 if tree is None:
                     tree = next(growing)
-                    if kept is not None:
-                        kept.store(f"tree-{seed}", joined_arrays([tree]))
+                    if checkpoints is not None:
+                        checkpoints.store(f"tree-{seed}", joined_arrays([tree]))
                 trees.append(tree)
                 report(len(trees) / n_trees, f"growing trees: {len(trees)} of {n_trees}")
                 if self.verbose:
@@ -244,11 +250,11 @@ class SimilarityBase(PairScorerMixin, BaseEstimator):
             if name not in ("n_jobs", "verbose", "random_state", "n_estimators", "aggregation")
         }
         settings |= {"learner": type(self).__name__, "source": source.seed, "trees": TREES_VERSION}
-        given = source.given
-        if given is None:
+        pairs = source.listed_pairs
+        if pairs is None:
             return checkpoints_of(settings, X, source.codes, None, None)
-        weight = given.weight[:1] if given.is_even else given.weight
-        return checkpoints_of(settings, X, source.codes, given.pairs, weight, given.learned)
+        weight = pairs.weight[:1] if pairs.is_even else pairs.weight
+        return checkpoints_of(settings, X, source.codes, pairs.pairs, weight, pairs.learned)
 
     def _finish(self) -> None:
         """Build what scoring needs from ``trees_``; also after loading."""
@@ -314,14 +320,14 @@ class SimilarityBase(PairScorerMixin, BaseEstimator):
     def _score_rows(self, queries: Matrix, index: GalleryIndex, rows: Rows) -> Float32:
         if self.learned_ is None:
             return super()._score_rows(queries, index, rows)
-        block, known = index.vectors[rows], index.arrays["columns"][rows]
+        block, block_columns = index.vectors[rows], index.arrays["columns"][rows]
         columns = self.learned_.columns(queries)
         scores = np.empty((queries.shape[0], block.shape[0]), dtype=np.float32)
         for at in range(queries.shape[0]):
             query, its = (
                 np.broadcast_to(line[at], (block.shape[0], line.shape[1])) for line in (queries, columns)
             )
-            scores[at] = self._scored(query, block, (its, known))
+            scores[at] = self._scored(query, block, (its, block_columns))
         return scores
 
     def to_state(self) -> State:

@@ -28,7 +28,7 @@ class Grid:
     Attributes
     ----------
     n_features : d, all features.
-    used : (u,) int64, those that are not constant; the arrays below hold only them.
+    features : (u,) int64, those that are not constant; the arrays below hold only them.
     codes : (n, u) uint8.
     columns : (u, n) float32, the values themselves.
     n_codes : (u,) int64, codes in use.
@@ -37,7 +37,7 @@ class Grid:
     """
 
     n_features: int
-    used: NDArray[np.int64]
+    features: NDArray[np.int64]
     codes: NDArray[np.uint8]
     columns: NDArray[np.float32]
     n_codes: NDArray[np.int64]
@@ -56,16 +56,20 @@ def quantise(X: NDArray[np.float32]) -> Grid:
     settle the grid; whether it is exact is checked on all.
     """
     n, d = X.shape
-    used = np.flatnonzero(X.min(axis=0) < X.max(axis=0))
-    columns = np.ascontiguousarray(X.T[used])
+    features = np.flatnonzero(X.min(axis=0) < X.max(axis=0))
+    columns = np.ascontiguousarray(X.T[features])
     # Drawn, not evenly spaced: rows in a repeating order would show only some of their values.
     looked_at = (
         np.random.default_rng(0).integers(0, n, _ROWS_LOOKED_AT) if n > _ROWS_LOOKED_AT else slice(None)
     )
-    codes = np.empty((n, used.size), dtype=np.uint8)
-    n_codes = np.ones(used.size, dtype=np.int64)
-    low, step, exact = np.zeros(used.size), np.ones(used.size), np.ones(used.size, dtype=np.bool_)
-    for k in range(used.size):
+    codes = np.empty((n, features.size), dtype=np.uint8)
+    n_codes = np.ones(features.size, dtype=np.int64)
+    low, step, exact = (
+        np.zeros(features.size),
+        np.ones(features.size),
+        np.ones(features.size, dtype=np.bool_),
+    )
+    for k in range(features.size):
         column = columns[k]
         sample = np.append(column[looked_at], (column.min(), column.max())).astype(np.float64)
         grid = _exact_grid(sample)
@@ -77,7 +81,7 @@ def quantise(X: NDArray[np.float32]) -> Grid:
     kernels.code_columns(columns, low, step, n_codes, codes)
     return Grid(
         n_features=d,
-        used=used,
+        features=features,
         codes=codes,
         columns=columns,
         n_codes=n_codes,
@@ -91,20 +95,20 @@ def product_bins(grid: Grid) -> NDArray[np.float64]:
     """Bins of the products of two values of each feature, (4, u): the least product, a bin's width, how many bins there
     are, and how far around a border between bins the best one is looked for (0 where each product has its bin).
     """
-    bins = np.ones((4, grid.used.size))
-    for k in range(grid.used.size):
+    bins = np.ones((4, grid.features.size))
+    for k in range(grid.features.size):
         ends = grid.low[k], grid.low[k] + grid.step[k] * (grid.n_codes[k] - 1)
         products = (ends[0] * ends[0], ends[0] * ends[1], ends[1] * ends[1])
-        least, most = min(products), max(products)
+        lowest, highest = min(products), max(products)
         # Products of whole multiples of the step are whole multiples of its square.
         whole = ends[0] / grid.step[k]
-        n = (most - least) / grid.step[k] ** 2 + 1.0
+        n = (highest - lowest) / grid.step[k] ** 2 + 1.0
         if grid.exact[k] and n <= PRODUCT_BINS and abs(whole - round(whole)) <= _EXACT_TOLERANCE:
-            bins[:, k] = least, grid.step[k] ** 2, round(n), 0.0
+            bins[:, k] = lowest, grid.step[k] ** 2, round(n), 0.0
             continue
-        width = (most - least) / (PRODUCT_BINS - 1)
+        width = (highest - lowest) / (PRODUCT_BINS - 1)
         blurred = 0.0 if grid.exact[k] else grid.step[k] * max(abs(ends[0]), abs(ends[1]))
-        bins[:, k] = least, width, PRODUCT_BINS, 2.0 * (width + blurred)
+        bins[:, k] = lowest, width, PRODUCT_BINS, 2.0 * (width + blurred)
     return bins
 
 

@@ -36,12 +36,14 @@ def grow_tree(
     ``counts`` : `all_pairs.pair_counts`, where the pairs are all there are. ``learned`` : `learned_codes` of the pairs,
     where they are known.
     """
-    by_word = n_tried >= grid.used.size and pair_map != "products"
+    by_word = n_tried >= grid.features.size and pair_map != "products"
     points, table = grow_arguments(grid, pairs, pair_map=pair_map, by_word=by_word)
     learned = learned_codes(pairs.learned) if learned is None else learned
-    limits = layout.Limits(max_depth=max_depth, leaf_depth=leaf_depth, n_tried=n_tried)
+    limits = layout.GrowthLimits(max_depth=max_depth, leaf_depth=leaf_depth, n_tried=n_tried)
     counts = np.empty((0, 0, 0, 0)) if counts is None else counts
-    cells, nodes = grow(points, grid.used, grid.n_features, table, learned, limits, np.uint64(seed), counts)
+    cells, nodes = grow(
+        points, grid.features, grid.n_features, table, learned, limits, np.uint64(seed), counts
+    )
     return Tree(
         cells=cells.copy(),
         splits=AxisSplits(features=nodes[:, 0].astype(np.int32), thresholds=nodes[:, 1].astype(np.float32)),
@@ -52,12 +54,12 @@ def grow_tree(
 
 def grow_arguments(
     grid: Grid, pairs: WeightedPairs, *, pair_map: PairMap, by_word: bool
-) -> tuple[layout.Points, layout.Pairs]:
+) -> tuple[layout.CodedPoints, layout.PairTable]:
     """What `growing.grow` takes beside learned features.
 
     ``by_word`` : whether features are counted eight at a time: sooner where every cell tries all of them.
     """
-    points = layout.Points(
+    points = layout.CodedPoints(
         codes=grid.codes,
         words=words_of(grid.codes if by_word else grid.codes[:0, :0]),
         columns=grid.columns,
@@ -68,7 +70,7 @@ def grow_arguments(
         pair_map=PAIR_MAPS[pair_map],
         product_bins=product_bins(grid),
     )
-    table = layout.Pairs(
+    table = layout.PairTable(
         rows=np.ascontiguousarray(pairs.pairs),
         weight=np.array(pairs.weight[:1]) if pairs.is_even else np.ascontiguousarray(pairs.weight),
         stride=np.uint64(0 if pairs.is_even else 1),

@@ -11,7 +11,14 @@ from numpy.typing import NDArray
 from pairmark.models.core.base import Float32
 from pairmark.models.evaluation.pairs import roc_curve_pairs
 from pairmark.models.pairs.sampling import TrainingPairs, sample_pairs
-from pairmark.models.similarity.learned import Forms, LearnedFeatures, OutOfFold, RowMap, Scaling, pair_values
+from pairmark.models.similarity.learned import (
+    CoordinateMap,
+    Forms,
+    LearnedFeatures,
+    OutOfFold,
+    Scaling,
+    pair_values,
+)
 
 FIT_ROWS = 100_000
 """Most rows that a covariance is worked out from; quantiles, from four times as many."""
@@ -25,12 +32,12 @@ def scalings(X: Float32) -> tuple[Scaling, ...]:
     """Scalings to try: features may share one unit (pixels, principal components), in which those that vary most may
     matter most, or each may have its own unit."""
     mean, deviation = X.mean(axis=0, dtype=np.float64), X.std(axis=0, dtype=np.float64)
-    found = []
+    ways = []
     for power in (0.0, 0.5, 1.0):
         weight = deviation**power
         unit = max(float(np.sqrt(((weight * deviation) ** 2).mean())), 1e-30)
-        found.append(Scaling(mean, weight / unit, False))
-    return *found, Scaling(*normal_scale(X), True)
+        ways.append(Scaling(mean, weight / unit, False))
+    return *ways, Scaling(*normal_scale(X), True)
 
 
 def normal_scale(X: Float32) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -68,16 +75,18 @@ def learn_distances(
     One of four scalings is all that is learned, so training pairs' values flatter no more than others'.
     """
     d = X.shape[1]
-    ones, nothing = np.ones(d), np.zeros(d)
+    unit_weights, nothing = np.ones(d), np.zeros(d)
     forms = Forms(
-        np.array([ones, 2 * ones], dtype=np.float32), np.array([ones, nothing]), np.array([nothing, ones])
+        np.array([unit_weights, 2 * unit_weights], dtype=np.float32),
+        np.array([unit_weights, nothing]),
+        np.array([nothing, unit_weights]),
     )
-    tried = np.sort(random.permutation(X.shape[0])[:TRIED_ROWS])
-    pairs = judging_pairs(codes[tried], random)
+    sample = np.sort(random.permutation(X.shape[0])[:TRIED_ROWS])
+    pairs = judging_pairs(codes[sample], random)
     ways = scalings(X)
     best = ways[-1]
     if pairs is not None:
-        best = max(ways, key=lambda way: reached(forms, way.scaled(X[tried]), pairs))
-    fitted = RowMap(best, (), forms)
-    known = OutOfFold(np.zeros(X.shape[0], dtype=np.int64), {(0, 0): (fitted.columns(X), forms.forms)})
-    return LearnedFeatures(kind="distances", map=fitted), known
+        best = max(ways, key=lambda way: reached(forms, way.scaled(X[sample]), pairs))
+    row_map = CoordinateMap(best, (), forms)
+    values = OutOfFold(np.zeros(X.shape[0], dtype=np.int64), {(0, 0): (row_map.columns(X), forms.forms)})
+    return LearnedFeatures(kind="distances", map=row_map), values

@@ -46,19 +46,19 @@ def tree_svg(data: Mapping[str, Any], *, depth: int = 5, title: str = "") -> str
     height = _TOP + rows * (_HEIGHT + _BETWEEN) - _BETWEEN + _EDGE
     width = max(2 * _EDGE + columns * _WIDTH + (columns - 1) * _ACROSS, 860)
     root = cells[0]
-    shown = (
-        f"{_many(root['same'])} same and {_many(root['different'])} different pairs to learn from, "
+    summary = (
+        f"{_grouped(root['same'])} same and {_grouped(root['different'])} different pairs to learn from, "
         f"training AUC {data['auc']:.3f}"
     )
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
         'role="img" aria-labelledby="t d" font-family="system-ui, sans-serif" font-size="12">',
         f'<title id="t">{_words(title or "Similarity tree")}</title>',
-        f'<desc id="d">{_words(shown)}</desc>',
+        f'<desc id="d">{_words(summary)}</desc>',
         f'<rect width="{width}" height="{height}" fill="#fff"/>',
         f'<text x="{_EDGE}" y="26" font-size="15" font-weight="600" fill="{_TEXT}">{_words(title or "Similarity tree")}'
         "</text>",
-        f'<text x="{_EDGE}" y="44" fill="{_QUIET}">{_words(shown)}</text>',
+        f'<text x="{_EDGE}" y="44" fill="{_QUIET}">{_words(summary)}</text>',
         *_legend(),
     ]
     for draw in (_links, _box):
@@ -89,13 +89,13 @@ def _corner(row: float, level: int) -> tuple[float, float]:
 def _links(cells: list[Any], nodes: list[Any], cell: int, place: dict[int, tuple[float, int]]) -> list[str]:
     """Curves to both children, with what leads there where one question decides."""
     out = []
-    shown = cells[cell]
-    if shown.get("left") not in place:
+    entry = cells[cell]
+    if entry.get("left") not in place:
         return []
     x, y = _corner(*place[cell])
-    single = _single(nodes, shown)
+    single = _single(nodes, entry)
     for side in ("left", "right"):
-        child = shown[side]
+        child = entry[side]
         to_x, to_y = _corner(*place[child])
         start, end = y + _HEIGHT / 2, to_y + _HEIGHT / 2
         middle = x + _WIDTH + _ACROSS / 2
@@ -114,25 +114,25 @@ def _links(cells: list[Any], nodes: list[Any], cell: int, place: dict[int, tuple
 
 
 def _box(cells: list[Any], nodes: list[Any], cell: int, place: dict[int, tuple[float, int]]) -> list[str]:
-    shown = cells[cell]
+    entry = cells[cell]
     x, y = _corner(*place[cell])
-    hidden = "split" in shown and shown["left"] not in place
+    hidden = "split" in entry and entry["left"] not in place
     if hidden:
-        last = f"+ {_many(_below(cells, cell))} cells below"
-    elif "split" in shown:
-        last = _question(nodes, shown)
+        last = f"+ {_grouped(_below(cells, cell))} cells below"
+    elif "split" in entry:
+        last = _question(nodes, entry)
     else:
-        last = f"score {_number(shown['score'])}"
+        last = f"score {_number(entry['score'])}"
     lines = [
-        f"same {_share(shown['tpr'])} · different {_share(shown['fpr'])}",
-        f"{_many(shown['same'])} : {_many(shown['different'])} pairs",
+        f"same {_share(entry['tpr'])} · different {_share(entry['fpr'])}",
+        f"{_grouped(entry['same'])} : {_grouped(entry['different'])} pairs",
         last,
     ]
-    hint = "\n".join([*lines[:2], *_hints(nodes, shown)]) if "split" in shown else "\n".join(lines)
+    hint = "\n".join([*lines[:2], *_hints(nodes, entry)]) if "split" in entry else "\n".join(lines)
     dash = ' stroke-dasharray="4 3"' if hidden else ""
     out = [
         f"<g><title>{_words(hint)}</title>",
-        f'<rect x="{x:g}" y="{y:g}" width="{_WIDTH}" height="{_HEIGHT}" rx="6" fill="{_colour(shown)}" stroke="{_LINE}"'
+        f'<rect x="{x:g}" y="{y:g}" width="{_WIDTH}" height="{_HEIGHT}" rx="6" fill="{_colour(entry)}" stroke="{_LINE}"'
         f"{dash}/>",
     ]
     for number, line in enumerate(lines):
@@ -143,43 +143,43 @@ def _box(cells: list[Any], nodes: list[Any], cell: int, place: dict[int, tuple[f
     return [*out, "</g>"]
 
 
-def _single(nodes: list[Any], shown: Mapping[str, Any]) -> Any | None:
+def _single(nodes: list[Any], cell: Mapping[str, Any]) -> Any | None:
     """The only question of a cell's split, where it has one and that has a border."""
-    first = nodes[shown["split"]]
-    several = "node" in first["low"] or "node" in first["high"]
-    return None if several or first["map"] in ("plane", "boosting") else first
+    first = nodes[cell["split"]]
+    is_conjunction = "node" in first["low"] or "node" in first["high"]
+    return None if is_conjunction or first["map"] in ("plane", "boosting") else first
 
 
-def _asked(nodes: list[Any], shown: Mapping[str, Any]) -> list[Any]:
+def _tests_of(nodes: list[Any], cell: Mapping[str, Any]) -> list[Any]:
     """The questions of a cell's split, the first one first."""
-    found, todo = [], [shown["split"]]
+    tests, todo = [], [cell["split"]]
     while todo:
         node = nodes[todo.pop(0)]
-        found.append(node)
+        tests.append(node)
         todo += [node[way]["node"] for way in ("low", "high") if "node" in node[way]]
-    return found
+    return tests
 
 
-def _question(nodes: list[Any], shown: Mapping[str, Any]) -> str:
-    first = nodes[shown["split"]]
+def _question(nodes: list[Any], cell: Mapping[str, Any]) -> str:
+    first = nodes[cell["split"]]
     if "terms" in first:
         name = _name(first["terms"][0]) if first["terms"] else first["feature"]
-        more = first["n_features"] - 1
+        n_hidden = first["n_features"] - 1
     else:
         name = _name(first)
-        more = len({_name(node) for node in _asked(nodes, shown)}) - 1
-    if not more:
+        n_hidden = len({_name(node) for node in _tests_of(nodes, cell)}) - 1
+    if not n_hidden:
         return name
     # The count matters more than the end of a long name.
-    tail = f" and {more} more"
+    tail = f" and {n_hidden} more"
     return _short(name, _CHARACTERS - len(tail)) + tail
 
 
-def _hints(nodes: list[Any], shown: Mapping[str, Any]) -> list[str]:
-    first = nodes[shown["split"]]
+def _hints(nodes: list[Any], cell: Mapping[str, Any]) -> list[str]:
+    first = nodes[cell["split"]]
     if "terms" in first:
         return [f"{first['feature']}, most by:", *(_name(term) for term in first["terms"][:8])]
-    return [f"{_name(node)} ≤ {_number(node['threshold'])}?" for node in _asked(nodes, shown)]
+    return [f"{_name(node)} ≤ {_number(node['threshold'])}?" for node in _tests_of(nodes, cell)]
 
 
 def _name(node: Mapping[str, Any]) -> str:
@@ -194,20 +194,20 @@ def _name(node: Mapping[str, Any]) -> str:
 
 def _below(cells: list[Any], cell: int) -> int:
     """How many leaves a cell ends in."""
-    found, todo = 0, [cell]
+    n_leaves, todo = 0, [cell]
     while todo:
-        shown = cells[todo.pop()]
-        if "split" in shown:
-            todo += [shown["left"], shown["right"]]
+        entry = cells[todo.pop()]
+        if "split" in entry:
+            todo += [entry["left"], entry["right"]]
         else:
-            found += 1
-    return found
+            n_leaves += 1
+    return n_leaves
 
 
-def _colour(shown: Mapping[str, Any]) -> str:
+def _colour(cell: Mapping[str, Any]) -> str:
     """From orange (different) by white to blue (same), by its shares of both kinds; pale, for text stands on it."""
-    total = shown["tpr"] + shown["fpr"]
-    lean = 2.0 * shown["tpr"] / total - 1.0 if total else 0.0
+    total = cell["tpr"] + cell["fpr"]
+    lean = 2.0 * cell["tpr"] / total - 1.0 if total else 0.0
     towards = _SAME if lean > 0 else _DIFFERENT
     return "#" + "".join(f"{round(255 + 0.42 * abs(lean) * (value - 255)):02x}" for value in towards)
 
@@ -215,12 +215,12 @@ def _colour(shown: Mapping[str, Any]) -> str:
 def _legend() -> list[str]:
     y = 58
     out = []
-    for x, shown, text in (
+    for x, rates, text in (
         (_EDGE, {"tpr": 1.0, "fpr": 0.0}, "mostly same"),
         (_EDGE + 100, {"tpr": 0.0, "fpr": 1.0}, "mostly different"),
     ):
         out.append(
-            f'<rect x="{x}" y="{y - 8}" width="10" height="10" rx="2" fill="{_colour(shown)}" stroke="{_LINE}"/>'
+            f'<rect x="{x}" y="{y - 8}" width="10" height="10" rx="2" fill="{_colour(rates)}" stroke="{_LINE}"/>'
             f'<text x="{x + 15}" y="{y + 1}" font-size="11" fill="{_QUIET}">{text}</text>'
         )
     out.append(
@@ -233,19 +233,20 @@ def _legend() -> list[str]:
 def _words(text: str) -> str:
     """Text as XML holds it: what it cannot hold, control characters and lone surrogates, left out."""
     allowed = "".join(
-        one
-        for one in text
-        if one in "\t\n" or (ord(one) >= 32 and unicodedata.category(one) not in ("Cc", "Cs"))
+        character
+        for character in text
+        if character in "\t\n"
+        or (ord(character) >= 32 and unicodedata.category(character) not in ("Cc", "Cs"))
     )
     return escape(allowed.replace("\ufffe", "").replace("\uffff", ""), {'"': "&quot;"})
 
 
-def _short(text: str, most: int = _CHARACTERS) -> str:
+def _short(text: str, limit: int = _CHARACTERS) -> str:
     """As much as fits into a box; wide letters count twice."""
-    used = 0
-    for at, one in enumerate(text):
-        used += 2 if unicodedata.east_asian_width(one) in "WF" else 1
-        if used > most:
+    width = 0
+    for at, character in enumerate(text):
+        width += 2 if unicodedata.east_asian_width(character) in "WF" else 1
+        if width > limit:
             return text[: max(at - 1, 1)].rstrip() + "…"
     return text
 
@@ -254,7 +255,7 @@ def _number(value: float) -> str:
     return f"{value:.4g}"
 
 
-def _many(count: int) -> str:
+def _grouped(count: int) -> str:
     return f"{count:,}".replace(",", "\u2009")
 
 

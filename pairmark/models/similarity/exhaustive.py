@@ -56,24 +56,29 @@ def best_region(
     rng : draws features where there are more than `MOST_BORDERS` has two borders for.
     """
     m = f.shape[1]
-    some = np.arange(m) if 2 * m <= MOST_BORDERS else np.sort(rng.choice(m, MOST_BORDERS // 2, replace=False))
-    owners, borders = _grid(f, some)
+    features = (
+        np.arange(m) if 2 * m <= MOST_BORDERS else np.sort(rng.choice(m, MOST_BORDERS // 2, replace=False))
+    )
+    owners, borders = _grid(f, features)
     if not owners.size:
         return None
     low = (f[:, owners] <= borders).astype(np.float32)
     signed = mass.astype(np.float32)
     # One thread: sums, and with them ties, must not depend on how many there are.
     with one_blas_thread():
-        both = ((low * signed[:, None]).T @ low).astype(np.float64)
-        one, total = low.T.astype(np.float64) @ mass, float(mass.sum())
-    above = one[None, :] - both
-    below_sum = np.maximum(both, 0.0) + np.maximum(one[:, None] - both, 0.0)
-    above_sum = np.maximum(above, 0.0) + np.maximum(total - one[:, None] - above, 0.0)
+        joint = ((low * signed[:, None]).T @ low).astype(np.float64)
+        marginal, total = low.T.astype(np.float64) @ mass, float(mass.sum())
+    above = marginal[None, :] - joint
+    below_sum = np.maximum(joint, 0.0) + np.maximum(marginal[:, None] - joint, 0.0)
+    above_sum = np.maximum(above, 0.0) + np.maximum(total - marginal[:, None] - above, 0.0)
     inner = below_sum.argmax(axis=1), above_sum.argmax(axis=1)
-    every = np.arange(one.size)
-    root = int((below_sum[every, inner[0]] + above_sum[every, inner[1]]).argmax())
+    borders_range = np.arange(marginal.size)
+    root = int((below_sum[borders_range, inner[0]] + above_sum[borders_range, inner[1]]).argmax())
     a, b = int(inner[0][root]), int(inner[1][root])
-    masses = (both[root, a], one[root] - both[root, a]), (above[root, b], total - one[root] - above[root, b])
+    masses = (
+        (joint[root, a], marginal[root] - joint[root, a]),
+        (above[root, b], total - marginal[root] - above[root, b]),
+    )
     sides = [[LEFT if value > 0 else RIGHT for value in leaves] for leaves in masses]
     if len({*sides[0], *sides[1]}) == 1:
         return None
@@ -100,11 +105,11 @@ def _grid(f: Float32, features: NDArray[np.int64]) -> tuple[NDArray[np.int64], F
     owners, borders = [], []
     for feature in features:
         ordered = np.sort(f[:, feature])
-        found = np.unique(ordered[np.linspace(0, ordered.size - 1, levels + 2).astype(np.int64)[1:-1]])
+        values = np.unique(ordered[np.linspace(0, ordered.size - 1, levels + 2).astype(np.int64)[1:-1]])
         # A border at the largest value parts nothing. Adding 0 rids it of a negative zero.
-        found = found[found < ordered[-1]] + np.float32(0.0)
-        owners.append(np.full(found.size, feature))
-        borders.append(found)
+        values = values[values < ordered[-1]] + np.float32(0.0)
+        owners.append(np.full(values.size, feature))
+        borders.append(values)
     if not owners:
         return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.float32)
     return np.concatenate(owners).astype(np.int64), np.concatenate(borders).astype(np.float32)

@@ -59,8 +59,8 @@ def path(tree: Tree, left: Float32, right: Float32, words: PairWords) -> dict[st
     ``cell`` : the leaf reached: depth, position, counts, ``fpr`` and ``tpr`` of the training pairs in it.
     """
     features = words.values(left, right)
-    steps, passed = [], list(_passed(tree, features))
-    for cell, nodes, _ in passed:
+    steps, visits = [], list(_visits(tree, features))
+    for cell, nodes, _ in visits:
         place = [int(tree.cells[cell, field]) for field in (layout.CELL_DEPTH, layout.CELL_POSITION)]
         for at, above in nodes:
             steps.append(
@@ -72,10 +72,10 @@ def path(tree: Tree, left: Float32, right: Float32, words: PairWords) -> dict[st
                     "cell": place,
                 }
             )
-    return {"path": steps, "cell": _cell(tree, passed[-1][2] if passed else 0)}
+    return {"path": steps, "cell": _cell(tree, visits[-1][2] if visits else 0)}
 
 
-def _passed(tree: Tree, features: Float32) -> Iterator[tuple[int, list[tuple[int, bool]], int]]:
+def _visits(tree: Tree, features: Float32) -> Iterator[tuple[int, list[tuple[int, bool]], int]]:
     """Of each cell on a pair's way: the nodes met, each with whether the pair is above, and the child cell reached."""
     cell = 0
     while (at := int(tree.cells[cell, layout.CELL_NODE])) >= 0:
@@ -104,12 +104,12 @@ def forest(trees: Sequence[Tree], left: Float32, right: Float32, words: PairWord
     leaves = []
     for tree in trees:
         leaf = 0
-        for cell, nodes, leaf in _passed(tree, values):
-            used = [share for at, _ in nodes for share in tree.splits.shares(at)]
+        for cell, nodes, leaf in _visits(tree, values):
+            shares = [share for at, _ in nodes for share in tree.splits.shares(at)]
             up = leaf == tree.cells[cell, layout.CELL_LEFT]
             half_left = 2.0 ** -(int(tree.cells[cell, layout.CELL_DEPTH]) + 1)
-            total = sum(share for _, share in used)
-            for feature, share in used:
+            total = sum(share for _, share in shares)
+            for feature, share in shares:
                 effect[feature] += (half_left if up else -half_left) * share / total
                 decisions[feature] += 1
         leaves.append(_cell(tree, leaf))
@@ -176,28 +176,28 @@ def _test(tree: Tree, at: int, words: PairWords) -> dict[str, Any]:
         "feature": title[0],
         "map": title[1],
         **threshold,
-        "terms": [{**words.name(one), "share": share} for one, share in shares[:TERMS]],
+        "terms": [{**words.name(feature), "share": share} for feature, share in shares[:TERMS]],
         "n_features": len(shares),
     }
 
 
 def _contributions(tree: Tree, at: int, features: Float32, words: PairWords) -> dict[str, Any]:
     """Of a node that tests a sum: what each feature adds to the value, largest first; all of them sum to it."""
-    found = tree.splits.contributions(at, features)
-    if found is None:
+    parts = tree.splits.contributions(at, features)
+    if parts is None:
         return {}
-    used, added = found
-    order = np.argsort(-np.abs(added), kind="stable")[:TERMS]
+    features_used, amounts = parts
+    order = np.argsort(-np.abs(amounts), kind="stable")[:TERMS]
     return {
         "terms": [
             {
-                **words.name(int(used[i])),
-                "value": float(features[used[i]]),
-                "contribution": float(added[i]),
+                **words.name(int(features_used[i])),
+                "value": float(features[features_used[i]]),
+                "contribution": float(amounts[i]),
             }
             for i in order
         ],
-        "n_features": int(used.size),
+        "n_features": int(features_used.size),
     }
 
 

@@ -22,12 +22,12 @@ from pairmark.models.core.two_covariance import (
 from pairmark.models.similarity.distances import FIT_ROWS, normal_scale
 from pairmark.models.similarity.learned import (
     FOLDS,
+    CoordinateMap,
     Forms,
     LearnedFeatures,
     OutOfFold,
     OutOfFoldMaps,
     PairFeatures,
-    RowMap,
     Scaling,
     folds_of,
 )
@@ -40,12 +40,12 @@ _FAR, _FAR_SHARE = 4.0, 1e-3
 
 def forms_of(psi: NDArray[np.float64]) -> Forms:
     """Log-likelihood ratio, up to a constant, cosine and minus the squared distance."""
-    ones, nothing = np.ones(psi.size), np.zeros(psi.size)
+    unit_weights, nothing = np.ones(psi.size), np.zeros(psi.size)
     weight, square, _ = pair_terms(psi)
     return Forms(
-        forms=np.array([weight, weight, 2 * ones], dtype=np.float32),
+        forms=np.array([weight, weight, 2 * unit_weights], dtype=np.float32),
         norms=np.array([nothing, weight, nothing]),
-        offsets=np.array([square, nothing, ones]),
+        offsets=np.array([square, nothing, unit_weights]),
     )
 
 
@@ -55,8 +55,8 @@ def some_rows(
     """At most `FIT_ROWS` rows, or their share where this is one of several parts."""
     if X.shape[0] <= FIT_ROWS // parts:
         return X, codes
-    kept = np.sort(random.choice(X.shape[0], FIT_ROWS // parts, replace=False))
-    return X[kept], codes[kept]
+    sample = np.sort(random.choice(X.shape[0], FIT_ROWS // parts, replace=False))
+    return X[sample], codes[sample]
 
 
 def learn_gaussian(
@@ -67,9 +67,9 @@ def learn_gaussian(
     columns: dict[tuple[int, int], tuple[Float32, Float32]] = {}
     for a in range(FOLDS):
         for b in range(a, FOLDS):
-            seen = (folds != a) & (folds != b)
-            fitted = _map(kind, X[seen], codes[seen], random)
-            columns[a, b] = fitted.columns(X[~seen]), fitted.forms.forms
+            training = (folds != a) & (folds != b)
+            row_map = _map(kind, X[training], codes[training], random)
+            columns[a, b] = row_map.columns(X[~training]), row_map.forms.forms
     return LearnedFeatures(kind=kind, map=_map(kind, X, codes, random)), OutOfFold(folds, columns)
 
 
@@ -82,39 +82,43 @@ def learn_gaussian_of_listed(
     one scaling, which needs no labels. A row is mapped for the pairs that it is in, and by no other fold's map.
     """
     folds = folds_of(codes, random)
-    some = np.sort(random.permutation(X.shape[0])[:_SCALED_BY])
-    centre, scale = normal_scale(X[some])
+    sample = np.sort(random.permutation(X.shape[0])[:_SCALED_BY])
+    centre, scale = normal_scale(X[sample])
     # An asinh tames long tails; where there are none, it costs more than the rest of scoring a row.
-    curved = float((np.abs((X[some] - centre) * scale) > _FAR).mean()) > _FAR_SHARE
+    curved = float((np.abs((X[sample] - centre) * scale) > _FAR).mean()) > _FAR_SHARE
     scaling = Scaling(centre, scale, curved)
     U = scaling.scaled(X)
     sums = [ClassSums.of(U[folds == fold], codes[folds == fold]) for fold in range(FOLDS)]
 
-    def mapped(left_out: tuple[int, ...]) -> RowMap:
+    def mapped(left_out: tuple[int, ...]) -> CoordinateMap:
         parts = [part for fold, part in enumerate(sums) if fold not in left_out]
-        found = ClassSums.together(parts).moments()
-        shrunk = shrinkage(found.centre.size, found.freedom)
-        model = shrunk_model(found, shrunk, 0.0, COORDINATES, idle=True)
+        moments = ClassSums.together(parts).moments()
+        shrunk = shrinkage(moments.centre.size, moments.freedom)
+        model = shrunk_model(moments, shrunk, 0.0, COORDINATES, idle=True)
         return _row_map(kind, scaling, model)
 
     maps = {(a, b): mapped((a, b)) for a in range(FOLDS) for b in range(a + 1, FOLDS)}
     return LearnedFeatures(kind=kind, map=mapped(())), OutOfFoldMaps(folds, U, maps)
 
 
-def _map(kind: PairFeatures, X: Float32, codes: NDArray[np.int64], random: np.random.RandomState) -> RowMap:
+def _map(
+    kind: PairFeatures, X: Float32, codes: NDArray[np.int64], random: np.random.RandomState
+) -> CoordinateMap:
     X, codes = some_rows(X, codes, random)
     scaling = Scaling(*normal_scale(X), True)
     return _row_map(kind, scaling, two_covariance(scaling.scaled(X).astype(np.float64), codes))
 
 
-def _row_map(kind: PairFeatures, scaling: Scaling, model: TwoCovariance) -> RowMap:
+def _row_map(kind: PairFeatures, scaling: Scaling, model: TwoCovariance) -> CoordinateMap:
     forms = forms_of(model.psi)
     if kind == "whitened":
-        ones, nothing = np.ones(model.psi.size), np.zeros(model.psi.size)
+        unit_weights, nothing = np.ones(model.psi.size), np.zeros(model.psi.size)
         forms = Forms(
-            np.array([2 * ones, ones], dtype=np.float32), np.array([nothing, ones]), np.array([ones, nothing])
+            np.array([2 * unit_weights, unit_weights], dtype=np.float32),
+            np.array([nothing, unit_weights]),
+            np.array([unit_weights, nothing]),
         )
-    return RowMap(scaling, (layer_of(model),), forms)
+    return CoordinateMap(scaling, (layer_of(model),), forms)
 
 
 def layer_of(model: TwoCovariance) -> tuple[Float32, Float32]:

@@ -54,23 +54,23 @@ class Grower:
 
     def grow(self, seed: int) -> Tree:
         """The tree of that seed."""
-        return self._grown(self.source.draw(seed), seed, self._counts)
+        return self._grow_tree(self.source.draw(seed), seed, self._counts)
 
     @cached_property
     def _counts(self) -> NDArray[np.float64] | None:
         """Where a tree learns from all pairs of the rows: how many fall in each bin, without going through them."""
-        known = self.source.takes_all and self.pair_map != "products"
-        if self.grid is None or self.source.codes is None or not known:
+        countable = self.source.takes_all and self.pair_map != "products"
+        if self.grid is None or self.source.codes is None or not countable:
             return None
         return pair_counts(self.grid.codes, self.source.codes, self.pair_map)
 
     @cached_property
     def _learned(self) -> LearnedValues | None:
         """Bins of learned features of given pairs, which all trees share."""
-        given = self.source.given
-        return None if given is None or given.learned is None else learned_codes(given.learned)
+        pairs = self.source.listed_pairs
+        return None if pairs is None or pairs.learned is None else learned_codes(pairs.learned)
 
-    def _grown(self, pairs: WeightedPairs, seed: int, counts: NDArray[np.float64] | None = None) -> Tree:
+    def _grow_tree(self, pairs: WeightedPairs, seed: int, counts: NDArray[np.float64] | None = None) -> Tree:
         """A tree from pairs, which may be reordered."""
         if self.grid is None:
             return grow_by_classifier(

@@ -59,8 +59,8 @@ def grow_by_classifier(
         depth, position, _, n_same, n_different = cells[cell][:5]
         if depth >= max_depth or not n_same or not n_different:
             continue
-        drawn = np.sort(rng.choice(d, n_tried, replace=False)) if n_tried < d else np.arange(d)
-        split = _fitted(leaf_rank, leaf_rounds, features, members, drawn, rng)
+        tried_columns = np.sort(rng.choice(d, n_tried, replace=False)) if n_tried < d else np.arange(d)
+        split = _fit_split(leaf_rank, leaf_rounds, features, members, tried_columns, rng)
         if split is None:
             continue
         left = np.empty(members.size, dtype=np.bool_)
@@ -105,11 +105,13 @@ class _Features:
         self.n_learned = 0 if pairs.learned is None else pairs.learned.shape[1]
         self.width = 2 * X.shape[1] + self.n_learned
 
-    def of(self, members: NDArray[np.int64], drawn: NDArray[np.int64] | None = None) -> Float32:
-        """(n, width) float32; of some of the points' features only where they are ``drawn``, and all learned ones."""
+    def of(self, members: NDArray[np.int64], tried_columns: NDArray[np.int64] | None = None) -> Float32:
+        """(n, width) float32; of the points' ``tried_columns`` (all when None), and all learned ones."""
         table = self._pairs.pairs
         left, right = (
-            self._X[table[side, members]] if drawn is None else self._X[np.ix_(table[side, members], drawn)]
+            self._X[table[side, members]]
+            if tried_columns is None
+            else self._X[np.ix_(table[side, members], tried_columns)]
             for side in (0, 1)
         )
         f = pair_features(left, right, self._map)
@@ -118,23 +120,23 @@ class _Features:
         return np.hstack([f, self._pairs.learned[table[2, members]]])
 
 
-def _fitted(
+def _fit_split(
     leaf_rank: str,
     leaf_rounds: int,
     features: _Features,
     members: NDArray[np.int64],
-    drawn: NDArray[np.int64],
+    tried_columns: NDArray[np.int64],
     rng: np.random.Generator,
 ) -> Region | None:
-    """What splits a cell, learned from the ``drawn`` features of points; None where there is nothing to learn."""
-    most = max(16, FIT_VALUES // features.width)
-    members = _some(
-        members, features.n_same, min(most, MOST_PAIRS) if leaf_rank == "exhaustive" else most, rng
+    """What splits a cell, learned from some features of points; None where there is nothing to learn."""
+    limit = max(16, FIT_VALUES // features.width)
+    members = _sample(
+        members, features.n_same, min(limit, MOST_PAIRS) if leaf_rank == "exhaustive" else limit, rng
     )
     same = members < features.n_same
-    f = features.of(members, drawn)
+    f = features.of(members, tried_columns)
     columns = np.concatenate(
-        [drawn, features.n_raw + drawn, 2 * features.n_raw + np.arange(features.n_learned)]
+        [tried_columns, features.n_raw + tried_columns, 2 * features.n_raw + np.arange(features.n_learned)]
     )
     cost = features.weight[members].astype(np.float64)
     cost = np.where(same, cost / cost[same].sum(), cost / cost[~same].sum()) * members.size / 2
@@ -149,13 +151,15 @@ def _fitted(
     return None if splits is None else Region(splits, (RIGHT,), (LEFT,))
 
 
-def _some(members: NDArray[np.int64], n_same: int, most: int, rng: np.random.Generator) -> NDArray[np.int64]:
+def _sample(
+    members: NDArray[np.int64], n_same: int, limit: int, rng: np.random.Generator
+) -> NDArray[np.int64]:
     """At most so many pairs, drawn evenly from both kinds; same ones stay first."""
-    if members.size <= most:
+    if members.size <= limit:
         return members
     kinds = members[members < n_same], members[members >= n_same]
-    smaller = min(kinds[0].size, kinds[1].size, most // 2)
-    takes = [smaller if kind.size == smaller else min(kind.size, most - smaller) for kind in kinds]
+    smaller = min(kinds[0].size, kinds[1].size, limit // 2)
+    takes = [smaller if kind.size == smaller else min(kind.size, limit - smaller) for kind in kinds]
     return np.concatenate(
         [np.sort(rng.choice(kind, take, replace=False)) for kind, take in zip(kinds, takes, strict=True)]
     )
@@ -170,21 +174,25 @@ def _stumps(
     borders = np.zeros((m, boosting_kernels.BINS), dtype=np.float32)
     n_borders, codes = np.zeros(m, dtype=np.int64), np.empty((n, m), dtype=np.uint8)
     boosting_kernels.code(f, n_same, borders, n_borders, codes)
-    chosen, numbers = np.zeros(n_rounds, dtype=np.int64), np.zeros(n_rounds, dtype=np.int64)
+    features_of_rounds, numbers = np.zeros(n_rounds, dtype=np.int64), np.zeros(n_rounds, dtype=np.int64)
     steps = np.zeros((n_rounds, 2))
-    done = boosting_kernels.boost(codes, n_same, n_borders, cost, n_rounds, _RATE, chosen, numbers, steps)
-    if not done:
+    n_done = boosting_kernels.boost(
+        codes, n_same, n_borders, cost, n_rounds, _RATE, features_of_rounds, numbers, steps
+    )
+    if not n_done:
         return None
     # Stumps of one border are one, and a stump adds its step above it to what it adds anyway.
-    place, which = np.unique(chosen[:done] * boosting_kernels.BINS + numbers[:done], return_inverse=True)
+    place, which = np.unique(
+        features_of_rounds[:n_done] * boosting_kernels.BINS + numbers[:n_done], return_inverse=True
+    )
     feature, number = np.divmod(place, boosting_kernels.BINS)
-    step = np.bincount(which, weights=steps[:done, 1] - steps[:done, 0], minlength=place.size)
+    step = np.bincount(which, weights=steps[:n_done, 1] - steps[:n_done, 0], minlength=place.size)
     return StumpSplits(
         counts=np.array([place.size], dtype=np.int64),
         features=columns[feature].astype(np.int32),
         limits=borders[feature, number],
         steps=step.astype(np.float32),
-        thresholds=np.array([-steps[:done, 0].sum()], dtype=np.float32),
+        thresholds=np.array([-steps[:n_done, 0].sum()], dtype=np.float32),
     )
 
 

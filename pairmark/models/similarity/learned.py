@@ -101,7 +101,7 @@ class Forms(NamedTuple):
         return columns
 
 
-class RowMap(NamedTuple):
+class CoordinateMap(NamedTuple):
     """Rows to coordinates, and the forms of a pair's features.
 
     ``layers`` are affine; the first one's outputs become waves where ``waved``, and the first ``n_posteriors`` of the
@@ -143,7 +143,7 @@ class LearnedFeatures:
     """
 
     kind: PairFeatures
-    map: RowMap
+    map: CoordinateMap
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -223,7 +223,7 @@ class LearnedFeatures:
 
         return cls(
             kind=kind,
-            map=RowMap(
+            map=CoordinateMap(
                 scaling=Scaling(array("centre"), array("scale"), bool(meta["curved"])),
                 forms=Forms(array("forms"), array("norms"), array("offsets")),
                 # Versions before kernel discriminants knew posteriors alone, of all columns.
@@ -282,23 +282,25 @@ class OutOfFoldMaps(NamedTuple):
 
     folds: NDArray[np.int64]
     scaled: Float32
-    maps: dict[tuple[int, int], RowMap]
+    maps: dict[tuple[int, int], CoordinateMap]
 
     def values(self, left: NDArray[np.integer[Any]], right: NDArray[np.integer[Any]]) -> Float32:
         """(n, m) float32 of pairs of training rows."""
         m = next(iter(self.maps.values())).forms.forms.shape[0]
         out = np.empty((left.shape[0], m), dtype=np.float32)
-        one, other = self.folds[left], self.folds[right]
-        other = np.where(one == other, (one + 1 + left % (FOLDS - 1)) % FOLDS, other)
-        low, high = np.minimum(one, other), np.maximum(one, other)
-        for (a, b), fitted in self.maps.items():
+        left_fold, right_fold = self.folds[left], self.folds[right]
+        right_fold = np.where(
+            left_fold == right_fold, (left_fold + 1 + left % (FOLDS - 1)) % FOLDS, right_fold
+        )
+        low, high = np.minimum(left_fold, right_fold), np.maximum(left_fold, right_fold)
+        for (a, b), row_map in self.maps.items():
             here = np.flatnonzero((low == a) & (high == b))
-            wanted = np.zeros(self.folds.size, dtype=np.bool_)
-            wanted[left[here]] = wanted[right[here]] = True
-            columns = fitted.columns(self.scaled[wanted], scaled=True)
-            place = np.cumsum(wanted) - 1
+            is_in_pair = np.zeros(self.folds.size, dtype=np.bool_)
+            is_in_pair[left[here]] = is_in_pair[right[here]] = True
+            columns = row_map.columns(self.scaled[is_in_pair], scaled=True)
+            place = np.cumsum(is_in_pair) - 1
             out[here] = pair_values(
-                columns, columns, place[left[here]], place[right[here]], fitted.forms.forms
+                columns, columns, place[left[here]], place[right[here]], row_map.forms.forms
             )
         return out
 
@@ -310,10 +312,10 @@ def folds_of(
     n_classes = int(codes.max()) + 1
     if n_classes >= 3 * n_folds:
         return np.asarray((random.permutation(n_classes) % n_folds)[codes])
-    return spread(codes, random, n_folds)
+    return spread_rows(codes, random, n_folds)
 
 
-def spread(
+def spread_rows(
     codes: NDArray[np.int64], random: np.random.RandomState | np.random.Generator, n_folds: int = FOLDS
 ) -> NDArray[np.int64]:
     """(n,) folds of rows, each class spread evenly over them."""

@@ -22,8 +22,8 @@ LISTED_WIDTH = 512
 
 def default_of_listed(X: Float32, codes: NDArray[np.int64]) -> PairFeatures:
     """Pair features of listed pairs where none are asked for: learned ones, where there are identities to leave out."""
-    enough = int(codes.max()) + 1 >= 3 * FOLDS
-    return "discriminant" if enough and X.shape[1] <= LISTED_WIDTH else "raw"
+    enough_identities = int(codes.max()) + 1 >= 3 * FOLDS
+    return "discriminant" if enough_identities and X.shape[1] <= LISTED_WIDTH else "raw"
 
 
 def learn(
@@ -32,11 +32,11 @@ def learn(
     codes: NDArray[np.int64],
     random: np.random.RandomState,
     *,
-    listed: bool = False,
+    from_pairs: bool = False,
 ) -> tuple[LearnedFeatures, OutOfFold | OutOfFoldMaps]:
     """Learn pair features from rows (n, d) with identities 0, 1, ..., and keep their out-of-fold values.
 
-    ``listed`` : whether identities are those that listed pairs tell of.
+    ``from_pairs`` : whether identities are those that listed pairs tell of.
 
     Raises
     ------
@@ -61,7 +61,7 @@ def learn(
             f"pair_features is {kind!r} and X has {X.shape[1]} features; expected at most {MAX_WIDTH}: "
             "reduce them first, say by PCA"
         )
-    if listed and n_classes >= 3 * FOLDS:
+    if from_pairs and n_classes >= 3 * FOLDS:
         # Products of narrow matrices: several threads would only wait for each other.
         with one_blas_thread():
             return learn_gaussian_of_listed(kind, X, codes, random)

@@ -65,8 +65,8 @@ class Narrow(NamedTuple):
         """The same with entries for so many features: none is tested beyond those there are."""
         if n_features <= self.lows.size:
             return self
-        more = np.zeros(n_features - self.lows.size, dtype=np.float32)
-        return self._replace(lows=np.append(self.lows, more), scales=np.append(self.scales, more))
+        padding = np.zeros(n_features - self.lows.size, dtype=np.float32)
+        return self._replace(lows=np.append(self.lows, padding), scales=np.append(self.scales, padding))
 
 
 def narrow_nodes(
@@ -91,8 +91,8 @@ def narrow_nodes(
     for f in range(n_features):
         own = np.sort(thresholds[order[bounds[f] : bounds[f + 1]]]).astype(np.float64)
         if own.size:
-            rest = own.size // 1_000
-            low, span = own[rest], own[own.size - 1 - rest] - own[rest]
+            tail = own.size // 1_000
+            low, span = own[tail], own[own.size - 1 - tail] - own[tail]
             if span == 0.0:
                 span = max(abs(low) * 1e-3, 1e-12)
             lows[f] = max(low - span / 2.0, -3e38)
@@ -152,15 +152,15 @@ class AxisTrees(PackedTrees):
             self._nodes = np.concatenate([_two_words(*part) for part in parts])
 
     def _scorer(self, pairs: RowPairs, total: NDArray[np.float64]) -> Callable[[int, int], Any]:
-        sides, rest = _kernel_rows(pairs, self.pair_map)
+        sides, maps = _kernel_rows(pairs, self.pair_map)
         if self.narrow is None:
             return lambda start, stop: scoring_kernels.score_pairs(
-                self._nodes, *self.leaves, *sides, start, stop, *rest, total
+                self._nodes, *self.leaves, *sides, start, stop, *maps, total
             )
         # Kept, so that it is made once.
-        self.narrow = narrow = self.narrow.spanning(2 * sides[0].shape[1] + rest[-1].shape[0])
+        self.narrow = narrow = self.narrow.spanning(2 * sides[0].shape[1] + maps[-1].shape[0])
         return lambda start, stop: scoring_kernels.score_narrow(
-            *narrow, *self.leaves, *sides, start, stop, *rest, total
+            *narrow, *self.leaves, *sides, start, stop, *maps, total
         )
 
     def search_trees(self, width: int) -> SearchTrees | None:
@@ -192,9 +192,9 @@ class PlaneTrees(PackedTrees):
         self._planes, self._thresholds = splits.planes, splits.thresholds
 
     def _scorer(self, pairs: RowPairs, total: NDArray[np.float64]) -> Callable[[int, int], Any]:
-        sides, rest = _kernel_rows(pairs, self.pair_map)
+        sides, maps = _kernel_rows(pairs, self.pair_map)
         return lambda start, stop: scoring_kernels.score_by_planes(
-            self._children, self._thresholds, self._planes, *self.leaves, *sides, start, stop, *rest, total
+            self._children, self._thresholds, self._planes, *self.leaves, *sides, start, stop, *maps, total
         )
 
 

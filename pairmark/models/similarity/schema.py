@@ -34,7 +34,7 @@ from pairmark.models.similarity.learned import NAMES, PairFeatures
 
 
 class LearnedFacts(BaseModel):
-    """Learned pair features beside their arrays, see `learned.RowMap`."""
+    """Learned pair features beside their arrays, see `learned.CoordinateMap`."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
 
@@ -58,13 +58,13 @@ _AXES = ("cart", "exhaustive")
 """LeafRanks whose nodes test one pair feature."""
 
 
-def _layout(loaded: StoredState) -> dict[str, Array]:
+def _layout(state: StoredState) -> dict[str, Array]:
     """Arrays of a tree or a forest."""
-    leaf_rank, forest = loaded.params["leaf_rank"], "n_estimators" in loaded.params
-    width = 2 * loaded.sizes["features"] + loaded.length("learned_forms")
+    leaf_rank, forest = state.params["leaf_rank"], "n_estimators" in state.params
+    width = 2 * state.sizes["features"] + state.length("learned_forms")
     offsets = Array(kind="int64", shape=("trees + 1",), low=0, order="never-falling")
     child = Array(kind="int32", shape=("nodes",), low=-(2**31))
-    found = {
+    layout = {
         "cells": Array(kind="int64", shape=("cells", 7), low=-1, high=2**62),
         "node_feature": Array(
             kind="int32", shape=("nodes",), low=0 if leaf_rank in _AXES else -(2**31), below=width
@@ -75,11 +75,11 @@ def _layout(loaded: StoredState) -> dict[str, Array]:
         "node_starts": offsets,
         "cell_starts": Array(kind="int64", shape=("trees + 1",), low=0, order="rising"),
     }
-    some = loaded.length("node_feature") > 0
-    if leaf_rank == "linear" and some:
-        found["planes"] = Array(kind="float32", shape=("nodes", width))
-    if leaf_rank == "boosting" and some:
-        found |= {
+    has_nodes = state.length("node_feature") > 0
+    if leaf_rank == "linear" and has_nodes:
+        layout["planes"] = Array(kind="float32", shape=("nodes", width))
+    if leaf_rank == "boosting" and has_nodes:
+        layout |= {
             "stump_counts": Array(kind="int64", shape=("nodes",), low=0, high=2**31),
             "stump_features": Array(kind="int32", shape=("stumps",), below=width),
             "stump_thresholds": Array(kind="float32", shape=("stumps",)),
@@ -89,16 +89,16 @@ def _layout(loaded: StoredState) -> dict[str, Array]:
     if forest:
         # Earlier versions could keep an out-of-bag ROC, which nothing reads.
         rates = Array(kind="float64", shape=("knots",), low=0, high=1, optional=True)
-        found |= {"oob_fpr": rates, "oob_tpr": rates}
-    return found | _learned(loaded)
+        layout |= {"oob_fpr": rates, "oob_tpr": rates}
+    return layout | _learned(state)
 
 
-def _learned(loaded: StoredState) -> dict[str, Array]:
-    facts, d = loaded.facts.learned, loaded.sizes["features"]
+def _learned(state: StoredState) -> dict[str, Array]:
+    facts, d = state.facts.learned, state.sizes["features"]
     if facts is None:
         return {}
     form = Array(kind="float32", shape=("learned", "coordinates"))
-    found = {
+    layout = {
         "centre": Array(kind="float64", shape=(d,)),
         "scale": Array(kind="float64", shape=(d,)),
         "forms": form,
@@ -107,24 +107,24 @@ def _learned(loaded: StoredState) -> dict[str, Array]:
     }
     sizes: list[int | str] = [d, *(f"layer {at}" for at in range(1, facts.n_layers)), "coordinates"]
     for at in range(facts.n_layers):
-        found[f"weights{at}"] = Array(kind="float32", shape=(sizes[at], sizes[at + 1]))
-        found[f"bias{at}"] = Array(kind="float32", shape=(sizes[at + 1],))
-    return {f"learned_{name}": array for name, array in found.items()}
+        layout[f"weights{at}"] = Array(kind="float32", shape=(sizes[at], sizes[at + 1]))
+        layout[f"bias{at}"] = Array(kind="float32", shape=(sizes[at + 1],))
+    return {f"learned_{name}": array for name, array in layout.items()}
 
 
-def _require_cells(loaded: StoredState) -> None:
+def _require_cells(state: StoredState) -> None:
     """Refuse cells that do not make one tree each: depths, places and children go together."""
-    arrays, sizes = loaded.arrays, loaded.sizes
+    arrays, sizes = state.arrays, state.sizes
     cells, starts = arrays["cells"], arrays["cell_starts"]
-    if sizes["trees"] < 1 or ("n_estimators" not in loaded.params and sizes["trees"] != 1):
+    if sizes["trees"] < 1 or ("n_estimators" not in state.params and sizes["trees"] != 1):
         raise refuse(
             "cell_starts", None, f"holds {sizes['trees']} trees", "one, or for a forest at least one"
         )
     require_offsets("cell_starts", starts, sizes["cells"], "cells")
     require_offsets("node_starts", arrays["node_starts"], sizes["nodes"], "node_feature")
     depth, position = cells[:, CELL_DEPTH], cells[:, CELL_POSITION]
-    most = int(loaded.params["max_depth"])
-    require((depth >= 0) & (depth <= most), "cells", depth, f"a depth from 0 to {most}")
+    max_depth = int(state.params["max_depth"])
+    require((depth >= 0) & (depth <= max_depth), "cells", depth, f"a depth from 0 to {max_depth}")
     require(
         (position >= 0) & (position < 1 << depth), "cells", position, "a place from 0 to below 2 to the depth"
     )
@@ -150,9 +150,9 @@ def _require_cells(loaded: StoredState) -> None:
     require(parents == 1, "cells", parents, "one cell that leads to each")
 
 
-def _require_nodes(loaded: StoredState) -> None:
+def _require_nodes(state: StoredState) -> None:
     """Refuse nodes that lead nowhere, back, or into another cell's split; and features of no kind there is."""
-    arrays, sizes = loaded.arrays, loaded.sizes
+    arrays, sizes = state.arrays, state.sizes
     starts, cell_starts = arrays["node_starts"], arrays["cell_starts"]
     n = sizes["nodes"]
     trees = np.arange(sizes["trees"])
@@ -186,7 +186,7 @@ def _require_nodes(loaded: StoredState) -> None:
         begin = begins[below]
         later = (begin < 0) | (begin + starts[tree[leaves]] > np.flatnonzero(leaves))
         require(later, name, child[leaves], "a cell whose nodes come later")
-    if loaded.params["leaf_rank"] not in _AXES:
+    if state.params["leaf_rank"] not in _AXES:
         number = np.arange(n) - starts[tree]
         require(arrays["node_feature"] == -1 - number, "node_feature", arrays["node_feature"], "-1 - node")
     if "stump_counts" in arrays:
@@ -201,18 +201,18 @@ def _require_stumps(
     require(stump_starts == sums, "stump_starts", stump_starts, "the sums of stump_counts")
 
 
-def _require_learned(loaded: StoredState) -> None:
+def _require_learned(state: StoredState) -> None:
     """Refuse learned features of a kind that has other ones."""
-    facts = loaded.facts
+    facts = state.facts
     if facts.learned is None:
         return
-    kind = facts.pair_features or loaded.params["pair_features"]
-    m, q = loaded.sizes["learned"], loaded.sizes["coordinates"]
+    kind = facts.pair_features or state.params["pair_features"]
+    m, q = state.sizes["learned"], state.sizes["coordinates"]
     if m > len(NAMES.get(kind, ())):
         raise refuse(
             "learned_forms", None, f"has {m} rows", f"at most {len(NAMES.get(kind, ()))} for {kind!r}"
         )
-    if q < 1 or (facts.learned.n_layers == 0 and q != loaded.sizes["features"]):
+    if q < 1 or (facts.learned.n_layers == 0 and q != state.sizes["features"]):
         raise refuse("learned_forms", None, f"has {q} columns", "one a coordinate")
     if facts.learned.waved is None and facts.learned.posteriors is None:
         raise refuse("learned_forms", None, "is of an unknown kind", "'waved' in the manifest")
@@ -231,12 +231,12 @@ class SimilarityState(Stateful):
     ) -> None:
         """See `Stateful.check_state`."""
         facts = checked_model(SimilarityFacts, meta)
-        loaded = StoredState(
+        state = StoredState(
             params=params, facts=facts, arrays=arrays, sizes={"features": facts.n_features_in}
         )
-        check_arrays(loaded, _layout(loaded))
+        check_arrays(state, _layout(state))
         for relation in (_require_cells, _require_nodes, _require_learned):
-            relation(loaded)
+            relation(state)
 
 
 SCHEMA = StateSchema(SimilarityState)

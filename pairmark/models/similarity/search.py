@@ -93,11 +93,11 @@ class _Ledger:
     walk: float
     score: float
     whole: float
-    spent: float = 0.0
+    cost_so_far: float = 0.0
 
     def room(self, n_left: int) -> float:
         """Seconds that may be spent in vain, the items left being scored outright after that."""
-        return (1.0 + _SPARE) * self.whole - self.spent - n_left * self.score
+        return (1.0 + _SPARE) * self.whole - self.cost_so_far - n_left * self.score
 
 
 class ForestSearch:
@@ -165,7 +165,7 @@ class ForestSearch:
             finer, n_steps, apart = self._finer(cut, left)
             if finer is None:
                 break
-            self._only(left, finer if apart else None)
+            self._narrow_to(left, finer if apart else None)
             cut = finer
             self._bound(cut, n_steps)
             left = self._reaching(cut)
@@ -199,7 +199,7 @@ class ForestSearch:
         # A node that a single sampled item passes says next to nothing.
         self._graph = kernels.often_visited(trees.nodes, visits, 2, trees.greatest)
         highs = trees.greatest[trees.roots]
-        self._spread = max(float((highs - self._values).mean()) if rows.size else 0.0, 1e-9) * max(
+        self._slack = max(float((highs - self._values).mean()) if rows.size else 0.0, 1e-9) * max(
             rows.size, 1
         )
 
@@ -212,7 +212,7 @@ class ForestSearch:
         self._offer_promising(None)
         left = self._reaching(cut)
         self._levels()
-        self._only(left, cut)
+        self._narrow_to(left, cut)
         self._walk_some(cut, np.arange(min(_CHUNK, left.size)))
 
     def _price(self) -> None:
@@ -222,7 +222,7 @@ class ForestSearch:
         book.walk = _NODE_TIME * nodes / self._n_trees
         book.score = _SCORE_NODE_TIME * nodes + _SCORE_VALUE_TIME * self._trees.width
         book.whole *= book.score
-        book.spent = self._rows.shape[0] * self._n_trees * _SAMPLE_TIME
+        book.cost_so_far = self._rows.shape[0] * self._n_trees * _SAMPLE_TIME
 
     def _visits_of(self, rows: NDArray[np.intp]) -> NDArray[np.int32]:
         trees = self._trees
@@ -237,11 +237,11 @@ class ForestSearch:
 
     def _cut(self, price: float) -> tuple[_Cut, int]:
         """The best cut at a price a node, as a share of what there is to gain; and its number of nodes."""
-        chosen, children, passed, bounds = self._graph
-        kept = np.empty(chosen.size, dtype=np.uint8)
-        kernels.choose(children, passed, bounds, price * self._spread, kept)
+        node_numbers, children, child_visits, bounds = self._graph
+        in_cut = np.empty(node_numbers.size, dtype=np.uint8)
+        kernels.choose(children, child_visits, bounds, price * self._slack, in_cut)
         expanded = np.zeros(self._trees.nodes.shape[0], dtype=np.uint8)
-        n = kernels.cut_of(chosen, children, kept, self._trees.roots, expanded)
+        n = kernels.cut_of(node_numbers, children, in_cut, self._trees.roots, expanded)
         return _Cut(expanded=expanded), int(n)
 
     def _first_cut(self) -> tuple[_Cut, int]:
@@ -261,7 +261,7 @@ class ForestSearch:
         kernels.evaluate(steps, ends, self._field, self._blocks, self._total)
         items = int(self._blocks.size) * kernels.BLOCK
         self.steps.append((items, steps.shape[0]))
-        self._ledger.spent += n_steps * _PROGRAM_TIME + items * steps.shape[0] * _STEP_TIME
+        self._ledger.cost_so_far += n_steps * _PROGRAM_TIME + items * steps.shape[0] * _STEP_TIME
 
     def _program(self, cut: _Cut, n_steps: int) -> tuple[NDArray[np.int16], NDArray[np.int64]]:
         """A cut as programs for this query; says in the cut what their bytes mean."""
@@ -270,12 +270,12 @@ class ForestSearch:
         base = np.empty(self._n_trees)
         steps = np.empty((n_steps, kernels.STEP_FIELDS), dtype=np.int16)
         ends = np.empty(self._n_trees, dtype=np.int64)
-        written = kernels.compile_cut(
+        n_written = kernels.compile_cut(
             *trees.walk, trees.starts, trees.width, trees.pair_map, self._query, self._low, self._high,
             cut.expanded, trees.greatest, cut.unit, base, steps, ends,
         )  # fmt: skip
         cut.base = float(base.sum())
-        return steps[:written], ends
+        return steps[:n_written], ends
 
     def _unit(self, expanded: NDArray[np.uint8]) -> float:
         """What a byte's step is worth, so that every tree's bounds fit a byte and their sum 16 bits."""
@@ -292,8 +292,8 @@ class ForestSearch:
 
     def _to_beat(self) -> float:
         """The sum below which an item is out."""
-        least = np.nextafter(self.best.floor, np.float32(-np.inf))
-        return float(least) * self._n_trees - self._rounding
+        floor = np.nextafter(self.best.floor, np.float32(-np.inf))
+        return float(floor) * self._n_trees - self._rounding
 
     def _total_to_beat(self, cut: _Cut) -> int:
         to_beat = self._to_beat()
@@ -303,15 +303,15 @@ class ForestSearch:
 
     def _reaching(self, cut: _Cut) -> NDArray[np.int64]:
         """Places of the items still to be looked at whose bound is good enough."""
-        found: NDArray[np.int64] = kernels.reaching(
+        places: NDArray[np.int64] = kernels.reaching(
             self._total, self._waiting, self._blocks, self._total_to_beat(cut)
         )
-        return found
+        return places
 
     def _rows_at(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
         return places if self._rows_of is None else self._rows_of[places]
 
-    def _only(self, places: NDArray[np.int64], cut: _Cut | None) -> None:
+    def _narrow_to(self, places: NDArray[np.int64], cut: _Cut | None) -> None:
         """Give up all items but these; lay their columns side by side for a cut, if one is given."""
         if cut is None:
             waiting = np.zeros_like(self._waiting)
@@ -335,7 +335,7 @@ class ForestSearch:
 
     def _offer_promising(self, left: NDArray[np.int64] | None) -> None:
         """Score those of the best bounds, for a score to beat."""
-        wanted = max(_PROMISING, 2 * self.best.k)
+        n_wanted = max(_PROMISING, 2 * self.best.k)
         counts = np.zeros(65_536, dtype=np.int64)
         if left is None:
             kernels.histogram(self._total, self._waiting, self._blocks, counts)
@@ -344,18 +344,18 @@ class ForestSearch:
         from_above = np.cumsum(counts[::-1])
         if not from_above[-1]:
             return
-        least = 65_535 - int(np.searchsorted(from_above, min(wanted, from_above[-1])))
-        found = kernels.reaching(self._total, self._waiting, self._blocks, least)
-        found = found[
-            np.argsort(-self._total[found].astype(np.int32), kind="stable")[: max(wanted, 4 * _PROMISING)]
+        min_total = 65_535 - int(np.searchsorted(from_above, min(n_wanted, from_above[-1])))
+        places = kernels.reaching(self._total, self._waiting, self._blocks, min_total)
+        places = places[
+            np.argsort(-self._total[places].astype(np.int32), kind="stable")[: max(n_wanted, 4 * _PROMISING)]
         ]
-        self._offer(np.sort(found))
+        self._offer(np.sort(places))
 
     def _offer(self, places: NDArray[np.int64]) -> None:
         if places.size:
             self._waiting[places] = False
             rows = self._rows_at(places)
-            self._ledger.spent += rows.size * self._ledger.score
+            self._ledger.cost_so_far += rows.size * self._ledger.score
             self.best.offer(rows, self._scorer._score_rows(self._row, self._index, rows)[0])
 
     def _finer(self, cut: _Cut, left: NDArray[np.int64]) -> tuple[_Cut | None, int, bool]:
@@ -371,7 +371,7 @@ class ForestSearch:
             return None, 0, False
         n = int(np.clip(0.05 * at_stake / (_SAMPLE_TIME * self._n_trees), _LEAST_SAMPLED, 4 * SAMPLED))
         n = min(n, left.size)
-        book.spent += _WEIGH_TIME + n * self._n_trees * _SAMPLE_TIME
+        book.cost_so_far += _WEIGH_TIME + n * self._n_trees * _SAMPLE_TIME
         self._sample(self._rows_at(left[np.linspace(0, left.size - 1, n).astype(np.intp)]), judged=True)
         (stay,), (cut.order,), _ = self._walking((cut.expanded == 0).astype(np.uint8), 1)
         self._stay = stay
@@ -461,12 +461,12 @@ class ForestSearch:
             n = left.size - int(np.searchsorted(lowest_first, self._total_to_beat(cut)))
             if at >= n:
                 return
-            most = min(size, int(book.room(n - at) / each))
-            if walking and most >= min(_LEAST_WALKED, n - at):
-                items = left[at : min(at + most, n)]
-                before = book.spent
+            n_affordable = min(size, int(book.room(n - at) / each))
+            if walking and n_affordable >= min(_LEAST_WALKED, n - at):
+                items = left[at : min(at + n_affordable, n)]
+                before = book.cost_so_far
                 self._walk_some(cut, items)
-                walking = book.spent - before < items.size * book.score
+                walking = book.cost_so_far - before < items.size * book.score
                 size = min(2 * size, 65_536) if walking else _CHUNK
             else:
                 # Those after have lower bounds: ever fewer times, some are walked again.
@@ -487,7 +487,7 @@ class ForestSearch:
             to_beat, cut.expanded, trees.greatest, trees.leaf_values,
         )  # fmt: skip
         self.n_walked += items.size
-        self._ledger.spent += items.size * _ITEM_TIME + n_walks * self._ledger.walk
+        self._ledger.cost_so_far += items.size * _ITEM_TIME + n_walks * self._ledger.walk
         self._offer(np.sort(items[bounds >= to_beat - self._rounding]))
 
 
@@ -506,8 +506,8 @@ def forest_top_k(
     above: np.float32 | None,
 ) -> Found:
     """`PairScorerMixin.top_k` by `ForestSearch`."""
-    found = [
+    rankings = [
         ForestSearch(trees, scorer, queries[at : at + 1], index, k, allowed, above).run()
         for at in range(queries.shape[0])
     ]
-    return padded(found, k)
+    return padded(rankings, k)

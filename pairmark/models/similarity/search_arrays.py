@@ -94,8 +94,8 @@ def column_arrays(vectors: Float32) -> dict[str, NDArray[Any]]:
     for feature, column in enumerate(sorted_columns):
         distinct = column[np.diff(column, prepend=np.nan) != 0]
         if distinct.size > 256:
-            chosen = column[places]
-            distinct = chosen[np.diff(chosen, prepend=np.nan) != 0]
+            values = column[places]
+            distinct = values[np.diff(values, prepend=np.nan) != 0]
         edges[feature, : distinct.size - 1] = distinct[1:]
     codes = np.zeros((-(-n // kernels.BLOCK), d, kernels.BLOCK), dtype=np.uint8)
     low = np.full((d, 256), np.inf, dtype=np.float32)

@@ -150,8 +150,8 @@ class PlaneSplits(Splits):
 
     def contributions(self, node: int, f: Float32) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Weights times features."""
-        used = np.flatnonzero(self.planes[node])
-        return used, (self.planes[node].astype(np.float64) * f)[used]
+        features = np.flatnonzero(self.planes[node])
+        return features, (self.planes[node].astype(np.float64) * f)[features]
 
     def to_state(self, node_starts: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
         """``planes``, where there are nodes, beside what all trees have."""
@@ -197,9 +197,9 @@ class StumpSplits(Splits):
 
     def take(self, nodes: NDArray[np.int64]) -> Self:
         """Some of the nodes, in order."""
-        wanted = np.zeros(len(self), dtype=np.bool_)
-        wanted[nodes] = True
-        stumps = np.repeat(wanted, self.counts)
+        in_nodes = np.zeros(len(self), dtype=np.bool_)
+        in_nodes[nodes] = True
+        stumps = np.repeat(in_nodes, self.counts)
         return type(self)(
             counts=self.counts[nodes],
             features=self.features[stumps],
@@ -228,9 +228,9 @@ class StumpSplits(Splits):
         """The steps of those features that are above their thresholds."""
         features, limits, steps = self._of(node)
         above = (f[features] > limits).astype(np.float64)
-        used = np.unique(features).astype(np.int64)
-        added = np.bincount(features, weights=steps * above, minlength=f.size).astype(np.float64)
-        return used, added[used]
+        distinct = np.unique(features).astype(np.int64)
+        amounts = np.bincount(features, weights=steps * above, minlength=f.size).astype(np.float64)
+        return distinct, amounts[distinct]
 
     def to_state(self, node_starts: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
         """The stumps, where there are nodes, with where each tree's begin."""

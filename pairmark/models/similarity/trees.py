@@ -69,12 +69,12 @@ class Tree:
     def leaf_log_odds(self) -> NDArray[np.float64]:
         """Log of F+ over F- of each leaf, with half a pair added to either side of it."""
         leaves, root = self.cells[self.leaves], self.cells[0]
-        same, other = leaves[:, layout.CELL_SAME], leaves[:, layout.CELL_DIFFERENT]
+        same, different = leaves[:, layout.CELL_SAME], leaves[:, layout.CELL_DIFFERENT]
         odds = (
             (same + 0.5)
             / (root[layout.CELL_SAME] + 1.0)
             * (root[layout.CELL_DIFFERENT] + 1.0)
-            / (other + 0.5)
+            / (different + 0.5)
         )
         return np.asarray(np.log(odds), dtype=np.float64)
 

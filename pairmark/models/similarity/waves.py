@@ -24,13 +24,13 @@ from pairmark.models.similarity.distances import TRIED_ROWS, judging_pairs, reac
 from pairmark.models.similarity.gaussian import forms_of, layer_of, some_rows
 from pairmark.models.similarity.learned import (
     FOLDS,
+    CoordinateMap,
     Forms,
     LearnedFeatures,
     OutOfFold,
-    RowMap,
     Scaling,
     folds_of,
-    spread,
+    spread_rows,
 )
 
 _ROW_BLOCK = 4_096
@@ -74,7 +74,7 @@ def learn_posteriors(
     The classifier is the mean of `_SETS`, each on waves of its own: nearly as good as one on all their waves, whose
     solving would take the square of their number times the work.
     """
-    folds = spread(codes, random)
+    folds = spread_rows(codes, random)
     scaling, reach, ridge = _tuned_classifier(X, codes, n_classes, random)
     scaled = scaling.scaled(X)
     n_waves = int(np.clip(X.shape[0], 64, _MOST_WAVES))
@@ -86,18 +86,18 @@ def learn_posteriors(
         waves = _random_waves(X.shape[1], n_waves, reach, random)
         sums = [_sums(scaled[folds == fold], codes[folds == fold], waves) for fold in range(FOLDS)]
         if number == 0:
-            least, chosen = np.inf, ridge
+            lowest_error, best_ridge = np.inf, ridge
             # More rows and waves than were tuned on bear less of a ridge.
             for lower in (1.0, 0.1, 0.01):
-                tried = prior + _scores(waves, scaled[own], _classifier(sums[1:], prior, lower * ridge))
-                wrong = float((tried.argmax(axis=1) != codes[own]).mean())
-                if wrong < least:
-                    least, chosen = wrong, lower * ridge
+                scores = prior + _scores(waves, scaled[own], _classifier(sums[1:], prior, lower * ridge))
+                wrong = float((scores.argmax(axis=1) != codes[own]).mean())
+                if wrong < lowest_error:
+                    lowest_error, best_ridge = wrong, lower * ridge
         for fold in range(FOLDS):
-            others = _classifier([part for other, part in enumerate(sums) if other != fold], prior, chosen)
-            left_out[folds == fold] += _scores(waves, scaled[folds == fold], others) / _SETS
+            classifier = _classifier([part for at, part in enumerate(sums) if at != fold], prior, best_ridge)
+            left_out[folds == fold] += _scores(waves, scaled[folds == fold], classifier) / _SETS
         sets.append(waves)
-        weights.append(_classifier(sums, prior, chosen) / _SETS)
+        weights.append(_classifier(sums, prior, best_ridge) / _SETS)
     sharpness = _sharpness(left_out, codes)
     centre, axes, psi = two_covariance(left_out, codes)
     last = np.concatenate(weights)
@@ -115,11 +115,11 @@ def learn_posteriors(
             np.concatenate([prior * sharpness, (prior - centre) @ axes]).astype(np.float32),
         ),
     )
-    fitted = RowMap(scaling, layers, forms, waved=True, n_posteriors=n_classes)
+    row_map = CoordinateMap(scaling, layers, forms, waved=True, n_posteriors=n_classes)
     coordinates = np.hstack([left_out * sharpness, (left_out - centre) @ axes]).astype(np.float32)
     row_kernels.softmax(coordinates, n_classes)
     columns = forms.columns(coordinates)
-    return LearnedFeatures(kind="posteriors", map=fitted), OutOfFold(folds, {(0, 0): (columns, forms.forms)})
+    return LearnedFeatures(kind="posteriors", map=row_map), OutOfFold(folds, {(0, 0): (columns, forms.forms)})
 
 
 def learn_kernel_discriminant(
@@ -136,41 +136,43 @@ def learn_kernel_discriminant(
         sums.append(_sums(rows, of, waves))
     rows, of = some_rows(scaled[folds == 0], codes[folds == 0], random, FOLDS * _JUDGED_SHARE)
     pairs = judging_pairs(of, random)
-    most, chosen = -np.inf, ridge
+    highest_tpr, best_ridge = -np.inf, ridge
     if pairs is not None:
         h = [waves.of(rows[start : start + _ROW_BLOCK]) for start in range(0, rows.shape[0], _ROW_BLOCK)]
         # More rows and waves than were tuned on bear less of a ridge.
         for lower in (1.0, 0.1, 0.01):
             tpr = _reached(_discriminant(sums[1:], lower * ridge), h, pairs)
-            if tpr > most:
-                most, chosen = tpr, lower * ridge
+            if tpr > highest_tpr:
+                highest_tpr, best_ridge = tpr, lower * ridge
     maps = {
-        (a, b): _discriminant([part for fold, part in enumerate(sums) if fold not in (a, b)], chosen)
+        (a, b): _discriminant([part for fold, part in enumerate(sums) if fold not in (a, b)], best_ridge)
         for a in range(FOLDS)
         for b in range(a, FOLDS)
     }
-    seen = {key: (folds == key[0]) | (folds == key[1]) for key in maps}
-    found = {key: np.empty((int(seen[key].sum()), maps[key].psi.size), dtype=np.float32) for key in maps}
-    done = dict.fromkeys(maps, 0)
+    in_folds = {key: (folds == key[0]) | (folds == key[1]) for key in maps}
+    coordinates = {
+        key: np.empty((int(in_folds[key].sum()), maps[key].psi.size), dtype=np.float32) for key in maps
+    }
+    n_done = dict.fromkeys(maps, 0)
     for start in range(0, X.shape[0], _ROW_BLOCK):
         block = waves.of(scaled[start : start + _ROW_BLOCK])
         for key, model in maps.items():
-            own = _coordinates(model, block[seen[key][start : start + _ROW_BLOCK]])
-            found[key][done[key] : done[key] + own.shape[0]] = own
-            done[key] += own.shape[0]
+            own = _coordinates(model, block[in_folds[key][start : start + _ROW_BLOCK]])
+            coordinates[key][n_done[key] : n_done[key] + own.shape[0]] = own
+            n_done[key] += own.shape[0]
     columns = {}
     for key, model in maps.items():
         forms = forms_of(model.psi)
-        columns[key] = forms.columns(found[key]), forms.forms
-    whole = _discriminant(sums, chosen)
-    fitted = RowMap(scaling, (waves, layer_of(whole)), forms_of(whole.psi), waved=True)
-    return LearnedFeatures(kind="kernel-discriminant", map=fitted), OutOfFold(folds, columns)
+        columns[key] = forms.columns(coordinates[key]), forms.forms
+    whole = _discriminant(sums, best_ridge)
+    row_map = CoordinateMap(scaling, (waves, layer_of(whole)), forms_of(whole.psi), waved=True)
+    return LearnedFeatures(kind="kernel-discriminant", map=row_map), OutOfFold(folds, columns)
 
 
 def _n_waves(n: int, n_classes: int) -> int:
     """More waves tell more; solving takes their cube, and their square for each identity."""
-    most = next((w for k, w in _WAVES_OF_CLASSES if n_classes <= k), _LEAST_WAVES)
-    return int(np.clip(n // 7, np.clip(n, 64, 1_024), most))
+    limit = next((w for k, w in _WAVES_OF_CLASSES if n_classes <= k), _LEAST_WAVES)
+    return int(np.clip(n // 7, np.clip(n, 64, 1_024), limit))
 
 
 def _random_waves(d: int, n_waves: int, reach: float, random: np.random.RandomState) -> _Waves:
@@ -189,9 +191,9 @@ def _sums(scaled: Float32, codes: NDArray[np.int64], waves: _Waves) -> _Sums:
         # One triangle, at half the work.
         gram = ssyrk(1.0, h.T, beta=1.0, c=gram, overwrite_c=True)
         here, its = np.unique(place[start : start + _ROW_BLOCK], return_inverse=True)
-        ones = np.ones(its.size, dtype=np.float32)
+        indicators = np.ones(its.size, dtype=np.float32)
         by_class[here] += (
-            coo_array((ones, (its, np.arange(its.size))), shape=(here.size, its.size)).tocsr() @ h
+            coo_array((indicators, (its, np.arange(its.size))), shape=(here.size, its.size)).tocsr() @ h
         )
     return _Sums(gram, classes, by_class, counts)
 
@@ -242,14 +244,14 @@ def _discriminant(parts: Sequence[_Sums], ridge: float) -> TwoCovariance:
     within -= (means * counts[:, None]).T @ means
     within /= max(n - k, 1)
     root = _root(within, ridge)
-    spread = solve_triangular(root, (means - means.mean(axis=0)).T, trans="T", check_finite=False)
+    between = solve_triangular(root, (means - means.mean(axis=0)).T, trans="T", check_finite=False)
     q = max(min(k - 1, w, COORDINATES), 1)
     share = 1.0 / max(k - 1, 1)
     if k <= w:
-        values, axes = eigh(share * (spread.T @ spread), subset_by_index=(k - q, k - 1))
-        axes = spread @ axes
+        values, axes = eigh(share * (between.T @ between), subset_by_index=(k - q, k - 1))
+        axes = between @ axes
     else:
-        values, axes = eigh(share * (spread @ spread.T), subset_by_index=(w - q, w - 1))
+        values, axes = eigh(share * (between @ between.T), subset_by_index=(w - q, w - 1))
     values, axes = values[::-1], axes[:, ::-1]
     # Without any spread between classes no direction separates them.
     length = np.linalg.norm(axes, axis=0)
@@ -270,17 +272,17 @@ def _root(squares: NDArray[np.float64], ridge: float) -> NDArray[np.float64]:
     w = squares.shape[0]
     own = max(float(np.trace(squares)), 1e-6) / w
     while True:
-        drawn = squares.copy(order="F")
-        drawn[np.diag_indices(w)] += ridge * own
+        ridged = squares.copy(order="F")
+        ridged[np.diag_indices(w)] += ridge * own
         try:
-            return np.asarray(cholesky(drawn, overwrite_a=True, check_finite=False))
+            return np.asarray(cholesky(ridged, overwrite_a=True, check_finite=False))
         except LinAlgError:
             ridge *= 10.0
 
 
 def _coordinates(model: TwoCovariance, h: Float32) -> Float32:
-    found = h @ model.axes.astype(np.float32) - (model.centre @ model.axes).astype(np.float32)
-    return np.asarray(found, dtype=np.float32)
+    coordinates = h @ model.axes.astype(np.float32) - (model.centre @ model.axes).astype(np.float32)
+    return np.asarray(coordinates, dtype=np.float32)
 
 
 def _reached(model: TwoCovariance, h: Iterable[Float32], pairs: TrainingPairs) -> float:
@@ -304,7 +306,7 @@ def _tuned_classifier(
     ways = scalings(X)
     n_waves = int(np.clip(cut, 32, _TRIED_WAVES))
     prior = np.bincount(codes[:cut], minlength=n_classes) / max(cut, 1)
-    best, chosen = np.inf, (ways[-1], 1.0, 1e-3)
+    best, settings = np.inf, (ways[-1], 1.0, 1e-3)
     for scaling in ways:
         scaled = scaling.scaled(X[looked_at])
         for times in (0.3, 0.6, 1.2):
@@ -316,8 +318,8 @@ def _tuned_classifier(
                 scores = unseen @ _classifier(sums, prior, ridge).astype(np.float32) + prior
                 wrong = float((scores.argmax(axis=1) != codes[cut:]).mean()) if cut < codes.size else 0.0
                 if wrong < best:
-                    best, chosen = wrong, (scaling, reach, ridge)
-    return chosen
+                    best, settings = wrong, (scaling, reach, ridge)
+    return settings
 
 
 def _tuned_discriminant(
@@ -329,10 +331,10 @@ def _tuned_discriminant(
     learned = np.sort(looked_at[folds[looked_at] != 0][: TRIED_ROWS * 3 // 4])
     judged = np.sort(looked_at[folds[looked_at] == 0][: TRIED_ROWS // 4])
     ways = scalings(X)
-    best, chosen = -np.inf, (ways[-1], _reach(ways[-1].scaled(X[looked_at[:TRIED_ROWS]]), 0.6), 1e-2)
+    best, settings = -np.inf, (ways[-1], _reach(ways[-1].scaled(X[looked_at[:TRIED_ROWS]]), 0.6), 1e-2)
     pairs = judging_pairs(codes[judged], random)
     if pairs is None or learned.size < 2:
-        return chosen
+        return settings
     n_waves = int(np.clip(learned.size, 32, _TRIED_WAVES))
     for scaling in ways:
         scaled, unseen = scaling.scaled(X[learned]), scaling.scaled(X[judged])
@@ -344,8 +346,8 @@ def _tuned_discriminant(
             for ridge in (1.0, 1e-1, 1e-2, 1e-3, 1e-4):
                 tpr = _reached(_discriminant(sums, ridge), h, pairs)
                 if tpr > best:
-                    best, chosen = tpr, (scaling, reach, ridge)
-    return chosen
+                    best, settings = tpr, (scaling, reach, ridge)
+    return settings
 
 
 def _sharpness(scores: NDArray[np.float64], codes: NDArray[np.int64]) -> float:

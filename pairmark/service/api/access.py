@@ -43,12 +43,12 @@ _NAMED: Final[dict[str, type[PairmarkError]]] = {
 
 def shown_key(headers: Mapping[bytes, bytes]) -> str | None:
     """The API key that a request shows: ``Authorization: Bearer`` or ``X-API-Key``."""
-    given = headers.get(b"x-api-key")
-    if given is not None:
-        return given.decode("latin-1").strip()
-    given = headers.get(b"authorization")
-    if given is not None:
-        scheme, _, key = given.decode("latin-1").partition(" ")
+    field = headers.get(b"x-api-key")
+    if field is not None:
+        return field.decode("latin-1").strip()
+    field = headers.get(b"authorization")
+    if field is not None:
+        scheme, _, key = field.decode("latin-1").partition(" ")
         return key.strip() if scheme.lower() == "bearer" else ""
     return None
 
@@ -77,8 +77,8 @@ def check_csrf(session: ActiveSession, headers: Mapping[bytes, bytes], method: s
     """Refuse (`Forbidden`) a change that the session's own pages did not ask for."""
     if method in READING:
         return
-    shown = headers.get(b"x-csrf-token", b"").decode("latin-1")
-    if from_elsewhere(headers) or not hmac.compare_digest(shown.encode(), session.csrf.encode()):
+    token = headers.get(b"x-csrf-token", b"").decode("latin-1")
+    if from_elsewhere(headers) or not hmac.compare_digest(token.encode(), session.csrf.encode()):
         raise Forbidden(
             "changes in a session need the X-CSRF-Token that its pages hold; programs send an API key instead"
         )
@@ -88,26 +88,26 @@ def check_key(key: ActiveKey, access: Access, path: Mapping[str, str], *, level:
     """Refuse a key that lacks what a route needs (`Forbidden`), or may not see what the path names (404)."""
     for part, unknown in _NAMED.items():
         if part in path:
-            check_prefix(name_of(path[part]), key.grants.seen, unknown)
+            check_prefix(name_of(path[part]), key.grants.visible, unknown)
     if access == "any":
         return
     if access in ("metrics", "operator"):
-        needed, name = "admin" if access == "operator" else "no tenant", ""
+        scope, name = "admin" if access == "operator" else "no tenant", ""
         fine = key.tenant is None and (access == "metrics" or key.allows("admin"))
     elif access == "model":
-        needed, name = "score, decide or train", path.get("name", "")
+        scope, name = "score, decide or train", path.get("name", "")
         fine = name in key.grants.models
     elif access == "dataset":
-        needed, name = "train", name_of(path.get("ref", ""))
+        scope, name = "train", name_of(path.get("ref", ""))
         fine = name in key.grants.datasets
     else:
         name = path.get("gallery") or path.get("name") or name_of(path.get("ref", ""))
-        needed, fine = access, key.allows(access, name or None, level=level)
+        scope, fine = access, key.allows(access, name or None, level=level)
     if not fine:
         raise Forbidden(
-            f"the key has the scopes {', '.join(key.grants.texts)}; this needs {needed!r}"
+            f"the key has the scopes {', '.join(key.grants.texts)}; this needs {scope!r}"
             f"{' on what it is about' if name else ''}",
-            scope=needed,
+            scope=scope,
         )
 
 

@@ -10,7 +10,7 @@ from starlette.types import Scope
 from pairmark.service.api import access
 from pairmark.service.api.access import Access
 from pairmark.service.api.rates import limit_of
-from pairmark.service.api.routing import Found
+from pairmark.service.api.routing import RouteMatch
 from pairmark.service.api.services import Services
 from pairmark.service.errors import Forbidden, InvalidInput, Unauthenticated
 from pairmark.service.keys import ActiveKey
@@ -37,7 +37,12 @@ class Admission:
         self._admitted: set[tuple[str | None, bytes | None, bytes | None, bytes | None]] = set()
 
     async def admit(
-        self, scope: Scope, headers: dict[bytes, bytes], method: str, path: str, found: Found | None
+        self,
+        scope: Scope,
+        headers: dict[bytes, bytes],
+        method: str,
+        path: str,
+        route_match: RouteMatch | None,
     ) -> None:
         """Let a request in, and note in its scope who asks; the errors say what is lacking."""
         if b"\0" in scope.get("raw_path", b"") or "\0" in path or b"%00" in scope["query_string"]:
@@ -45,34 +50,47 @@ class Admission:
         if scope.get("pairmark.trusted"):
             scope["pairmark.caller"] = "local"
             return
-        needed: Access = "any" if found is None else found.route.access
-        if needed == "open" or (needed == "metrics" and self._settings.metrics_public):
+        scope_needed: Access = "any" if route_match is None else route_match.route.access
+        if scope_needed == "open" or (scope_needed == "metrics" and self._settings.metrics_public):
             return
         view = self._catalogue.current()
         if view is None:
             view = await self._catalogue.refreshed()
         plain = headers.get(b"x-api-key")
-        mark = plain, None if plain is not None else headers.get(b"authorization"), id(found and found.route)
+        mark = (
+            plain,
+            None if plain is not None else headers.get(b"authorization"),
+            id(route_match and route_match.route),
+        )
         if view is not self._let_in_by:
             self._let_in_by = view
             self._let_in.clear()
         key = self._let_in.get(mark)
         if key is None or key.expired:
-            shown = access.shown_key(headers)
-            if shown is None and not view.locked:
+            credential = access.shown_key(headers)
+            if credential is None and not view.locked:
                 self._admit_without_key(scope, headers)
                 scope["pairmark.caller"] = "loopback"
                 return
-            key = view.key(shown) if shown else self._key_of_session(scope, view, headers, method, shown)
+            key = (
+                view.key(credential)
+                if credential
+                else self._key_of_session(scope, view, headers, method, credential)
+            )
             if key is None:
                 raise Unauthenticated(
                     "an API key is required: send 'Authorization: Bearer KEY' or 'X-API-Key: KEY'"
-                    if shown is None
+                    if credential is None
                     else "the API key is not known here, was revoked, or has expired"
                 )
-            if found is not None:
-                access.check_key(key, needed, found.path, level=found.route.level)
-                if shown and found.route.direct and not found.path and len(self._let_in) < _LET_IN:
+            if route_match is not None:
+                access.check_key(key, scope_needed, route_match.path, level=route_match.route.level)
+                if (
+                    credential
+                    and route_match.route.direct
+                    and not route_match.path
+                    and len(self._let_in) < _LET_IN
+                ):
                     # Hashing the key and looking at its scopes each time would cost as much as parsing the request.
                     self._let_in[mark] = key
         scope["pairmark.caller"] = f"key {key.id}"
@@ -85,14 +103,19 @@ class Admission:
             self._services.rates.draw(scope, key.id, limit, "requests of this key")
 
     def _key_of_session(
-        self, scope: Scope, view: CatalogueView, headers: dict[bytes, bytes], method: str, shown: str | None
+        self,
+        scope: Scope,
+        view: CatalogueView,
+        headers: dict[bytes, bytes],
+        method: str,
+        credential: str | None,
     ) -> ActiveKey | None:
         """The key that the console's session stands for, where the request shows no key of its own."""
-        word = access.shown_session(headers) if shown is None else None
-        found = view.session(word) if word else None
-        if found is None:
+        word = access.shown_session(headers) if credential is None else None
+        entry = view.session(word) if word else None
+        if entry is None:
             return None
-        session, key = found
+        session, key = entry
         access.check_csrf(session, headers, method)
         scope["pairmark.csrf"] = session.csrf
         return key
@@ -100,13 +123,13 @@ class Admission:
     def _admit_without_key(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
         """No key was ever made: only this machine may ask, and no web page on its behalf."""
         client = scope.get("client")
-        asked = (
+        peer = (
             client and client[0],
             headers.get(b"host"),
             headers.get(b"origin"),
             headers.get(b"sec-fetch-site"),
         )
-        if asked in self._admitted:
+        if peer in self._admitted:
             return
         if client is None or not access.is_loopback(client[0]):
             raise Unauthenticated(
@@ -121,4 +144,4 @@ class Admission:
         if access.from_elsewhere(headers):
             raise Forbidden("without an API key, web pages of other sites are not served; make a key")
         if len(self._admitted) < 1024:
-            self._admitted.add(asked)
+            self._admitted.add(peer)

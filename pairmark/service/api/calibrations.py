@@ -76,9 +76,9 @@ async def add_calibration(
     """Calibrate scores of another system. `POST /match?fpr=..&calibration=ID {"scores": [..]}` then decides."""
     check_may(http, "train", request.name, unknown=UnknownCalibration)
     async with services.runtime.batch_place() as place:
-        made = await place.run(lambda: services.store.calibrations.add_scores(**dict(request)))
-    response.headers["Location"] = f"/calibrations/{made.id}"
-    return made
+        calibration = await place.run(lambda: services.store.calibrations.add_scores(**dict(request)))
+    response.headers["Location"] = f"/calibrations/{calibration.id}"
+    return calibration
 
 
 def list_calibrations(
@@ -100,15 +100,17 @@ async def get_calibration(
     The key must be allowed to see the calibration's model. For scores of other systems it needs access to all models,
     or `train` on the calibration's name.
     """
-    found = await asyncio.to_thread(services.store.calibrations.detail, calibration_id)
+    calibration = await asyncio.to_thread(services.store.calibrations.detail, calibration_id)
     grants = names_of(http)
-    if not grants.allows("train", found.model or found.name):
+    if not grants.allows("train", calibration.model or calibration.name):
         models = grants.models
-        if (found.model or found.name) not in models or (found.model is None and models.only is not None):
+        if (calibration.model or calibration.name) not in models or (
+            calibration.model is None and models.members is not None
+        ):
             raise unknown_calibration(calibration_id)
-        found = calibration_without_origin(found)
+        calibration = calibration_without_origin(calibration)
     if not query.band:
-        return found
+        return calibration
     async with services.runtime.batch_place() as place:
         band = await place.run(lambda: services.runtime.decisions.band(calibration_id))
-    return found.model_copy(update={"band": None if band is None else FprBandOut.model_validate(band)})
+    return calibration.model_copy(update={"band": None if band is None else FprBandOut.model_validate(band)})

@@ -35,16 +35,16 @@ class SettingsOut(BaseModel):
 
 def get_settings(services: InServices) -> SettingsOut:
     """The settings of this process. Environment variables set them; they are read at the start."""
-    return SettingsOut(items=shown(services.settings))
+    return SettingsOut(items=public_settings(services.settings))
 
 
-def shown(settings: Settings) -> list[SettingOut]:
-    """Settings as they may be shown: no password, no key."""
-    made = []
+def public_settings(settings: Settings) -> list[SettingOut]:
+    """Settings as they may be public_settings: no password, no key."""
+    items = []
     for name, field in type(settings).model_fields.items():
         value, default = getattr(settings, name), field.get_default()
         described = (field.description or name.replace("_", " ")).strip()
-        made.append(
+        items.append(
             SettingOut(
                 name=f"PAIRMARK_{name.upper()}",
                 value=_plain(value),
@@ -53,7 +53,7 @@ def shown(settings: Settings) -> list[SettingOut]:
                 description=described[:1].upper() + described[1:],
             )
         )
-    return made
+    return items
 
 
 def _plain(value: Any) -> str | int | float | bool | None:
@@ -78,5 +78,5 @@ def _without_password(address: str) -> str:
     except ValueError:
         return HIDDEN
     name, colon, _ = user.partition(":")
-    kept = f"{name}{colon}{HIDDEN if colon else ''}{at}{place}"
-    return urlunsplit((parts.scheme, kept, parts.path, HIDDEN if parts.query else "", ""))
+    netloc = f"{name}{colon}{HIDDEN if colon else ''}{at}{place}"
+    return urlunsplit((parts.scheme, netloc, parts.path, HIDDEN if parts.query else "", ""))

@@ -80,7 +80,7 @@ class Connections:
                 connection.refuse(
                     408, f"the head of a request did not arrive within {settings.header_timeout_s:g} s"
                 )
-            elif connection.phase == _BODY and waited > LOOK_S + body_seconds(settings, connection.received):
+            elif connection.phase == _BODY and waited > LOOK_S + body_seconds(settings, connection.n_bytes):
                 # The edge answers a request whose body it awaits; here end those whose body nobody reads.
                 connection.end_body()
             elif connection.phase == _LINGER and waited > LINGER_S:
@@ -138,7 +138,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self.all = connections()
         self.phase = _HEAD
         self.since = self.all.now
-        self.received = self.framing = 0
+        self.n_bytes = self.framing = 0
         self.keep_alive = True
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -160,13 +160,13 @@ class GuardedProtocol(HttpToolsProtocol):
                 self.data_received(data[start : start + SLICE_BYTES])
             return
         if self.transport.is_closing():
-            self.received += len(data)
-            if self.received > LINGER_BYTES:
+            self.n_bytes += len(data)
+            if self.n_bytes > LINGER_BYTES:
                 self.socket.close()
             return
         if self.phase == _IDLE:
-            self.phase, self.since, self.received = _HEAD, self.all.now, 0
-        self.received += len(data)
+            self.phase, self.since, self.n_bytes = _HEAD, self.all.now, 0
+        self.n_bytes += len(data)
         self.framing += len(data)
         self._parse(data)
         if self.phase == _HEAD:
@@ -196,7 +196,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._parse(b"".join([*head, b"\r\n\r\n", data]))
 
     def _check_head(self) -> None:
-        if self.received > MAX_HEAD_BYTES:
+        if self.n_bytes > MAX_HEAD_BYTES:
             self.refuse(431, f"the head of a request has more than {MAX_HEAD_BYTES} bytes")
         elif self.headers is not None and len(self.headers) > MAX_HEADERS:
             self.refuse(431, f"a request has more than {MAX_HEADERS} header fields")
@@ -222,7 +222,7 @@ class GuardedProtocol(HttpToolsProtocol):
         # An answer that goes out before the whole request came says that the connection ends, and ends it.
         self.keep_alive, self.cycle.keep_alive = self.cycle.keep_alive, False
         self.headers = []
-        self.phase, self.since, self.received, self.framing = _BODY, self.all.now, 0, 0
+        self.phase, self.since, self.n_bytes, self.framing = _BODY, self.all.now, 0, 0
 
     def on_body(self, body: bytes) -> None:
         size = len(body)
@@ -244,11 +244,11 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def is_receiving(self) -> bool:
         """Whether part of a request has come, and not all of it."""
-        return self.phase == _BODY or (self.phase == _HEAD and self.received > 0)
+        return self.phase == _BODY or (self.phase == _HEAD and self.n_bytes > 0)
 
     def linger(self) -> None:
         """Send nothing more, and drop what still comes until the client stops or `Connections` ends it."""
-        self.phase, self.since, self.received = _LINGER, self.all.now, 0
+        self.phase, self.since, self.n_bytes = _LINGER, self.all.now, 0
         if self.headers is not None:
             self.headers.clear()
         self.flow.resume_reading()

@@ -36,9 +36,9 @@ RightFile = Annotated[
 ]
 
 
-async def roles(**given: Any) -> dict[str, Any]:
+async def roles(**fields: Any) -> dict[str, Any]:
     """Which columns are what: fields of a form, as `DatasetRequest` describes them; it reads the values."""
-    return given
+    return fields
 
 
 roles.__signature__ = Signature(  # type: ignore[attr-defined]
@@ -58,12 +58,12 @@ roles.__signature__ = Signature(  # type: ignore[attr-defined]
 Roles = Annotated[dict[str, Any], Depends(roles)]
 
 
-def _request(name: str, given: dict[str, Any]) -> DatasetRequest:
+def _request(name: str, fields: dict[str, Any]) -> DatasetRequest:
     try:
-        return DatasetRequest.model_validate({"name": name, **given})
+        return DatasetRequest.model_validate({"name": name, **fields})
     except ValidationError as error:
         raise RequestValidationError(
-            [{**one, "loc": ("body", *one["loc"])} for one in error.errors()]
+            [{**problem, "loc": ("body", *problem["loc"])} for problem in error.errors()]
         ) from error
 
 
@@ -76,7 +76,7 @@ async def _while_connected(
     right: UploadFile | None,
 ) -> T:
     """Read an upload in one of the places for it, until its client leaves."""
-    named = {
+    files = {
         "filename": file.filename,
         "pairs": None if pairs is None else pairs.file,
         "pairs_filename": None if pairs is None else pairs.filename,
@@ -84,7 +84,9 @@ async def _while_connected(
         "right_filename": None if right is None else right.filename,
     }
     async with services.datasets.places() as place:
-        return await while_connected(http, lambda gone: place.run(partial(work, **named, gone=gone)))
+        return await while_connected(
+            http, lambda has_left: place.run(partial(work, **files, has_left=has_left))
+        )
 
 
 async def add_dataset(
@@ -96,7 +98,7 @@ async def add_dataset(
         str,
         Form(description="name of the dataset; another upload under the same name becomes its next version"),
     ],
-    given: Roles,
+    fields: Roles,
     pairs: PairsFile = None,
     right_file: RightFile = None,
 ) -> DatasetOut:
@@ -106,25 +108,25 @@ async def add_dataset(
     If file and columns equal the newest version, the answer is that version (`existing`).
     """
     check_may(http, "train", name, unknown=UnknownDataset)
-    request = _request(name, given)
-    added = await _while_connected(
+    request = _request(name, fields)
+    dataset = await _while_connected(
         http, services, partial(services.datasets.add, file.file, request), file, pairs, right_file
     )
-    response.headers["Location"] = f"/datasets/{added.name}:{added.version}"
-    return added
+    response.headers["Location"] = f"/datasets/{dataset.name}:{dataset.version}"
+    return dataset
 
 
 async def inspect_dataset(
     http: Request,
     services: InServices,
     file: Upload,
-    given: Roles,
+    fields: Roles,
     pairs: PairsFile = None,
     right_file: RightFile = None,
 ) -> InspectionOut:
     """Preview a file without storing it: columns, roles (inferred if not named), rows, identities,
     and the smallest false positive rate that they support."""
-    work = partial(services.datasets.inspect, file.file, _request("inspected", given))
+    work = partial(services.datasets.inspect, file.file, _request("inspected", fields))
     return await _while_connected(http, services, work, file, pairs, right_file)
 
 
@@ -145,8 +147,8 @@ def get_ledger(services: InServices, ref: Ref) -> LedgerOut:
 
     To choose among them by operating points, use `simultaneous=true`. A choice by the test part does not need it.
     """
-    found = services.datasets.get(ref)
-    return services.store.ledger(f"{found.name}:{found.version}", found.sha256)
+    dataset = services.datasets.get(ref)
+    return services.store.ledger(f"{dataset.name}:{dataset.version}", dataset.sha256)
 
 
 class RowsQuery(Query):

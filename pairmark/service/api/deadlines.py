@@ -21,11 +21,11 @@ class Deadlines:
         self._expired: set[asyncio.Task[Any]] = set()
         self._looking = False
 
-    async def run(self, started: float, work: Awaitable[T]) -> T:
-        """Await the work, which began at ``started`` of the performance counter, or raise `TimeoutError`."""
+    async def run(self, start: float, work: Awaitable[T]) -> T:
+        """Await the work, which began at ``start`` of the performance counter, or raise `TimeoutError`."""
         task = asyncio.current_task()
         assert task is not None
-        self._open[task] = started
+        self._open[task] = start
         if not self._looking:
             self._looking = True
             asyncio.get_running_loop().call_later(LOOK_S, self._look)
@@ -41,8 +41,8 @@ class Deadlines:
 
     def _look(self) -> None:
         overdue = time.perf_counter() - self._seconds
-        for task, started in self._open.items():
-            if started < overdue and task not in self._expired:
+        for task, start in self._open.items():
+            if start < overdue and task not in self._expired:
                 self._expired.add(task)
                 task.cancel()
         self._looking = bool(self._open)

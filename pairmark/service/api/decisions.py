@@ -20,18 +20,18 @@ LOGGED: Final = 1_000
 
 async def logged_decision(handler: Callable[[Call], Awaitable[Answer]], call: Call, actor: Actor) -> Answer:
     """Answer, once the decision is in the audit log: the answer names its entry in ``Pairmark-Decision-Id``."""
-    given, receive = hashlib.sha256(), call.receive
+    input_digest, receive = hashlib.sha256(), call.receive
 
     async def hashed() -> Message:
         message = await receive()
-        given.update(message.get("body", b""))
+        input_digest.update(message.get("body", b""))
         return message
 
     call.receive = hashed
     body, kind, extra = await handler(call)
     facts = {
         "query": call.scope["query_string"].decode("latin-1")[:500],
-        "input_sha256": given.hexdigest(),
+        "input_sha256": input_digest.hexdigest(),
         "answer_sha256": hashlib.sha256(body).hexdigest(),
         **(_of_json(body) if kind == JSON else _of_headers(extra)),
     }
@@ -43,22 +43,22 @@ async def logged_decision(handler: Callable[[Call], Awaitable[Answer]], call: Ca
 
 def _of_json(body: bytes) -> dict[str, Any]:
     answer = json.loads(body)
-    found = answer.get("matches", answer.get("decisions"))
-    if found is None and "results" in answer:
-        found = [hit for hits in answer["results"] for hit in hits]
-    if found is None:
-        found = [answer]
+    entries = answer.get("matches", answer.get("decisions"))
+    if entries is None and "results" in answer:
+        entries = [hit for hits in answer["results"] for hit in hits]
+    if entries is None:
+        entries = [answer]
     # Who was found is not kept: ids of people must stay erasable.
-    kept = [
-        {name: one[name] for name in ("score", "match", "decision", "log_lr", "same") if name in one}
-        for one in found[:LOGGED]
+    decisions = [
+        {name: entry[name] for name in ("score", "match", "decision", "log_lr", "same") if name in entry}
+        for entry in entries[:LOGGED]
     ]
     return {
         "model": answer.get("model"),
         "operating_point": answer.get("operating_point"),
         **({"bayes": answer["bayes"]} if "bayes" in answer else {}),
-        "n": len(found),
-        "decisions": kept,
+        "n": len(entries),
+        "decisions": decisions,
     }
 
 

@@ -56,7 +56,7 @@ def show_docs(request: Request, query: Annotated[DocsQuery, FROM_QUERY]) -> HTML
         version=document["info"]["version"],
         description=document["info"]["description"],
         csrf=request.scope.get("pairmark.csrf"),
-        only=query.operation,
+        operation_id=query.operation,
         groups=[
             {
                 "id": f"group-{tag}",
@@ -96,16 +96,16 @@ def _with_code(text: str) -> Any:
 
 
 def operation_groups(
-    document: dict[str, Any], base: str, only: str | None = None
+    document: dict[str, Any], base: str, operation_id: str | None = None
 ) -> list[tuple[str, list[dict[str, Any]]]]:
-    """Operations by tag, as the page shows them. ``only``: the one that is wanted; None for all."""
+    """Operations by tag, as the page shows them. ``operation_id``: the one that is wanted; None for all."""
     groups: dict[str, list[dict[str, Any]]] = {}
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
-            if only not in (None, operation["operationId"]):
+            if operation_id not in (None, operation["operationId"]):
                 continue
-            shown = _operation(document, base, path, method.upper(), operation)
-            groups.setdefault(operation.get("tags", ["other"])[0], []).append(shown)
+            entry = _operation(document, base, path, method.upper(), operation)
+            groups.setdefault(operation.get("tags", ["other"])[0], []).append(entry)
     return list(groups.items())
 
 
@@ -114,21 +114,21 @@ def _operation(
 ) -> dict[str, Any]:
     bodies = []
     for media_type, content in operation.get("requestBody", {}).get("content", {}).items():
-        example = next((json.dumps(given["value"]) for given in content.get("examples", {}).values()), None)
+        example = next((json.dumps(media["value"]) for media in content.get("examples", {}).values()), None)
         # Alternatives are shown one by one: what one of them requires, another does not have.
         bodies += [
             {"media_type": media_type, "fields": _fields(document, schema), "example": example}
             for schema in content["schema"].get("anyOf", [content["schema"]])
         ]
     answers: list[dict[str, Any]] = [
-        {"status": status, **one} for status, one in operation["responses"].items()
+        {"status": status, **answer} for status, answer in operation["responses"].items()
     ]
-    done = [one for one in answers if one["status"].startswith("2")]
-    for one in done:
-        content = one.get("content", {})
-        one["media_types"] = ", ".join(content)
-        schemas = [given.get("schema", {}) for given in content.values()]
-        one["fields"] = _fields(document, schemas[0]) if schemas else []
+    successes = [answer for answer in answers if answer["status"].startswith("2")]
+    for answer in successes:
+        content = answer.get("content", {})
+        answer["media_types"] = ", ".join(content)
+        schemas = [media.get("schema", {}) for media in content.values()]
+        answer["fields"] = _fields(document, schemas[0]) if schemas else []
     return {
         "id": operation["operationId"],
         "path": path,
@@ -137,21 +137,21 @@ def _operation(
         "paragraphs": operation["description"].split("\n\n"),
         "scope": operation.get("x-required-scope"),
         "parameters": [
-            {**one, "where": one["in"], "kind": _kind(one["schema"])}
-            for one in operation.get("parameters", [])
+            {**parameter, "where": parameter["in"], "kind": _kind(parameter["schema"])}
+            for parameter in operation.get("parameters", [])
         ],
         "bodies": bodies,
-        "responses": done,
-        "problems": [one["status"] for one in answers if one not in done],
+        "responses": successes,
+        "problems": [answer["status"] for answer in answers if answer not in successes],
         "curl": _curl(base, path, method, bodies, operation),
     }
 
 
 def _curl(base: str, path: str, method: str, bodies: list[dict[str, Any]], operation: dict[str, Any]) -> str:
-    needed = [parameter for parameter in operation.get("parameters", []) if parameter.get("required")]
+    required = [parameter for parameter in operation.get("parameters", []) if parameter.get("required")]
     query = "&".join(
         f"{parameter['name']}={parameter.get('example', '...')}"
-        for parameter in needed
+        for parameter in required
         if parameter["in"] == "query"
     )
     address = f"{base}{path}{'?' + query if query else ''}"

@@ -72,7 +72,7 @@ class Answering:
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            more: tuple[tuple[bytes, bytes], ...] = (
+            fields: tuple[tuple[bytes, bytes], ...] = (
                 (b"x-request-id", self._request_id),
                 _NOSNIFF,
                 *self._fields,
@@ -81,11 +81,11 @@ class Answering:
             headers = message.get("headers", ())
             kind = next((value for name, value in headers if name == b"content-type"), b"")
             if kind.startswith(b"text/html"):
-                more = (*more, _OF_PAGES)
+                fields = (*fields, _OF_PAGES)
             elif kind.startswith(b"image/svg"):
                 # Opened as a page of its own, a picture could run scripts with the caller's session.
-                more = (*more, _PICTURE_POLICY)
-            message["headers"] = [*headers, *more]
+                fields = (*fields, _PICTURE_POLICY)
+            message["headers"] = [*headers, *fields]
         await self._send(message)
 
 
@@ -110,25 +110,25 @@ class Edge:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        started = time.perf_counter()
+        start = time.perf_counter()
         headers: dict[bytes, bytes] = dict(scope["headers"])
         request_id = self._request_id(headers)
         scope["pairmark.request_id"] = request_id.decode()
         trace = trace_of(headers, self._exporter)
-        traced = () if trace is None else _noted(scope, trace)
+        traced = () if trace is None else _trace_fields(scope, trace)
         path, method = scope["path"], scope["method"]
         status = 0
         answer: Answering | None = None
-        found = self._table.find(method, path)
-        route = None if found is None else found.route
+        route_match = self._table.find(method, path)
+        route = None if route_match is None else route_match.route
         failure: BaseException | None = None
         problem: PairmarkError | None = None
         scope["pairmark.noted_limits"] = noting_limits()
         try:
             if len(headers) != len(scope["headers"]):
                 _check_host(scope)
-            await self._admission.admit(scope, headers, method, path, found)
-            if found is None or route is None:
+            await self._admission.admit(scope, headers, method, path, route_match)
+            if route_match is None or route is None:
                 raise self._nothing_there(path)
             if b"content-encoding" in headers:
                 _check_encoding(headers)
@@ -138,12 +138,12 @@ class Edge:
                 owner = current_owner()
                 if owner and self._turns.crowded(owner):
                     await self._turns.turn(owner)
-                call = Call(self._services, scope, headers, receive, query, found.path)
+                call = Call(self._services, scope, headers, receive, query, route_match.path)
                 if route.decides and (self._settings.log_decisions or headers.get(HEADER) == b"true"):
                     work = logged_decision(route.handler, call, _actor(scope))
                 else:
                     work = route.handler(call)
-                body, kind, extra = await self._deadlines.run(started, work)
+                body, kind, extra = await self._deadlines.run(start, work)
                 status = 200
                 fields = [
                     (b"content-type", kind),
@@ -159,7 +159,7 @@ class Edge:
             else:
                 answer = Answering(scope, send, request_id, traced)
                 scope["pairmark.query"] = query
-                scope["path_params"] = found.path
+                scope["path_params"] = route_match.path
                 scope["pairmark.route"] = route
                 with acting(_actor(scope)):
                     await self._serve(scope, receive, answer, headers, route)
@@ -181,10 +181,10 @@ class Edge:
                 status = await self._refuse(scope, refusing, problem, route, headers)
             elif failure is None:
                 failure = problem
-        seconds = time.perf_counter() - started
+        seconds = time.perf_counter() - start
         label = "unmatched" if route is None else route.label
-        self._meter.seen(method, label, status, seconds)
-        if trace is not None and trace.kept and self._exporter is not None and path not in _PROBES:
+        self._meter.observe(method, label, status, seconds)
+        if trace is not None and trace.sampled and self._exporter is not None and path not in _PROBES:
             slug = None if problem is None else problem.slug
             self._exporter.add(trace.span(method, label, status, seconds, scope["pairmark.request_id"], slug))
         # Scoring that went well is counted in the metrics; a line for each would cost as much as the scoring. Probes
@@ -194,9 +194,9 @@ class Edge:
         self._log(scope, method, label, status, seconds, problem, failure, quiet=quiet)
 
     def _request_id(self, headers: dict[bytes, bytes]) -> bytes:
-        given = headers.get(b"x-request-id")
-        if given is not None and _REQUEST_ID.fullmatch(given):
-            return given
+        request_id = headers.get(b"x-request-id")
+        if request_id is not None and _REQUEST_ID.fullmatch(request_id):
+            return request_id
         self._count += 1
         return b"%s-%08x" % (self._prefix.encode(), self._count)
 
@@ -215,9 +215,9 @@ class Edge:
         headers: dict[bytes, bytes],
     ) -> int:
         """Send a problem document, or a browser to the page where one signs in; returns the status."""
-        given = getattr(problem, "headers", None)
+        extra = getattr(problem, "headers", None)
         code, fields, body = render(
-            problem, path=scope["path"], request_id=scope["pairmark.request_id"], headers=given
+            problem, path=scope["path"], request_id=scope["pairmark.request_id"], headers=extra
         )
         if isinstance(problem, Unauthenticated) and _wants_page(route, headers):
             # A person in a browser signs in; a problem document would leave them standing.
@@ -250,15 +250,15 @@ class Edge:
         self._check_length(headers, limit)
         begins = route.limits.begins
         beginning = None if begins is None else begins(headers.get(b"content-type", b""), settings)
-        taken = 0
+        size = 0
         began: float | None = None
 
         async def bounded() -> Message:
-            nonlocal taken, began
+            nonlocal size, began
             # Long uploads may take long, but each piece must come in time, and all of them at some rate.
             began = time.perf_counter() if began is None else began
-            left = began + body_seconds(settings, taken) - time.perf_counter() if upload else None
-            piece = None if left is None else max(0.0, min(left, settings.request_timeout_s))
+            remaining = began + body_seconds(settings, size) - time.perf_counter() if upload else None
+            piece = None if remaining is None else max(0.0, min(remaining, settings.request_timeout_s))
             if scope.get("pairmark.body_read"):
                 piece = None
             try:
@@ -271,10 +271,10 @@ class Edge:
                 )
                 raise _refused(scope, slow) from None
             if message["type"] == "http.request":
-                taken += len(message.get("body", b""))
-                if taken > limit:
-                    said = f"the body has more than {limit} bytes, which is the most taken here"
-                    raise _refused(scope, TooLarge(said, limit=limit))
+                size += len(message.get("body", b""))
+                if size > limit:
+                    problem = f"the body has more than {limit} bytes, which is the most taken here"
+                    raise _refused(scope, TooLarge(problem, limit=limit))
                 if beginning is not None:
                     try:
                         beginning.take(message.get("body", b""))
@@ -346,10 +346,10 @@ def _check_encoding(headers: Mapping[bytes, bytes]) -> None:
         )
 
 
-def _noted(scope: Scope, trace: Trace) -> tuple[tuple[bytes, bytes], ...]:
+def _trace_fields(scope: Scope, trace: Trace) -> tuple[tuple[bytes, bytes], ...]:
     """Keep the trace in the scope; returns the fields that tell the caller of it."""
     scope["pairmark.trace_id"] = trace.trace_id
-    scope["pairmark.span_id"] = trace.span_id if trace.kept else None
+    scope["pairmark.span_id"] = trace.span_id if trace.sampled else None
     return trace.fields
 
 

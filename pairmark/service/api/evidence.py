@@ -119,23 +119,23 @@ def check_apart(query: Any) -> None:
             )
 
 
-def bayes_answer(model: bytes, scores: Any, ratios: Ratios, query: Any, shown: bool) -> bytes:
+def bayes_answer(model: bytes, scores: Any, ratios: Ratios, query: Any, with_scores: bool) -> bytes:
     """The answer to a decision by prior and costs."""
     cost_ratio = 1.0 if query.cost_ratio is None else query.cost_ratio
     limit = bayes_threshold(query.prior, cost_ratio)
     worth = ratios.maps.log_lr(scores, query.lr_method).tolist()
     odds = math.log(query.prior) - math.log1p(-query.prior)
     entries: list[dict[str, Any]] = [
-        {"score": score, "log_lr": one, "posterior": _chance(one + odds), "same": one > limit}
-        if shown
-        else {"same": one > limit}
-        for score, one in zip(scores.tolist(), worth, strict=True)
+        {"score": score, "log_lr": log_lr, "posterior": _chance(log_lr + odds), "same": log_lr > limit}
+        if with_scores
+        else {"same": log_lr > limit}
+        for score, log_lr in zip(scores.tolist(), worth, strict=True)
     ]
     facts = {
         "prior": query.prior,
         "cost_ratio": cost_ratio,
         "log_lr_threshold": limit,
-        "score_threshold": ratios.maps.threshold(limit, query.lr_method) if shown else None,
+        "score_threshold": ratios.maps.threshold(limit, query.lr_method) if with_scores else None,
         "lr_method": query.lr_method,
         "log_lr_limits": [ratios.maps.low, ratios.maps.high],
         **ratios.facts,

@@ -20,8 +20,8 @@ class EventWatch:
     ``changed`` : number of the last event seen -> the newest number, and the jobs with events since.
     """
 
-    def __init__(self, changed: Callable[[int], Awaitable[tuple[int, set[str]]]]) -> None:
-        self._changed = changed
+    def __init__(self, changes: Callable[[int], Awaitable[tuple[int, set[str]]]]) -> None:
+        self._changes = changes
         self._streams: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
         self._watching: asyncio.Task[None] | None = None
 
@@ -49,7 +49,7 @@ class EventWatch:
         last = -1
         while self._streams:
             try:
-                last, jobs = await self._changed(last)
+                last, jobs = await self._changes(last)
             except PairmarkError as error:
                 # The streams ask for themselves now and then, and end when the database stays away.
                 log.info("events cannot be watched just now", extra={"reason": error.detail})

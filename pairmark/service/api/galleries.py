@@ -95,12 +95,12 @@ async def put_gallery(
     until this is done. Calibrations belong to one version, so calibrate again after a move. The key also needs the
     right to use the model (`score`, `decide` or `train`).
     """
-    served = await services.runtime.version_for(request.model, CAPABILITY, names_of(http).models)
-    made, new = await asyncio.to_thread(services.galleries.put, gallery, served)
+    model = await services.runtime.version_for(request.model, CAPABILITY, names_of(http).models)
+    info, new = await asyncio.to_thread(services.galleries.put, gallery, model)
     if new:
         response.status_code = 201
-        response.headers["Location"] = f"/galleries/{made.name}"
-    return made
+        response.headers["Location"] = f"/galleries/{info.name}"
+    return info
 
 
 def get_gallery(services: InServices, gallery: Name) -> GalleryOut:
@@ -131,14 +131,14 @@ async def upsert_items(
     if kind is None:
         raise UnsupportedMediaType(f"items come as {', '.join(KINDS)}")
     state = await asyncio.to_thread(services.galleries.state, gallery)
-    served = await version_of(services, state)
+    model = await version_of(services, state)
     errors = RowErrors()
     if kind == "json":
         body = await request.body()
         async with services.galleries.write_place() as place:
             return await place.run(
                 lambda: services.galleries.write(
-                    gallery, json_batches(body, state.dimension, errors), errors, served
+                    gallery, json_batches(body, state.dimension, errors), errors, model
                 )
             )
     async with services.galleries.import_place() as place:
@@ -152,13 +152,13 @@ async def upsert_items(
             size = upload.stat().st_size
             limits = Limits.of(services.settings, size, rows="max_gallery_items", features=state.dimension)
 
-            def work(gone: Gone) -> UpsertOut:
+            def work(has_left: Gone) -> UpsertOut:
                 with closing(
-                    confined_batches(kind, upload, scratch, state.dimension, errors, query, limits, gone)
+                    confined_batches(kind, upload, scratch, state.dimension, errors, query, limits, has_left)
                 ) as batches:
-                    return services.galleries.write(gallery, batches, errors, served)
+                    return services.galleries.write(gallery, batches, errors, model)
 
-            return await while_connected(request, lambda gone: place.run(lambda: work(gone)))
+            return await while_connected(request, lambda has_left: place.run(lambda: work(has_left)))
 
 
 def list_items(services: InServices, gallery: Name, query: Annotated[ItemsQuery, FROM_QUERY]) -> ItemPage:
@@ -198,7 +198,7 @@ async def erase(services: InServices, gallery: Name, request: ErasureRequest) ->
     )
 
 
-async def _measured(
+async def _measure(
     http: Request,
     services: Services,
     response: Response,
@@ -216,11 +216,11 @@ async def _measured(
         headers = {"Location": f"/jobs/{job.id}"}
         return JSONResponse(job.model_dump(mode="json"), status_code=202, headers=headers)
     state = await asyncio.to_thread(services.galleries.state, gallery)
-    served = await version_of(services, state)
+    model = await version_of(services, state)
     async with services.runtime.batch_place() as place:
-        made = await place.run(lambda: measure(gallery, served, request))
-    response.headers["Location"] = f"/galleries/{gallery}/{what}s/{made.id}"
-    return made
+        result = await place.run(lambda: measure(gallery, model, request))
+    response.headers["Location"] = f"/galleries/{gallery}/{what}s/{result.id}"
+    return result
 
 
 async def calibrate_gallery(
@@ -241,7 +241,7 @@ async def calibrate_gallery(
     erases its probes.
     """
     measure = services.identification.calibrate
-    return await _measured(
+    return await _measure(
         http, services, response, gallery, "calibration", request, query.background, measure
     )
 
@@ -263,9 +263,7 @@ async def evaluate_gallery(
 ) -> GalleryEvaluationOut | Response:
     """Measure searches with probes: the CMC, the FNIR at each FPIR, and both rates at the gallery's own threshold."""
     measure = services.identification.evaluate
-    return await _measured(
-        http, services, response, gallery, "evaluation", request, query.background, measure
-    )
+    return await _measure(http, services, response, gallery, "evaluation", request, query.background, measure)
 
 
 def get_evaluation(services: InServices, gallery: Name, evaluation: MeasurementId) -> GalleryEvaluationOut:
@@ -275,11 +273,11 @@ def get_evaluation(services: InServices, gallery: Name, evaluation: MeasurementI
 
 def get_cmc(request: Request, services: InServices, gallery: Name, evaluation: MeasurementId) -> Response:
     """The cumulative match characteristic as a picture: the share of probes found by rank."""
-    found = services.identification.evaluation(gallery, evaluation)
-    if found.cmc is None:
+    evaluation_row = services.identification.evaluation(gallery, evaluation)
+    if evaluation_row.cmc is None:
         raise InvalidInput(
             "no probe's subject was enrolled, so there is no curve to draw", field="evaluation"
         )
-    title = f"{gallery}: {found.cmc['n_probes']} enrolled people, one probe each"
+    title = f"{gallery}: {evaluation_row.cmc['n_probes']} enrolled people, one probe each"
     format = picture_format(request)
-    return Response(draw_cmc(found.cmc, title).encoded(format), media_type=MEDIA_TYPES[format])
+    return Response(draw_cmc(evaluation_row.cmc, title).encoded(format), media_type=MEDIA_TYPES[format])

@@ -35,7 +35,7 @@ MAX_STREAMS = 200
 HEARTBEAT_S = 10.0
 
 
-def _seen(request: Request, services: Services, job_id: str) -> JobOut:
+def _visible_job(request: Request, services: Services, job_id: str) -> JobOut:
     """The job, if who asks may see it."""
     if not may(request, "train") and not may(request, "gallery"):
         raise Forbidden("the key lacks the scope this needs: 'train' or 'gallery'", scope="train")
@@ -63,9 +63,9 @@ def submit_job(
 ) -> JobOut:
     """Queue a training job; a worker fits, calibrates, evaluates, registers and (with `promote`) promotes."""
     check_may(http, "train", name_of(request.model))
-    for named in (request.dataset, request.unlabelled):
-        if named is not None:
-            check_may(http, "train", name_of(named), unknown=UnknownDataset)
+    for ref in (request.dataset, request.unlabelled):
+        if ref is not None:
+            check_may(http, "train", name_of(ref), unknown=UnknownDataset)
     job = services.queue.submit(request, idempotency_key, names_of(http).resources("train"))
     response.headers["Location"] = f"/jobs/{job.id}"
     return job
@@ -85,7 +85,7 @@ def list_jobs(request: Request, services: InServices, query: Annotated[JobsQuery
 
 def get_job(request: Request, services: InServices, job_id: JobId) -> JobOut:
     """A job with its state, progress and attempts."""
-    job = _seen(request, services, job_id)
+    job = _visible_job(request, services, job_id)
     if job.state == "succeeded":
         # Whoever reads this may ask for the new version next.
         services.runtime.catalogue.expire()
@@ -97,7 +97,7 @@ def cancel_job(request: Request, services: InServices, job_id: JobId) -> JobOut:
 
     Needs the scope that submitting needs: `train`, or `gallery` for jobs of a gallery.
     """
-    job = _seen(request, services, job_id)
+    job = _visible_job(request, services, job_id)
     if job.gallery is not None:
         check_may(request, "gallery", job.gallery)
     return services.queue.cancel(job_id)
@@ -115,7 +115,7 @@ async def job_events(
     """
     after = int(last_event_id) if last_event_id and last_event_id.isascii() and last_event_id.isdigit() else 0
     # Unknown jobs are refused before the stream starts; afterwards there is no status left to send.
-    await asyncio.to_thread(_seen, request, services, job_id)
+    await asyncio.to_thread(_visible_job, request, services, job_id)
     streams: Seats = request.app.state.streams
     # Afterwards there is no status left to refuse with.
     streams.leave(streams.take(lambda: True))

@@ -41,7 +41,7 @@ async def create_key(http: Request, services: InServices, response: Response, re
     if own is not None and request.tenant not in (None, own):
         raise UnknownTenant("there is no such tenant")
     seconds = None if request.expires_in_days is None else request.expires_in_days * DAY_S
-    made = await asyncio.to_thread(
+    key = await asyncio.to_thread(
         services.keys.create,
         request.name,
         request.scopes,
@@ -49,9 +49,9 @@ async def create_key(http: Request, services: InServices, response: Response, re
         rate=request.rate,
         tenant=request.tenant or own,
     )
-    await services.runtime.catalogue.changed()
+    await services.runtime.catalogue.after_change()
     response.headers["Cache-Control"] = "no-store"
-    return made
+    return key
 
 
 async def rotate_key(
@@ -59,21 +59,21 @@ async def rotate_key(
 ) -> NewKey:
     """Create a new key with the same scopes. Both keys work during the overlap; then the old one expires."""
     overlap_s, tenant = request.overlap_hours * 3600, names_of(http).tenant
-    made = await asyncio.to_thread(services.keys.rotate, key_id, overlap_s=overlap_s, tenant=tenant)
-    await services.runtime.catalogue.changed()
+    key = await asyncio.to_thread(services.keys.rotate, key_id, overlap_s=overlap_s, tenant=tenant)
+    await services.runtime.catalogue.after_change()
     response.headers["Cache-Control"] = "no-store"
-    return made
+    return key
 
 
 async def revoke_key(http: Request, services: InServices, key_id: KeyId) -> None:
     """Revoke a key at once, with its console sessions. Revoking it again changes nothing."""
     await asyncio.to_thread(services.keys.revoke, key_id, tenant=names_of(http).tenant)
-    await services.runtime.catalogue.changed()
+    await services.runtime.catalogue.after_change()
 
 
 def list_tenants(http: Request, services: InServices, query: Annotated[PageQuery, FROM_QUERY]) -> TenantPage:
     """Tenants by name, with their quotas and use; for an admin of a tenant, that one."""
-    return services.tenants.page(query.limit, query.cursor, only=names_of(http).tenant)
+    return services.tenants.page(query.limit, query.cursor, tenant=names_of(http).tenant)
 
 
 def get_tenant(http: Request, services: InServices, tenant: TenantName) -> TenantOut:

@@ -16,19 +16,19 @@ T = TypeVar("T")
 
 async def while_connected(http: Request, work: Callable[[Gone], Awaitable[T]]) -> T:
     """Await work that looks, now and then, whether the client has left; its body must have been read."""
-    gone = threading.Event()
+    leaving = threading.Event()
 
     async def watch() -> None:
         while (await http.receive())["type"] != "http.disconnect":
             pass
-        gone.set()
+        leaving.set()
 
     watching = asyncio.create_task(watch())
     try:
-        return await work(gone.is_set)
+        return await work(leaving.is_set)
     except CallerGone as error:
         raise ClientDisconnect from error
     finally:
         # Also when this request is cancelled: the thread that works for it then has nobody to work for.
-        gone.set()
+        leaving.set()
         watching.cancel()

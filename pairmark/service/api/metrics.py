@@ -93,15 +93,15 @@ class RequestMeter:
         self._counters: dict[tuple[str, str, int], Counter] = {}
         self._timers: dict[str, Histogram] = {}
 
-    def seen(self, method: str, route: str, status: int, seconds: float) -> None:
+    def observe(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count one answered request."""
         key = (method, route, status)
         counter = self._counters.get(key)
         if counter is None:
             # Any word can be sent as a method: unknown ones share a label, so that the series stay bounded.
-            named = method if method in _METHODS else "OTHER"
-            counter = REQUESTS.labels(named, route, str(status))
-            if named == method:
+            label = method if method in _METHODS else "OTHER"
+            counter = REQUESTS.labels(label, route, str(status))
+            if label == method:
                 self._counters[key] = counter
         counter.inc()
         timer = self._timers.get(route)
@@ -133,9 +133,9 @@ def publish_live(watches: Iterable[Watch], unrelated: Iterable[UnrelatedPairs] =
         _publish_unrelated(pairs)
     for watch in watches:
         names = (watch.model, str(watch.version))
-        if watch.counted:
-            LIVE_SCORES.labels(*names).inc(watch.counted)
-            watch.counted = 0
+        if watch.n_unpublished:
+            LIVE_SCORES.labels(*names).inc(watch.n_unpublished)
+            watch.n_unpublished = 0
         for rate, (n, matched) in watch.decided.items():
             if n:
                 LIVE_DECIDED.labels(*names, rate).inc(n)

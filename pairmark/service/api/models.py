@@ -198,7 +198,7 @@ async def import_model(
 
     async with services.runtime.batch_place() as place:
         imported = await place.run(work)
-    await services.runtime.catalogue.changed()
+    await services.runtime.catalogue.after_change()
     response.headers["Location"] = f"/models/{imported.model}/versions/{imported.version}"
     return imported
 
@@ -210,9 +210,9 @@ def get_model(services: InServices, name: Name) -> ModelOut:
 
 async def set_policy(services: InServices, name: Name, request: Policy) -> Policy:
     """Set whether `/match` may answer by the bootstrap when the finite-sample method refuses."""
-    made = await asyncio.to_thread(services.store.set_policy, name, request)
-    await services.runtime.catalogue.changed()
-    return made
+    policy = await asyncio.to_thread(services.store.set_policy, name, request)
+    await services.runtime.catalogue.after_change()
+    return policy
 
 
 def list_versions(services: InServices, name: Name, query: Annotated[PageQuery, FROM_QUERY]) -> VersionPage:
@@ -225,21 +225,21 @@ def get_version(http: Request, services: InServices, name: Name, version: Number
 
     Keys without the scope `train` on the model do not see its dataset and job.
     """
-    shown = _shown(http, services.store.version(name, version))
-    return shown.model_copy(update={"reviews": services.reviews.stamps(name, version)})
+    out = _visible(http, services.store.version(name, version))
+    return out.model_copy(update={"reviews": services.reviews.stamps(name, version)})
 
 
-def _shown(http: Request, version: VersionOut) -> VersionOut:
+def _visible(http: Request, version: VersionOut) -> VersionOut:
     """A version as the key may see it."""
     origin = version.lineage.dataset
-    shown = origin is None or name_of(origin) in names_of(http).seen
-    return version if shown and may(http, "train", version.model) else without_origin(version)
+    origin_visible = origin is None or name_of(origin) in names_of(http).visible
+    return version if origin_visible and may(http, "train", version.model) else without_origin(version)
 
 
 async def delete_version(services: InServices, name: Name, version: Number) -> None:
     """Delete a version with its calibrations; refused while an alias points to it."""
     await asyncio.to_thread(services.store.delete, name, version)
-    await services.runtime.catalogue.changed()
+    await services.runtime.catalogue.after_change()
 
 
 def get_roc(
@@ -275,7 +275,7 @@ async def get_report(
     wants = query.format or ("html" if "text/html" in request.headers.get("accept", "").lower() else "json")
 
     def work() -> ReportOut | Response:
-        report = services.store.reports.report(_shown(request, services.store.version(name, version)))
+        report = services.store.reports.report(_visible(request, services.store.version(name, version)))
         if wants == "json":
             return report
         page, policy = report_page(report)
@@ -292,8 +292,8 @@ async def get_picture(
     format = picture_format(request)
 
     def work() -> bytes:
-        found = services.store.version(name, version)
-        return picture_of(found, picture, format, lambda: services.store.reports.report(found))
+        out = services.store.version(name, version)
+        return picture_of(out, picture, format, lambda: services.store.reports.report(out))
 
     body = await asyncio.to_thread(work)
     return Response(body, media_type=MEDIA_TYPES[format], headers={"cache-control": "private, max-age=3600"})
@@ -308,16 +308,16 @@ async def get_tree(
     services: InServices, name: Name, version: Number, query: Annotated[TreeQuery, FROM_QUERY]
 ) -> Any:
     """A tree of the model, if it has trees: its cells with counts and rates, and their splits."""
-    served = await services.runtime.version(name, version)
-    return await asyncio.to_thread(tree_data, served, query.tree)
+    model = await services.runtime.version(name, version)
+    return await asyncio.to_thread(tree_data, model, query.tree)
 
 
 async def get_tree_svg(
     services: InServices, name: Name, version: Number, query: Annotated[TreePictureQuery, FROM_QUERY]
 ) -> Response:
     """The tree as a picture (SVG): cells with their splits, numbers of pairs and rates."""
-    served = await services.runtime.version(name, version)
-    body = await asyncio.to_thread(tree_svg, served, query.tree, query.depth)
+    model = await services.runtime.version(name, version)
+    body = await asyncio.to_thread(tree_svg, model, query.tree, query.depth)
     return Response(body, media_type=MEDIA_TYPES["svg"], headers={"cache-control": "private, max-age=3600"})
 
 
@@ -349,12 +349,12 @@ async def calibrate(
     """Calibrate a version on another dataset, without its training rows (open-set: its training identities)."""
     check_may(http, "train", name_of(request.dataset), unknown=UnknownDataset)
     async with services.runtime.batch_place() as place:
-        made = await place.run(
+        calibration = await place.run(
             lambda: services.store.calibrations.calibrate(name, version, **request.model_dump())
         )
-    await services.runtime.catalogue.changed()
-    response.headers["Location"] = f"/calibrations/{made.id}"
-    return made
+    await services.runtime.catalogue.after_change()
+    response.headers["Location"] = f"/calibrations/{calibration.id}"
+    return calibration
 
 
 async def evaluate(
@@ -370,9 +370,9 @@ async def evaluate(
 
 def get_alias(services: InServices, response: Response, name: Name, alias: AliasName) -> AliasOut:
     """The version that an alias points to. Send its ETag as `If-Match` when you move it."""
-    found = services.store.alias(name, alias)
-    response.headers["ETag"] = f'"{found.revision}"'
-    return found
+    row = services.store.alias(name, alias)
+    response.headers["ETag"] = f'"{row.revision}"'
+    return row
 
 
 async def move_alias(
@@ -385,19 +385,19 @@ async def move_alias(
     if_match: IfMatch = None,
 ) -> AliasOut:
     """Point an alias to a version, to promote or roll back. With `If-Match`, only if it has not moved since."""
-    expected = _revision(if_match)
-    moved = await asyncio.to_thread(
+    revision = _revision(if_match)
+    target = await asyncio.to_thread(
         services.store.promote,
         name,
         alias,
         request.version,
         by=caller,
-        if_match=expected,
+        if_match=revision,
         reason=(request.reason or "").strip() or None,
     )
-    await services.runtime.catalogue.changed()
-    response.headers["ETag"] = f'"{moved.revision}"'
-    return moved
+    await services.runtime.catalogue.after_change()
+    response.headers["ETag"] = f'"{target.revision}"'
+    return target
 
 
 def alias_history(

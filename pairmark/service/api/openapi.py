@@ -23,8 +23,8 @@ A model is named `name` (its production version), `name@alias` or `name:version`
 """
 _BINARY: Final = {"type": "string", "format": "binary"}
 _RATE_LIMITS: Final = {
-    name: {"description": said, "schema": {"type": "string"}}
-    for name, said in (
+    name: {"description": text, "schema": {"type": "string"}}
+    for name, text in (
         ("RateLimit-Policy", "the limits that this request counts towards: `q` at once, and in `w` seconds"),
         ("RateLimit", "what remains of each: `r` now, all of it in `t` seconds"),
     )
@@ -37,12 +37,12 @@ _PATHS: Final = {"gallery": "the gallery's name", "subject": "the subject; it ma
 def document(app: FastAPI, table: RouteTable) -> dict[str, Any]:
     """Build the document once; afterwards the same one is given."""
     if app.openapi_schema is None:
-        shown = [route for route in table.routes if route.tag is not None]
+        public = [route for route in table.routes if route.tag is not None]
         schema = get_openapi(
             title=app.title,
             version=app.version,
             description=DESCRIPTION,
-            routes=[_as_the_framework_sees(route) for route in shown],
+            routes=[_as_the_framework_sees(route) for route in public],
             separate_input_output_schemas=False,
         )
         components: dict[str, Any] = schema.setdefault("components", {})
@@ -54,7 +54,7 @@ def document(app: FastAPI, table: RouteTable) -> dict[str, Any]:
             "bearer": {"type": "http", "scheme": "bearer"},
             "key": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
         }
-        for route in shown:
+        for route in public:
             _complete(route, schema["paths"][route.label][route.method.lower()])
         app.openapi_schema = _with_clean_names(schema)
     return app.openapi_schema
@@ -96,33 +96,35 @@ def _complete(route: Route, operation: dict[str, Any]) -> None:
             headers["X-Request-ID"] = {"schema": {"type": "string"}}
             if route.access != "open":
                 headers.update(_RATE_LIMITS)
-    done = answers[str(route.status)]
+    success = answers[str(route.status)]
     content = operation.get("requestBody", {}).get("content", {})
     if route.example is not None:
         content[JSON_TYPE]["examples"] = {"example": {"value": route.example}}
     if route.links:
-        done["links"] = {
-            target: {"operationId": target, "parameters": dict(given)}
-            for target, given in route.links.items()
+        success["links"] = {
+            target: {"operationId": target, "parameters": dict(arguments)}
+            for target, arguments in route.links.items()
         }
     if route.binary is not None:
         content.update({kind: {"schema": _BINARY} for kind in route.binary.bodies})
         if route.binary.text:
             operation["description"] += "\n\n" + route.binary.text
         if route.binary.answer_headers is not None:
-            done["content"]["application/octet-stream"] = {"schema": _BINARY}
-            for name, said in route.binary.answer_headers.items():
-                done["headers"][name] = {"description": said, "schema": {"type": "string"}}
+            success["content"]["application/octet-stream"] = {"schema": _BINARY}
+            for name, description in route.binary.answer_headers.items():
+                success["headers"][name] = {"description": description, "schema": {"type": "string"}}
     operation["responses"] = dict(sorted(answers.items()))
 
 
 def _query_parameters(route: Route) -> list[dict[str, Any]]:
     schema = route.reader.schema
     required = schema.get("required", ())
-    found = []
-    for name, given in schema.get("properties", {}).items():
+    parameters = []
+    for name, schema_of_field in schema.get("properties", {}).items():
         field = {
-            key: value for key, value in given.items() if key not in ("title", "description", "examples")
+            key: value
+            for key, value in schema_of_field.items()
+            if key not in ("title", "description", "examples")
         }
         options = [option for option in field.pop("anyOf", ()) if option.get("type") != "null"]
         if options:
@@ -133,13 +135,13 @@ def _query_parameters(route: Route) -> list[dict[str, Any]]:
             "name": name,
             "in": "query",
             "required": name in required,
-            "description": given.get("description", ""),
+            "description": schema_of_field.get("description", ""),
             "schema": field,
         }
-        if given.get("examples"):
-            parameter["example"] = given["examples"][0]
-        found.append(parameter)
-    return found
+        if schema_of_field.get("examples"):
+            parameter["example"] = schema_of_field["examples"][0]
+        parameters.append(parameter)
+    return parameters
 
 
 def _with_clean_names(schema: dict[str, Any]) -> dict[str, Any]:

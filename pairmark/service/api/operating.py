@@ -59,21 +59,23 @@ async def get_operating_point(
     `left_samples` and `right_samples` request the operating point for subjects with that many samples. It is
     calibrated on the first request.
     """
-    found = await asyncio.to_thread(services.store.version, name, version)
-    chosen = query.calibration or found.calibration_id
-    if chosen is None or chosen not in {one.id for one in found.calibrations}:
-        what = "has no calibration" if chosen is None else f"has no calibration {chosen[:64]!r}"
+    out = await asyncio.to_thread(services.store.version, name, version)
+    calibration_id = query.calibration or out.calibration_id
+    if calibration_id is None or calibration_id not in {calibration.id for calibration in out.calibrations}:
+        what = (
+            "has no calibration" if calibration_id is None else f"has no calibration {calibration_id[:64]!r}"
+        )
         raise UnknownCalibration(f"{name}:{version} {what}", field="calibration")
-    served = subjects = None
+    model = subjects = None
     if query.left_samples is not None or query.right_samples is not None:
-        served = await services.runtime.version(name, version)
-        subjects = _subjects(query, served, services.settings.max_subject_samples)
+        model = await services.runtime.version(name, version)
+        subjects = _subjects(query, model, services.settings.max_subject_samples)
     decision = await services.runtime.decide(
-        served,
+        model,
         query.fpr,
         query.confidence,
         query.method,
-        chosen,
+        calibration_id,
         fnr=query.fnr,
         simultaneous=query.simultaneous,
         subjects=subjects,
@@ -82,13 +84,13 @@ async def get_operating_point(
     return JSONResponse(decision.public)
 
 
-def _subjects(query: PointOfVersionQuery, served: Served, limit: int) -> SubjectClass | None:
+def _subjects(query: PointOfVersionQuery, model: Served, limit: int) -> SubjectClass | None:
     """The class of subjects that is asked about; None for single vectors."""
     k, p = query.left_samples or 1, query.right_samples or 1
     for field, count in (("left_samples", k), ("right_samples", p)):
         if count > limit:
             raise InvalidInput(f"{field} is {count}; expected at most {limit}", field=field)
-    return None if k == p == 1 else SubjectClass(max(k, p), min(k, p), served.aggregation(query.aggregation))
+    return None if k == p == 1 else SubjectClass(max(k, p), min(k, p), model.aggregation(query.aggregation))
 
 
 def get_live(services: InServices, name: Name, version: Number) -> dict[str, Any] | None:

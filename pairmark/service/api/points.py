@@ -39,7 +39,7 @@ class PointsQuery(Query):
 
 async def embed(call: Call) -> Answer:
     """Map points to the vectors that the model compares."""
-    features, answer = await _answered(call, "embed", lambda served, features: math.inf, _embedded_answer)
+    features, answer = await _answered(call, "embed", lambda model, features: math.inf, _embedded_answer)
     _EMBEDDED.inc(len(features))
     return answer
 
@@ -47,7 +47,7 @@ async def embed(call: Call) -> Answer:
 async def classify(call: Call) -> Answer:
     """The most probable label of each point, named as the training dataset names it, and all probabilities."""
     features, answer = await _answered(
-        call, "classify", lambda served, features: served.seconds_a_point * len(features), _classified_answer
+        call, "classify", lambda model, features: model.seconds_a_point * len(features), _classified_answer
     )
     _CLASSIFIED.inc(len(features))
     return answer
@@ -62,14 +62,14 @@ async def _answered(
     kind, raw = media(call)
     body = await call.body()
     with call.services.runtime.lane() as lane:
-        features, served = await _read(call, lane, capability, kind, body)
+        features, model = await _read(call, lane, capability, kind, body)
         limit = call.services.settings.max_batch_pairs
         if len(features) > limit:
             raise TooLarge(
                 f"the request has {len(features)} points; at most {limit} are taken at a time", limit=limit
             )
-        made = await lane.run(seconds(served, features), lambda: answer(call, served, features, raw))
-    return features, made
+        reply = await lane.run(seconds(model, features), lambda: answer(call, model, features, raw))
+    return features, reply
 
 
 async def _read(
@@ -85,42 +85,42 @@ async def _read(
             )
         features = await lane.run(reading, lambda: parse_features(body))
         return features, await runtime.version_for(features.model, capability, call.models)
-    served = await runtime.version_for(query.model, capability, call.models)
+    model = await runtime.version_for(query.model, capability, call.models)
     if kind == OCTETS:
-        width = query.dim or served.n_features
-        return await lane.run(reading, lambda: parse_rows(body, dim=width)), served
+        width = query.dim or model.n_features
+        return await lane.run(reading, lambda: parse_rows(body, dim=width)), model
     limit = call.services.settings.max_body_bytes
-    return await lane.run(reading, lambda: parse_npz_rows(body, max_bytes=limit)), served
+    return await lane.run(reading, lambda: parse_npz_rows(body, max_bytes=limit)), model
 
 
-def _embedded_answer(call: Call, served: Served, features: Features, raw: bool) -> Answer:
-    size, limit = 4 * len(features) * served.n_features, call.services.settings.max_body_bytes
+def _embedded_answer(call: Call, model: Served, features: Features, raw: bool) -> Answer:
+    size, limit = 4 * len(features) * model.n_features, call.services.settings.max_body_bytes
     if size > limit:
         raise TooLarge(
             f"the answer to {len(features)} points would have {size} bytes of float32; at most {limit} bytes are "
             "given at a time",
             limit=limit,
         )
-    vectors = embedded(served, features)
+    vectors = embedded(model, features)
     if raw:
         shape = (b"x-pairmark-dimension", b"%d" % vectors.shape[1])
-        return vectors.tobytes(), OCTETS, (model_header(served.model_json), shape)
+        return vectors.tobytes(), OCTETS, (model_header(model.model_json), shape)
     rows = b",".join(str(row.tolist()).encode() for row in vectors)
-    return b'{"model":%b,"vectors":[%b]}' % (served.model_json, rows), JSON, ()
+    return b'{"model":%b,"vectors":[%b]}' % (model.model_json, rows), JSON, ()
 
 
-def _classified_answer(call: Call, served: Served, features: Features, raw: bool) -> Answer:
+def _classified_answer(call: Call, model: Served, features: Features, raw: bool) -> Answer:
     if not raw:
-        return classes_json(served, features), JSON, ()
+        return classes_json(model, features), JSON, ()
     # A header holds ASCII; the standard library escapes other letters.
-    names = json.dumps(served.class_names).encode()
+    names = json.dumps(model.class_names).encode()
     if len(names) > LABELS_IN_A_HEADER:
         raise NotAcceptable(
-            f"the names of the {len(served.class_names or ())} labels do not fit a header: ask for application/json"
+            f"the names of the {len(model.class_names or ())} labels do not fit a header: ask for application/json"
         )
-    _, probabilities = classified(served, features)
+    _, probabilities = classified(model, features)
     headers = (
-        model_header(served.model_json),
+        model_header(model.model_json),
         (b"x-pairmark-dimension", b"%d" % probabilities.shape[1]),
         (b"x-pairmark-labels", names),
     )

@@ -232,18 +232,18 @@ def render(
     }
     # ASCII escapes keep lone surrogates, which UTF-8 cannot carry, from failing the answer itself.
     encoded = json.dumps(body, ensure_ascii=True, allow_nan=False, default=str).encode()
-    sent = [
+    fields = [
         (b"content-type", PROBLEM_JSON.encode()),
         (b"content-length", str(len(encoded)).encode()),
         (b"cache-control", b"no-store"),
     ]
     retry_after = error.facts.get("retry_after", page.retry_after)
     if retry_after is not None:
-        sent.append((b"retry-after", str(retry_after).encode()))
+        fields.append((b"retry-after", str(retry_after).encode()))
     if page.status == 401:
-        sent.append((b"www-authenticate", b'Bearer realm="pairmark"'))
-    sent.extend((name.lower().encode(), value.encode()) for name, value in (headers or {}).items())
-    return page.status, sent, encoded
+        fields.append((b"www-authenticate", b'Bearer realm="pairmark"'))
+    fields.extend((name.lower().encode(), value.encode()) for name, value in (headers or {}).items())
+    return page.status, fields, encoded
 
 
 class ProblemAnswer:
@@ -285,8 +285,8 @@ def invalid_request(error: RequestValidationError) -> PairmarkError:
     if place == "body" and first["type"] == "json_invalid":
         return errors.InvalidInput("the body is not JSON", field="body")
     field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts).lstrip(".")[:200]
-    said = "is missing" if first["type"] == "missing" else first["msg"]
-    return errors.InvalidInput(f"{field or place}: {said}"[:1000], field=field or str(place))
+    message = "is missing" if first["type"] == "missing" else first["msg"]
+    return errors.InvalidInput(f"{field or place}: {message}"[:1000], field=field or str(place))
 
 
 _POLICY = "default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none'; frame-ancestors 'none'"

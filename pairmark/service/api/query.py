@@ -64,59 +64,59 @@ class QueryReader:
         }
         self._open = model.model_config.get("extra") == "allow"
         self._ignores = model.model_config.get("extra") == "ignore"
-        self._known: dict[bytes, Query] = {}
+        self._queries: dict[bytes, Query] = {}
 
     def read(self, raw: bytes) -> Query:
         """The query as the model has it, or `InvalidInput` that names the parameter and what was expected."""
-        known = self._known.get(raw)
-        if known is None:
-            known = self._read(raw)
+        query = self._queries.get(raw)
+        if query is None:
+            query = self._read(raw)
             if len(raw) <= _CACHED_BYTES:
                 # Bounded, because clients choose the words.
-                if len(self._known) >= _CACHED:
-                    self._known.clear()
-                self._known[raw] = known
-        return known
+                if len(self._queries) >= _CACHED:
+                    self._queries.clear()
+                self._queries[raw] = query
+        return query
 
     def _read(self, raw: bytes) -> Query:
-        given: dict[str, str] = {}
+        values: dict[str, str] = {}
         for name, value in _pairs(raw):
             if name not in self._fields and self._ignores:
                 continue
             if name not in self._fields and not (self._open and name.startswith("x.")):
-                known = ", ".join(self._fields) or "none"
+                fields = ", ".join(self._fields) or "none"
                 raise InvalidInput(
-                    f"{name[:100]!r} is not a query parameter here; known: {known}", field=name[:100]
+                    f"{name[:100]!r} is not a query parameter here; known: {fields}", field=name[:100]
                 )
-            if name in given:
+            if name in values:
                 raise InvalidInput(f"{name[:100]} is given twice; expected once", field=name[:100])
             plain = self._plain.get(name)
             if plain is not None and value and not plain.fullmatch(value):
                 raise self._unexpected(name, value)
-            given[name] = value
+            values[name] = value
         try:
-            return self.model.model_validate({name: value for name, value in given.items() if value})
+            return self.model.model_validate({name: value for name, value in values.items() if value})
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
-            name = str(first["loc"][0]) if first["loc"] else next(iter(given), "query")
+            name = str(first["loc"][0]) if first["loc"] else next(iter(values), "query")
             if first["type"] == "missing":
                 raise InvalidInput(
-                    f"{name} is missing; expected {self._expected(name)}", field=name
+                    f"{name} is missing; expected {self._described_value(name)}", field=name
                 ) from None
-            raise self._unexpected(name, given.get(name, "")) from None
+            raise self._unexpected(name, values.get(name, "")) from None
 
     def _unexpected(self, name: str, value: str) -> InvalidInput:
         return InvalidInput(
-            f"{name[:100]} is {value[:50]!r}; expected {self._expected(name)}", field=name[:100]
+            f"{name[:100]} is {value[:50]!r}; expected {self._described_value(name)}", field=name[:100]
         )
 
-    def _expected(self, name: str) -> str:
+    def _described_value(self, name: str) -> str:
         field = self._fields.get(name)
         if field is None:
             return "a finite number"
-        said = _described(field)
+        text = _described(field)
         examples = field.get("examples")
-        return f"{said}, e.g. {examples[0]}" if examples else said
+        return f"{text}, e.g. {examples[0]}" if examples else text
 
 
 @cache
@@ -149,7 +149,9 @@ def _types(field: dict[str, Any]) -> set[str]:
 
 def _described(field: dict[str, Any]) -> str:
     """What a parameter takes, in words, from its JSON Schema."""
-    option: dict[str, Any] = next((one for one in field.get("anyOf", []) if one.get("type") != "null"), field)
+    option: dict[str, Any] = next(
+        (alternative for alternative in field.get("anyOf", []) if alternative.get("type") != "null"), field
+    )
     if "enum" in option:
         return f"one of {', '.join(map(str, option['enum']))}"
     if "const" in option:

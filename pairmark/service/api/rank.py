@@ -76,8 +76,8 @@ async def rank_point(call: Call) -> Answer:
     # There is no body to wait for: a slow answer is then not blamed on the client.
     call.scope["pairmark.body_read"] = True
     query: RankQuery = call.query
-    named = {name.removeprefix(_PREFIX): text for name, text in (query.model_extra or {}).items()}
-    rows = points_by_text(query.features, named)
+    values = {name.removeprefix(_PREFIX): text for name, text in (query.model_extra or {}).items()}
+    rows = points_by_text(query.features, values)
     points = Points(query.model, rows, True, query.top, query.detail, query.abstain)
     with call.services.runtime.lane() as lane:
         return await _ranked(call, lane, points)
@@ -97,11 +97,11 @@ async def _ranked(call: Call, lane: Lane, points: Points) -> Answer:
     n, limit = len(points), call.services.settings.max_batch_pairs
     if n > limit:
         raise TooLarge(f"the request has {n} points; at most {limit} are taken at a time", limit=limit)
-    served = await call.services.runtime.version_for(points.model, "rank-labels", call.models)
-    names = served.label_names
+    model = await call.services.runtime.version_for(points.model, "rank-labels", call.models)
+    names = model.label_names
     assert names is not None
-    seconds = served.seconds_a_point * n * (DETAIL_COSTS if points.detail else 1)
-    answer = await lane.run(seconds, lambda: rank(served, names, points))
+    seconds = model.seconds_a_point * n * (DETAIL_COSTS if points.detail else 1)
+    answer = await lane.run(seconds, lambda: rank(model, names, points))
     _RANKED.inc(n)
     return answer, JSON, ()
 

@@ -66,13 +66,13 @@ def rate_fields(scope: Scope) -> tuple[tuple[bytes, bytes], ...]:
     """``RateLimit-Policy`` and ``RateLimit`` of an answer, by draft-ietf-httpapi-ratelimit-headers-11; none where
     nothing is limited."""
     limits: list[tuple[Limit, BucketState]] | None = scope.get("pairmark.limits")
-    noted: list[tuple[str, int, int]] | None = scope.get("pairmark.noted_limits")
-    if not limits and not noted:
+    shares: list[tuple[str, int, int]] | None = scope.get("pairmark.noted_limits")
+    if not limits and not shares:
         return ()
     states = [f'"{limit.name}";r={state.remaining};t={state.full_in_s}' for limit, state in limits or ()]
-    states += [f'"{name}";r={remaining}' for name, _, remaining in noted or ()]
+    states += [f'"{name}";r={remaining}' for name, _, remaining in shares or ()]
     policies = [limit.policy for limit, _ in limits or ()]
-    policies += [f'"{name}";q={quota}' for name, quota, _ in noted or ()]
+    policies += [f'"{name}";q={quota}' for name, quota, _ in shares or ()]
     return (
         (b"ratelimit-policy", ", ".join(policies).encode()),
         (b"ratelimit", ", ".join(states).encode()),
@@ -83,7 +83,7 @@ class Rates:
     """The buckets of one machine: processes share ``file``; where it cannot be made, this process counts alone."""
 
     def __init__(self, file: Path) -> None:
-        self._known: dict[str, tuple[int, int]] = {}
+        self._places: dict[str, tuple[int, int]] = {}
         self._map = _mapped(file)
         view = memoryview(self._map)
         self._names = view[: _BYTES // 2].cast("Q")
@@ -110,9 +110,9 @@ class Rates:
 
     def take(self, bucket: str, limit: Limit, count: int = 1) -> BucketState:
         """Take so many tokens of a bucket, or none where it does not hold them."""
-        mark, at = self._known.get(bucket, (0, 0))
+        mark, at = self._places.get(bucket, (0, 0))
         if not mark or self._names[at] != mark:
-            mark, at = self._found(bucket)
+            mark, at = self._locate(bucket)
         now, step, window = time.time(), limit.window_s / limit.quota, limit.window_s
         # A moment further ahead than a bucket can be empty was written before the clock was set back.
         full_at = self._full_at[at] if self._names[at] == mark else 0.0
@@ -127,14 +127,14 @@ class Rates:
         self._full_at[at] = end
         return BucketState(int((now + window - end) / step + 1e-6), ceil(end - now), 0)
 
-    def _found(self, name: str) -> tuple[int, int]:
+    def _locate(self, name: str) -> tuple[int, int]:
         """The fingerprint of a bucket and its place, which is remembered: looking costs more than taking."""
         mark = int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "little") | 1
-        found = mark, self._place(mark, mark % SETS * WAYS)
-        if len(self._known) >= MOST_KNOWN:
-            self._known.clear()
-        self._known[name] = found
-        return found
+        place = mark, self._place(mark, mark % SETS * WAYS)
+        if len(self._places) >= MOST_KNOWN:
+            self._places.clear()
+        self._places[name] = place
+        return place
 
     def _place(self, mark: int, first: int) -> int:
         places = range(first, first + WAYS)

@@ -22,25 +22,25 @@ class TimedQuestion(Generic[T]):
 
     def __init__(self, ask: Callable[[], T]) -> None:
         self._ask = ask
-        self._asked: Future[T] | None = None
+        self._question: Future[T] | None = None
 
     async def answer(self) -> T:
         """The answer; `NotReady` when the database fails, or does not answer within `LIMIT_S`."""
-        if self._asked is None or self._asked.done():
-            self._asked = Future()
-            threading.Thread(target=self._run, args=(self._asked,), name="question", daemon=True).start()
-        asked = self._asked
+        if self._question is None or self._question.done():
+            self._question = Future()
+            threading.Thread(target=self._run, args=(self._question,), name="question", daemon=True).start()
+        question = self._question
         try:
-            return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(asked)), LIMIT_S)
+            return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(question)), LIMIT_S)
         except TimeoutError as error:
             raise NotReady(f"the database has not answered within {LIMIT_S:g} s") from error
 
-    def _run(self, asked: Future[T]) -> None:
+    def _run(self, question: Future[T]) -> None:
         try:
-            asked.set_result(self._ask())
+            question.set_result(self._ask())
         except NotReady as error:
-            asked.set_exception(error)
+            question.set_exception(error)
         except Exception as error:
-            asked.set_exception(
+            question.set_exception(
                 NotReady(f"the database does not answer as it should: {type(error).__name__}")
             )

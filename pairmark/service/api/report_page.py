@@ -22,7 +22,7 @@ def report_page(report: ReportOut) -> tuple[str, str]:
     policy = (
         f"default-src 'none'; img-src data:; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
     )
-    drawn = {
+    pictures = {
         name: base64.b64encode(
             picture_of(report.version, name, "svg", lambda: report, adaptive=True)
         ).decode()
@@ -36,7 +36,7 @@ def report_page(report: ReportOut) -> tuple[str, str]:
         metrics=metrics,
         groups=metrics.get("groups"),
         evidence=report.evidence,
-        pictures=drawn,
+        pictures=pictures,
         contents=_contents(report),
         style=style,
         policy=policy,
@@ -46,7 +46,7 @@ def report_page(report: ReportOut) -> tuple[str, str]:
 
 
 def _contents(report: ReportOut) -> list[tuple[str, str]]:
-    measured = report.evidence is not None
+    with_evidence = report.evidence is not None
     sections = [
         ("version", "What this version is", True),
         ("data", "The data behind it", True),
@@ -54,10 +54,10 @@ def _contents(report: ReportOut) -> list[tuple[str, str]]:
         ("errors", "Error rates", report.roc is not None or "pair_disagreement" in report.version.metrics),
         ("leaderboard", "Against simple alternatives", bool(report.leaderboard and report.leaderboard.items)),
         ("groups", "Groups of people", True),
-        ("evidence", "Likelihood ratios", measured),
-        ("identification", "Searching among enrolled people", measured),
-        ("samples", "By number of enrolled samples", measured),
-        ("times", "By time between samples", measured),
+        ("evidence", "Likelihood ratios", with_evidence),
+        ("identification", "Searching among enrolled people", with_evidence),
+        ("samples", "By number of enrolled samples", with_evidence),
+        ("times", "By time between samples", with_evidence),
         ("limits", "Limits", True),
     ]
     return [(at, words) for at, words, there in sections if there]

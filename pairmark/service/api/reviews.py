@@ -54,7 +54,7 @@ def _check_may_review(http: Request, model: str | None) -> None:
 
 async def _visible(http: Request, services: Services, review_id: str) -> ReviewOut:
     review = await asyncio.to_thread(services.reviews.get, review_id)
-    if review.model is not None and review.model not in names_of(http).seen:
+    if review.model is not None and review.model not in names_of(http).visible:
         raise unknown_review(review_id)
     _check_may_review(http, review.model)
     return review
@@ -70,12 +70,12 @@ async def create_review(
     enough. It is about these decisions, as reviewers judge them, and about no others.
     """
     if request.source.gallery is not None:
-        check_prefix(request.source.gallery, names_of(http).seen, UnknownGallery)
+        check_prefix(request.source.gallery, names_of(http).visible, UnknownGallery)
     model = await asyncio.to_thread(services.reviews.subject_of, request)
     _check_may_review(http, model)
-    made = await asyncio.to_thread(services.reviews.create, request)
-    response.headers["Location"] = f"/reviews/{made.id}"
-    return made
+    review = await asyncio.to_thread(services.reviews.create, request)
+    response.headers["Location"] = f"/reviews/{review.id}"
+    return review
 
 
 def list_reviews(http: Request, services: InServices, query: Annotated[PageQuery, FROM_QUERY]) -> ReviewPage:
@@ -116,7 +116,7 @@ async def judge(
     await _visible(http, services, review_id)
     judged = await asyncio.to_thread(services.reviews.judge, review_id, request.outcomes, caller)
     if judged.alarm:
-        await services.runtime.catalogue.changed()
+        await services.runtime.catalogue.after_change()
     return judged
 
 

@@ -163,7 +163,7 @@ class Route:
     def framework_route(self, endpoint: Callable[..., Any]) -> APIRoute:
         """FastAPI's view of the route with this endpoint."""
         json = self.gives == JSON_TYPE and self.status != 204
-        said: dict[int | str, dict[str, Any]] = {
+        answers: dict[int | str, dict[str, Any]] = {
             status: {"model": model, "description": text} for status, (model, text) in self.also.items()
         }
         if not json and self.status != 204:
@@ -173,13 +173,13 @@ class Route:
                 if self.gives == EVENTS
                 else {"type": "string", **({"format": "binary"} if binary else {})}
             )
-            said[self.status] = {
+            answers[self.status] = {
                 "description": "Successful Response",
                 "content": {self.gives: {"schema": schema}},
             }
         if self.or_gives is not None:
-            said[self.status] = {"content": {self.or_gives: {"schema": {"type": "string"}}}}
-        said.update(responses(*sorted(self.problem_statuses())))
+            answers[self.status] = {"content": {self.or_gives: {"schema": {"type": "string"}}}}
+        answers.update(responses(*sorted(self.problem_statuses())))
         return APIRoute(
             self.path,
             endpoint,
@@ -187,7 +187,7 @@ class Route:
             response_model=self.answer if json else None,
             response_class=JSONResponse if json else Response,
             status_code=self.status,
-            responses=said,
+            responses=answers,
             tags=[self.tag] if self.tag else None,
             summary=self.summary or self.operation_id.replace("_", " ").capitalize(),
             operation_id=self.operation_id,
@@ -196,7 +196,7 @@ class Route:
 
 
 @dataclass(frozen=True)
-class Found:
+class RouteMatch:
     """The route of a request, and the parameters in its path."""
 
     route: Route
@@ -208,7 +208,7 @@ class RouteTable:
 
     def __init__(self, routes: Iterable[Route]) -> None:
         self.routes: Sequence[Route] = tuple(routes)
-        self._exact: dict[tuple[str, str], Found] = {}
+        self._exact: dict[tuple[str, str], RouteMatch] = {}
         self._patterns: dict[tuple[str, str], list[tuple[re.Pattern[str], Route]]] = {}
         names: set[str] = set()
         for route in self.routes:
@@ -222,24 +222,24 @@ class RouteTable:
                 elif (method, route.path) in self._exact:
                     raise ValueError(f"two routes answer {method} {route.path}")
                 else:
-                    self._exact[(method, route.path)] = Found(route, {})
+                    self._exact[(method, route.path)] = RouteMatch(route, {})
 
-    def find(self, method: str, path: str) -> Found | None:
+    def find(self, method: str, path: str) -> RouteMatch | None:
         """The route of a request, if there is one."""
-        found = self._exact.get((method, path))
-        if found is not None:
-            return found
+        route_match = self._exact.get((method, path))
+        if route_match is not None:
+            return route_match
         for pattern, route in self._patterns.get((method, _first(path)), ()):
             # Not `match`: there "$" would leave a line break at the end out of the name.
             matched = pattern.fullmatch(path)
             if matched is not None:
-                return Found(route, matched.groupdict())
+                return RouteMatch(route, matched.groupdict())
         return None
 
     def methods_of(self, path: str) -> list[str]:
         """The methods that an address takes; none: there is nothing there."""
-        known = {method for method, _ in (*self._exact, *self._patterns)}
-        return sorted(method for method in known if self.find(method, path) is not None)
+        methods = {method for method, _ in (*self._exact, *self._patterns)}
+        return sorted(method for method in methods if self.find(method, path) is not None)
 
 
 def _pattern(path: str) -> re.Pattern[str]:

@@ -21,7 +21,7 @@ from pairmark.service.api.wire import JSON, NPZ, OCTETS, Answer, Call, media, mo
 from pairmark.service.errors import Forbidden, InvalidInput, TooLarge
 from pairmark.service.reviews.repository import Deciding
 from pairmark.service.runtime.binary import parse_npz, parse_octets
-from pairmark.service.runtime.live import picked
+from pairmark.service.runtime.live import subsample
 from pairmark.service.runtime.metrics import PAIRS
 from pairmark.service.runtime.parsing import holds_scores, parse_pairs, parse_scores
 from pairmark.service.runtime.places import Lane
@@ -132,8 +132,8 @@ class Scored:
     """Scores, and the version that made them (None: they were made elsewhere)."""
 
     scores: Any
-    model: bytes
-    served: Served | None = None
+    model_json: bytes
+    model: Served | None = None
     pairs: Pairs | None = None
     subjects: SubjectClass | None = None
     """The class of subjects that a decision is about; None for plain vectors."""
@@ -154,7 +154,7 @@ async def similarity(call: Call) -> Answer:
         ratios = None
         if query.log_lr:
             ratios = await call.services.runtime.ratios(
-                scored.served, query.calibration, query.lr_method, subjects=scored.subjects
+                scored.model, query.calibration, query.lr_method, subjects=scored.subjects
             )
         answer = await lane.run(_writing(scored, raw), lambda: _scores_answer(call, scored, raw, ratios))
     _SCORED.inc(len(scored.scores))
@@ -190,20 +190,20 @@ async def match(call: Call) -> Answer:
             scored = await _given_scores(call, lane, body)
         else:
             scored = await _score(call, lane, kind, body, "match")
-        shown = call.shows_scores(scored.served)
-        if query.detail and not shown:
+        with_scores = call.shows_scores(scored.model)
+        if query.detail and not with_scores:
             raise Forbidden("detail says how high scores are; the key may only decide", scope="score")
-        if query.log_lr and not shown:
+        if query.log_lr and not with_scores:
             raise Forbidden("log_lr says how high scores are; the key may only decide", scope="score")
         ratios = None
         if query.log_lr or query.prior is not None:
             ratios = await call.services.runtime.ratios(
-                scored.served, query.calibration, query.lr_method, subjects=scored.subjects
+                scored.model, query.calibration, query.lr_method, subjects=scored.subjects
             )
         if query.prior is not None or query.fpr is None:
-            return await _by_costs(call, lane, scored, ratios, shown)
+            return await _by_costs(call, lane, scored, ratios, with_scores)
         decision = await call.services.runtime.decide(
-            scored.served,
+            scored.model,
             query.fpr,
             query.confidence,
             query.method,
@@ -214,22 +214,25 @@ async def match(call: Call) -> Answer:
         )
         seconds = math.inf if query.detail else _writing(scored, raw)
         n_matched, answer = await lane.run(
-            seconds, lambda: _match_answer(call, scored, decision, raw, shown, ratios)
+            seconds, lambda: _match_answer(call, scored, decision, raw, with_scores, ratios)
         )
-    if scored.served is not None:
+    if scored.model is not None:
         _MATCHED.inc(len(scored.scores))
         _watch(call, scored, (decision, n_matched))
         _keep(call, scored, decision, n_matched)
     return answer
 
 
-async def _by_costs(call: Call, lane: Lane, scored: Scored, ratios: Ratios | None, shown: bool) -> Answer:
+async def _by_costs(
+    call: Call, lane: Lane, scored: Scored, ratios: Ratios | None, with_scores: bool
+) -> Answer:
     """Decide by prior and costs."""
     assert ratios is not None
     body = await lane.run(
-        _writing(scored, False), lambda: bayes_answer(scored.model, scored.scores, ratios, call.query, shown)
+        _writing(scored, False),
+        lambda: bayes_answer(scored.model_json, scored.scores, ratios, call.query, with_scores),
     )
-    if scored.served is not None:
+    if scored.model is not None:
         _MATCHED.inc(len(scored.scores))
         _watch(call, scored, None)
     return body, JSON, ()
@@ -242,11 +245,11 @@ async def explain(call: Call) -> Answer:
         raise NotAcceptable("explanations are given as application/json")
     body = await call.body()
     with call.services.runtime.lane() as lane:
-        pairs, served = await _read(call, lane, kind, body, "similarity")
+        pairs, model = await _read(call, lane, kind, body, "similarity")
 
         def work() -> bytes:
-            score, explanation = served.explain(pairs, call.query.aggregation)
-            return to_json({"model": served.model, "score": score, "explanation": plain(explanation)})
+            score, explanation = model.explain(pairs, call.query.aggregation)
+            return to_json({"model": model.model, "score": score, "explanation": plain(explanation)})
 
         answer = await lane.run(math.inf, work)
     _EXPLAINED.inc()
@@ -265,18 +268,18 @@ async def _read(
     if kind == JSON:
         pairs = await lane.run(reading, lambda: parse_pairs(body))
         pairs.check_sizes(settings.max_batch_pairs, settings.max_subject_samples)
-        served = await runtime.version_for(_model(pairs, query), capability, call.models)
-        return pairs, served
-    served = await runtime.version_for(query.model, capability, call.models)
+        model = await runtime.version_for(_model(pairs, query), capability, call.models)
+        return pairs, model
+    model = await runtime.version_for(query.model, capability, call.models)
     if kind == OCTETS:
-        dim, n_left = query.dim or served.n_features, query.n_left
+        dim, n_left = query.dim or model.n_features, query.n_left
         samples = (query.left_samples, query.right_samples)
         pairs = await lane.run(reading, lambda: parse_octets(body, dim=dim, n_left=n_left, samples=samples))
     else:
         limit = settings.max_body_bytes
         pairs = await lane.run(reading, lambda: parse_npz(body, max_bytes=limit))
     pairs.check_sizes(settings.max_batch_pairs, settings.max_subject_samples)
-    return pairs, served
+    return pairs, model
 
 
 def _model(pairs: Pairs, query: PairsQuery) -> str | None:
@@ -293,15 +296,15 @@ def _model(pairs: Pairs, query: PairsQuery) -> str | None:
 
 async def _score(call: Call, lane: Lane, kind: bytes, body: RequestBody, capability: str) -> Scored:
     """Scores of the pairs of a body."""
-    pairs, served = await _read(call, lane, kind, body, capability)
-    asked = call.query.aggregation
-    scores = await lane.run(served.seconds(pairs.n_scored), lambda: served.score_pairs(pairs, asked))
+    pairs, model = await _read(call, lane, kind, body, capability)
+    aggregation = call.query.aggregation
+    scores = await lane.run(model.seconds(pairs.n_scored), lambda: model.score_pairs(pairs, aggregation))
     if pairs.counts is None:
-        return Scored(scores, served.model_json, served, pairs)
-    how = served.aggregation(asked)
+        return Scored(scores, model.model_json, model, pairs)
+    how = model.aggregation(aggregation)
     of = pairs.sample_class() if capability == "match" else None
     subjects = None if of is None else SubjectClass(*of, how)
-    return Scored(scores, served.model_json, served, pairs, subjects, how)
+    return Scored(scores, model.model_json, model, pairs, subjects, how)
 
 
 async def _given_scores(call: Call, lane: Lane, body: RequestBody) -> Scored:
@@ -324,40 +327,40 @@ async def _given_scores(call: Call, lane: Lane, body: RequestBody) -> Scored:
 
 def _watch(call: Call, scored: Scored, decided: tuple[Decision, int] | None) -> None:
     """Show the live check what was scored and decided."""
-    served, pairs = scored.served, scored.pairs
-    assert served is not None
+    model, pairs = scored.model, scored.pairs
+    assert model is not None
     assert pairs is not None
     if pairs.counts is not None:
         # Calibration is of single vectors, and so is what it expects of scores.
         return
-    watch = call.services.runtime.live.watch(served)
+    watch = call.services.runtime.live.watch(model)
     if watch is None:
         return
     n = pairs.n_pairs
-    watch.count(picked(scored.scores), shared=pairs.broadcast)
+    watch.count(subsample(scored.scores), shared=pairs.broadcast)
     if decided is not None:
         decision, matched = decided
         watch.decide(decision.rate, n, matched)
         point = decision.public
         # With fixed classes, two requests are often about one class.
-        if point["calibration_id"] == served.calibration_id and point["protocol"] == "open-set":
+        if point["calibration_id"] == model.calibration_id and point["protocol"] == "open-set":
             call.services.runtime.unrelated.take(
-                served, pairs.left, decision.rate, point["fpr"], float(decision.threshold)
+                model, pairs.left, decision.rate, point["fpr"], float(decision.threshold)
             )
 
 
 def _keep(call: Call, scored: Scored, decision: Decision, n_matched: int) -> None:
     """Count decisions, and keep some for reviews, where the model's policy says so."""
-    served, pairs = scored.served, scored.pairs
-    assert served is not None
+    model, pairs = scored.model, scored.pairs
+    assert model is not None
     assert pairs is not None
-    policy = call.services.runtime.kept(served.entry.name)
+    policy = call.services.runtime.review_policy(model.entry.name)
     if policy is None:
         return
     n = len(scored.scores)
     doubtful = 0 if decision.lower is None else int((decision.decided(scored.scores) == 2).sum())
     call.services.recorder.take(
-        Deciding(served.entry.model_id, served.entry.version),
+        Deciding(model.entry.model_id, model.entry.version),
         policy,
         (n - n_matched - doubtful, n_matched, doubtful),
         lambda: decision.decided(scored.scores),
@@ -377,8 +380,8 @@ def _writing(scored: Scored, raw: bool) -> float:
 
 def _scores_answer(call: Call, scored: Scored, raw: bool, ratios: Ratios | None) -> Answer:
     if raw:
-        return scored.scores.tobytes(), OCTETS, (model_header(scored.model),)
-    body = b'{"model":%b,"scores":%b' % (scored.model, to_json(scored.scores.tolist()))
+        return scored.scores.tobytes(), OCTETS, (model_header(scored.model_json),)
+    body = b'{"model":%b,"scores":%b' % (scored.model_json, to_json(scored.scores.tolist()))
     if scored.aggregation is not None:
         body += b',"aggregation":"%b"' % scored.aggregation.encode()
     if ratios is not None:
@@ -389,35 +392,39 @@ def _scores_answer(call: Call, scored: Scored, raw: bool, ratios: Ratios | None)
 
 
 def _match_answer(
-    call: Call, scored: Scored, decision: Decision, raw: bool, shown: bool, ratios: Ratios | None
+    call: Call, scored: Scored, decision: Decision, raw: bool, with_scores: bool, ratios: Ratios | None
 ) -> tuple[int, Answer]:
     """How many match, and the answer."""
     if raw:
         matched = decision.decided(scored.scores)
-        return int((matched == 1).sum()), (matched.tobytes(), OCTETS, _point_headers(scored.model, decision))
+        return int((matched == 1).sum()), (
+            matched.tobytes(),
+            OCTETS,
+            _point_headers(scored.model_json, decision),
+        )
     scores: list[float] = scored.scores.tolist()
-    decided = decision.few(scores)
-    if call.query.detail or decision.lower is not None or ratios is not None or not shown:
+    decided = decision.match_list(scores)
+    if call.query.detail or decision.lower is not None or ratios is not None or not with_scores:
         entries: list[dict[str, Any]] = [
-            {"score": score, "match": match} if shown else {"match": match}
+            {"score": score, "match": match} if with_scores else {"match": match}
             for score, match in zip(scores, decided, strict=True)
         ]
         if decision.lower is not None:
-            for entry, found in zip(entries, decision.decided(scored.scores).tolist(), strict=True):
-                entry["decision"] = DECISIONS[found]
+            for entry, code in zip(entries, decision.decided(scored.scores).tolist(), strict=True):
+                entry["decision"] = DECISIONS[code]
         if ratios is not None:
             worth = ratios.maps.log_lr(scored.scores, call.query.lr_method).tolist()
-            for entry, one in zip(entries, worth, strict=True):
-                entry["log_lr"] = one
+            for entry, log_lr in zip(entries, worth, strict=True):
+                entry["log_lr"] = log_lr
         if call.query.detail:
             powers = call.services.runtime.decisions.log10_fpr(
                 decision.public["calibration_id"], scored.scores, call.query.confidence, call.query.method
             )
             for entry, power in zip(entries, powers.tolist(), strict=True):
                 entry["log10_fpr"] = power
-        listed = to_json(entries)
+        matches = to_json(entries)
     else:
-        listed = (
+        matches = (
             b"[%b]"
             % ",".join(
                 [
@@ -426,7 +433,7 @@ def _match_answer(
                 ]
             ).encode()
         )
-    body = b'{"model":%b,"matches":%b,"operating_point":%b}' % (scored.model, listed, decision.json)
+    body = b'{"model":%b,"matches":%b,"operating_point":%b}' % (scored.model_json, matches, decision.json)
     return sum(decided), (body, JSON, ())
 
 

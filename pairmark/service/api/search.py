@@ -55,37 +55,37 @@ async def search(call: Call) -> Answer:
     services, name = call.services, call.path["gallery"]
     request = parse_search(await call.body(), services.settings)
     _draw_probes(call, name, len(request.queries))
-    asked = request.body
-    seen: list[SeenDecision] = []
+    body = request.body
+    decisions: list[SeenDecision] = []
     async with services.galleries.search_place() as place:
-        served = await _expected(call, name)
+        model = await _last_model(call, name)
         while True:
             decision = None
-            if served is not None and asked.fpr is not None:
+            if model is not None and body.fpr is not None:
                 decision = await services.runtime.decide(
-                    served, asked.fpr, asked.confidence, "auto", None, fnr=asked.fnr
+                    model, body.fpr, body.confidence, "auto", None, fnr=body.fnr
                 )
 
             def work(
-                served: Served | None = served, decision: Decision | None = decision
+                model: Served | None = model, decision: Decision | None = decision
             ) -> State | tuple[bytes, int]:
                 # Read and searched in one go: a turn of the event loop between them would cost as much as both.
                 state = services.galleries.state(name)
                 at = state.model_id, state.version
-                if served is None or (served.entry.model_id, served.entry.version) != at:
+                if model is None or (model.entry.model_id, model.entry.version) != at:
                     return state
                 return services.searches.search(
-                    state, served, request, decision, scores=call.shows_scores(served), seen=seen
+                    state, model, request, decision, scores=call.shows_scores(model), decisions=decisions
                 )
 
-            found = await place.run(work)
-            if isinstance(found, tuple):
+            result = await place.run(work)
+            if isinstance(result, tuple):
                 break
-            served = await _served(call, found)
-    answer, n = found
+            model = await _model_of(call, result)
+    answer, n = result
     _FOUND.inc(n)
-    if seen and served is not None:
-        _keep(call, served, seen, asked.refs)
+    if decisions and model is not None:
+        _keep(call, model, decisions, body.refs)
     return answer, JSON, ()
 
 
@@ -100,7 +100,7 @@ async def verify(call: Call) -> Answer:
     services = call.services
     name, subject = call.path["gallery"], call.path["subject"]
     probe, refs = parse_probe(await call.body(), services.settings.max_subject_samples)
-    seen: list[SeenDecision] = []
+    decisions: list[SeenDecision] = []
     if call.key is not None:
         await services.runtime.check_calibration(call.query.calibration, call.key.grants.models)
     what = f"verifications of the subject {subject[:100]!r} by this key"
@@ -109,53 +109,60 @@ async def verify(call: Call) -> Answer:
     async with services.galleries.search_place() as place:
         while True:
             state = await place.run(lambda: services.galleries.state(name))
-            served = await _served(call, state)
-            if served is not None:
+            model = await _model_of(call, state)
+            if model is not None:
                 break
         rows = dense(probe, "probe", state.dimension)
         items = await place.run(lambda: services.searches.enrolled(state, subject))
-        decision, how = await _whole_or_best(call, served, len(items), len(rows))
+        decision, how = await _whole_or_best(call, model, len(items), len(rows))
         answer = await place.run(
             lambda: services.searches.verify(
-                served, subject, rows, items, decision, how, scores=call.shows_scores(served), seen=seen
+                model,
+                subject,
+                rows,
+                items,
+                decision,
+                how,
+                scores=call.shows_scores(model),
+                decisions=decisions,
             )
         )
-    _keep(call, served, seen, refs)
+    _keep(call, model, decisions, refs)
     _VERIFIED.inc()
     return answer, JSON, ()
 
 
-def _keep(call: Call, served: Served, seen: list[SeenDecision], refs: list[str] | None) -> None:
+def _keep(call: Call, model: Served, seen_decisions: list[SeenDecision], refs: list[str] | None) -> None:
     """Count decisions, and keep some for reviews, where the model's policy says so."""
-    policy = call.services.runtime.kept(served.entry.name)
+    policy = call.services.runtime.review_policy(model.entry.name)
     if policy is None:
         return
-    decisions = [one.decision for one in seen]
+    decisions = [shown.decision for shown in seen_decisions]
     call.services.recorder.take(
-        Deciding(served.entry.model_id, served.entry.version, call.path["gallery"]),
+        Deciding(model.entry.model_id, model.entry.version, call.path["gallery"]),
         policy,
         [decisions.count(code) for code in range(3)],
         lambda: decisions,
-        [one.score for one in seen],
-        seen[0].threshold,
-        refs=[(None if refs is None else refs[one.query], one.id) for one in seen],
-        subjects=[one.subject for one in seen],
+        [one.score for one in seen_decisions],
+        seen_decisions[0].threshold,
+        refs=[(None if refs is None else refs[one.query], one.id) for one in seen_decisions],
+        subjects=[one.subject for one in seen_decisions],
     )
 
 
-async def _whole_or_best(call: Call, served: Served, k: int, p: int) -> tuple[Decision, str | None]:
+async def _whole_or_best(call: Call, model: Served, k: int, p: int) -> tuple[Decision, str | None]:
     """The operating point of a verification, and how the subject is compared as a whole (None: item by item)."""
     query = call.query
     decide = partial(
         call.services.runtime.decide,
-        served,
+        model,
         query.fpr,
         query.confidence,
         query.method,
         query.calibration,
         fnr=query.fnr,
     )
-    how = served.aggregation(query.aggregation or "auto")
+    how = model.aggregation(query.aggregation or "auto")
     if k == p == 1:
         return await decide(), None
     try:
@@ -182,7 +189,7 @@ def _draw(call: Call, limit: str, a_minute: float, of: str, what: str, count: in
         call.services.rates.draw(call.scope, bucket, limit_of(limit, a_minute / 60, 60), what, count)
 
 
-async def _expected(call: Call, name: str) -> Served | None:
+async def _last_model(call: Call, name: str) -> Served | None:
     """The version that served the gallery last time, if it is still there."""
     reference = call.services.searches.served_by.get(name)
     if reference is None:
@@ -193,12 +200,12 @@ async def _expected(call: Call, name: str) -> Served | None:
         return None
 
 
-async def _served(call: Call, state: State) -> Served | None:
+async def _model_of(call: Call, state: State) -> Served | None:
     """The gallery's version; None when the gallery has just moved on and the earlier one was deleted."""
     services = call.services
     reference = f"{state.model}:{state.version}"
     try:
-        served = await services.runtime.version_for(reference, CAPABILITY)
+        model = await services.runtime.version_for(reference, CAPABILITY)
     except UnknownModel:
         now = await asyncio.to_thread(services.galleries.state, state.name)
         if (now.model_id, now.version) == (state.model_id, state.version):
@@ -208,4 +215,4 @@ async def _served(call: Call, state: State) -> Served | None:
     if len(served_by) >= 4096:
         served_by.clear()
     served_by[state.name] = reference
-    return served
+    return model

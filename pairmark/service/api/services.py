@@ -67,7 +67,7 @@ class Services:
         self.rates = Rates(settings.home / "rates")
         self.readiness = TimedQuestion(self._condition)
         self.readings = TimedQuestion(self._read)
-        self.events = EventWatch(lambda after: asyncio.to_thread(self.queue.changed, after))
+        self.events = EventWatch(lambda after: asyncio.to_thread(self.queue.jobs_since, after))
         self.audit = AuditLog(self.database)
         self.keys = Keys(self.database, settings)
         self.tenants = Tenants(self.database, settings)
@@ -137,7 +137,7 @@ def check_may(
     """Refuse (`Forbidden`) who lacks a scope, where that depends on more than the path; with ``unknown`` who may not
     see the name at all."""
     if resource is not None:
-        check_prefix(resource, names_of(request).seen, unknown)
+        check_prefix(resource, names_of(request).visible, unknown)
     if not may(request, scope, resource, level=level):
         on = f" on {resource[:100]!r}" if resource else ""
         raise Forbidden(f"the key lacks the scope this needs: {scope!r}{on}", scope=scope)

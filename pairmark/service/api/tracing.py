@@ -33,7 +33,7 @@ class Trace(NamedTuple):
     trace_id: str
     span_id: str
     parent_id: bytes | None
-    kept: bool
+    sampled: bool
     fields: tuple[tuple[bytes, bytes], ...]
 
     def span(
@@ -55,8 +55,8 @@ class Trace(NamedTuple):
             trace_id=self.trace_id,
             span_id=self.span_id,
             parent_id=None if self.parent_id is None else self.parent_id.decode(),
-            started=ended - seconds,
-            ended=ended,
+            start=ended - seconds,
+            end=ended,
             failed=status >= 500,
             attributes=attributes,
         )
@@ -64,17 +64,17 @@ class Trace(NamedTuple):
 
 def trace_of(headers: Mapping[bytes, bytes], exporter: Exporter | None) -> Trace | None:
     """The trace that a request's headers name; else a new one where spans are exported, and none where they are not."""
-    given = headers.get(b"traceparent")
-    if given is not None and (form := _TRACE.fullmatch(given)) is not None:
+    traceparent = headers.get(b"traceparent")
+    if traceparent is not None and (form := _TRACE.fullmatch(traceparent)) is not None:
         trace_id, parent_id, flags = form.groups()
         if trace_id != _NO_TRACE:
             own = b"%016x" % next(_NUMBERS)
-            kept = exporter is not None and flags[1] in _SAMPLED
+            sampled = exporter is not None and flags[1] in _SAMPLED
             field = b"00-" + trace_id + b"-" + own + b"-" + flags
-            return Trace(trace_id.decode(), own.decode(), parent_id, kept, ((b"traceparent", field),))
+            return Trace(trace_id.decode(), own.decode(), parent_id, sampled, ((b"traceparent", field),))
     if exporter is None:
         return None
-    begun, kept = exporter.new_trace()
+    new_id, sampled = exporter.new_trace()
     own = b"%016x" % next(_NUMBERS)
-    field = b"00-%b-%b-%b" % (begun.encode(), own, b"01" if kept else b"00")
-    return Trace(begun, own.decode(), None, kept, ((b"traceparent", field),))
+    field = b"00-%b-%b-%b" % (new_id.encode(), own, b"01" if sampled else b"00")
+    return Trace(new_id, own.decode(), None, sampled, ((b"traceparent", field),))

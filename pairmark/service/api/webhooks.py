@@ -20,9 +20,9 @@ async def create_webhook(services: InServices, response: Response, request: Webh
     A message is `{"type", "timestamp", "data"}` with the headers of Standard Webhooks (`webhook-id`,
     `webhook-timestamp`, `webhook-signature`). An answer other than 2xx is tried again, seven times in 18 hours.
     """
-    made = await asyncio.to_thread(services.webhooks.create, request)
+    webhook = await asyncio.to_thread(services.webhooks.create, request)
     response.headers["Cache-Control"] = "no-store"
-    return made
+    return webhook
 
 
 def list_webhooks(services: InServices, query: Annotated[PageQuery, FROM_QUERY]) -> WebhookPage:

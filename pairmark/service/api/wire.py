@@ -49,21 +49,21 @@ class Call:
         key = self.key
         return EVERY_NAME if key is None else key.grants.usable
 
-    def shows_scores(self, served: Served | None) -> bool:
+    def shows_scores(self, model: Served | None) -> bool:
         """Whether who asks may see scores of a version; a key with `decide` alone gets decisions only."""
         key = self.key
         if key is None or not key.allows("decide"):
             return True
-        return key.allows("score", None if served is None else served.entry.name)
+        return key.allows("score", None if model is None else model.entry.name)
 
     async def body(self) -> RequestBody:
         """The whole body, at most `max_body_bytes` of it held at any time."""
         return await read_body(self.scope, self.receive, self.services.settings.max_body_bytes)
 
 
-def body_seconds(settings: Settings, received: int) -> float:
+def body_seconds(settings: Settings, n_bytes: int) -> float:
     """How long a body may take of which so many bytes have arrived."""
-    return settings.request_timeout_s + received / settings.min_upload_bytes_per_s
+    return settings.request_timeout_s + n_bytes / settings.min_upload_bytes_per_s
 
 
 async def read_body(scope: Scope, receive: Receive, limit: int) -> RequestBody:
@@ -89,7 +89,7 @@ async def read_body(scope: Scope, receive: Receive, limit: int) -> RequestBody:
 
 def media(call: Call) -> tuple[bytes, bool]:
     """Media type of the body, and whether raw bytes are wanted back; refuses what is neither read nor given."""
-    kind, wanted = call.headers.get(b"content-type", JSON), call.headers.get(b"accept", b"*/*")
+    kind, accept = call.headers.get(b"content-type", JSON), call.headers.get(b"accept", b"*/*")
     if kind != JSON:
         kind = kind.partition(b";")[0].strip().lower()
         if kind not in (JSON, OCTETS, NPZ):
@@ -97,14 +97,14 @@ def media(call: Call) -> tuple[bytes, bool]:
                 f"the body is {kind.decode('latin-1')[:100]!r}; expected Content-Type: application/json, "
                 "application/octet-stream or application/x-npz"
             )
-    if wanted == b"*/*":
+    if accept == b"*/*":
         return kind, False
-    wanted = wanted.lower()
-    if OCTETS in wanted:
+    accept = accept.lower()
+    if OCTETS in accept:
         return kind, True
-    if wanted and not any(word in wanted for word in (b"*/*", b"application/*", JSON)):
+    if accept and not any(word in accept for word in (b"*/*", b"application/*", JSON)):
         raise NotAcceptable(
-            f"Accept is {wanted.decode('latin-1')[:100]!r}; this route answers with application/json or "
+            f"Accept is {accept.decode('latin-1')[:100]!r}; this route answers with application/json or "
             "application/octet-stream"
         )
     return kind, False

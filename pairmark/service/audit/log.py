@@ -109,7 +109,13 @@ class AuditLog:
         """Remove entries older than ``days``, leaving one that says so; returns how many."""
         with self._db.write() as session:
             now = self._db.now(session)
-            gone = repository.delete_before(session, now - days * _DAY_S)
-            if gone:
-                record(session, now, "audit.prune", "audit", after={"removed": gone, "older_than_days": days})
-        return gone
+            n_removed = repository.delete_before(session, now - days * _DAY_S)
+            if n_removed:
+                record(
+                    session,
+                    now,
+                    "audit.prune",
+                    "audit",
+                    after={"removed": n_removed, "older_than_days": days},
+                )
+        return n_removed

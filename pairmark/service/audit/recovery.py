@@ -34,5 +34,5 @@ def recovered(session: Session, now: float, repair: Repair, resource: str, **fac
 
 def repairs_since(session: Session, since: float) -> dict[Repair, tuple[int, float]]:
     """How often each repair was made since a time, and when last."""
-    counted = repository.counts_since(session, "recovery", since)
-    return {repair: counted[f"recovery.{repair}"] for repair in SAID if f"recovery.{repair}" in counted}
+    counts = repository.counts_since(session, "recovery", since)
+    return {repair: counts[f"recovery.{repair}"] for repair in SAID if f"recovery.{repair}" in counts}

@@ -66,7 +66,7 @@ class Blobs(ABC):
         """Remove a blob, if it is there. Use `delete_unused`, which asks the database first."""
 
     @abstractmethod
-    def stored(self) -> Iterator[tuple[str, float]]:
+    def ages(self) -> Iterator[tuple[str, float]]:
         """Every stored key with the seconds since it was last put."""
 
     @abstractmethod

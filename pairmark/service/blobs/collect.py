@@ -43,15 +43,15 @@ def hold(session: Session, blobs: Blobs, *keys: str) -> None:
 def delete_unused(db: Database, blobs: Blobs, keys: Iterable[str]) -> list[str]:
     """Delete those of ``keys`` that no row names (any more). Call after the rows' deletion is committed. Returns those
     that were deleted; none while a backup is under way."""
-    wanted = set(keys)
-    if not wanted:
+    candidates = set(keys)
+    if not candidates:
         return []
     with db.write() as session:
         lock_blobs(session, exclusive=True)
         if backup_under_way(session, db.now(session)):
             # The backup may have seen rows that are gone by now; a later `collect` removes what stays.
             return []
-        unused = sorted(wanted - named_blobs(session, wanted))
+        unused = sorted(candidates - named_blobs(session, candidates))
         for key in unused:
             blobs.delete(key)
     return unused
@@ -60,9 +60,9 @@ def delete_unused(db: Database, blobs: Blobs, keys: Iterable[str]) -> list[str]:
 def collect(db: Database, blobs: Blobs, *, grace_s: float = GRACE_S) -> Collected:
     """Remove what killed processes left: half-made folders, and blobs that no row has named for ``grace_s``."""
     unfinished = blobs.sweep()
-    gone = delete_unused(db, blobs, [key for key, age in blobs.stored() if age >= grace_s])
-    _record(db, unfinished, gone)
-    return Collected(unfinished=unfinished, blobs=gone)
+    deleted = delete_unused(db, blobs, [key for key, age in blobs.ages() if age >= grace_s])
+    _record(db, unfinished, deleted)
+    return Collected(unfinished=unfinished, blobs=deleted)
 
 
 def sweep_unfinished(db: Database, blobs: Blobs) -> None:
@@ -70,8 +70,8 @@ def sweep_unfinished(db: Database, blobs: Blobs) -> None:
     _record(db, blobs.sweep(), [])
 
 
-def _record(db: Database, unfinished: int, gone: list[str]) -> None:
-    if unfinished or gone:
+def _record(db: Database, unfinished: int, deleted: list[str]) -> None:
+    if unfinished or deleted:
         with db.write() as session:
-            facts = {"unfinished": unfinished, "blobs": len(gone)}
+            facts = {"unfinished": unfinished, "blobs": len(deleted)}
             recovered(session, db.now(session), "storage", "storage", **facts)

@@ -34,15 +34,15 @@ def hold_all(db: Database) -> Iterator[None]:
         lock_blobs(session, exclusive=False)
         now = db.now(session)
         begin_backup(session, hold, now, now + HOLD_S)
-    done = threading.Event()
-    renewing = threading.Thread(target=_renew, args=(db, hold, done), name="backup-hold", daemon=True)
+    ending = threading.Event()
+    renewing = threading.Thread(target=_renew, args=(db, hold, ending), name="backup-hold", daemon=True)
     renewing.start()
     finished = False
     try:
         yield
         finished = True
     finally:
-        done.set()
+        ending.set()
         renewing.join()
         with db.write() as session:
             now = db.now(session)
@@ -55,8 +55,8 @@ def last_finished(db: Database) -> float | None:
         return last_backup(session)
 
 
-def _renew(db: Database, hold: str, done: threading.Event) -> None:
-    while not done.wait(HOLD_S / 4):
+def _renew(db: Database, hold: str, ending: threading.Event) -> None:
+    while not ending.wait(HOLD_S / 4):
         try:
             with db.write() as session:
                 extend_backup(session, hold, db.now(session) + HOLD_S)

@@ -76,8 +76,8 @@ class LocalBlobs(Blobs):
                 f"blob {key[:12]} is missing from storage: restore it from a backup", blob=key
             )
         with self._guard:
-            known = self._verified.get(key) == signature
-        if not known:
+            verified = self._verified.get(key) == signature
+        if not verified:
             try:
                 intact = listing_key(listing(folder)) == key
             except OSError:
@@ -107,8 +107,8 @@ class LocalBlobs(Blobs):
                 return
             fsync_path(self._path(key).parent)
 
-    def stored(self) -> Iterator[tuple[str, float]]:
-        """See `Blobs.stored`."""
+    def ages(self) -> Iterator[tuple[str, float]]:
+        """See `Blobs.ages`."""
         now = time.time()
         for folder in sorted(self._blobs.glob("*/*")):
             if re.fullmatch(r"[0-9a-f]{64}", folder.name):
@@ -192,12 +192,12 @@ def _hold_lock(path: Path) -> int:
 
 
 def _signature(folder: Path) -> _Signature:
-    found = []
+    files = []
     try:
         for path in sorted(folder.rglob("*")):
             facts = path.lstat()
             if path.is_file():
-                found.append((path.name, facts.st_size, facts.st_mtime_ns, facts.st_ino))
+                files.append((path.name, facts.st_size, facts.st_mtime_ns, facts.st_ino))
     except FileNotFoundError:
         return ()
-    return tuple(found)
+    return tuple(files)

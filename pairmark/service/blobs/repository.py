@@ -26,15 +26,15 @@ def lock_blobs(session: Session, *, exclusive: bool) -> None:
 
 def named_blobs(session: Session, keys: Iterable[str]) -> set[str]:
     """Those of ``keys`` that some row names."""
-    wanted = sorted(set(keys))
-    named: set[str] = set()
-    for start in range(0, len(wanted), 500):
-        chunk = wanted[start : start + 500]
+    ordered = sorted(set(keys))
+    names: set[str] = set()
+    for start in range(0, len(ordered), 500):
+        chunk = ordered[start : start + 500]
         for column in _NAMED:
-            named.update(
+            names.update(
                 key for key in session.scalars(select(column).where(column.in_(chunk))) if key is not None
             )
-    return named
+    return names
 
 
 def all_named_blobs(session: Session) -> set[str]:

@@ -101,8 +101,8 @@ class S3Blobs(Blobs):
                     self._client.delete_object(Bucket=self._bucket, Key=entry["Key"])
         self._cache.delete(key)
 
-    def stored(self) -> Iterator[tuple[str, float]]:
-        """See `Blobs.stored`. Blobs whose upload or deletion was cut short are among them."""
+    def ages(self) -> Iterator[tuple[str, float]]:
+        """See `Blobs.ages`. Blobs whose upload or deletion was cut short are among them."""
         ages: dict[str, float] = {}
         with _s3_errors("listing blobs"):
             for page in self._pages(self._prefix):
@@ -162,15 +162,15 @@ class S3Blobs(Blobs):
                 self._cache.put_folder(folder)
 
     def _shrink_cache(self) -> None:
-        held = []
-        for key, age in self._cache.stored():
+        entries = []
+        for key, age in self._cache.ages():
             folder = self._cache.folder(key) if self._cache.exists(key) else None
             if folder is not None:
-                held.append(
+                entries.append(
                     (age, key, sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()))
                 )
-        excess = sum(size for _, _, size in held) - self._cache_bytes
-        for age, key, size in sorted(held, reverse=True):
+        excess = sum(size for _, _, size in entries) - self._cache_bytes
+        for age, key, size in sorted(entries, reverse=True):
             if excess <= 0 or age < _IN_USE_S:
                 return
             self._cache.delete(key)

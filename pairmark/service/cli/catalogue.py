@@ -147,7 +147,7 @@ def add_dataset(
         connected(url, creates=True) as client,
         output.progress_bar(f"uploading {file.name}") as progress,
     ):
-        added = client.add_dataset(
+        dataset = client.add_dataset(
             name,
             file,
             **reading,
@@ -157,7 +157,7 @@ def add_dataset(
             right_file=right_file,
             progress=progress,
         )
-    output.show(added, lambda to: _show_dataset(to, added.json))
+    output.show(dataset, lambda to: _show_dataset(to, dataset.json))
 
 
 @datasets.command("inspect")
@@ -197,9 +197,9 @@ def inspect_dataset(
         connected(url, creates=True) as client,
         output.progress_bar(f"reading {file.name}") as progress,
     ):
-        found = client.inspect_dataset(file, **reading, progress=progress)
-    output.show(found, lambda to: _show_inspection(to, file, found.json))
-    if found["problem"]:
+        inspection = client.inspect_dataset(file, **reading, progress=progress)
+    output.show(inspection, lambda to: _show_inspection(to, file, inspection.json))
+    if inspection["problem"]:
         raise typer.Exit(1)
 
 
@@ -217,13 +217,15 @@ def _types(columns: list[str] | None, table: bool) -> dict[str, str] | None:
     """Types by column; None where the file holds vectors."""
     if not columns:
         return {} if table else None
-    wrong = [given for given in columns if ":" not in given]
+    wrong = [option for option in columns if ":" not in option]
     if wrong:
         raise typer.BadParameter(f"--column {wrong[0]!r}: expected NAME:TYPE, such as street:text")
     # A name may hold colons; a date's format holds none.
-    parted = [given.rsplit(":date:", 1) if ":date:" in given else given.rsplit(":", 1) for given in columns]
-    dated = [":date:" in given for given in columns]
-    return {name: f"date:{kind}" if date else kind for (name, kind), date in zip(parted, dated, strict=True)}
+    parts = [
+        option.rsplit(":date:", 1) if ":date:" in option else option.rsplit(":", 1) for option in columns
+    ]
+    dated = [":date:" in option for option in columns]
+    return {name: f"date:{kind}" if date else kind for (name, kind), date in zip(parts, dated, strict=True)}
 
 
 @datasets.command("list")
@@ -234,26 +236,26 @@ def list_datasets(
 ) -> None:
     """List datasets, newest first."""
     with connected(url) as client:
-        found = client.datasets(limit=limit)
+        page = client.datasets(limit=limit)
     columns = ("name", "version", "rows", "features", "created_at")
-    rows = [[entry.get(column) for column in columns] for entry in found]
+    rows = [[entry.get(column) for column in columns] for entry in page]
     empty = "No datasets yet: pairmark datasets add NAME FILE --label COLUMN"
-    output.show({"items": found}, output.table(columns, rows, empty=empty))
+    output.show({"items": page}, output.table(columns, rows, empty=empty))
 
 
 @datasets.command("show")
 def show_dataset(ref: DatasetRef, url: UrlOption = None, json: output.JsonOption = False) -> None:
     """Show a dataset: columns, rows, labels and the smallest supported rate."""
     with connected(url) as client:
-        found = client.dataset(ref)
-    output.show(found, lambda to: _show_dataset(to, found.json))
+        dataset = client.dataset(ref)
+    output.show(dataset, lambda to: _show_dataset(to, dataset.json))
 
 
 @datasets.command("ledger")
 def show_ledger(ref: DatasetRef, url: UrlOption = None, json: output.JsonOption = False) -> None:
     """Show which versions were calibrated on a dataset, and the smallest rate if you choose among them."""
     with connected(url) as client:
-        found = client.ledger(ref)
+        ledger = client.ledger(ref)
     columns = ("number", "version", "rates asked", "calibrated_at")
     rows = [
         [
@@ -262,7 +264,7 @@ def show_ledger(ref: DatasetRef, url: UrlOption = None, json: output.JsonOption 
             ", ".join(f"{rate:g}" for rate in entry["rates"]) or "none",
             entry["calibrated_at"],
         ]
-        for entry in found["versions"]
+        for entry in ledger["versions"]
     ]
     empty = "No version was calibrated on it yet."
 
@@ -275,7 +277,7 @@ def show_ledger(ref: DatasetRef, url: UrlOption = None, json: output.JsonOption 
                 markup=False,
             )
 
-    output.show(found, to)
+    output.show(ledger, to)
 
 
 @datasets.command("delete")
@@ -297,7 +299,7 @@ def list_models(
 ) -> None:
     """List models with their aliases."""
     with connected(url) as client:
-        found = client.models(limit=limit)
+        page = client.models(limit=limit)
     rows = [
         (
             entry["name"],
@@ -305,10 +307,10 @@ def list_models(
             entry["latest_version"],
             ", ".join(f"{alias['alias']} = {alias['version']}" for alias in entry["aliases"]),
         )
-        for entry in found
+        for entry in page
     ]
     empty = "No models yet: pairmark train --dataset D --model M"
-    output.show({"items": found}, output.table(("name", "kind", "newest", "aliases"), rows, empty=empty))
+    output.show({"items": page}, output.table(("name", "kind", "newest", "aliases"), rows, empty=empty))
 
 
 @models.command("show")
@@ -316,24 +318,24 @@ def show_model(ref: Ref, url: UrlOption = None, json: output.JsonOption = False)
     """Show a version: kind, parameters, metrics with intervals, lineage."""
     with connected(url) as client:
         name, number = resolve(client, ref)
-        found = client.version(name, number)
+        version = client.version(name, number)
 
     def human(to: Console) -> None:
-        named = ("kind", "aliases", "capabilities", "params", "n_features", "calibration_id", "created_at")
-        shown = {"model": f"{name}:{number}", **{key: found.get(key) for key in named}}
-        output.facts({**shown, "lineage": _flat(found.get("lineage") or {})})(to)
-        show_metrics(to, found.get("metrics") or {})
-        show_leaderboard(to, found.get("facts") or {})
-        promotion = (found.get("facts") or {}).get("promotion")
+        keys = ("kind", "aliases", "capabilities", "params", "n_features", "calibration_id", "created_at")
+        facts = {"model": f"{name}:{number}", **{key: version.get(key) for key in keys}}
+        output.facts({**facts, "lineage": _flat(version.get("lineage") or {})})(to)
+        show_metrics(to, version.get("metrics") or {})
+        show_leaderboard(to, version.get("facts") or {})
+        promotion = (version.get("facts") or {}).get("promotion")
         if promotion:
             became = "promoted" if promotion["promoted"] else "not promoted"
             to.print(f"\n{became}: {promotion['reason']}", markup=False)
-        suspects = (found.get("facts") or {}).get("suspects") or {}
+        suspects = (version.get("facts") or {}).get("suspects") or {}
         if suspects.get("text"):
             to.print(f"warning: {suspects['text']}", style="yellow", markup=False)
-        show_promise(to, found.json)
+        show_promise(to, version.json)
 
-    output.show(found, human)
+    output.show(version, human)
 
 
 @models.command("promote")
@@ -351,8 +353,8 @@ def promote_model(
     """Move an alias to a version. Running services switch by themselves."""
     with connected(url) as client:
         name, number = resolve(client, ref)
-        moved = client.promote(name, number, alias, reason=reason)
-    output.show(moved, lambda to: to.print(f"{name}@{alias} is now version {number}", markup=False))
+        promotion = client.promote(name, number, alias, reason=reason)
+    output.show(promotion, lambda to: to.print(f"{name}@{alias} is now version {number}", markup=False))
 
 
 @models.command("policy")
@@ -374,15 +376,15 @@ def model_policy(
         raise typer.BadParameter("expected --server or one of the others, not both")
     with connected(url) as client:
         if server or allow_asymptotic is not None:
-            found = client.set_policy(name, allow_asymptotic=allow_asymptotic)
+            policy = client.set_policy(name, allow_asymptotic=allow_asymptotic)
         else:
-            found = client.model(name)["policy"]
-    said = {
+            policy = client.model(name)["policy"]
+    sentences = {
         None: "what the server's setting says",
         True: "asymptotic promises are allowed",
         False: "finite-sample promises only",
     }
-    output.show(found, lambda to: to.print(f"{name}: {said[found['allow_asymptotic']]}", markup=False))
+    output.show(policy, lambda to: to.print(f"{name}: {sentences[policy['allow_asymptotic']]}", markup=False))
 
 
 @models.command("export")
@@ -396,8 +398,8 @@ def export_model(
     with connected(url) as client:
         name, number = resolve(client, ref)
         client.export_version(name, number, file)
-    written = {"model": name, "version": number, "file": str(file), "bytes": file.stat().st_size}
-    output.show(written, lambda to: to.print(f"wrote {name}:{number} to {file}", markup=False))
+    facts = {"model": name, "version": number, "file": str(file), "bytes": file.stat().st_size}
+    output.show(facts, lambda to: to.print(f"wrote {name}:{number} to {file}", markup=False))
 
 
 @models.command("import")
@@ -411,8 +413,10 @@ def import_model(
 ) -> None:
     """Register a version from an exported file. The file is checked and tried in a separate process first."""
     with connected(url, creates=True) as client, output.progress_bar(f"importing {file.name}") as progress:
-        found = client.import_version(file, name=name, progress=progress)
-    output.show(found, lambda to: to.print(f"registered {found['model']}:{found['version']}", markup=False))
+        version = client.import_version(file, name=name, progress=progress)
+    output.show(
+        version, lambda to: to.print(f"registered {version['model']}:{version['version']}", markup=False)
+    )
 
 
 @models.command("delete")
@@ -438,30 +442,32 @@ def confirm(question: str, yes: bool) -> None:
         typer.confirm(question, abort=True)
 
 
-def _show_dataset(to: Console, found: dict[str, Any]) -> None:
-    named = ("rows", "features", "sha256", "label", "label_role", "ranking", "group", "created_at")
-    shown = {"dataset": f"{found['name']}:{found['version']}", **{key: found.get(key) for key in named}}
-    counts = found.get("label_counts")
+def _show_dataset(to: Console, dataset: dict[str, Any]) -> None:
+    keys = ("rows", "features", "sha256", "label", "label_role", "ranking", "group", "created_at")
+    facts = {"dataset": f"{dataset['name']}:{dataset['version']}", **{key: dataset.get(key) for key in keys}}
+    counts = dataset.get("label_counts")
     if isinstance(counts, dict):
-        more = (found.get("n_labels") or len(counts)) - LABELS_SHOWN
+        n_hidden = (dataset.get("n_labels") or len(counts)) - LABELS_SHOWN
         first = ", ".join(f"{key}: {value}" for key, value in list(counts.items())[:LABELS_SHOWN])
-        shown["label_counts"] = first + (f", and {more:,} more" if more > 0 else "")
-    if found["n_pairs"]:
-        n_same = found["n_same_pairs"]
-        shown["pairs"] = f"{found['n_pairs']:,}: {n_same:,} the same, {found['n_pairs'] - n_same:,} different"
-    output.facts(shown)(to)
-    show_promise(to, found)
-    if found["n_pairs"]:
+        facts["label_counts"] = first + (f", and {n_hidden:,} more" if n_hidden > 0 else "")
+    if dataset["n_pairs"]:
+        n_same = dataset["n_same_pairs"]
+        facts["pairs"] = (
+            f"{dataset['n_pairs']:,}: {n_same:,} the same, {dataset['n_pairs'] - n_same:,} different"
+        )
+    output.facts(facts)(to)
+    show_promise(to, dataset)
+    if dataset["n_pairs"]:
         to.print(
             "promise: depends on how the list of pairs came about. Name it with `pairmark train --listing all`, "
             "`random` or `blocks`; of a list of unknown origin nothing is guaranteed",
             markup=False,
         )
-    for warning in found.get("warnings") or []:
+    for warning in dataset.get("warnings") or []:
         to.print(f"warning: {warning}", style="yellow", markup=False)
 
 
-def _show_inspection(to: Console, file: Path, found: dict[str, Any]) -> None:
+def _show_inspection(to: Console, file: Path, inspection: dict[str, Any]) -> None:
     rows = [
         (
             column["name"],
@@ -470,26 +476,27 @@ def _show_inspection(to: Console, file: Path, found: dict[str, Any]) -> None:
             column["distinct"],
             ", ".join(column["examples"]),
         )
-        for column in found["columns"][:COLUMNS_SHOWN]
+        for column in inspection["columns"][:COLUMNS_SHOWN]
     ]
     output.table(("column", "holds", "role", "distinct, about", "first values"), rows, empty="")(to)
-    if len(found["columns"]) > COLUMNS_SHOWN:
-        to.print(f"and {len(found['columns']) - COLUMNS_SHOWN} more columns", markup=False)
-    if found["problem"]:
-        to.print(f"it would be refused: {found['problem']}", style="yellow", markup=False)
-        output.show_troubles(found.get("troubles") or [])
+    if len(inspection["columns"]) > COLUMNS_SHOWN:
+        to.print(f"and {len(inspection['columns']) - COLUMNS_SHOWN} more columns", markup=False)
+    if inspection["problem"]:
+        to.print(f"it would be refused: {inspection['problem']}", style="yellow", markup=False)
+        output.show_troubles(inspection.get("troubles") or [])
         return
     to.print(
-        f"{found['rows']:,} rows of {found['features']:,} features, {found['n_labels']:,} identities or classes",
+        f"{inspection['rows']:,} rows of {inspection['features']:,} features, "
+        f"{inspection['n_labels']:,} identities or classes",
         markup=False,
     )
-    show_promise(to, found)
-    for warning in found["warnings"]:
+    show_promise(to, inspection)
+    for warning in inspection["warnings"]:
         to.print(f"warning: {warning}", style="yellow", markup=False)
     words = [f"pairmark datasets add NAME {file}"]
-    for name, value in found["request"].items():
+    for name, value in inspection["request"].items():
         values = value if isinstance(value, list) else [value]
-        words += [f"--{name}" if one is True else f"--{name} {shlex.quote(str(one))}" for one in values]
+        words += [f"--{name}" if part is True else f"--{name} {shlex.quote(str(part))}" for part in values]
     to.print("keep it with: " + " ".join(words), markup=False)
 
 

@@ -49,21 +49,21 @@ def connected(url: str | None, *, creates: bool = False) -> Iterator[Client]:
         with client:
             yield client
         return
-    chosen = settings()
-    if not creates and not chosen.database_url and not (chosen.home / "pairmark.db").exists():
+    config = settings()
+    if not creates and not config.database_url and not (config.home / "pairmark.db").exists():
         output.complain(
-            f"there is no service to ask and no database in {chosen.home}/: start one with `pairmark serve`, then "
+            f"there is no service to ask and no database in {config.home}/: start one with `pairmark serve`, then "
             "`export PAIRMARK_URL=http://127.0.0.1:8000`, or name one with --url"
         )
         raise typer.Exit(1)
     from pairmark.service.inprocess import embedded_client
 
-    prepare_database(chosen)
-    with embedded_client(chosen) as client:
+    prepare_database(config)
+    with embedded_client(config) as client:
         yield client
 
 
-def prepare_database(chosen: Settings, wait: float = 0.0) -> None:
+def prepare_database(config: Settings, wait: float = 0.0) -> None:
     """Migrate the embedded database; a PostgreSQL one is only checked, since others may be using it.
 
     An embedded database that is older is copied first, and both are said on stderr.
@@ -81,7 +81,7 @@ def prepare_database(chosen: Settings, wait: float = 0.0) -> None:
     from pairmark.service.errors import SchemaMismatch
 
     deadline = time.monotonic() + wait
-    with open_database(chosen) as database:
+    with open_database(config) as database:
         if database.is_sqlite:
             migrate_embedded(database)
             return

@@ -33,8 +33,8 @@ def create(
 ) -> None:
     """Create a gallery for a model, or move it to another version. Indexing runs in the background."""
     with connected(url) as client:
-        found = client.put_gallery(name, model)
-    output.show(found, output.facts(_flat(found.json)))
+        gallery = client.put_gallery(name, model)
+    output.show(gallery, output.facts(_flat(gallery.json)))
 
 
 @galleries.command("list")
@@ -45,18 +45,18 @@ def list_galleries(
 ) -> None:
     """List galleries by name."""
     with connected(url) as client:
-        found = client.galleries(limit=limit)
-    rows = [[_flat(entry.json).get(column) for column in COLUMNS] for entry in found]
+        page = client.galleries(limit=limit)
+    rows = [[_flat(entry.json).get(column) for column in COLUMNS] for entry in page]
     empty = "No galleries yet: pairmark galleries create NAME --model M"
-    output.show({"items": found}, output.table(COLUMNS, rows, empty=empty))
+    output.show({"items": page}, output.table(COLUMNS, rows, empty=empty))
 
 
 @galleries.command("show")
 def show(name: Name, url: UrlOption = None, json: output.JsonOption = False) -> None:
     """Show a gallery: its version, items and metadata fields."""
     with connected(url) as client:
-        found = client.gallery(name)
-    output.show(found, output.facts(_flat(found.json)))
+        gallery = client.gallery(name)
+    output.show(gallery, output.facts(_flat(gallery.json)))
 
 
 @galleries.command("add")
@@ -141,20 +141,22 @@ def search(
         "filter": _json(where, "--filter") if where else None,
     }
     with connected(url) as client:
-        found = client.search(name, _query(query), k=k, group_by="subject" if by_subject else None, **options)
+        answer = client.search(
+            name, _query(query), k=k, group_by="subject" if by_subject else None, **options
+        )
     rows = [
         (number, hit["id"], hit["subject"], hit["score"], *([hit["decision"]] if fnr else []))
-        for number, hits in enumerate(found["results"])
+        for number, hits in enumerate(answer["results"])
         for hit in hits
     ]
 
     def human(to: Console) -> None:
         columns = ("query", "id", "subject", "score", *(["decision"] if fnr else []))
         output.table(columns, rows, empty="unknown: nothing matches")(to)
-        if found.get("warning"):
-            to.print(f"warning: {found['warning']}", style="yellow", markup=False)
+        if answer.get("warning"):
+            to.print(f"warning: {answer['warning']}", style="yellow", markup=False)
 
-    output.show(found, human)
+    output.show(answer, human)
 
 
 @galleries.command("erase")
@@ -179,8 +181,8 @@ def erase(
 def calibrate(name: Name, dataset: Dataset, url: UrlOption = None, json: output.JsonOption = False) -> None:
     """Calibrate a gallery for --fpir, with people who are not enrolled."""
     with connected(url) as client:
-        found = client.calibrate_gallery(name, dataset)
-    output.show(found, output.facts(_flat(found.json)))
+        calibration = client.calibrate_gallery(name, dataset)
+    output.show(calibration, output.facts(_flat(calibration.json)))
 
 
 @galleries.command("evaluate")
@@ -197,18 +199,18 @@ def evaluate(
 ) -> None:
     """Measure searches: rank-1 rate, CMC, and FNIR at each FPIR."""
     with connected(url) as client:
-        found = client.evaluate_gallery(name, dataset, max_rank=max_rank, leave_one_out=leave_one_out)
+        evaluation = client.evaluate_gallery(name, dataset, max_rank=max_rank, leave_one_out=leave_one_out)
 
     def human(to: Console) -> None:
-        shown = ("id", "gallery_size", "n_mated", "n_strangers", "rank_1")
-        output.facts({key: found[key] for key in shown})(to)
+        keys = ("id", "gallery_size", "n_mated", "n_strangers", "rank_1")
+        output.facts({key: evaluation[key] for key in keys})(to)
         columns = ("fpir", "threshold", "fnir", "refused")
-        rows = [[point.get(column) for column in columns] for point in found["identification"]]
+        rows = [[point.get(column) for column in columns] for point in evaluation["identification"]]
         output.table(columns, rows, empty="")(to)
-        for warning in found["warnings"]:
+        for warning in evaluation["warnings"]:
             to.print(f"warning: {warning}", style="yellow", markup=False)
 
-    output.show(found, human)
+    output.show(evaluation, human)
 
 
 @galleries.command("delete")
@@ -220,13 +222,13 @@ def delete(name: Name, yes: Yes = False, url: UrlOption = None, json: output.Jso
     output.show({"deleted": name}, lambda to: to.print(f"deleted {name}", markup=False))
 
 
-def _flat(found: dict[str, Any]) -> dict[str, Any]:
+def _flat(entry: dict[str, Any]) -> dict[str, Any]:
     """With models as people write them, and without what is empty."""
-    shown = {key: value for key, value in found.items() if value not in (None, [])}
+    facts = {key: value for key, value in entry.items() if value not in (None, [])}
     for key in ("model", "moving_to"):
-        if isinstance(shown.get(key), dict):
-            shown[key] = f"{shown[key]['name']}:{shown[key]['version']}"
-    return shown
+        if isinstance(facts.get(key), dict):
+            facts[key] = f"{facts[key]['name']}:{facts[key]['version']}"
+    return facts
 
 
 def _query(text: str) -> Any:

@@ -48,11 +48,13 @@ def create(
     """Create a key and show it once. Only its hash is stored."""
     if tenant and resource and "/" not in resource:
         resource = f"{tenant}/{resource}"
-    scopes = [f"{one}:{resource}" if resource else one for one in scope]
+    scopes = [f"{action}:{resource}" if resource else action for action in scope]
     seconds = None if expires is None else seconds_until(expires)
-    with opened_keys(settings()) as stored:
-        made = stored.create(name or " ".join(scopes), scopes, expires_in_s=seconds, rate=rate, tenant=tenant)
-    _show_new(made)
+    with opened_keys(settings()) as key_store:
+        new_key = key_store.create(
+            name or " ".join(scopes), scopes, expires_in_s=seconds, rate=rate, tenant=tenant
+        )
+    _show_new(new_key)
 
 
 @keys.command()
@@ -63,21 +65,21 @@ def rotate(
 ) -> None:
     """Replace a key by a new one with the same scopes. Both work during the overlap."""
     seconds = seconds_until(overlap)
-    with opened_keys(settings()) as stored:
-        made = stored.rotate(key_id, overlap_s=seconds)
-    _show_new(made)
+    with opened_keys(settings()) as key_store:
+        new_key = key_store.rotate(key_id, overlap_s=seconds)
+    _show_new(new_key)
 
 
-def _show_new(made: NewKey) -> None:
-    value = made.model_dump(mode="json")
-    shown = {
+def _show_new(new_key: NewKey) -> None:
+    value = new_key.model_dump(mode="json")
+    facts = {
         name: value[name]
         for name in ("id", "name", "tenant", "scopes", "expires_at")
         if value[name] is not None
     }
 
     def human(to: Any) -> None:
-        output.facts({**shown, "key": made.key})(to)
+        output.facts({**facts, "key": new_key.key})(to)
         to.print("This is the only time it is shown. Send it as 'Authorization: Bearer KEY'.", style="dim")
 
     output.show(value, human)
@@ -105,27 +107,27 @@ def seconds_until(text: str) -> float:
 @keys.command("list")
 def list_keys(json: output.JsonOption = False) -> None:
     """List all keys, without their secrets."""
-    with opened_keys(settings()) as stored:
-        found = [entry.model_dump(mode="json") for entry in stored.list()]
+    with opened_keys(settings()) as key_store:
+        entries = [entry.model_dump(mode="json") for entry in key_store.list()]
     columns = ("id", "name", "tenant", "scopes", "created_at", "last_used_at", "expires_at", "revoked_at")
     empty = "No keys yet: pairmark keys create --scope admin"
-    rows = [[entry.get(column) for column in columns] for entry in found]
-    output.show({"items": found}, output.table(columns, rows, empty=empty))
+    rows = [[entry.get(column) for column in columns] for entry in entries]
+    output.show({"items": entries}, output.table(columns, rows, empty=empty))
 
 
 @keys.command()
 def tenants(json: output.JsonOption = False) -> None:
     """List tenants: what each uses of its quotas."""
-    with opened_tenants(settings()) as stored:
-        page = stored.page(200)
-    _show_tenants([one.model_dump(mode="json") for one in page.items])
+    with opened_tenants(settings()) as tenant_store:
+        page = tenant_store.page(200)
+    _show_tenants([entry.model_dump(mode="json") for entry in page.items])
 
 
 def _show_tenants(items: list[dict[str, Any]]) -> None:
     names = list(items[0]["use"]) if items else []
     rows = [
-        [one["name"], *(f"{one['use'][name]} of {one['quotas'][name] or 'any'}" for name in names)]
-        for one in items
+        [tenant["name"], *(f"{tenant['use'][name]} of {tenant['quotas'][name] or 'any'}" for name in names)]
+        for tenant in items
     ]
     empty = "No tenants yet: pairmark keys create --tenant acme --scope train"
     output.show({"items": items}, output.table(("tenant", *names), rows, empty=empty))
@@ -145,8 +147,8 @@ def quota(
     from pairmark.service.keys.schemas import Quotas
 
     quotas = Quotas(vectors=vectors, rows=rows, bytes=bytes, jobs=jobs, keys=max_keys)
-    with opened_tenants(settings()) as stored:
-        _show_tenants([stored.set_quotas(tenant, quotas).model_dump(mode="json")])
+    with opened_tenants(settings()) as tenant_store:
+        _show_tenants([tenant_store.set_quotas(tenant, quotas).model_dump(mode="json")])
 
 
 @keys.command()
@@ -155,35 +157,35 @@ def revoke(
     json: output.JsonOption = False,
 ) -> None:
     """Revoke a key. Running services refuse it from the next request on."""
-    with opened_keys(settings()) as stored:
-        stored.revoke(key_id)
+    with opened_keys(settings()) as key_store:
+        key_store.revoke(key_id)
     output.show({"revoked": key_id}, lambda to: to.print(f"revoked {key_id}", markup=False))
 
 
-def has_active_key(chosen: Settings) -> bool:
+def has_active_key(config: Settings) -> bool:
     """Whether a key exists that was not revoked."""
-    with opened_keys(chosen, prepare=False) as stored:
-        return any(entry.revoked_at is None for entry in stored.list())
+    with opened_keys(config, prepare=False) as key_store:
+        return any(entry.revoked_at is None for entry in key_store.list())
 
 
 @contextmanager
-def opened_keys(chosen: Settings, *, prepare: bool = True) -> Iterator[Keys]:
+def opened_keys(config: Settings, *, prepare: bool = True) -> Iterator[Keys]:
     """The keys in the database of the settings."""
     from pairmark.service.db import open_database
     from pairmark.service.keys import Keys
 
     if prepare:
-        prepare_database(chosen)
-    with open_database(chosen) as database:
-        yield Keys(database, chosen)
+        prepare_database(config)
+    with open_database(config) as database:
+        yield Keys(database, config)
 
 
 @contextmanager
-def opened_tenants(chosen: Settings) -> Iterator[Tenants]:
+def opened_tenants(config: Settings) -> Iterator[Tenants]:
     """The tenants in the database of the settings."""
     from pairmark.service.db import open_database
     from pairmark.service.keys import Tenants
 
-    prepare_database(chosen)
-    with open_database(chosen) as database:
-        yield Tenants(database, chosen)
+    prepare_database(config)
+    with open_database(config) as database:
+        yield Tenants(database, config)

@@ -12,10 +12,10 @@ from pairmark.service.cli.points import (
     ROWS_A_REQUEST,
     ModelOption,
     PointsOption,
-    either,
     numbers,
     read_points,
-    spread,
+    require_one_input,
+    split_words,
 )
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def rank_labels(
     json: output.JsonOption = False,
 ) -> None:
     """Rank labels for one point, or for each line of a file."""
-    either(features, file)
+    require_one_input(features, file)
     points: list[Any]
     if file is not None:
         names, rows = read_points(file)
@@ -73,7 +73,7 @@ def rank_labels(
 
 def _point(words: list[str]) -> list[float] | dict[str, float]:
     if not any("=" in word for word in words):
-        return numbers(spread(words), "features")
+        return numbers(split_words(words), "features")
     point: dict[str, float] = {}
     for word in words:
         name, equals, value = word.rpartition("=")
@@ -85,13 +85,13 @@ def _point(words: list[str]) -> list[float] | dict[str, float]:
 
 def _show_rankings(to: Console, rankings: list[dict[str, Any]]) -> None:
     for ranking in rankings:
-        said = ""
+        line = ""
         places = ranking["positions"]
         for before, label in zip([None, *ranking["labels"]], ranking["labels"], strict=False):
             tied = before is not None and places[before] == places[label]
-            said += label if before is None else f"{'=' if tied else '>'}{label}"
+            line += label if before is None else f"{'=' if tied else '>'}{label}"
         sure = ranking.get("confidence")
-        to.print(said if sure is None else f"{said}  ({sure:.0%} of pairs)", markup=False, highlight=False)
+        to.print(line if sure is None else f"{line}  ({sure:.0%} of pairs)", markup=False, highlight=False)
 
 
 def classify(
@@ -105,18 +105,18 @@ def classify(
     json: output.JsonOption = False,
 ) -> None:
     """Classify one point, or each line of a file."""
-    either(features, file)
+    require_one_input(features, file)
     names: list[str] = []
     if file is not None:
         names, points = read_points(file)
     else:
-        points = [numbers(spread(features or ()), "features")]
+        points = [numbers(split_words(features or ()), "features")]
     with connected(url) as client:
         answers = _classified(client, model, names, points)
     labels = [label for answer in answers for label in answer["labels"]]
     probabilities = [chances for answer in answers for chances in answer["probabilities"]]
-    shown = {"model": answers[0]["model"], "labels": labels, "probabilities": probabilities}
-    output.show(shown, lambda to: _show_classes(to, probabilities))
+    result = {"model": answers[0]["model"], "labels": labels, "probabilities": probabilities}
+    output.show(result, lambda to: _show_classes(to, probabilities))
 
 
 def _classified(
@@ -137,20 +137,20 @@ def _in_order(
     client: Client, version: dict[str, Any], names: list[str], points: list[list[float]]
 ) -> list[list[float]]:
     """Points with their columns in the version's order: as they are where they have it, or it knows no names."""
-    known = client.version(version["name"], version["version"]).get("feature_names")
-    if not known or known == names:
+    feature_names = client.version(version["name"], version["version"]).get("feature_names")
+    if not feature_names or feature_names == names:
         return points
-    if sorted(known) != sorted(names):
-        missing = sorted(set(known) - set(names)) or sorted(set(names) - set(known))
+    if sorted(feature_names) != sorted(names):
+        missing = sorted(set(feature_names) - set(names)) or sorted(set(names) - set(feature_names))
         raise typer.BadParameter(
             f"the file's first line does not hold the model's features: {', '.join(missing[:5])}"
         )
-    order = [names.index(name) for name in known]
+    order = [names.index(name) for name in feature_names]
     return [[point[at] for at in order] for point in points]
 
 
 def _show_classes(to: Console, probabilities: list[dict[str, Any]]) -> None:
     for chances in probabilities:
         best = sorted(chances.items(), key=lambda entry: -entry[1])[:SHOWN]
-        said = ", ".join(f"{label} {chance:.1%}" for label, chance in best)
-        to.print(said, markup=False, highlight=False)
+        line = ", ".join(f"{label} {chance:.1%}" for label, chance in best)
+        to.print(line, markup=False, highlight=False)

@@ -56,8 +56,8 @@ def announce(listener: socket.socket, url: str) -> None:
         connection.close()
     # Said in plain text: drawing libraries would be imported while models are being loaded.
     facts = {"url": url, "pid": os.getpid()}
-    said = f"Pairmark answers on {url}  (console at /, endpoints at /docs)"
-    sys.stdout.write((json.dumps(facts, indent=2) if output.wants_json() else said) + "\n")
+    sentence = f"Pairmark answers on {url}  (console at /, endpoints at /docs)"
+    sys.stdout.write((json.dumps(facts, indent=2) if output.wants_json() else sentence) + "\n")
     sys.stdout.flush()
 
 

@@ -147,7 +147,7 @@ def match(
     assert fpr is not None
     sides = _sides((left, left_file), (right, right_file), subject)
     with connected(url) as client:
-        found = client.match(
+        answer = client.match(
             *sides,
             fpr=fpr,
             fnr=fnr,
@@ -159,20 +159,22 @@ def match(
             lr_method=lr_method if log_lr else None,
             model=model,
         )
-    said = found.decisions or ["match" if one else "different" for one in found.matches.tolist()]
-    point = found.operating_point.json
+    decisions = answer.decisions or [
+        "match" if is_match else "different" for is_match in answer.matches.tolist()
+    ]
+    point = answer.operating_point.json
     pairs = [
         {"score": score, "decision": decision}
-        for score, decision in zip(found.scores.tolist(), said, strict=True)
+        for score, decision in zip(answer.scores.tolist(), decisions, strict=True)
     ]
 
-    if found.log_lr is not None:
-        pairs = [{**one, "log_lr": worth} for one, worth in zip(pairs, found.log_lr.tolist(), strict=True)]
+    if answer.log_lr is not None:
+        pairs = [{**pair, "log_lr": worth} for pair, worth in zip(pairs, answer.log_lr.tolist(), strict=True)]
 
     def human(to: Console) -> None:
         rows = [
-            (at, f"{one['score']:.6g}", one["decision"], *([f"{one['log_lr']:.4g}"] if log_lr else []))
-            for at, one in enumerate(pairs[:SHOWN])
+            (at, f"{pair['score']:.6g}", pair["decision"], *([f"{pair['log_lr']:.4g}"] if log_lr else []))
+            for at, pair in enumerate(pairs[:SHOWN])
         ]
         names = ("pair", "score", "decision", *(["log LR"] if log_lr else []))
         output.table(names, rows, empty="no pairs")(to)
@@ -180,7 +182,7 @@ def match(
             to.print(f"... and {len(pairs) - SHOWN:,} more (--json gives all)")
         to.print(_promise(point), markup=False)
 
-    output.show({"model": found.model, "pairs": pairs, "operating_point": point}, human)
+    output.show({"model": answer.model, "pairs": pairs, "operating_point": point}, human)
 
 
 def _decide(
@@ -194,7 +196,7 @@ def _decide(
 ) -> None:
     """Decide by prior and costs, and print it."""
     with connected(url) as client:
-        found = client.decide(
+        answer = client.decide(
             *sides,
             prior=prior,
             cost_ratio=1.0 if cost_ratio is None else cost_ratio,
@@ -202,23 +204,27 @@ def _decide(
             model=model,
             aggregation=aggregation,
         )
-    words = ["same" if one else "different" for one in found.same.tolist()]
+    words = ["same" if is_same else "different" for is_same in answer.same.tolist()]
     pairs: list[dict[str, Any]] = [{"decision": word} for word in words]
-    for name, values in (("score", found.scores), ("log_lr", found.log_lr), ("posterior", found.posterior)):
+    for name, values in (
+        ("score", answer.scores),
+        ("log_lr", answer.log_lr),
+        ("posterior", answer.posterior),
+    ):
         if values is not None:
-            pairs = [{**one, name: value} for one, value in zip(pairs, values.tolist(), strict=True)]
+            pairs = [{**pair, name: value} for pair, value in zip(pairs, values.tolist(), strict=True)]
 
     def human(to: Console) -> None:
         names = list(pairs[0]) if pairs else ["decision"]
-        rows = [(at, *one.values()) for at, one in enumerate(pairs[:SHOWN])]
+        rows = [(at, *pair.values()) for at, pair in enumerate(pairs[:SHOWN])]
         output.table(("pair", *names), rows, empty="no pairs")(to)
         to.print(
-            f"A pair is the same if its log likelihood ratio is above {found.bayes['log_lr_threshold']:.4g}: the "
+            f"A pair is the same if its log likelihood ratio is above {answer.bayes['log_lr_threshold']:.4g}: the "
             f"lowest cost at prior {prior:g}. No error rate is guaranteed; use --fpr for that.",
             markup=False,
         )
 
-    output.show({"model": found.model, "pairs": pairs, "bayes": found.bayes}, human)
+    output.show({"model": answer.model, "pairs": pairs, "bayes": answer.bayes}, human)
 
 
 def _promise(point: dict[str, Any]) -> str:
@@ -245,33 +251,33 @@ def _promise(point: dict[str, Any]) -> str:
 
 def _sides(left: SideSource, right: SideSource, subject: str | None) -> tuple[list[Any], list[Any]]:
     """Both sides, each as an argument or a file."""
-    for name, (given, file) in (("LEFT", left), ("RIGHT", right)):
-        if (given is None) == (file is None):
+    for name, (argument, file) in (("LEFT", left), ("RIGHT", right)):
+        if (argument is None) == (file is None):
             raise typer.BadParameter(f"expected {name} or --{name.lower()}, and not both")
-    a, b = (_side(given or str(file), subject) for given, file in (left, right))
+    a, b = (_side(argument or str(file), subject) for argument, file in (left, right))
     return a, b
 
 
-def _side(given: str, subject: str | None) -> list[Any]:
+def _side(argument: str, subject: str | None) -> list[Any]:
     """A point, or the points (or subjects) of a file. What is made of numbers is a point: it may be too long for a
     file's name."""
 
     def read(file: Path) -> list[Any]:
         return read_points(file)[1] if subject is None else read_subjects(file, subject)
 
-    if given == "-":
-        return read(Path(given))
-    if given.lstrip().startswith("{") or given.endswith(".json"):
-        return read_records(given)
+    if argument == "-":
+        return read(Path(argument))
+    if argument.lstrip().startswith("{") or argument.endswith(".json"):
+        return read_records(argument)
     try:
-        return [numbers(given.split(","), "point")]
+        return [numbers(argument.split(","), "point")]
     except typer.BadParameter as error:
-        file = Path(given[:4096])
+        file = Path(argument[:4096])
         try:
-            found = file.is_file()
+            is_file = file.is_file()
         except OSError:
-            found = False
-        if found:
+            is_file = False
+        if is_file:
             return read(file)
-        shown = given if len(given) <= 60 else f"{given[:60]}..."
-        raise typer.BadParameter(f"{shown!r} is neither a file nor a point such as 5.1,3.5,1.4") from error
+        excerpt = argument if len(argument) <= 60 else f"{argument[:60]}..."
+        raise typer.BadParameter(f"{excerpt!r} is neither a file nor a point such as 5.1,3.5,1.4") from error

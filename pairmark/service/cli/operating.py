@@ -39,13 +39,13 @@ def audit(
 ) -> None:
     """List who changed what, newest first."""
     with connected(url) as client:
-        wanted = {"actor": actor, "action": action, "resource": resource, "since": since}
-        found = list(islice(client.pages("/audit", limit=limit, **wanted), limit))
+        filters = {"actor": actor, "action": action, "resource": resource, "since": since}
+        entries = list(islice(client.pages("/audit", limit=limit, **filters), limit))
     rows = [
-        [entry["at"], entry["actor"], entry["action"], entry["resource"], _facts(entry)] for entry in found
+        [entry["at"], entry["actor"], entry["action"], entry["resource"], _facts(entry)] for entry in entries
     ]
     columns = ("at", "actor", "action", "resource", "change")
-    output.show({"items": found}, output.table(columns, rows, empty="No entries."))
+    output.show({"items": entries}, output.table(columns, rows, empty="No entries."))
 
 
 def _facts(entry: dict[str, Any]) -> str:
@@ -70,17 +70,17 @@ def backup(
     if file.exists() and not force:
         output.complain(f"{file} exists already: name another file, or overwrite it with --force")
         raise typer.Exit(2)
-    with _opened() as (chosen, database, blobs):
-        made = back_up(database, blobs, chosen, file)
+    with _open_stores() as (config, database, blobs):
+        summary = back_up(database, blobs, config, file)
 
     def human(to: Console) -> None:
-        size = f"{made['bytes'] / 2**20:.1f} MiB"
-        to.print(f"{file}: {made['rows']} rows and {made['blobs']} stored files, {size}", markup=False)
-        for what, detail in made["damaged"].items():
+        size = f"{summary['bytes'] / 2**20:.1f} MiB"
+        to.print(f"{file}: {summary['rows']} rows and {summary['blobs']} stored files, {size}", markup=False)
+        for what, detail in summary["damaged"].items():
             to.print(f"NOT IN THE BACKUP: {what[:40]}: {detail}", markup=False)
 
-    output.show(made, human)
-    if made["damaged"]:
+    output.show(summary, human)
+    if summary["damaged"]:
         raise typer.Exit(1)
 
 
@@ -106,32 +106,34 @@ def restore(
     """Restore a backup into an empty database and artefact store, and check its scores."""
     from pairmark.service.operations.restore import restore as restored
 
-    with _opened() as (chosen, database, blobs):
+    with _open_stores() as (config, database, blobs):
         revoked_at = None if last_revocation is None else last_revocation.replace(tzinfo=UTC).timestamp()
-        made = restored(database, blobs, chosen, file, keys=keys, last_revocation=revoked_at)
+        summary = restored(database, blobs, config, file, keys=keys, last_revocation=revoked_at)
 
     def human(to: Console) -> None:
-        to.print(f"restored {made['rows']} rows and {made['blobs']} stored files from {file}", markup=False)
-        to.print(f"versions in use that give the same scores to the last bit: {len(made['same'])}")
-        for ref in made["close"]:
+        to.print(
+            f"restored {summary['rows']} rows and {summary['blobs']} stored files from {file}", markup=False
+        )
+        to.print(f"versions in use that give the same scores to the last bit: {len(summary['same'])}")
+        for ref in summary["close"]:
             to.print(
                 f"{ref} gives the same scores except for rounding: another CPU, or other libraries",
                 markup=False,
             )
-        for key in made["revoked_keys"]:
+        for key in summary["revoked_keys"]:
             to.print(f"REVOKED: key {key['id']} ({key['name']!a}) worked in the backup", markup=False)
-        if made["revoked_keys"]:
+        if summary["revoked_keys"]:
             to.print("Make new keys with `pairmark keys create`. `--keys keep` restores keys as they were.")
-        for what, detail in made["missing"].items():
+        for what, detail in summary["missing"].items():
             to.print(f"NOT IN THE BACKUP: {what[:40]}: {detail}", markup=False)
-        for one in made["refused"][:20]:
+        for item in summary["refused"][:20]:
             # As Python writes it: the name may hold characters that a terminal obeys.
-            name = ascii(one.get("id") or one["subject"])
-            to.print(f"NOT RESTORED: {name} of gallery {one['gallery']}: {one['detail']}", markup=False)
-        if made["n_refused"] > 20:
-            to.print(f"and {made['n_refused'] - 20} more that are not restored (--json lists 1,000)")
+            name = ascii(item.get("id") or item["subject"])
+            to.print(f"NOT RESTORED: {name} of gallery {item['gallery']}: {item['detail']}", markup=False)
+        if summary["n_refused"] > 20:
+            to.print(f"and {summary['n_refused'] - 20} more that are not restored (--json lists 1,000)")
 
-    output.show(made, human)
+    output.show(summary, human)
 
 
 def doctor(
@@ -144,10 +146,10 @@ def doctor(
     """Check database, clocks, workers, data, calibrations, disk and kernels. Exit code 1: a check failed."""
     from pairmark.service.operations.doctor import Doctor, as_json
 
-    with _opened() as (chosen, database, blobs):
-        findings = Doctor(database, blobs, chosen, quick=quick).examine()
+    with _open_stores() as (config, database, blobs):
+        findings = Doctor(database, blobs, config, quick=quick).examine()
     described = as_json(findings)
-    rows = [[one.status, one.check, one.detail, one.advice] for one in findings]
+    rows = [[finding.status, finding.check, finding.detail, finding.advice] for finding in findings]
     output.show(
         described, output.table(("status", "check", "finding", "what to do"), rows, empty="No findings.")
     )
@@ -156,11 +158,11 @@ def doctor(
 
 
 @contextmanager
-def _opened() -> Iterator[tuple[Settings, Database, Blobs]]:
+def _open_stores() -> Iterator[tuple[Settings, Database, Blobs]]:
     """Database and storage of the settings, as they are: nothing is migrated."""
     from pairmark.service.blobs import open_blobs
     from pairmark.service.db import open_database
 
-    chosen = settings()
-    with open_database(chosen) as database:
-        yield chosen, database, open_blobs(chosen)
+    config = settings()
+    with open_database(config) as database:
+        yield config, database, open_blobs(config)

@@ -44,11 +44,11 @@ def console() -> Console:
     """Where people read."""
     from rich.console import Console
 
-    drawn = Console(soft_wrap=True, highlight=False)
-    if not drawn.is_terminal:
+    terminal = Console(soft_wrap=True, highlight=False)
+    if not terminal.is_terminal:
         # In a pipe nothing is cut or folded to a terminal's width.
-        drawn.width = 10_000
-    return drawn
+        terminal.width = 10_000
+    return terminal
 
 
 def show(value: Any, human: Callable[[Console], None]) -> None:
@@ -81,12 +81,12 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, empty: str) 
         if not rows:
             to.print(Text(empty))
             return
-        drawn = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+        grid = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
         for column in columns:
-            drawn.add_column(column)
+            grid.add_column(column)
         for row in rows:
-            drawn.add_row(*(Text(cell(value)) for value in row))
-        to.print(drawn)
+            grid.add_row(*(Text(cell(value)) for value in row))
+        to.print(grid)
 
     return render
 
@@ -98,11 +98,11 @@ def facts(entries: Mapping[str, Any]) -> Callable[[Console], None]:
         from rich.table import Table
         from rich.text import Text
 
-        drawn = Table.grid(padding=(0, 2))
+        grid = Table.grid(padding=(0, 2))
         for name, value in entries.items():
             if value is not None:
-                drawn.add_row(Text(name, style="bold"), Text(cell(value), overflow="fold"))
-        to.print(drawn)
+                grid.add_row(Text(name, style="bold"), Text(cell(value), overflow="fold"))
+        to.print(grid)
 
     return render
 

@@ -25,7 +25,7 @@ PointsOption = Annotated[
 ModelOption = Annotated[str | None, typer.Option(help="NAME, NAME@ALIAS or NAME:VERSION.")]
 
 
-def either(features: list[str] | None, file: Path | None) -> None:
+def require_one_input(features: list[str] | None, file: Path | None) -> None:
     """See to it that a point is given or a file and not both, or `typer.BadParameter`."""
     if bool(features) == (file is not None):
         raise typer.BadParameter("expected either the features of one point or --file")
@@ -38,17 +38,19 @@ def read_points(file: Path) -> tuple[list[str], list[list[float]]]:
     return names, [numbers(line, f"{file}: row {at}") for at, line in enumerate(lines, start=1)]
 
 
-def read_records(given: str) -> list[dict[str, Any]]:
+def read_records(argument: str) -> list[dict[str, Any]]:
     """Records of a JSON file, or of JSON itself: an object, or a list of objects; else `typer.BadParameter`."""
     try:
-        text = given if given.lstrip().startswith("{") else Path(given).read_text(encoding="utf-8-sig")
+        text = (
+            argument if argument.lstrip().startswith("{") else Path(argument).read_text(encoding="utf-8-sig")
+        )
         value = json.loads(text)
     except (OSError, ValueError) as error:
-        raise typer.BadParameter(f"{given[:100]}: {error}") from error
+        raise typer.BadParameter(f"{argument[:100]}: {error}") from error
     records = value if isinstance(value, list) else [value]
     if not records or not all(isinstance(record, dict) for record in records):
         raise typer.BadParameter(
-            f'{given[:100]}: expected a record {{"column": value, ..}} or a list of records'
+            f'{argument[:100]}: expected a record {{"column": value, ..}} or a list of records'
         )
     return records
 
@@ -60,11 +62,11 @@ def read_subjects(file: Path, column: str) -> list[dict[str, list[list[float]]]]
     if column not in names:
         raise typer.BadParameter(f"{file}: the first line has no {column!r}; it has {', '.join(names[:20])}")
     place = names.index(column)
-    found: dict[str, dict[str, list[list[float]]]] = {}
+    subjects: dict[str, dict[str, list[list[float]]]] = {}
     for at, line in enumerate(lines, start=1):
         values = numbers([*line[:place], *line[place + 1 :]], f"{file}: row {at}")
-        found.setdefault(line[place], {"samples": []})["samples"].append(values)
-    return list(found.values())
+        subjects.setdefault(line[place], {"samples": []})["samples"].append(values)
+    return list(subjects.values())
 
 
 def _table(file: Path) -> tuple[list[str], list[list[str]]]:
@@ -96,6 +98,6 @@ def numbers(words: Iterable[str], where: str) -> list[float]:
     return read
 
 
-def spread(words: Iterable[str]) -> list[str]:
+def split_words(words: Iterable[str]) -> list[str]:
     """``["1,2", "3"]`` as ``["1", "2", "3"]``."""
     return [part for word in words for part in word.split(",") if part]

@@ -54,16 +54,16 @@ def report(
         name, number = resolve(client, ref)
         if file is not None and ending == ".html":
             file.write_text(client.report_page(name, number), encoding="utf-8")
-        found = None if ending == ".html" else client.report(name, number)
+        answer = None if ending == ".html" else client.report(name, number)
     if file is None:
-        assert found is not None
-        parts = found.json
-        output.show(found, lambda to: _summary(to, parts))
+        assert answer is not None
+        parts = answer.json
+        output.show(answer, lambda to: _summary(to, parts))
         return
-    if found is not None:
+    if answer is not None:
         import json as encoder
 
-        file.write_text(encoder.dumps(found.json, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+        file.write_text(encoder.dumps(answer.json, indent=2, allow_nan=False) + "\n", encoding="utf-8")
     facts = {"model": name, "version": number, "file": str(file), "bytes": file.stat().st_size}
     output.show(facts, lambda to: to.print(f"wrote the report of {name}:{number} to {file}", markup=False))
 
@@ -102,35 +102,35 @@ def _summary(to: Console, parts: dict[str, Any]) -> None:
         ("Measured on", card["evaluation_data"]),
     ):
         to.print(title, style="bold")
-        for one in sentences:
-            to.print(f"  {one}", markup=False)
+        for entry in sentences:
+            to.print(f"  {entry}", markup=False)
     to.print("\nThe promise", style="bold")
     if (version.get("promise") or {}).get("population"):
         to.print(f"  It holds among {version['promise']['population']}.", markup=False)
     rows: list[tuple[Any, ...]] = [
-        (one["fpr"], None, None, None, "not supported")
-        if one["refused"]
-        else (one["fpr"], one["threshold"], one["fpr_upper_bound"], one["tpr"], one["guarantee"])
-        for one in parts["promises"]
+        (entry["fpr"], None, None, None, "not supported")
+        if entry["refused"]
+        else (entry["fpr"], entry["threshold"], entry["fpr_upper_bound"], entry["tpr"], entry["guarantee"])
+        for entry in parts["promises"]
     ]
     output.table(("fpr", "threshold", "bound", "recognised", "guarantee"), rows, empty="  none")(to)
     to.print("\nMeasured", style="bold")
-    shown = {
+    metrics = {
         key: value for key, value in version["metrics"].items() if key not in ("groups", "pair_disagreement")
     }
-    show_metrics(to, shown)
+    show_metrics(to, metrics)
     searched = (parts["evidence"] or {}).get("identification")
     if searched:
         to.print(f"\nSearches among {searched['gallery_size']} enrolled people", style="bold")
-        rows = [(one["fpir"], one["fnir"], tuple(one["interval"])) for one in searched["at"]]
+        rows = [(entry["fpir"], entry["fnir"], tuple(entry["interval"])) for entry in searched["at"]]
         output.table(("fpir", "fnir", "interval"), rows, empty="  none")(to)
     enrolled = (parts["evidence"] or {}).get("by_samples")
     if enrolled:
         to.print(f"\nBy enrolled samples, {enrolled['n_people']} people", style="bold")
         rates = list(enrolled["at"][0]["fnmr_at_fmr"])
         rows = [
-            (one["samples"], one["eer"], *(one["fnmr_at_fmr"][rate]["value"] for rate in rates))
-            for one in enrolled["at"]
+            (entry["samples"], entry["eer"], *(entry["fnmr_at_fmr"][rate]["value"] for rate in rates))
+            for entry in enrolled["at"]
         ]
         output.table(("samples", "eer", *(f"missed at {rate}" for rate in rates)), rows, empty="  none")(to)
     aged = (parts["evidence"] or {}).get("by_time")
@@ -139,21 +139,21 @@ def _summary(to: Console, parts: dict[str, Any]) -> None:
         rates = list(aged["at"][0]["fnmr_at_fmr"])
         rows = [
             (
-                (one["shortest"], one["longest"]),
-                one["n_pairs"],
-                *(one["fnmr_at_fmr"][rate]["value"] for rate in rates),
+                (entry["shortest"], entry["longest"]),
+                entry["n_pairs"],
+                *(entry["fnmr_at_fmr"][rate]["value"] for rate in rates),
             )
-            for one in aged["at"]
+            for entry in aged["at"]
         ]
         output.table(("apart", "pairs", *(f"missed at {rate}" for rate in rates)), rows, empty="  none")(to)
     for at in (version["metrics"].get("groups") or {}).get("at", []):
-        for one in at.get("differentials") or []:
-            ratio = one["max_over_geomean"]
+        for entry in at.get("differentials") or []:
+            ratio = entry["max_over_geomean"]
             to.print(
-                f"groups at {at['fpr']:g}: {one['rate']}, largest over geometric mean {output.cell(ratio['value'])} "
+                f"groups at {at['fpr']:g}: {entry['rate']}, largest over geometric mean {output.cell(ratio['value'])} "
                 f"({output.cell(ratio['low'])} to {output.cell(ratio['high'])})",
                 markup=False,
             )
     to.print("\nLimits", style="bold")
-    for one in card["limits"]:
-        to.print(f"  {one}", markup=False)
+    for entry in card["limits"]:
+        to.print(f"  {entry}", markup=False)

@@ -46,7 +46,7 @@ def review(
         raise typer.BadParameter("expected either an ID, or what to make a review of")
     with connected(url) as client:
         if makes:
-            source = {"model": model, "gallery": gallery, **({} if pairs is None else _listed(pairs))}
+            source = {"model": model, "gallery": gallery, **({} if pairs is None else _pairs_of_file(pairs))}
             new = client.create_review(question=question, at_most=at_most, confidence=confidence, **source)
             output.show(new, output.facts(_facts(new)))
         elif review_id is None:
@@ -63,7 +63,7 @@ def review(
             output.show(now, output.facts(_facts(now)))
 
 
-def _facts(shown: Any) -> dict[str, Any]:
+def _facts(state: Any) -> dict[str, Any]:
     names = (
         "id",
         "population",
@@ -75,23 +75,23 @@ def _facts(shown: Any) -> dict[str, Any]:
         "expected_more",
         "statement",
     )
-    return {name: shown[name] for name in names}
+    return {name: state[name] for name in names}
 
 
-def _listed(file: Path) -> dict[str, Any]:
+def _pairs_of_file(file: Path) -> dict[str, Any]:
     with file.open(newline="", encoding="utf-8") as stream:
         rows = list(csv.DictReader(stream))
     if not rows or not {"left", "right"} <= set(rows[0]):
         raise typer.BadParameter(f"{file}: expected the columns left and right, and at least one row")
-    listed: dict[str, Any] = {"refs": [[row["left"], row["right"]] for row in rows]}
+    source: dict[str, Any] = {"refs": [[row["left"], row["right"]] for row in rows]}
     try:
         if "score" in rows[0]:
-            listed["scores"] = [float(row["score"]) for row in rows]
+            source["scores"] = [float(row["score"]) for row in rows]
         if "match" in rows[0]:
-            listed["matches"] = [bool(int(row["match"])) for row in rows]
+            source["matches"] = [bool(int(row["match"])) for row in rows]
     except (TypeError, ValueError) as error:
         raise typer.BadParameter(f"{file}: score must be a number and match 0 or 1 in every row") from error
-    return listed
+    return source
 
 
 def _ask(client: Client, review_id: str, by: str | None) -> None:

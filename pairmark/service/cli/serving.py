@@ -32,15 +32,15 @@ def upgrade(
     """Migrate the schema to the newest version. Safe to run again, and from several machines at once."""
     from pairmark.service.db import open_database
 
-    with open_database(settings()) as opened:
-        opened.wait(wait)
-        if opened.is_sqlite:
-            migrate_embedded(opened)
+    with open_database(settings()) as store:
+        store.wait(wait)
+        if store.is_sqlite:
+            migrate_embedded(store)
         else:
-            opened.upgrade()
-        shown = opened.url.render_as_string(hide_password=True)
+            store.upgrade()
+        url = store.url.render_as_string(hide_password=True)
     output.show(
-        {"database": shown, "upgraded": True}, lambda to: to.print(f"{shown} is up to date", markup=False)
+        {"database": url, "upgraded": True}, lambda to: to.print(f"{url} is up to date", markup=False)
     )
 
 
@@ -64,11 +64,11 @@ def serve(
     from pairmark.service.cli.supervising import worker_beside
     from pairmark.service.logs import configure_logging
 
-    chosen = settings()
-    configure_logging(chosen.log_level)
-    prepare_database(chosen, wait)
+    config = settings()
+    configure_logging(config.log_level)
+    prepare_database(config, wait)
     if not is_loopback(host):
-        _require_a_key(chosen, host, wait)
+        _require_a_key(config, host, wait)
     if until_stdin_closes:
         _when_stdin_closes(lambda: os.kill(os.getpid(), signal.SIGTERM))
     listener = listen(host, port)
@@ -89,32 +89,32 @@ def worker(
     from pairmark.service.jobs.worker import Worker
     from pairmark.service.logs import configure_logging
 
-    chosen = settings()
-    configure_logging(chosen.log_level)
-    prepare_database(chosen, wait)
+    config = settings()
+    configure_logging(config.log_level)
+    prepare_database(config, wait)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     if until_stdin_closes:
         _when_stdin_closes(stop.set)
-    Worker(chosen).run(stop, drain=drain or job is not None, only_job=job)
+    Worker(config).run(stop, drain=drain or job is not None, only_job=job)
 
 
 def warmup(json: output.JsonOption = False) -> None:
     """Compile all kernels into the cache, so that the first requests do not wait."""
     from pairmark.models.warmup import warm
 
-    started = time.perf_counter()
+    start = time.perf_counter()
     warm()
-    seconds = time.perf_counter() - started
+    seconds = time.perf_counter() - start
     output.show({"seconds": seconds}, lambda to: to.print(f"kernels are warm ({seconds:.1f} s)"))
 
 
-def _require_a_key(chosen: Settings, host: str, wait: float) -> None:
+def _require_a_key(config: Settings, host: str, wait: float) -> None:
     from pairmark.service.cli.keys import has_active_key
 
     deadline = time.monotonic() + wait
-    while not has_active_key(chosen):
+    while not has_active_key(config):
         if time.monotonic() >= deadline:
             output.complain(
                 f"refusing to listen on {host}: no API key exists, so anybody who reaches it could do anything. "

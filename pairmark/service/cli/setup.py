@@ -30,39 +30,39 @@ def setup(
     from pairmark.service.cli.keys import opened_keys
     from pairmark.service.db import open_database
 
-    chosen = settings()
+    config = settings()
     if secrets is not None:
-        given = os.environ.get("PAIRMARK_POSTGRES_PASSWORD", "")
-        _write_password(secrets, given if given not in ("", GENERATE) else None)
-    with open_database(chosen) as database:
+        password = os.environ.get("PAIRMARK_POSTGRES_PASSWORD", "")
+        _write_password(secrets, password if password not in ("", GENERATE) else None)
+    with open_database(config) as database:
         database.wait(wait)
         database.upgrade()
-    with opened_keys(chosen, prepare=False) as stored:
-        shown = None if stored.list() else stored.create("first admin", ["admin"]).key
-    if shown is None:
+    with opened_keys(config, prepare=False) as keys:
+        admin_key = None if keys.list() else keys.create("first admin", ["admin"]).key
+    if admin_key is None:
         output.show({"key": None}, lambda to: to.print("ready: an API key exists already"))
         return
     output.show(
-        {"key": shown},
+        {"key": admin_key},
         lambda to: to.print(
-            f"first admin key (shown only this once; send it as Bearer): {shown}", markup=False
+            f"first admin key (shown only this once; send it as Bearer): {admin_key}", markup=False
         ),
     )
 
 
-def _write_password(folder: Path, given: str | None) -> None:
+def _write_password(folder: Path, choice: str | None) -> None:
     """One password for server and clients; an existing one stays, since the database was made with it."""
     file = folder / "password"
     if file.exists():
         password = file.read_text()
-        if given is not None and given != password:
+        if choice is not None and choice != password:
             output.complain(
                 f"PAIRMARK_POSTGRES_PASSWORD differs from {file}, which the database was made with: change it in the "
                 "database and in that file, or unset the variable"
             )
             raise typer.Exit(1)
     else:
-        password = given or random_secrets.token_urlsafe(32)
+        password = choice or random_secrets.token_urlsafe(32)
     # The clients' file first: the server starts when it sees its own.
     escaped = password.replace("\\", "\\\\").replace(":", "\\:")
     for path, content in ((folder / "pgpass", f"*:*:*:*:{escaped}\n"), (file, password)):

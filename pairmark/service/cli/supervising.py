@@ -57,9 +57,9 @@ class Supervisor:
     def _keep(self) -> None:
         pause = FIRST_PAUSE_S
         while True:
-            started = time.monotonic()
+            start = time.monotonic()
             try:
-                child = self._started()
+                child = self._start()
             except OSError as error:
                 child = None
                 logger.error("the worker could not be started", extra={"reason": str(error)})
@@ -69,14 +69,14 @@ class Supervisor:
                     child.stdin.close()
                 if self._stop.is_set():
                     return
-                ran = time.monotonic() - started
+                ran = time.monotonic() - start
                 pause = FIRST_PAUSE_S if ran >= STEADY_S else pause
                 logger.error("the worker ended and is started again", extra={"status": status, "in_s": pause})
             if self._stop.wait(pause):
                 return
             pause = min(2 * pause, LONGEST_PAUSE_S)
 
-    def _started(self) -> subprocess.Popen[bytes] | None:
+    def _start(self) -> subprocess.Popen[bytes] | None:
         with self._guard:
             if self._stop.is_set():
                 return None
@@ -85,9 +85,9 @@ class Supervisor:
 
 
 @contextmanager
-def worker_beside(wanted: bool) -> Iterator[None]:
+def worker_beside(enabled: bool) -> Iterator[None]:
     """A supervised training worker that ends when this process does, even when this one is killed."""
-    if not wanted:
+    if not enabled:
         yield
         return
     supervisor = Supervisor()

@@ -114,7 +114,7 @@ def train(
         "groups": groups,
         "listing": listing,
     }
-    given = {
+    options = {
         "dataset": dataset,
         "model": model,
         "learner": learner,
@@ -122,7 +122,7 @@ def train(
         "unlabelled": unlabelled,
         "promote": False if no_promote else {"true": True, "false": False}.get(promote or "", promote),
     }
-    job = _job_request(spec, given, evaluation, param or [])
+    job = _job_request(spec, options, evaluation, param or [])
     with connected(url) as client:
         submitted = _submitted(client, job)
         if no_wait:
@@ -130,14 +130,16 @@ def train(
             return
         with _worker_for(submitted["id"], url), output.progress_bar("training") as progress:
             try:
-                done = client.wait(
+                job_done = client.wait(
                     submitted["id"], progress=progress, waiting=output.say if url else lambda _: None
                 )
             except KeyboardInterrupt:
                 client.cancel(submitted["id"])
                 raise
-        version = client.version(done["model"], done["version"])
-    output.show({"job": done, "version": version}, lambda to: _show_trained(to, done.json, version.json))
+        version = client.version(job_done["model"], job_done["version"])
+    output.show(
+        {"job": job_done, "version": version}, lambda to: _show_trained(to, job_done.json, version.json)
+    )
 
 
 def evaluate(
@@ -206,12 +208,12 @@ def plan(
             }
         )
     protocol = "open-set" if classes is None else "closed-set"
-    counted = {"open-set": "people", "closed-set": "samples"}[protocol]
-    least = units["finite-sample"] or 0
-    ample = AMPLE_MULTIPLE * least
-    ways = people_for(fpr, least) if classes is None else {}
+    unit = {"open-set": "people", "closed-set": "samples"}[protocol]
+    minimum = units["finite-sample"] or 0
+    ample = AMPLE_MULTIPLE * minimum
+    ways = people_for(fpr, minimum) if classes is None else {}
     prices = [
-        {"people": multiple * least, "tpr": tpr, "low": low, "high": high}
+        {"people": multiple * minimum, "tpr": tpr, "low": low, "high": high}
         for multiple in (1, 2, AMPLE_MULTIPLE)
         for tpr, low, high in [expected_tpr(fpr, multiple, BEST_TPR)]
     ]
@@ -220,19 +222,19 @@ def plan(
         to.print(
             f"A false positive rate of {fpr:g} at confidence {confidence:g}, {protocol}, takes at least:\n"
         )
-        named = {
+        titles = {
             "method": "method",
             "calibration_people": "people to calibrate on",
             "dataset_people": "people in the dataset",
             "calibration_samples": "samples to calibrate on",
             "dataset_samples": "samples in the dataset",
-            "calibration_pairs": f"different pairs of {counted}",
+            "calibration_pairs": f"different pairs of {unit}",
             "independent_pairs": "or independent pairs",
         }
-        shown = [name for name in named if any(need[name] is not None for need in needs)]
-        rows = [[need[name] for name in shown] for need in needs]
-        output.table([named[name] for name in shown], rows, empty="")(to)
-        to.print(f"\nA training job calibrates on {fraction:.0%} of the dataset's {counted}.")
+        keys = [name for name in titles if any(need[name] is not None for need in needs)]
+        rows = [[need[name] for name in keys] for need in needs]
+        output.table([titles[name] for name in keys], rows, empty="")(to)
+        to.print(f"\nA training job calibrates on {fraction:.0%} of the dataset's {unit}.")
         for options, people in ways.items():
             to.print(f"With `{options}`, {people:,} people in the dataset are enough.", markup=False)
         to.print(
@@ -242,7 +244,7 @@ def plan(
         )
         for price in prices:
             to.print(
-                f"  with {price['people']:,} {counted} to calibrate on about {price['tpr']:.0%} "
+                f"  with {price['people']:,} {unit} to calibrate on about {price['tpr']:.0%} "
                 f"({price['low']:.0%} to {price['high']:.0%} in nine of ten calibrations)"
             )
         to.print(
@@ -287,14 +289,14 @@ def resolve(client: Client, ref: str) -> tuple[str, int]:
 
 
 def _job_request(
-    spec: Path | None, given: dict[str, Any], evaluation: dict[str, Any], params: list[str]
+    spec: Path | None, options: dict[str, Any], evaluation: dict[str, Any], params: list[str]
 ) -> dict[str, Any]:
     """The job that the file describes, with what the options say in its place."""
     job = {} if spec is None else _read_spec(spec)
-    unknown = sorted(set(job) - {*given, "params", "evaluation"})
+    unknown = sorted(set(job) - {*options, "params", "evaluation"})
     if unknown:
         raise typer.BadParameter(f"the spec names {', '.join(unknown)}, which a job does not have")
-    job.update({name: value for name, value in given.items() if value is not None})
+    job.update({name: value for name, value in options.items() if value is not None})
     missing = [name for name in ("dataset", "model") if not job.get(name)]
     if missing:
         raise typer.BadParameter(
@@ -303,9 +305,9 @@ def _job_request(
         )
     if params:
         job["params"] = {**job.get("params", {}), **dict(_param(entry) for entry in params)}
-    chosen = {name: value for name, value in evaluation.items() if value is not None}
-    if chosen:
-        job["evaluation"] = {**job.get("evaluation", {}), **chosen}
+    changes = {name: value for name, value in evaluation.items() if value is not None}
+    if changes:
+        job["evaluation"] = {**job.get("evaluation", {}), **changes}
     return job
 
 
@@ -413,30 +415,32 @@ def show_leaderboard(to: Console, facts: dict[str, Any]) -> None:
     if race.get("candidates"):
         to.print(f"\nchosen by cross-validation: {race['winner']}", markup=False)
         of = ("candidate", "mean TPR", "difference", "folds", "CPU seconds")
-        output.table(of, [_candidate(one) for one in race["candidates"]], empty="")(to)
-        for rates in (one["validated_tpr"] for one in race["candidates"] if one.get("validated_tpr")):
-            shown = (f"{'-' if tpr is None else f'{tpr:.3f}'} at FPR {rate}" for rate, tpr in rates.items())
-            to.print(f"TPR to expect: {', '.join(shown)}", markup=False)
+        output.table(of, [_candidate(table) for table in race["candidates"]], empty="")(to)
+        for rates in (table["validated_tpr"] for table in race["candidates"] if table.get("validated_tpr")):
+            rates_text = (
+                f"{'-' if tpr is None else f'{tpr:.3f}'} at FPR {rate}" for rate, tpr in rates.items()
+            )
+            to.print(f"TPR to expect: {', '.join(rates_text)}", markup=False)
             to.print(VALIDATED, markup=False)
     board = facts.get("leaderboard")
-    for one in () if not board else (board, board.get("classification")):
-        if not one:
+    for table in () if not board else (board, board.get("classification")):
+        if not table:
             continue
         rows = [
             (entry["name"], entry["value"], _interval(entry["interval"]), _difference(entry))
-            for entry in one["items"]
+            for entry in table["items"]
         ]
-        to.print(f"\n{one['judged_by']}, on the same held-out data:", markup=False)
+        to.print(f"\n{table['judged_by']}, on the same held-out data:", markup=False)
         columns = ("", "value", "interval", "this model is better by")
         output.table(columns, rows, empty="")(to)
-        for left_out in one["left_out"]:
+        for left_out in table["left_out"]:
             to.print(f"{left_out['name']} was left out: {left_out['reason']}", markup=False)
 
 
-def _candidate(one: dict[str, Any]) -> tuple[Any, ...]:
-    apart = None if one["chosen"] else one.get("difference")
-    shown = f"{apart['value']:+.3f} ({_interval(apart['interval'])})" if apart else None
-    return one["name"], one["mean_tpr"], shown, one["folds"], one["seconds"]
+def _candidate(candidate: dict[str, Any]) -> tuple[Any, ...]:
+    apart = None if candidate["chosen"] else candidate.get("difference")
+    margin = f"{apart['value']:+.3f} ({_interval(apart['interval'])})" if apart else None
+    return candidate["name"], candidate["mean_tpr"], margin, candidate["folds"], candidate["seconds"]
 
 
 def _difference(entry: dict[str, Any]) -> str | None:

@@ -44,7 +44,7 @@ class Answer:
         return 200 <= self.status < 300
 
     @property
-    def found(self) -> Any:
+    def body(self) -> Any:
         """The body, or None where the API refused."""
         return self.data if self.ok else None
 
@@ -65,14 +65,14 @@ class Api:
     async def get(self, path: str, **query: object) -> Answer:
         """Ask for ``path`` (decoded); query values that are None are left out."""
         outer = self._request.scope
-        sent = urlencode({name: value for name, value in query.items() if value is not None})
+        query_string = urlencode({name: value for name, value in query.items() if value is not None})
         scope: MutableMapping[str, Any] = {name: outer[name] for name in _COPIED if name in outer}
         scope.update(
             {
                 "method": "GET",
                 "path": path,
                 "raw_path": quote(path).encode(),
-                "query_string": sent.encode(),
+                "query_string": query_string.encode(),
                 "headers": [
                     (b"accept", b"application/json"),
                     *((name, value) for name, value in outer["headers"] if name in _FORWARDED),
@@ -108,8 +108,8 @@ class Api:
 
     async def items(self, path: str, **query: object) -> list[dict[str, Any]]:
         """The entries of a list; none where the API refused."""
-        found: list[dict[str, Any]] = ((await self.get(path, **query)).found or {"items": []})["items"]
-        return found
+        items: list[dict[str, Any]] = ((await self.get(path, **query)).body or {"items": []})["items"]
+        return items
 
     async def each(self, *paths: str) -> list[Answer]:
         """Several requests at once, answers in order."""

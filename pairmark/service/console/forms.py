@@ -49,7 +49,7 @@ async def train_page(request: Request, query: Annotated[TrainQuery, FROM_QUERY])
         "train.html",
         status=200 if may(request, "train") else 403,
         datasets=datasets,
-        learners=sorted(learners, key=lambda one: not one["kind"].endswith("-auto")),
+        learners=sorted(learners, key=lambda learner: not learner["kind"].endswith("-auto")),
         chosen=query,
     )
 
@@ -64,20 +64,20 @@ async def try_page(request: Request, query: Annotated[TryQuery, FROM_QUERY]) -> 
         for alias in model["aliases"]
         if alias["alias"] == PRODUCTION
     ]
-    chosen = query.model or (choices[0] if choices else None)
+    ref = query.model or (choices[0] if choices else None)
     version: dict[str, Any] | None = None
-    if chosen is not None:
-        name, mark, number = split_ref(chosen)
+    if ref is not None:
+        name, mark, number = split_ref(ref)
         if mark != ":":
             alias = await api.get(f"/models/{name}/aliases/{number or PRODUCTION}")
             number = str(alias.data["version"]) if alias.ok else "1"
         version = await api.need(f"/models/{name}/versions/{number}")
-        chosen = f"{name}:{number}"
+        ref = f"{name}:{number}"
     return page(
         request,
         "try.html",
         choices=choices,
-        chosen=chosen,
+        chosen=ref,
         version=version,
         query=query,
         datasets=await api.items("/datasets", limit=100) if may(request, "train") else [],

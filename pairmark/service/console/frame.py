@@ -74,11 +74,11 @@ def page(request: Request, template: str, *, status: int = 200, **values: object
     return HTMLResponse(body, status_code=status, headers=HEADERS)
 
 
-def listed(found: dict[str, Any], query: CursorQuery) -> dict[str, Any]:
+def listing(answer: dict[str, Any], query: CursorQuery) -> dict[str, Any]:
     """One page of a list, as its template takes it."""
     return {
-        "items": found["items"],
-        "next_cursor": found["next_cursor"],
+        "items": answer["items"],
+        "next_cursor": answer["next_cursor"],
         "first": query.cursor is None,
     }
 
@@ -119,7 +119,7 @@ def percent(rate: float, digits: int = 3) -> str:
 
 def brief(text: str) -> str:
     """Text whose ids of 32 digits or more are cut to 8, so that a table fits the screen."""
-    return re.sub(r"[0-9a-f]{32,}", lambda found: f"{found[0][:8]}\u2026", str(text))
+    return re.sub(r"[0-9a-f]{32,}", lambda digits: f"{digits[0][:8]}\u2026", str(text))
 
 
 def size(n_bytes: float) -> str:

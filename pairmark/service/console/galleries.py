@@ -11,7 +11,7 @@ from pydantic import Field
 from pairmark.service.api.query import FROM_QUERY
 from pairmark.service.api.routing import Route
 from pairmark.service.console.ask import Api
-from pairmark.service.console.frame import CursorQuery, listed, page
+from pairmark.service.console.frame import CursorQuery, listing, page
 
 ON_A_PAGE = 25
 
@@ -25,15 +25,16 @@ class ItemsQuery(CursorQuery):
 async def galleries_page(request: Request, query: Annotated[CursorQuery, FROM_QUERY]) -> HTMLResponse:
     """Galleries by name."""
     api = Api(request)
-    found = await api.need("/galleries", limit=ON_A_PAGE, cursor=query.cursor)
+    galleries = await api.need("/galleries", limit=ON_A_PAGE, cursor=query.cursor)
     able = [
         model["name"]
         for model in await api.items("/models", limit=ON_A_PAGE)
         if any(
-            "search" in one["capabilities"] and "production" in one["aliases"] for one in model["versions"]
+            "search" in version["capabilities"] and "production" in version["aliases"]
+            for version in model["versions"]
         )
     ]
-    return page(request, "galleries.html", **listed(found, query), models=able)
+    return page(request, "galleries.html", **listing(galleries, query), models=able)
 
 
 async def show_gallery(request: Request, name: str, query: Annotated[ItemsQuery, FROM_QUERY]) -> HTMLResponse:
@@ -42,13 +43,13 @@ async def show_gallery(request: Request, name: str, query: Annotated[ItemsQuery,
     gallery = await api.need(f"/galleries/{name}")
     items = await api.need(f"/galleries/{name}/items", limit=ON_A_PAGE, **query.model_dump())
     path = f"/galleries/{name}/calibrations/{gallery['calibration']}"
-    calibration = (await api.get(path)).found if gallery["calibration"] else None
+    calibration = (await api.get(path)).body if gallery["calibration"] else None
     return page(
         request,
         "gallery.html",
         gallery=gallery,
         calibration=calibration,
-        **listed(items, query),
+        **listing(items, query),
         subject=query.subject or "",
     )
 

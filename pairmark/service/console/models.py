@@ -12,7 +12,7 @@ from pydantic import Field
 from pairmark.service.api.query import FROM_QUERY
 from pairmark.service.api.routing import Route
 from pairmark.service.console.ask import Api
-from pairmark.service.console.frame import CursorQuery, listed, page
+from pairmark.service.console.frame import CursorQuery, listing, page
 from pairmark.service.console.promises import promise
 
 ON_A_PAGE = 25
@@ -26,15 +26,15 @@ class FindQuery(CursorQuery):
 
 async def models_page(request: Request, query: Annotated[FindQuery, FROM_QUERY]) -> HTMLResponse:
     """Models by name, found by a part of it."""
-    found = await Api(request).need("/models", limit=ON_A_PAGE, **query.model_dump())
-    for model in found["items"]:
+    models = await Api(request).need("/models", limit=ON_A_PAGE, **query.model_dump())
+    for model in models["items"]:
         production = _production(model)
         number = production or model["latest_version"]
         model["production"] = production
         model["shown"] = next(
-            (one for one in model["versions"] if one["version"] == number), model["versions"][0]
+            (version for version in model["versions"] if version["version"] == number), model["versions"][0]
         )
-    return page(request, "models.html", **listed(found, query), contains=query.contains or "")
+    return page(request, "models.html", **listing(models, query), contains=query.contains or "")
 
 
 async def model_page(request: Request, name: str) -> HTMLResponse:
@@ -50,14 +50,14 @@ async def version_page(request: Request, name: str, version: int) -> HTMLRespons
 
 def _production(model: dict[str, Any]) -> int | None:
     """The version that serves."""
-    return next((one["version"] for one in model["aliases"] if one["alias"] == "production"), None)
+    return next((alias["version"] for alias in model["aliases"] if alias["alias"] == "production"), None)
 
 
 async def _version_page(request: Request, model: dict[str, Any], number: int) -> HTMLResponse:
     api, name = Api(request), model["name"]
     base = f"/models/{name}/versions/{number}"
     version = await api.need(base)
-    stated = await promise(api, version)
+    promise_of_version = await promise(api, version)
     history, live, leaderboard, misses, alarms, roc = await asyncio.gather(
         api.items(f"/models/{name}/aliases/production/history", limit=20),
         api.get(f"{base}/live"),
@@ -66,21 +66,21 @@ async def _version_page(request: Request, model: dict[str, Any], number: int) ->
         api.get(f"{base}/errors", kind="false-match", limit=8),
         api.get(f"{base}/roc", points=2),
     )
-    production = next((one for one in model["aliases"] if one["alias"] == "production"), None)
+    production = next((alias for alias in model["aliases"] if alias["alias"] == "production"), None)
     return page(
         request,
         "version.html",
         model=model,
         version=version,
-        promise=stated,
+        promise=promise_of_version,
         production=production,
         roll_back_to=history[0]["previous"] if history else None,
         history=history,
-        live=live.found,
-        leaderboard=leaderboard.found,
-        misses=misses.found,
-        alarms=alarms.found,
-        groups=(roc.found or {}).get("groups"),
+        live=live.body,
+        leaderboard=leaderboard.body,
+        misses=misses.body,
+        alarms=alarms.body,
+        groups=(roc.body or {}).get("groups"),
         metrics=_metrics(version["metrics"]),
         base_url=str(request.base_url).rstrip("/"),
     )
@@ -94,17 +94,17 @@ def _metrics(metrics: dict[str, Any]) -> list[dict[str, Any]]:
         "kendall_tau": "Kendall tau",
         "constant_kendall_tau": "Kendall tau of one ranking for all",
     }
-    found = []
+    rows = []
     for name, value in metrics.items():
         if isinstance(value, dict) and isinstance(value.get("value"), int | float):
             label = words.get(name, name.replace("_", " ").capitalize())
-            found.append({"label": label, "share": "tau" not in name, **value})
+            rows.append({"label": label, "share": "tau" not in name, **value})
         elif name == "tpr_at_fpr" and isinstance(value, dict):
-            for rate, seen in value.items():
-                if isinstance(seen, dict) and isinstance(seen.get("value"), int | float):
+            for rate, estimate in value.items():
+                if isinstance(estimate, dict) and isinstance(estimate.get("value"), int | float):
                     label = f"Recognised at {100 * float(rate):.3g}\u00a0% FPR"
-                    found.append({"label": label, "share": True, **seen})
-    return found
+                    rows.append({"label": label, "share": True, **estimate})
+    return rows
 
 
 ROUTES = (

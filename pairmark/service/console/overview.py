@@ -21,7 +21,7 @@ LOOKED_AT = 50
 async def overview(request: Request) -> HTMLResponse:
     """The console's first page."""
     api = Api(request)
-    listed, running, queued, recent, galleries, ready = await asyncio.gather(
+    model_list, running, queued, recent, galleries, ready = await asyncio.gather(
         api.get("/models", limit=LOOKED_AT),
         api.items("/jobs", state="running", limit=100),
         api.items("/jobs", state="queued", limit=100),
@@ -29,38 +29,47 @@ async def overview(request: Request) -> HTMLResponse:
         api.items("/galleries", limit=100),
         api.get("/readyz"),
     )
-    models = (listed.found or {"items": []})["items"]
+    models = (model_list.body or {"items": []})["items"]
     serving = [
         (model, alias) for model in models for alias in model["aliases"] if alias["alias"] == "production"
     ]
     serving.sort(key=lambda pair: pair[1]["updated_at"], reverse=True)
-    shown = [
+    versions = [
         answer.data
         for answer in await api.each(
             *(f"/models/{model['name']}/versions/{alias['version']}" for model, alias in serving[:SHOWN])
         )
         if answer.ok
     ]
-    promised = await asyncio.gather(*(promise(api, version) for version in shown))
-    live = await api.each(*(f"/models/{one['model']}/versions/{one['version']}/live" for one in shown))
+    promised = await asyncio.gather(*(promise(api, version) for version in versions))
+    live = await api.each(
+        *(f"/models/{entry['model']}/versions/{entry['version']}/live" for entry in versions)
+    )
     boards = await api.each(
-        *(f"/models/{one['model']}/versions/{one['version']}/leaderboard" for one in shown)
+        *(f"/models/{entry['model']}/versions/{entry['version']}/leaderboard" for entry in versions)
     )
     rows = [
-        {"version": version, "promise": stated, "live": seen.found, "leaderboard": board.found}
-        for version, stated, seen, board in zip(shown, promised, live, boards, strict=True)
+        {
+            "version": version,
+            "promise": promise_of_version,
+            "live": live_answer.body,
+            "leaderboard": board.body,
+        }
+        for version, promise_of_version, live_answer, board in zip(
+            versions, promised, live, boards, strict=True
+        )
     ]
     return page(
         request,
         "overview.html",
         rows=rows,
         n_serving=len(serving),
-        more_models=bool(listed.found and listed.data.get("next_cursor")),
+        more_models=bool(model_list.body and model_list.data.get("next_cursor")),
         n_models=len(models),
         jobs={"running": running, "queued": queued},
         recent=recent,
         galleries=galleries,
-        workers=(ready.found or {}).get("workers"),
+        workers=(ready.body or {}).get("workers"),
         attention=_attention(rows, models, recent, ready.data, trains=may(request, "train")),
     )
 
@@ -74,16 +83,20 @@ def _attention(
     trains: bool,
 ) -> list[dict[str, str]]:
     """What somebody should look at, worst first: each with a level, words and an address."""
-    found: list[dict[str, str]] = []
+    notes: list[dict[str, str]] = []
 
     def note(level: str, tag: str, words: str, href: str) -> None:
-        found.append({"level": level, "tag": tag, "words": words, "href": href})
+        notes.append({"level": level, "tag": tag, "words": words, "href": href})
 
     for words in (ready or {}).get("warnings", ()):
         note("bad", "service", f"{words[:1].upper()}{words[1:]}", "/console/jobs")
     for row in rows:
         version: dict[str, Any] = row["version"]
-        name, stated, live = f"{version['model']}:{version['version']}", row["promise"], row["live"]
+        name, promise_of_version, live = (
+            f"{version['model']}:{version['version']}",
+            row["promise"],
+            row["live"],
+        )
         href = f"/console/models/{version['model']}/{version['version']}"
         if live is not None and live.get("alarm"):
             words = f"{name}: live scores no longer look like those it was calibrated on. Calibrate it on recent pairs."
@@ -96,12 +109,16 @@ def _attention(
                 f"{name}: {board.get('verdict') or 'a baseline does better'}.",
                 f"{href}#leaderboard-title",
             )
-        if stated is not None and stated.point is None:
-            note("bad", "no promise", f"{name} is in production and {stated.refusal}.", href)
-        elif stated is not None and stated.refusal is not None and stated.point is not None:
-            rate = f"{100 * stated.point['fpr']:.3g}\u00a0%"
-            asked = f"{100 * stated.asked:.3g}\u00a0%"
-            words = f"{name} cannot promise {asked}: its calibration supports {rate} and above."
+        if promise_of_version is not None and promise_of_version.point is None:
+            note("bad", "no promise", f"{name} is in production and {promise_of_version.refusal}.", href)
+        elif (
+            promise_of_version is not None
+            and promise_of_version.refusal is not None
+            and promise_of_version.point is not None
+        ):
+            rate = f"{100 * promise_of_version.point['fpr']:.3g}\u00a0%"
+            target = f"{100 * promise_of_version.target:.3g}\u00a0%"
+            words = f"{name} cannot promise {target}: its calibration supports {rate} and above."
             note("warn", "few people", words, href)
     for job in recent:
         if job["state"] == "failed":
@@ -109,10 +126,10 @@ def _attention(
             detail = (job["error"] or {}).get("detail", "")
             note("bad", "job failed", f"{what}: {detail}", f"/console/jobs/{job['id']}")
     for model in models if trains else []:
-        if not model["aliases"] and len(found) < 20:
+        if not model["aliases"] and len(notes) < 20:
             words = f"{model['name']} has {model['latest_version']} version(s) and none in production."
             note("warn", "not serving", words, f"/console/models/{model['name']}")
-    return sorted(found, key=lambda entry: entry["level"] != "bad")[:8]
+    return sorted(notes, key=lambda entry: entry["level"] != "bad")[:8]
 
 
 ROUTES = (Route("GET", "/", overview, access="any", gives="text/html"),)

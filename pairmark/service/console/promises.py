@@ -23,7 +23,7 @@ class Promise:
 
     point: dict[str, Any] | None
     refusal: str | None
-    asked: float = HEADLINE_FPR
+    target: float = HEADLINE_FPR
 
 
 async def promise(api: Api, version: dict[str, Any]) -> Promise | None:
@@ -40,7 +40,7 @@ async def promise(api: Api, version: dict[str, Any]) -> Promise | None:
     refusal = str(problem.get("detail", "no operating point could be read"))
     smallest = smallest_rate(problem.get("smallest_fpr"))
     again = await api.get(path, fpr=rounded_up(smallest)) if smallest is not None else None
-    return Promise(point=again.found if again is not None else None, refusal=refusal)
+    return Promise(point=again.body if again is not None else None, refusal=refusal)
 
 
 def smallest_rate(by_method: Any) -> float | None:
@@ -48,8 +48,8 @@ def smallest_rate(by_method: Any) -> float | None:
     if not isinstance(by_method, dict):
         return float(by_method) if isinstance(by_method, int | float) else None
     preferred = by_method.get("finite-sample")
-    known = [float(rate) for rate in by_method.values() if rate]
-    return float(preferred) if preferred else min(known, default=None)
+    rates = [float(rate) for rate in by_method.values() if rate]
+    return float(preferred) if preferred else min(rates, default=None)
 
 
 def rounded_up(rate: float) -> float:

@@ -12,7 +12,7 @@ from pairmark.service.api.query import FROM_QUERY
 from pairmark.service.api.routing import Route
 from pairmark.service.api.services import may
 from pairmark.service.console.ask import Api
-from pairmark.service.console.frame import CursorQuery, listed, page
+from pairmark.service.console.frame import CursorQuery, listing, page
 from pairmark.service.jobs.schemas import JobState
 
 ON_A_PAGE = 25
@@ -34,9 +34,9 @@ class AuditQuery(CursorQuery):
 
 async def jobs_page(request: Request, query: Annotated[StateQuery, FROM_QUERY]) -> HTMLResponse:
     """Jobs, newest first."""
-    found = await Api(request).need("/jobs", limit=ON_A_PAGE, **query.model_dump())
+    jobs = await Api(request).need("/jobs", limit=ON_A_PAGE, **query.model_dump())
     return page(
-        request, "jobs.html", **listed(found, query), state=query.state or "", states=get_args(JobState)
+        request, "jobs.html", **listing(jobs, query), state=query.state or "", states=get_args(JobState)
     )
 
 
@@ -49,8 +49,8 @@ async def show_job(request: Request, job_id: str) -> HTMLResponse:
 
 async def datasets_page(request: Request, query: Annotated[CursorQuery, FROM_QUERY]) -> HTMLResponse:
     """Every stored version, newest first."""
-    found = await Api(request).need("/datasets", limit=ON_A_PAGE, cursor=query.cursor)
-    return page(request, "datasets.html", **listed(found, query))
+    datasets = await Api(request).need("/datasets", limit=ON_A_PAGE, cursor=query.cursor)
+    return page(request, "datasets.html", **listing(datasets, query))
 
 
 async def show_dataset(request: Request, ref: str) -> HTMLResponse:
@@ -60,8 +60,8 @@ async def show_dataset(request: Request, ref: str) -> HTMLResponse:
 
 async def audit_page(request: Request, query: Annotated[AuditQuery, FROM_QUERY]) -> HTMLResponse:
     """Every change: who did what to what, newest first."""
-    found = await Api(request).need("/audit", limit=50, **query.model_dump())
-    return page(request, "audit.html", **listed(found, query), asked=query)
+    entries = await Api(request).need("/audit", limit=50, **query.model_dump())
+    return page(request, "audit.html", **listing(entries, query), asked=query)
 
 
 async def keys_page(request: Request) -> HTMLResponse:

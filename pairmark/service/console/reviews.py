@@ -12,7 +12,7 @@ from pairmark.service.api.query import FROM_QUERY
 from pairmark.service.api.routing import Route
 from pairmark.service.api.services import InServices
 from pairmark.service.console.ask import Api
-from pairmark.service.console.frame import HEADERS, CursorQuery, listed, page
+from pairmark.service.console.frame import HEADERS, CursorQuery, listing, page
 
 ON_A_PAGE = 25
 
@@ -20,22 +20,24 @@ ON_A_PAGE = 25
 async def reviews_page(request: Request, query: Annotated[CursorQuery, FROM_QUERY]) -> HTMLResponse:
     """Reviews, newest first."""
     api = Api(request)
-    found = await api.need("/reviews", limit=ON_A_PAGE, cursor=query.cursor)
+    reviews = await api.need("/reviews", limit=ON_A_PAGE, cursor=query.cursor)
     models = await api.items("/models", limit=100)
-    kept = [model["name"] for model in models if model["policy"]["reviews"] is not None]
-    return page(request, "reviews.html", **listed(found, query), models=kept)
+    reviewable = [model["name"] for model in models if model["policy"]["reviews"] is not None]
+    return page(request, "reviews.html", **listing(reviews, query), models=reviewable)
 
 
 async def show_review(request: Request, services: InServices, review_id: str) -> HTMLResponse:
     """One review, with the pairs to judge."""
     images = services.settings.review_images
     review = await Api(request).need(f"/reviews/{review_id}")
-    shown = page(request, "review.html", review=review, images=images)
+    response = page(request, "review.html", review=review, images=images)
     if images:
         host = "{0.scheme}://{0.netloc}".format(urlsplit(images))
         policy = HEADERS["content-security-policy"]
-        shown.headers["content-security-policy"] = policy.replace("img-src 'self'", f"img-src 'self' {host}")
-    return shown
+        response.headers["content-security-policy"] = policy.replace(
+            "img-src 'self'", f"img-src 'self' {host}"
+        )
+    return response
 
 
 ROUTES = (

@@ -79,8 +79,8 @@ async def login(request: Request, services: InServices, query: Annotated[LoginQu
     _check_origin(request)
     key = _key_in(await request.body())
     view = await services.runtime.catalogue.refreshed()
-    known = None if key is None else view.key(key)
-    if known is None:
+    view_of_key = None if key is None else view.key(key)
+    if view_of_key is None:
         # So many that an attack shows, and no more: whoever is refused must not fill the log.
         if not services.rates.take("refused logins", limit_of("refused-logins", 1.0, 10.0)).wait_s:
             client = request.client
@@ -89,7 +89,7 @@ async def login(request: Request, services: InServices, query: Annotated[LoginQu
         wrong = "This key is unknown, has expired, or was revoked."
         return _form(request, services, query.next, status=403, wrong=wrong)
     answer = RedirectResponse(_own_page(query.next), status_code=303, headers={"cache-control": "no-store"})
-    await _begin_session(services, answer, known.id, SESSION_S, secure=request.url.scheme == "https")
+    await _begin_session(services, answer, view_of_key.id, SESSION_S, secure=request.url.scheme == "https")
     return answer
 
 
@@ -97,7 +97,7 @@ async def _begin_session(
     services: Services, answer: Response, key_id: str, seconds: float, *, secure: bool
 ) -> None:
     word = await asyncio.to_thread(services.sessions.begin, key_id)
-    await services.runtime.catalogue.changed()
+    await services.runtime.catalogue.after_change()
     answer.set_cookie(COOKIE, word, max_age=int(seconds), httponly=True, samesite="strict", secure=secure)
 
 
@@ -175,7 +175,7 @@ async def logout(request: Request, services: InServices) -> Response:
     word = request.cookies.get(COOKIE)
     if word:
         await asyncio.to_thread(services.sessions.end, word)
-        await services.runtime.catalogue.changed()
+        await services.runtime.catalogue.after_change()
     answer = RedirectResponse("/login", status_code=303)
     answer.delete_cookie(COOKIE, httponly=True, samesite="strict")
     return answer

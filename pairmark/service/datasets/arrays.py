@@ -44,7 +44,7 @@ class Npz:
 
     def shapes(self) -> list[tuple[str, str, str]]:
         """Name, type and shape of each array."""
-        return [(name, str(one.dtype), str(one.shape)) for name, one in self._arrays.items()]
+        return [(name, str(array.dtype), str(array.shape)) for name, array in self._arrays.items()]
 
     def get(self, name: str, ndim: int, rows: int | None = None) -> NDArray[Any]:
         """One array of so many dimensions, and rows; `InvalidInput` when it is missing or of another shape."""
@@ -55,10 +55,10 @@ class Npz:
             )
         array = self._arrays[name]
         if array.ndim != ndim or (rows is not None and array.shape[0] != rows):
-            wanted = f"{ndim} dimension(s)" + (
+            shape = f"{ndim} dimension(s)" + (
                 "" if rows is None else f" and {rows} rows, as many as the points"
             )
-            raise InvalidInput(f"array {name!r} has shape {array.shape}; expected {wanted}", field=name)
+            raise InvalidInput(f"array {name!r} has shape {array.shape}; expected {shape}", field=name)
         return array
 
     def texts(self, name: str, rows: int | None = None) -> NDArray[Any]:
@@ -82,8 +82,8 @@ class Npz:
                 "features), or 'data', 'indices', 'indptr' and 'shape' of a CSR matrix: name another array as `points`",
                 field="points",
             )
-        kept = self._arrays.get("format")
-        if kept is not None and np.asarray(kept).item() not in (b"csr", "csr"):
+        layout = self._arrays.get("format")
+        if layout is not None and np.asarray(layout).item() not in (b"csr", "csr"):
             raise InvalidInput(
                 "the sparse matrix is not CSR; convert it with .tocsr() and save again", field="file"
             )
@@ -197,9 +197,9 @@ def _refuse_svmlight(path: Path, error: Exception) -> NoReturn:
         for text in stream:
             body = text.partition(b"#")[0].split()
             if not _is_svmlight(body):
-                shown = text[:60].decode("utf-8", "replace").strip()
+                excerpt = text[:60].decode("utf-8", "replace").strip()
                 raise InvalidInput(
-                    f"line {line} ({shown!r}) is not svmlight; expected `label index:value ...`, indices rising",
+                    f"line {line} ({excerpt!r}) is not svmlight; expected `label index:value ...`, indices rising",
                     line=line,
                 ) from error
             line += 1

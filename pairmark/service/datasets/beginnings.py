@@ -36,14 +36,14 @@ class Beginning:
         self._part: dict[bytes, bytes] = {}
         self._header, self._value, self._data = b"", b"", bytearray()
         self._filename: str | None = None
-        self._taken = 0
+        self._size = 0
         self._parser: MultipartParser | None = None
         if kind == b"multipart/form-data" and boundary:
             self._parser = MultipartParser(
                 boundary,
                 {
                     "on_part_begin": self._begin,
-                    "on_part_data": self._more,
+                    "on_part_data": self._on_data,
                     "on_part_end": self._end,
                     "on_header_field": self._header_field,
                     "on_header_value": self._header_value,
@@ -55,13 +55,13 @@ class Beginning:
         """The next bytes of the body; `InvalidInput` as soon as it is known that the upload would be refused."""
         if self._parser is None:
             return
-        self._taken += len(piece)
+        self._size += len(piece)
         try:
             # Of a large piece the first part is enough: what matters comes before the rows.
             self._parser.write(piece[:MAX_HEAD])
         except FormParserError:
             self._parser = None
-        if self._taken > MAX_HEAD:
+        if self._size > MAX_HEAD:
             self._parser = None
 
     def _begin(self) -> None:
@@ -77,7 +77,7 @@ class Beginning:
         self._part[self._header.lower()] = self._value
         self._header, self._value = b"", b""
 
-    def _more(self, data: bytes, start: int, end: int) -> None:
+    def _on_data(self, data: bytes, start: int, end: int) -> None:
         if self._parser is None:
             return
         self._data += data[start:end]
@@ -110,11 +110,11 @@ def check_beginning(fields: Mapping[str, Any], filename: str | None, head: bytes
     ----------
     fields : the upload's form. head : the file's first bytes, its first line among them.
     """
-    given = {name: value for name, value in fields.items() if name in DatasetRequest.model_fields}
-    if "name" in given:
-        checked_name(given["name"], "name")
+    form = {name: value for name, value in fields.items() if name in DatasetRequest.model_fields}
+    if "name" in form:
+        checked_name(form["name"], "name")
     try:
-        request = DatasetRequest.model_validate({"name": "unnamed", **given})
+        request = DatasetRequest.model_validate({"name": "unnamed", **form})
     except ValidationError:
         return []
     kind = format_of(request.format, filename)

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 
 from pairmark.service.datasets.schemas import DatasetRequest
-from pairmark.service.datasets.writer import MAX_NAME, listed
+from pairmark.service.datasets.writer import MAX_NAME, name_list
 from pairmark.service.errors import InvalidInput
 
 
@@ -31,61 +31,64 @@ class Columns:
     """
 
     def __init__(self, header: list[str]) -> None:
-        self.given = [name.strip() for name in header]
+        self.titles = [name.strip() for name in header]
         self.warnings: list[str] = []
-        taken = {name for name in self.given if name}
-        seen: Counter[str] = Counter()
+        names_in_use = {name for name in self.titles if name}
+        occurrences: Counter[str] = Counter()
         self.names: list[str] = []
-        for number, name in enumerate(self.given):
+        for number, name in enumerate(self.titles):
             if len(name) > MAX_NAME or "\x00" in name:
                 raise InvalidInput(
                     f"the name of column {number + 1} is not plain text of at most {MAX_NAME} characters"
                 )
             if not name:
-                self.names.append(_free(f"unnamed.{number}", taken))
+                self.names.append(_free(f"unnamed.{number}", names_in_use))
                 continue
-            self.names.append(name if not seen[name] else _free(f"{name}.{seen[name]}", taken))
-            seen[name] += 1
+            self.names.append(
+                name if not occurrences[name] else _free(f"{name}.{occurrences[name]}", names_in_use)
+            )
+            occurrences[name] += 1
         # Names in a request are many, too.
-        self._by_given: defaultdict[str, list[int]] = defaultdict(list)
-        for number, name in enumerate(self.given):
-            self._by_given[name].append(number)
+        self._by_title: defaultdict[str, list[int]] = defaultdict(list)
+        for number, name in enumerate(self.titles):
+            self._by_title[name].append(number)
         self._by_name = {name: [number] for number, name in enumerate(self.names)}
-        self.repeated = {name for name, count in seen.items() if count > 1}
+        self.repeated = {name for name, count in occurrences.items() if count > 1}
         if self.repeated:
             self.warnings.append(
                 f"column names repeat, so later ones were numbered (as in {sorted(self.repeated)[0]!r} -> "
-                f"{sorted(self.repeated)[0] + '.1'!r}): {listed(sorted(self.repeated))}"
+                f"{sorted(self.repeated)[0] + '.1'!r}): {name_list(sorted(self.repeated))}"
             )
 
     def roles(self, request: DatasetRequest) -> Roles:
         """The columns by role; `InvalidInput` when a named one is not there, is ambiguous, or has two roles."""
         texts = {
-            f"{role}s": self._one(name, request.label_role if role == "label" else role)
+            f"{role}s": self._single(name, request.label_role if role == "label" else role)
             for role in ("label", "group", "time", "id")
             if (name := getattr(request, role)) is not None
         }
-        ranking = [self._one(name, "ranking") for name in request.ranking]
+        ranking = [self._single(name, "ranking") for name in request.ranking]
         excluded = {number for name in dict.fromkeys(request.exclude) for number in self._all(name)}
-        used = [*texts.values(), *ranking]
+        role_columns = [*texts.values(), *ranking]
         # A group or an id may well be the label too; a ranking is only a ranking.
-        uses = Counter(used)
+        uses = Counter(role_columns)
         for number in ranking:
             if uses[number] > 1:
                 raise InvalidInput(
                     f"column {self.names[number]!r} has two roles, ranking among them", field="ranking"
                 )
-        for number in used:
+        for number in role_columns:
             if number in excluded:
                 raise InvalidInput(
                     f"column {self.names[number]!r} is both used and excluded", field="exclude"
                 )
-        features = [n for n in range(len(self.names)) if n not in excluded and n not in used]
+        features = [n for n in range(len(self.names)) if n not in excluded and n not in role_columns]
         warnings = list(self.warnings)
-        nameless = [self.names[n] for n in features if not self.given[n]]
+        nameless = [self.names[n] for n in features if not self.titles[n]]
         if nameless:
             warnings.append(
-                f"column(s) without a name are used as features: {listed(nameless)}; exclude them if they number rows"
+                f"column(s) without a name are used as features: {name_list(nameless)}; "
+                "exclude them if they number rows"
             )
         return Roles(
             names=self.names,
@@ -95,29 +98,30 @@ class Columns:
             warnings=warnings,
         )
 
-    def _one(self, name: str, field: str) -> int:
-        found = self._all(name, field)
-        if len(found) > 1:
+    def _single(self, name: str, field: str) -> int:
+        numbers = self._all(name, field)
+        if len(numbers) > 1:
             raise InvalidInput(
-                f"{field} {name!r} names {len(found)} columns (the name repeats); rename them in the file, or name one "
-                f"of {listed([self.names[number] for number in found])}",
+                f"{field} {name!r} names {len(numbers)} columns (the name repeats); rename them in the file, or "
+                f"name one of {name_list([self.names[number] for number in numbers])}",
                 field=field,
             )
-        return found[0]
+        return numbers[0]
 
     def _all(self, name: str, field: str = "exclude") -> list[int]:
-        wanted = name.strip()
-        found = self._by_given.get(wanted) or self._by_name.get(wanted)
-        if not found:
+        title = name.strip()
+        numbers = self._by_title.get(title) or self._by_name.get(title)
+        if not numbers:
             raise InvalidInput(
-                f"{field}: there is no column {name[:100]!r}; the file has {listed(self.names)}", field=field
+                f"{field}: there is no column {name[:100]!r}; the file has {name_list(self.names)}",
+                field=field,
             )
-        return found
+        return numbers
 
 
-def _free(name: str, taken: set[str]) -> str:
+def _free(name: str, names_in_use: set[str]) -> str:
     free, number = name, 1
-    while free in taken:
+    while free in names_in_use:
         free, number = f"{name}.{number}", number + 1
-    taken.add(free)
+    names_in_use.add(free)
     return free

@@ -33,7 +33,9 @@ _WAIT = 4
 _LOOK_S = 0.1
 """How often it is looked whether the client is still there."""
 _PIECE = 1 << 16
-_ERRORS: dict[str, type[PairmarkError]] = {one.slug: one for one in (InvalidInput, TooLarge, StorageFailed)}
+_ERRORS: dict[str, type[PairmarkError]] = {
+    kind.slug: kind for kind in (InvalidInput, TooLarge, StorageFailed)
+}
 
 Gone = Callable[[], bool]
 """Whether the client has left."""
@@ -48,18 +50,18 @@ def stays() -> bool:
     return False
 
 
-def parsed(task: Mapping[str, Any], limits: Limits, gone: Gone = stays) -> Any:
+def parsed(task: Mapping[str, Any], limits: Limits, has_left: Gone = stays) -> Any:
     """What a reader makes of a file: the result of the one function that ``task`` names.
 
     `InvalidInput`, `TooLarge` and `StorageFailed` as the reader raises them; `TooLarge` when it needs more memory or
     time than ``limits`` give; `CallerGone`.
     """
-    with reading(task, limits, gone) as reader:
+    with reading(task, limits, has_left) as reader:
         return reader.answer()["result"]
 
 
 @contextmanager
-def reading(task: Mapping[str, Any], limits: Limits, gone: Gone = stays) -> Iterator[Reader]:
+def reading(task: Mapping[str, Any], limits: Limits, has_left: Gone = stays) -> Iterator[Reader]:
     """A reader at work on the task; it is killed when the block ends before it has."""
     own, its = socket.socketpair()
     with own:
@@ -67,7 +69,7 @@ def reading(task: Mapping[str, Any], limits: Limits, gone: Gone = stays) -> Iter
             _FORK_SERVER.adopt(its)
         # What bounds this process' files, a quota say, bounds those that are written for it.
         file_bytes = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
-        reader = Reader(own, limits, gone)
+        reader = Reader(own, limits, has_left)
         reader.tell({**task, "limits": asdict(limits), "file_bytes": file_bytes})
         yield reader
 
@@ -75,12 +77,12 @@ def reading(task: Mapping[str, Any], limits: Limits, gone: Gone = stays) -> Iter
 class Reader:
     """One process at work on a file; its time counts while it is waited for."""
 
-    def __init__(self, wire: socket.socket, limits: Limits, gone: Gone) -> None:
-        self._wire, self._limits, self._gone = wire, limits, gone
-        self._heard = bytearray()
+    def __init__(self, wire: socket.socket, limits: Limits, has_left: Gone) -> None:
+        self._wire, self._limits, self._has_left = wire, limits, has_left
+        self._buffer = bytearray()
         self._seconds = _START_S
         wire.settimeout(_START_S)
-        self._begun = False
+        self._is_reading = False
 
     def tell(self, message: Mapping[str, Any]) -> None:
         """Send it a message."""
@@ -92,9 +94,9 @@ class Reader:
 
     def answer(self) -> Any:
         """Its next message."""
-        if not self._begun:
+        if not self._is_reading:
             self._message()
-            self._begun, self._seconds = True, _WAIT * self._limits.seconds
+            self._is_reading, self._seconds = True, _WAIT * self._limits.seconds
         message = self._message()
         if "error" in message:
             raise _ERRORS[message["error"]](message["detail"], **message["facts"])
@@ -103,18 +105,18 @@ class Reader:
         return message
 
     def _message(self) -> Any:
-        while b"\n" not in self._heard:
+        while b"\n" not in self._buffer:
             piece = self._piece()
             if not piece:
-                if not self._begun:
+                if not self._is_reading:
                     raise NotReady("the process that reads uploads could not be started; try again shortly")
                 raise self._limits.exceeded(
                     "memory_bytes",
                     "reading the file ended its process: it needs more memory, or is damaged",
                     "bytes of memory",
                 )
-            self._heard += piece
-        line, _, self._heard = self._heard.partition(b"\n")
+            self._buffer += piece
+        line, _, self._buffer = self._buffer.partition(b"\n")
         if not line:
             # The fork server closes a line that was cut short.
             return self._message()
@@ -133,7 +135,7 @@ class Reader:
 
     def _piece(self) -> bytes:
         while True:
-            if self._gone():
+            if self._has_left():
                 raise CallerGone
             before = time.monotonic()
             self._wire.settimeout(_LOOK_S)
@@ -147,7 +149,7 @@ class Reader:
                 self._seconds -= time.monotonic() - before
             if self._seconds > 0:
                 continue
-            if not self._begun:
+            if not self._is_reading:
                 raise NotReady("the process that reads uploads does not start; try again shortly")
             raise self._too_slow()
 

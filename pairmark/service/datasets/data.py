@@ -111,8 +111,8 @@ class LabelledData:
             for row in range(len(self)):
                 part = slice(int(indptr[row]), int(indptr[row + 1]))
                 values, columns = data[part], indices[part].astype(np.int64)
-                kept = values != 0
-                digests[row] = _digest(width, columns[kept], values[kept])
+                nonzero = values != 0
+                digests[row] = _digest(width, columns[nonzero], values[nonzero])
         return digests
 
 
@@ -202,8 +202,8 @@ def read_cells(folder: Path, schema: Schema, n: int) -> Records:
         values = np.load(folder / f"cells{at}.npy", allow_pickle=False)
         for row, value in enumerate(values.tolist()):
             pair = column.type == "place"
-            gone = value[0] != value[0] if pair else value != value
-            cells[row, at] = None if gone else tuple(value) if pair else value
+            missing = value[0] != value[0] if pair else value != value
+            cells[row, at] = None if missing else tuple(value) if pair else value
     return cells
 
 

@@ -44,7 +44,7 @@ class Datasets:
     def __init__(self, db: Database, blobs: Blobs, settings: Settings) -> None:
         self._db, self._blobs, self._settings = db, blobs, settings
         threads = settings.max_concurrent_uploads
-        self.places = Places("upload", threads, WAITING * threads, most=2 * threads)
+        self.places = Places("upload", threads, WAITING * threads, max_threads=2 * threads)
 
     def add(
         self,
@@ -57,7 +57,7 @@ class Datasets:
         right: Upload | None = None,
         right_filename: str | None = None,
         chosen: bool = False,
-        gone: Gone = stays,
+        has_left: Gone = stays,
     ) -> DatasetOut:
         """Store an upload as the next version of its name.
 
@@ -71,7 +71,7 @@ class Datasets:
         pairs : CSV or Parquet of explicit pairs: ``left``, ``right``, ``same`` and perhaps ``weight``.
         right : a second table of records, whose ids the ``right`` of pairs names.
         chosen : whether the pairs were chosen by looking at them, so that they may calibrate nothing.
-        gone : whether the caller has left; reading ends then, with `CallerGone`.
+        has_left : whether the caller has left; reading ends then, with `CallerGone`.
 
         `InvalidInput` and `TooLarge` name row and column and say how to fix it; with `StorageFailed` (storage is full)
         nothing is left behind. Each takes hundreds of MB: run it in one of the `places`.
@@ -82,8 +82,8 @@ class Datasets:
             upload, sha256 = self._take(file, work / "upload")
             # Later roles are recorded only where they are used: an upload of before is still the same upload.
             later = request.model_dump(include=_LATER, exclude_defaults=True)
-            given = request.model_dump(exclude={"name", "format", *_LATER})
-            spec: dict[str, Any] = {**given, **later, "format": kind}
+            options = request.model_dump(exclude={"name", "format", *_LATER})
+            spec: dict[str, Any] = {**options, **later, "format": kind}
             if chosen:
                 spec["chosen"] = True
             pairs_file = None
@@ -94,29 +94,29 @@ class Datasets:
             if right is not None:
                 path, spec["right_sha256"] = self._take(right, work / "right")
                 right_file = (path, _kind_of(right, request, right_filename))
-            known = self._existing(request.name, sha256, spec)
-            if known is not None:
-                return known
+            existing = self._existing(request.name, sha256, spec)
+            if existing is not None:
+                return existing
             out = work / "dataset"
             out.mkdir()
             task = _task("dataset", upload, kind, request, pairs_file, right_file)
             task |= {"out": str(out), "scratch": str(work / "scratch"), "spec": spec}
-            stored = parsed(task, self._limits(upload, pairs_file, right_file), gone)
+            facts = parsed(task, self._limits(upload, pairs_file, right_file), has_left)
             size = sum(path.stat().st_size for path in out.iterdir())
             key = self._blobs.put_folder(out)
-        return self._registered(request.name, {"sha256": sha256, "blob": key, "size_bytes": size, **stored})
+        return self._registered(request.name, {"sha256": sha256, "blob": key, "size_bytes": size, **facts})
 
-    def _registered(self, name: str, found: dict[str, Any]) -> DatasetOut:
+    def _registered(self, name: str, facts: dict[str, Any]) -> DatasetOut:
         with self._db.write() as session:
-            hold(session, self._blobs, found["blob"])
+            hold(session, self._blobs, facts["blob"])
             repository.lock_name(session, name)
             row = repository.newest(session, name)
-            same = row is not None and row.sha256 == found["sha256"]
-            if row is not None and same and row.summary["spec"] == found["summary"]["spec"]:
+            same = row is not None and row.sha256 == facts["sha256"]
+            if row is not None and same and row.summary["spec"] == facts["summary"]["spec"]:
                 # The same upload, sent twice at once.
                 return dataset_out(row, existing=True)
-            check_quotas(session, self._settings, name, rows=found["rows"], bytes=found["size_bytes"])
-            row = repository.insert_version(session, name, {**found, "created_at": self._db.now(session)})
+            check_quotas(session, self._settings, name, rows=facts["rows"], bytes=facts["size_bytes"])
+            row = repository.insert_version(session, name, {**facts, "created_at": self._db.now(session)})
             where = f"dataset:{row.name}:{row.version}"
             record(session, row.created_at, "dataset.create", where, after=_facts(row))
             return dataset_out(row)
@@ -131,7 +131,7 @@ class Datasets:
         pairs_filename: str | None = None,
         right: Upload | None = None,
         right_filename: str | None = None,
-        gone: Gone = stays,
+        has_left: Gone = stays,
     ) -> InspectionOut:
         """What `add` would read of a file, roles that are not named inferred; nothing is kept."""
         kind = _kind_of(file, request, filename)
@@ -145,7 +145,7 @@ class Datasets:
                 right_file = self._take(right, work / "right")[0], _kind_of(right, request, right_filename)
             task = _task("inspection", upload, kind, request, pairs_file, right_file) | {"work": str(work)}
             return InspectionOut.model_validate(
-                parsed(task, self._limits(upload, pairs_file, right_file), gone)
+                parsed(task, self._limits(upload, pairs_file, right_file), has_left)
             )
 
     def get(self, reference: str) -> DatasetOut:
@@ -188,9 +188,9 @@ class Datasets:
 
     def rows(self, ref: str, start: int, limit: int) -> RowsOut:
         """At most ``limit`` rows from ``start`` on, as they were read."""
-        found = self.get(ref)
-        data = self.load(found.id)
-        shown = range(min(start, len(data)), min(start + limit, len(data)))
+        dataset = self.get(ref)
+        data = self.load(dataset.id)
+        positions = range(min(start, len(data)), min(start + limit, len(data)))
         items = [
             RowOut(
                 row=at,
@@ -199,9 +199,9 @@ class Datasets:
                 group=None if data.groups is None else data.group_names[int(data.groups[at])],
                 vector=vector_of(data, at),
             )
-            for at in shown
+            for at in positions
         ]
-        return RowsOut(dataset=f"{found.name}:{found.version}", rows=len(data), items=items)
+        return RowsOut(dataset=f"{dataset.name}:{dataset.version}", rows=len(data), items=items)
 
     def load(self, dataset_id: str) -> LabelledData:
         """Open a version's data by its id, memory-mapped; `CorruptArtefact` when its bytes do not have their sha256."""
@@ -215,8 +215,10 @@ class Datasets:
             sha256=row.sha256,
         )
 
-    def _limits(self, upload: Path, *others: tuple[Path, str] | None) -> Limits:
-        size = upload.stat().st_size + sum(other[0].stat().st_size for other in others if other is not None)
+    def _limits(self, upload: Path, *extra_files: tuple[Path, str] | None) -> Limits:
+        size = upload.stat().st_size + sum(
+            extra[0].stat().st_size for extra in extra_files if extra is not None
+        )
         return Limits.of(self._settings, size)
 
     def _existing(self, name: str, sha256: str, spec: dict[str, Any]) -> DatasetOut | None:
@@ -228,7 +230,7 @@ class Datasets:
 
     def _take(self, file: Upload, target: Path) -> tuple[Path, str]:
         """The upload as a file of a name that we chose, and its sha256."""
-        limit, taken, digest = self._settings.max_upload_bytes, 0, hashlib.sha256()
+        limit, size, digest = self._settings.max_upload_bytes, 0, hashlib.sha256()
         copy = None
         if isinstance(file, Path):
             target.symlink_to(file.absolute())
@@ -237,8 +239,8 @@ class Datasets:
             stream, copy = file, target.open("wb")
         try:
             while chunk := stream.read(_CHUNK):
-                taken += len(chunk)
-                if taken > limit:
+                size += len(chunk)
+                if size > limit:
                     raise TooLarge(
                         f"the upload is larger than {limit} bytes; at most that is taken", limit=limit
                     )

@@ -77,19 +77,19 @@ def inspected(
     """Read a file as `Datasets.add` would, roles that are not named inferred where that is possible."""
     scratch = work / "scratch"
     scratch.mkdir()
-    asked, columns = _roles(request), _columns(upload, scratch, kind, request, limits)
+    requested_roles, columns = _roles(request), _columns(upload, scratch, kind, request, limits)
     if kind in ("csv", "parquet") and request.columns is None:
         profiles = profiled(upload, scratch, kind, request.header, limits)
         request = inferred(profiles, request)
         roles = _roles(request)
-        columns = [_column(one, roles, asked) for one in profiles]
+        columns = [_column(profile, roles, requested_roles) for profile in profiles]
     out = work / "dataset"
     out.mkdir()
-    chosen = request.model_dump(exclude={"name"}, exclude_defaults=True)
+    form = request.model_dump(exclude={"name"}, exclude_defaults=True)
     if request.label_role != "label":
-        del chosen["label"]
+        del form["label"]
     try:
-        stored, summary = read_dataset(
+        dataset, summary = read_dataset(
             upload,
             out,
             work / "read",
@@ -104,7 +104,7 @@ def inspected(
         return InspectionOut(
             format=kind,
             columns=columns,
-            request=chosen,
+            request=form,
             rows=None,
             features=None,
             n_labels=None,
@@ -125,7 +125,7 @@ def inspected(
             )
             for each in records
         ]  # fmt: skip
-        chosen["columns"] = {
+        form["columns"] = {
             each["name"]: f"date:{each['format']}" if each["format"] else each["type"] for each in records
         }
     for column in columns:
@@ -135,25 +135,25 @@ def inspected(
     return InspectionOut(
         format=kind,
         columns=columns,
-        request=chosen,
-        rows=stored.rows,
-        features=stored.features,
+        request=form,
+        rows=dataset.rows,
+        features=dataset.features,
         n_labels=summary["n_labels"],
         label_counts=dict(summary["label_counts"]),
         ranking_labels=summary["ranking_labels"],
-        warnings=stored.warnings,
-        promise=dataset_promise(summary, stored.rows),
-        choices=protocol_choices(summary, stored.rows),
+        warnings=dataset.warnings,
+        promise=dataset_promise(summary, dataset.rows),
+        choices=protocol_choices(summary, dataset.rows),
         problem=None,
     )
 
 
-def _column(column: Column, roles: Mapping[str, str], asked: Mapping[str, str]) -> ColumnOut:
+def _column(column: Column, roles: Mapping[str, str], requested_roles: Mapping[str, str]) -> ColumnOut:
     return ColumnOut(
         name=column.name,
         kind=column.kind,
         role=roles.get(column.name, _FEATURE),
-        inferred=roles.get(column.name, _FEATURE) != asked.get(column.name, _FEATURE),
+        inferred=roles.get(column.name, _FEATURE) != requested_roles.get(column.name, _FEATURE),
         distinct=column.distinct,
         empty=column.empty,
         examples=list(column.examples),

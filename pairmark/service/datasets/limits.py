@@ -59,18 +59,18 @@ class Limits:
             "memory_bytes": "parse_memory_bytes",
             "seconds": "parse_timeout_s",
         }
-        stored = settings.max_dataset_bytes
-        unpacked = _TEXT_SHARE * stored
+        stored_bytes = settings.max_dataset_bytes
+        unpacked = _TEXT_SHARE * stored_bytes
         by_ratio = max(UNPACKED_FREE, settings.max_unpacked_ratio * upload_bytes)
         if by_ratio < unpacked:
             unpacked, raised_by["unpacked_bytes"] = by_ratio, "max_unpacked_ratio"
-        if by_ratio < stored:
-            stored, raised_by["stored_bytes"] = by_ratio, "max_unpacked_ratio"
+        if by_ratio < stored_bytes:
+            stored_bytes, raised_by["stored_bytes"] = by_ratio, "max_unpacked_ratio"
         return cls(
             rows=getattr(settings, rows),
             features=settings.max_dimension if features is None else features,
             columns=settings.max_table_columns,
-            stored_bytes=stored,
+            stored_bytes=stored_bytes,
             unpacked_bytes=unpacked,
             memory_bytes=settings.parse_memory_bytes,
             seconds=settings.parse_timeout_s + upload_bytes / settings.min_parse_bytes_per_s,

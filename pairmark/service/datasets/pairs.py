@@ -46,7 +46,7 @@ def read_pairs(
     """
     scratch.mkdir()
     try:
-        table, has_units = _opened(path, scratch, kind, limits)
+        table, has_units = _open_table(path, scratch, kind, limits)
         try:
             names = table.feature_names
             alone = [name for name in names if name in ("left_unit", "right_unit")]
@@ -121,16 +121,16 @@ def without_contradictions(pairs: Pairs, *, drop: bool) -> tuple[Pairs, list[str
         return pairs, []
     lines = ", ".join(f"{number + 1:,}" for number in wrong[:_LISTED])
     lines += f" and {wrong.size - _LISTED:,} more" if wrong.size > _LISTED else ""
-    said = f"pairs marked different although other pairs make their rows one person's: {wrong.size:,}, row {lines}"
+    detail = f"pairs marked different although other pairs make their rows one person's: {wrong.size:,}, row {lines}"
     if not drop:
         return pairs, [
-            f"{said}. An open-set job refuses them: correct them, or send drop_contradictions=true "
+            f"{detail}. An open-set job refuses them: correct them, or send drop_contradictions=true "
             "(--drop-contradictions) to leave them out"
         ]
     keep = np.ones(pairs.same.size, dtype=np.bool_)
     keep[wrong] = False
     if pairs.same[keep].all():
-        raise InvalidInput(f"pairs file: {said}; without them no pair differs", field="pairs")
+        raise InvalidInput(f"pairs file: {detail}; without them no pair differs", field="pairs")
     left_out = replace(
         pairs,
         left=pairs.left[keep],
@@ -139,10 +139,10 @@ def without_contradictions(pairs: Pairs, *, drop: bool) -> tuple[Pairs, list[str
         weight=None if pairs.weight is None else pairs.weight[keep],
         units=None if pairs.units is None else pairs.units[keep],
     )
-    return left_out, [f"{said}. They were left out"]
+    return left_out, [f"{detail}. They were left out"]
 
 
-def _opened(path: Path, scratch: Path, kind: str, limits: Limits) -> tuple[Table, bool]:
+def _open_table(path: Path, scratch: Path, kind: str, limits: Limits) -> tuple[Table, bool]:
     """The file, and whether it names units: texts in the roles of labels and times, which are never numbers."""
     request = DatasetRequest(name="pairs", group="left", id="right")
     try:
@@ -156,7 +156,7 @@ def _opened(path: Path, scratch: Path, kind: str, limits: Limits) -> tuple[Table
 
 def _units(left: Sequence[Any], right: Sequence[Any], codes: dict[str, int], first: int) -> NDArray[np.int64]:
     """Codes of the units on both sides of some pairs; new ones are added."""
-    found = np.empty((len(left), 2), dtype=np.int64)
+    units = np.empty((len(left), 2), dtype=np.int64)
     for at, side in enumerate((left, right)):
         for pair, value in enumerate(side):
             text = as_text(value)
@@ -164,14 +164,14 @@ def _units(left: Sequence[Any], right: Sequence[Any], codes: dict[str, int], fir
                 _refuse(
                     first + pair, f"{('left_unit', 'right_unit')[at]} is empty; expected a number or a text"
                 )
-            found[pair, at] = codes.setdefault(text.strip(), len(codes))
-    return found
+            units[pair, at] = codes.setdefault(text.strip(), len(codes))
+    return units
 
 
 def _rows(
     texts: Sequence[Any], side: str, rows: int, row_of: dict[str, int] | None, first: int
 ) -> NDArray[np.int64]:
-    found = np.empty(len(texts), dtype=np.int64)
+    positions = np.empty(len(texts), dtype=np.int64)
     for pair, text in enumerate(texts, first):
         if row_of is not None:
             row = row_of.get(str(text), -1)
@@ -185,8 +185,8 @@ def _rows(
                     f"{side} is {str(text)[:50]!r}; expected a row from 0 to {rows - 1} (to use row ids, name their "
                     "column as id)",
                 )
-        found[pair - first] = row
-    return found
+        positions[pair - first] = row
+    return positions
 
 
 def _refuse(pair: int, detail: str) -> NoReturn:

@@ -65,15 +65,22 @@ class Column:
 
 def profiled(path: Path, scratch: Path, kind: str, header: bool, limits: Limits) -> list[Column]:
     """The columns of a CSV or Parquet file, at most `PROFILED` of them; `InvalidInput` when it is no table."""
-    with as_texts(path, scratch, kind, header, limits) as (connection, source, given, names, cells, vectors):
+    with as_texts(path, scratch, kind, header, limits) as (
+        connection,
+        source,
+        query_params,
+        names,
+        cells,
+        vectors,
+    ):
         looked_at = list(range(min(len(names), PROFILED)))
-        found: list[Column] = []
+        profiles: list[Column] = []
         for start in range(0, len(looked_at), _AT_ONCE):
             part = looked_at[start : start + _AT_ONCE]
-            found += _columns(connection, source, given, {n: cells[n] for n in part}, names)
+            profiles += _columns(connection, source, query_params, {n: cells[n] for n in part}, names)
         return [
             replace(column, kind="vector") if number in vectors else column
-            for number, column in enumerate(found)
+            for number, column in enumerate(profiles)
         ]
 
 
@@ -91,18 +98,18 @@ def as_texts(
             check_width(len(first), limits)
             names = Columns(first if header else [f"c{number}" for number in range(len(first))]).names
             types = {f"c{number}": "VARCHAR" for number in range(len(names))}
-            source, given = CSV_SOURCE, csv_given(plain, header, delimiter, types)
+            source, query_params = CSV_SOURCE, csv_given(plain, header, delimiter, types)
             cells = {number: f"c{number}" for number in range(len(names))}
             vectors: set[int] = set()
         else:
-            source, given = "read_parquet(?)", [glob.escape(str(path))]
-            described = connection.execute(f"DESCRIBE SELECT * FROM {source}", given).fetchall()
+            source, query_params = "read_parquet(?)", [glob.escape(str(path))]
+            described = connection.execute(f"DESCRIBE SELECT * FROM {source}", query_params).fetchall()
             check_width(len(described), limits)
             names = Columns([row[0] for row in described]).names
             quoted = ['"' + str(row[0]).replace('"', '""') + '"' for row in described]
             cells = {number: f"CAST({name} AS VARCHAR)" for number, name in enumerate(quoted)}
             vectors = {number for number, row in enumerate(described) if str(row[1]).endswith("]")}
-        yield connection, source, given, names, cells, vectors
+        yield connection, source, query_params, names, cells, vectors
     except (InvalidInput, TooLarge):
         raise
     except Exception as error:
@@ -118,16 +125,16 @@ def as_texts(
 
 
 def _columns(
-    connection: Any, source: str, given: list[Any], cells: dict[int, str], names: list[str]
+    connection: Any, source: str, query_params: list[Any], cells: dict[int, str], names: list[str]
 ) -> list[Column]:
     # An empty cell is NULL in CSV and may be '' in Parquet.
     inner = ", ".join(
         f"left(nullif(trim({cell}), ''), {_LOOKED_AT}) AS v{number}" for number, cell in cells.items()
     )
-    asked = "count(*)"
+    selection = "count(*)"
     for number in cells:
         value = f"v{number}"
-        asked += (
+        selection += (
             f", count({value}), approx_count_distinct({value}), count(TRY_CAST({value} AS DOUBLE)), "
             f"coalesce(bool_and(regexp_full_match({value}, '-?[0-9]+([.]0+)?')), false), "
             f"coalesce(bool_and(contains({value}, '>')), false), "
@@ -136,13 +143,14 @@ def _columns(
             f"arg_min({value}, n, {_EXAMPLES})"
         )
     row = connection.execute(
-        f"SELECT {asked} FROM (SELECT row_number() OVER () AS n, {inner} FROM {source} LIMIT {ROWS})", given
+        f"SELECT {selection} FROM (SELECT row_number() OVER () AS n, {inner} FROM {source} LIMIT {ROWS})",
+        query_params,
     ).fetchone()
-    rows, rest, found = int(row[0]), row[1:], []
+    rows, counts, profiles = int(row[0]), row[1:], []
     for at, number in enumerate(cells):
-        present, distinct, numbers, whole, ranked, dated, examples = rest[7 * at : 7 * at + 7]
-        texts = tuple(str(one)[:50] for one in examples or ())
-        found.append(
+        present, distinct, numbers, whole, ranked, dated, examples = counts[7 * at : 7 * at + 7]
+        texts = tuple(str(example)[:50] for example in examples or ())
+        profiles.append(
             Column(
                 name=names[number],
                 kind="number" if present and numbers == present else "text",
@@ -156,13 +164,20 @@ def _columns(
                 ranked=bool(ranked) and all(_RANKING.fullmatch(text) for text in texts),
             )
         )
-    return found
+    return profiles
 
 
 def inferred(columns: list[Column], request: DatasetRequest) -> DatasetRequest:
     """The request with the roles that it does not name: label or ranking, row ids, and text left out."""
-    named = {request.label, request.group, request.id, request.time, *request.ranking, *request.exclude}
-    free = {column.name: column for column in columns if column.name not in named}
+    request_columns = {
+        request.label,
+        request.group,
+        request.id,
+        request.time,
+        *request.ranking,
+        *request.exclude,
+    }
+    free = {column.name: column for column in columns if column.name not in request_columns}
     changes: dict[str, Any] = {}
     if not request.label and not request.ranking and not request.unlabelled:
         ranked = [column.name for column in free.values() if column.ranked]
@@ -171,19 +186,19 @@ def inferred(columns: list[Column], request: DatasetRequest) -> DatasetRequest:
             changes["ranking"] = ranked
         elif label is not None:
             changes["label"] = label
-    taken = {changes.get("label"), *changes.get("ranking", [])}
-    dates = [column.name for column in free.values() if column.name not in taken and column.dated]
+    role_columns = {changes.get("label"), *changes.get("ranking", [])}
+    dates = [column.name for column in free.values() if column.name not in role_columns and column.dated]
     if not request.time and len(dates) == 1:
         changes["time"] = dates[0]
-        taken.add(dates[0])
-    ids = [column.name for column in free.values() if column.name not in taken and _is_id(column)]
+        role_columns.add(dates[0])
+    ids = [column.name for column in free.values() if column.name not in role_columns and _is_id(column)]
     if not request.id and len(ids) == 1:
         changes["id"] = ids[0]
-        taken.add(ids[0])
+        role_columns.add(ids[0])
     texts = [
         column.name
         for column in free.values()
-        if column.name not in taken and (column.kind == "text" or _is_id(column))
+        if column.name not in role_columns and (column.kind == "text" or _is_id(column))
     ]
     changes["exclude"] = [*request.exclude, *texts]
     return request.model_copy(update=changes)
@@ -192,9 +207,9 @@ def inferred(columns: list[Column], request: DatasetRequest) -> DatasetRequest:
 def _label(columns: list[Column]) -> str | None:
     """The column that probably names the identity or class; None where several or none could."""
     able = [column for column in columns if column.repeats and (column.kind == "text" or column.whole)]
-    named = [column.name for column in able if _LABEL.fullmatch(column.name)]
-    if named:
-        return named[0]
+    label_columns = [column.name for column in able if _LABEL.fullmatch(column.name)]
+    if label_columns:
+        return label_columns[0]
     texts = [column.name for column in able if column.kind == "text"]
     return texts[0] if len(texts) == 1 else None
 

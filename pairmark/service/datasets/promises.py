@@ -99,50 +99,50 @@ def promise_of(
     smallest_fpr : the smallest rate, where a calibration has shown it.
     """
     own = round(units * fraction) if calibration_units is None else calibration_units
-    found = reach(own, different_share=different_share)
+    support = reach(own, different_share=different_share)
     if smallest_fpr is not None:
-        found = replace(found, smallest_fpr=smallest_fpr)
-    counted = "people" if protocol == "open-set" else "samples"
-    more = max(0, math.ceil(found.next_units / fraction) - units)
-    said = f"{own:,} of {units:,} {counted} calibrate. At {found.confidence:.0%} confidence "
-    if found.smallest_fpr is None:
-        said += "they support no false positive rate"
+        support = replace(support, smallest_fpr=smallest_fpr)
+    unit = "people" if protocol == "open-set" else "samples"
+    missing_units = max(0, math.ceil(support.next_units / fraction) - units)
+    text = f"{own:,} of {units:,} {unit} calibrate. At {support.confidence:.0%} confidence "
+    if support.smallest_fpr is None:
+        text += "they support no false positive rate"
     else:
-        said += f"they support false positive rates of {in_percent(found.smallest_fpr)} and above"
-        said += f" among {population}" if population else ""
-    said += f"; {100 * found.next_fpr:g}% takes {more:,} more {counted}"
+        text += f"they support false positive rates of {in_percent(support.smallest_fpr)} and above"
+        text += f" among {population}" if population else ""
+    text += f"; {100 * support.next_fpr:g}% takes {missing_units:,} more {unit}"
     tpr, steady = None, None
-    if found.smallest_fpr is not None:
-        tpr = [round(share, 2) for share in expected_tpr(found.smallest_fpr, 1.0, BEST_TPR)]
+    if support.smallest_fpr is not None:
+        tpr = [round(share, 2) for share in expected_tpr(support.smallest_fpr, 1.0, BEST_TPR)]
         steady = max(0, math.ceil(STEADY_MULTIPLE * own / fraction) - units)
-        said += (
+        text += (
             f". At the smallest rate, a model that could recognise {BEST_TPR:.0%} recognises about {tpr[0]:.0%} "
-            f"({tpr[1]:.0%} to {tpr[2]:.0%}, by chance); {steady:,} more {counted} steady that"
+            f"({tpr[1]:.0%} to {tpr[2]:.0%}, by chance); {steady:,} more {unit} steady that"
         )
     ways = [] if fewest is None else ways_out(units, different_share=different_share, fewest=fewest)
     return Promise(
         protocol=protocol,
-        counted=counted,
+        counted=unit,
         units=units,
         calibration_fraction=fraction,
         calibration_units=own,
-        confidence=found.confidence,
-        smallest_fpr=found.smallest_fpr,
-        next_fpr=found.next_fpr,
-        more_units=more,
+        confidence=support.confidence,
+        smallest_fpr=support.smallest_fpr,
+        next_fpr=support.next_fpr,
+        more_units=missing_units,
         expected_tpr=tpr,
         steady_units=steady,
-        ways=[way for way in ways if way.fpr < (found.smallest_fpr or 1.0)],
+        ways=[way for way in ways if way.fpr < (support.smallest_fpr or 1.0)],
         population=population,
-        text=said,
+        text=text,
     )
 
 
 def in_percent(rate: float) -> str:
     """A rate in percent with two digits, rounded up, so that what is said can be asked for."""
-    shown = 100 * rate
-    digits = max(0, 1 - math.floor(math.log10(shown)))
-    return f"{math.ceil(round(shown * 10**digits, 6)) / 10**digits:.{digits}f}".removesuffix(".0") + "%"
+    percent = 100 * rate
+    digits = max(0, 1 - math.floor(math.log10(percent)))
+    return f"{math.ceil(round(percent * 10**digits, 6)) / 10**digits:.{digits}f}".removesuffix(".0") + "%"
 
 
 def _rate_of(percent: str) -> float:
@@ -157,30 +157,29 @@ def ways_out(units: int, *, different_share: float = 1.0, fewest: int = FEWEST) 
     units : people (open-set) or samples (closed-set) in the dataset.
     fewest : units that are left to test on, and to train on.
     """
-    found = []
+    ways = []
     for learner, reserved in _RESERVED.items():
         smallest = reach(max(units - reserved * fewest, 0), different_share=different_share).smallest_fpr
         if smallest is None or smallest >= MOST_TARGET:
             continue
-        shown = in_percent(smallest)
-        fpr = _rate_of(shown)
+        percent = in_percent(smallest)
+        fpr = _rate_of(percent)
         options = f"{learner}--target-fpr {fpr:g}"
-        found.append(WayOut(options=options, fpr=fpr, text=f"{shown} with `{options}`"))
-    return found
+        ways.append(WayOut(options=options, fpr=fpr, text=f"{percent} with `{options}`"))
+    return ways
 
 
-def people_for(fpr: float, needed: int) -> dict[str, int]:
-    """Options of `pairmark train` -> people that the dataset takes then, where ``needed`` of them calibrate."""
+def people_for(fpr: float, units: int) -> dict[str, int]:
+    """Options of `pairmark train` -> people that the dataset takes then, where ``units`` of them calibrate."""
     return {
-        f"{learner}--target-fpr {fpr:g}": needed + reserved * FEWEST
-        for learner, reserved in _RESERVED.items()
+        f"{learner}--target-fpr {fpr:g}": units + reserved * FEWEST for learner, reserved in _RESERVED.items()
     }
 
 
 def ways_from(
     fpr: float,
     smallest_fpr: float | None,
-    needed: int | None,
+    units: int | None,
     promise: Promise | None,
     model: str | None = None,
 ) -> list[dict[str, Any]]:
@@ -188,15 +187,16 @@ def ways_from(
 
     Parameters
     ----------
-    smallest_fpr : the smallest rate that the calibration answers. needed : units to calibrate on that ``fpr`` takes.
+    smallest_fpr : the smallest rate that the calibration answers.
+    units : number of units to calibrate on that ``fpr`` takes.
     promise : of the version that refused; None for scores of another system, and for pairs that were listed.
     model : its name.
     """
     ways: list[dict[str, Any]] = []
     if smallest_fpr is not None:
-        shown = in_percent(smallest_fpr)
-        rate = _rate_of(shown)
-        ways.append({"fpr": rate, "command": f"fpr={rate:g}", "text": f"{shown}: ask with fpr={rate:g}"})
+        percent = in_percent(smallest_fpr)
+        rate = _rate_of(percent)
+        ways.append({"fpr": rate, "command": f"fpr={rate:g}", "text": f"{percent}: ask with fpr={rate:g}"})
     if promise is not None:
         command = f"pairmark train --dataset DATASET --model {model or 'MODEL'}"
         for way in promise.ways:
@@ -206,11 +206,11 @@ def ways_from(
             ways.append(
                 {"fpr": way.fpr, "command": whole, "text": f"{in_percent(way.fpr)}: train again, `{whole}`"}
             )
-    if needed is not None:
-        total = needed if promise is None else math.ceil(needed / promise.calibration_fraction)
-        counted = "people" if promise is None else promise.counted
-        where = f"calibrate on {needed:,} {counted}"
-        if promise is not None and total > needed:
+    if units is not None:
+        total = units if promise is None else math.ceil(units / promise.calibration_fraction)
+        unit = "people" if promise is None else promise.counted
+        where = f"calibrate on {units:,} {unit}"
+        if promise is not None and total > units:
             where += f": {total:,} in the dataset, {max(total - promise.units, 0):,} more than it has"
         ways.append({"fpr": fpr, "units": total, "command": None, "text": f"{100 * fpr:g}%: {where}"})
     return ways
@@ -239,26 +239,28 @@ def shares_for(
     than that, exactly what it takes: first from the test part (unless it is ``fixed_test``), then from training. Where
     no share can promise it, the usual ones stay. A learner that learns nothing leaves all others to calibrate on.
     """
-    needed = units_needed(fpr, different_share=different_share)["finite-sample"]
-    assert needed is not None
+    n_calibration = units_needed(fpr, different_share=different_share)["finite-sample"]
+    assert n_calibration is not None
     n_test = round(units * test_fraction)
     smallest_test = n_test if fixed_test else min(n_test, fewest)
     if not learns:
         n_test = (
-            max(smallest_test, min(n_test, units - needed)) if units - needed >= smallest_test else n_test
+            max(smallest_test, min(n_test, units - n_calibration))
+            if units - n_calibration >= smallest_test
+            else n_test
         )
         return round(1 - n_test / units, 6), _share(n_test, units, test_fraction)
     largest_share = max(min(_MOST, 0.8 - test_fraction), _SMALLEST)
-    usual_share = min(max(_AMPLE * needed / units, _SMALLEST), largest_share)
-    if round(usual_share * units) >= needed or units - needed - smallest_test < fewest:
+    usual_share = min(max(_AMPLE * n_calibration / units, _SMALLEST), largest_share)
+    if round(usual_share * units) >= n_calibration or units - n_calibration - smallest_test < fewest:
         return round(usual_share, 4), test_fraction
     n_training = round(units * (1 - largest_share - test_fraction))
-    n_test = max(smallest_test, min(n_test, units - needed - n_training))
-    return round(needed / units, 6), _share(n_test, units, test_fraction)
+    n_test = max(smallest_test, min(n_test, units - n_calibration - n_training))
+    return round(n_calibration / units, 6), _share(n_test, units, test_fraction)
 
 
-def _share(test: int, units: int, asked: float) -> float:
-    return asked if test == round(units * asked) else round(test / units, 6)
+def _share(test: int, units: int, fraction: float) -> float:
+    return fraction if test == round(units * fraction) else round(test / units, 6)
 
 
 def population_of(n_classes: int) -> str:

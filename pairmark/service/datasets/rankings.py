@@ -48,11 +48,11 @@ class RankingColumn:
 
 
 def _parse(text: str) -> dict[str, int] | None:
-    found: dict[str, int] = {}
+    positions: dict[str, int] = {}
     for position, tied in enumerate(text.split(">")):
         for part in tied.split("="):
             label = part.strip()
-            if not label or label in found or len(label) > MAX_NAME:
+            if not label or label in positions or len(label) > MAX_NAME:
                 return None
-            found[label] = position
-    return found
+            positions[label] = position
+    return positions

@@ -27,7 +27,7 @@ from pairmark.service.datasets.schemas import (
 from pairmark.service.datasets.tabular import Table
 from pairmark.service.datasets.text import plain_text
 from pairmark.service.datasets.troubles import troubles_of
-from pairmark.service.datasets.writer import MAX_RANKED, Block, DatasetWriter, Stored, as_text, listed
+from pairmark.service.datasets.writer import MAX_RANKED, Block, DatasetWriter, Stored, as_text, name_list
 from pairmark.service.errors import InvalidInput, TooLarge
 
 _SHOWN = 3
@@ -94,27 +94,27 @@ def read_dataset(
         raise InvalidInput(
             "right_file is a second table of records: send columns too, {} at least", field="right_file"
         )
-    with ExitStack() as opened:
+    with ExitStack() as stack:
         if kind in ("csv", "parquet") and request.columns is None:
-            opened.enter_context(_all_troubles(upload, scratch / "troubles", kind, request, limits))
+            stack.enter_context(_all_troubles(upload, scratch / "troubles", kind, request, limits))
         if request.columns is not None:
             records, writer, notes = _from_records(upload, out, scratch, kind, request, limits, right)
             blocks, row_of = iter([records.block]), records.row_of
             if not labelled and records.block.labels is None:
                 _refuse_unlabelled("no column is of type identity or classes")
         elif kind in ("csv", "parquet"):
-            table = opened.enter_context(closing(Table(upload, scratch, kind, request, limits)))
+            table = stack.enter_context(closing(Table(upload, scratch, kind, request, limits)))
             if not labelled:
-                _refuse_unlabelled(f"the columns are {listed(table.roles.names)}")
+                _refuse_unlabelled(f"the columns are {name_list(table.roles.names)}")
             writer, blocks, warnings = _from_table(table, out, limits)
         elif kind == "npz":
             npz = Npz(upload, scratch, limits)
             if not labelled and "y" not in npz:
-                _refuse_unlabelled(f"the arrays are {listed(sorted(npz.names))}")
+                _refuse_unlabelled(f"the arrays are {name_list(sorted(npz.names))}")
             writer, blocks, warnings = _from_npz(npz, out, request, limits)
         else:
             writer, blocks, warnings = _from_svmlight(upload, out, scratch, request, limits)
-        opened.callback(writer.close)
+        stack.callback(writer.close)
         for block in blocks:
             writer.add(block)
         if writer.rows == 0:
@@ -127,17 +127,17 @@ def read_dataset(
                 file, scratch / "pairs", form, limits, rows=writer.rows, row_of=left_of, right_row_of=right_of
             )
             read, contradictions = without_contradictions(read, drop=request.drop_contradictions)
-        stored = writer.finish(read, spec)
-    stored.warnings[:0] = warnings + contradictions
-    stored.warnings += [f"column {each.name!r}: {line}" for each in notes or () for line in each.warnings]
-    stored.warnings += _duplicate_warnings(out)
-    summary = _summary(stored, kind, request, spec, read)
+        dataset = writer.finish(read, spec)
+    dataset.warnings[:0] = warnings + contradictions
+    dataset.warnings += [f"column {each.name!r}: {line}" for each in notes or () for line in each.warnings]
+    dataset.warnings += _duplicate_warnings(out)
+    summary = _summary(dataset, kind, request, spec, read)
     if notes is not None:
         summary["columns"] = [each.model_dump(mode="json") for each in notes]
-        named = next((each for each in notes if each.type in ("identity", "classes")), None)
-        if named is not None and stored.label_counts.size and request.label is None:
-            summary["label"], summary["label_role"] = named.name, named.type
-    return stored, summary
+        identity = next((each for each in notes if each.type in ("identity", "classes")), None)
+        if identity is not None and dataset.label_counts.size and request.label is None:
+            summary["label"], summary["label_role"] = identity.name, identity.type
+    return dataset, summary
 
 
 @contextmanager
@@ -167,27 +167,27 @@ def _refuse_unlabelled(there: str) -> NoReturn:
 
 
 def _summary(
-    stored: Stored, kind: str, request: DatasetRequest, spec: dict[str, Any], pairs: Pairs | None
+    dataset: Stored, kind: str, request: DatasetRequest, spec: dict[str, Any], pairs: Pairs | None
 ) -> dict[str, Any]:
     """JSON-able facts of what was written; ``spec`` are the roles that were asked for."""
-    top = np.lexsort((np.arange(stored.label_counts.size), -stored.label_counts))[:MAX_LISTED_LABELS]
-    names = stored.feature_names or [f"x{column}" for column in range(min(stored.features, 1_000))]
+    top = np.lexsort((np.arange(dataset.label_counts.size), -dataset.label_counts))[:MAX_LISTED_LABELS]
+    names = dataset.feature_names or [f"x{column}" for column in range(min(dataset.features, 1_000))]
     return {
         "spec": spec,
         "format": kind,
-        "sparse": stored.sparse,
+        "sparse": dataset.sparse,
         "feature_names": names[:MAX_LISTED_FEATURES],
         "label": request.label or ({"npz": "y", "svmlight": "target"}.get(kind) if top.size else None),
         "label_role": request.label_role,
-        "n_labels": len(stored.identities),
-        "n_repeated_labels": int((stored.label_counts >= 2).sum()),
+        "n_labels": len(dataset.identities),
+        "n_repeated_labels": int((dataset.label_counts >= 2).sum()),
         # A list, since JSONB forgets the order of keys.
-        "label_counts": [[stored.identities[code], int(stored.label_counts[code])] for code in top],
-        "n_groups": len(stored.group_names),
-        "ranking_labels": stored.label_names,
+        "label_counts": [[dataset.identities[code], int(dataset.label_counts[code])] for code in top],
+        "n_groups": len(dataset.group_names),
+        "ranking_labels": dataset.label_names,
         "n_pairs": 0 if pairs is None else pairs.same.size,
         "n_same_pairs": 0 if pairs is None else int(pairs.same.sum()),
-        "warnings": stored.warnings,
+        "warnings": dataset.warnings,
     }
 
 
@@ -201,21 +201,21 @@ def _duplicate_warnings(folder: Path) -> list[str]:
     reported = []
     if len(across):
         reported.append(
-            f"nearly equal rows with different labels: {_counted(across)}. Check for a wrong label, or for one "
+            f"nearly equal rows with different labels: {_pair_examples(across)}. Check for a wrong label, or for one "
             "person under two names. Guarantees count these rows as different people. Nothing was removed"
         )
     if len(within):
         reported.append(
-            f"nearly equal rows{'' if y is None else ' with the same label'}: {_counted(within)}. "
+            f"nearly equal rows{'' if y is None else ' with the same label'}: {_pair_examples(within)}. "
             "A copy adds no information. Nothing was removed"
         )
     return reported
 
 
-def _counted(pairs: NDArray[np.int64]) -> str:
-    shown = ", ".join(f"{left} and {right}" for left, right in pairs[:_SHOWN].tolist())
+def _pair_examples(pairs: NDArray[np.int64]) -> str:
+    examples = ", ".join(f"{left} and {right}" for left, right in pairs[:_SHOWN].tolist())
     first = "first: " if len(pairs) > _SHOWN else ""
-    return f"{len(pairs)} pair{'s' if len(pairs) > 1 else ''} ({first}rows {shown}, counted from 0)"
+    return f"{len(pairs)} pair{'s' if len(pairs) > 1 else ''} ({first}rows {examples}, counted from 0)"
 
 
 def _from_table(table: Table, out: Path, limits: Limits) -> tuple[DatasetWriter, Iterator[Block], list[str]]:
@@ -229,7 +229,7 @@ def _from_table(table: Table, out: Path, limits: Limits) -> tuple[DatasetWriter,
         dropped = table.drop_features(set(ranking.labels))
         if dropped:
             warnings.append(
-                f"columns named like the ranked labels are left out of the features: {listed(dropped)}"
+                f"columns named like the ranked labels are left out of the features: {name_list(dropped)}"
             )
     elif table.roles.ranking:
         label_names = [table.roles.names[number] for number in table.roles.ranking]
@@ -281,8 +281,8 @@ def _from_npz(
     if len(request.ranking) > 1:
         raise InvalidInput("ranking: name one array of shape (rows, labels)", field="ranking")
     label = request.label or ("y" if "y" in npz and not request.unlabelled else None)
-    given = {"labels": label, "groups": request.group, "times": request.time, "ids": request.id}
-    texts = {field: npz.texts(name, rows) for field, name in given.items() if name}
+    array_of = {"labels": label, "groups": request.group, "times": request.time, "ids": request.id}
+    texts = {field: npz.texts(name, rows) for field, name in array_of.items() if name}
     rankings = label_names = None
     if request.ranking:
         rankings = npz.get(request.ranking[0], 2, rows)
@@ -295,26 +295,26 @@ def _from_npz(
             raise InvalidInput(f"rankings order {count} labels; expected 2 to {MAX_RANKED}", field="ranking")
         label_names = _names(npz, "label_names", count) or [str(number) for number in range(count)]
     names = _names(npz, "feature_names", width)
-    called = names or [f"x{column}" for column in range(width)]
-    kept = [column for column in range(width) if called[column] not in request.exclude]
+    titles = names or [f"x{column}" for column in range(width)]
+    feature_columns = [column for column in range(width) if titles[column] not in request.exclude]
     for name in request.exclude:
-        if name not in called and name not in npz:
+        if name not in titles and name not in npz:
             raise InvalidInput(f"exclude: there is no feature {name[:100]!r} in the npz", field="exclude")
-    if len(kept) < width:
-        names = [called[column] for column in kept]
+    if len(feature_columns) < width:
+        names = [titles[column] for column in feature_columns]
 
     def blocks() -> Iterator[Block]:
         for start, part in row_blocks(X):
             stop = start + part.shape[0]
             yield Block(
-                X=part if len(kept) == width else part[:, kept],
+                X=part if len(feature_columns) == width else part[:, feature_columns],
                 rankings=None if rankings is None else np.asarray(rankings[start:stop], dtype=np.float64),
                 **{field: clipped(values[start:stop]) for field, values in texts.items()},
             )
 
     writer = DatasetWriter(
         out,
-        features=len(kept),
+        features=len(feature_columns),
         feature_names=names,
         sparse=not isinstance(X, np.ndarray),
         limits=limits,

@@ -54,10 +54,10 @@ def read_records(
     """
     table, n = _cells(upload, scratch / "left", kind, request, limits), 0
     if right is not None:
-        other = _cells(right[0], scratch / "right", right[1], request, limits)
-        n, m = (len(next(iter(side.values()))) for side in (table, other))
-        names = dict.fromkeys([*table, *other])
-        table = {name: [*table.get(name, [None] * n), *other.get(name, [None] * m)] for name in names}
+        right_table = _cells(right[0], scratch / "right", right[1], request, limits)
+        n, m = (len(next(iter(side.values()))) for side in (table, right_table))
+        names = dict.fromkeys([*table, *right_table])
+        table = {name: [*table.get(name, [None] * n), *right_table.get(name, [None] * m)] for name in names}
     n_rows = len(next(iter(table.values())))
     if n_rows == 0:
         raise InvalidInput("the file has no rows; expected at least one row of data")
@@ -91,11 +91,13 @@ def read_records(
         raise InvalidInput(
             "two tables need a column of type id, which the pairs name rows by", field="columns"
         )
-    sides = [{str(one): row for row, one in enumerate(ids) if (row >= n) == later} for later in (False, True)]
+    sides = [
+        {str(row_id): row for row, row_id in enumerate(ids) if (row >= n) == later} for later in (False, True)
+    ]
     if len(sides[0]) + len(sides[1]) != n_rows:
         raise InvalidInput("row ids repeat within a table; expected a different one in every row", field="id")
     if sides[0].keys() & sides[1].keys():
-        texts["ids"] = [f"{'right' if row >= n else 'left'}:{one}" for row, one in enumerate(ids)]
+        texts["ids"] = [f"{'right' if row >= n else 'left'}:{row_id}" for row, row_id in enumerate(ids)]
     return RecordTable(inference, Block(X=cells, rankings=positions, **texts), labels, (sides[0], sides[1]))
 
 
@@ -148,10 +150,10 @@ def _cells(
 
 def _column(schema: Schema, role: str, types: Sequence[FieldType], request: DatasetRequest) -> str | None:
     """The one column of a role: the one that was named, else the one whose type says so."""
-    named: str | None = getattr(request, role)
+    column_name: str | None = getattr(request, role)
     there = [name for kind in types for name in schema.of_type(kind)]
-    if named is not None:
-        return named
+    if column_name is not None:
+        return column_name
     if len(there) > 1:
         raise InvalidInput(
             f"columns {', '.join(map(repr, there[:5]))} are all of type {types[0]}; expected one: give the others "

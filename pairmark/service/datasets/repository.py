@@ -63,11 +63,11 @@ def newest(session: Session, name: str) -> DatasetRow | None:
 def insert_version(session: Session, name: str, facts: Mapping[str, Any]) -> DatasetRow:
     """Add the next version of ``name``. Numbers are never given twice, not even after a deletion."""
     insert = postgresql.insert if session.get_bind().dialect.name == "postgresql" else sqlite.insert
-    counted = insert(DatasetName).values(name=name, next_version=2)
-    counted = counted.on_conflict_do_update(
+    statement = insert(DatasetName).values(name=name, next_version=2)
+    statement = statement.on_conflict_do_update(
         index_elements=[DatasetName.name], set_={"next_version": DatasetName.next_version + 1}
     )
-    following = session.scalar(counted.returning(DatasetName.next_version))
+    following = session.scalar(statement.returning(DatasetName.next_version))
     assert following is not None
     row = DatasetRow(id=secrets.token_hex(16), name=name, version=following - 1, **facts)
     session.add(row)

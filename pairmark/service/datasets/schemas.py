@@ -127,10 +127,12 @@ class DatasetRequest(BaseModel):
     @classmethod
     def _label_by_role(cls, values: Any) -> Any:
         """``label`` is the column, whichever role names it."""
-        named = {role: name for role in LABEL_ROLES if (name := _blank_is_none(values.get(role))) is not None}
-        if len({str(name) for name in named.values()}) > 1 or {"identity", "classes"} <= named.keys():
-            raise ValueError(f"expected one of identity, classes and label, not {' and '.join(named)}")
-        return {**values, "label": next(iter(named.values()), None)}
+        columns = {
+            role: name for role in LABEL_ROLES if (name := _blank_is_none(values.get(role))) is not None
+        }
+        if len({str(name) for name in columns.values()}) > 1 or {"identity", "classes"} <= columns.keys():
+            raise ValueError(f"expected one of identity, classes and label, not {' and '.join(columns)}")
+        return {**values, "label": next(iter(columns.values()), None)}
 
     @property
     def label_role(self) -> LabelRole:

@@ -16,7 +16,7 @@ from pairmark.service.datasets.limits import Limits
 from pairmark.service.datasets.rankings import RankingColumn
 from pairmark.service.datasets.schemas import DatasetRequest
 from pairmark.service.datasets.text import first_record, plain_text
-from pairmark.service.datasets.writer import MAX_NAME, Block, listed
+from pairmark.service.datasets.writer import MAX_NAME, Block, name_list
 from pairmark.service.errors import InvalidInput, PairmarkError, StorageFailed, TooLarge
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class Table:
         numbers = set() if self._as_cells else {*self.roles.features, *self._position_columns()}
         types = {f"c{n}": "DOUBLE" if n in numbers else "VARCHAR" for n in range(len(header))}
         self._source = CSV_SOURCE
-        self._given = csv_given(plain, request.header, delimiter, types)
+        self._query_params = csv_given(plain, request.header, delimiter, types)
         self._cells = {n: f"c{n}" if n in numbers else _bounded(f"c{n}") for n in range(len(header))}
         self._bound_rankings({n: f"c{n}" for n in self.roles.ranking})
 
@@ -129,34 +129,34 @@ class Table:
 
     def _query(self, sql: str) -> duckdb.DuckDBPyConnection:
         try:
-            return self._con.execute(sql, self._given)
+            return self._con.execute(sql, self._query_params)
         except Exception as error:
             self._refuse(error)
 
     def _refuse(self, error: Exception) -> NoReturn:
         raise_if_full(error, self._limits)
         if self._kind == "csv":
-            self._diagnose_csv(error, self._given)
+            self._diagnose_csv(error, self._query_params)
         raise InvalidInput("the Parquet file is damaged; write and send it again", field="file") from error
 
-    def _diagnose_csv(self, error: Exception, given: list[Any]) -> NoReturn:
+    def _diagnose_csv(self, error: Exception, query_params: list[Any]) -> NoReturn:
         """Raise what a person can act on; DuckDB's own words speak of its options and of our paths."""
-        said = str(error)
-        found = re.search(r"CSV Error on Line: (\d+)", said)
-        line = int(found[1]) if found else None
+        message = str(error)
+        match = re.search(r"CSV Error on Line: (\d+)", message)
+        line = int(match[1]) if match else None
         where = f"line {line}" if line else "the file"
-        if found := re.search(r'converting column "c(\d+)"', said):
-            self._name_text_column(int(found[1]), given)
-        if found := re.search(r"Expected Number of Columns: (\d+) Found: (\d+)", said):
+        if match := re.search(r'converting column "c(\d+)"', message):
+            self._name_text_column(int(match[1]), query_params)
+        if match := re.search(r"Expected Number of Columns: (\d+) Found: (\d+)", message):
             raise InvalidInput(
-                f"{where} has {found[2]} cells, the header {found[1]}; expected the same number in every line",
+                f"{where} has {match[2]} cells, the header {match[1]}; expected the same number in every line",
                 line=line,
             ) from error
-        if "unterminated quote" in said or "quote" in said.partition("\n\n")[0].lower():
+        if "unterminated quote" in message or "quote" in message.partition("\n\n")[0].lower():
             raise InvalidInput(
                 f"{where} has a quote that is not closed; is the file truncated?", line=line
             ) from error
-        if "maximum line size" in said.lower():
+        if "maximum line size" in message.lower():
             raise TooLarge(
                 f"{where} is longer than {_MAX_LINE} bytes; is the file truncated or of one line?"
             ) from error
@@ -164,11 +164,11 @@ class Table:
             f"{where} cannot be read as CSV; expected lines of cells, one delimiter, '\"' for quotes"
         )
 
-    def _name_text_column(self, column: int, given: list[Any]) -> NoReturn:
+    def _name_text_column(self, column: int, query_params: list[Any]) -> NoReturn:
         import duckdb
 
-        as_text = [*given[:-1], dict.fromkeys(given[-1], "VARCHAR")]
-        numeric = [int(name[1:]) for name, kind in given[-1].items() if kind == "DOUBLE"]
+        as_text = [*query_params[:-1], dict.fromkeys(query_params[-1], "VARCHAR")]
+        numeric = [int(name[1:]) for name, kind in query_params[-1].items() if kind == "DOUBLE"]
         bad = "c{0} IS NOT NULL AND TRY_CAST(c{0} AS DOUBLE) IS NULL"
         try:
             flags = self._con.execute(
@@ -187,7 +187,7 @@ class Table:
             self._diagnose_csv(error, as_text)
         row, cell = first or (None, "")
         names = [self.roles.names[number] for number in texts]
-        also = f" Text is also in {listed(names[1:])}." if len(names) > 1 else ""
+        also = f" Text is also in {name_list(names[1:])}." if len(names) > 1 else ""
         raise InvalidInput(
             f"row {row}, column {names[0]!r} is {cell[:50]!r}, not a number.{also} Exclude such a column, fill what is "
             "missing with a number, encode categories as numbers, or name the column if it is the label",
@@ -197,10 +197,14 @@ class Table:
 
     def _open_parquet(self, path: Path, request: DatasetRequest) -> None:
         self._source = "read_parquet(?)"
-        self._given = [glob.escape(str(path))]
+        self._query_params = [glob.escape(str(path))]
         try:
-            described = self._con.execute(f"DESCRIBE SELECT * FROM {self._source}", self._given).fetchall()
-            counted = self._con.execute(f"SELECT count(*) FROM {self._source}", self._given).fetchone()
+            described = self._con.execute(
+                f"DESCRIBE SELECT * FROM {self._source}", self._query_params
+            ).fetchall()
+            count_row = self._con.execute(
+                f"SELECT count(*) FROM {self._source}", self._query_params
+            ).fetchone()
         except Exception as error:
             raise_if_full(error, self._limits)
             raise InvalidInput("the file is not whole Parquet; is it truncated?", field="file") from error
@@ -210,7 +214,7 @@ class Table:
         ranking = self._position_columns()
         self._cells = {}
         casts: dict[int, str] = {}
-        rows = int(counted[0]) if counted else 0
+        rows = int(count_row[0]) if count_row else 0
         for number, (name, kind, *_) in enumerate(described):
             quoted = '"' + name.replace('"', '""') + '"'
             if self._as_cells:
@@ -233,18 +237,18 @@ class Table:
                 keep = kind in ("FLOAT", "DOUBLE")
                 self._cells[number] = quoted if keep else _bounded(quoted)
                 casts[number] = f"CAST({quoted} AS VARCHAR)"
-        stored = rows * (len(self._cells) + sum(self._widths.values())) * 4
+        table_bytes = rows * (len(self._cells) + sum(self._widths.values())) * 4
         if rows > self._limits.rows:
             raise self._limits.exceeded("rows", f"{rows} rows", "rows")
-        if stored > self._limits.stored_bytes:
-            raise self._limits.exceeded("stored_bytes", f"the table unpacks to {stored} bytes", "bytes")
+        if table_bytes > self._limits.stored_bytes:
+            raise self._limits.exceeded("stored_bytes", f"the table unpacks to {table_bytes} bytes", "bytes")
         self._bound_rankings(casts)
 
     def _width(self, quoted: str, name: str) -> int:
-        found = self._query(
+        lengths = self._query(
             f"SELECT min(len({quoted})), max(len({quoted})), count({quoted}), count(*) FROM {self._source}"
         ).fetchone()
-        low, high, present, rows = found or (None, None, 0, 0)
+        low, high, present, rows = lengths or (None, None, 0, 0)
         if present != rows:
             raise InvalidInput(
                 f"column {name!r} has rows without a list; expected one in every row", column=name
@@ -301,8 +305,8 @@ class Table:
         width = len(self.feature_names)
         step = min(max(1, _CELLS // max(1, width)), _TEXT_ROWS if roles.texts else 65_536)
         step = max(1, min(step, _RANKING_CHARACTERS // max(1, self._longest)))
-        wanted = list(dict.fromkeys([*roles.features, *roles.ranking, *roles.texts.values()]))
-        result = self._query(f"SELECT {', '.join(self._cells[n] for n in wanted)} FROM {self._source}")
+        numbers = list(dict.fromkeys([*roles.features, *roles.ranking, *roles.texts.values()]))
+        result = self._query(f"SELECT {', '.join(self._cells[n] for n in numbers)} FROM {self._source}")
         start = 0
         while True:
             try:
@@ -311,15 +315,15 @@ class Table:
                 self._refuse(error)
             if not rows:
                 return
-            found = dict(zip(wanted, zip(*rows, strict=True), strict=True))
+            cells_of = dict(zip(numbers, zip(*rows, strict=True), strict=True))
             X = np.empty((len(rows), width), dtype=np.float64)
             at = 0
             for number in roles.features:
-                at = self._fill(X, at, found[number], number, start)
+                at = self._fill(X, at, cells_of[number], number, start)
             yield Block(
                 X=X,
-                rankings=self._rankings(found, ranking, start),
-                **{field: found[number] for field, number in roles.texts.items()},
+                rankings=self._rankings(cells_of, ranking, start),
+                **{field: cells_of[number] for field, number in roles.texts.items()},
             )
             start += len(rows)
 
@@ -340,14 +344,14 @@ class Table:
         return at + 1
 
     def _rankings(
-        self, found: Mapping[int, Sequence[Any]], ranking: RankingColumn | None, start: int
+        self, cells_of: Mapping[int, Sequence[Any]], ranking: RankingColumn | None, start: int
     ) -> NDArray[np.float64] | None:
         if not self.roles.ranking:
             return None
         if ranking is not None:
-            return ranking.positions(found[self.roles.ranking[0]], start)
+            return ranking.positions(cells_of[self.roles.ranking[0]], start)
         # An empty cell, None, becomes NaN: the label is absent.
-        return np.stack([np.array(found[n], dtype=np.float64) for n in self.roles.ranking], axis=1)
+        return np.stack([np.array(cells_of[n], dtype=np.float64) for n in self.roles.ranking], axis=1)
 
 
 def csv_given(plain: Path, header: bool, delimiter: str, types: Mapping[str, str]) -> list[Any]:
@@ -383,10 +387,10 @@ def raise_if_full(error: Exception, limits: Limits) -> None:
     """Raise what an error of DuckDB means if a disk is full or its memory used up."""
     import duckdb
 
-    said = str(error)
+    message = str(error)
     if isinstance(error, PairmarkError):
         raise error
-    if "No space left" in said or "could not write" in said.lower() or "File too large" in said:
+    if "No space left" in message or "could not write" in message.lower() or "File too large" in message:
         raise StorageFailed(
             "no space left while reading the upload: free some space and try again"
         ) from error

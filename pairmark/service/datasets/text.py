@@ -71,27 +71,27 @@ def first_record_of(stream: TextIO) -> tuple[str, list[str]]:
         raise InvalidInput("the file is empty; expected a header line and rows", field="file")
     bare = "".join(part for number, part in enumerate(head.split('"')) if number % 2 == 0)
     delimiter = max(DELIMITERS, key=bare.count)
-    rest = iter(lambda: stream.readline(_MAX_HEADER), "")
+    lines = iter(lambda: stream.readline(_MAX_HEADER), "")
     try:
         # csv's own limit guards against a quote that never closes.
-        record = next(csv.reader(_chain(head, rest), delimiter=delimiter, strict=True))
+        record = next(csv.reader(_chain(head, lines), delimiter=delimiter, strict=True))
     except (csv.Error, StopIteration) as error:
         raise InvalidInput(f"the first line is not CSV: {error}", field="file") from error
     return delimiter, record
 
 
-def _chain(head: str, rest):  # type: ignore[no-untyped-def]
+def _chain(head: str, lines):  # type: ignore[no-untyped-def]
     yield head
-    yield from rest
+    yield from lines
 
 
 def _check(stream: BinaryIO | gzip.GzipFile, copy: BinaryIO | None, limits: Limits) -> None:
     decoder = codecs.getincrementaldecoder("utf-8")()
-    taken = lines = 0
+    size = lines = 0
     while chunk := stream.read(CHUNK):
-        taken += len(chunk)
-        if taken > limits.unpacked_bytes:
-            raise limits.exceeded("unpacked_bytes", f"the file unpacks to {taken} bytes or more", "bytes")
+        size += len(chunk)
+        if size > limits.unpacked_bytes:
+            raise limits.exceeded("unpacked_bytes", f"the file unpacks to {size} bytes or more", "bytes")
         try:
             decoder.decode(chunk)
         except UnicodeDecodeError as error:

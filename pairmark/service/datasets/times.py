@@ -46,9 +46,9 @@ class Times:
                     "a date" if self._dates else "a number" + ", as in the rows before",
                 )
             self._dates = is_date
-            found = days if number is None else number
-            assert found is not None
-            self._values.append(found)
+            time = days if number is None else number
+            assert time is not None
+            self._values.append(time)
 
     def finish(self) -> tuple[NDArray[np.float64], str]:
         """(n,) times, and their unit: days, or empty for numbers as the file has them."""
@@ -75,7 +75,7 @@ def _days(text: str) -> float | None:
         return None
 
 
-def _refused(row: int, text: str, expected: str) -> InvalidInput:
+def _refused(row: int, text: str, layout: str) -> InvalidInput:
     return InvalidInput(
-        f"row {row + 1}: the time is {text[:50]!r}; expected {expected}", field="time", row=row + 1
+        f"row {row + 1}: the time is {text[:50]!r}; expected {layout}", field="time", row=row + 1
     )

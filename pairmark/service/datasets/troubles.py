@@ -31,11 +31,11 @@ def troubles_of(
 ) -> list[Trouble]:
     """Columns of a CSV or Parquet file that are features by the request and hold texts or empty cells."""
     scratch.mkdir()
-    found: list[Trouble] = []
+    troubles: list[Trouble] = []
     with as_texts(path, scratch, kind, request.header, limits) as (
         connection,
         source,
-        given,
+        query_params,
         names,
         cells,
         vectors,
@@ -44,23 +44,24 @@ def troubles_of(
         for start in range(0, len(features), _AT_ONCE):
             part = features[start : start + _AT_ONCE]
             inner = ", ".join(f"nullif(trim({cells[n]}), '') AS v{n}" for n in part)
-            asked = "count(*)"
+            selection = "count(*)"
             for n in part:
                 bad = f"v{n} IS NOT NULL AND TRY_CAST(v{n} AS DOUBLE) IS NULL"
-                asked += (
+                selection += (
                     f", count_if({bad}), count_if(v{n} IS NULL), min(CASE WHEN {bad} THEN n END), "
                     f"min(CASE WHEN v{n} IS NULL THEN n END), arg_min(left(v{n}, 50), CASE WHEN {bad} THEN n END), "
                     f"coalesce(bool_and(regexp_full_match(v{n}, '{DATE}')), false)"
                 )
             row = connection.execute(
-                f"SELECT {asked} FROM (SELECT row_number() OVER () AS n, {inner} FROM {source})", given
+                f"SELECT {selection} FROM (SELECT row_number() OVER () AS n, {inner} FROM {source})",
+                query_params,
             ).fetchone()
             for at, n in enumerate(part):
                 texts, empty, text_row, empty_row, cell, dated = row[1 + 6 * at : 7 + 6 * at]
                 # Of dates, one column may be the time.
-                dated = dated and request.time is None and all(each.role != "time" for each in found)
+                dated = dated and request.time is None and all(each.role != "time" for each in troubles)
                 if texts or empty:
-                    found.append(
+                    troubles.append(
                         _trouble(
                             names[n],
                             int(row[0]),
@@ -72,7 +73,7 @@ def troubles_of(
                             bool(dated),
                         )
                     )
-    return found[:_MOST]
+    return troubles[:_MOST]
 
 
 def _trouble(

@@ -93,22 +93,22 @@ class Codes:
 
     def __init__(self, what: str) -> None:
         self._what = what
-        self._known: dict[str, int] = {}
+        self._code_of: dict[str, int] = {}
         self._codes: list[NDArray[np.int64]] = []
 
     def add(self, values: Sequence[Any], first_row: int) -> None:
         """Take the next rows' values."""
-        known = self._known
+        code_of = self._code_of
         codes = np.empty(len(values), dtype=np.int64)
         for offset, value in enumerate(values):
             text = value if type(value) is str else as_text(value)
-            code = known.get(text) if text is not None else None
+            code = code_of.get(text) if text is not None else None
             if code is None:
-                code = known[self._checked(text, first_row + offset)] = len(known)
+                code = code_of[self._checked_name(text, first_row + offset)] = len(code_of)
             codes[offset] = code
         self._codes.append(codes)
 
-    def _checked(self, text: str | None, row: int) -> str:
+    def _checked_name(self, text: str | None, row: int) -> str:
         if text is None or not text.strip():
             raise InvalidInput(
                 f"row {row + 1} has no {self._what}; expected one in every row: fill it in or leave the row out",
@@ -118,10 +118,10 @@ class Codes:
 
     def finish(self) -> tuple[list[str], NDArray[np.int64]]:
         """Distinct values in order, and every row's code."""
-        names = sorted(self._known, key=_order(self._known))
+        names = sorted(self._code_of, key=_order(self._code_of))
         new_code = np.empty(len(names), dtype=np.int64)
         for code, name in enumerate(names):
-            new_code[self._known[name]] = code
+            new_code[self._code_of[name]] = code
         return names, new_code[np.concatenate(self._codes)]
 
 
@@ -250,9 +250,9 @@ class DatasetWriter:
             if constant.size:
                 warnings.append(
                     f"{constant.size} feature column(s) hold one value only and tell nothing apart: "
-                    + listed([self._feature(int(column)) for column in constant[:5]], constant.size)
+                    + name_list([self._feature(int(column)) for column in constant[:5]], constant.size)
                 )
-        stored = Stored(
+        dataset = Stored(
             rows=self.rows,
             features=self.features,
             sparse=self.sparse,
@@ -271,14 +271,14 @@ class DatasetWriter:
             "feature_names": self.feature_names,
             "identities": identities,
             "group_names": group_names,
-            "label_names": stored.label_names,
+            "label_names": dataset.label_names,
             "time_unit": time_unit,
             "spec": spec,
             **({} if self._schema is None else {"schema": self._schema.model_dump(mode="json")}),
         }
         with (self.folder / FACTS).open("w") as stream:
             json.dump(facts, stream, sort_keys=True, ensure_ascii=True)
-        return stored
+        return dataset
 
     def close(self) -> None:
         """Let go of the files; for when writing was given up."""
@@ -346,31 +346,31 @@ class DatasetWriter:
             what = f"{value:.6g}, beyond the range of float32 (3.4e38); expected smaller: rescale the column"
         raise InvalidInput(f"row {number}, column {name!r} is {what}", row=number, column=name)
 
-    def _positions(self, given: NDArray[np.float64]) -> NDArray[np.float64]:
-        if np.isinf(given).any():
-            row = int(np.argwhere(np.isinf(given))[0][0])
+    def _positions(self, rankings: NDArray[np.float64]) -> NDArray[np.float64]:
+        if np.isinf(rankings).any():
+            row = int(np.argwhere(np.isinf(rankings))[0][0])
             raise InvalidInput(f"row {self.rows + row + 1} has an infinite ranking position", field="ranking")
-        empty = np.flatnonzero(np.isnan(given).all(axis=1))
+        empty = np.flatnonzero(np.isnan(rankings).all(axis=1))
         if empty.size:
             number = self.rows + int(empty[0]) + 1
             raise InvalidInput(
                 f"row {number} ranks no label; expected at least one: leave the row out", field="ranking"
             )
-        return dense_positions(given)
+        return dense_positions(rankings)
 
     def _feature(self, column: int) -> str:
         return f"x{column}" if self.feature_names is None else self.feature_names[column]
 
 
-def dense_positions(given: NDArray[np.float64]) -> NDArray[np.float64]:
+def dense_positions(rankings: NDArray[np.float64]) -> NDArray[np.float64]:
     """Numbers of any scale, smaller is better, as 0-based positions; NaN stays, equal numbers share a position."""
-    order = np.argsort(given, axis=1, kind="stable")
-    ordered = np.take_along_axis(given, order, axis=1)
-    steps = np.zeros(given.shape)
+    order = np.argsort(rankings, axis=1, kind="stable")
+    ordered = np.take_along_axis(rankings, order, axis=1)
+    steps = np.zeros(rankings.shape)
     steps[:, 1:] = ordered[:, 1:] > ordered[:, :-1]
-    positions = np.empty(given.shape)
+    positions = np.empty(rankings.shape)
     np.put_along_axis(positions, order, np.cumsum(steps, axis=1), axis=1)
-    positions[np.isnan(given)] = np.nan
+    positions[np.isnan(rankings)] = np.nan
     return positions
 
 
@@ -401,11 +401,11 @@ def checked_text(text: str, what: str, row: int) -> str:
     return text
 
 
-def listed(names: Sequence[str], total: int | None = None) -> str:
+def name_list(names: Sequence[str], total: int | None = None) -> str:
     """A few names for a message, and how many more there are."""
     total = len(names) if total is None else total
-    shown = ", ".join(repr(name[:60]) for name in names[:5])
-    return shown if total <= 5 else f"{shown} and {total - 5} more"
+    examples = ", ".join(repr(name[:60]) for name in names[:5])
+    return examples if total <= 5 else f"{examples} and {total - 5} more"
 
 
 def _narrowed(X: NDArray[Any]) -> NDArray[np.float32]:

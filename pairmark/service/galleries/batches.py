@@ -24,7 +24,7 @@ def confined_batches(
     errors: RowErrors,
     options: ImportOptions,
     limits: Limits,
-    gone: Gone,
+    has_left: Gone,
 ) -> Generator[Rows, None, None]:
     """Batches as `file_batches` makes them, read by a process of its own; `CallerGone` when the client has left."""
     if kind == "raw":
@@ -39,10 +39,10 @@ def confined_batches(
         "dimension": dimension,
         "options": ImportOptions.model_validate(options, from_attributes=True).model_dump(),
     }
-    with reading(task, limits, gone) as reader:
+    with reading(task, limits, has_left) as reader:
         while "batch" in (message := reader.answer()):
             _note(errors, message)
-            rows = _received(scratch, message["batch"])
+            rows = _read_batch(scratch, message["batch"])
             # The next one is read while this one is stored.
             reader.tell({})
             yield rows
@@ -61,12 +61,12 @@ def send_batches(
     options: Mapping[str, Any],
 ) -> dict[str, Any]:
     """What a reader does for `confined_batches`: each batch goes through files, and the next waits to be wanted."""
-    errors, told = RowErrors(), 0
+    errors, n_sent = RowErrors(), 0
 
     def news() -> dict[str, Any]:
-        nonlocal told
-        count, told = errors.count - told, errors.count
-        return {"errors": errors.listed[max(0, told - count) :], "n_errors": count}
+        nonlocal n_sent
+        count, n_sent = errors.count - n_sent, errors.count
+        return {"errors": errors.items[max(0, n_sent - count) :], "n_errors": count}
 
     folder = Path(scratch)
     batches = file_batches(
@@ -87,7 +87,7 @@ def send_batches(
     return news()
 
 
-def _received(folder: Path, number: int) -> Rows:
+def _read_batch(folder: Path, number: int) -> Rows:
     vectors, texts = _vectors(folder, number), _texts(folder, number)
     rows = Rows(vectors=np.load(vectors, allow_pickle=False), **json.loads(texts.read_text()))
     vectors.unlink()
@@ -105,4 +105,4 @@ def _texts(folder: Path, number: int) -> Path:
 
 def _note(errors: RowErrors, message: Mapping[str, Any]) -> None:
     errors.count += message["n_errors"]
-    errors.listed += message["errors"][: max(0, ERRORS_SHOWN - len(errors.listed))]
+    errors.items += message["errors"][: max(0, ERRORS_SHOWN - len(errors.items))]

@@ -237,15 +237,15 @@ class Galleries:
         if version is not None and n_stored > TAIL_ROWS:
             self._index_meanwhile(self.state(name), version, at_once=True)
         if not n_stored and errors.count:
-            first = errors.listed[0]
+            first = errors.items[0]
             raise InvalidInput(
                 f"no row could be stored; row {first['row']}: {first['detail']}",
                 field=f"items[{first['row']}]",
-                errors=errors.listed,
+                errors=errors.items,
                 n_errors=errors.count,
             )
         return UpsertOut.model_validate(
-            {"upserted": n_stored, "errors": errors.listed, "n_errors": errors.count}
+            {"upserted": n_stored, "errors": errors.items, "n_errors": errors.count}
         )
 
     def _write(self, name: str, rows: Rows, errors: RowErrors) -> tuple[int, State]:

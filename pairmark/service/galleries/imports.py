@@ -48,23 +48,23 @@ _ITEM_FIELDS = frozenset({"id", "subject", "vector", "metadata"})
 def json_batches(body: bytes | bytearray, dimension: int, errors: RowErrors) -> Iterator[Rows]:
     """``{"items": [{"id", "subject"?, "vector", "metadata"?}]}``."""
     try:
-        given = from_json(body)
+        body_json = from_json(body)
     except ValueError as error:
         raise InvalidInput(f"the body is not JSON: {error}", field="body") from error
-    items = given.get("items") if isinstance(given, dict) else None
-    if not isinstance(items, list) or set(given) != {"items"}:
+    items = body_json.get("items") if isinstance(body_json, dict) else None
+    if not isinstance(items, list) or set(body_json) != {"items"}:
         raise InvalidInput('expected {"items": [{"id": .., "vector": [..]}]}', field="items")
     if not items:
         raise InvalidInput("items is empty; expected at least one", field="items")
     checks = RowChecks(dimension, errors)
     for start in range(0, len(items), BATCH_ROWS):
-        some = items[start : start + BATCH_ROWS]
-        vectors = np.zeros((len(some), dimension), dtype=np.float32)
-        bad: list[str | None] = [None] * len(some)
+        batch = items[start : start + BATCH_ROWS]
+        vectors = np.zeros((len(batch), dimension), dtype=np.float32)
+        bad: list[str | None] = [None] * len(batch)
         ids: list[Any] = []
         subjects: list[Any] = []
         metadata: list[Any] = []
-        for at, item in enumerate(some):
+        for at, item in enumerate(batch):
             if not isinstance(item, dict):
                 bad[at] = "is not an object with id and vector"
                 item = {"id": None}
@@ -79,31 +79,31 @@ def json_batches(body: bytes | bytearray, dimension: int, errors: RowErrors) -> 
         yield checks.rows(start, ids, vectors, subjects, metadata, bad=bad)
 
 
-def _fill(vectors: NDArray[np.float32], at: int, given: Any, dimension: int) -> str | None:
+def _fill(vectors: NDArray[np.float32], at: int, vector: Any, dimension: int) -> str | None:
     """Put a vector into its row; says what is wrong with it, if something is."""
-    if isinstance(given, dict):
-        return _fill_sparse(vectors, at, given, dimension)
-    if not isinstance(given, list):
+    if isinstance(vector, dict):
+        return _fill_sparse(vectors, at, vector, dimension)
+    if not isinstance(vector, list):
         return (
             "vector is missing; expected a list of numbers"
-            if given is None
+            if vector is None
             else "vector is not a list of numbers"
         )
-    if len(given) != dimension:
-        return f"vector has {len(given)} numbers; the gallery's have {dimension}"
-    if not all(type(number) is float or type(number) is int for number in given):
+    if len(vector) != dimension:
+        return f"vector has {len(vector)} numbers; the gallery's have {dimension}"
+    if not all(type(number) is float or type(number) is int for number in vector):
         return "vector holds something that is not a number"
     with np.errstate(over="ignore"):
         try:
-            vectors[at] = given
+            vectors[at] = vector
         except OverflowError:
             vectors[at] = np.inf
     return None
 
 
-def _fill_sparse(vectors: NDArray[np.float32], at: int, given: dict[str, Any], dimension: int) -> str | None:
-    indices, values = given.get("indices"), given.get("values")
-    if set(given) != {"indices", "values"} or not isinstance(indices, list) or not isinstance(values, list):
+def _fill_sparse(vectors: NDArray[np.float32], at: int, vector: dict[str, Any], dimension: int) -> str | None:
+    indices, values = vector.get("indices"), vector.get("values")
+    if set(vector) != {"indices", "values"} or not isinstance(indices, list) or not isinstance(values, list):
         return "a sparse vector has lists indices and values, and nothing else"
     if len(indices) != len(values) or len(set(map(repr, indices))) != len(indices):
         return "a sparse vector has one value for each of its indices, which are all different"
@@ -166,20 +166,22 @@ def _npz(path: Path, scratch: Path, dimension: int, checks: RowChecks, limits: L
             start,
             _texts(ids[rows], MAX_ID_BYTES),
             _float32(vectors[rows]),
-            None if subjects is None else [one or None for one in _texts(subjects[rows], MAX_ID_BYTES)],
-            None if metadata is None else [one or None for one in _texts(metadata[rows], MAX_METADATA_BYTES)],
+            None if subjects is None else [text or None for text in _texts(subjects[rows], MAX_ID_BYTES)],
+            None
+            if metadata is None
+            else [text or None for text in _texts(metadata[rows], MAX_METADATA_BYTES)],
         )
 
 
 def _texts(array: NDArray[Any], longest: int) -> list[Any]:
     from pairmark.service.datasets.arrays import clipped
 
-    found = clipped(array, longest)
+    cells = clipped(array, longest)
     if array.dtype.kind == "S":
-        return [one.decode("utf-8", "surrogateescape") for one in found]
+        return [cell.decode("utf-8", "surrogateescape") for cell in cells]
     if array.dtype.kind in "iu":
-        return [str(one) for one in found]
-    return found
+        return [str(cell) for cell in cells]
+    return cells
 
 
 def _float32(array: NDArray[Any]) -> NDArray[np.float32]:
@@ -241,10 +243,10 @@ def _table(
     from pairmark.service.datasets.tabular import connected, raise_if_full
 
     with closing(connected(scratch, limits)) as connection:
-        source, given, names = _source(connection, kind, path, scratch, limits)
+        source, query_params, names = _source(connection, kind, path, scratch, limits)
         cells = _cells(names, dimension, options)
         try:
-            result = connection.execute(f"SELECT {', '.join(cells)} FROM {source}", given)
+            result = connection.execute(f"SELECT {', '.join(cells)} FROM {source}", query_params)
             start = 0
             characters = 2 * MAX_ID_BYTES + len(options.columns) * MAX_METADATA_BYTES
             step = min(BATCH_ROWS, max(1, _CELLS // dimension), _CHARACTERS // characters)
@@ -255,8 +257,8 @@ def _table(
         except (duckdb.Error, MemoryError) as error:
             raise_if_full(error, limits)
             first = str(error).partition("\n")[0][:200]
-            said = f"the file cannot be read as a table: {first}" if names else "the file is empty"
-            raise InvalidInput(said, field="file") from error
+            detail = f"the file cannot be read as a table: {first}" if names else "the file is empty"
+            raise InvalidInput(detail, field="file") from error
         if not start:
             raise InvalidInput("the file has no rows; expected at least one", field="file")
 
@@ -279,21 +281,21 @@ def _source(
             raise InvalidInput("the header names a column twice; expected different names", field="file")
         types = dict.fromkeys(header, "VARCHAR")
         return CSV_SOURCE, csv_given(plain, True, delimiter, types), types
-    source, given = "read_parquet(?)", [glob.escape(str(path))]
+    source, query_params = "read_parquet(?)", [glob.escape(str(path))]
     try:
-        described = connection.execute(f"DESCRIBE SELECT * FROM {source}", given).fetchall()
+        described = connection.execute(f"DESCRIBE SELECT * FROM {source}", query_params).fetchall()
     except duckdb.Error as error:
         raise_if_full(error, limits)
         raise InvalidInput("the file is not whole Parquet; is it truncated?", field="file") from error
     check_width(len(described), limits)
-    return source, given, {row[0]: row[1] for row in described}
+    return source, query_params, {row[0]: row[1] for row in described}
 
 
 def _cells(names: dict[str, str], dimension: int, options: ImportOptions) -> list[str]:
     """SQL of the id, the subject, the vector and the metadata."""
     if options.id not in names:
-        known = ", ".join(list(names)[:20])
-        raise InvalidInput(f"there is no column {options.id[:60]!r} of ids; columns: {known}", field="id")
+        columns = ", ".join(list(names)[:20])
+        raise InvalidInput(f"there is no column {options.id[:60]!r} of ids; columns: {columns}", field="id")
     missing = [name for name in options.columns if name not in names]
     if missing:
         raise InvalidInput(f"there is no column {missing[0][:60]!r} for metadata", field="metadata")
@@ -323,14 +325,14 @@ def _fact_sql(name: str, kind: str) -> str:
 
 def _vector_sql(features: list[str], names: dict[str, str], dimension: int) -> tuple[str, str]:
     """SQL of a vector, NULL if it has another width, and of its width."""
-    listed = [name for name in features if names[name].endswith("]")]
-    if listed:
+    lists = [name for name in features if names[name].endswith("]")]
+    if lists:
         if len(features) > 1:
             raise InvalidInput(
-                f"column {listed[0][:60]!r} is a list, and there are other columns; name those in metadata=",
+                f"column {lists[0][:60]!r} is a list, and there are other columns; name those in metadata=",
                 field="file",
             )
-        cell = _quoted(listed[0])
+        cell = _quoted(lists[0])
         return f"CASE WHEN len({cell}) = {dimension} THEN CAST({cell} AS FLOAT[]) END", f"len({cell})"
     if len(features) != dimension:
         raise InvalidInput(
@@ -348,13 +350,13 @@ def _table_batch(
     vectors = np.zeros((len(rows), dimension), dtype=np.float32)
     bad: list[str | None] = [None] * len(rows)
     for at, row in enumerate(rows):
-        width, given = row[2:4]
-        if given is None:
+        width, vector = row[2:4]
+        if vector is None:
             bad[at] = f"vector has {width or 0} numbers; the gallery's have {dimension}"
-        elif None in given:
-            bad[at] = f"number {given.index(None)} of the vector is empty or not a number"
+        elif None in vector:
+            bad[at] = f"number {vector.index(None)} of the vector is empty or not a number"
         else:
-            vectors[at] = given
+            vectors[at] = vector
     facts: list[Any] | None = None
     if metadata:
         facts = [

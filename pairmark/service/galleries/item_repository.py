@@ -210,9 +210,9 @@ def read_range(session: Session, state: State, low: int, high: int) -> Iterator[
     with closing(cursor):
         while rows := cursor.execute(sql, (state.id, low, high)).fetchall():
             low = rows[-1][4]
-            stored = _stored_rows(rows, state)
-            if stored is not None:
-                yield stored
+            batch = _stored_rows(rows, state)
+            if batch is not None:
+                yield batch
 
 
 def _stored_rows(rows: Sequence[Any], state: State) -> StoredRows | None:
@@ -251,7 +251,7 @@ def are_objects(texts: Sequence[Any]) -> bool:
         parsed = from_json(f"[{','.join(texts)}]")
     except (TypeError, ValueError):
         return False
-    return len(parsed) == len(texts) and all(type(one) is dict for one in parsed)
+    return len(parsed) == len(texts) and all(type(value) is dict for value in parsed)
 
 
 def find_item(session: Session, gallery_id: int, id: str) -> GalleryItem | None:

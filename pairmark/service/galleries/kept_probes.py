@@ -76,7 +76,7 @@ def _probes_of_row(row: GalleryCalibrationRow, subjects: list[str], bodies: list
     body = b"".join(bodies)
     vectors = np.frombuffer(body, dtype="<f4").astype(np.float32).reshape(len(bodies), -1 if bodies else 0)
     records = np.frombuffer(row.kept or b"", dtype=RECORD)
-    if len(records) != len(subjects) or len({len(one) for one in bodies}) > 1:
+    if len(records) != len(subjects) or len({len(samples) for samples in bodies}) > 1:
         raise ValueError(f"{len(records)} scores of probes, and {len(subjects)} probes")
     size = int(row.summary["gallery_size"])
     return KeptProbes(row.id, row.revision, subjects, vectors, records, row.seq, size, row.aggregation)

@@ -66,9 +66,9 @@ class StoredRows:
     @staticmethod
     def sorted(parts: Sequence[StoredRows], dimension: int) -> StoredRows:
         """All parts' rows by id: then the smallest row is the smallest id."""
-        ids = [one for part in parts for one in part.ids]
-        subjects = [one for part in parts for one in part.subjects]
-        metadata = [one for part in parts for one in part.metadata]
+        ids = [text for part in parts for text in part.ids]
+        subjects = [text for part in parts for text in part.subjects]
+        metadata = [text for part in parts for text in part.metadata]
         seqs = np.concatenate([np.empty(0, dtype=np.int64), *(part.seqs for part in parts)])
         # Each vector is copied once, to its place: that is most of the work.
         vectors = np.empty((len(ids), dimension), dtype=np.float32)
@@ -93,14 +93,14 @@ class RowErrors:
 
     def __init__(self) -> None:
         self.count = 0
-        self.listed: list[dict[str, Any]] = []
+        self.items: list[dict[str, Any]] = []
 
     def add(self, row: int, id: str | None, detail: str) -> None:
         """Keep one: ``row`` is 0-based in the request."""
         self.count += 1
-        if len(self.listed) < ERRORS_SHOWN:
-            known = {} if id is None else {"id": id[:100]}
-            self.listed.append({"row": row, **known, "detail": detail})
+        if len(self.items) < ERRORS_SHOWN:
+            row_id = {} if id is None else {"id": id[:100]}
+            self.items.append({"row": row, **row_id, "detail": detail})
 
 
 class RowChecks:
@@ -109,7 +109,7 @@ class RowChecks:
     def __init__(self, dimension: int, errors: RowErrors) -> None:
         self._dimension = dimension
         self._errors = errors
-        self._seen: dict[str, int] = {}
+        self._row_of_id: dict[str, int] = {}
 
     def rows(
         self,
@@ -134,37 +134,45 @@ class RowChecks:
             if whole is not None:
                 return whole
         finite = np.isfinite(vectors).all(axis=1)
-        kept: list[int] = []
+        positions: list[int] = []
         names: list[str] = []
         whose: list[str | None] = []
         facts: list[str | None] = []
-        seen = self._seen
-        for at, given in enumerate(ids):
+        row_of_id = self._row_of_id
+        for at, raw_id in enumerate(ids):
             row = start + at
             name: str | None = None
             try:
-                name = id_text(given, "id")
+                name = id_text(raw_id, "id")
                 if bad is not None and bad[at] is not None:
                     raise InvalidInput(bad[at])
-                if name in seen:
-                    raise InvalidInput(f"id {name[:100]!r} already occurs in row {seen[name]}, which is kept")
+                if name in row_of_id:
+                    raise InvalidInput(
+                        f"id {name[:100]!r} already occurs in row {row_of_id[name]}, which is kept"
+                    )
                 if not finite[at]:
                     raise InvalidInput("vector contains NaN, infinities or numbers beyond float32")
                 subject = None if subjects is None else subjects[at]
-                checked = None if subject is None else id_text(subject, "subject")
+                subject_id = None if subject is None else id_text(subject, "subject")
                 fact = None if metadata is None else metadata[at]
                 reported = None if fact is None else checked_metadata(fact)
             except InvalidInput as error:
                 self._errors.add(row, name, error.detail)
                 continue
-            seen[name] = row
-            kept.append(at)
+            row_of_id[name] = row
+            positions.append(at)
             names.append(name)
-            whose.append(checked)
+            whose.append(subject_id)
             facts.append(reported)
-        chosen = np.ascontiguousarray(vectors if len(kept) == len(ids) else vectors[kept], dtype=np.float32)
+        good_vectors = np.ascontiguousarray(
+            vectors if len(positions) == len(ids) else vectors[positions], dtype=np.float32
+        )
         return Rows(
-            ids=names, subjects=whose, vectors=chosen, metadata=facts, places=[start + at for at in kept]
+            ids=names,
+            subjects=whose,
+            vectors=good_vectors,
+            metadata=facts,
+            places=[start + at for at in positions],
         )
 
     def _whole(
@@ -172,23 +180,23 @@ class RowChecks:
     ) -> Rows | None:
         """The rows where all of them are plain and good, as nearly all bulk rows are; None: look at each."""
         if not _plain(ids) or (
-            subjects is not None and not _plain([one for one in subjects if one is not None])
+            subjects is not None and not _plain([subject for subject in subjects if subject is not None])
         ):
             return None
         facts: list[str | None] | None = [None] * len(ids) if metadata is None else checked_column(metadata)
         if facts is None:
             return None
-        if len(set(ids)) < len(ids) or not self._seen.keys().isdisjoint(ids):
+        if len(set(ids)) < len(ids) or not self._row_of_id.keys().isdisjoint(ids):
             return None
-        chosen = np.ascontiguousarray(vectors, dtype=np.float32)
-        if not np.isfinite(chosen).all():
+        float_vectors = np.ascontiguousarray(vectors, dtype=np.float32)
+        if not np.isfinite(float_vectors).all():
             return None
         places = range(start, start + len(ids))
-        self._seen.update(zip(ids, places, strict=True))
+        self._row_of_id.update(zip(ids, places, strict=True))
         return Rows(
             ids=list(ids),
             subjects=[None] * len(ids) if subjects is None else list(subjects),
-            vectors=chosen,
+            vectors=float_vectors,
             metadata=facts,
             places=list(places),
         )
@@ -196,10 +204,10 @@ class RowChecks:
 
 def _plain(texts: list[Any]) -> bool:
     """Whether `id_text` would return each of these as it is; some that it would return are not seen here."""
-    if not all(type(one) is str for one in texts):
+    if not all(type(text) is str for text in texts):
         return False
     joined = "".join(texts)
-    lengths = [len(one) for one in texts]
+    lengths = [len(text) for text in texts]
     return (
         joined.isascii()
         and joined.isprintable()
@@ -254,7 +262,7 @@ def checked_id(value: str, field: str = "id") -> str:
 def spellings(text: str) -> list[str]:
     """How a stored id or subject may be written that is canonically equal to this one. Rows from before text was stored
     in NFC may be in another form, or be refused by `id_text` today."""
-    if "\0" in text or any("\ud800" <= one <= "\udfff" for one in text):
+    if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
         return []  # Never stored, and databases refuse to look.
     return list(dict.fromkeys((normalize("NFC", text), text, normalize("NFD", text))))
 
@@ -263,30 +271,30 @@ def within_fields(rows: Rows, fields: Sequence[str], errors: RowErrors) -> tuple
     """The rows without those whose metadata would exceed the fields that a gallery may have, and the new fields."""
     if not any(rows.metadata):
         return rows, []
-    known = set(fields)
-    new = fields_of(rows.metadata) - known
-    if len(known) + len(new) <= MAX_FIELDS:
+    field_names = set(fields)
+    new = fields_of(rows.metadata) - field_names
+    if len(field_names) + len(new) <= MAX_FIELDS:
         return rows, sorted(new)
-    added: list[str] = []
-    kept = []
+    new_fields: list[str] = []
+    positions = []
     for at, text in enumerate(rows.metadata):
-        own = sorted(fields_of([text]) - known)
-        if len(known) + len(own) > MAX_FIELDS:
+        own = sorted(fields_of([text]) - field_names)
+        if len(field_names) + len(own) > MAX_FIELDS:
             errors.add(
                 rows.places[at],
                 rows.ids[at],
-                f"metadata would bring field {own[0]!r}, and the gallery has {len(known)} fields already; at most "
-                f"{MAX_FIELDS} are kept",
+                f"metadata would bring field {own[0]!r}, and the gallery has {len(field_names)} fields already; "
+                f"at most {MAX_FIELDS} are kept",
             )
             continue
-        known.update(own)
-        added += own
-        kept.append(at)
-    chosen = Rows(
-        ids=[rows.ids[at] for at in kept],
-        subjects=[rows.subjects[at] for at in kept],
-        vectors=np.ascontiguousarray(rows.vectors[kept]),
-        metadata=[rows.metadata[at] for at in kept],
-        places=[rows.places[at] for at in kept],
+        field_names.update(own)
+        new_fields += own
+        positions.append(at)
+    fitting = Rows(
+        ids=[rows.ids[at] for at in positions],
+        subjects=[rows.subjects[at] for at in positions],
+        vectors=np.ascontiguousarray(rows.vectors[positions]),
+        metadata=[rows.metadata[at] for at in positions],
+        places=[rows.places[at] for at in positions],
     )
-    return chosen, added
+    return fitting, new_fields

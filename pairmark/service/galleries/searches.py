@@ -130,7 +130,7 @@ class Searches:
         decision: Decision | None,
         *,
         scores: bool = True,
-        seen: list[SeenDecision] | None = None,
+        decisions: list[SeenDecision] | None = None,
     ) -> tuple[bytes, int]:
         """The answer's JSON, and how many items it returns (blocking).
 
@@ -139,7 +139,7 @@ class Searches:
         state : the gallery as just read, so that the answer holds everything acknowledged by then.
         decision : the operating point at the request's ``fpr``, if it has one.
         scores : whether hits carry theirs.
-        seen : takes what was decided, where a rate was asked for.
+        decisions : takes what was decided, where a rate was asked for.
         """
         body = request.body
         queries = dense(request.queries, "queries", state.dimension)
@@ -185,8 +185,8 @@ class Searches:
             )
         self._galleries.views.tidy_later(live)
         results = [_reported(query_hits, point is not None, scores, decision) for query_hits in hits]
-        if seen is not None and above is not None:
-            seen += _seen(hits, float(above if decision is None else decision.threshold))
+        if decisions is not None and above is not None:
+            decisions += _decisions_of(hits, float(above if decision is None else decision.threshold))
         facts = {"aggregation": aggregation, "operating_point": point, "warning": warning}
         present_facts = {name: fact for name, fact in facts.items() if fact is not None}
         return to_json({"model": version.model, "results": results, **present_facts}), sum(map(len, hits))
@@ -212,7 +212,7 @@ class Searches:
         aggregation: str | None,
         *,
         scores: bool = True,
-        seen: list[SeenDecision] | None = None,
+        decisions: list[SeenDecision] | None = None,
     ) -> bytes:
         """The answer's JSON: the probe's score with the subject, and whether it matches.
 
@@ -232,9 +232,9 @@ class Searches:
             score = version.score_subjects(
                 SampleSets.of_rows(items.vectors, k), SampleSets.of_rows(probe, p), aggregation
             )
-        if seen is not None:
+        if decisions is not None:
             code = int(decision.decided(score)[0])
-            seen.append(
+            decisions.append(
                 SeenDecision(0, items.ids[best], subject, float(score[0]), code, float(decision.threshold))
             )
         answer = {
@@ -262,7 +262,7 @@ def dense(rows: SideRows, name: str, dimension: int) -> Float32:
     return np.ascontiguousarray(vectors, dtype=np.float32)
 
 
-def _seen(hits: Sequence[Sequence[ItemHit | SubjectHit]], threshold: float) -> Iterator[SeenDecision]:
+def _decisions_of(hits: Sequence[Sequence[ItemHit | SubjectHit]], threshold: float) -> Iterator[SeenDecision]:
     for query, query_hits in enumerate(hits):
         for hit in query_hits:
             decision = 1 if hit.score > threshold else 2

@@ -24,7 +24,7 @@ def rows_for(estimator: Any, spec: LearnerSpec, data: LabelledData, max_dense_by
         if spec.takes_records and int(estimator.n_features_in_) == data.n_features:
             return data.X
         raise InvalidInput(
-            f"{name} holds vectors; the model takes records: {_named(schema)}", field="dataset"
+            f"{name} holds vectors; the model takes records: {_column_names(schema)}", field="dataset"
         )
     if schema is None:
         raise InvalidInput(f"{name} is a table of records; the model takes vectors", field="dataset")
@@ -33,17 +33,17 @@ def rows_for(estimator: Any, spec: LearnerSpec, data: LabelledData, max_dense_by
     return cells if encoder is None else encoder.transform(cells)
 
 
-def _aligned(given: Schema, cells: Records, wanted: Schema, name: str) -> Records:
+def _aligned(own_schema: Schema, cells: Records, schema: Schema, name: str) -> Records:
     """The wanted columns in their order."""
-    there = {column.name: (at, column) for at, column in enumerate(given.fields)}
+    there = {column.name: (at, column) for at, column in enumerate(own_schema.fields)}
     order = []
-    for column in wanted.fields:
+    for column in schema.fields:
         at, own = there.get(column.name, (-1, None))
         if own is None or own.type != column.type:
-            said = "is missing" if own is None else f"is of type {own.type}"
+            problem = "is missing" if own is None else f"is of type {own.type}"
             raise InvalidInput(
-                f"{name}: column {column.name!r} {said}; the model takes it as {column.type}: upload it with columns="
-                f'{{"{column.name}": "{column.type}"}}',
+                f"{name}: column {column.name!r} {problem}; the model takes it as {column.type}: upload it with "
+                f'columns={{"{column.name}": "{column.type}"}}',
                 field="dataset",
                 column=column.name,
             )
@@ -51,5 +51,5 @@ def _aligned(given: Schema, cells: Records, wanted: Schema, name: str) -> Record
     return cells[:, order]
 
 
-def _named(schema: Schema | None) -> str:
+def _column_names(schema: Schema | None) -> str:
     return "" if schema is None else ", ".join(column.name for column in schema.fields[:20])

@@ -36,17 +36,19 @@ class HardPairs:
     scores: NDArray[np.float32] = field(repr=False)
     of: int
 
-    def listed(self, limit: int) -> list[dict[str, Any]]:
+    def first(self, limit: int) -> list[dict[str, Any]]:
         """The first so many, JSON-able."""
         sides = (self.left, self.right, self.scores)
-        shown = zip(*(side[:limit].tolist() for side in sides), strict=True)
-        return [{"left": left, "right": right, "score": score} for left, right, score in shown]
+        rows = zip(*(side[:limit].tolist() for side in sides), strict=True)
+        return [{"left": left, "right": right, "score": score} for left, right, score in rows]
 
     def wrong_at(self, threshold: float, kind: ErrorKind) -> HardPairs:
         """Those on the wrong side of a threshold."""
         limit = np.float32(threshold)
-        kept = self.scores > limit if kind == "false-match" else self.scores <= limit
-        return HardPairs(left=self.left[kept], right=self.right[kept], scores=self.scores[kept], of=self.of)
+        wrong = self.scores > limit if kind == "false-match" else self.scores <= limit
+        return HardPairs(
+            left=self.left[wrong], right=self.right[wrong], scores=self.scores[wrong], of=self.of
+        )
 
 
 def error_arrays(pairs: HeldOutPairs, scores: NDArray[np.float32]) -> dict[str, NDArray[Any]]:

@@ -27,7 +27,7 @@ NO_TIMES = (
 FEW_TIMES = "the times of too few pairs of the same person are known, or all lie equally far apart"
 
 
-def measured(
+def measure_evidence(
     estimator: Any,
     X: Any,
     data: LabelledData,
@@ -56,14 +56,14 @@ def measured(
             left_out["by_time"] = FEW_TIMES
         else:
             by_time = TimesOut.model_validate({"unit": data.time_unit, **aged})
-    found = []
+    likelihoods = []
     if ratios is None:
         left_out["likelihood_ratios"] = "the calibration part holds no same pair"
     elif not pairs.same.any():
         left_out["likelihood_ratios"] = "the test part holds no same pair"
     else:
         methods = ("pav", "logistic", *(["own"] if own else []))
-        found = [
+        likelihoods = [
             LikelihoodOut.model_validate(likelihood_report(ratios, scores, pairs.same, pairs.units, method))
             for method in methods
         ]
@@ -87,7 +87,7 @@ def measured(
     if "identification" in left_out and searched is None:
         left_out.setdefault("by_samples", left_out["identification"])
     return Evidence(
-        likelihood_ratios=found,
+        likelihood_ratios=likelihoods,
         identification=None if searched is None else IdentificationOut.model_validate(searched),
         by_samples=None if enrolled is None else EnrolmentOut.model_validate(enrolled),
         by_time=by_time,

@@ -77,7 +77,7 @@ def rates_by_group(
         except InsufficientCalibrationData as refusal:
             at.append({"fpr": fpr, "refused": str(refusal)})
             continue
-        found = group_rates(
+        rates = group_rates(
             scores, pairs.same, pairs.units, sides, point.threshold, promised_fpr=fpr, confidence=CONFIDENCE
         )
         at.append(
@@ -86,23 +86,23 @@ def rates_by_group(
                 "threshold": point.threshold,
                 "method": point.method,
                 "groups": [
-                    {**asdict(one), "fpr_upper_bound": bound(one.group, point.threshold)} for one in found
+                    {**asdict(rate), "fpr_upper_bound": bound(rate.group, point.threshold)} for rate in rates
                 ],
-                "differentials": [asdict(one) for one in differentials(found)],
+                "differentials": [asdict(rate) for rate in differentials(rates)],
             }
         )
-        warnings += [one.warning for one in found if one.warning is not None]
+        warnings += [rate.warning for rate in rates if rate.warning is not None]
     return {"confidence": CONFIDENCE, "at": at, "warnings": warnings}
 
 
 def _calibrations(scores: Any, pairs: HeldOutPairs, sides: Any) -> dict[str, Calibration]:
     """What the pairs within each group say about any threshold; without groups that have no two people."""
-    values, found = np.asarray(scores), {}
+    values, calibrations = np.asarray(scores), {}
     for name in np.unique(sides):
         mine = (sides == name).all(axis=1)
         if pairs.blocks is not None or pairs.same[mine].all() or np.unique(values[mine]).size < 2:
             continue
-        found[str(name)] = Calibration.fit(
+        calibrations[str(name)] = Calibration.fit(
             values[mine],
             pairs.same[mine],
             pairs.units[mine],
@@ -112,4 +112,4 @@ def _calibrations(scores: Any, pairs: HeldOutPairs, sides: Any) -> dict[str, Cal
             chance=Chance(uniform=1.0, seed=0),
             n_jobs=1,
         )
-    return found
+    return calibrations

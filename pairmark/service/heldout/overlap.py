@@ -44,15 +44,15 @@ def trained_on(data: LabelledData, rows: NDArray[np.int64], salt: str) -> Traine
 def identity_digests(names: Iterable[str], salt: str) -> Digests:
     """Salted digest of each identity's name, (n,): the names themselves are not kept with a model."""
     key = hashlib.sha256(salt.encode()).digest()
-    made = [hashlib.blake2b(name.encode(), digest_size=DIGEST_BYTES, key=key).digest() for name in names]
-    return np.array(made, dtype=f"S{DIGEST_BYTES}")
+    digests = [hashlib.blake2b(name.encode(), digest_size=DIGEST_BYTES, key=key).digest() for name in names]
+    return np.array(digests, dtype=f"S{DIGEST_BYTES}")
 
 
-def overlap_with(known: TrainedOn, data: LabelledData) -> OverlapOut:
+def overlap_with(training: TrainedOn, data: LabelledData) -> OverlapOut:
     """Which rows and identities of a dataset are among those trained on: how many, and the first of them."""
-    rows = np.flatnonzero(np.isin(data.row_hashes, known.rows))
-    digests = identity_digests(data.identities, known.salt)
-    names = np.flatnonzero(np.isin(digests, known.identities))
+    rows = np.flatnonzero(np.isin(data.row_hashes, training.rows))
+    digests = identity_digests(data.identities, training.salt)
+    names = np.flatnonzero(np.isin(digests, training.identities))
     return OverlapOut(
         rows=int(rows.size),
         identities=int(names.size),
@@ -61,10 +61,10 @@ def overlap_with(known: TrainedOn, data: LabelledData) -> OverlapOut:
     )
 
 
-def overlapping(known: TrainedOn, data: LabelledData, *, identities: bool) -> NDArray[np.bool_]:
+def overlapping(training: TrainedOn, data: LabelledData, *, identities: bool) -> NDArray[np.bool_]:
     """Which rows of a dataset were trained on, (n,); with ``identities``, also every row of an identity that was."""
-    seen = np.isin(data.row_hashes, known.rows)
+    overlap = np.isin(data.row_hashes, training.rows)
     if identities and data.y is not None:
-        trained = np.isin(identity_digests(data.identities, known.salt), known.identities)
-        seen |= trained[np.asarray(data.y)]
-    return np.asarray(seen)
+        trained = np.isin(identity_digests(data.identities, training.salt), training.identities)
+        overlap |= trained[np.asarray(data.y)]
+    return np.asarray(overlap)

@@ -53,27 +53,27 @@ def pairs_among(
         rows = _one_of_each(np.asarray(data.groups)[rows], rows, random_state)
     y = np.asarray(data.y)[rows]
     if data.groups is None or protocol == "closed-set":
-        chosen = held_out_pairs(y, protocol=protocol, n_pairs=n_pairs, random_state=random_state)
-        same, kept = chosen.same, np.ones(len(chosen), dtype=np.bool_)
+        pairs = held_out_pairs(y, protocol=protocol, n_pairs=n_pairs, random_state=random_state)
+        same, usable = pairs.same, np.ones(len(pairs), dtype=np.bool_)
     else:
         entities = split_codes(data, protocol)[0][rows]
-        chosen = held_out_pairs(entities, protocol=protocol, n_pairs=n_pairs, random_state=random_state)
-        same = y[chosen.left] == y[chosen.right]
+        pairs = held_out_pairs(entities, protocol=protocol, n_pairs=n_pairs, random_state=random_state)
+        same = y[pairs.left] == y[pairs.right]
         # Two people of one group are neither the same nor independently different.
-        kept = same | ~chosen.same
+        usable = same | ~pairs.same
     return replace(
-        chosen,
-        left=rows[chosen.left][kept],
-        right=rows[chosen.right][kept],
-        same=same[kept],
-        units=chosen.units[kept],
+        pairs,
+        left=rows[pairs.left][usable],
+        right=rows[pairs.right][usable],
+        same=same[usable],
+        units=pairs.units[usable],
     )
 
 
 def listed_pairs(
     data: LabelledData,
     numbers: Indices,
-    listed: ListedUnits,
+    units: ListedUnits,
     *,
     n_pairs: int,
     random_state: int,
@@ -84,32 +84,32 @@ def listed_pairs(
     Parameters
     ----------
     numbers : which pairs of the list.
-    listed : units of the whole list.
+    units : units of the whole list.
     listing : how the list came about; None: unknown, unless it is all pairs.
     """
     assert data.pairs is not None
     origin: Literal["random"] | None = "random" if listing == "random" else None
     if numbers.size > n_pairs:
-        if listing == "all" or (listing is None and _all_listed(data, numbers, listed)):
+        if listing == "all" or (listing is None and _all_listed(data, numbers, units)):
             origin = "random"
         numbers = np.sort(np.random.default_rng(random_state).choice(numbers, size=n_pairs, replace=False))
     return HeldOutPairs(
         left=np.asarray(data.pairs.left)[numbers],
         right=np.asarray(data.pairs.right)[numbers],
         same=np.asarray(data.pairs.same)[numbers],
-        units=listed.units[numbers],
-        protocol=listed.protocol,
-        units_assumed=listed.assumed,
+        units=units.units[numbers],
+        protocol=units.protocol,
+        units_assumed=units.assumed,
         listing=origin,
         blocks="components" if listing == "blocks" else None,
     )
 
 
-def _all_listed(data: LabelledData, numbers: Indices, listed: ListedUnits) -> bool:
+def _all_listed(data: LabelledData, numbers: Indices, list_units: ListedUnits) -> bool:
     """Whether every two units are listed, in open-set use as a pair that differs."""
     assert data.pairs is not None
-    units = listed.units[numbers]
-    if listed.protocol == "open-set":
+    units = list_units.units[numbers]
+    if list_units.protocol == "open-set":
         units = units[~np.asarray(data.pairs.same)[numbers]]
     edges, m = np.unique(np.sort(units, axis=1), axis=0), np.unique(units).size
     return bool(edges.shape[0] == m * (m - 1) // 2)
@@ -132,10 +132,10 @@ def whole_dataset(
     """
     try:
         if data.pairs is not None:
-            listed = units_of_list(data, protocol)
-            everything = np.flatnonzero(listed.usable)
+            units = units_of_list(data, protocol)
+            everything = np.flatnonzero(units.usable)
             pairs = listed_pairs(
-                data, everything, listed, n_pairs=n_pairs, random_state=random_state, listing=listing
+                data, everything, units, n_pairs=n_pairs, random_state=random_state, listing=listing
             )
         elif data.y is not None:
             resolved = resolve_protocol(protocol, len(data.identities))

@@ -57,10 +57,10 @@ def write_report(
 
 def read_roc(folder: Path, points: int | None = None) -> RocOut:
     """The ROC of a report folder; with ``points`` at most so many of it, dense at low rates."""
-    stored = _read(folder)
-    fpr = stored.arrays["fpr"]
-    kept = slice(None) if points is None else spaced(fpr, points)
-    return RocOut.model_validate(roc_lists(stored.arrays, stored.meta["confidence"], kept))
+    artefact = _read(folder)
+    fpr = artefact.arrays["fpr"]
+    part = slice(None) if points is None else spaced(fpr, points)
+    return RocOut.model_validate(roc_lists(artefact.arrays, artefact.meta["confidence"], part))
 
 
 def read_evidence(folder: Path) -> Evidence | None:
@@ -85,29 +85,29 @@ def read_arrays(folder: Path) -> Mapping[str, NDArray[Any]]:
 
 def read_trained_on(folder: Path) -> TrainedOn:
     """What the version of a report folder was trained on."""
-    stored = _read(folder)
+    artefact = _read(folder)
     return TrainedOn(
-        rows=stored.arrays["trained_rows"],
-        identities=stored.arrays["trained_identities"],
-        salt=str(stored.meta["salt"]),
+        rows=artefact.arrays["trained_rows"],
+        identities=artefact.arrays["trained_identities"],
+        salt=str(artefact.meta["salt"]),
     )
 
 
 def read_calibration_rows(folder: Path) -> NDArray[np.int64] | None:
     """Rows of the version's dataset that were held out to calibrate on; None in reports that did not keep them."""
-    found = _read(folder).arrays.get("calibration_rows")
-    return None if found is None else np.asarray(found, dtype=np.int64)
+    rows = _read(folder).arrays.get("calibration_rows")
+    return None if rows is None else np.asarray(rows, dtype=np.int64)
 
 
 def _read(folder: Path) -> Artefact:
     try:
-        stored = read_artefact(folder, mmap=False)
+        artefact = read_artefact(folder, mmap=False)
         if (
-            stored.kind != KIND
-            or not stored.arrays.keys() >= _EXPECTED
-            or not {"salt", "confidence"} <= stored.meta.keys()
+            artefact.kind != KIND
+            or not artefact.arrays.keys() >= _EXPECTED
+            or not {"salt", "confidence"} <= artefact.meta.keys()
         ):
             raise ArtefactError(f"{folder.name} is not a report")
     except ArtefactError as error:
         raise CorruptArtefact(f"the report cannot be read: {error}") from error
-    return stored
+    return artefact

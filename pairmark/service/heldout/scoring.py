@@ -28,10 +28,10 @@ def taken_by(spec: LearnerSpec, X: Any, max_dense_bytes: int) -> Any:
     if isinstance(X, np.ndarray) or spec.accepts_sparse:
         return X
     rows, width = X.shape
-    needed = rows * width * 4
-    if needed > max_dense_bytes:
+    n_bytes = rows * width * 4
+    if n_bytes > max_dense_bytes:
         raise InvalidInput(
-            f"{spec.kind} takes dense vectors, and {rows} of {width} features need {needed // _MIB} MiB, beyond the "
+            f"{spec.kind} takes dense vectors, and {rows} of {width} features need {n_bytes // _MIB} MiB, beyond the "
             f"bound of {max_dense_bytes // _MIB} MiB (PAIRMARK_MAX_DENSE_BYTES): choose a learner that takes "
             "sparse input, use fewer features or rows, or raise the bound",
             field="dataset",
@@ -60,11 +60,11 @@ def score_subject_pairs(
     estimator: Any, subjects: SampleSets, left: NDArray[np.int64], right: NDArray[np.int64], aggregation: str
 ) -> Float32:
     """Scores of pairs of subjects by their numbers, (n,) float32."""
-    used = np.unique(subjects.index)
-    place = np.searchsorted(used, subjects.index)
+    numbers = np.unique(subjects.index)
+    place = np.searchsorted(numbers, subjects.index)
     # Only the rows that were drawn are read, and prepared once for all pairs.
     prepared = estimator._prepared_subjects(
-        SampleSets(rows=subjects.rows[used], index=place, counts=subjects.counts), aggregation
+        SampleSets(rows=subjects.rows[numbers], index=place, counts=subjects.counts), aggregation
     )
     scores = np.empty(left.size, dtype=np.float32)
     for start in range(0, left.size, SCORE_BLOCK):

@@ -29,24 +29,24 @@ def doubtful(pairs: HeldOutPairs, scores: NDArray[np.float32], data: LabelledDat
     double_names, labels = suspects(scores, pairs.same, rows, y[rows])
     names = double_names if pairs.protocol == "open-set" else double_names[:0]
     n_rows = int(labels.size)
-    said = []
+    sentences = []
     if len(names):
-        one, two = (data.identities[code] for code in names[0].tolist())
-        said.append(
+        first_name, second_name = (data.identities[code] for code in names[0].tolist())
+        sentences.append(
             f"{len(names)} pair{'s' * (len(names) != 1)} of identities score{'s' * (len(names) == 1)} like one person "
-            f"(first {one[:50]!r} and {two[:50]!r}): is it one person under two names?"
+            f"(first {first_name[:50]!r} and {second_name[:50]!r}): is it one person under two names?"
         )
     if n_rows:
         first = ", ".join(str(row) for row in labels[:SHOWN].tolist())
-        said.append(
+        sentences.append(
             f"{n_rows} row{'s' * (n_rows != 1)} score{'s' * (n_rows == 1)} as if the label were wrong (first: {first})."
         )
     return {
         "rows": labels[:TOLD].tolist(),
         "n_rows": n_rows,
-        "double_names": [[data.identities[code] for code in both] for both in names[:TOLD].tolist()],
+        "double_names": [[data.identities[code] for code in codes] for codes in names[:TOLD].tolist()],
         "n_double_names": len(names),
-        "text": " ".join([*said, "Nothing was removed: the promise counts the labels as they are."])
-        if said
+        "text": " ".join([*sentences, "Nothing was removed: the promise counts the labels as they are."])
+        if sentences
         else "",
     }

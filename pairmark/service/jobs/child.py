@@ -50,9 +50,9 @@ def main(arguments: list[str], runner: Callable[[Claim, Database, Blobs, Setting
     configure_logging(settings.log_level)
     db = open_database(settings)
     queue = JobQueue(db, settings)
-    started = time.time()
+    start = time.time()
     try:
-        claim = queue.held(job_id, attempt)
+        claim = queue.claim_of(job_id, attempt)
         work = runner(claim, db, open_blobs(settings), settings)
         limit = memory_limit(settings)
         confine_memory(limit)
@@ -60,7 +60,7 @@ def main(arguments: list[str], runner: Callable[[Claim, Database, Blobs, Setting
             error = attempt_error(claim, work, limit)
         slug = None if error is None else error.slug
         attempted(
-            claim.job_id, claim.trace_id, claim.task, started, slug, learner=claim.learner, attempt=attempt
+            claim.job_id, claim.trace_id, claim.task, start, slug, learner=claim.learner, attempt=attempt
         )
         if isinstance(error, NotReady):
             queue.lost(claim, error.detail)
@@ -90,7 +90,7 @@ def attempt_error(claim: Claim, runner: Runner, limit: int) -> PairmarkError | N
     if claim.trace_id is not None:
         fields["trace_id"] = claim.trace_id
     try:
-        made = runner.run(claim)
+        outcome = runner.run(claim)
     except Fenced:
         raise
     except PairmarkError as error:
@@ -105,5 +105,5 @@ def attempt_error(claim: Claim, runner: Runner, limit: int) -> PairmarkError | N
         return TrainingFailed(
             f"something unexpected happened; the worker's log has the details under job {claim.job_id}"
         )
-    logger.info("job succeeded", extra={**fields, "model": claim.model, "made": made})
+    logger.info("job succeeded", extra={**fields, "model": claim.model, "made": outcome})
     return None

@@ -44,24 +44,24 @@ class Leases:
         self._db = db
         self._settings = settings
 
-    def claim(self, worker: str, only: str | None = None) -> Claim | None:
-        """Take the oldest waiting job (or ``only`` that one), or one whose worker fell silent; none when there is
+    def claim(self, worker: str, job_id: str | None = None) -> Claim | None:
+        """Take the oldest waiting job (or ``job_id`` alone), or one whose worker fell silent; none when there is
         nothing to do."""
         with self._db.read() as session:
-            if not repository.any_claimable(session, self._db.now(session), only):
+            if not repository.any_claimable(session, self._db.now(session), job_id):
                 return None
         with self._db.write() as session:
             now = self._db.now(session)
             self._requeue_lost(session, now)
             row = repository.claim(
-                session, worker=worker[:200], now=now, lease_until=now + self._settings.lease_s, only=only
+                session, worker=worker[:200], now=now, lease_until=now + self._settings.lease_s, job_id=job_id
             )
             if row is None:
                 return None
             repository.open_attempt(session, row.id, row.attempt, worker[:200], now)
             repository.thin_progress(session, row.id)
-            started = {"message": f"attempt {row.attempt} started"}
-            repository.add_event(session, row.id, "log", started, now)
+            event = {"message": f"attempt {row.attempt} started"}
+            repository.add_event(session, row.id, "log", event, now)
             return _claim(row, worker[:200])
 
     def beat(self, worker: str, job_id: str | None = None) -> None:
@@ -86,7 +86,7 @@ class Leases:
         since = self._db.now(session) - _SILENT_LEASES * self._settings.lease_s
         return repository.workers_since(session, since)
 
-    def held(self, job_id: str, attempt: int) -> Claim:
+    def claim_of(self, job_id: str, attempt: int) -> Claim:
         """The claim that a process was started for, or `Fenced` when it is no longer held."""
         with self._db.read() as session:
             row = repository.find(session, job_id)
@@ -99,7 +99,7 @@ class Leases:
         with self._db.write() as session:
             until = self._db.now(session) + self._settings.lease_s
             if not repository.write_fenced(session, claim.job_id, claim.attempt, {"lease_until": until}):
-                return Lease(held=False, cancel_requested=False)
+                return Lease(valid=False, cancel_requested=False)
             return self._lease(session, claim)
 
     def look(self, claim: Claim) -> Lease:
@@ -137,9 +137,9 @@ class Leases:
     ) -> None:
         """End the job well, in the caller's transaction, together with what it made; `Fenced` when the attempt was
         superseded or a cancel was asked for: the transaction must be given up."""
-        made = {"version": version} if result is None else {"result": result}
+        outcome = {"version": version} if result is None else {"result": result}
         values = {"version": version, "result": result, "progress": 1.0, "message": message[:2000]}
-        facts = {"model": claim.model, **made}
+        facts = {"model": claim.model, **outcome}
         self._end(
             session, claim.job_id, claim.attempt, "succeeded", values, facts, audited=facts, uncancelled=True
         )
@@ -266,9 +266,9 @@ class Leases:
         record(session, now, "job.end", f"job:{job_id}", after={"state": state, **audited}, tenant=tenant)
 
     def _lease(self, session: Session, claim: Claim) -> Lease:
-        found = repository.lease_of(session, claim.job_id)
-        held = found is not None and found[0] == "running" and found[1] == claim.attempt
-        return Lease(held=held, cancel_requested=bool(held and found and found[2]))
+        row = repository.lease_of(session, claim.job_id)
+        valid = row is not None and row[0] == "running" and row[1] == claim.attempt
+        return Lease(valid=valid, cancel_requested=bool(valid and row and row[2]))
 
 
 def _write(
@@ -285,8 +285,8 @@ def persist(db: Database, work: Callable[[Session], T], *, patience_s: float = _
     while True:
         try:
             with db.write() as session:
-                made = work(session)
-            return made
+                result = work(session)
+            return result
         except NotReady:
             if time.monotonic() + pause > deadline:
                 raise

@@ -25,14 +25,14 @@ def memory_limit(settings: Settings) -> int:
 
 def machine_memory() -> int:
     """Bytes of memory of this machine, or of the container it runs in where that is less."""
-    found = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limit = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for name in _CGROUP:
         try:
-            found = min(found, int(Path(name).read_text()))
+            limit = min(limit, int(Path(name).read_text()))
         except (OSError, ValueError):
             # Absent, or "max".
             continue
-    return found
+    return limit
 
 
 def confine_memory(limit: int) -> None:
@@ -103,6 +103,6 @@ def _status(process: int, name: str) -> int:
 
 
 def _resident(group: int) -> int:
-    listed = subprocess.run(["ps", "-axo", "pgid=,rss="], capture_output=True, text=True, check=False).stdout
-    rows = (line.split() for line in listed.splitlines())
+    output = subprocess.run(["ps", "-axo", "pgid=,rss="], capture_output=True, text=True, check=False).stdout
+    rows = (line.split() for line in output.splitlines())
     return sum(int(row[1]) * 1024 for row in rows if len(row) == 2 and row[0] == str(group))

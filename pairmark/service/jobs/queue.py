@@ -116,8 +116,8 @@ class JobQueue(Leases):
             if not own:
                 return f"waits behind other jobs: {len(ahead)}; {_ANOTHER}"
             state = f"running, {own[0].progress:.0%} done" if own[0].state == "running" else "queued"
-            others = f" and {len(ahead) - 1} more" if len(ahead) > 1 else ""
-            return f"waits behind job {own[0].id} ({state}){others}; {_ANOTHER}"
+            rest_of_queue = f" and {len(ahead) - 1} more" if len(ahead) > 1 else ""
+            return f"waits behind job {own[0].id} ({state}){rest_of_queue}; {_ANOTHER}"
 
         return text
 
@@ -144,8 +144,8 @@ class JobQueue(Leases):
             created_at=self._db.now(session),
         )
         repository.add_job(session, row)
-        wanted = {"task": job.task, "learner": job.learner, "dataset": job.dataset, "model": job.model}
-        record(session, row.created_at, "job.submit", f"job:{row.id}", after=wanted, tenant=tenant_of(name))
+        facts = {"task": job.task, "learner": job.learner, "dataset": job.dataset, "model": job.model}
+        record(session, row.created_at, "job.submit", f"job:{row.id}", after=facts, tenant=tenant_of(name))
         submitted(row.id, row.trace_id, current_actor().span_id, job.task)
         return row
 
@@ -217,7 +217,7 @@ class JobQueue(Leases):
                 raise unknown_job(job_id)
         return [JobEventOut.model_validate(row) for row in rows]
 
-    def changed(self, after: int) -> tuple[int, set[str]]:
+    def jobs_since(self, after: int) -> tuple[int, set[str]]:
         """Jobs with events above number ``after``, and the newest number; with ``after`` below 0, the number alone."""
         with self._db.read() as session:
             newest = repository.newest_event(session)

@@ -63,11 +63,11 @@ def find(session: Session, job_id: str) -> JobRow | None:
 
 def attempts_of(session: Session, job_ids: Sequence[str]) -> dict[str, list[JobAttempt]]:
     """Attempts of each job, in order."""
-    found: dict[str, list[JobAttempt]] = {job_id: [] for job_id in job_ids}
+    attempts: dict[str, list[JobAttempt]] = {job_id: [] for job_id in job_ids}
     statement = select(JobAttempt).where(JobAttempt.job_id.in_(job_ids)).order_by(JobAttempt.attempt)
     for row in session.scalars(statement):
-        found[row.job_id].append(row)
-    return found
+        attempts[row.job_id].append(row)
+    return attempts
 
 
 def page(
@@ -95,11 +95,11 @@ def _claimable(row: Any, now: float) -> ColumnElement[bool]:
     return or_(row.state == "queued", and_(row.state == "running", row.lease_until < now))
 
 
-def any_claimable(session: Session, now: float, only: str | None) -> bool:
+def any_claimable(session: Session, now: float, job_id: str | None) -> bool:
     """Whether a claim could find something: a cheap look before taking the write lock."""
     condition = _claimable(JobRow, now)
-    if only is not None:
-        condition = and_(condition, JobRow.id == only)
+    if job_id is not None:
+        condition = and_(condition, JobRow.id == job_id)
     return bool(session.scalar(select(exists().where(condition))))
 
 
@@ -121,14 +121,14 @@ def count_lost(session: Session, job_id: str) -> int:
 
 
 def claim(
-    session: Session, *, worker: str, now: float, lease_until: float, only: str | None
+    session: Session, *, worker: str, now: float, lease_until: float, job_id: str | None
 ) -> JobRow | None:
     """Take a queued job, in one statement: no two claimants get the same. Owners take turns: next is the oldest job of
     the one with the fewest under way, and of those the one whose turn was longest ago."""
-    inner, other = aliased(JobRow), aliased(JobRow)
-    same = other.owner == inner.owner
-    under_way = select(func.count()).where(same, other.state == "running").scalar_subquery()
-    turn = select(func.coalesce(func.max(other.started_at), 0.0)).where(same).scalar_subquery()
+    inner, peer = aliased(JobRow), aliased(JobRow)
+    same = peer.owner == inner.owner
+    under_way = select(func.count()).where(same, peer.state == "running").scalar_subquery()
+    turn = select(func.coalesce(func.max(peer.started_at), 0.0)).where(same).scalar_subquery()
     oldest = (
         select(inner.id)
         .where(inner.state == "queued")
@@ -136,8 +136,8 @@ def claim(
         .limit(1)
         .with_for_update(skip_locked=True)
     )
-    if only is not None:
-        oldest = oldest.where(inner.id == only)
+    if job_id is not None:
+        oldest = oldest.where(inner.id == job_id)
     statement = (
         update(JobRow)
         .where(JobRow.id == oldest.scalar_subquery(), JobRow.state == "queued")
@@ -249,8 +249,8 @@ def thin_progress(session: Session, job_id: str) -> None:
 
 def mark_worker(session: Session, name: str, job_id: str | None, now: float) -> None:
     """Note that a worker is alive, and the job it runs."""
-    seen = update(WorkerRow).where(WorkerRow.name == name).values(seen_at=now, job_id=job_id)
-    if not touched(session, seen):
+    statement = update(WorkerRow).where(WorkerRow.name == name).values(seen_at=now, job_id=job_id)
+    if not touched(session, statement):
         session.execute(insert(WorkerRow).values(name=name, started_at=now, seen_at=now, job_id=job_id))
 
 

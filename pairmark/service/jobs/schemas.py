@@ -164,5 +164,5 @@ class Claim(BaseModel, frozen=True):
 class Lease:
     """How a claim stands: still held, and whether somebody asked to cancel it."""
 
-    held: bool
+    valid: bool
     cancel_requested: bool

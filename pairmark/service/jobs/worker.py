@@ -151,8 +151,8 @@ class Worker:
         """Keep the lease while the child works; returns the lease that ended it, the limit that it reached, or none
         when it ended by itself."""
         beat_every = self.settings.lease_s / 3
-        started = time.monotonic()
-        next_beat = started + beat_every
+        start = time.monotonic()
+        next_beat = start + beat_every
         full = False
         while True:
             try:
@@ -162,10 +162,10 @@ class Worker:
             else:
                 # What could not be allocated may have ended native code at once.
                 return out_of_memory(self._memory) if full and child.returncode < 0 else None
-            passed = self._beyond(child, time.monotonic() - started)
-            if passed is not None:
+            limit_error = self._beyond(child, time.monotonic() - start)
+            if limit_error is not None:
                 _kill(child)
-                return passed
+                return limit_error
             near = is_near_limit(child.pid, self._memory)
             full = full if near is None else near
             self._beat(claim.job_id)
@@ -179,7 +179,7 @@ class Worker:
                 # While the database is away nobody can take the job over either, and writes stay fenced.
                 logger.warning("heartbeat failed", extra={"job": claim.job_id, "reason": error.detail})
                 continue
-            if not lease.held:
+            if not lease.valid:
                 # Superseded, or the child has just ended the job and is on its way out.
                 try:
                     child.wait(timeout=_LEAVE_S)
@@ -212,10 +212,10 @@ class Worker:
     ) -> None:
         if ended is None:
             logger.info("attempt ended", extra={**fields, "status": child.returncode})
-            standing = self._queue.look(claim)
-            if standing.cancel_requested:
+            lease = self._queue.look(claim)
+            if lease.cancel_requested:
                 self._queue.cancelled(claim)
-            elif standing.held:
+            elif lease.valid:
                 self._blobs.sweep()
                 detail, error = _death(child.returncode)
                 self._queue.lost(claim, detail, error)
@@ -227,7 +227,7 @@ class Worker:
         elif ended.cancel_requested:
             self._queue.cancelled(claim)
             logger.info("attempt cancelled", extra=dict(fields))
-        elif ended.held:
+        elif ended.valid:
             self._queue.release(claim, "its worker was stopped")
             logger.info("attempt given back", extra=dict(fields))
         else:

@@ -38,15 +38,15 @@ class Grant:
 def parse_grant(text: str, tenant: str | None = None) -> Grant:
     """``score``, ``score:people``, ``gallery:people:read`` or ``gallery:*:items``; `InvalidInput` for anything else,
     and for a resource that is not the tenant's."""
-    scope, *rest = text.split(":")
+    scope, *parts = text.split(":")
     if scope not in SCOPES:
         raise InvalidInput(
             f"scopes: {scope[:50]!r} is not a scope; expected some of {', '.join(SCOPES)}", field="scopes"
         )
-    if not rest:
+    if not parts:
         return Grant(scope)
-    resource, *levels = rest
-    level: Level = next((one for one in LEVELS[:-1] if levels == [one]), "all")
+    resource, *levels = parts
+    level: Level = next((candidate for candidate in LEVELS[:-1] if levels == [candidate]), "all")
     if scope == "admin" or (levels and (level == "all" or scope != "gallery")):
         raise InvalidInput(
             f"scopes: {text[:100]!r} is not a scope; expected SCOPE, SCOPE:RESOURCE, or for galleries "
@@ -69,15 +69,15 @@ class Grants:
     Attributes
     ----------
     tenant : the one whose names the key is confined to; None: to no tenant's.
-    seen : every name that the key may see, whatever its scopes are. usable : the models that it may score with.
+    visible : every name that the key may see, whatever its scopes are. usable : the models that it may score with.
     """
 
-    __slots__ = ("_all", "_everything", "admin", "seen", "tenant", "texts", "usable")
+    __slots__ = ("_all", "_everything", "admin", "tenant", "texts", "usable", "visible")
 
     def __init__(self, grants: Iterable[str], tenant: str | None = None) -> None:
         self.texts = tuple(grants)
         self.tenant = tenant
-        self.seen = VisibleNames(prefix="" if tenant is None else f"{tenant}/")
+        self.visible = VisibleNames(prefix="" if tenant is None else f"{tenant}/")
         parsed = [parse_grant(text) for text in self.texts]
         self.admin = any(grant.scope == "admin" for grant in parsed)
         self._all = frozenset(
@@ -92,7 +92,7 @@ class Grants:
 
     def allows(self, scope: str, resource: str | None = None, *, level: Level = "all") -> bool:
         """Whether they carry the scope: on this resource, or (None) on any at all."""
-        if resource is not None and resource not in self.seen:
+        if resource is not None and resource not in self.visible:
             return False
         if self.admin or scope in self._everything:
             return True
@@ -106,7 +106,7 @@ class Grants:
     @property
     def models(self) -> VisibleNames:
         """The models that may be seen. Whoever may fill any gallery may see what they can name for it."""
-        return self.seen if "gallery" in self._everything else self.resources("score", "decide", "train")
+        return self.visible if "gallery" in self._everything else self.resources("score", "decide", "train")
 
     @property
     def datasets(self) -> VisibleNames:
@@ -116,12 +116,12 @@ class Grants:
     def resources(self, *scopes: Scope, level: Level = "read") -> VisibleNames:
         """The names that any of these scopes covers."""
         if self.admin:
-            return self.seen
+            return self.visible
         granted = [grant for grant in self._all if grant.scope in scopes and grant.covers(level)]
         if any(grant.resource is None for grant in granted):
-            return self.seen
+            return self.visible
         names = frozenset(grant.resource for grant in granted if grant.resource is not None)
-        return VisibleNames(prefix=self.seen.prefix, only=names)
+        return VisibleNames(prefix=self.visible.prefix, members=names)
 
 
 EVERYTHING: Final = Grants(["admin"])

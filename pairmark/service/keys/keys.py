@@ -112,11 +112,11 @@ class Keys:
             if tenant is not None:
                 repository.ensure_tenant(session, tenant, now)
                 check_quotas(session, self._settings, f"{tenant}/", keys=1)
-            more = {"expires_at": expires_at, "rate": rate, "tenant": tenant}
-            made, key = self._insert(session, name, granted, now, **more)
-            record(session, now, "key.create", f"key:{made.id}", after=_facts(made), tenant=tenant)
+            columns = {"expires_at": expires_at, "rate": rate, "tenant": tenant}
+            row, key = self._insert(session, name, granted, now, **columns)
+            record(session, now, "key.create", f"key:{row.id}", after=_facts(row), tenant=tenant)
             bump_revision(session)
-            return NewKey(**KeyOut.model_validate(made).model_dump(), key=key)
+            return NewKey(**KeyOut.model_validate(row).model_dump(), key=key)
 
     def sign_on(self, person: str, scopes: Sequence[str], seconds: float) -> str:
         """Make the key of a session of single sign-on; returns its id. Nobody is ever shown the key itself, so that it
@@ -135,7 +135,7 @@ class Keys:
                 raise Conflict(f"key {key_id} was revoked or has expired; make a new one")
             before = _facts(old)
             lifetime = None if old.expires_at is None else old.expires_at - old.created_at
-            made, key = self._insert(
+            row, key = self._insert(
                 session,
                 old.name,
                 old.scopes,
@@ -148,10 +148,10 @@ class Keys:
             end = now + overlap_s
             old.expires_at = end if old.expires_at is None else min(end, old.expires_at)
             session.flush()
-            after = {**_facts(old), "replaced_by": made.id}
+            after = {**_facts(old), "replaced_by": row.id}
             record(session, now, "key.rotate", f"key:{old.id}", before=before, after=after, tenant=old.tenant)
             bump_revision(session)
-            return NewKey(**KeyOut.model_validate(made).model_dump(), key=key)
+            return NewKey(**KeyOut.model_validate(row).model_dump(), key=key)
 
     def list(self) -> list[KeyOut]:
         """Every key, revoked ones too, in the order they were made."""
@@ -181,7 +181,7 @@ class Keys:
             session.expire_all()
             return KeyOut.model_validate(self._existing(session, key_id, tenant))
 
-    def used(self, at: Mapping[str, float]) -> None:
+    def note_uses(self, at: Mapping[str, float]) -> None:
         """Keep when keys were last used, by id, in seconds since the epoch."""
         with self._db.write() as session:
             for key_id, moment in at.items():
@@ -194,7 +194,7 @@ class Keys:
         return row
 
     def _insert(
-        self, session: Session, name: str, scopes: Sequence[str], now: float, **more: Any
+        self, session: Session, name: str, scopes: Sequence[str], now: float, **columns: Any
     ) -> tuple[ApiKey, str]:
         key_id = secrets.token_hex(6)
         key = f"pm_{key_id}_{secrets.token_urlsafe(32)}"
@@ -206,7 +206,7 @@ class Keys:
             created_at=now,
             revoked_at=None,
             last_used_at=None,
-            **more,
+            **columns,
         )
         session.add(row)
         session.flush()
@@ -240,10 +240,10 @@ def active_keys(session: Session) -> tuple[dict[str, ActiveKey], list[str]]:
 def match_key(active: Mapping[str, ActiveKey], key: str) -> ActiveKey | None:
     """The active key that was presented, or None; takes as long for a wrong secret as for an unknown id."""
     form = _FORM.fullmatch(key)
-    known = active.get(form[1]) if form else None
+    candidate = active.get(form[1]) if form else None
     presented = _sha256(key)
-    if hmac.compare_digest(presented, known.sha256 if known else _NOBODY) and known is not None:
-        return None if known.expired else known
+    if hmac.compare_digest(presented, candidate.sha256 if candidate else _NOBODY) and candidate is not None:
+        return None if candidate.expired else candidate
     return None
 
 

@@ -122,7 +122,7 @@ class Provider:
         """The provider's address for this sign-in, and what its end needs to know."""
         await self._load()
         request.scope["session"] = {}
-        answer = await self._asked(self._client.authorize_redirect(request, self.public_url + CALLBACK))
+        answer = await self._ask(self._client.authorize_redirect(request, self.public_url + CALLBACK))
         return str(answer.headers["location"]), request.scope["session"]
 
     async def end(self, request: Request, progress: Mapping[str, Any], issuer: str | None) -> Person:
@@ -132,12 +132,12 @@ class Provider:
             raise Forbidden("the answer is from another provider")
         await self._load()
         request.scope["session"] = dict(progress)
-        expected = {
+        claims_options = {
             "iss": {"essential": True, "values": [self.issuer]},
             "aud": {"essential": True, "values": [self._settings.oidc_client_id]},
         }
-        token = await self._asked(
-            self._client.authorize_access_token(request, claims_options=expected, leeway=60)
+        token = await self._ask(
+            self._client.authorize_access_token(request, claims_options=claims_options, leeway=60)
         )
         claims: Mapping[str, Any] | None = token.get("userinfo")
         if not claims or not isinstance(claims.get("sub"), str):
@@ -146,19 +146,19 @@ class Provider:
 
     async def _load(self) -> None:
         """Read the provider's description, once."""
-        facts = await self._asked(self._client.load_server_metadata())
+        facts = await self._ask(self._client.load_server_metadata())
         if facts.get("issuer") != self.issuer:
             self._client.server_metadata.clear()
             raise NotReady(
                 f"the provider calls itself {str(facts.get('issuer'))[:200]!r}, and PAIRMARK_OIDC_ISSUER is "
                 f"{self.issuer!r}"
             )
-        named = facts.get("id_token_signing_alg_values_supported") or ["RS256"]
-        facts["id_token_signing_alg_values_supported"] = [one for one in named if one in ALGORITHMS] or [
-            "RS256"
-        ]
+        algorithms = facts.get("id_token_signing_alg_values_supported") or ["RS256"]
+        facts["id_token_signing_alg_values_supported"] = [
+            algorithm for algorithm in algorithms if algorithm in ALGORITHMS
+        ] or ["RS256"]
 
-    async def _asked(self, work: Any) -> Any:
+    async def _ask(self, work: Any) -> Any:
         """The outcome of a step, or its failure in our words."""
         from authlib.integrations.base_client import OAuthError
         from joserfc.errors import JoseError
@@ -177,19 +177,19 @@ class Provider:
             raise NotReady(f"the provider does not answer as it should: {type(error).__name__}") from error
 
     def _person(self, claims: Mapping[str, Any]) -> Person:
-        listed = claims.get(self._settings.oidc_groups_claim)
+        claim = claims.get(self._settings.oidc_groups_claim)
         groups: Iterable[Any] = (
-            [listed] if isinstance(listed, str) else listed if isinstance(listed, list) else []
+            [claim] if isinstance(claim, str) else claim if isinstance(claim, list) else []
         )
-        known = self._settings.oidc_groups
-        mine = [one for one in list(groups)[:MOST_GROUPS] if isinstance(one, str) and one in known]
-        scopes = tuple(dict.fromkeys(scope for group in mine for scope in known[group]))
+        scopes_of = self._settings.oidc_groups
+        mine = [name for name in list(groups)[:MOST_GROUPS] if isinstance(name, str) and name in scopes_of]
+        scopes = tuple(dict.fromkeys(scope for group in mine for scope in scopes_of[group]))
         if not scopes:
             raise Forbidden("none of your groups may use this service; ask its administrator")
-        shown = next(
-            (claims[one] for one in ("name", "email", "sub") if isinstance(claims.get(one), str)), ""
+        display_name = next(
+            (claims[name] for name in ("name", "email", "sub") if isinstance(claims.get(name), str)), ""
         )
-        return Person(name=f"{_printable(shown, 80)} ({_printable(claims['sub'], 60)})", scopes=scopes)
+        return Person(name=f"{_printable(display_name, 80)} ({_printable(claims['sub'], 60)})", scopes=scopes)
 
 
 def is_local(host: str) -> bool:
@@ -200,5 +200,5 @@ def is_local(host: str) -> bool:
         return False
 
 
-def _printable(text: str, most: int) -> str:
-    return "".join(one for one in text if one.isprintable())[:most]
+def _printable(text: str, limit: int) -> str:
+    return "".join(letter for letter in text if letter.isprintable())[:limit]

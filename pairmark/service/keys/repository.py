@@ -120,12 +120,12 @@ def ensure_tenant(session: Session, tenant: str, now: float) -> None:
     session.execute(insert(TenantRow).values(row).on_conflict_do_nothing(index_elements=["name"]))
 
 
-def page_of_tenants(session: Session, limit: int, after: str | None, only: str | None) -> list[str]:
+def page_of_tenants(session: Session, limit: int, after: str | None, tenant: str | None) -> list[str]:
     """Names of tenants, in order, after a mark."""
     query = select(TenantRow.name).order_by(TenantRow.name).limit(limit)
     if after is not None:
         query = query.where(TenantRow.name > after)
-    return list(session.scalars(query if only is None else query.where(TenantRow.name == only)))
+    return list(session.scalars(query if tenant is None else query.where(TenantRow.name == tenant)))
 
 
 def quotas_of(session: Session, tenant: str) -> dict[str, int] | None:
@@ -151,8 +151,8 @@ def set_quotas(session: Session, tenant: str, quotas: dict[str, int]) -> None:
     session.execute(update(TenantRow).where(TenantRow.name == tenant).values(quotas=quotas))
 
 
-def use_of(session: Session, tenant: str, only: Collection[str] = ()) -> dict[str, int]:
-    """What a tenant stores and runs, by the quota's name; ``only`` these (none given: all)."""
+def use_of(session: Session, tenant: str, quotas: Collection[str] = ()) -> dict[str, int]:
+    """What a tenant stores and runs, by the quota's name; of ``quotas`` alone (none given: all)."""
     names = VisibleNames(prefix=f"{tenant}/")
 
     def total(statement: Select[Any]) -> int:
@@ -186,4 +186,4 @@ def use_of(session: Session, tenant: str, only: Collection[str] = ()) -> dict[st
             select(func.count()).where(ApiKey.tenant == tenant, ApiKey.revoked_at.is_(None))
         ),
     }
-    return {name: count() for name, count in counts.items() if not only or name in only}
+    return {name: count() for name, count in counts.items() if not quotas or name in quotas}

@@ -21,11 +21,11 @@ class Tenants:
     def __init__(self, db: Database, settings: Settings) -> None:
         self._db, self._settings = db, settings
 
-    def page(self, limit: int = 50, cursor: str | None = None, *, only: str | None = None) -> TenantPage:
-        """Tenants by name; ``only`` this one."""
+    def page(self, limit: int = 50, cursor: str | None = None, *, tenant: str | None = None) -> TenantPage:
+        """Tenants by name; ``tenant`` : this one alone."""
         after = start_of(limit, cursor, str)
         with self._db.read() as session:
-            names = repository.page_of_tenants(session, limit + 1, after, only)
+            names = repository.page_of_tenants(session, limit + 1, after, tenant)
             return TenantPage.of(names, limit, lambda name: (name,), lambda name: self._out(session, name))
 
     def get(self, tenant: str) -> TenantOut:
@@ -49,46 +49,46 @@ class Tenants:
             return self._out(session, tenant)
 
     def _out(self, session: Session, tenant: str) -> TenantOut:
-        stored = repository.quotas_of(session, tenant)
-        if stored is None:
+        quotas = repository.quotas_of(session, tenant)
+        if quotas is None:
             raise UnknownTenant(f"there is no tenant {tenant[:50]!r}; `pairmark keys tenants` lists them")
         use = repository.use_of(session, tenant)
-        return TenantOut(name=tenant, quotas=in_force(stored, self._settings), use=Quotas(**use))
+        return TenantOut(name=tenant, quotas=in_force(quotas, self._settings), use=Quotas(**use))
 
 
-def in_force(stored: dict[str, int], settings: Settings) -> Quotas:
+def in_force(own: dict[str, int], settings: Settings) -> Quotas:
     """A tenant's own quotas, and where it has none the settings' defaults; 0: no limit."""
     return Quotas(
-        **{name: stored.get(name, getattr(settings, f"tenant_{name}")) for name in Quotas.model_fields}
+        **{name: own.get(name, getattr(settings, f"tenant_{name}")) for name in Quotas.model_fields}
     )
 
 
-def check_quotas(session: Session, settings: Settings, name: str, **wanted: int) -> None:
+def check_quotas(session: Session, settings: Settings, name: str, **amounts: int) -> None:
     """Refuse (`QuotaExceeded`) what would bring the tenant of ``name`` above a quota; nothing for names of no tenant.
 
     Until the transaction ends nobody else adds to the tenant, so that its quotas hold.
 
     Parameters
     ----------
-    wanted : how much is to be added, by the quota's name.
+    amounts : how much is to be added, by the quota's name.
     """
     tenant = tenant_of(name)
     if not tenant:
         return
-    stored = repository.locked_quotas(session, tenant)
-    quotas = in_force(stored, settings)
-    use = repository.use_of(session, tenant, only=wanted)
-    for what, more in wanted.items():
+    own = repository.locked_quotas(session, tenant)
+    quotas = in_force(own, settings)
+    use = repository.use_of(session, tenant, quotas=amounts)
+    for what, amount in amounts.items():
         quota = getattr(quotas, what)
         if not quota:
             continue
         remaining = max(0, quota - use[what])
-        over = more > remaining
-        note_limit(what, quota, remaining if over else remaining - more)
+        over = amount > remaining
+        note_limit(what, quota, remaining if over else remaining - amount)
         if over:
             unit = Quotas.model_fields[what].description
             raise QuotaExceeded(
-                f"the tenant {tenant} has {use[what]} of {quota} {unit}, and this needs {more} more: delete some, or "
+                f"the tenant {tenant} has {use[what]} of {quota} {unit}, and this needs {amount} more: delete some, or "
                 f"ask the operator for `pairmark keys quota {tenant} --{what} N`",
                 quota=what,
                 limit=quota,

@@ -62,7 +62,7 @@ def back_up(db: Database, blobs: Blobs, settings: Settings, target: Path) -> dic
     try:
         with hold_all(db), storage_errors(f"writing {target}"):
             with part.open("xb") as stream, tarfile.open(fileobj=stream, mode="w") as archive:
-                manifest = _written(db, blobs, settings, archive)
+                manifest = _write(db, blobs, settings, archive)
                 body = json.dumps(manifest, indent=1).encode()
                 _add_bytes(archive, MANIFEST, body)
                 if settings.import_key_file is not None:
@@ -85,7 +85,7 @@ def back_up(db: Database, blobs: Blobs, settings: Settings, target: Path) -> dic
     }
 
 
-def _written(db: Database, blobs: Blobs, settings: Settings, archive: tarfile.TarFile) -> dict[str, Any]:
+def _write(db: Database, blobs: Blobs, settings: Settings, archive: tarfile.TarFile) -> dict[str, Any]:
     tables: dict[str, Any] = {}
     with tempfile.TemporaryDirectory(prefix="pairmark-backup-") as scratch, db.snapshot() as session:
         made_at = db.now(session)
@@ -97,7 +97,7 @@ def _written(db: Database, blobs: Blobs, settings: Settings, archive: tarfile.Ta
         sequences = dump.sequences(session)
         keys = sorted(all_named_blobs(session))
         versions = store_repository.versions_in_use(session)
-    kept, damaged = _copied(blobs, keys, archive)
+    files, damaged = _copied(blobs, keys, archive)
     store = ModelStore(db, blobs, settings)
     probes = {}
     for name, version in versions:
@@ -114,7 +114,7 @@ def _written(db: Database, blobs: Blobs, settings: Settings, archive: tarfile.Ta
         "database": "sqlite" if db.is_sqlite else "postgresql",
         "tables": tables,
         "sequences": sequences,
-        "blobs": kept,
+        "blobs": files,
         "probes": probes,
         "damaged": damaged,
     }
@@ -124,7 +124,7 @@ def _copied(
     blobs: Blobs, keys: list[str], archive: tarfile.TarFile
 ) -> tuple[dict[str, list[str]], dict[str, str]]:
     """Add every blob; returns the files of each, and what was wrong with those that cannot be read."""
-    kept: dict[str, list[str]] = {}
+    files: dict[str, list[str]] = {}
     damaged: dict[str, str] = {}
     for key in keys:
         try:
@@ -135,8 +135,8 @@ def _copied(
         names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
         for name in names:
             archive.add(folder / name, f"blobs/{key}/{name}")
-        kept[key] = names
-    return kept, damaged
+        files[key] = names
+    return files, damaged
 
 
 def _add_bytes(archive: tarfile.TarFile, name: str, content: bytes) -> None:

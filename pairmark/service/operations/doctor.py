@@ -65,47 +65,47 @@ class Doctor:
 
     def examine(self) -> list[Finding]:
         """Every finding, in the order of the checks."""
-        found = [*self._run("database", self._database)]
-        if found[-1].status != "failure":
+        findings = [*self._run("database", self._database)]
+        if findings[-1].status != "failure":
             for name, check in (
                 ("rows", self._rows),
                 ("clock", self._clock),
                 ("workers", self._workers),
-                ("blobs", self.stored),
+                ("blobs", self.stored_files),
                 ("calibrations", self._calibrations),
                 ("galleries", self._galleries),
                 ("quarantine", self._quarantine),
                 ("recovery", self._recovery),
                 ("backup", self._backup),
             ):
-                found += self._run(name, check)
-        found += self._run("disk", self._disk)
+                findings += self._run(name, check)
+        findings += self._run("disk", self._disk)
         if not self._quick:
-            found += self._run("kernels", self._kernels)
-        return found
+            findings += self._run("kernels", self._kernels)
+        return findings
 
     def _run(self, name: str, check: Callable[[], Iterator[Outcome]]) -> list[Finding]:
         try:
-            found: list[Outcome] = list(check())
+            outcomes: list[Outcome] = list(check())
         except DamagedRow as error:
-            found = [("failure", error.detail, _RESTORE)]
+            outcomes = [("failure", error.detail, _RESTORE)]
         except PairmarkError as error:
-            found = [("failure", error.detail, "fix this and run it again")]
+            outcomes = [("failure", error.detail, "fix this and run it again")]
         except Exception as error:
             # What a check stumbles over is damage too, and hides no other finding.
             detail = f"the check failed: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
-            found = [("failure", detail, "restore a backup, or report this")]
-        return [Finding(name, *one) for one in found]
+            outcomes = [("failure", detail, "restore a backup, or report this")]
+        return [Finding(name, *outcome) for outcome in outcomes]
 
     def _database(self) -> Iterator[Outcome]:
-        shown = self._db.url.render_as_string(hide_password=True)
+        url = self._db.url.render_as_string(hide_password=True)
         try:
             self._db.check_schema()
         except NotReady as error:
             detail, _, advice = error.detail.partition(": ")
             yield ("failure", detail, advice or "start it")
             return
-        yield "ok", f"{shown} answers; schema revision {migrations.HEAD}"
+        yield "ok", f"{url} answers; schema revision {migrations.HEAD}"
 
     def _rows(self) -> Iterator[Outcome]:
         damages = 0
@@ -151,7 +151,7 @@ class Doctor:
             "start one: `pairmark worker`, or `pairmark serve --with-worker`",
         )
 
-    def stored(self) -> Iterator[Outcome]:
+    def stored_files(self) -> Iterator[Outcome]:
         """Whether every blob that a row names is there, and (unless quick) has the bytes that were stored."""
         with self._db.read() as session:
             keys = sorted(all_named_blobs(session))
@@ -180,15 +180,15 @@ class Doctor:
     def _calibrations(self) -> Iterator[Outcome]:
         with self._db.read() as session:
             now = self._db.now(session)
-            served = store_repository.calibrations_in_use(session)
+            in_use = store_repository.calibrations_in_use(session)
             check_secret(session)
         old = [
-            (f"{name}:{version}", (now - made) / _DAY_S)
-            for name, version, made in served
-            if now - made > OLD_CALIBRATION_DAYS * _DAY_S
+            (f"{name}:{version}", (now - created_at) / _DAY_S)
+            for name, version, created_at in in_use
+            if now - created_at > OLD_CALIBRATION_DAYS * _DAY_S
         ]
         if not old:
-            yield "ok", f"{len(served)} in use, none older than a year"
+            yield "ok", f"{len(in_use)} in use, none older than a year"
         for ref, days in old[:_SHOWN]:
             yield (
                 "warning",
@@ -200,8 +200,8 @@ class Doctor:
         with self._db.read() as session:
             stale = [
                 name
-                for name, items, changed in gallery_repository.calibration_ages(session)
-                if is_stale(items, changed)
+                for name, items, n_changes in gallery_repository.calibration_ages(session)
+                if is_stale(items, n_changes)
             ]
         if not stale:
             yield "ok", "no calibration is out of date"
@@ -214,13 +214,13 @@ class Doctor:
 
     def _quarantine(self) -> Iterator[Outcome]:
         with self._db.read() as session:
-            found = [
+            versions = [
                 (f"{name}:{row.version}", row.quarantine)
                 for name, row in store_repository.quarantined(session)
             ]
-        if not found:
+        if not versions:
             yield "ok", "no version is in quarantine"
-        for ref, reason in found[:_SHOWN]:
+        for ref, reason in versions[:_SHOWN]:
             yield (
                 "warning",
                 f"{ref} is in quarantine: {reason}",
@@ -234,20 +234,22 @@ class Doctor:
         if not repairs:
             yield "ok", f"no repairs {within}"
             return
-        said = "; ".join(f"{SAID[one]}: {n}, last at {iso(last)}" for one, (n, last) in repairs.items())
+        summary = "; ".join(
+            f"{SAID[repair]}: {n}, last at {iso(last)}" for repair, (n, last) in repairs.items()
+        )
         if "job" not in repairs or repairs["job"][0] < MANY_LOST:
-            yield "ok", f"{within}: {said}"
+            yield "ok", f"{within}: {summary}"
             return
         yield (
             "warning",
-            f"{within}: {said}",
+            f"{within}: {summary}",
             "attempts are often lost: see `pairmark audit --action recovery`, and give workers more memory",
         )
 
     def _backup(self) -> Iterator[Outcome]:
-        made = last_finished(self._db)
+        finished_at = last_finished(self._db)
         with self._db.read() as session:
-            days = None if made is None else (self._db.now(session) - made) / _DAY_S
+            days = None if finished_at is None else (self._db.now(session) - finished_at) / _DAY_S
         advice = "take one: `pairmark backup FILE`"
         if days is None:
             yield ("warning", "no backup yet", advice)
@@ -262,12 +264,12 @@ class Doctor:
             places["artefacts"] = self._blobs.root
         if self._db.is_sqlite and self._db.url.database:
             places["database"] = Path(self._db.url.database).parent
-        seen = set()
+        devices = set()
         for name, path in places.items():
             there = _existing(path)
-            if (device := there.stat().st_dev) in seen:
+            if (device := there.stat().st_dev) in devices:
                 continue
-            seen.add(device)
+            devices.add(device)
             free = shutil.disk_usage(there).free
             status: Status = "ok" if free >= LOW_BYTES else "warning" if free >= EMPTY_BYTES else "failure"
             advice = "free some space: on a full disk nothing can be stored or erased"
@@ -280,7 +282,7 @@ class Doctor:
     def _kernels(self) -> Iterator[Outcome]:
         from pairmark.models.warmup import warm
 
-        started = time.perf_counter()
+        start = time.perf_counter()
         try:
             warm()
         except Exception as error:
@@ -290,7 +292,7 @@ class Doctor:
                 "reinstall numba and llvmlite in the locked versions",
             )
             return
-        seconds = time.perf_counter() - started
+        seconds = time.perf_counter() - start
         yield "ok", f"every kernel runs (warm in {seconds:.1f} s)"
 
 

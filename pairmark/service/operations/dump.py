@@ -63,13 +63,13 @@ def _insert_rows(connection: Connection, table: Table, facts: DumpedTable, lines
     columns = [table.columns[name] for name in facts.columns]
     binary = [isinstance(column.type, LargeBinary) for column in columns]
     count = 0
-    for some in _in_batches(lines, digest):
+    for batch in _in_batches(lines, digest):
         rows = [
             {
                 column.name: base64.b64decode(value) if is_bytes and value is not None else value
                 for column, is_bytes, value in zip(columns, binary, json.loads(line), strict=True)
             }
-            for line in some
+            for line in batch
         ]
         connection.execute(insert(table), rows)
         count += len(rows)
@@ -83,9 +83,9 @@ def tables_at(connection: Connection, *, newest: bool) -> dict[str, Table]:
     """Tables by name: those of the code at the newest revision, else as the database has them."""
     if newest:
         return dict(Base.metadata.tables)
-    found = MetaData()
-    found.reflect(connection)
-    return dict(found.tables)
+    metadata = MetaData()
+    metadata.reflect(connection)
+    return dict(metadata.tables)
 
 
 def sequences(session: Session) -> dict[str, int]:
@@ -93,13 +93,13 @@ def sequences(session: Session) -> dict[str, int]:
     last = {}
     for table in _counting():
         if session.get_bind().dialect.name == "sqlite":
-            known = session.scalar(
+            number = session.scalar(
                 text("SELECT seq FROM sqlite_sequence WHERE name = :name"), {"name": table.name}
             )
         else:
-            known = session.scalar(text(f"SELECT last_value FROM {_sequence(table)}"))
-        if known:
-            last[table.name] = int(known)
+            number = session.scalar(text(f"SELECT last_value FROM {_sequence(table)}"))
+        if number:
+            last[table.name] = int(number)
     return last
 
 
@@ -129,12 +129,12 @@ def _sequence(table: Table) -> str:
 
 
 def _in_batches(lines: Iterable[bytes], digest: Any) -> Iterator[list[bytes]]:
-    some: list[bytes] = []
+    batch: list[bytes] = []
     for line in lines:
         digest.update(line)
-        some.append(line)
-        if len(some) == _ROWS_AT_A_TIME:
-            yield some
-            some = []
-    if some:
-        yield some
+        batch.append(line)
+        if len(batch) == _ROWS_AT_A_TIME:
+            yield batch
+            batch = []
+    if batch:
+        yield batch

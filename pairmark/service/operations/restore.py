@@ -83,7 +83,7 @@ def restore(
     CorruptArtefact
         When the file was changed, or a version answers differently.
     """
-    with _opened(source) as archive, _tar_errors(source):
+    with _open(source) as archive, _tar_errors(source):
         manifest = _manifest(archive, source, settings)
         if keys is None:
             covered = last_revocation is not None and last_revocation <= manifest.made_at
@@ -120,7 +120,7 @@ def restore(
     }
 
 
-def _opened(source: Path) -> tarfile.TarFile:
+def _open(source: Path) -> tarfile.TarFile:
     try:
         return tarfile.open(source, mode="r:")
     except tarfile.TarError as error:
@@ -236,17 +236,17 @@ def _refusal(text: str, field: str) -> str | None:
 
 def _compared(store: ModelStore, probes: dict[str, ScoreProbe]) -> tuple[list[str], list[str]]:
     same, close = [], []
-    for ref, expected in sorted(probes.items()):
+    for ref, reference in sorted(probes.items()):
         parsed = parse_ref(ref)
         assert parsed.version is not None
-        found = probe(store, parsed.name, parsed.version)
-        if found["sha256"] == expected.sha256:
+        scores = probe(store, parsed.name, parsed.version)
+        if scores["sha256"] == reference.sha256:
             same.append(ref)
-        elif abs(found["first"] - expected.first) <= _CLOSE * max(1.0, abs(expected.first)):
+        elif abs(scores["first"] - reference.first) <= _CLOSE * max(1.0, abs(reference.first)):
             close.append(ref)
         else:
             raise CorruptArtefact(
-                f"everything was restored, but {ref} scores {found['first']:g} where it scored "
-                f"{expected.first:g}: do not use it before the cause is known"
+                f"everything was restored, but {ref} scores {scores['first']:g} where it scored "
+                f"{reference.first:g}: do not use it before the cause is known"
             )
     return same, close

@@ -78,7 +78,7 @@ class RowChecks:
                 return
             for table in (*dumped_tables(), Base.metadata.tables[SessionRow.__tablename__]):
                 yield from _dangling(session, table)
-            for mapper in sorted(Base.registry.mappers, key=lambda one: str(one.local_table)):
+            for mapper in sorted(Base.registry.mappers, key=lambda mapper: str(mapper.local_table)):
                 yield from _forms(session, mapper.class_)
             yield from _references(session)
             yield from _vectors(session)
@@ -102,12 +102,12 @@ def _schema(session: Session) -> Iterator[Damage]:
             yield f"the table {table.name} is not there", _NO_TABLE
             continue
         missing = {column.name for column in table.columns} - {
-            one["name"] for one in there.get_columns(table.name)
+            facts["name"] for facts in there.get_columns(table.name)
         }
         if missing:
             yield f"the table {table.name} has no column {', '.join(sorted(missing))}", _NO_TABLE
-        names = {one["name"] for one in there.get_indexes(table.name)}
-        for index in sorted(table.indexes, key=lambda one: str(one.name)):
+        names = {facts["name"] for facts in there.get_indexes(table.name)}
+        for index in sorted(table.indexes, key=lambda index: str(index.name)):
             if index.name not in names:
                 statement = str(CreateIndex(index).compile(session.connection())).strip()
                 yield f"the index {index.name} is not there", f"make it again: {' '.join(statement.split())}"
@@ -123,13 +123,13 @@ def _schema(session: Session) -> Iterator[Damage]:
 
 def _dangling(session: Session, table: Table) -> Iterator[Damage]:
     """Rows whose foreign key names no row."""
-    for constraint in sorted(table.foreign_key_constraints, key=lambda one: str(one.name)):
+    for constraint in sorted(table.foreign_key_constraints, key=lambda constraint: str(constraint.name)):
         parent = constraint.referred_table.alias()
         pairs = [(element.parent, parent.c[element.column.name]) for element in constraint.elements]
         key = list(table.primary_key.columns)
         missing = (
             select(*key)
-            .outerjoin(parent, and_(*(own == other for own, other in pairs)))
+            .outerjoin(parent, and_(*(own == parent_column for own, parent_column in pairs)))
             .where(pairs[0][1].is_(None), *(own.is_not(None) for own, _ in pairs))
         )
         for row in session.execute(missing.limit(MOST)):
@@ -145,7 +145,7 @@ def _forms(session: Session, kind: type[Base]) -> Iterator[Damage]:
     table: Table = kind.__table__  # type: ignore[assignment]
     if kind in _BULK:
         return
-    shown = _SHOWN.get(kind)
+    show = _SHOWN.get(kind)
     hashes = [column for column in table.columns if column.name.endswith("sha256")]
     n = 0
     columns = {attribute.key: attribute.columns[0] for attribute in kind.__mapper__.column_attrs}
@@ -154,8 +154,8 @@ def _forms(session: Session, kind: type[Base]) -> Iterator[Damage]:
     for row in session.execute(statement.execution_options(yield_per=500)):
         values = dict(row._mapping)
         reason = damage_of(kind, values) or _bad_hash(hashes, values)
-        if reason is None and shown is not None:
-            reason = _not_shown(shown, kind, values)
+        if reason is None and show is not None:
+            reason = _not_shown(show, kind, values)
         if reason is not None:
             n += 1
             yield f"{_name(table, values)}: {reason}", _REPAIR.get(kind) or _deletion(table, values)
@@ -171,9 +171,9 @@ def _bad_hash(hashes: list[Any], values: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _not_shown(shown: Callable[[Any], object], kind: type[Base], values: dict[str, Any]) -> str | None:
+def _not_shown(show: Callable[[Any], object], kind: type[Base], values: dict[str, Any]) -> str | None:
     try:
-        shown(kind(**values))
+        show(kind(**values))
     except DamagedRow as error:
         return error.detail.partition("is damaged: ")[2].partition("; `pairmark doctor`")[0]
     except Exception as error:

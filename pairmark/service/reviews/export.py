@@ -76,7 +76,7 @@ class JudgedPairs:
             for row in rows
             if row.sides is not None and row.same is not None
         ]
-        return self._stored(request.name, pairs, chosen=request.use == "train")
+        return self._add_dataset(request.name, pairs, is_training=request.use == "train")
 
     def of_outcomes(self, request: OutcomesDatasetRequest) -> DatasetOut:
         """Outcomes from elsewhere, of pairs whose sides are kept under the same refs."""
@@ -85,13 +85,13 @@ class JudgedPairs:
             if model_id is None:
                 raise UnknownModel(f"there is no model {request.model!r}", field="model")
             rows = repository.outcomes_with_sides(session, request.model, model_id, MOST_PAIRS)
-        return self._stored(
+        return self._add_dataset(
             request.name,
             [JudgedPair(sides["left"], sides["right"], same) for sides, same in rows],
-            chosen=True,
+            is_training=True,
         )
 
-    def _stored(self, name: str, pairs: Sequence[JudgedPair], *, chosen: bool) -> DatasetOut:
+    def _add_dataset(self, name: str, pairs: Sequence[JudgedPair], *, is_training: bool) -> DatasetOut:
         if not pairs:
             raise InvalidInput(
                 "there is no judged pair whose sides are kept; expected some. A model's policy keeps sides with "
@@ -116,7 +116,7 @@ class JudgedPairs:
             filename="points.csv",
             pairs=_table(lines),
             pairs_filename="pairs.csv",
-            chosen=chosen,
+            chosen=is_training,
         )
 
 

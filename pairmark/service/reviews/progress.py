@@ -38,10 +38,10 @@ class Draw:
 def draws_of(review: ReviewRow, rows: Sequence[Any]) -> list[Draw]:
     """Drawn items in order, as `repository.drawn` gives them. What nobody could judge is wrong."""
     draws = []
-    for stratum, erased, same, number, *_ in rows:
+    for stratum, is_erased, same, number, *_ in rows:
         # A match is right if it is the same; what was decided to be different, if it is not.
         right = review.question == CHOSEN or same is (review.question != MISSED or stratum == 0)
-        draws.append(Draw(stratum, None if number is None and not erased else not right, same is not None))
+        draws.append(Draw(stratum, None if number is None and not is_erased else not right, same is not None))
     return draws
 
 
@@ -88,7 +88,7 @@ def progress_of(review: ReviewRow, draws: Sequence[Draw], curve: Sequence[Any] =
         return {"judged": sum(draw.wrong is not None for draw in draws), **nothing, "curve": []}
     first, different = judgements_of(review, prefix)
     eps, confidence = review.at_most, review.confidence
-    alarm, expected = False, None
+    alarm, n_expected = False, None
     if different is None:
         bound = share_bound(first, eps, confidence)
         # What nobody could tell may be right: it raises the bound, and no alarm.
@@ -96,7 +96,7 @@ def progress_of(review: ReviewRow, draws: Sequence[Draw], curve: Sequence[Any] =
             review, [replace(draw, wrong=draw.wrong and draw.certain) for draw in prefix]
         )
         alarm = exceeds(certain, eps, confidence)
-        expected = expected_judgements(first, eps, confidence)
+        n_expected = expected_judgements(first, eps, confidence)
     else:
         bound = missed_bound(first, different, eps, confidence)
     is_enough = bound <= eps
@@ -110,7 +110,7 @@ def progress_of(review: ReviewRow, draws: Sequence[Draw], curve: Sequence[Any] =
         "bound": bound,
         "enough": is_enough,
         "alarm": alarm,
-        "expected_more": 0 if is_enough else expected,
+        "expected_more": 0 if is_enough else n_expected,
         "curve": points,
     }
 

@@ -59,8 +59,8 @@ class KeptRow(NamedTuple):
         """Values of the table's columns."""
         facts = self._asdict()
         sides = facts.pop("sides")
-        shown = None if sides is None else sides[0].shown(sides[1])
-        return {**facts.pop("deciding")._asdict(), **facts, "hour": hour, "sides": shown}
+        both_sides = None if sides is None else sides[0].as_sent(sides[1])
+        return {**facts.pop("deciding")._asdict(), **facts, "hour": hour, "sides": both_sides}
 
 
 @dataclass(slots=True)
@@ -118,7 +118,7 @@ class DecisionStream:
         """The key of a kept decision."""
         return self.hour.chance * self._uniform()
 
-    def taken(self) -> list[Hour]:
+    def take_hours(self) -> list[Hour]:
         """What is to be written, and is then no more here."""
         hour, ended = self.hour, self.ended
         self.ended = []
@@ -214,7 +214,7 @@ class DecisionRecorder:
         self._calls += 1
         if self._calls % CALLS_A_WRITE and not closing:
             return []
-        return [hour for stream in self._streams.values() for hour in stream.taken()]
+        return [hour for stream in self._streams.values() for hour in stream.take_hours()]
 
     def write(self, hours: Sequence[Hour]) -> list[tuple[Hour, float]]:
         """Commit hours, and thin out those that have too many decisions. Returns the chance of each, 0 where the model
@@ -254,8 +254,8 @@ class DecisionRecorder:
                 stream.lower(chance)
 
 
-def lowered(chance: float, decided: int, most: int) -> float:
+def lowered(chance: float, decided: int, limit: int) -> float:
     """A chance, halved until at most so many are kept on average."""
-    while decided * chance > most:
+    while decided * chance > limit:
         chance /= 2
     return chance

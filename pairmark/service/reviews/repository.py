@@ -283,15 +283,15 @@ def judgements_of(session: Session, item_id: str) -> list[ReviewJudgement]:
 def agreement(session: Session, review_id: str) -> tuple[int, int]:
     """Pairs that two reviewers judged, and how many of them they agree on."""
     judgement = ReviewJudgement
-    both: dict[str, list[bool | None]] = {}
+    opinions: dict[str, list[bool | None]] = {}
     rows = session.execute(
         select(judgement.item_id, judgement.same)
         .where(judgement.review_id == review_id)
         .order_by(judgement.number)
     )
     for item_id, same in rows:
-        both.setdefault(item_id, []).append(same)
-    pairs = [same for same in both.values() if len(same) > 1]
+        opinions.setdefault(item_id, []).append(same)
+    pairs = [same for same in opinions.values() if len(same) > 1]
     return len(pairs), sum(same[0] == same[1] for same in pairs)
 
 

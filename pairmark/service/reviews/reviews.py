@@ -178,7 +178,7 @@ class Reviews:
                 items += _draw(session, review, n - len(items))
             for item in items:
                 item.holder, item.held_until = reviewer, now + HELD_S
-            return ItemsToJudge(items=[_shown(item) for item in items])
+            return ItemsToJudge(items=[_item_out(item) for item in items])
 
     def judge(self, review_id: str, outcomes: Sequence[Outcome], caller: str) -> ReviewOut:
         """Take judgements. One by the same reviewer on the same pair replaces the earlier one; one by another measures
@@ -251,8 +251,8 @@ class Reviews:
             model_id = repository.model_id_of(session, model)
             if model_id is None:
                 raise UnknownModel(f"there is no model {model!r}", field="model")
-            erased = repository.erase_refs(session, model, model_id, list(refs))
-            facts = {"decisions": erased[0], "items": erased[1], "outcomes": erased[2]}
+            counts = repository.erase_refs(session, model, model_id, list(refs))
+            facts = {"decisions": counts[0], "items": counts[1], "outcomes": counts[2]}
             record(session, self._db.now(session), "review.erase", f"model:{model}", before=facts)
         self._db.truncate_log()
         return RefsErased(**facts)
@@ -354,7 +354,7 @@ def _judge(session: Session, item: ReviewItem, reviewer: str, same: bool | None,
     session.flush()
 
 
-def _shown(item: ReviewItem) -> ItemToJudge:
+def _item_out(item: ReviewItem) -> ItemToJudge:
     sides = item.sides or {}
     return ItemToJudge(
         item=item.id,
@@ -398,7 +398,7 @@ def _statement(review: ReviewRow) -> str:
     else:
         what = f"of {sum(sizes):,} matches are false"
     month = iso(review.created_at)[:10]
-    most = (
+    sentence = (
         f"at most {100 * progress['bound']:.3g} % {what}, {100 * review.confidence:g} % confidence ({month})"
     )
-    return f"{most}; more than {100 * review.at_most:g} % are" if progress["alarm"] else most
+    return f"{sentence}; more than {100 * review.at_most:g} % are" if progress["alarm"] else sentence

@@ -91,20 +91,20 @@ def parse_npz(body: RequestBody, *, max_bytes: int) -> Pairs:
 
     With ``left_counts`` or ``right_counts``, rows of that side are samples, subject after subject, so many each.
     """
-    given = _npz_members(body, ("left", "right"), max_bytes, ("left_counts", "right_counts"))
-    left, right = given["left"], given["right"]
-    if len(given) == 2:
+    arrays = _npz_members(body, ("left", "right"), max_bytes, ("left_counts", "right_counts"))
+    left, right = arrays["left"], arrays["right"]
+    if len(arrays) == 2:
         return Pairs(left, right)
-    a, b = (_counts(given.get(f"{side}_counts"), len(given[side]), side) for side in ("left", "right"))
+    a, b = (_counts(arrays.get(f"{side}_counts"), len(arrays[side]), side) for side in ("left", "right"))
     return Pairs(left, right, None if a.max() == b.max() == 1 else (a, b))
 
 
-def _counts(given: Float32 | None, n_rows: int, side: str) -> Counts:
-    if given is None:
+def _counts(column: Float32 | None, n_rows: int, side: str) -> Counts:
+    if column is None:
         return np.ones(n_rows, dtype=np.int64)
     field = f"{side}_counts"
-    counts = given.reshape(-1).astype(np.int64)
-    if (counts != given.reshape(-1)).any() or counts.min() < 1:
+    counts = column.reshape(-1).astype(np.int64)
+    if (counts != column.reshape(-1)).any() or counts.min() < 1:
         raise InvalidInput(f"{field}: expected whole numbers, at least 1 for each subject", field=field)
     if int(counts.sum()) != n_rows:
         raise InvalidInput(
@@ -122,21 +122,23 @@ def parse_npz_rows(body: RequestBody, *, max_bytes: int) -> Features:
 def _npz_members(
     body: RequestBody, names: tuple[str, ...], max_bytes: int, perhaps: tuple[str, ...] = ()
 ) -> dict[str, Float32]:
-    expected = " and ".join(map(repr, names))
+    array_names = " and ".join(map(repr, names))
     if perhaps:
-        expected += f" (and perhaps {' and '.join(map(repr, perhaps))})"
+        array_names += f" (and perhaps {' and '.join(map(repr, perhaps))})"
     damage = damage_refused("the body is not a readable npz (a zip of .npy files)", "body")
     with damage, zipfile.ZipFile(io.BytesIO(body)) as archive:
         also = sum(f"{name}.npy" in archive.namelist() for name in perhaps)
-        found = checked_members(archive, max_bytes * (len(names) + also))
-        members = {info.filename.removesuffix(".npy"): info for info in found}
+        infos = checked_members(archive, max_bytes * (len(names) + also))
+        members = {info.filename.removesuffix(".npy"): info for info in infos}
         missing = [name for name in names if name not in members]
         if missing:
-            raise InvalidInput(f"the npz has no array {missing[0]!r}; expected {expected}", field=missing[0])
+            raise InvalidInput(
+                f"the npz has no array {missing[0]!r}; expected {array_names}", field=missing[0]
+            )
         extra = sorted(set(members) - set(names) - set(perhaps))
         if extra:
             raise InvalidInput(
-                f"the npz has an array {extra[0][:100]!r}; expected only {expected}", field="body"
+                f"the npz has an array {extra[0][:100]!r}; expected only {array_names}", field="body"
             )
         return {
             name: _read_member(archive, members[name], name, max_bytes)
@@ -172,10 +174,12 @@ def _read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str, max
             f"{name} has shape {tuple(shape)}; expected (n, d), or (d,) for one vector", field=name
         )
     # Python integers: a header cannot make this overflow.
-    expected = math.prod(map(int, shape), start=dtype.itemsize)
-    rest = len(data) - stream_.tell()
-    if rest != expected:
-        raise InvalidInput(f"{name} holds {rest} bytes where its header promises {expected}", field=name)
+    n_bytes = math.prod(map(int, shape), start=dtype.itemsize)
+    n_available = len(data) - stream_.tell()
+    if n_available != n_bytes:
+        raise InvalidInput(
+            f"{name} holds {n_available} bytes where its header promises {n_bytes}", field=name
+        )
     values = np.frombuffer(bytearray(data[stream_.tell() :]), dtype=dtype)
     values = values.reshape(shape, order="F" if fortran else "C")
     with np.errstate(over="ignore", invalid="ignore"):

@@ -94,7 +94,7 @@ LONGEST_REF = 512
 
 
 def _plain_text(ref: str) -> str:
-    if any(one < " " or one == "\x7f" or "\ud800" <= one <= "\udfff" for one in ref):
+    if any(letter < " " or letter == "\x7f" or "\ud800" <= letter <= "\udfff" for letter in ref):
         raise ValueError("expected a name without control characters")
     return ref
 

@@ -79,23 +79,23 @@ class CatalogueView:
     damage: tuple[str, ...] = ()
     """What is left out because its row is damaged, in words."""
 
-    def key(self, shown: str) -> ActiveKey | None:
+    def key(self, credential: str) -> ActiveKey | None:
         """The unrevoked key that was shown, if it is one."""
-        return match_key(self.keys, shown)
+        return match_key(self.keys, credential)
 
     def session(self, word: str) -> tuple[ActiveSession, ActiveKey] | None:
         """The session that a cookie's word names and its key, while both are good."""
-        found = self.sessions.get(session_hash(word))
-        key = None if found is None else self.keys.get(found.key_id)
-        if found is None or key is None or key.expired or time.time() >= found.expires_at:
+        session = self.sessions.get(session_hash(word))
+        key = None if session is None else self.keys.get(session.key_id)
+        if session is None or key is None or key.expired or time.time() >= session.expires_at:
             return None
-        return found, key
+        return session, key
 
     def resolve(self, ref: str | None, capability: str, among: VisibleNames = EVERY_NAME) -> VersionEntry:
         """The version that a reference means, if it can do what is asked; a refusal lists others ``among`` these."""
         if ref is None:
             return self._only_one(capability)
-        entry = self.named(ref)
+        entry = self.entry(ref)
         if capability not in entry.capabilities:
             able = [model.name for model in self._able(capability, among)]
             raise ModelNotCapable(
@@ -107,26 +107,27 @@ class CatalogueView:
             )
         return entry
 
-    def named(self, ref: str) -> VersionEntry:
+    def entry(self, ref: str) -> VersionEntry:
         """The version that a reference names, whatever it can do, or `UnknownModel`."""
-        name, separator, rest = split_ref(ref)
+        name, separator, suffix = split_ref(ref)
         model = self.models.get(name)
         if model is None:
-            listed = [one for one in self.models if one in beside(name)]
-            known = ", ".join(listed[:20]) or "there are none yet"
-            raise UnknownModel(f"there is no model {name[:100]!r}; known: {known}", field="model")
+            neighbours = [neighbour for neighbour in self.models if neighbour in beside(name)]
+            names = ", ".join(neighbours[:20]) or "there are none yet"
+            raise UnknownModel(f"there is no model {name[:100]!r}; known: {names}", field="model")
         if separator == ":":
-            number = int(rest) if rest.isascii() and rest.isdigit() and len(rest) < 10 else -1
-            found = model.versions.get(number)
-            if found is None and number in model.damaged:
+            number = int(suffix) if suffix.isascii() and suffix.isdigit() and len(suffix) < 10 else -1
+            entry = model.versions.get(number)
+            if entry is None and number in model.damaged:
                 raise _damaged(f"{name}:{number}")
-            if found is None:
+            if entry is None:
                 newest = ", ".join(str(version) for version in sorted(model.versions, reverse=True)[:10])
                 raise UnknownModel(
-                    f"model {name!r} has no version {rest[:50]!r}; it has: {newest or 'none'}", field="model"
+                    f"model {name!r} has no version {suffix[:50]!r}; it has: {newest or 'none'}",
+                    field="model",
                 )
-            return found
-        alias = rest if separator else PRODUCTION
+            return entry
+        alias = suffix if separator else PRODUCTION
         at = model.aliases.get(alias)
         if at is not None and at not in model.versions:
             raise _damaged(f"{name}:{at}", f"alias {name}@{alias} points to it, and ")
@@ -150,12 +151,12 @@ class CatalogueView:
         return ref
 
     def _able(self, capability: str, names: VisibleNames) -> list[VersionEntry]:
-        found = []
+        entries = []
         for model in self.models.values():
             entry = model.versions.get(model.aliases.get(PRODUCTION, -1))
             if entry is not None and capability in entry.capabilities and entry.name in names:
-                found.append(entry)
-        return found
+                entries.append(entry)
+        return entries
 
     def _only_one(self, capability: str, among: VisibleNames = EVERY_NAME) -> VersionEntry:
         able = self._able(capability, among)
@@ -224,7 +225,7 @@ class Catalogue:
         self._changed_at = time.monotonic()
         self._fresh_until = 0.0
 
-    async def changed(self) -> CatalogueView:
+    async def after_change(self) -> CatalogueView:
         """The view after a change this worker made or learned of."""
         self.expire()
         pending = self._refreshing
@@ -258,7 +259,7 @@ class Catalogue:
             task.exception()  # Seen here, so that nobody need await it.
 
     async def _refresh(self) -> CatalogueView:
-        asked = time.monotonic()
+        start = time.monotonic()
         try:
             view = await asyncio.get_running_loop().run_in_executor(None, self.read)
         except Exception as error:
@@ -272,17 +273,17 @@ class Catalogue:
             log.info("the catalogue is read again")
         self._away = False
         self._view = view
-        if asked >= self._changed_at:
-            self._fresh_until = asked + self._ttl
+        if start >= self._changed_at:
+            self._fresh_until = start + self._ttl
         return view
 
     def read(self) -> CatalogueView:
         """Read the database (blocking): only the revision, when nothing changed."""
         with self._database.read() as session:
             revision = repository.revision(session)
-            known = self._view
-            if known is not None and known.revision == revision:
-                return known
+            view = self._view
+            if view is not None and view.revision == revision:
+                return view
             versions: dict[str, dict[int, VersionEntry]] = {}
             aliases: dict[str, dict[str, int]] = {}
             damaged: dict[str, set[int]] = {}
@@ -293,15 +294,15 @@ class Catalogue:
                     versions.setdefault(id, {}),
                     aliases.setdefault(id, {}),
                     allowed,
-                    ReviewPolicy(**kept) if isinstance(kept, dict) else None,
+                    ReviewPolicy(**policy) if isinstance(policy, dict) else None,
                     damaged.setdefault(id, set()),
                 )
-                for id, name, allowed, kept in repository.models(session)
+                for id, name, allowed, policy in repository.models(session)
             }
             damage = []
             for row in repository.versions(session):
                 if not isinstance(row.capabilities, list) or not all(
-                    isinstance(one, str) for one in row.capabilities
+                    isinstance(capability, str) for capability in row.capabilities
                 ):
                     damaged[row.model_id].add(row.version)
                     damage.append(f"version {row.name}:{row.version}")

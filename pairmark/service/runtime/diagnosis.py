@@ -34,8 +34,8 @@ def validated(form: type[Form], body: RequestBody, **checks: Callable[[Any, str]
         value = _json_object(body)
         for name, check in checks.items():
             if name not in value:
-                expected = form.model_fields[name].description
-                raise InvalidInput(f"{name} is missing; expected {expected}", field=name) from error
+                description = form.model_fields[name].description
+                raise InvalidInput(f"{name} is missing; expected {description}", field=name) from error
             check(value[name], name)
         _raise_first_error(error)
 
@@ -55,17 +55,19 @@ def check_side(value: Any, name: str) -> None:
     if isinstance(value, dict) and "samples" in value:
         _walk_subject(value, name)
     elif (
-        isinstance(value, list) and value and any(isinstance(one, dict) and "samples" in one for one in value)
+        isinstance(value, list)
+        and value
+        and any(isinstance(item, dict) and "samples" in item for item in value)
     ):
-        for index, one in enumerate(value):
+        for index, item in enumerate(value):
             at = f"{name}[{index}]"
-            if not isinstance(one, dict) or "samples" not in one:
+            if not isinstance(item, dict) or "samples" not in item:
                 raise InvalidInput(
-                    f'{at} is {kind_of(one)}; expected a subject {{"samples": [vector, ..]}}, like the others in its '
+                    f'{at} is {kind_of(item)}; expected a subject {{"samples": [vector, ..]}}, like the others in its '
                     "list",
                     field=at,
                 )
-            _walk_subject(one, at)
+            _walk_subject(item, at)
     else:
         check_vectors(value, name)
 
@@ -85,10 +87,10 @@ def _walk_subject(value: dict[str, Any], name: str) -> None:
 def _raise_first_error(error: ValidationError) -> NoReturn:
     first = error.errors(include_url=False, include_input=False, include_context=False)[0]
     field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]).lstrip(".")
-    said = first["msg"]
+    message = first["msg"]
     if first["type"] == "extra_forbidden":
-        said = "is not a field of this request"
-    raise InvalidInput(f"{field[:200] or 'body'}: {said}", field=field[:200] or "body") from error
+        message = "is not a field of this request"
+    raise InvalidInput(f"{field[:200] or 'body'}: {message}", field=field[:200] or "body") from error
 
 
 def check_vectors(value: Any, name: str) -> None:
@@ -124,8 +126,8 @@ def check_vectors(value: Any, name: str) -> None:
 def _walk_sparse(value: dict[str, Any], name: str) -> None:
     for part in ("indices", "values"):
         if not isinstance(value.get(part), list):
-            said = "is missing" if part not in value else f"is {kind_of(value[part])}"
-            raise InvalidInput(f"{name}.{part} {said}; expected a list of numbers", field=f"{name}.{part}")
+            problem = "is missing" if part not in value else f"is {kind_of(value[part])}"
+            raise InvalidInput(f"{name}.{part} {problem}; expected a list of numbers", field=f"{name}.{part}")
     extra = sorted(set(value) - {"indices", "values"})
     if extra:
         raise InvalidInput(

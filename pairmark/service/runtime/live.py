@@ -66,8 +66,8 @@ class Reference:
         thresholds, fpr, tpr = (
             np.asarray(curve[name], dtype=np.float64) for name in ("thresholds", "fpr", "tpr")
         )
-        picked = {int(np.abs(rate - level).argmin()) for rate in (fpr, tpr) for level in LEVELS}
-        at = sorted(picked, reverse=True)
+        indices = {int(np.abs(rate - level).argmin()) for rate in (fpr, tpr) for level in LEVELS}
+        at = sorted(indices, reverse=True)
         return cls(
             edges=thresholds[at],
             different=fpr[at],
@@ -155,7 +155,7 @@ class Watch:
     version: int
     reference: Reference
     edges: list[float]
-    counted: int = 0
+    n_unpublished: int = 0
     decided: dict[str, list[int]] = field(default_factory=dict)
     window: list[int] = field(default_factory=list)
     squares: float = 0.0
@@ -176,10 +176,12 @@ class Watch:
             for score in scores.tolist():
                 window[bisect_left(edges, score)] += 1
         else:
-            found = np.bincount(np.searchsorted(self.reference.edges, scores), minlength=len(window)).tolist()
-            for at, times in enumerate(found):
+            counts = np.bincount(
+                np.searchsorted(self.reference.edges, scores), minlength=len(window)
+            ).tolist()
+            for at, times in enumerate(counts):
                 window[at] += times
-        self.counted += n
+        self.n_unpublished += n
         self.n_window += n
         self.squares += n * n if shared else n
         if not self.verdicts and self.n_window * self.n_window >= WINDOW * self.squares:
@@ -205,9 +207,9 @@ class LiveCheck:
         self._watches: dict[str, Watch | None] = {}
         self._loading: set[asyncio.Task[None]] = set()
 
-    def watch(self, served: Served) -> Watch | None:
+    def watch(self, model: Served) -> Watch | None:
         """The version's counts; None while its calibration is being read, or when it has none to hold against."""
-        calibration = served.calibration_id
+        calibration = model.calibration_id
         if calibration is None:
             return None
         try:
@@ -215,7 +217,7 @@ class LiveCheck:
         except KeyError:
             if len(self._watches) < MAX_WATCHED:
                 self._watches[calibration] = None
-                task = asyncio.get_running_loop().create_task(self._start(calibration, served.entry))
+                task = asyncio.get_running_loop().create_task(self._start(calibration, model.entry))
                 self._loading.add(task)
                 task.add_done_callback(self._loading.discard)
             return None
@@ -236,6 +238,6 @@ class LiveCheck:
             self._watches[calibration] = Watch.over(entry.name, entry.version, reference)
 
 
-def picked(scores: NDArray[np.float32]) -> NDArray[np.float32]:
+def subsample(scores: NDArray[np.float32]) -> NDArray[np.float32]:
     """At most `PICKED` of the scores, evenly."""
     return scores if len(scores) <= PICKED else scores[:: -(-len(scores) // PICKED)]

@@ -30,54 +30,54 @@ class LoadedVersions:
 
     def __init__(self, load: Callable[[VersionEntry], Served], limit: int) -> None:
         self._load = load
-        self._loaded: BoundedCache[Identity, Served] = BoundedCache(limit)
+        self._models: BoundedCache[Identity, Served] = BoundedCache(limit)
         self._loading: dict[Identity, asyncio.Task[Served]] = {}
-        self._started: dict[Identity, float] = {}
+        self._load_starts: dict[Identity, float] = {}
         self._failed: dict[Identity, tuple[PairmarkError, float]] = {}
         """Why a version could not be loaded, and until when it is not tried again."""
         self._serving: dict[tuple[str, str], Identity] = {}
 
     def __len__(self) -> int:
-        return len(self._loaded)
+        return len(self._models)
 
     def at_hand(self, entry: VersionEntry) -> Served | None:
         """The version if it is loaded."""
         identity = (entry.model_id, entry.version)
-        served = self._loaded.get(identity)
-        if served is not None and served.entry is not entry:
+        model = self._models.get(identity)
+        if model is not None and model.entry is not entry:
             # The same bytes under a newer view: it may have another calibration by now.
-            served = replace(served, entry=entry)
-            self._loaded.put(identity, served)
-        return served
+            model = replace(model, entry=entry)
+            self._models.put(identity, model)
+        return model
 
     async def get(self, entry: VersionEntry, alias: str | None) -> Served:
         """The version, loaded; a request by ``alias`` is answered by what the alias served last while the new
         version is loading for long, or cannot be loaded."""
         identity = (entry.model_id, entry.version)
-        found = self.at_hand(entry)
-        if found is None:
+        model = self.at_hand(entry)
+        if model is None:
             previous = self._previous(entry, alias)
             try:
                 if previous is None:
-                    found = await asyncio.shield(self._task(entry))
+                    model = await asyncio.shield(self._task(entry))
                 else:
                     task = self._task(entry)
                     # Counted from the load's start, so that a slow one delays requests once and not each of them.
-                    patience = self._started[identity] + SWITCH_PATIENCE_S - time.monotonic()
-                    found = await asyncio.wait_for(asyncio.shield(task), max(patience, 0.0))
+                    patience = self._load_starts[identity] + SWITCH_PATIENCE_S - time.monotonic()
+                    model = await asyncio.wait_for(asyncio.shield(task), max(patience, 0.0))
             except (PairmarkError, TimeoutError):
                 if previous is None:
                     raise
                 return previous
         if alias is not None:
             self._serving[(entry.model_id, alias)] = identity
-        return found
+        return model
 
     def forget_deleted(self, view: CatalogueView) -> None:
         """Drop versions that the view no longer holds."""
         there = {(model.id, version) for model in view.models.values() for version in model.versions}
-        self._loaded.drop([identity for identity, _ in self._loaded.entries() if identity not in there])
-        LOADED.set(len(self._loaded))
+        self._models.drop([identity for identity, _ in self._models.entries() if identity not in there])
+        LOADED.set(len(self._models))
         self._serving = {name: identity for name, identity in self._serving.items() if identity in there}
         self._failed = {identity: failure for identity, failure in self._failed.items() if identity in there}
 
@@ -85,7 +85,7 @@ class LoadedVersions:
         if alias is None:
             return None
         identity = self._serving.get((entry.model_id, alias))
-        return self._loaded.get(identity) if identity is not None else None
+        return self._models.get(identity) if identity is not None else None
 
     def _task(self, entry: VersionEntry) -> asyncio.Task[Served]:
         identity = (entry.model_id, entry.version)
@@ -93,21 +93,21 @@ class LoadedVersions:
         if task is None:
             task = asyncio.get_running_loop().create_task(self._fetch(entry))
             self._loading[identity] = task
-            self._started[identity] = time.monotonic()
+            self._load_starts[identity] = time.monotonic()
             task.add_done_callback(lambda ended: self._ended(identity, ended))
         return task
 
     def _ended(self, identity: Identity, task: asyncio.Task[Served]) -> None:
         self._loading.pop(identity, None)
-        self._started.pop(identity, None)
+        self._load_starts.pop(identity, None)
         if not task.cancelled():
             task.exception()  # Seen here: the one who waited may have given up.
 
     async def _fetch(self, entry: VersionEntry) -> Served:
         identity = (entry.model_id, entry.version)
-        known, until = self._failed.get(identity, (None, 0.0))
-        if known is not None and time.monotonic() < until:
-            raise type(known)(known.detail, **known.facts)
+        failure, until = self._failed.get(identity, (None, 0.0))
+        if failure is not None and time.monotonic() < until:
+            raise type(failure)(failure.detail, **failure.facts)
         try:
             version = await asyncio.get_running_loop().run_in_executor(None, self._load, entry)
         except Exception as error:
@@ -117,17 +117,17 @@ class LoadedVersions:
                 extra={"model": entry.name, "version": entry.version},
                 exc_info=error,
             )
-            said = kind or CorruptArtefact(
+            problem = kind or CorruptArtefact(
                 f"{entry.name}:{entry.version} could not be loaded; it is not served"
             )
             LOADS.labels("failed").inc()
-            self._failed[identity] = (said, time.monotonic() + RETRY_FAILED_S)
+            self._failed[identity] = (problem, time.monotonic() + RETRY_FAILED_S)
             if kind is not None:
                 raise
-            raise said from error
+            raise problem from error
         self._failed.pop(identity, None)
         LOADS.labels("loaded").inc()
-        self._loaded.put(identity, version)
-        LOADED.set(len(self._loaded))
+        self._models.put(identity, version)
+        LOADED.set(len(self._models))
         log.info("version loaded", extra={"model": entry.name, "version": entry.version})
         return version

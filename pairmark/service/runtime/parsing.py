@@ -50,14 +50,14 @@ def parse_pairs(body: RequestBody) -> Pairs:
     if plain is not None:
         model, sides = plain
         return Pairs(sides[0], sides[1], None, model)
-    given = validated(PairsBody, body, left=check_side, right=check_side)
-    left, right = given.left, given.right
+    request = validated(PairsBody, body, left=check_side, right=check_side)
+    left, right = request.left, request.right
     if _is_subjects(left) or _is_subjects(right):
         # Vectors beside subjects are subjects of one sample.
         (a, of_a), (b, of_b) = subjects_of(left, "left"), subjects_of(right, "right")
         counts = None if of_a.max() == of_b.max() == 1 else (of_a, of_b)
-        return Pairs(a, b, counts, given.model, given.refs)
-    return Pairs(side_of(left, "left"), side_of(right, "right"), None, given.model, given.refs)
+        return Pairs(a, b, counts, request.model, request.refs)
+    return Pairs(side_of(left, "left"), side_of(right, "right"), None, request.model, request.refs)
 
 
 def parse_features(body: RequestBody) -> Features:
@@ -66,27 +66,27 @@ def parse_features(body: RequestBody) -> Features:
     if plain is not None:
         model, (rows,) = plain
         return Features(rows, model)
-    given = validated(FeaturesBody, body, features=check_vectors)
-    return Features(side_of(given.features, "features"), given.model)
+    request = validated(FeaturesBody, body, features=check_vectors)
+    return Features(side_of(request.features, "features"), request.model)
 
 
 def parse_scores(body: RequestBody) -> NDArray[Any]:
     """Read a JSON body of scores made elsewhere: (n,) float32, or (n, n_systems) float64."""
-    given = validated(ScoresBody, body, scores=_check_scores)
-    if isinstance(given.scores[0], list):
-        widths = {len(row) for row in given.scores if isinstance(row, list)}
+    request = validated(ScoresBody, body, scores=_check_scores)
+    if isinstance(request.scores[0], list):
+        widths = {len(row) for row in request.scores if isinstance(row, list)}
         if len(widths) > 1:
             raise InvalidInput(
                 "scores has lists of different lengths; expected one number a system", field="scores"
             )
-        return np.array(given.scores, dtype=np.float64)
-    return np.array(given.scores, dtype=np.float32)
+        return np.array(request.scores, dtype=np.float64)
+    return np.array(request.scores, dtype=np.float32)
 
 
 def _check_scores(scores: Any, name: str) -> None:
     if not isinstance(scores, list) or not scores:
-        said = "is empty" if scores == [] else f"is {kind_of(scores)}"
-        raise InvalidInput(f"{name} {said}; expected a list of numbers", field=name)
+        problem = "is empty" if scores == [] else f"is {kind_of(scores)}"
+        raise InvalidInput(f"{name} {problem}; expected a list of numbers", field=name)
     if not isinstance(scores[0], list):
         check_numbers(scores, name)
         return

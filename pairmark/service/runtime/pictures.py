@@ -29,7 +29,7 @@ PictureName = Literal[
 ]
 
 _KEPT: Final = 128
-_drawn: BoundedCache[tuple[str, ...], bytes] = BoundedCache(_KEPT)
+_pictures: BoundedCache[tuple[str, ...], bytes] = BoundedCache(_KEPT)
 
 
 def picture_of(
@@ -56,19 +56,19 @@ def picture_of(
         format,
         str(adaptive),
     )
-    drawn = _drawn.get(key)
-    if drawn is not None:
-        return drawn
-    found = report()
-    curve = _curve(found, name)
+    picture = _pictures.get(key)
+    if picture is not None:
+        return picture
+    figures = report()
+    curve = _curve(figures, name)
     if curve is None:
         raise ModelNotCapable(
             f"the report of {version.model}:{version.version} ({version.kind}) has no figures for {name!r}; it has "
-            + (", ".join(pictures_of(found)) or "none")
+            + (", ".join(pictures_of(figures)) or "none")
         )
     title = "" if adaptive else f"{version.model}, version {version.version}"
-    encoded = _DRAWN_BY[name](found, curve, title).encoded(format, adaptive=adaptive)
-    _drawn.put(key, encoded)
+    encoded = _DRAWN_BY[name](figures, curve, title).encoded(format, adaptive=adaptive)
+    _pictures.put(key, encoded)
     return encoded
 
 
@@ -82,7 +82,7 @@ def _curve(report: ReportOut, name: PictureName) -> Any:
     evidence = report.evidence
     ratios = None if evidence is None or not evidence.likelihood_ratios else evidence.likelihood_ratios[0]
     searched = None if evidence is None else evidence.identification
-    found: Any = {
+    curve: Any = {
         "roc": report.roc,
         "det": report.det,
         "histograms": report.histograms,
@@ -92,12 +92,16 @@ def _curve(report: ReportOut, name: PictureName) -> Any:
         "cmc": None if searched is None else searched.cmc,
         "ranking-noise": report.version.metrics.get("pair_disagreement"),
     }[name]
-    return found.model_dump() if hasattr(found, "model_dump") else found
+    return curve.model_dump() if hasattr(curve, "model_dump") else curve
 
 
 def _histograms(report: ReportOut, curve: Any, title: str) -> Picture:
-    marked = {f"FPR {one.fpr:g}": one.threshold for one in report.promises if one.threshold is not None}
-    return draw_histograms(curve, title, thresholds=marked)
+    thresholds = {
+        f"FPR {promise.fpr:g}": promise.threshold
+        for promise in report.promises
+        if promise.threshold is not None
+    }
+    return draw_histograms(curve, title, thresholds=thresholds)
 
 
 def _ranking_noise(report: ReportOut, curve: Any, title: str) -> Picture:

@@ -63,9 +63,11 @@ class Points:
 
 def parse_points(body: RequestBody) -> Points:
     """Read a JSON body of points."""
-    given = validated(RankBody, body, features=_check_features)
-    single = isinstance(given.features, dict)
-    return Points(given.model, _rows(given.features), single, given.top, given.detail, given.abstain)
+    request = validated(RankBody, body, features=_check_features)
+    single = isinstance(request.features, dict)
+    return Points(
+        request.model, _rows(request.features), single, request.top, request.detail, request.abstain
+    )
 
 
 def _rows(features: Any) -> Float32 | list[Mapping[str, Any]]:
@@ -105,34 +107,34 @@ def _check_named(row: Mapping[str, Any], at: str) -> None:
     for name, number in row.items():
         if type(number) not in (int, float) or not -FLOAT32_MAX <= number <= FLOAT32_MAX:
             field = f"{at}.{name[:100]}"
-            said = (
+            problem = (
                 "is not a number that float32 holds"
                 if type(number) in (int, float)
                 else f"is {kind_of(number)}"
             )
-            raise InvalidInput(f"{field} {said}; expected a finite number", field=field)
+            raise InvalidInput(f"{field} {problem}; expected a finite number", field=field)
 
 
-def points_by_text(features: str | None, named: Mapping[str, str]) -> Float32 | list[Mapping[str, Any]]:
+def points_by_text(features: str | None, by_name: Mapping[str, str]) -> Float32 | list[Mapping[str, Any]]:
     """One point as a query gives it.
 
     Parameters
     ----------
     features : ``5.1,3.5``, numbers in the model's order.
-    named : the number of each feature by its name.
+    by_name : the number of each feature by its name.
     """
-    if features is not None and named:
+    if features is not None and by_name:
         raise InvalidInput(
             "features are given both by position (features=) and by name (x.NAME=); expected one of the two",
             field="features",
         )
-    if features is None and not named:
+    if features is None and not by_name:
         raise InvalidInput(
             "features is missing; expected features=5.1,3.5,... in the model's order, or x.NAME=5.1 for each feature",
             field="features",
         )
     if features is None:
-        return [{name: _number(text, f"x.{name[:100]}") for name, text in named.items()}]
+        return [{name: _number(text, f"x.{name[:100]}") for name, text in by_name.items()}]
     numbers = [_number(part, f"features[{at}]") for at, part in enumerate(features.split(","))]
     return np.array([numbers], dtype=np.float32)
 
@@ -150,71 +152,71 @@ def _number(text: str, field: str) -> float:
 
 def features_of(points: Points, names: Sequence[str] | None, n_features: int) -> Float32:
     """Rows of the model's features, (n, n_features). ``names``: None for ``x0``, ``x1``, ..."""
-    known = names if names is not None else [f"x{column}" for column in range(n_features)]
+    feature_names = names if names is not None else [f"x{column}" for column in range(n_features)]
     if isinstance(points.rows, np.ndarray):
         if points.rows.shape[1] != n_features:
             raise InvalidInput(
                 f"features has {points.rows.shape[1]} numbers per point; the model expects {n_features}: "
-                f"{_name_list(known)}",
+                f"{_name_list(feature_names)}",
                 field="features",
                 expected_dimension=n_features,
-                expected_features=list(known),
+                expected_features=list(feature_names),
             )
         return points.rows
-    columns = {name: column for column, name in enumerate(known)}
+    columns = {name: column for column, name in enumerate(feature_names)}
     matrix = np.empty((len(points.rows), n_features), dtype=np.float32)
     for number, row in enumerate(points.rows):
         at = "features" if points.single else f"features[{number}]"
         _check_named(row, at)
         unknown = [name for name in row if name not in columns]
-        missing = [name for name in known if name not in row]
+        missing = [name for name in feature_names if name not in row]
         if unknown or missing:
-            said = [f"has no feature {unknown[0][:100]!r}"] if unknown else []
-            said += [f"needs {_name_list(missing)}"] if missing else []
+            problems = [f"has no feature {unknown[0][:100]!r}"] if unknown else []
+            problems += [f"needs {_name_list(missing)}"] if missing else []
             raise InvalidInput(
-                f"{at}: the model {' and '.join(said)}; it expects {_name_list(known)}",
+                f"{at}: the model {' and '.join(problems)}; it expects {_name_list(feature_names)}",
                 field=f"{at}.{(unknown or missing)[0][:100]}",
                 unknown=[name[:100] for name in unknown[:NAMES_TOLD]] or None,
                 missing=missing[:1000] or None,
-                expected_features=list(known),
+                expected_features=list(feature_names),
             )
-        matrix[number] = [row[name] for name in known]
+        matrix[number] = [row[name] for name in feature_names]
     return matrix
 
 
 def _name_list(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:NAMES_TOLD])
-    return shown if len(names) <= NAMES_TOLD else f"{shown} and {len(names) - NAMES_TOLD} more"
+    text = ", ".join(names[:NAMES_TOLD])
+    return text if len(names) <= NAMES_TOLD else f"{text} and {len(names) - NAMES_TOLD} more"
 
 
-def rank(served: Served, label_names: Sequence[str], points: Points) -> bytes:
+def rank(model: Served, label_names: Sequence[str], points: Points) -> bytes:
     """The answer to a request, as JSON."""
-    if schema_of_model(served.estimator) is not None:
+    if schema_of_model(model.estimator) is not None:
         rows = points.rows
         side: SideRows = rows if isinstance(rows, np.ndarray) else RecordRows(rows, single=points.single)
-        form = {"accepts_sparse": served.accepts_sparse, "estimator": served.estimator}
-        X = to_rows(side, "features", served.n_features, **form)
+        form = {"accepts_sparse": model.accepts_sparse, "estimator": model.estimator}
+        X = to_rows(side, "features", model.n_features, **form)
     else:
-        X = features_of(points, served.feature_names, served.n_features)
+        X = features_of(points, model.feature_names, model.n_features)
     k = len(label_names)
-    shown = k if points.top is None else min(points.top, k)
-    if points.detail and len(X) * shown * shown > MAX_PAIRWISE:
+    n_labels = k if points.top is None else min(points.top, k)
+    if points.detail and len(X) * n_labels * n_labels > MAX_PAIRWISE:
         raise TooLarge(
-            f"{len(X)} points with confidences of {shown} x {shown} labels; at most {MAX_PAIRWISE} are given at a "
-            "time: send fewer points, or a smaller top",
+            f"{len(X)} points with confidences of {n_labels} x {n_labels} labels; at most {MAX_PAIRWISE} are given at "
+            "a time: send fewer points, or a smaller top",
             limit=MAX_PAIRWISE,
         )
-    estimator = served.estimator
+    estimator = model.estimator
     # Points were checked as they were parsed, so the estimator's own checks are not paid again.
     positions, scores = estimator._ranked(X)
     if points.abstain is not None:
         positions = estimator.predict(X, abstain=points.abstain)
     check_finite(scores, "ranking of point", "features")
     if len(X) == 1 and points.abstain is None and not points.detail:
-        ordered = _in_order(label_names, positions[0].tolist(), scores[0].tolist(), shown)
-        return b'{"model":%b,"rankings":[%b]}' % (served.model_json, to_json(ordered))
+        ordered = _in_order(label_names, positions[0].tolist(), scores[0].tolist(), n_labels)
+        return b'{"model":%b,"rankings":[%b]}' % (model.model_json, to_json(ordered))
     # Labels that share a place are listed best score first, then in the dataset's order.
-    order = np.lexsort((-scores, positions), axis=1)[:, :shown]
+    order = np.lexsort((-scores, positions), axis=1)[:, :n_labels]
     pairwise = confidence = None
     if points.detail:
         pairwise = np.asarray(estimator.pairwise_confidence(X))
@@ -233,24 +235,24 @@ def rank(served: Served, label_names: Sequence[str], points: Points) -> bytes:
             entry["confidence"] = confidence[row]
             entry["pairwise"] = _pairs(names, pairwise[row][np.ix_(labels, labels)])
         rankings.append(entry)
-    return b'{"model":%b,"rankings":%b}' % (served.model_json, to_json(rankings))
+    return b'{"model":%b,"rankings":%b}' % (model.model_json, to_json(rankings))
 
 
 def _in_order(
-    label_names: Sequence[str], positions: list[float], scores: list[float], shown: int
+    label_names: Sequence[str], positions: list[float], scores: list[float], n_labels: int
 ) -> dict[str, Any]:
     """One ranking without ties: of so few numbers, arrays would cost more than the ranking."""
-    order = sorted(range(len(positions)), key=positions.__getitem__)[:shown]
+    order = sorted(range(len(positions)), key=positions.__getitem__)[:n_labels]
     names = [label_names[label] for label in order]
     return {
         "labels": names,
-        "positions": dict(zip(names, range(shown), strict=True)),
+        "positions": dict(zip(names, range(n_labels), strict=True)),
         "scores": {name: scores[label] for name, label in zip(names, order, strict=True)},
     }
 
 
 def _pairs(names: Sequence[str], before: NDArray[np.float64]) -> dict[str, dict[str, float]]:
     return {
-        name: {other: chance for other, chance in zip(names, row, strict=True) if other != name}
-        for name, row in zip(names, before.tolist(), strict=True)
+        first: {second: chance for second, chance in zip(names, row, strict=True) if second != first}
+        for first, row in zip(names, before.tolist(), strict=True)
     }

@@ -31,7 +31,7 @@ from pairmark.service.runtime.catalogue import Catalogue, CatalogueView, Version
 from pairmark.service.runtime.live import LiveCheck
 from pairmark.service.runtime.loaded import LoadedVersions
 from pairmark.service.runtime.places import Lane
-from pairmark.service.runtime.scoring import Decision, Decisions, Loaded, Question, Ratios, Served
+from pairmark.service.runtime.scoring import Decision, Decisions, LoadedCalibration, Question, Ratios, Served
 from pairmark.service.runtime.unrelated import UnrelatedCheck
 from pairmark.service.settings import Settings
 from pairmark.service.shares import Places
@@ -42,7 +42,7 @@ from pairmark.service.store.store import ModelStore
 from pairmark.service.store.subjects import SubjectClass
 
 MadeFor = tuple[tuple[str, int] | None, SubjectClass | None, str]
-"""The version and the class of subjects that a calibration is of, and its own name, as `Loaded` has them."""
+"""The version and the class of subjects that a calibration is of, and its own name, as `LoadedCalibration` has them."""
 CONFIDENCE = 0.95
 MOST_ASKED = 10_000
 """Rates asked for that a process remembers to have noted."""
@@ -55,16 +55,16 @@ class Runtime:
         self.store = store
         self.settings = settings
         self.catalogue = Catalogue(database, settings.catalogue_ttl_s)
-        self.loaded = LoadedVersions(self._load, settings.max_loaded_models)
+        self.versions = LoadedVersions(self._load, settings.max_loaded_models)
         self.decisions = Decisions(self._load_calibration, self._promised)
-        self.live = LiveCheck(lambda id: self.decisions.loaded(id).calibration)
+        self.live = LiveCheck(lambda id: self.decisions.fetch(id).calibration)
         self.unrelated = UnrelatedCheck(enabled=settings.live_probes)
         self.warm = False
-        self._seen: CatalogueView | None = None
-        self._served: dict[tuple[str | None, str], Served] = {}
+        self._last_view: CatalogueView | None = None
+        self._by_reference: dict[tuple[str | None, str], Served] = {}
         self._made_for: dict[str, MadeFor] = {}
         self._classes: dict[tuple[str, SubjectClass], str] = {}
-        self._asked: set[tuple[str, float]] = set()
+        self._noted_rates: set[tuple[str, float]] = set()
         self.batch_place = Places("batch", os.cpu_count() or 1, settings.max_concurrent_batches)
 
     async def version_for(self, ref: str | None, capability: str, among: VisibleNames = EVERY_NAME) -> Served:
@@ -72,35 +72,35 @@ class Runtime:
         view = await self._view()
         if not among.everything:
             ref = view.among(ref, capability, among)
-        served = self._served.get((ref, capability))
-        if served is not None and self.loaded.at_hand(served.entry) is not None:
-            return served
+        model = self._by_reference.get((ref, capability))
+        if model is not None and self.versions.at_hand(model.entry) is not None:
+            return model
         try:
             entry = view.resolve(ref, capability, among)
         except UnknownModel:
             # It may be younger than the view: a job that has just ended, say, on another process's word.
             view = await self.catalogue.looked_up()
             entry = view.resolve(ref, capability, among)
-        served = await self.loaded.get(entry, _alias_of(ref))
-        if served.entry is entry and view is self._seen:
+        model = await self.versions.get(entry, _alias_of(ref))
+        if model.entry is entry and view is self._last_view:
             # References come from clients: the cache must not grow with every spelling they try.
-            if len(self._served) >= 1024:
-                self._served.clear()
-            self._served[(ref, capability)] = served
-        return served
+            if len(self._by_reference) >= 1024:
+                self._by_reference.clear()
+            self._by_reference[(ref, capability)] = model
+        return model
 
     async def version(self, name: str, version: int) -> Served:
         """A version by its number, loaded and warm, whatever it can do."""
         ref = f"{name}:{version}"
         try:
-            entry = (await self._view()).named(ref)
+            entry = (await self._view()).entry(ref)
         except UnknownModel:
-            entry = (await self.catalogue.looked_up()).named(ref)
-        return await self.loaded.get(entry, None)
+            entry = (await self.catalogue.looked_up()).entry(ref)
+        return await self.versions.get(entry, None)
 
     async def decide(
         self,
-        served: Served | None,
+        model: Served | None,
         fpr: float,
         confidence: float,
         method: str,
@@ -114,12 +114,12 @@ class Runtime:
 
         Parameters
         ----------
-        served : the version that made the scores; None for scores made elsewhere.
+        model : the version that made the scores; None for scores made elsewhere.
         calibration : id; None: the version's own.
         subjects : numbers of samples and aggregation of what was scored; None for single vectors.
         """
-        calibration = await self._calibration_for(served, calibration, subjects, fpr, confidence)
-        allowed = method == "auto" and await self._allows_asymptotic(served, calibration)
+        calibration = await self._calibration_for(model, calibration, subjects, fpr, confidence)
+        allowed = method == "auto" and await self._allows_asymptotic(model, calibration)
         question = Question(calibration, fpr, confidence, method, fnr, simultaneous, allowed)
         answer = self.decisions.at_hand(question)
         if answer is None:
@@ -128,31 +128,31 @@ class Runtime:
 
     async def ratios(
         self,
-        served: Served | None,
+        model: Served | None,
         calibration: str | None,
         method: str,
         *,
         subjects: SubjectClass | None = None,
     ) -> Ratios:
         """The likelihood ratios that a request asks for; parameters as `decide`."""
-        chosen = await self._calibration_for(served, calibration, subjects)
-        loaded = await asyncio.to_thread(self.decisions.loaded, chosen)
-        maps = loaded.calibration.likelihood_ratios
+        calibration_id = await self._calibration_for(model, calibration, subjects)
+        entry = await asyncio.to_thread(self.decisions.fetch, calibration_id)
+        maps = entry.calibration.likelihood_ratios
         if maps is None:
             raise ModelNotCapable(
-                f"calibration {chosen} holds no likelihood ratios: it has no same pairs, or was made before they were "
-                "kept. Calibrate again, with pairs of both kinds"
+                f"calibration {calibration_id} holds no likelihood ratios: it has no same pairs, or was made before "
+                "they were kept. Calibrate again, with pairs of both kinds"
             )
-        if method == "own" and served is not None and not spec_of(served.entry.kind).log_lr:
+        if method == "own" and model is not None and not spec_of(model.entry.kind).log_lr:
             raise InvalidInput(
-                f"the score of {served.entry.kind} is not a log-likelihood ratio; expected lr_method logistic or pav",
+                f"the score of {model.entry.kind} is not a log-likelihood ratio; expected lr_method logistic or pav",
                 field="lr_method",
             )
-        return Ratios(chosen, maps, loaded.calibration.origin, loaded.imported)
+        return Ratios(calibration_id, maps, entry.calibration.origin, entry.imported)
 
     async def _calibration_for(
         self,
-        served: Served | None,
+        model: Served | None,
         calibration: str | None,
         subjects: SubjectClass | None,
         fpr: float | None = None,
@@ -160,7 +160,7 @@ class Runtime:
     ) -> str:
         """The calibration that answers: the one named, else the version's own; of subjects, that of their class."""
         if calibration is None:
-            calibration = served.calibration_id if served is not None else None
+            calibration = model.calibration_id if model is not None else None
             if calibration is None:
                 raise UnknownCalibration(
                     "there is no calibration to take a threshold from; calibrate the version "
@@ -168,63 +168,63 @@ class Runtime:
                     field="calibration",
                 )
         else:
-            subjects = await self._left_to_find(served, calibration, subjects)
+            subjects = await self._left_to_find(model, calibration, subjects)
         if subjects is not None:
-            assert served is not None
-            calibration = await self._of_class(served, calibration, subjects, fpr, confidence)
+            assert model is not None
+            calibration = await self._of_class(model, calibration, subjects, fpr, confidence)
         return calibration
 
     async def _left_to_find(
-        self, served: Served | None, calibration: str, subjects: SubjectClass | None
+        self, model: Served | None, calibration: str, subjects: SubjectClass | None
     ) -> SubjectClass | None:
         """The class of subjects that is still to be looked for; None where the named calibration is of this one."""
         owner, own, _ = await self._facts(calibration)
-        if owner is not None and served is not None and owner != (served.entry.name, served.entry.version):
+        if owner is not None and model is not None and owner != (model.entry.name, model.entry.version):
             raise InvalidInput(
                 f"calibration {calibration!r} was made for {owner[0]}:{owner[1]}, not for "
-                f"{served.entry.name}:{served.entry.version}; thresholds do not carry over",
+                f"{model.entry.name}:{model.entry.version}; thresholds do not carry over",
                 field="calibration",
             )
         if own is None or own == subjects:
             return None if own == subjects else subjects
-        asked = "single vectors" if subjects is None else f"{subjects.k} and {subjects.p} samples"
+        samples = "single vectors" if subjects is None else f"{subjects.k} and {subjects.p} samples"
         raise InvalidInput(
             f"calibration {calibration!r} is of subjects of {own.k} and {own.p} samples by {own.aggregation}, and the "
-            f"request has {asked}: thresholds do not carry over",
+            f"request has {samples}: thresholds do not carry over",
             field="calibration",
         )
 
     async def _of_class(
-        self, served: Served, calibration: str, subjects: SubjectClass, fpr: float | None, confidence: float
+        self, model: Served, calibration: str, subjects: SubjectClass, fpr: float | None, confidence: float
     ) -> str:
         """The calibration of a class of subjects, from the people of an ordinary one; made where there is none."""
         key = (calibration, subjects)
-        found = self._classes.get(key)
-        if found is None:
+        calibration_id = self._classes.get(key)
+        if calibration_id is None:
             try:
                 async with self.batch_place() as place:
-                    found = await place.run(
-                        lambda: self.store.subjects.of(calibration, subjects, served.estimator)
+                    calibration_id = await place.run(
+                        lambda: self.store.subjects.of(calibration, subjects, model.estimator)
                     )
             except InsufficientCalibration as error:
-                needed = None if fpr is None else units_needed(fpr, confidence)
+                n_units = None if fpr is None else units_needed(fpr, confidence)
                 raise InsufficientCalibration(
-                    error.detail, **{**error.facts, "required_units": needed}
+                    error.detail, **{**error.facts, "required_units": n_units}
                 ) from error
             if len(self._classes) >= 4096:
                 self._classes.clear()
-            self._classes[key] = found
-        return found
+            self._classes[key] = calibration_id
+        return calibration_id
 
-    def kept(self, model: str) -> ReviewPolicy | None:
+    def review_policy(self, model: str) -> ReviewPolicy | None:
         """Which decisions of a model are kept for reviews; None: none."""
         entry = self.catalogue.view.models.get(model)
         return None if entry is None else entry.reviews
 
-    async def _allows_asymptotic(self, served: Served | None, calibration: str) -> bool:
+    async def _allows_asymptotic(self, version: Served | None, calibration: str) -> bool:
         """Whether ``auto`` may answer by bootstrap: the model's policy, else the server's."""
-        if served is not None:
-            name = served.entry.name
+        if version is not None:
+            name = version.entry.name
         else:
             owner, _, _ = await self._facts(calibration)
             name = "" if owner is None else owner[0]
@@ -238,7 +238,7 @@ class Runtime:
             return
         with contextlib.suppress(UnknownCalibration, DamagedRow):
             owner, _, name = await self._facts(calibration)
-            if (owner[0] if owner else name) in names and (owner or names.only is None):
+            if (owner[0] if owner else name) in names and (owner or names.members is None):
                 return
         raise unknown_calibration(calibration)
 
@@ -257,13 +257,13 @@ class Runtime:
         return {"name": name, "version": version, "kind": entry.kind}
 
     async def _facts(self, calibration: str) -> MadeFor:
-        found = self._made_for.get(calibration)
-        if found is None:
-            loaded = await asyncio.to_thread(self.decisions.loaded, calibration)
+        facts = self._made_for.get(calibration)
+        if facts is None:
+            entry = await asyncio.to_thread(self.decisions.fetch, calibration)
             if len(self._made_for) >= 4096:
                 self._made_for.clear()
-            found = self._made_for[calibration] = (loaded.owner, loaded.subjects, loaded.name)
-        return found
+            facts = self._made_for[calibration] = (entry.owner, entry.subjects, entry.name)
+        return facts
 
     def lane(self) -> Lane:
         """Where the work of one request runs."""
@@ -281,7 +281,7 @@ class Runtime:
         ]
         for entry in promoted[: self.settings.max_loaded_models]:
             with contextlib.suppress(PairmarkError):
-                await self.loaded.get(entry, PRODUCTION)
+                await self.versions.get(entry, PRODUCTION)
 
     def ready(self) -> None:
         """Raise `NotReady` until what is promoted is loaded, its kernels warm, and the catalogue was read."""
@@ -298,10 +298,10 @@ class Runtime:
         view = self.catalogue.current()
         if view is None:
             view = await self.catalogue.refreshed()
-        if view is not self._seen:
-            self._seen = view
-            self._served.clear()
-            self.loaded.forget_deleted(view)
+        if view is not self._last_view:
+            self._last_view = view
+            self._by_reference.clear()
+            self.versions.forget_deleted(view)
         return view
 
     def _load(self, entry: VersionEntry) -> Served:
@@ -335,7 +335,7 @@ class Runtime:
             seconds_a_point=seconds,
         )
 
-    def _load_calibration(self, calibration_id: str) -> Loaded:
+    def _load_calibration(self, calibration_id: str) -> LoadedCalibration:
         try:
             calibration, row = self.store.calibrations.load(calibration_id)
         except UnknownCalibration as error:
@@ -358,7 +358,9 @@ class Runtime:
             subjects = SubjectClass(int(of[0]), int(of[1]), str(row.summary["aggregation"]))
         weights = weights_of(row.summary)
         number, classes = self.store.ledger_number(calibration_id), row.summary.get("classes")
-        return Loaded(calibration, owner, subjects, number, weights, row.imported, classes, row.name)
+        return LoadedCalibration(
+            calibration, owner, subjects, number, weights, row.imported, classes, row.name
+        )
 
     def _promised(self, owner: tuple[str, int]) -> Promise | None:
         """What a version promises, and its dataset could; None where it was deleted."""
@@ -372,26 +374,26 @@ class Runtime:
         try:
             return self.decisions.decide(question)
         finally:
-            asked = (question.calibration_id, question.fpr)
-            if asked not in self._asked:
-                if len(self._asked) >= MOST_ASKED:
-                    self._asked.clear()
-                self._asked.add(asked)
-                self.store.note_asked(*asked)
+            rate = (question.calibration_id, question.fpr)
+            if rate not in self._noted_rates:
+                if len(self._noted_rates) >= MOST_ASKED:
+                    self._noted_rates.clear()
+                self._noted_rates.add(rate)
+                self.store.note_asked(*rate)
 
 
 def _seconds(work: Callable[[], object]) -> float:
     """How long work on one point takes once warm: it decides whether a request may hold the event loop."""
     work()
-    taken = []
+    times = []
     # The best of a few, in CPU time: a busy machine must not make a quick model look slow for good.
     for _ in range(3):
-        started = time.thread_time()
+        start = time.thread_time()
         work()
-        taken.append(time.thread_time() - started)
-    return min(taken)
+        times.append(time.thread_time() - start)
+    return min(times)
 
 
 def _alias_of(ref: str | None) -> str | None:
-    _, mark, rest = split_ref(ref or "")
-    return None if mark == ":" else rest or PRODUCTION
+    _, mark, suffix = split_ref(ref or "")
+    return None if mark == ":" else suffix or PRODUCTION

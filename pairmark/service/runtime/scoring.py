@@ -83,25 +83,25 @@ class Served:
         if n < MEASURED:
             scores: Float32 = self.estimator._pair_score(left, right)
         else:
-            started = time.perf_counter()
+            start = time.perf_counter()
             scores = self.estimator._pair_score(left, right)
-            self.seconds_a_pair = (time.perf_counter() - started) / n
+            self.seconds_a_pair = (time.perf_counter() - start) / n
         check_finite(scores, "score of pair", "left")
         return scores
 
-    def aggregation(self, asked: str) -> str:
+    def aggregation(self, name: str) -> str:
         """How subjects of several samples are compared: what ``auto`` means for this model, or what was asked."""
         able: tuple[str, ...] = self.estimator.aggregations
-        if asked == "auto":
+        if name == "auto":
             return able[0]
-        if asked not in able:
+        if name not in able:
             raise ModelNotCapable(
-                f"aggregation {asked!r} needs a PLDA model that scores log-likelihood ratios; {self.entry.name}:"
+                f"aggregation {name!r} needs a PLDA model that scores log-likelihood ratios; {self.entry.name}:"
                 f"{self.entry.version} ({self.entry.kind}) has {', '.join(able)}",
                 field="aggregation",
                 aggregations=list(able),
             )
-        return asked
+        return name
 
     def score_subjects(self, left: SampleSets, right: SampleSets, how: str) -> Float32:
         """Scores of subjects of several samples, (n,); ``how`` is what `aggregation` returned."""
@@ -160,17 +160,17 @@ class Served:
         }
 
 
-def embedded(served: Served, features: Features) -> Float32:
+def embedded(model: Served, features: Features) -> Float32:
     """A version's own vectors of points, (n, n_components) C-contiguous float32."""
     rows = to_rows(
         features.rows,
         "features",
-        served.n_features,
-        accepts_sparse=served.accepts_sparse,
-        ignores_unknown=served.ignores_unknown,
-        estimator=served.estimator,
+        model.n_features,
+        accepts_sparse=model.accepts_sparse,
+        ignores_unknown=model.ignores_unknown,
+        estimator=model.estimator,
     )
-    vectors = np.ascontiguousarray(served.estimator.transform(rows), dtype=np.float32)
+    vectors = np.ascontiguousarray(model.estimator.transform(rows), dtype=np.float32)
     check_finite(vectors, "vector of point", "features")
     return vectors
 
@@ -197,23 +197,23 @@ class Decision:
 
     def decided(self, scores: Float32) -> NDArray[np.uint8]:
         """0: different, 1: match, 2: review."""
-        found = (scores > self.threshold).astype(np.uint8)
+        codes = (scores > self.threshold).astype(np.uint8)
         if self.lower is not None:
-            found[(scores > self.lower) & (found == 0)] = 2
-        return found
+            codes[(scores > self.lower) & (codes == 0)] = 2
+        return codes
 
     def matches(self, scores: Float32) -> NDArray[np.bool_]:
         """Which scores match."""
         matched: NDArray[np.bool_] = scores > self.threshold
         return matched
 
-    def few(self, scores: list[float]) -> list[bool]:
+    def match_list(self, scores: list[float]) -> list[bool]:
         """As `matches`, of a few scores: an array costs more than they do. Doubles of float32 order as these."""
         threshold = float(self.threshold)
         return [score > threshold for score in scores]
 
 
-class Loaded(NamedTuple):
+class LoadedCalibration(NamedTuple):
     """A calibration, the name and version that it was made for (None: scores made elsewhere), and the class of subjects
     that it is of (None: single vectors); its number in the ledger; how several systems' scores are combined (None: it
     is of one score); how it came in a file (None: it was made here); the number of classes that a closed-set
@@ -260,22 +260,24 @@ class Decisions:
     """Operating points, each computed once; calibrations are immutable, so an answer never grows old."""
 
     def __init__(
-        self, load: Callable[[str], Loaded], promised: Callable[[tuple[str, int]], Promise | None]
+        self, load: Callable[[str], LoadedCalibration], promised: Callable[[tuple[str, int]], Promise | None]
     ) -> None:
         self._promised = promised
-        self.loaded = lru_cache(maxsize=32)(load)
+        self.fetch = lru_cache(maxsize=32)(load)
         """The calibration of an id (blocking)."""
         self._answers: BoundedCache[Question, Decision] = BoundedCache(MOST_ANSWERS)
 
-    def _ways(self, fpr: float, refusal: InsufficientCalibrationData, loaded: Loaded) -> list[dict[str, Any]]:
+    def _ways(
+        self, fpr: float, refusal: InsufficientCalibrationData, entry: LoadedCalibration
+    ) -> list[dict[str, Any]]:
         """Ways out of a refusal. The version's dataset stays unnamed: who may decide need not know it."""
-        smallest, needed = (
+        smallest, n_units = (
             refusal.smallest_fpr.get("finite-sample"),
             refusal.required_units.get("finite-sample"),
         )
-        if loaded.owner is None:
-            return ways_from(fpr, smallest, needed, None)
-        return ways_from(fpr, smallest, needed, self._promised(loaded.owner), loaded.owner[0])
+        if entry.owner is None:
+            return ways_from(fpr, smallest, n_units, None)
+        return ways_from(fpr, smallest, n_units, self._promised(entry.owner), entry.owner[0])
 
     def at_hand(self, question: Question) -> Decision | None:
         """The answer, when it was computed before."""
@@ -284,13 +286,13 @@ class Decisions:
     def decide(self, question: Question) -> Decision:
         """The operating point (blocking: may read a calibration and search its tables). A refusal carries
         ``smallest_fpr``, ``required_units`` and what other methods would answer (``alternatives``)."""
-        known = self._answers.get(question)
-        if known is not None:
-            return known
+        decision = self._answers.get(question)
+        if decision is not None:
+            return decision
         calibration_id, fpr = question.calibration_id, question.fpr
-        loaded = self.loaded(calibration_id)
-        calibration = loaded.calibration
-        of = {} if loaded.subjects is None else loaded.subjects.facts
+        entry = self.fetch(calibration_id)
+        calibration = entry.calibration
+        of = {} if entry.subjects is None else entry.subjects.facts
         try:
             point = calibration.operating_point(
                 fpr,
@@ -298,13 +300,13 @@ class Decisions:
                 question.method,
                 allow_asymptotic=question.allow_asymptotic,
                 simultaneous=question.simultaneous,
-                candidate=loaded.number if question.simultaneous and question.method != "bootstrap" else None,
+                candidate=entry.number if question.simultaneous and question.method != "bootstrap" else None,
                 fnr=question.fnr,
             )
         except InsufficientCalibrationData as error:
             raise InsufficientCalibration(
                 str(error),
-                ways=self._ways(fpr, error, loaded) if question.fnr is None else [],
+                ways=self._ways(fpr, error, entry) if question.fnr is None else [],
                 smallest_fpr=plain(error.smallest_fpr),
                 required_units=plain(error.required_units),
                 alternatives=plain(error.alternatives),
@@ -314,13 +316,13 @@ class Decisions:
         except ValueError as error:
             raise InvalidInput(str(error)) from error
         promise = "simultaneous" if point.simultaneous else "pointwise"
-        number = loaded.number
+        number = entry.number
         public = {**plain(asdict(point)), "promise": promise, "calibration_id": calibration_id, **of}
         public["number"] = number
-        public["imported"] = loaded.imported
-        if loaded.classes is not None and point.guarantee != "none":
-            public["population"] = {"classes": loaded.classes}
-            public["meaning"] += f" It holds among {population_of(loaded.classes)}."
+        public["imported"] = entry.imported
+        if entry.classes is not None and point.guarantee != "none":
+            public["population"] = {"classes": entry.classes}
+            public["meaning"] += f" It holds among {population_of(entry.classes)}."
         if number is not None and number > 1 and not point.simultaneous and point.guarantee != "none":
             public["meaning"] += (
                 f" This is calibration {number} on these people: the guarantee is not for the best of them, unless it "
@@ -340,36 +342,40 @@ class Decisions:
         self, calibration_id: str, scores: Float32, confidence: float, method: str
     ) -> NDArray[np.float64]:
         """How rare each score is among different pairs, in powers of ten; see `Calibration.log10_fpr` (blocking)."""
-        kept = method if method == "bootstrap" else "finite-sample"
-        return self.loaded(calibration_id).calibration.log10_fpr(scores, confidence=confidence, method=kept)
+        bound_method = method if method == "bootstrap" else "finite-sample"
+        return self.fetch(calibration_id).calibration.log10_fpr(
+            scores, confidence=confidence, method=bound_method
+        )
 
     def band(self, calibration_id: str, confidence: float = 0.95) -> dict[str, Any] | None:
         """Finite-sample bounds that hold at every threshold at once; see `Calibration.fpr_band` (blocking)."""
-        calibration = self.loaded(calibration_id).calibration
-        found = calibration.fpr_band(confidence, "finite-sample")
-        if found is None:
+        calibration = self.fetch(calibration_id).calibration
+        band = calibration.fpr_band(confidence, "finite-sample")
+        if band is None:
             return None
         return {
-            "thresholds": found.thresholds.tolist(),
-            "fpr": found.fpr.tolist(),
-            "confidence": found.confidence,
-            "method": found.method,
+            "thresholds": band.thresholds.tolist(),
+            "fpr": band.fpr.tolist(),
+            "confidence": band.confidence,
+            "method": band.method,
             "guarantee": calibration.guarantee,
         }
 
     def combined(self, calibration_id: str, scores: NDArray[Any]) -> NDArray[np.float32]:
         """Scores made elsewhere as the calibration is of them: several systems' combined (blocking). Scores are (n,),
         or (n, n_systems)."""
-        weights = self.loaded(calibration_id).weights
-        given = 1 if scores.ndim == 1 else scores.shape[1]
-        expected = 1 if weights is None else weights.weight.size
-        if given != expected or (scores.ndim > 1) != (weights is not None):
+        weights = self.fetch(calibration_id).weights
+        n_columns = 1 if scores.ndim == 1 else scores.shape[1]
+        n_systems = 1 if weights is None else weights.weight.size
+        if n_columns != n_systems or (scores.ndim > 1) != (weights is not None):
             takes = (
                 "one number per pair"
                 if weights is None
-                else f"a list of {expected} a pair, one of each system"
+                else f"a list of {n_systems} a pair, one of each system"
             )
-            raise InvalidInput(f"scores has {given} per pair; this calibration takes {takes}", field="scores")
+            raise InvalidInput(
+                f"scores has {n_columns} per pair; this calibration takes {takes}", field="scores"
+            )
         single = scores.astype(np.float32)
         return single if weights is None else weights.combined(single)
 

@@ -8,29 +8,29 @@ from pairmark.service.errors import InvalidInput, ModelNotCapable
 from pairmark.service.runtime.scoring import Served
 
 
-def tree_data(served: Served, number: int = 0) -> dict[str, Any]:
+def tree_data(model: Served, number: int = 0) -> dict[str, Any]:
     """The version's tree as JSON-able data; ``number`` picks one of a forest's."""
-    _, which = _tree(served, number)
-    drawn: dict[str, Any] = served.estimator.tree_data(served.feature_names, **which)
-    return drawn
+    _, which = _tree(model, number)
+    tree: dict[str, Any] = model.estimator.tree_data(model.feature_names, **which)
+    return tree
 
 
-def tree_svg(served: Served, number: int = 0, depth: int = 5) -> str:
+def tree_svg(model: Served, number: int = 0, depth: int = 5) -> str:
     """The same tree as a drawing, SVG text: its first ``depth`` levels. Raises what `tree_data` does."""
-    n_trees, which = _tree(served, number)
-    title = f"{served.entry.name}, version {served.entry.version}"
+    n_trees, which = _tree(model, number)
+    title = f"{model.entry.name}, version {model.entry.version}"
     if which:
         title += f", tree {number} of 0 to {n_trees - 1}"
-    drawn: str = served.estimator.tree_svg(served.feature_names, depth=depth, title=title, **which)
-    return drawn
+    svg: str = model.estimator.tree_svg(model.feature_names, depth=depth, title=title, **which)
+    return svg
 
 
-def _tree(served: Served, number: int) -> tuple[int, dict[str, int]]:
+def _tree(model: Served, number: int) -> tuple[int, dict[str, int]]:
     """How many trees there are, and how the learner is asked for one; a lone tree needs no number."""
-    entry = served.entry
-    if not hasattr(served.estimator, "tree_data"):
+    entry = model.entry
+    if not hasattr(model.estimator, "tree_data"):
         raise ModelNotCapable(f"{entry.name}:{entry.version} is a {entry.kind}, which has no tree to show")
-    n_trees = len(getattr(served.estimator, "trees_", [None]))
+    n_trees = len(getattr(model.estimator, "trees_", [None]))
     if not 0 <= number < n_trees:
         raise InvalidInput(
             f"tree: {number}; {entry.name}:{entry.version} has trees 0 to {n_trees - 1}", field="tree"

@@ -39,17 +39,17 @@ class UnrelatedPairs:
     probes: list[NDArray[np.float32]] = field(default_factory=list)
     watches: dict[tuple[str, np.float32], RateWatch] = field(default_factory=dict)
     published: dict[str, tuple[int, int, int]] = field(default_factory=dict)
-    seen: dict[bytes, None] = field(default_factory=dict, repr=False)
+    digests: dict[bytes, None] = field(default_factory=dict, repr=False)
     """Digests of the newest vectors that were taken."""
 
     def is_new(self, vector: NDArray[np.float32]) -> bool:
         """Whether a vector was not taken before, as far as that is remembered."""
         digest = hashlib.blake2b(vector.tobytes(), digest_size=8).digest()
-        if digest in self.seen:
+        if digest in self.digests:
             return False
-        self.seen[digest] = None
-        if len(self.seen) > MOST_REMEMBERED:
-            del self.seen[next(iter(self.seen))]
+        self.digests[digest] = None
+        if len(self.digests) > MOST_REMEMBERED:
+            del self.digests[next(iter(self.digests))]
         return True
 
     def observe(self, scores: NDArray[np.float32]) -> None:
@@ -59,11 +59,11 @@ class UnrelatedPairs:
 
     def counts(self) -> dict[str, tuple[int, int, int]]:
         """Pairs, those above, and alarms by rate: over the thresholds that were served at it."""
-        found: dict[str, tuple[int, int, int]] = {}
+        counts: dict[str, tuple[int, int, int]] = {}
         for (rate, _), watch in self.watches.items():
-            n, above, alarms = found.get(rate, (0, 0, 0))
-            found[rate] = n + watch.n, above + watch.above, alarms + watch.alarms
-        return found
+            n, above, alarms = counts.get(rate, (0, 0, 0))
+            counts[rate] = n + watch.n, above + watch.above, alarms + watch.alarms
+        return counts
 
 
 class UnrelatedCheck:
@@ -75,13 +75,13 @@ class UnrelatedCheck:
         self._versions: dict[str, UnrelatedPairs] = {}
         self._scoring: set[asyncio.Task[None]] = set()
         self._random = random.Random()
-        self._kept = 0
+        self._n_numbers = 0
 
     def versions(self) -> list[UnrelatedPairs]:
         """Everything that is watched."""
         return list(self._versions.values())
 
-    def take(self, served: Served, rows: Any, rate: str, fpr: float, threshold: float) -> None:
+    def take(self, model: Served, rows: Any, rate: str, fpr: float, threshold: float) -> None:
         """Keep one probe of a decision, and watch its threshold.
 
         Parameters
@@ -89,14 +89,14 @@ class UnrelatedCheck:
         rows : the request's left side. Sparse rows are not taken.
         rate : what the rate is called in metrics. fpr : the rate promised. threshold : what decides at it.
         """
-        calibration = served.calibration_id
+        calibration = model.calibration_id
         if not self._enabled or calibration is None or not isinstance(rows, np.ndarray) or not len(rows):
             return
         pairs = self._versions.get(calibration)
         if pairs is None:
             if len(self._versions) >= MOST_VERSIONS:
                 return
-            pairs = UnrelatedPairs(served.entry.name, served.entry.version)
+            pairs = UnrelatedPairs(model.entry.name, model.entry.version)
             self._versions[calibration] = pairs
         # One rate has several thresholds: by confidence and method.
         key = rate, np.float32(threshold)
@@ -104,25 +104,25 @@ class UnrelatedCheck:
             if len(pairs.watches) >= MOST_THRESHOLDS:
                 return
             pairs.watches[key] = RateWatch(fpr)
-        if self._kept + rows.shape[1] > MOST_NUMBERS:
+        if self._n_numbers + rows.shape[1] > MOST_NUMBERS:
             return
         probe = np.array(rows[0], dtype=np.float32)
         if not pairs.is_new(probe):
             return
-        self._kept += probe.size
+        self._n_numbers += probe.size
         pairs.probes.append(probe)
         if len(pairs.probes) >= POOL:
             probes, pairs.probes = pairs.probes, []
-            self._kept -= sum(probe.size for probe in probes)
-            task = asyncio.get_running_loop().create_task(self._score(served, pairs, probes))
+            self._n_numbers -= sum(probe.size for probe in probes)
+            task = asyncio.get_running_loop().create_task(self._score(model, pairs, probes))
             self._scoring.add(task)
             task.add_done_callback(self._scoring.discard)
 
-    async def _score(self, served: Served, pairs: UnrelatedPairs, probes: list[NDArray[np.float32]]) -> None:
+    async def _score(self, model: Served, pairs: UnrelatedPairs, probes: list[NDArray[np.float32]]) -> None:
         self._random.shuffle(probes)
         left, right = np.stack(probes[::2]), np.stack(probes[1::2])
         try:
-            scores = await asyncio.get_running_loop().run_in_executor(None, lambda: served.score(left, right))
+            scores = await asyncio.get_running_loop().run_in_executor(None, lambda: model.score(left, right))
         except PairmarkError:
             # A score that is not finite: these probes say nothing of the rate.
             return

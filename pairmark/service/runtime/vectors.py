@@ -85,7 +85,7 @@ class Pairs:
         sides = (self.left, self.right) if self.counts is None else self.counts
         return 1 in (len(sides[0]), len(sides[1])) and self.n_pairs > 1
 
-    def shown(self, place: int) -> dict[str, Any] | None:
+    def as_sent(self, place: int) -> dict[str, Any] | None:
         """The two sides of a pair as they were sent; None for sparse vectors and subjects of several samples."""
         sides = {}
         for name, side in (("left", self.left), ("right", self.right)):
@@ -93,7 +93,7 @@ class Pairs:
                 return None
             rows = side.rows if isinstance(side, RecordRows) else side
             row = rows[place if len(rows) > 1 else 0]
-            sides[name] = row if isinstance(row, dict) else [float(one) for one in row]
+            sides[name] = row if isinstance(row, dict) else [float(number) for number in row]
         return sides
 
     def sample_class(self) -> tuple[int, int] | None:
@@ -101,17 +101,17 @@ class Pairs:
         if self.counts is None:
             return None
         a, b = np.broadcast_arrays(*self.counts)
-        most, least = np.maximum(a, b), np.minimum(a, b)
-        other = np.flatnonzero((most != most[0]) | (least != least[0]))
-        if other.size:
-            at = int(other[0])
+        larger, smaller = np.maximum(a, b), np.minimum(a, b)
+        differing = np.flatnonzero((larger != larger[0]) | (smaller != smaller[0]))
+        if differing.size:
+            at = int(differing[0])
             raise InvalidInput(
                 f"pair 0 has {a[0]} and {b[0]} samples, and pair {at} {a[at]} and {b[at]}: a decision is calibrated "
                 "for fixed numbers of samples; send pairs with other numbers in a separate request",
                 field="left",
                 pair=at,
             )
-        return int(most[0]), int(least[0])
+        return int(larger[0]), int(smaller[0])
 
     def check_sizes(self, max_pairs: int, max_samples: int = 100) -> None:
         """Refuse sizes that make no pairs, or too many."""
@@ -242,9 +242,9 @@ def _known_columns(side: SparseRows, n_features: int) -> SparseRows:
         unknown = sum(column >= n_features for column in row.indices)
         if unknown and len(row.indices) == len(row.values) and len(set(row.indices)) == len(row.indices):
             dropped += unknown
-            kept = [at for at, column in enumerate(row.indices) if column < n_features]
+            places = [at for at, column in enumerate(row.indices) if column < n_features]
             row = SparseVector.model_construct(
-                indices=[row.indices[at] for at in kept], values=[row.values[at] for at in kept]
+                indices=[row.indices[at] for at in places], values=[row.values[at] for at in places]
             )
         rows.append(row)
     if dropped:
@@ -263,15 +263,15 @@ def _sparse_rows(side: SparseRows, name: str, n_features: int, *, accepts_sparse
                 f"{at} has {len(row.indices)} indices and {len(row.values)} values; expected equal numbers",
                 field=at,
             )
-        seen: set[int] = set()
+        distinct: set[int] = set()
         for place, column in enumerate(row.indices):
-            if not 0 <= column < n_features or column in seen:
+            if not 0 <= column < n_features or column in distinct:
                 field = f"{at}.indices[{place}]"
-                said = "occurs twice" if column in seen else f"is not in 0 to {n_features - 1}"
+                problem = "occurs twice" if column in distinct else f"is not in 0 to {n_features - 1}"
                 raise InvalidInput(
-                    f"{field} {said}; expected distinct columns of the model's {n_features}", field=field
+                    f"{field} {problem}; expected distinct columns of the model's {n_features}", field=field
                 )
-            seen.add(column)
+            distinct.add(column)
         counts.append(len(row.indices))
     flat = [value for row in side.rows for value in row.values]
     values = np.array(flat, dtype=np.float32)

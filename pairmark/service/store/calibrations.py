@@ -98,23 +98,25 @@ class Calibrations:
                 "Expected a dataset of pairs or people that nobody chose",
                 field="dataset",
             )
-        row, data = self.taken(name, version, dataset)
-        chosen = self.protocol_of(row, protocol)
-        self.refuse_overlap(row, name, data, chosen)
+        row, data = self.version_and_data(name, version, dataset)
+        protocol_name = self.protocol_of(row, protocol)
+        self.refuse_overlap(row, name, data, protocol_name)
         secret = service_secret(self._versions.db)
-        resolved = resolve_protocol(chosen, len(data.identities)) if data.y is not None else "closed-set"
+        resolved = (
+            resolve_protocol(protocol_name, len(data.identities)) if data.y is not None else "closed-set"
+        )
         people = people_of(data, np.arange(len(data), dtype=np.int64), resolved)
         chance = Chance.of_people(people, secret)
         scores, pairs = self.scored(
             row,
             name,
             without_groups(data, groups),
-            protocol=chosen,
+            protocol=protocol_name,
             n_pairs=n_pairs,
             random_state=chance.seed,
             listing=listing,
         )
-        calibration = fitted(
+        calibration = fit_calibration(
             scores,
             pairs.same,
             pairs.units,
@@ -188,7 +190,7 @@ class Calibrations:
                 )
             values, same, units, facts = _combined(values, same, units)
         secret = service_secret(self._versions.db)
-        calibration = fitted(
+        calibration = fit_calibration(
             values,
             same,
             units,
@@ -238,24 +240,24 @@ class Calibrations:
     ) -> tuple[NDArray[np.float32], HeldOutPairs]:
         """Scored pairs of a dataset that is held out as a whole."""
         estimator = self._versions.load(row, name)
-        asked = min(n_pairs or DEFAULT_PAIRS, self._versions.settings.max_calibration_pairs)
+        limit = min(n_pairs or DEFAULT_PAIRS, self._versions.settings.max_calibration_pairs)
         pairs = whole_dataset(
-            data, protocol=protocol, n_pairs=asked, random_state=random_state, listing=listing
+            data, protocol=protocol, n_pairs=limit, random_state=random_state, listing=listing
         )
         X = rows_for(estimator, spec_of(row.kind), data, self._versions.settings.max_dense_bytes)
         return estimator.score_pairs(X, pairs.left, pairs.right), pairs
 
-    def taken(self, name: str, version: int, dataset: str) -> tuple[ModelVersion, LabelledData]:
+    def version_and_data(self, name: str, version: int, dataset: str) -> tuple[ModelVersion, LabelledData]:
         """A version that scores pairs, and a dataset whose vectors it takes."""
         row = self._versions.row(name, version)
         if "similarity" not in row.capabilities:
             raise ModelNotCapable(f"{name}:{version} ({row.kind}) does not score pairs")
         data = self._datasets.load(self._datasets.get(dataset).id)
-        expected = int(row.facts["n_features"])
-        if data.schema is None and data.n_features != expected:
+        n_features = int(row.facts["n_features"])
+        if data.schema is None and data.n_features != n_features:
             raise InvalidInput(
                 f"dataset {data.name}:{data.version} has {data.n_features} features; {name}:{row.version} takes "
-                f"{expected}",
+                f"{n_features}",
                 field="dataset",
             )
         return row, data
@@ -334,7 +336,7 @@ class Calibrations:
                 row.size_bytes = size_of(blobs, blob)
                 owned = name if model is None else model[0]
                 check_quotas(session, self._versions.settings, owned, bytes=row.size_bytes)
-                made = {
+                after = {
                     "name": name,
                     "version": None if model is None else f"{model[0]}:{model[1]}",
                     "dataset_sha256": dataset_sha256,
@@ -342,7 +344,9 @@ class Calibrations:
                     "default": default,
                 }
                 tenant = tenant_of(owned)
-                record(session, now, "calibration.create", f"calibration:{row.id}", after=made, tenant=tenant)
+                record(
+                    session, now, "calibration.create", f"calibration:{row.id}", after=after, tenant=tenant
+                )
                 bump_revision(session)
         except BaseException:
             delete_unused(db, blobs, [blob])
@@ -353,10 +357,10 @@ class Calibrations:
         """A calibration's row and its model's name, or `UnknownCalibration`."""
         askable = calibration_id.isascii() and calibration_id.isalnum() and len(calibration_id) <= 32
         with self._versions.db.read() as session:
-            found = repository.find_calibration(session, calibration_id) if askable else None
-        if found is None:
+            entry = repository.find_calibration(session, calibration_id) if askable else None
+        if entry is None:
             raise unknown_calibration(calibration_id)
-        return found
+        return entry
 
 
 def unknown_calibration(calibration_id: str) -> UnknownCalibration:
@@ -364,7 +368,7 @@ def unknown_calibration(calibration_id: str) -> UnknownCalibration:
     return UnknownCalibration(f"there is no calibration {calibration_id[:64]!r}", field="calibration")
 
 
-def fitted(scores: Any, same: Any, units: Any, **options: Any) -> Calibration:
+def fit_calibration(scores: Any, same: Any, units: Any, **options: Any) -> Calibration:
     """`Calibration.fit`, with what it refuses as `InvalidInput`."""
     try:
         return Calibration.fit(scores, same, units, **options)
@@ -393,10 +397,10 @@ def write_calibration(path: Path, calibration: Calibration) -> None:
 def read_calibration(folder: Path) -> Calibration:
     """Read what `write_calibration` wrote, or `CorruptArtefact`."""
     try:
-        stored = read_artefact(folder)
-        if stored.kind != KIND:
-            raise ArtefactError(f"{folder.name} holds a {stored.kind}, not a calibration")
-        return Calibration.from_state(stored.arrays, stored.meta)
+        artefact = read_artefact(folder)
+        if artefact.kind != KIND:
+            raise ArtefactError(f"{folder.name} holds a {artefact.kind}, not a calibration")
+        return Calibration.from_state(artefact.arrays, artefact.meta)
     except (ArtefactError, KeyError, ValueError, TypeError) as error:
         raise CorruptArtefact(f"the calibration cannot be read: {error}") from error
 
@@ -462,12 +466,12 @@ def _units(left: Any, right: Any, n: int) -> tuple[list[str], NDArray[np.int64]]
     """Names of the units, and the number of each side's: by their names, not by the order in which they come."""
     sides = []
     for values, field in ((left, "left_unit"), (right, "right_unit")):
-        listed = values.tolist() if isinstance(values, np.ndarray) else list(values)
-        if len(listed) != n:
-            raise InvalidInput(f"{field}: {len(listed)} units; expected {n}, one a score", field=field)
-        if not all(isinstance(one, int | str) and not isinstance(one, bool) for one in listed):
+        names = values.tolist() if isinstance(values, np.ndarray) else list(values)
+        if len(names) != n:
+            raise InvalidInput(f"{field}: {len(names)} units; expected {n}, one a score", field=field)
+        if not all(isinstance(unit, int | str) and not isinstance(unit, bool) for unit in names):
             raise InvalidInput(f"{field}: expected strings or whole numbers", field=field)
         # 1 and "1" are two people.
-        sides.append([f"{'n' if isinstance(one, int) else 's'}{one}" for one in listed])
+        sides.append([f"{'n' if isinstance(unit, int) else 's'}{unit}" for unit in names])
     codes = {name: code for code, name in enumerate(sorted({*sides[0], *sides[1]}))}
-    return [*codes], np.array([[codes[one] for one in side] for side in sides], dtype=np.int64).T
+    return [*codes], np.array([[codes[unit] for unit in side] for side in sides], dtype=np.int64).T

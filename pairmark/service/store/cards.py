@@ -29,7 +29,7 @@ def model_card(version: VersionOut, promises: list[PromisedRate], evidence: Evid
         f"The artefact's sha256 is {lineage.artefact_sha256}.",
     ]
     uses = [_USES[name] for name in version.capabilities if name in _USES]
-    intended = [f"Made for {_listed(uses)}."] if uses else []
+    intended = [f"Made for {_enumeration(uses)}."] if uses else []
     intended.append(
         "It knows what its training data show: use it for people and recordings of the same kind, and measure it again "
         "where they differ."
@@ -53,7 +53,7 @@ def _training(version: VersionOut) -> list[str]:
         sentences.append(f"Dataset {lineage.dataset}, sha256 {lineage.dataset_sha256}.")
     sizes = [f"{count:,} {name.replace('_', ' ')}" for name, count in parts.items() if isinstance(count, int)]
     if sizes:
-        sentences.append(f"Its parts: {_listed(sizes)}.")
+        sentences.append(f"Its parts: {_enumeration(sizes)}.")
     return sentences
 
 
@@ -90,13 +90,13 @@ def _limits(version: VersionOut, promises: list[PromisedRate], evidence: Evidenc
     if "match" in version.capabilities:
         if not promises:
             sentences.append("It has no calibration of its own, so it promises no false positive rate.")
-        refused = [one for one in promises if one.refused is not None]
+        refused = [promise for promise in promises if promise.refused is not None]
         if refused:
             worst = refused[0]
-            said = (
+            rates = (
                 "no rate at all" if worst.smallest_fpr is None else f"rates from {worst.smallest_fpr:.2g} up"
             )
-            sentences.append(f"Its calibration supports {said} at confidence {worst.confidence:g}.")
+            sentences.append(f"Its calibration supports {rates} at confidence {worst.confidence:g}.")
         population = version.promise and version.promise.population
         whom = f"new samples of {population}" if population else "new people"
         sentences.append(
@@ -117,5 +117,5 @@ def _limits(version: VersionOut, promises: list[PromisedRate], evidence: Evidenc
     return list(dict.fromkeys(sentences))
 
 
-def _listed(words: list[str]) -> str:
+def _enumeration(words: list[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"

@@ -41,7 +41,7 @@ class Evaluations:
     ) -> EvaluationOut:
         """Score held-out pairs of a dataset and report on them; nothing is stored. Data that the version was trained on
         is not refused, but counted and warned of: the figures are then too good."""
-        row, data = self._calibrations.taken(name, version, dataset)
+        row, data = self._calibrations.version_and_data(name, version, dataset)
         scores, pairs = self._calibrations.scored(
             row,
             name,
@@ -68,31 +68,31 @@ class Evaluations:
             protocol=resolved,
             metrics=report.metrics,
             roc=RocOut.model_validate({**report.roc(), "groups": by_group}),
-            operating_points=self._seen(row, scores, pairs),
+            operating_points=self._operating_points(row, scores, pairs),
             overlap=overlap,
             warnings=_warnings(overlap, resolved) + (by_group["warnings"] if by_group else []),
         )
 
-    def _seen(
+    def _operating_points(
         self, row: ModelVersion, scores: NDArray[np.float32], pairs: HeldOutPairs
     ) -> list[SeenOperatingPoint]:
         """The version's own operating points, and what their thresholds do on these pairs."""
         if row.calibration_id is None:
             return []
         calibration, _ = self._calibrations.load(row.calibration_id)
-        seen = []
+        points = []
         for fpr in sorted(FPR_TARGETS, reverse=True):
             try:
                 point = calibration.operating_point(fpr)
             except InsufficientCalibrationData as refusal:
-                seen.append(
+                points.append(
                     SeenOperatingPoint(fpr=fpr, calibration_id=row.calibration_id, refused=str(refusal))
                 )
                 continue
             seen_fpr, seen_tpr = rates_at(
                 scores, pairs.same, point.threshold, units=pairs.units, protocol=pairs.protocol
             )
-            seen.append(
+            points.append(
                 SeenOperatingPoint(
                     fpr=fpr,
                     calibration_id=row.calibration_id,
@@ -103,7 +103,7 @@ class Evaluations:
                     seen_tpr=seen_tpr,
                 )
             )
-        return seen
+        return points
 
 
 def _warnings(overlap: OverlapOut, protocol: str) -> list[str]:

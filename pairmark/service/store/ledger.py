@@ -38,12 +38,16 @@ def enter(session: Session, row: CalibrationRow, people: Sequence[str]) -> int |
     name = row.name if row.model_id is None else session.get_one(Model, row.model_id).name
     if tenant_of(name):
         # Tenants often number people alike, and nobody chooses among versions of two tenants.
-        people = [blake2b(f"{tenant_of(name)} {one}".encode(), digest_size=16).hexdigest() for one in people]
-    cohorts, known = set[str](), set[str]()
+        people = [
+            blake2b(f"{tenant_of(name)} {digest}".encode(), digest_size=16).hexdigest() for digest in people
+        ]
+    cohorts, calibrated = set[str](), set[str]()
     for at in range(0, len(people), _AT_ONCE):
-        some = select(persons.person, persons.cohort).where(persons.person.in_(people[at : at + _AT_ONCE]))
-        for person, cohort in session.execute(some):
-            known.add(person)
+        statement = select(persons.person, persons.cohort).where(
+            persons.person.in_(people[at : at + _AT_ONCE])
+        )
+        for person, cohort in session.execute(statement):
+            calibrated.add(person)
             cohorts.add(cohort)
     if row.dataset_sha256 is not None:
         same_data = select(entries.cohort).where(
@@ -51,10 +55,10 @@ def enter(session: Session, row: CalibrationRow, people: Sequence[str]) -> int |
         )
         cohorts |= set(session.scalars(same_data.distinct()))
     cohort = min(cohorts, default=row.id)
-    for other in cohorts - {cohort}:
-        session.execute(update(entries).where(entries.cohort == other).values(cohort=cohort))
-        session.execute(update(persons).where(persons.cohort == other).values(cohort=cohort))
-    newcomers = [{"person": person, "cohort": cohort} for person in people if person not in known]
+    for later in cohorts - {cohort}:
+        session.execute(update(entries).where(entries.cohort == later).values(cohort=cohort))
+        session.execute(update(persons).where(persons.cohort == later).values(cohort=cohort))
+    newcomers = [{"person": person, "cohort": cohort} for person in people if person not in calibrated]
     if newcomers:
         session.execute(insert(persons), newcomers)
     count, last = session.execute(
@@ -86,7 +90,7 @@ def number_of(session: Session, calibration_id: str) -> int | None:
     return None if entry is None else entry.number
 
 
-def asked(session: Session, calibration_id: str, rate: float) -> None:
+def note_rate(session: Session, calibration_id: str, rate: float) -> None:
     """Note that an operating point of a calibration was asked for at a rate."""
     entry = session.get(CalibrationLedger, calibration_id, with_for_update=True)
     if entry is not None and rate not in entry.rates and len(entry.rates) < MOST_RATES:

@@ -21,7 +21,7 @@ from pairmark.service.db import Database, bump_revision
 from pairmark.service.errors import Conflict, InvalidInput, PairmarkError
 from pairmark.service.settings import Settings
 from pairmark.service.store import repository
-from pairmark.service.store.trial import tried
+from pairmark.service.store.trial import try_artefact
 from pairmark.service.tables import ModelVersion, VersionLoad
 
 logger = logging.getLogger(__name__)
@@ -107,7 +107,7 @@ class Quarantine:
         facts = {"model": name, "version": row.version}
         logger.warning("a process ended while it loaded a version; trying it apart", extra=facts)
         try:
-            tried(self._blobs.folder(row.artefact), self._settings)
+            try_artefact(self._blobs.folder(row.artefact), self._settings)
         except InvalidInput as error:
             reason = (
                 f"a process ended while it loaded this version, and a trial of it failed: {error.detail}"[

@@ -30,11 +30,11 @@ class ModelRef:
 
 def parse_ref(text: str, field: str = "model") -> ModelRef:
     """Read a model reference, or `InvalidInput`; plain ``name`` means ``name@production``."""
-    name, mark, rest = split_ref(text)
+    name, mark, suffix = split_ref(text)
     checked_name(name, field)
     if mark == ":":
-        return ModelRef(name=name, version=checked_version(rest, field))
-    return ModelRef(name=name, alias=checked_alias(rest, field) if mark else PRODUCTION)
+        return ModelRef(name=name, version=checked_version(suffix, field))
+    return ModelRef(name=name, alias=checked_alias(suffix, field) if mark else PRODUCTION)
 
 
 def split_ref(text: str) -> tuple[str, str, str]:

@@ -39,16 +39,23 @@ def rehearse(new: NewVersion, report: Path | None, calibration: Calibration | No
     try:
         row, rows = _rows(new, report is not None)
         json.dumps(
-            [new.metrics, new.lineage, new.facts, new.params, [one.summary for one in rows]], allow_nan=False
+            [
+                new.metrics,
+                new.lineage,
+                new.facts,
+                new.params,
+                [calibration_row.summary for calibration_row in rows],
+            ],
+            allow_nan=False,
         )
         version = version_out(new.model, row, [], rows)
         stage = "the leaderboard"
         board = leaderboard_of(row)
         stage = "the report"
-        roc = spread = evidence = None
+        roc = score_histograms = evidence = None
         if report is not None:
             roc = read_roc(report).model_copy(update={"groups": row.metrics.get("groups")})
-            evidence, spread = read_evidence(report), _of_report(report)
+            evidence, score_histograms = read_evidence(report), _of_report(report)
         stage = "the calibration"
         if calibration is not None:
             _of_calibration(calibration)
@@ -57,8 +64,8 @@ def rehearse(new: NewVersion, report: Path | None, calibration: Calibration | No
             if roc is not None and _is_held_out(new):
                 _check_against_roc(calibration, roc)
         stage = "the report"
-        made = assembled(version, [], board, roc, spread, evidence)
-        ReportOut.model_validate_json(made.model_dump_json())
+        document = assembled(version, [], board, roc, score_histograms, evidence)
+        ReportOut.model_validate_json(document.model_dump_json())
     except CorruptArtefact as error:
         raise ArtefactError(error.detail) from error
     except Exception as error:
@@ -68,8 +75,12 @@ def rehearse(new: NewVersion, report: Path | None, calibration: Calibration | No
 
 def _rows(new: NewVersion, reported: bool) -> tuple[ModelVersion, list[CalibrationRow]]:
     """The version and its calibration as they would be stored."""
-    made = new.calibration
-    rows = [] if made is None else [CalibrationRow(id="-", version=1, created_at=0.0, **made.columns())]
+    calibration = new.calibration
+    rows = (
+        []
+        if calibration is None
+        else [CalibrationRow(id="-", version=1, created_at=0.0, **calibration.columns())]
+    )
     columns = {**new.columns(), "report": "-" if reported else None}
     return ModelVersion(version=1, calibration_id="-" if rows else None, created_at=0.0, **columns), rows
 
@@ -92,10 +103,10 @@ def _of_report(report: Path) -> dict[str, Any] | None:
             raise ArtefactError(f"array {name!r} holds a rate outside 0 to 1")
     read_trained_on(report)
     for kind in ("false-match", "false-non-match"):
-        found = hard_pairs(arrays, kind)
-        if found is not None:
-            wrong = found.wrong_at(0.0, kind)
-            for pair in (*found.listed(KEPT), *wrong.listed(KEPT)):
+        pairs = hard_pairs(arrays, kind)
+        if pairs is not None:
+            wrong = pairs.wrong_at(0.0, kind)
+            for pair in (*pairs.first(KEPT), *wrong.first(KEPT)):
                 HardPair(**pair)
     return histograms(arrays)
 
@@ -123,12 +134,12 @@ def _check_against_roc(calibration: Calibration, roc: RocOut) -> None:
     for threshold, rate in zip(curve["thresholds"], curve["fpr"], strict=True):
         if not _MIDDLE < rate < 1 - _MIDDLE:
             continue
-        above = sum(one > threshold for one in roc.thresholds)
-        seen = roc.fpr[above - 1] if above else 0.0
-        if not _ODD <= seen <= 1 - _ODD:
+        above = sum(limit > threshold for limit in roc.thresholds)
+        fpr = roc.fpr[above - 1] if above else 0.0
+        if not _ODD <= fpr <= 1 - _ODD:
             raise ArtefactError(
                 f"at the score {threshold:g} the calibration's false positive rate is {rate:.3g} and the ROC's "
-                f"{seen:.3g}: they are not of the same scores"
+                f"{fpr:.3g}: they are not of the same scores"
             )
 
 

@@ -48,12 +48,12 @@ class Reports:
     def leaderboard(self, name: str, version: int) -> LeaderboardOut:
         """The version among baselines on the same held-out data; `ModelNotCapable` when it was trained before they were
         measured."""
-        found = leaderboard_of(self._versions.row(name, version))
-        if found is None:
+        board = leaderboard_of(self._versions.row(name, version))
+        if board is None:
             raise ModelNotCapable(
                 f"{name}:{version} was trained before baselines were measured: train it again"
             )
-        return found
+        return board
 
     def errors(
         self, name: str, version: int, *, kind: ErrorKind, fpr: float | None = None, limit: int = KEPT
@@ -62,13 +62,13 @@ class Reports:
         that operating point, or `InsufficientCalibration`. `ModelNotCapable` when it scores no pairs, or they
         were not kept."""
         row = self._versions.row(name, version)
-        found = hard_pairs(read_arrays(self._versions.blobs.folder(self._report_of(row, name))), kind)
-        if found is None:
+        pairs = hard_pairs(read_arrays(self._versions.blobs.folder(self._report_of(row, name))), kind)
+        if pairs is None:
             raise ModelNotCapable(f"{name}:{version} was trained before errors were kept: train it again")
         threshold = None if fpr is None else self._threshold(row, name, fpr)
-        wrong = found if threshold is None else found.wrong_at(threshold, kind)
-        kept_all = wrong.scores.size < found.scores.size or found.scores.size == found.of
-        items = [HardPair(**pair) for pair in wrong.listed(limit)]
+        wrong = pairs if threshold is None else pairs.wrong_at(threshold, kind)
+        kept_all = wrong.scores.size < pairs.scores.size or pairs.scores.size == pairs.of
+        items = [HardPair(**pair) for pair in wrong.first(limit)]
         return ErrorsOut(
             model=name,
             version=version,
@@ -76,7 +76,7 @@ class Reports:
             kind=kind,
             fpr=fpr,
             threshold=threshold,
-            of=found.of,
+            of=pairs.of,
             items=items,
             more=wrong.scores.size > len(items) or not kept_all,
         )
@@ -84,28 +84,28 @@ class Reports:
     def report(self, version: VersionOut) -> ReportOut:
         """Everything that is known of a version."""
         row = self._versions.row(version.model, version.version)
-        spread = evidence = roc = None
+        score_histograms = evidence = roc = None
         if row.report is not None:
             folder = self._versions.blobs.folder(row.report)
-            spread, evidence = histograms(read_arrays(folder)), read_evidence(folder)
+            score_histograms, evidence = histograms(read_arrays(folder)), read_evidence(folder)
             roc = self.roc(version.model, version.version)
         promises = [] if row.calibration_id is None else self._promises(row.calibration_id)
-        return assembled(version, promises, leaderboard_of(row), roc, spread, evidence)
+        return assembled(version, promises, leaderboard_of(row), roc, score_histograms, evidence)
 
     def _promised(self, calibration_id: str) -> list[PromisedRate]:
         calibration, _ = self._calibrations.load(calibration_id)
-        found = []
+        rates = []
         for fpr in sorted(FPR_TARGETS, reverse=True):
             try:
                 point = calibration.operating_point(fpr, CONFIDENCE)
             except InsufficientCalibrationData as refusal:
                 smallest = refusal.smallest_fpr.get("finite-sample")
-                found.append(
+                rates.append(
                     PromisedRate(fpr=fpr, confidence=CONFIDENCE, refused=str(refusal), smallest_fpr=smallest)
                 )
             else:
-                found.append(PromisedRate.model_validate(point, from_attributes=True))
-        return found
+                rates.append(PromisedRate.model_validate(point, from_attributes=True))
+        return rates
 
     def _report_of(self, row: ModelVersion, name: str) -> str:
         if row.report is None:
@@ -142,7 +142,7 @@ def assembled(
     promises: list[PromisedRate],
     leaderboard: LeaderboardOut | None,
     roc: RocOut | None,
-    spread: Mapping[str, Any] | None,
+    score_histograms: Mapping[str, Any] | None,
     evidence: Evidence | None,
 ) -> ReportOut:
     """Everything that is known of a version, in one document."""
@@ -153,6 +153,6 @@ def assembled(
         leaderboard=leaderboard,
         roc=roc,
         det=None if roc is None else DetOut.model_validate(det_curve(roc.model_dump())),
-        histograms=None if spread is None else ScoreHistograms.model_validate(spread),
+        histograms=None if score_histograms is None else ScoreHistograms.model_validate(score_histograms),
         evidence=evidence,
     )

@@ -37,9 +37,9 @@ def ensure_model(session: Session, name: str, now: float) -> Model:
     insert = postgresql.insert if session.get_bind().dialect.name == "postgresql" else sqlite.insert
     row = {"id": secrets.token_hex(16), "name": name, "next_version": 1, "created_at": now}
     session.execute(insert(Model).values(row).on_conflict_do_nothing(index_elements=["name"]))
-    found = model_for_update(session, name)
-    assert found is not None
-    return found
+    model = model_for_update(session, name)
+    assert model is not None
+    return model
 
 
 def add_version(session: Session, model: Model, new: NewVersion, now: float) -> ModelVersion:
@@ -89,13 +89,13 @@ def set_quarantine(session: Session, row: ModelVersion, reason: str, now: float)
 
 def quarantined(session: Session) -> list[tuple[str, ModelVersion]]:
     """(model's name, version) of every version in quarantine."""
-    found = session.execute(
+    rows = session.execute(
         select(Model.name, ModelVersion)
         .join(ModelVersion, ModelVersion.model_id == Model.id)
         .where(ModelVersion.quarantine.is_not(None))
         .order_by(Model.name, ModelVersion.version)
     )
-    return [(name, row) for name, row in found]
+    return [(name, row) for name, row in rows]
 
 
 def add_calibration(
@@ -178,10 +178,10 @@ def page_versions(
 
 def aliases_of(session: Session, model_ids: Sequence[str]) -> dict[str, list[Alias]]:
     """Aliases of each model, by name."""
-    found: dict[str, list[Alias]] = {model_id: [] for model_id in model_ids}
+    aliases: dict[str, list[Alias]] = {model_id: [] for model_id in model_ids}
     for row in session.scalars(select(Alias).where(Alias.model_id.in_(model_ids)).order_by(Alias.alias)):
-        found[row.model_id].append(row)
-    return found
+        aliases[row.model_id].append(row)
+    return aliases
 
 
 def find_alias(session: Session, model_id: str, alias: str) -> Alias | None:
@@ -308,8 +308,8 @@ def page_calibrations(
 
 def blobs_of(version: ModelVersion, calibrations: Sequence[CalibrationRow]) -> list[str]:
     """Blobs that a version and its calibrations name."""
-    named: list[Any] = [version.artefact, version.report, *(row.blob for row in calibrations)]
-    return [key for key in named if key]
+    keys: list[Any] = [version.artefact, version.report, *(row.blob for row in calibrations)]
+    return [key for key in keys if key]
 
 
 def versions_in_use(session: Session) -> list[tuple[str, int]]:

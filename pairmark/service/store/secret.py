@@ -25,10 +25,10 @@ def service_secret(db: Database) -> bytes:
         When it is lost: another one would draw thresholds again for people who were calibrated on before.
     """
     with db.read() as session:
-        stored = session.get(ServiceSecret, _ROW)
+        row = session.get(ServiceSecret, _ROW)
         check_secret(session)
-    if stored is not None:
-        return stored.value
+    if row is not None:
+        return row.value
     try:
         with db.write() as session:
             session.add(ServiceSecret(id=_ROW, value=secrets.token_bytes(32)))

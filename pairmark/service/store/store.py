@@ -177,8 +177,8 @@ class ModelStore:
         """Seconds since the calibration of what each model's production alias holds was made; of the oldest ones."""
         with self._db.read() as session:
             now = self._db.now(session)
-            found = repository.calibrations_in_use(session, PRODUCTION)
-        ages = sorted(((now - made, name) for name, _, made in found), reverse=True)
+            calibrations = repository.calibrations_in_use(session, PRODUCTION)
+        ages = sorted(((now - created_at, name) for name, _, created_at in calibrations), reverse=True)
         return {name: age for age, name in ages[:limit]}
 
     def set_policy(self, name: str, policy: Policy) -> Policy:
@@ -235,9 +235,9 @@ class ModelStore:
     ) -> list[str] | None:
         """Names of a version's features, labels or classes, in order; None where there are none or not all are kept."""
         facts = self._versions.row(name, version).facts
-        found: list[str] | None = facts.get(of)
-        complete = of != "feature_names" or (found is not None and len(found) == facts["n_features"])
-        return found if complete else None
+        names: list[str] | None = facts.get(of)
+        complete = of != "feature_names" or (names is not None and len(names) == facts["n_features"])
+        return names if complete else None
 
     def load(self, name: str, version: int, first: Callable[[Any], object] | None = None) -> Any:
         """The fitted learner, every byte checked against what was stored; see `VersionStore.load`."""
@@ -250,9 +250,9 @@ class ModelStore:
             model = self._locked(session, name)
             row = self._versions.version(session, model, version)
             holding = [
-                one.alias
-                for one in repository.aliases_of(session, [model.id])[model.id]
-                if one.version == version
+                row_of_alias.alias
+                for row_of_alias in repository.aliases_of(session, [model.id])[model.id]
+                if row_of_alias.version == version
             ]
             if holding:
                 raise Conflict(
@@ -343,8 +343,8 @@ class ModelStore:
         row = self._versions.row(name, version)
         if refuse:
             self.calibrations.refuse_overlap(row, name, data, self.calibrations.protocol_of(row, "auto"))
-        known = self.trained_on(name, version)
-        return None if known is None else overlap_with(known, data)
+        digests = self.trained_on(name, version)
+        return None if digests is None else overlap_with(digests, data)
 
     def trained_on(self, name: str, version: int) -> TrainedOn | None:
         """Digests of what the version was trained on; None when they were not kept."""
@@ -360,7 +360,7 @@ class ModelStore:
         """Note in the ledger that an operating point was asked for; an answer does not depend on it."""
         try:
             with self._db.write() as session:
-                ledger.asked(session, calibration_id, rate)
+                ledger.note_rate(session, calibration_id, rate)
         except (NotReady, StorageFailed) as error:
             log.warning("a rate that was asked for is not in the ledger", extra={"reason": str(error)})
 
@@ -398,12 +398,12 @@ class ModelStore:
     ) -> Alias:
         at = repository.find_alias(session, model.id, alias)
         before = None if at is None else {"version": at.version, "revision": at.revision}
-        moved = repository.move_alias(session, model.id, alias, version, by=by, now=now, reason=reason)
-        after: dict[str, Any] = {"version": moved.version, "revision": moved.revision}
+        row = repository.move_alias(session, model.id, alias, version, by=by, now=now, reason=reason)
+        after: dict[str, Any] = {"version": row.version, "revision": row.revision}
         if reason:
             after["reason"] = reason[:LONGEST_REASON]
         record(session, now, "alias.move", f"model:{model.name}@{alias}", before=before, after=after)
-        return moved
+        return row
 
     def _locked(self, session: Session, name: str) -> Model:
         """The model, locked, so that its versions and aliases change one at a time."""

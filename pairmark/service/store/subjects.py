@@ -26,7 +26,7 @@ from pairmark.service.heldout.people import digests_of, people_of
 from pairmark.service.heldout.report import read_calibration_rows
 from pairmark.service.heldout.scoring import score_subject_pairs
 from pairmark.service.store import repository
-from pairmark.service.store.calibrations import Calibrations, fitted
+from pairmark.service.store.calibrations import Calibrations, fit_calibration
 from pairmark.service.store.secret import service_secret
 from pairmark.service.store.versions import VersionStore
 from pairmark.service.tables import CalibrationRow, ModelVersion
@@ -65,22 +65,22 @@ class SubjectCalibrations:
         self._lock = threading.Lock()
         self._refused: dict[tuple[str, SubjectClass], InsufficientCalibration] = {}
 
-    def of(self, parent: str, asked: SubjectClass, estimator: Any) -> str:
+    def of(self, parent: str, subjects: SubjectClass, estimator: Any) -> str:
         """The id of the calibration of a class, drawn from the people of the calibration ``parent``; made where there
         is none yet. `InsufficientCalibration` when they cannot support the class, `TooLarge` when ``parent`` has as
         many classes as are allowed."""
         row, name = self._calibrations.row(parent)
-        found = self._found(parent, asked)
-        if found is not None:
-            return found
-        known = self._refused.get((parent, asked))
-        if known is not None:
-            raise InsufficientCalibration(known.detail, **known.facts)
+        child = self._find(parent, subjects)
+        if child is not None:
+            return child
+        failure = self._refused.get((parent, subjects))
+        if failure is not None:
+            raise InsufficientCalibration(failure.detail, **failure.facts)
         # One at a time: a second request for the same class takes what the first one made.
         with self._lock:
-            found = self._found(parent, asked)
-            if found is not None:
-                return found
+            child = self._find(parent, subjects)
+            if child is not None:
+                return child
             limit = self._versions.settings.max_subject_classes
             with self._versions.db.read() as session:
                 n = repository.count_children(session, parent)
@@ -91,33 +91,33 @@ class SubjectCalibrations:
                     limit=limit,
                 )
             try:
-                return self._made(row, name, asked, estimator)
+                return self._make(row, name, subjects, estimator)
             except InsufficientCalibration as error:
                 if len(self._refused) >= KEPT_REFUSALS:
                     self._refused.clear()
-                self._refused[(parent, asked)] = error
+                self._refused[(parent, subjects)] = error
                 raise
 
-    def _found(self, parent: str, asked: SubjectClass) -> str | None:
+    def _find(self, parent: str, subjects: SubjectClass) -> str | None:
         with self._versions.db.read() as session:
-            return repository.find_child(session, parent, asked.key)
+            return repository.find_child(session, parent, subjects.key)
 
-    def _made(self, parent: CalibrationRow, name: str | None, asked: SubjectClass, estimator: Any) -> str:
+    def _make(self, parent: CalibrationRow, name: str | None, subjects: SubjectClass, estimator: Any) -> str:
         if name is None or parent.version is None:
             raise refusal(
-                asked,
+                subjects,
                 "the calibration is for scores of another system: calibrate the scores of these subjects",
             )
         version = self._versions.row(name, parent.version)
-        data, rows = self._held_out(parent, version, name, asked)
+        data, rows = self._held_out(parent, version, name, subjects)
         secret = service_secret(self._versions.db)
         people = people_of(data, rows, "open-set")
         chance = Chance.of_people(people, secret)
-        pairs = _drawn(data, rows, asked, seed=chance.seed)
+        pairs = _draw_pairs(data, rows, subjects, seed=chance.seed)
         X = rows_for(estimator, spec_of(version.kind), data, self._versions.settings.max_dense_bytes)
         sets = SampleSets(rows=X, index=rows[pairs.index], counts=pairs.counts)
-        scores = score_subject_pairs(estimator, sets, pairs.left, pairs.right, asked.aggregation)
-        calibration = fitted(
+        scores = score_subject_pairs(estimator, sets, pairs.left, pairs.right, subjects.aggregation)
+        calibration = fit_calibration(
             scores,
             pairs.same,
             pairs.units,
@@ -127,7 +127,7 @@ class SubjectCalibrations:
         )
         facts: dict[str, Any] = {
             **{key: parent.summary[key] for key in ("dataset",) if key in parent.summary},
-            **asked.facts,
+            **subjects.facts,
             "parent": parent.id,
             "people": pairs.n_people,
             "mated_people": pairs.n_mated,
@@ -135,30 +135,30 @@ class SubjectCalibrations:
         try:
             return self._calibrations.registered(
                 calibration,
-                name=f"{parent.name} ({asked.key})"[:200],
+                name=f"{parent.name} ({subjects.key})"[:200],
                 facts=facts,
                 dataset_id=parent.dataset_id,
                 dataset_sha256=parent.dataset_sha256,
                 model=(name, version.version),
                 default=False,
                 parent_id=parent.id,
-                subjects=asked.key,
+                subjects=subjects.key,
                 people=digests_of(people, secret),
             ).id
         except IntegrityError:
-            other = self._found(parent.id, asked)
-            if other is None:
+            child = self._find(parent.id, subjects)
+            if child is None:
                 raise
             # Another process made it meanwhile, from the same draw.
-            return other
+            return child
 
     def _held_out(
-        self, parent: CalibrationRow, version: ModelVersion, name: str, asked: SubjectClass
+        self, parent: CalibrationRow, version: ModelVersion, name: str, subjects: SubjectClass
     ) -> tuple[LabelledData, NDArray[np.int64]]:
         """The people whom the parent calibration is of: a dataset and its rows to draw from."""
         if parent.protocol != "open-set":
             raise refusal(
-                asked,
+                subjects,
                 f"{name}:{version.version} is calibrated for classes that it knows (closed-set), where samples are the "
                 "units: calibrate it with protocol=open-set on people it never saw",
             )
@@ -167,14 +167,16 @@ class SubjectCalibrations:
         )
         reference = parent.summary.get("dataset")
         if parent.dataset_id is None or reference is None:
-            raise refusal(asked, f"the data of the calibration is not on this server: {again}")
+            raise refusal(subjects, f"the data of the calibration is not on this server: {again}")
         try:
             data = self._datasets.load(parent.dataset_id)
         except UnknownDataset as error:
-            raise refusal(asked, f"dataset {reference} was deleted: upload it again, and {again}") from error
+            raise refusal(
+                subjects, f"dataset {reference} was deleted: upload it again, and {again}"
+            ) from error
         if data.y is None:
             raise refusal(
-                asked,
+                subjects,
                 f"dataset {reference} lists pairs and does not say whose each row is: {again}, with a label column",
             )
         if parent.summary.get("part") == "held-out":
@@ -185,48 +187,51 @@ class SubjectCalibrations:
             )
             if rows is None or not rows.size or int(rows.max()) >= len(data):
                 raise refusal(
-                    asked, f"the version does not say which rows of {reference} were held out: {again}"
+                    subjects, f"the version does not say which rows of {reference} were held out: {again}"
                 )
             return data, rows
         try:
             self._calibrations.refuse_overlap(version, name, data, "open-set")
         except CalibrationOverlap as error:
-            raise refusal(asked, f"{error.detail}: {again}") from error
+            raise refusal(subjects, f"{error.detail}: {again}") from error
         return data, np.arange(len(data), dtype=np.int64)
 
 
-def _drawn(data: LabelledData, rows: NDArray[np.int64], asked: SubjectClass, *, seed: int) -> SubjectPairs:
+def _draw_pairs(
+    data: LabelledData, rows: NDArray[np.int64], subjects: SubjectClass, *, seed: int
+) -> SubjectPairs:
     y = np.asarray(data.y)[rows]
     units = split_codes(data, "open-set")[0][rows]
-    cells = 1 if asked.aggregation == "plda" else asked.k * asked.p
+    cells = 1 if subjects.aggregation == "plda" else subjects.k * subjects.p
     try:
         return subject_pairs(
             y,
-            asked.k,
-            asked.p,
+            subjects.k,
+            subjects.p,
             n_pairs=max(1_000, min(MAX_PAIRS, MAX_SAMPLE_PAIRS // cells)),
             units=units,
             random_state=seed,
         )
     except TooFewSamples as error:
         raise refusal(
-            asked,
-            f"of the held-out people {error.n_people} have {error.needed} samples; expected at least two, and as "
-            f"many as the rate asked for takes: bring people with {asked.k + asked.p} samples each "
+            subjects,
+            f"of the held-out people {error.n_people} have {error.n_samples} samples; expected at least two, and as "
+            f"many as the rate asked for takes: bring people with {subjects.k + subjects.p} samples each "
             f"(POST .../calibrations), or use at most {error.largest} samples a side",
             people=error.n_people,
-            needed_samples=asked.k + asked.p,
+            needed_samples=subjects.k + subjects.p,
             largest_samples=error.largest,
         ) from error
 
 
-def refusal(asked: SubjectClass, detail: str, **facts: Any) -> InsufficientCalibration:
+def refusal(subjects: SubjectClass, detail: str, **facts: Any) -> InsufficientCalibration:
     """A class that nothing is known of."""
     return InsufficientCalibration(
-        f"there is no calibration for subjects of {asked.k} and {asked.p} samples by {asked.aggregation}: {detail}",
+        f"there is no calibration for subjects of {subjects.k} and {subjects.p} samples by {subjects.aggregation}: "
+        f"{detail}",
         smallest_fpr={"finite-sample": None, "bootstrap": None},
         required_units={},
         alternatives={},
-        **asked.facts,
+        **subjects.facts,
         **facts,
     )

@@ -34,7 +34,7 @@ from pairmark.service.store.refs import ModelRef
 from pairmark.service.store.rehearsal import rehearse
 from pairmark.service.store.schemas import NewCalibration, NewVersion
 from pairmark.service.store.signing import check_signature, signed
-from pairmark.service.store.trial import Tried, tried
+from pairmark.service.store.trial import Tried, try_artefact
 from pairmark.service.store.versions import VersionStore
 
 MANIFEST = "pairmark-export.json"
@@ -84,10 +84,10 @@ def export_version(versions: VersionStore, name: str, version: int, folder: Path
     """Write ``NAME-VERSION.pairmark.zip`` into ``folder``; returns its path."""
     with versions.db.read() as session:
         model, row = versions.resolved(session, ModelRef(name=name, version=version))
-        found = (
+        calibration_row = (
             None if row.calibration_id is None else repository.find_calibration(session, row.calibration_id)
         )
-    calibration = None if found is None else found[0]
+    calibration = None if calibration_row is None else calibration_row[0]
     parts = {"artefact": row.artefact, "report": row.report, "calibration": calibration and calibration.blob}
     sources = {
         f"{part}/{path.name}": path
@@ -142,15 +142,17 @@ def imported(versions: VersionStore, file: BinaryIO, name: str | None) -> Iterat
         folders = {"artefact": artefact, "report": report, "calibration": calibration}
         export, is_signed = _unpack(file, folders, versions.settings)
         new = _verified(export, folders, name, versions.settings, is_signed=is_signed)
-        stored: dict[str, str] = {}
+        blob_keys: dict[str, str] = {}
         try:
             for part, folder in folders.items():
                 if any(folder.iterdir()):
-                    stored[part] = versions.blobs.put_folder(folder)
-            made = new.calibration and replace(new.calibration, blob=stored["calibration"])
-            yield replace(new, artefact=stored["artefact"], report=stored.get("report"), calibration=made)
+                    blob_keys[part] = versions.blobs.put_folder(folder)
+            calibrated = new.calibration and replace(new.calibration, blob=blob_keys["calibration"])
+            yield replace(
+                new, artefact=blob_keys["artefact"], report=blob_keys.get("report"), calibration=calibrated
+            )
         except BaseException:
-            delete_unused(versions.db, versions.blobs, stored.values())
+            delete_unused(versions.db, versions.blobs, blob_keys.values())
             raise
 
 
@@ -185,11 +187,11 @@ def _unpack(file: BinaryIO, folders: dict[str, Path], settings: Settings) -> tup
                 f"file: format {export.format[:40]} {export.format_version}, this code reads pairmark-export up to "
                 f"{FORMAT_VERSION}: upgrade pairmark"
             )
-        others = [one for one in names if one not in (MANIFEST, SIGNATURE)]
-        if sorted(others) != sorted(export.files) or not all(_ENTRY.fullmatch(one) for one in others):
+        members = [name for name in names if name not in (MANIFEST, SIGNATURE)]
+        if sorted(members) != sorted(export.files) or not all(_ENTRY.fullmatch(name) for name in members):
             raise InvalidInput("file: its entries are not those its manifest lists; export the version again")
-        for one in others:
-            _copy_checked(bundle, one, folders, export.files[one])
+        for name in members:
+            _copy_checked(bundle, name, folders, export.files[name])
     return export, is_signed
 
 
@@ -232,26 +234,28 @@ def _verified(
     """Try what is to be registered, in a process that may die of it; facts come from the artefact itself."""
     described = export.version
     try:
-        found = tried(folders["artefact"], settings)
-        if found.artefact_sha256 != described.artefact_sha256 or found.kind != described.kind:
+        trial = try_artefact(folders["artefact"], settings)
+        if trial.artefact_sha256 != described.artefact_sha256 or trial.kind != described.kind:
             raise ArtefactError("the artefact is not the one that the manifest names")
         if (export.calibration is not None) != any(folders["calibration"].iterdir()):
             raise ArtefactError("the calibration's files and facts do not go together")
-        measured = None if export.calibration is None else read_calibration(folders["calibration"])
-        capabilities = set(found.capabilities)
-        if found.n_labels is not None:
-            _check_names("label_names", described.facts["label_names"], found.n_labels)
+        calibration = None if export.calibration is None else read_calibration(folders["calibration"])
+        capabilities = set(trial.capabilities)
+        if trial.n_labels is not None:
+            _check_names("label_names", described.facts["label_names"], trial.n_labels)
         if described.facts.get("class_names") is None:
             # Learned from listed pairs: what its classes are called, nobody said.
             capabilities.discard("classify")
         elif "classify" in capabilities:
-            _check_names("class_names", described.facts["class_names"], found.n_classes or 0)
-        new = _as_told(export, found, capabilities, name, is_signed=is_signed)
-        rehearse(new, folders["report"] if any(folders["report"].iterdir()) else None, measured)
-        if measured is not None and new.calibration is not None:
+            _check_names("class_names", described.facts["class_names"], trial.n_classes or 0)
+        new = _as_told(export, trial, capabilities, name, is_signed=is_signed)
+        rehearse(new, folders["report"] if any(folders["report"].iterdir()) else None, calibration)
+        if calibration is not None and new.calibration is not None:
             # Shown is what follows from the scores, not what the file says.
             own = (
-                measured if new.calibration.summary["imported"] == "signed" else measured.without_guarantee()
+                calibration
+                if new.calibration.summary["imported"] == "signed"
+                else calibration.without_guarantee()
             )
             summary = {**new.calibration.summary, **own.summary()}
             new = replace(new, calibration=replace(new.calibration, summary=summary))
@@ -263,27 +267,29 @@ def _verified(
 
 
 def _as_told(
-    export: _Export, found: Tried, capabilities: set[str], name: str | None, *, is_signed: bool
+    export: _Export, trial: Tried, capabilities: set[str], name: str | None, *, is_signed: bool
 ) -> NewVersion:
     """The version that the file holds, its blobs not stored yet."""
-    described, measured = export.version, export.calibration
-    if measured is not None:
+    described, calibration = export.version, export.calibration
+    if calibration is not None:
         # Who signs a calibration that came unsigned signs that mark too.
-        trusted = is_signed and measured.summary.get("imported") != "unsigned"
+        trusted = is_signed and calibration.summary.get("imported") != "unsigned"
         mark = {"imported": "signed" if trusted else "unsigned"}
-        measured = measured.model_copy(update={"summary": {**measured.summary, **mark}})
+        calibration = calibration.model_copy(update={"summary": {**calibration.summary, **mark}})
     return NewVersion(
         model=checked_name(name or described.model, "model"),
-        kind=found.kind,
+        kind=trial.kind,
         capabilities=sorted(capabilities),
-        params=found.params,
+        params=trial.params,
         metrics=described.metrics,
         lineage={**described.lineage, "imported_from": f"{described.model}:{described.version}"},
-        facts={**described.facts, "n_features": found.n_features},
+        facts={**described.facts, "n_features": trial.n_features},
         artefact="",
-        artefact_sha256=found.artefact_sha256,
+        artefact_sha256=trial.artefact_sha256,
         report=None,
-        calibration=None if measured is None else NewCalibration(**dict(measured), blob="", dataset_id=None),
+        calibration=None
+        if calibration is None
+        else NewCalibration(**dict(calibration), blob="", dataset_id=None),
         job_id=None,
     )
 

@@ -38,7 +38,7 @@ class Tried(BaseModel):
     artefact_sha256: str
 
 
-def tried(folder: Path, settings: Settings) -> Tried:
+def try_artefact(folder: Path, settings: Settings) -> Tried:
     """Load the artefact in a process of its own and score a few rows with it; `InvalidInput` says how that failed."""
     command = [
         sys.executable,
@@ -49,21 +49,21 @@ def tried(folder: Path, settings: Settings) -> Tried:
         str(memory_limit(settings)),
     ]
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, timeout=SECONDS, check=False
         )
     except subprocess.TimeoutExpired:
         raise InvalidInput(
             f"cannot be used: its first load and first score did not end within {SECONDS:g} s"
         ) from None
-    if done.returncode == 0:
-        return Tried.model_validate_json(done.stdout.splitlines()[-1])
-    if done.returncode == 1 and done.stdout:
-        raise InvalidInput(f"cannot be loaded: {done.stdout.decode(errors='replace').strip()[:1_000]}")
+    if process.returncode == 0:
+        return Tried.model_validate_json(process.stdout.splitlines()[-1])
+    if process.returncode == 1 and process.stdout:
+        raise InvalidInput(f"cannot be loaded: {process.stdout.decode(errors='replace').strip()[:1_000]}")
     how = (
-        f"ended by {signal.Signals(-done.returncode).name}"
-        if done.returncode < 0
-        else f"ended with status {done.returncode}"
+        f"ended by {signal.Signals(-process.returncode).name}"
+        if process.returncode < 0
+        else f"ended with status {process.returncode}"
     )
     raise InvalidInput(f"cannot be used: the process that loaded it and scored with it {how}")
 
@@ -122,11 +122,11 @@ def main(arguments: list[str]) -> int:
     confine_memory(limit)
     os.nice(5)
     try:
-        found = first_use(folder)
+        trial = first_use(folder)
     except (ArtefactError, ValueError, LookupError, TypeError, AttributeError, MemoryError) as error:
         print(str(error) or type(error).__name__, flush=True)
         return 1
-    print(json.dumps(found.model_dump()), flush=True)
+    print(json.dumps(trial.model_dump()), flush=True)
     return 0
 
 

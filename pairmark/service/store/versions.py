@@ -66,12 +66,14 @@ class VersionStore:
         """A model that has a version, or `UnknownModel`."""
         model = repository.find_model(session, name) if _askable(name) else None
         if model is None or not repository.page_versions(session, model.id, limit=1):
-            known = ", ".join(
-                one.name
-                for one in repository.page_models(session, limit=_KNOWN_SHOWN, after=None, names=beside(name))
+            names = ", ".join(
+                other_model.name
+                for other_model in repository.page_models(
+                    session, limit=_KNOWN_SHOWN, after=None, names=beside(name)
+                )
             )
             raise UnknownModel(
-                f"there is no model {name[:100]!r}; known: {known or 'there are none yet'}", field="model"
+                f"there is no model {name[:100]!r}; known: {names or 'there are none yet'}", field="model"
             )
         return model
 
@@ -79,11 +81,12 @@ class VersionStore:
         """A version of the model, or `UnknownModel`."""
         row = repository.find_version(session, model.id, version) if 1 <= version <= MAX_VERSION else None
         if row is None:
-            known = ", ".join(
-                str(one.version) for one in repository.page_versions(session, model.id, limit=10)
+            numbers = ", ".join(
+                str(other_version.version)
+                for other_version in repository.page_versions(session, model.id, limit=10)
             )
             raise UnknownModel(
-                f"model {model.name!r} has no version {version}; it has: {known or 'none'}", field="version"
+                f"model {model.name!r} has no version {version}; it has: {numbers or 'none'}", field="version"
             )
         return row
 
@@ -91,12 +94,13 @@ class VersionStore:
         """An alias of the model, or `UnknownModel`."""
         row = repository.find_alias(session, model.id, alias) if _askable(alias) else None
         if row is None:
-            known = ", ".join(
-                one.alias for one in repository.aliases_of(session, [model.id])[model.id][:_KNOWN_SHOWN]
+            aliases = ", ".join(
+                other_alias.alias
+                for other_alias in repository.aliases_of(session, [model.id])[model.id][:_KNOWN_SHOWN]
             )
             raise UnknownModel(
-                f"model {model.name!r} has no alias {alias[:100]!r} (it has: {known or 'none'}); promote a version to "
-                f"it, or name one as '{model.name}:VERSION'",
+                f"model {model.name!r} has no alias {alias[:100]!r} (it has: {aliases or 'none'}); promote a version "
+                f"to it, or name one as '{model.name}:VERSION'",
                 field="alias",
             )
         return row

@@ -43,8 +43,8 @@ def imported_as(row: CalibrationRow) -> Imported | None:
 @shows_rows
 def version_summary(row: ModelVersion, aliases: Iterable[Alias]) -> VersionSummary:
     """A version's summary."""
-    held = [one.alias for one in aliases if one.version == row.version]
-    return VersionSummary.model_validate({**row.values(), "aliases": held})
+    names = [alias.alias for alias in aliases if alias.version == row.version]
+    return VersionSummary.model_validate({**row.values(), "aliases": names})
 
 
 @shows_rows
@@ -52,8 +52,8 @@ def version_out(
     model: str, row: ModelVersion, aliases: Iterable[Alias], calibrations: Iterable[CalibrationRow]
 ) -> VersionOut:
     """Everything about a version."""
-    shown = list(calibrations)
-    spec = next((one for one in LEARNERS if one.kind == row.kind), None)
+    calibration_rows = list(calibrations)
+    spec = next((learner for learner in LEARNERS if learner.kind == row.kind), None)
     facts = {name: value for name, value in row.facts.items() if name not in ("n_features", "feature_names")}
     return VersionOut(
         **version_summary(row, aliases).model_dump(),
@@ -65,8 +65,8 @@ def version_out(
         metrics=row.metrics,
         lineage=Lineage.model_validate({**row.lineage, "artefact_sha256": row.artefact_sha256}),
         facts=facts,
-        calibrations=[calibration_out(one, model) for one in shown],
-        promise=version_promise(row, shown),
+        calibrations=[calibration_out(calibration_row, model) for calibration_row in calibration_rows],
+        promise=version_promise(row, calibration_rows),
         has_roc=row.report is not None,
         has_tree=spec is not None and hasattr(spec.estimator, "tree_data"),
     )
@@ -74,15 +74,15 @@ def version_out(
 
 def without_origin(version: VersionOut) -> VersionOut:
     """A version as those see it who may use it, and not the data it came from."""
-    kept = Lineage(
+    lineage = Lineage(
         dataset=None,
         dataset_sha256=None,
         job=None,
         code_version=version.lineage.code_version,
         artefact_sha256=version.lineage.artefact_sha256,
     )
-    calibrations = [calibration_without_origin(one) for one in version.calibrations]
-    return version.model_copy(update={"lineage": kept, "calibrations": calibrations})
+    calibrations = [calibration_without_origin(calibration) for calibration in version.calibrations]
+    return version.model_copy(update={"lineage": lineage, "calibrations": calibrations})
 
 
 def calibration_without_origin(calibration: Calibrated) -> Calibrated:
@@ -102,31 +102,39 @@ def version_promise(
 
     ``other_splits`` : also what the same dataset could support if it were split otherwise.
     """
-    one = next((one for one in calibrations if one.id == row.calibration_id), None)
-    if one is None or one.summary.get("independent_rows") or "n_units" not in one.summary:
+    calibration = next(
+        (calibration for calibration in calibrations if calibration.id == row.calibration_id), None
+    )
+    if (
+        calibration is None
+        or calibration.summary.get("independent_rows")
+        or "n_units" not in calibration.summary
+    ):
         return None
     parts = row.facts.get("parts", {})
     if "calibration_rows" not in parts:
         return None
-    own = one.summary.get("dataset") == row.lineage.get("dataset")
-    asked = row.lineage.get("evaluation", {})
-    fraction = float(asked.get("calibration_fraction", 1.0)) if own else 1.0
-    units = int(one.summary["n_units"])
-    fewest = int(one.summary["classes"]) + 2 if "classes" in one.summary else FEWEST
-    smallest = (one.summary.get("smallest_fpr") or {}).get("0.95", {}).get("finite-sample")
+    own = calibration.summary.get("dataset") == row.lineage.get("dataset")
+    evaluation = row.lineage.get("evaluation", {})
+    fraction = float(evaluation.get("calibration_fraction", 1.0)) if own else 1.0
+    units = int(calibration.summary["n_units"])
+    fewest = int(calibration.summary["classes"]) + 2 if "classes" in calibration.summary else FEWEST
+    smallest = (calibration.summary.get("smallest_fpr") or {}).get("0.95", {}).get("finite-sample")
     whole = round(units / fraction)
-    counted = sum(
-        int(parts.get(f"{part}_{'identities' if one.protocol == 'open-set' else 'rows'}", 0))
+    n_in_parts = sum(
+        int(parts.get(f"{part}_{'identities' if calibration.protocol == 'open-set' else 'rows'}", 0))
         for part in _PARTS
     )
     return promise_of(
         # Shares are rounded; a dataset that was split whole is counted by its parts.
-        counted if own and abs(counted - whole) <= 2 else whole,
+        n_in_parts if own and abs(n_in_parts - whole) <= 2 else whole,
         fraction,
-        protocol=one.protocol,
-        different_share=float(one.summary.get("different_share", 1.0)),
+        protocol=calibration.protocol,
+        different_share=float(calibration.summary.get("different_share", 1.0)),
         calibration_units=units,
-        population=None if "classes" not in one.summary else population_of(one.summary["classes"]),
+        population=None
+        if "classes" not in calibration.summary
+        else population_of(calibration.summary["classes"]),
         fewest=fewest if own and other_splits else None,
         smallest_fpr=smallest,
     )

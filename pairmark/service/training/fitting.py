@@ -20,32 +20,32 @@ from pairmark.service.errors import refusals
 from pairmark.service.heldout.scoring import taken_by, widened
 from pairmark.service.jobs.progress import Progress
 from pairmark.service.settings import Settings
-from pairmark.service.training.records import Fitted, Loaded, Parts
+from pairmark.service.training.records import Fitted, LoadedJob, Parts
 
 CONNECT_S = 30
 
 
 def fit(parts: Parts, settings: Settings, progress: Progress) -> Fitted:
     """The learner with its parameters, fitted, or `InvalidInput` when it refuses the training part."""
-    loaded = parts.loaded
-    spec = loaded.spec
+    job = parts.job
+    spec = job.spec
     estimator = spec.estimator(
-        **{**spec.params.model_validate(loaded.claim.params).model_dump(), **_data_params(parts)}
+        **{**spec.params.model_validate(job.claim.params).model_dump(), **_data_params(parts)}
     )
-    more = _unlabelled(loaded, settings)
+    options = _unlabelled(job, settings)
     with (
         _engine(spec, settings),
         listening(progress.within, progress.log),
         refusals("the learner refused the training part"),
     ):
         if spec.needs == "rankings":
-            estimator.fit(loaded.X[parts.rows], np.asarray(loaded.data.rankings)[parts.rows])
+            estimator.fit(job.X[parts.rows], np.asarray(job.data.rankings)[parts.rows])
         elif parts.pairs is None:
-            estimator.fit(loaded.X[parts.rows], np.asarray(loaded.data.y)[parts.rows], **more)
+            estimator.fit(job.X[parts.rows], np.asarray(job.data.y)[parts.rows], **options)
         else:
-            fit_listed(estimator, parts, **more)
-    if loaded.encoder is not None:
-        estimator.encoder_ = loaded.encoder
+            fit_listed(estimator, parts, **options)
+    if job.encoder is not None:
+        estimator.encoder_ = job.encoder
     return Fitted(parts=parts, estimator=estimator)
 
 
@@ -54,46 +54,46 @@ def encoded(parts: Parts, *, always: bool = False) -> Parts:
 
     The encoder learns from the training rows alone.
     """
-    loaded = parts.loaded
-    schema = loaded.data.schema
-    if schema is None or loaded.encoder is not None or (loaded.spec.takes_records and not always):
+    job = parts.job
+    schema = job.data.schema
+    if schema is None or job.encoder is not None or (job.spec.takes_records and not always):
         return parts
-    sparse = loaded.spec.accepts_sparse and not always
-    encoder = RecordEncoder(schema, sparse=sparse).fit(np.asarray(loaded.X)[parts.rows])
-    return replace(parts, loaded=replace(loaded, X=encoder.transform(loaded.X), encoder=encoder))
+    sparse = job.spec.accepts_sparse and not always
+    encoder = RecordEncoder(schema, sparse=sparse).fit(np.asarray(job.X)[parts.rows])
+    return replace(parts, job=replace(job, X=encoder.transform(job.X), encoder=encoder))
 
 
 def _data_params(parts: Parts) -> dict[str, Any]:
     """What the job knows and a learner that chooses by cross-validation should: the use it is meant for."""
-    claim = parts.loaded.claim
-    known: dict[str, Any] = {}
+    claim = parts.job.claim
+    params: dict[str, Any] = {}
     if claim.params.get("protocol") == "auto":
-        known["protocol"] = parts.protocol
-    if parts.loaded.spec.takes_records and parts.loaded.data.schema is not None:
-        known["columns"] = declaration(parts.loaded.data.schema)
+        params["protocol"] = parts.protocol
+    if parts.job.spec.takes_records and parts.job.data.schema is not None:
+        params["columns"] = declaration(parts.job.data.schema)
     target = claim.evaluation.target_fpr
     if target is not None and "target_fpr" in claim.params and claim.params["target_fpr"] is None:
-        known["target_fpr"] = target
-    return known
+        params["target_fpr"] = target
+    return params
 
 
-def fit_listed(estimator: Any, parts: Parts, **more: Any) -> None:
+def fit_listed(estimator: Any, parts: Parts, **options: Any) -> None:
     """Fit on the listed training pairs, or `ValueError` when those of positive weight are not of both kinds."""
-    pairs, X = parts.loaded.data.pairs, parts.loaded.X
+    pairs, X = parts.job.data.pairs, parts.job.X
     assert pairs is not None
     weight = None if pairs.weight is None else np.asarray(pairs.weight)[parts.pairs]
     same = np.asarray(pairs.same)[parts.pairs]
     # Some learners take pairs of one kind and learn a constant: nothing that a service should promote.
     checked_pairs(same.size, same.size, same, weight)
     left, right = (np.asarray(end)[parts.pairs] for end in (pairs.left, pairs.right))
-    estimator.fit_pairs(X[left], X[right], same, sample_weight=weight, **more)
+    estimator.fit_pairs(X[left], X[right], same, sample_weight=weight, **options)
 
 
-def _unlabelled(loaded: Loaded, settings: Settings) -> dict[str, Any]:
-    if loaded.unlabelled is None:
+def _unlabelled(job: LoadedJob, settings: Settings) -> dict[str, Any]:
+    if job.unlabelled is None:
         return {}
-    rows = taken_by(loaded.spec, loaded.unlabelled.X, settings.max_dense_bytes)
-    return {"unlabelled": widened(rows, int(loaded.X.shape[1]))}
+    rows = taken_by(job.spec, job.unlabelled.X, settings.max_dense_bytes)
+    return {"unlabelled": widened(rows, int(job.X.shape[1]))}
 
 
 @contextmanager

@@ -42,8 +42,8 @@ def leaderboard(scored: Scored, on_progress: OnProgress) -> dict[str, Any]:
     with reasons, ``best_baseline``, ``beaten`` (by a baseline) and ``verdict``, a sentence. For a classifier also
     ``classification``, the same for its classes.
     """
-    parts = scored.fitted.parts
-    if parts.loaded.spec.needs == "rankings":
+    parts = scored.model.parts
+    if parts.job.spec.needs == "rankings":
         return _rankings(scored)
     board = _pairs(scored, on_progress)
     if scored.rows is not None:
@@ -52,8 +52,8 @@ def leaderboard(scored: Scored, on_progress: OnProgress) -> dict[str, Any]:
 
 
 def _pairs(scored: Scored, on_progress: OnProgress) -> dict[str, Any]:
-    parts = encoded(scored.fitted.parts, always=True)
-    pairs, X = parts.test, parts.loaded.X
+    parts = encoded(scored.model.parts, always=True)
+    pairs, X = parts.test, parts.job.X
     assert pairs is not None
     assert scored.test is not None
     scores: dict[str, NDArray[np.float32]] = {MODEL: scored.test}
@@ -63,17 +63,17 @@ def _pairs(scored: Scored, on_progress: OnProgress) -> dict[str, Any]:
     for number, (name, params) in enumerate(baselines.items()):
         on_progress(number / (len(baselines) + 1), f"baseline {name}")
         try:
-            estimator = _fitted(MetricSimilarity(**params), parts)
-            found = estimator.score_pairs(X, pairs.left, pairs.right)
-            if found.min() == found.max():
+            estimator = _fit(MetricSimilarity(**params), parts)
+            pair_scores = estimator.score_pairs(X, pairs.left, pairs.right)
+            if pair_scores.min() == pair_scores.max():
                 raise ValueError("it scores all held-out pairs alike")
         except ValueError as error:
             left_out.append({"name": name, "reason": str(error)[:300]})
             continue
-        scores[name] = found
+        scores[name] = pair_scores
         trained_by[name] = {"learner": "metric", "params": params}
     on_progress(len(baselines) / (len(baselines) + 1), "comparing")
-    rates = resolved_rates(int((~pairs.same).sum()), parts.loaded.claim.evaluation.target_fpr)
+    rates = resolved_rates(int((~pairs.same).sum()), parts.job.claim.evaluation.target_fpr)
     compared = compare_pairs(
         scores,
         pairs.same,
@@ -81,40 +81,40 @@ def _pairs(scored: Scored, on_progress: OnProgress) -> dict[str, Any]:
         reference=MODEL,
         rates=rates,
         protocol=pairs.protocol,
-        random_state=parts.loaded.seed,
+        random_state=parts.job.seed,
     )
     judged = "mean TPR at FPR " + ", ".join(f"{rate:g}" for rate in rates)
     facts = {"n_pairs": len(pairs), "n_same_pairs": int(pairs.same.sum()), "rates": list(rates)}
     return _board("pairs", judged, compared, left_out=left_out, trained_by=trained_by, facts=facts)
 
 
-def _fitted(estimator: MetricSimilarity, parts: Parts) -> MetricSimilarity:
+def _fit(estimator: MetricSimilarity, parts: Parts) -> MetricSimilarity:
     if parts.pairs is None:
-        return estimator.fit(parts.loaded.X[parts.rows], np.asarray(parts.loaded.data.y)[parts.rows])
+        return estimator.fit(parts.job.X[parts.rows], np.asarray(parts.job.data.y)[parts.rows])
     fit_listed(estimator, parts)
     return estimator
 
 
 def _rankings(scored: Scored) -> dict[str, Any]:
-    truth = np.asarray(scored.fitted.parts.loaded.data.rankings)
+    truth = np.asarray(scored.model.parts.job.data.rankings)
     positions = np.asarray(scored.rows)
 
     def right(predicted: Any, rows: Indices) -> NDArray[np.float64]:
         return np.nan_to_num(kendall_tau(predicted, truth[rows]))
 
-    kept = _ordered(truth)
-    return _rows(scored, "rankings", "mean Kendall tau", truth, kept, positions, ranking_baselines, right)
+    usable = _ordered(truth)
+    return _rows(scored, "rankings", "mean Kendall tau", truth, usable, positions, ranking_baselines, right)
 
 
 def _classes(scored: Scored) -> dict[str, Any]:
-    y = np.asarray(scored.fitted.parts.loaded.data.y)
-    named = np.asarray(scored.fitted.estimator.classes_)[np.asarray(scored.rows).argmax(axis=1)]
-    kept = np.ones(y.size, dtype=np.bool_)
+    y = np.asarray(scored.model.parts.job.data.y)
+    labels = np.asarray(scored.model.estimator.classes_)[np.asarray(scored.rows).argmax(axis=1)]
+    usable = np.ones(y.size, dtype=np.bool_)
 
     def right(predicted: Any, rows: Indices) -> NDArray[np.bool_]:
         return np.asarray(predicted == y[rows])
 
-    return _rows(scored, "classification", "accuracy", y, kept, named, class_baselines, right)
+    return _rows(scored, "classification", "accuracy", y, usable, labels, class_baselines, right)
 
 
 def _rows(
@@ -122,22 +122,22 @@ def _rows(
     task: str,
     judged_by: str,
     truth: NDArray[Any],
-    kept: NDArray[np.bool_],
+    usable: NDArray[np.bool_],
     predicted: NDArray[Any],
     baselines: Callable[..., Any],
     right: Callable[[Any, Indices], NDArray[Any]],
 ) -> dict[str, Any]:
     """Compared on held-out rows: ``right`` says how right each prediction is."""
-    parts = scored.fitted.parts
-    X, units = parts.loaded.X, parts.row_units
-    rows, at = _judged(parts, kept)
-    found = {MODEL: predicted[at]}
+    parts = scored.model.parts
+    X, units = parts.job.X, parts.row_units
+    rows, at = _judged(parts, usable)
+    predictions = {MODEL: predicted[at]}
     left_out: list[dict[str, str]] = []
     try:
-        found |= baselines(X[parts.rows], truth[parts.rows], X[rows], parts.loaded.seed)
+        predictions |= baselines(X[parts.rows], truth[parts.rows], X[rows], parts.job.seed)
     except ValueError as error:
         left_out.append({"name": "baselines", "reason": str(error)[:300]})
-    values = {name: right(one, rows) for name, one in found.items()}
+    values = {name: right(prediction, rows) for name, prediction in predictions.items()}
     compared = compare_rows(values, reference=MODEL, units=None if units is None else units[at])
     return _board(task, judged_by, compared, left_out=left_out, facts={"n_rows": int(rows.size)})
 
@@ -148,12 +148,12 @@ def _ordered(truth: NDArray[np.float64]) -> NDArray[np.bool_]:
     return np.asarray(low < np.where(np.isnan(truth), -np.inf, truth).max(axis=1))
 
 
-def _judged(parts: Parts, kept: NDArray[np.bool_]) -> tuple[Indices, Indices]:
+def _judged(parts: Parts, usable: NDArray[np.bool_]) -> tuple[Indices, Indices]:
     """Test rows that are compared on, and where they stand among `Parts.test_rows`."""
     assert parts.test_rows is not None
-    at = np.flatnonzero(kept[parts.test_rows])
+    at = np.flatnonzero(usable[parts.test_rows])
     if at.size > MAX_ROWS:
-        at = np.sort(np.random.default_rng(parts.loaded.seed).choice(at, size=MAX_ROWS, replace=False))
+        at = np.sort(np.random.default_rng(parts.job.seed).choice(at, size=MAX_ROWS, replace=False))
     return parts.test_rows[at], at
 
 

@@ -38,7 +38,7 @@ _NEW, _OLD = "new", "production"
 
 def promotion(scored: Scored, store: ModelStore, settings: Settings) -> Promotion:
     """What the job asked for; with ``if-better``, after a comparison with production."""
-    claim = scored.fitted.parts.loaded.claim
+    claim = scored.model.parts.job.claim
     if claim.promote != IF_BETTER:
         return Promotion(alias=claim.promote)
     try:
@@ -61,8 +61,8 @@ class _Comparison:
 
     def __init__(self, scored: Scored, production: VersionOut, store: ModelStore, settings: Settings) -> None:
         self._scored = scored
-        self._parts: Parts = scored.fitted.parts
-        self._data: LabelledData = self._parts.loaded.data
+        self._parts: Parts = scored.model.parts
+        self._data: LabelledData = self._parts.job.data
         self._production = production
         self._store = store
         self._settings = settings
@@ -79,8 +79,8 @@ class _Comparison:
 
     def decision(self) -> Promotion:
         """Promote what is better, or not worse by more than the margin at that confidence."""
-        measured = self._rankings() if self._parts.loaded.spec.needs == "rankings" else self._pairs()
-        judged_by, compared = measured
+        compare = self._rankings if self._parts.job.spec.needs == "rankings" else self._pairs
+        judged_by, compared = compare()
         new, old = compared[_NEW], compared[_OLD]
         self._facts |= {
             "judged_by": judged_by,
@@ -117,33 +117,33 @@ class _Comparison:
         assert pairs is not None
         assert self._scored.test is not None
         self._check_capability("similarity")
-        kept = self._unseen(pairs)
-        if min(int(pairs.same[kept].sum()), int((~pairs.same[kept]).sum())) < MIN_PAIRS:
+        unseen = self._unseen(pairs)
+        if min(int(pairs.same[unseen].sum()), int((~pairs.same[unseen]).sum())) < MIN_PAIRS:
             # Production knows these people: judged on all of them it looks too good, which is the safe side.
             self._facts["overlap"] = "production was trained on most of the test part, which favours it"
-            kept = np.ones(len(pairs), dtype=np.bool_)
-        left, right = pairs.left[kept], pairs.right[kept]
+            unseen = np.ones(len(pairs), dtype=np.bool_)
+        left, right = pairs.left[unseen], pairs.right[unseen]
         try:
             scores = {
-                _NEW: self._scored.test[kept],
+                _NEW: self._scored.test[unseen],
                 _OLD: self._estimator().score_pairs(self._X(), left, right),
             }
             rates = resolved_rates(
-                int((~pairs.same[kept]).sum()), self._parts.loaded.claim.evaluation.target_fpr
+                int((~pairs.same[unseen]).sum()), self._parts.job.claim.evaluation.target_fpr
             )
-            found = compare_pairs(
+            comparisons = compare_pairs(
                 scores,
-                pairs.same[kept],
-                pairs.units[kept],
+                pairs.same[unseen],
+                pairs.units[unseen],
                 reference=_NEW,
                 rates=rates,
                 protocol=pairs.protocol,
-                random_state=self._parts.loaded.seed,
+                random_state=self._parts.job.seed,
             )
         except ValueError as error:
             raise _CannotCompare(f"{self._name} in production cannot score this data: {error}") from error
-        self._facts |= {"n_pairs": int(kept.sum()), "n_left_out": int((~kept).sum())}
-        return "mean TPR at FPR " + ", ".join(f"{rate:g}" for rate in rates), found
+        self._facts |= {"n_pairs": int(unseen.sum()), "n_left_out": int((~unseen).sum())}
+        return "mean TPR at FPR " + ", ".join(f"{rate:g}" for rate in rates), comparisons
 
     def _rankings(self) -> tuple[str, dict[str, Compared]]:
         self._check_capability("rank-labels")
@@ -191,8 +191,8 @@ class _Comparison:
 
     def _unseen(self, pairs: HeldOutPairs) -> NDArray[np.bool_]:
         """Pairs of which production learned neither side."""
-        known = self._store.trained_on(self._production.model, self._production.version)
-        if known is None:
+        digests = self._store.trained_on(self._production.model, self._production.version)
+        if digests is None:
             return np.ones(len(pairs), dtype=np.bool_)
-        seen = overlapping(known, self._data, identities=pairs.protocol == "open-set")
-        return np.asarray(~(seen[pairs.left] | seen[pairs.right]))
+        overlap = overlapping(digests, self._data, identities=pairs.protocol == "open-set")
+        return np.asarray(~(overlap[pairs.left] | overlap[pairs.right]))

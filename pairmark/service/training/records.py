@@ -22,7 +22,7 @@ Indices = NDArray[np.int64]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Loaded:
+class LoadedJob:
     """The job and its data.
 
     Attributes
@@ -58,7 +58,7 @@ class Parts:
     sizes : rows (or listed pairs) in each part, for the lineage.
     """
 
-    loaded: Loaded
+    job: LoadedJob
     protocol: str
     rows: Indices = field(repr=False)
     pairs: Indices | None = field(repr=False, default=None)
@@ -73,12 +73,12 @@ class Parts:
     @property
     def chance(self) -> Chance:
         """What is drawn for the calibration people: no seed of the job's moves a threshold."""
-        return Chance.of_people(self.people, self.loaded.secret)
+        return Chance.of_people(self.people, self.job.secret)
 
     @property
     def row_units(self) -> Indices | None:
         """The group of each of `test_rows`, where rows of one group depend on each other."""
-        groups = self.loaded.data.groups
+        groups = self.job.data.groups
         return None if groups is None else np.asarray(groups)[self.test_rows]
 
 
@@ -100,7 +100,7 @@ class Scored:
     rows : of `Parts.test_rows`: predicted positions, or probabilities of classes.
     """
 
-    fitted: Fitted
+    model: Fitted
     calibration: NDArray[np.float32] | None = field(repr=False, default=None)
     test: NDArray[np.float32] | None = field(repr=False, default=None)
     rows: NDArray[np.float64] | None = field(repr=False, default=None)

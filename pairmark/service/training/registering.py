@@ -26,7 +26,7 @@ from pairmark.service.store.calibrations import class_count, store_calibration
 from pairmark.service.store.schemas import NewCalibration, NewVersion, VersionSummary
 from pairmark.service.store.store import ModelStore
 from pairmark.service.store.trial import first_use
-from pairmark.service.training.records import Loaded, Reported
+from pairmark.service.training.records import LoadedJob, Reported
 from pairmark.version import code_version
 
 FEATURE_NAMES_KEPT = 1_000
@@ -44,19 +44,19 @@ class Registry:
     def register(self, reported: Reported) -> int:
         """Store artefact, report and calibration, then register the version; returns its number. `Fenced` when the
         attempt was superseded or cancelled: nothing is left behind."""
-        claim = reported.calibrated.scored.fitted.parts.loaded.claim
+        claim = reported.calibrated.scored.model.parts.job.claim
         keys: list[str] = []
         try:
-            return self._registered(claim, reported, self._stored(reported, keys))
+            return self._registered(claim, reported, self._store(reported, keys))
         except BaseException:
             delete_unused(self.db, self.blobs, keys)
             raise
 
-    def _stored(self, reported: Reported, keys: list[str]) -> NewVersion:
+    def _store(self, reported: Reported, keys: list[str]) -> NewVersion:
         """Write the blobs; ``keys`` takes theirs as they are stored."""
         scored = reported.calibrated.scored
-        parts, estimator = scored.fitted.parts, scored.fitted.estimator
-        loaded, spec = parts.loaded, parts.loaded.spec
+        parts, estimator = scored.model.parts, scored.model.estimator
+        job, spec = parts.job, parts.job.spec
         report = None
         with self.blobs.workspace() as folder:
             artefact_sha256 = save(estimator, folder / "artefact")
@@ -64,14 +64,14 @@ class Registry:
             first_use(folder / "artefact")
             size = sum(path.stat().st_size for path in (folder / "artefact").iterdir())
             if reported.curve is not None:
-                known = trained_on(loaded.data, parts.learned, loaded.claim.job_id)
+                digests = trained_on(job.data, parts.learned, job.claim.job_id)
                 assert parts.test is not None
                 assert scored.test is not None
                 errors = error_arrays(parts.test, scored.test)
                 write_report(
                     folder / "report",
                     reported.curve,
-                    known,
+                    digests,
                     errors,
                     parts.calibration_rows,
                     reported.evidence,
@@ -82,23 +82,23 @@ class Registry:
                 report = self.blobs.put_folder(folder / "report")
                 keys.append(report)
         calibration = self._calibration(reported, keys)
-        names, classes = loaded.data.given_feature_names, _class_names(spec, loaded.data, estimator)
-        if loaded.encoder is not None:
-            names = tuple(loaded.encoder.feature_names)
-        schema = loaded.data.schema
+        names, classes = job.data.given_feature_names, _class_names(spec, job.data, estimator)
+        if job.encoder is not None:
+            names = tuple(job.encoder.feature_names)
+        schema = job.data.schema
         capabilities = capabilities_of(spec, estimator) - (set() if classes is not None else {"classify"})
         return NewVersion(
-            model=loaded.claim.model,
+            model=job.claim.model,
             kind=spec.kind,
             capabilities=sorted(capabilities),
             params=jsonable_params(spec, estimator),
             metrics=reported.metrics,
-            lineage=_lineage(loaded),
+            lineage=_lineage(job),
             facts={
                 "n_features": int(estimator.n_features_in_),
                 "feature_names": None if names is None else list(names[:FEATURE_NAMES_KEPT]),
                 **({} if schema is None else {"columns": declaration(schema)}),
-                **({"label_names": list(loaded.data.label_names)} if spec.needs == "rankings" else {}),
+                **({"label_names": list(job.data.label_names)} if spec.needs == "rankings" else {}),
                 **({} if classes is None else {"class_names": classes}),
                 # What a learner reports about itself, such as the features that it selected.
                 **(estimator.model_facts(names) if hasattr(estimator, "model_facts") else {}),
@@ -113,106 +113,106 @@ class Registry:
             artefact_sha256=artefact_sha256,
             report=report,
             calibration=calibration,
-            job_id=loaded.claim.job_id,
+            job_id=job.claim.job_id,
         )
 
     def _calibration(self, reported: Reported, keys: list[str]) -> NewCalibration | None:
         calibration = reported.calibrated.calibration
         if calibration is None:
             return None
-        loaded = reported.calibrated.scored.fitted.parts.loaded
+        job = reported.calibrated.scored.model.parts.job
         keys.append(store_calibration(self.blobs, calibration))
-        dataset = f"{loaded.data.name}:{loaded.data.version}"
+        dataset = f"{job.data.name}:{job.data.version}"
         return NewCalibration(
-            name=f"{loaded.claim.model} held out of {dataset}"[:200],
+            name=f"{job.claim.model} held out of {dataset}"[:200],
             blob=keys[-1],
             protocol=calibration.protocol,
             summary={
                 **calibration.summary(),
                 "dataset": dataset,
-                "random_state": loaded.seed,
+                "random_state": job.seed,
                 "part": "held-out",
-                **class_count(loaded.data, calibration.protocol),
+                **class_count(job.data, calibration.protocol),
             },
-            dataset_id=loaded.data.dataset_id,
-            dataset_sha256=loaded.data.sha256,
-            people=digests_of(reported.calibrated.scored.fitted.parts.people, loaded.secret),
+            dataset_id=job.data.dataset_id,
+            dataset_sha256=job.data.sha256,
+            people=digests_of(reported.calibrated.scored.model.parts.people, job.secret),
         )
 
     def _registered(self, claim: Claim, reported: Reported, new: NewVersion) -> int:
         """Register the version, move the alias and end the job, all or nothing."""
-        made: list[int] = []
+        versions: list[int] = []
 
         def register(session: Session) -> None:
-            if made and self.store.version_of_job(claim.job_id) in made:
+            if versions and self.store.version_of_job(claim.job_id) in versions:
                 # The commit before went through and only its answer was lost.
                 return
-            asked = reported.promotion
+            promotion = reported.promotion
             summary = self.store.register(
                 session,
                 new,
-                promote=asked.alias,
-                only_from=asked.only_from,
+                promote=promotion.alias,
+                only_from=promotion.only_from,
                 by=f"job:{claim.job_id}",
-                reason=asked.reason,
+                reason=promotion.reason,
             )
             message = _message(new, summary, reported)
             self.queue.finish(claim, session, version=summary.version, message=message)
-            made.append(summary.version)
+            versions.append(summary.version)
 
         persist(self.db, register)
-        return made[-1]
+        return versions[-1]
 
 
 def _message(new: NewVersion, version: VersionSummary, reported: Reported) -> str:
     """What became of the job, for its owner: the version, its alias and why, the baselines, what it can promise."""
-    asked, verdict = reported.promotion, reported.leaderboard["verdict"]
-    said = f"registered {new.model}:{version.version}"
-    if asked.alias in version.aliases:
-        said += f", now {new.model}@{asked.alias}"
-    elif asked.alias is not None:
-        said += f", not promoted, since {new.model}@{asked.alias} was moved meanwhile"
-    elif asked.reason:
-        said += ", not promoted"
-    if asked.reason:
-        said += f": {asked.reason}"
+    promotion, verdict = reported.promotion, reported.leaderboard["verdict"]
+    message = f"registered {new.model}:{version.version}"
+    if promotion.alias in version.aliases:
+        message += f", now {new.model}@{promotion.alias}"
+    elif promotion.alias is not None:
+        message += f", not promoted, since {new.model}@{promotion.alias} was moved meanwhile"
+    elif promotion.reason:
+        message += ", not promoted"
+    if promotion.reason:
+        message += f": {promotion.reason}"
     if verdict is not None:
-        said += f". {verdict[0].upper()}{verdict[1:]}"
+        message += f". {verdict[0].upper()}{verdict[1:]}"
     if new.calibration is not None:
         smallest = new.calibration.summary["smallest_fpr"]["0.95"]["finite-sample"]
-        said += (
+        message += (
             ". It supports no false positive rate: calibrate on more people"
             if smallest is None
             else f". It supports false positive rates of {in_percent(smallest)} and above (95% confidence)"
         )
-    return said
+    return message
 
 
 def _suspects(reported: Reported) -> dict[str, Any]:
     """What looks wrong among the people that the promise counts."""
     scored = reported.calibrated.scored
-    parts = scored.fitted.parts
+    parts = scored.model.parts
     if parts.calibration is None or scored.calibration is None:
         return {}
-    found = doubtful(parts.calibration, scored.calibration, parts.loaded.data)
-    return {} if found is None else {"suspects": found}
+    suspects = doubtful(parts.calibration, scored.calibration, parts.job.data)
+    return {} if suspects is None else {"suspects": suspects}
 
 
-def _lineage(loaded: Loaded) -> dict[str, Any]:
-    data, more = loaded.data, loaded.unlabelled
+def _lineage(job: LoadedJob) -> dict[str, Any]:
+    data, extra = job.data, job.unlabelled
     unlabelled = (
         {}
-        if more is None
-        else {"unlabelled": f"{more.name}:{more.version}", "unlabelled_sha256": more.sha256}
+        if extra is None
+        else {"unlabelled": f"{extra.name}:{extra.version}", "unlabelled_sha256": extra.sha256}
     )
     return {
         "dataset": f"{data.name}:{data.version}",
         "dataset_sha256": data.sha256,
         **unlabelled,
-        "job": loaded.claim.job_id,
+        "job": job.claim.job_id,
         "code_version": code_version(),
-        "random_state": loaded.seed,
-        "evaluation": loaded.claim.evaluation.model_dump(),
+        "random_state": job.seed,
+        "evaluation": job.claim.evaluation.model_dump(),
     }
 
 

@@ -14,39 +14,39 @@ from pairmark.service.errors import refusals
 from pairmark.service.heldout.groups import without_groups
 from pairmark.service.heldout.pairs import listed_pairs, pairs_among, split_codes, units_of_list
 from pairmark.service.heldout.people import people_of
-from pairmark.service.training.records import Indices, Loaded, Parts
+from pairmark.service.training.records import Indices, LoadedJob, Parts
 
 ROWS = "held-out-rows"
 GROUPED = "held-out-groups"
 
 
-def split(loaded: Loaded) -> Parts:
+def split(job: LoadedJob) -> Parts:
     """The parts of a job's dataset, or `InvalidInput` when one would be too small."""
-    data = loaded.data
+    data = job.data
     with refusals(f"dataset {data.name}:{data.version} cannot be split"):
-        if loaded.spec.needs == "rankings":
-            return _rankings(loaded)
-        together = without_groups(data, loaded.claim.evaluation.groups)
+        if job.spec.needs == "rankings":
+            return _rankings(job)
+        together = without_groups(data, job.claim.evaluation.groups)
         if data.pairs is not None:
-            return _listed(loaded, together)
+            return _pair_list(job, together)
         if data.y is None:
             raise ValueError("it has neither a label column nor a list of pairs")
-        return _identities(loaded, together)
+        return _identities(job, together)
 
 
-def _rankings(loaded: Loaded) -> Parts:
+def _rankings(job: LoadedJob) -> Parts:
     """Rows to learn from and rows to judge by; rankers calibrate themselves, so none go to that."""
-    data = loaded.data
+    data = job.data
     if data.rankings is None:
         raise ValueError("it has no rankings: upload it with `ranking`")
     train, test = split_rankings(
         len(data),
-        test_fraction=loaded.claim.evaluation.test_fraction,
+        test_fraction=job.claim.evaluation.test_fraction,
         groups=data.groups,
-        random_state=loaded.seed,
+        random_state=job.seed,
     )
     return Parts(
-        loaded=loaded,
+        job=job,
         protocol=ROWS if data.groups is None else GROUPED,
         rows=train,
         learned=train,
@@ -55,79 +55,81 @@ def _rankings(loaded: Loaded) -> Parts:
     )
 
 
-def _fractions(loaded: Loaded) -> dict[str, Any]:
-    asked = loaded.claim.evaluation
+def _fractions(job: LoadedJob) -> dict[str, Any]:
+    evaluation = job.claim.evaluation
     # Of a table an encoder learns, whatever the learner does.
-    learns = loaded.data.schema is not None or loaded.spec.learns(loaded.claim.params)
+    learns = job.data.schema is not None or job.spec.learns(job.claim.params)
     return {
         # Without anything to learn, everybody outside the test part is there to calibrate on.
-        "calibration_fraction": asked.calibration_fraction if learns else None,
-        "test_fraction": asked.test_fraction,
-        "random_state": loaded.seed,
+        "calibration_fraction": evaluation.calibration_fraction if learns else None,
+        "test_fraction": evaluation.test_fraction,
+        "random_state": job.seed,
     }
 
 
-def _listed(loaded: Loaded, data: LabelledData) -> Parts:
+def _pair_list(job: LoadedJob, data: LabelledData) -> Parts:
     assert data.pairs is not None
-    asked, pairs = loaded.claim.evaluation, data.pairs
+    evaluation, pairs = job.claim.evaluation, data.pairs
     ends = np.asarray(pairs.left), np.asarray(pairs.right)
-    same, listed = np.asarray(pairs.same), units_of_list(data, asked.protocol)
-    found = split_pairs(
-        listed.units, same, listed.usable, protocol=listed.protocol, name=listed.name, **_fractions(loaded)
+    same, units = np.asarray(pairs.same), units_of_list(data, evaluation.protocol)
+    parts = split_pairs(
+        units.units, same, units.usable, protocol=units.protocol, name=units.name, **_fractions(job)
     )
-    calibration_rows = np.unique(np.concatenate([end[found.calibration] for end in ends]))
-    people = people_of(data, calibration_rows, listed.protocol)
-    seeds = (Chance.of_people(people, loaded.secret).seed, loaded.seed + 2)
+    calibration_rows = np.unique(np.concatenate([end[parts.calibration] for end in ends]))
+    people = people_of(data, calibration_rows, units.protocol)
+    seeds = (Chance.of_people(people, job.secret).seed, job.seed + 2)
     calibration, test = (
-        listed_pairs(data, numbers, listed, n_pairs=asked.n_pairs, random_state=seed, listing=asked.listing)
-        for seed, numbers in zip(seeds, (found.calibration, found.test), strict=True)
+        listed_pairs(
+            data, numbers, units, n_pairs=evaluation.n_pairs, random_state=seed, listing=evaluation.listing
+        )
+        for seed, numbers in zip(seeds, (parts.calibration, parts.test), strict=True)
     )
     # A learner that learns nothing still wants to see data; it may see what calibrates it.
-    fitted = found.train if found.train.size else found.calibration
-    rows = np.unique(np.concatenate([end[fitted] for end in ends]))
+    pair_numbers = parts.train if parts.train.size else parts.calibration
+    rows = np.unique(np.concatenate([end[pair_numbers] for end in ends]))
     return Parts(
-        loaded=loaded,
-        protocol=found.protocol,
+        job=job,
+        protocol=parts.protocol,
         rows=rows,
-        learned=rows if found.train.size else rows[:0],
-        pairs=fitted,
+        learned=rows if parts.train.size else rows[:0],
+        pairs=pair_numbers,
         calibration=calibration,
         test=test,
         calibration_rows=calibration_rows,
         people=people,
         sizes={
-            "train_pairs": int(found.train.size),
-            "calibration_pairs": int(found.calibration.size),
-            "test_pairs": int(found.test.size),
-            "dropped_pairs": found.n_dropped,
+            "train_pairs": int(parts.train.size),
+            "calibration_pairs": int(parts.calibration.size),
+            "test_pairs": int(parts.test.size),
+            "dropped_pairs": parts.n_dropped,
         },
     )
 
 
-def _identities(loaded: Loaded, data: LabelledData) -> Parts:
-    asked = loaded.claim.evaluation
-    codes, protocol = split_codes(data, asked.protocol)
+def _identities(job: LoadedJob, data: LabelledData) -> Parts:
+    evaluation = job.claim.evaluation
+    codes, protocol = split_codes(data, evaluation.protocol)
     whole = "open-set" if data.groups is not None else protocol
-    found = split_data(codes, protocol=whole, **_fractions(loaded))
-    people = people_of(data, found.calibration, protocol)
-    seeds = (Chance.of_people(people, loaded.secret).seed, loaded.seed + 2)
+    parts = split_data(codes, protocol=whole, **_fractions(job))
+    people = people_of(data, parts.calibration, protocol)
+    seeds = (Chance.of_people(people, job.secret).seed, job.seed + 2)
     calibration, test = (
-        pairs_among(data, rows, protocol=protocol, n_pairs=asked.n_pairs, random_state=seed)
-        for seed, rows in zip(seeds, (found.calibration, found.test), strict=True)
+        pairs_among(data, rows, protocol=protocol, n_pairs=evaluation.n_pairs, random_state=seed)
+        for seed, rows in zip(seeds, (parts.calibration, parts.test), strict=True)
     )
     _check_both_kinds(calibration, test)
     y = np.asarray(data.y)
-    rows = {"train": found.train, "calibration": found.calibration, "test": found.test}
+    rows = {"train": parts.train, "calibration": parts.calibration, "test": parts.test}
     return Parts(
-        loaded=loaded,
+        job=job,
         protocol=protocol,
-        rows=found.train if found.train.size else found.calibration,
-        learned=found.train,
+        rows=parts.train if parts.train.size else parts.calibration,
+        learned=parts.train,
         calibration=calibration,
         test=test,
-        calibration_rows=np.asarray(found.calibration, dtype=np.int64),
+        calibration_rows=np.asarray(parts.calibration, dtype=np.int64),
         people=people,
-        test_rows=_rows_of_learned_classes(loaded, protocol, found.test),
+        test_rows=_rows_of_learned_classes(job, protocol, parts.test),
         sizes={
             **{f"{name}_rows": int(part.size) for name, part in rows.items()},
             **{f"{name}_identities": int(np.unique(y[part]).size) for name, part in rows.items()},
@@ -137,8 +139,8 @@ def _identities(loaded: Loaded, data: LabelledData) -> Parts:
     )
 
 
-def _rows_of_learned_classes(loaded: Loaded, protocol: str, test: Indices) -> Indices | None:
-    return test if protocol == "closed-set" and "classify" in loaded.spec.capabilities else None
+def _rows_of_learned_classes(job: LoadedJob, protocol: str, test: Indices) -> Indices | None:
+    return test if protocol == "closed-set" and "classify" in job.spec.capabilities else None
 
 
 def _check_both_kinds(calibration: HeldOutPairs, test: HeldOutPairs) -> None:

@@ -39,8 +39,12 @@ class TrainingQueue(JobQueue):
 
         def prepare(session: Session) -> NewJob:
             dataset = dataset_out(dataset_of(session, request.dataset, hold=True))
-            more = request.unlabelled
-            unlabelled = None if more is None else dataset_out(dataset_of(session, more, hold=True))
+            unlabelled_ref = request.unlabelled
+            unlabelled = (
+                None
+                if unlabelled_ref is None
+                else dataset_out(dataset_of(session, unlabelled_ref, hold=True))
+            )
             return checked_request(request, dataset, self._settings, unlabelled)
 
         return self.enqueue(prepare, once)
@@ -50,8 +54,8 @@ def _among(key: str, names: VisibleNames) -> str:
     """The key as it is stored: no other names give the same, and no key has a space."""
     if names.everything:
         return key
-    seen = json.dumps([names.prefix, sorted(names.only) if names.only is not None else None])
-    return f"{hashlib.sha256(seen.encode()).hexdigest()[:32]} {hashlib.sha256(key.encode()).hexdigest()}"
+    visible = json.dumps([names.prefix, sorted(names.members) if names.members is not None else None])
+    return f"{hashlib.sha256(visible.encode()).hexdigest()[:32]} {hashlib.sha256(key.encode()).hexdigest()}"
 
 
 def _digest(request: JobRequest) -> str:

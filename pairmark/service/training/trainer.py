@@ -24,7 +24,7 @@ from pairmark.service.store.secret import service_secret
 from pairmark.service.store.store import ModelStore
 from pairmark.service.training.fitting import encoded, fit
 from pairmark.service.training.measuring import calibrate, report, score
-from pairmark.service.training.records import Loaded
+from pairmark.service.training.records import LoadedJob
 from pairmark.service.training.registering import Registry
 from pairmark.service.training.splitting import split
 
@@ -72,13 +72,13 @@ class Trainer:
     def _run(self, claim: Claim) -> int:
         progress = Progress(self._queue, claim, STAGES)
         progress.stage("loading")
-        loaded = self._load(claim)
+        job = self._load(claim)
         progress.stage("splitting")
-        parts = encoded(split(loaded))
+        parts = encoded(split(job))
         progress.stage("fitting")
-        fitted = fit(parts, self._settings, progress)
+        model = fit(parts, self._settings, progress)
         progress.stage("scoring")
-        scored = score(fitted, progress)
+        scored = score(model, progress)
         progress.stage("calibrating")
         calibrated = calibrate(scored)
         progress.stage("evaluating")
@@ -86,16 +86,16 @@ class Trainer:
         progress.stage("storing")
         return self._registry.register(reported)
 
-    def _load(self, claim: Claim) -> Loaded:
+    def _load(self, claim: Claim) -> LoadedJob:
         spec = spec_of(claim.learner)
         data = self._datasets.load(claim.dataset_id)
-        more = claim.unlabelled_id
-        return Loaded(
+        unlabelled_id = claim.unlabelled_id
+        return LoadedJob(
             claim=claim,
             spec=spec,
             data=data,
             X=data.X if data.schema is not None else taken_by(spec, data.X, self._settings.max_dense_bytes),
-            unlabelled=None if more is None else self._datasets.load(more),
+            unlabelled=None if unlabelled_id is None else self._datasets.load(unlabelled_id),
             seed=int(claim.params.get("random_state") or 0),
             secret=service_secret(self._db),
         )

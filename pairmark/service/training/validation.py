@@ -45,7 +45,7 @@ def checked_request(
     params = checked_params(spec, _data_params(spec, request, dataset))
     # Of a table an encoder learns, whatever the learner does.
     learns = dataset.columns is not None or spec.learns(params)
-    evaluation = _filled(request.evaluation, dataset, learns=learns)
+    evaluation = _with_shares(request.evaluation, dataset, learns=learns)
     _check_evaluation(evaluation, dataset, settings, learns=learns)
     return NewJob(
         learner=spec.kind,
@@ -75,8 +75,8 @@ def default_learner(dataset: DatasetOut) -> str:
         return _DEFAULT_RANKINGS
     if dataset.columns is not None:
         return _DEFAULT_RECORDS
-    known = {spec.kind for spec in LEARNERS}
-    return next(kind for kind in _DEFAULT_PAIRS if kind in known)
+    kinds = {spec.kind for spec in LEARNERS}
+    return next(kind for kind in _DEFAULT_PAIRS if kind in kinds)
 
 
 def known_learner(kind: str) -> LearnerSpec:
@@ -84,33 +84,34 @@ def known_learner(kind: str) -> LearnerSpec:
     try:
         return spec_of(kind)
     except KeyError:
-        known = [spec.kind for spec in LEARNERS]
+        kinds = [spec.kind for spec in LEARNERS]
         raise UnknownLearner(
-            f"there is no learner {kind[:100]!r}; known: {', '.join(known)}", field="learner", learners=known
+            f"there is no learner {kind[:100]!r}; known: {', '.join(kinds)}", field="learner", learners=kinds
         ) from None
 
 
 def checked_params(spec: LearnerSpec, params: dict[str, Any]) -> dict[str, Any]:
     """All parameters as they will be used, the seed included: a job that is tried again gives the same model."""
     try:
-        checked = spec.params.model_validate(params)
+        model = spec.params.model_validate(params)
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
         field = ".".join(["params", *(str(part) for part in first["loc"])])
         allowed = ", ".join(spec.params.model_fields)
         raise InvalidInput(f"{field}: {first['msg']} ({spec.kind} takes: {allowed})", field=field) from None
-    filled = checked.model_dump(mode="json")
-    if "random_state" in filled and filled["random_state"] is None:
-        filled["random_state"] = 0
-    return filled
+    values = model.model_dump(mode="json")
+    if "random_state" in values and values["random_state"] is None:
+        values["random_state"] = 0
+    return values
 
 
 def _data_params(spec: LearnerSpec, request: JobRequest, dataset: DatasetOut) -> dict[str, Any]:
     """The parameters, and what the job says that the learner wants to know: budget, rate and protocol of its race."""
     if request.budget_seconds is not None and "budget_seconds" not in spec.params.model_fields:
+        racing = [learner.kind for learner in LEARNERS if "budget_seconds" in learner.params.model_fields]
         raise InvalidInput(
             f"budget_seconds: {spec.kind} does not compare candidates; leave it out, or choose a learner that does "
-            f"({', '.join(one.kind for one in LEARNERS if 'budget_seconds' in one.params.model_fields) or 'none yet'})",
+            f"({', '.join(racing) or 'none yet'})",
             field="budget_seconds",
         )
     if dataset.columns is not None and request.params.get("columns") is not None:
@@ -124,10 +125,10 @@ def _data_params(spec: LearnerSpec, request: JobRequest, dataset: DatasetOut) ->
         "target_fpr": request.evaluation.target_fpr,
         "protocol": request.evaluation.protocol if units is None else units[2],
     }
-    known = {
+    of_job = {
         name: value for name, value in job.items() if value is not None and name in spec.params.model_fields
     }
-    return {**known, **request.params}
+    return {**of_job, **request.params}
 
 
 def _with_protocol(spec: LearnerSpec, request: JobRequest, dataset: DatasetOut) -> JobRequest:
@@ -205,23 +206,24 @@ def _check_dataset(spec: LearnerSpec, dataset: DatasetOut) -> None:
 
 
 def _check_evaluation(
-    asked: EvaluationRequest, dataset: DatasetOut, settings: Settings, *, learns: bool
+    evaluation: EvaluationRequest, dataset: DatasetOut, settings: Settings, *, learns: bool
 ) -> None:
-    if asked.groups == "compare" and not 0 < dataset.n_groups <= MAX_GROUPS:
+    if evaluation.groups == "compare" and not 0 < dataset.n_groups <= MAX_GROUPS:
         raise InvalidInput(
             f"groups are to be compared and dataset {dataset.name}:{dataset.version} has {dataset.n_groups} groups; "
             f"expected 1 to {MAX_GROUPS}: upload it with `group` naming the column of populations",
             field="evaluation.groups",
         )
-    if learns and asked.calibration_fraction + asked.test_fraction >= 1:
+    if learns and evaluation.calibration_fraction + evaluation.test_fraction >= 1:
         raise InvalidInput(
             f"evaluation: calibration_fraction and test_fraction sum to "
-            f"{asked.calibration_fraction + asked.test_fraction:g}; expected below 1, to leave something to train on",
+            f"{evaluation.calibration_fraction + evaluation.test_fraction:g}; expected below 1, to leave "
+            "something to train on",
             field="evaluation.calibration_fraction",
         )
-    if asked.n_pairs > settings.max_calibration_pairs:
+    if evaluation.n_pairs > settings.max_calibration_pairs:
         raise InvalidInput(
-            f"evaluation.n_pairs is {asked.n_pairs}; expected at most {settings.max_calibration_pairs} "
+            f"evaluation.n_pairs is {evaluation.n_pairs}; expected at most {settings.max_calibration_pairs} "
             "(PAIRMARK_MAX_CALIBRATION_PAIRS)",
             field="evaluation.n_pairs",
         )
@@ -235,28 +237,30 @@ def _promotion(promote: bool | str) -> str | None:
     return promote if promote == IF_BETTER else checked_alias(promote, "promote")
 
 
-def _filled(asked: EvaluationRequest, dataset: DatasetOut, *, learns: bool = True) -> EvaluationRequest:
+def _with_shares(
+    evaluation: EvaluationRequest, dataset: DatasetOut, *, learns: bool = True
+) -> EvaluationRequest:
     """The request with its shares: as asked, or what ``target_fpr`` takes. A learner that learns nothing leaves
     everybody outside the test part to calibrate on."""
-    units = _calibration_units(dataset, asked.protocol)
+    units = _calibration_units(dataset, evaluation.protocol)
     if (
-        asked.target_fpr is None
+        evaluation.target_fpr is None
         or units is None
-        or (learns and "calibration_fraction" in asked.model_fields_set)
+        or (learns and "calibration_fraction" in evaluation.model_fields_set)
     ):
-        whole = {"calibration_fraction": round(1 - asked.test_fraction, 6)}
-        return asked if learns else asked.model_copy(update=whole)
+        whole = {"calibration_fraction": round(1 - evaluation.test_fraction, 6)}
+        return evaluation if learns else evaluation.model_copy(update=whole)
     count, different, protocol = units
     calibration, test = shares_for(
         count,
-        asked.target_fpr,
-        test_fraction=asked.test_fraction,
+        evaluation.target_fpr,
+        test_fraction=evaluation.test_fraction,
         different_share=different,
         fewest=fewest_units(vars(dataset), protocol),
         learns=learns,
-        fixed_test="test_fraction" in asked.model_fields_set,
+        fixed_test="test_fraction" in evaluation.model_fields_set,
     )
-    return asked.model_copy(update={"calibration_fraction": calibration, "test_fraction": test})
+    return evaluation.model_copy(update={"calibration_fraction": calibration, "test_fraction": test})
 
 
 def _calibration_units(dataset: DatasetOut, protocol: str) -> tuple[int, float, str] | None:
@@ -277,7 +281,7 @@ def _outlook(evaluation: EvaluationRequest, dataset: DatasetOut) -> str:
     if units is None:
         return ""
     count, different, protocol = units
-    found = promise_of(
+    outlook = promise_of(
         count,
         evaluation.calibration_fraction,
         protocol=protocol,
@@ -285,8 +289,8 @@ def _outlook(evaluation: EvaluationRequest, dataset: DatasetOut) -> str:
         population=population_of(dataset.n_labels) if protocol == "closed-set" else None,
         fewest=fewest_units(vars(dataset), protocol),
     )
-    if evaluation.target_fpr is None or (found.smallest_fpr or 1.0) <= evaluation.target_fpr:
-        return found.text
-    said = f"{found.text}. The target of {evaluation.target_fpr:g} cannot be promised from this dataset"
-    reachable = ", ".join(way.text for way in found.ways)
-    return f"{said}. Within reach: {reachable}" if reachable else said
+    if evaluation.target_fpr is None or (outlook.smallest_fpr or 1.0) <= evaluation.target_fpr:
+        return outlook.text
+    sentence = f"{outlook.text}. The target of {evaluation.target_fpr:g} cannot be promised from this dataset"
+    reachable = ", ".join(way.text for way in outlook.ways)
+    return f"{sentence}. Within reach: {reachable}" if reachable else sentence

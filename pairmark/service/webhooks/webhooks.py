@@ -69,9 +69,9 @@ class Webhooks:
             session.add(webhook)
             facts = {"host": urlsplit(webhook.url).netloc, "events": webhook.events}
             record(session, now, "webhook.create", f"webhook:{webhook.id}", after=facts)
-            shown = WebhookOut.model_validate(webhook)
-        secret = "whsec_" + base64.b64encode(self._secret(shown.id)).decode()
-        return NewWebhook(**shown.model_dump(), secret=secret)
+            webhook_out = WebhookOut.model_validate(webhook)
+        secret = "whsec_" + base64.b64encode(self._secret(webhook_out.id)).decode()
+        return NewWebhook(**webhook_out.model_dump(), secret=secret)
 
     def page(self, limit: int, cursor: str | None) -> WebhookPage:
         """Webhooks, oldest first."""
@@ -96,18 +96,18 @@ class Webhooks:
             if session.get(WebhookRow, webhook_id) is None:
                 raise UnknownWebhook(f"there is no webhook {webhook_id[:50]!r}")
             rows = repository.page_of_deliveries(session, webhook_id, limit + 1, after)
-            return DeliveryPage.of(rows, limit, lambda row: (row.created_at, row.id), _shown)
+            return DeliveryPage.of(rows, limit, lambda row: (row.created_at, row.id), _delivery_out)
 
     async def deliver(self) -> int:
         """Try what is due, one after another; returns how many. Nobody else tries the same at that time."""
-        tried = 0
+        n_attempts = 0
         async with httpx.AsyncClient(timeout=TIMEOUT_S, follow_redirects=False, trust_env=False) as http:
             while (due := await asyncio.to_thread(self._claim)) is not None:
                 answer, delivered = await self._send(http, due)
                 _SENT.labels(str(delivered).lower()).inc()
                 await asyncio.to_thread(self._close, due, answer, delivered)
-                tried += 1
-        return tried
+                n_attempts += 1
+        return n_attempts
 
     def _claim(self) -> Any:
         with self._db.write() as session:
@@ -170,7 +170,7 @@ def signed(secret: bytes, message: str, now: int, body: bytes) -> dict[str, str]
     }
 
 
-def _shown(row: WebhookDelivery) -> DeliveryOut:
+def _delivery_out(row: WebhookDelivery) -> DeliveryOut:
     state = "delivered" if row.delivered else "waiting" if row.next_at is not None else "failed"
     facts = {
         name: getattr(row, name) for name in ("id", "event", "attempts", "created_at", "next_at", "answer")

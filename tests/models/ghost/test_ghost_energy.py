@@ -10,7 +10,7 @@ from scipy.optimize import linprog
 
 from pairmark.models.ghost.clustering import cluster
 from pairmark.models.ghost.kernels import energy as kernels
-from pairmark.models.ghost.learning import Error, TrainingSet, Weights, error_of
+from pairmark.models.ghost.learning import Error, GhostWeights, TrainingSet, error_of
 
 
 def training_set(rng, n, n_clusters=2, *, balanced=True, n_others=1, alpha=1.0, beta=1.0):
@@ -31,8 +31,8 @@ def training_set(rng, n, n_clusters=2, *, balanced=True, n_others=1, alpha=1.0, 
 
 
 def random_weights(rng, n_others=1):
-    return Weights(
-        features=rng.uniform(0, 1, 3), others=rng.uniform(0, 1, n_others), exemplar=rng.uniform(0, 2)
+    return GhostWeights(
+        features=rng.uniform(0, 1, 3), meta_features=rng.uniform(0, 1, n_others), exemplar=rng.uniform(0, 2)
     )
 
 
@@ -169,7 +169,7 @@ def test_energies_are_those_of_equations_10_to_12(balanced: bool) -> None:
     expected = np.einsum(
         "i,ipq->pq", weights.features, np.abs(made.columns[:, :, None] - made.columns[:, None])
     )
-    np.testing.assert_allclose(seen, expected + weights.others[0] * made.slaves[0], rtol=1e-5)
+    np.testing.assert_allclose(seen, expected + weights.meta_features[0] * made.slaves[0], rtol=1e-5)
     for exemplars in ([0], [4], [0, 4], [1, 2, 3], [0, 1, 2, 3, 4]):
         opened = np.isin(np.arange(5), exemplars)
         best = np.inf
@@ -274,7 +274,7 @@ def test_subgradients_equal_finite_differences() -> None:
         made, weights = training_set(rng, 6, n_others=2), random_weights(rng, 2)
         truth = made.true_exemplars(made.distances(weights))
 
-        def loss(some: Weights, made: TrainingSet = made, truth: np.ndarray = truth) -> float:
+        def loss(some: GhostWeights, made: TrainingSet = made, truth: np.ndarray = truth) -> float:
             seen = made.distances(some)
             return made.true_energy(seen, truth, some) - made.solve(made.costs(seen, some)).dual
 
@@ -285,9 +285,11 @@ def test_subgradients_equal_finite_differences() -> None:
         for at in range(flat.size):
             ends = []
             for sign in (1, -1):
-                moved = np.concatenate([weights.features, weights.others, [weights.exemplar]])
+                moved = np.concatenate([weights.features, weights.meta_features, [weights.exemplar]])
                 moved[at] += sign * step
-                ends.append(loss(Weights(features=moved[:3], others=moved[3:5], exemplar=float(moved[5]))))
+                ends.append(
+                    loss(GhostWeights(features=moved[:3], meta_features=moved[3:5], exemplar=float(moved[5])))
+                )
             assert (ends[0] - ends[1]) / (2 * step) == pytest.approx(flat[at], abs=5e-3)
         # In the multipliers: raising lambda of one slave alone raises the dual by what that slave holds.
         before = solution.dual
@@ -325,7 +327,7 @@ def test_clusters_of_one_and_every_point_alike() -> None:
         error=error,
         exemplar=1.0,
     )
-    weights = Weights(features=np.ones(1), others=np.zeros(0))
+    weights = GhostWeights(features=np.ones(1), meta_features=np.zeros(0))
     seen = made.distances(weights)
     assert made.true_exemplars(seen).tolist() == [0, 1, 2]
     assert np.isfinite(made.solve(made.costs(seen, weights)).dual)

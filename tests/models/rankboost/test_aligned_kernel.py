@@ -50,7 +50,7 @@ def test_losses_are_the_papers(balanced: bool) -> None:
 @pytest.mark.parametrize("psd", [True, False])
 def test_steps_follow_the_gradient(loss: Any, psd: bool) -> None:
     batch = small_batch()
-    made = network.Network.drawn(batch.rows, (4, 3), psd, np.random.default_rng(2))
+    made = network.Network.random(batch.rows, (4, 3), psd, np.random.default_rng(2))
     parts = [*made.weights, *made.biases] + ([] if made.second is None else [made.second])
 
     def value() -> float:

@@ -14,7 +14,7 @@ from scipy.stats import kendalltau
 
 from pairmark.models import RankBoostKernel
 from pairmark.models.rankboost.binning import binned, sparse_rows
-from pairmark.models.rankboost.boosting import Settings, Task, _Search, _Weights, boost
+from pairmark.models.rankboost.boosting import BoostSettings, RankingTask, _Search, _Weights, boost
 
 
 def world(seed: int, n: int = 14, d: int = 4, levels: int = 2) -> tuple[np.ndarray, np.ndarray]:
@@ -64,9 +64,9 @@ def test_each_stump_is_the_best_there_is(criterion: str, levels: int) -> None:
         X, y = world(seed, levels=levels)
         preference = preference_of(levels)
         data = binned(sparse_rows(X), 256)
-        task = Task(levels=y, preference=preference, weight=np.ones(len(y)))
+        task = RankingTask(levels=y, preference=preference, weight=np.ones(len(y)))
         weights = _Weights(data, task, frequent=1)
-        search = _Search(data, Settings(n_estimators=1, weak="stump", criterion=criterion))
+        search = _Search(data, BoostSettings(n_estimators=1, weak="stump", criterion=criterion))
         H = np.zeros(len(y))
         for _ in range(6):
             D = pair_matrix(y, H, preference)
@@ -86,7 +86,9 @@ def test_factorised_weights_equal_the_matrix_of_pairs() -> None:
     X, y = world(3, n=20, levels=3)
     preference = preference_of(3)
     data = binned(sparse_rows(X), 256)
-    weights = _Weights(data, Task(levels=y, preference=preference, weight=np.ones(len(y))), frequent=1 << 40)
+    weights = _Weights(
+        data, RankingTask(levels=y, preference=preference, weight=np.ones(len(y))), frequent=1 << 40
+    )
     rng = np.random.default_rng(0)
     H = np.zeros(len(y))
     for number in range(30):
@@ -114,8 +116,8 @@ def test_features_passed_over_hold_no_better_stump(criterion: str, upper_only: b
     X = (there * np.where(np.arange(60) < 30, 1.0, rng.lognormal(size=(500, 60)))).astype(np.float32)
     y = (X[:, :6].sum(axis=1) + X[:, 30:40].sum(axis=1) + 3 * rng.normal(size=500) > 9).astype(np.int64)
     data = binned(sparse_rows(X), 256)
-    task = Task(levels=y, preference=preference_of(2), weight=np.ones(500))
-    how = Settings(n_estimators=1, weak="stump", criterion=criterion, upper_only=upper_only)
+    task = RankingTask(levels=y, preference=preference_of(2), weight=np.ones(500))
+    how = BoostSettings(n_estimators=1, weak="stump", criterion=criterion, upper_only=upper_only)
     weights, search = _Weights(data, task, frequent=1 << 40), _Search(data, how)
     for number in range(150):
         anew = _Weights(data, task, frequent=1 << 40)
@@ -140,8 +142,8 @@ def test_each_grid_is_the_best_pair_of_conditions(criterion: str) -> None:
         y[:2] = 0, 1
         data = binned(sparse_rows(X), 256)
         preference = preference_of(2)
-        weights = _Weights(data, Task(levels=y, preference=preference, weight=np.ones(24)), frequent=1)
-        search = _Search(data, Settings(n_estimators=1, weak="grid", criterion=criterion))
+        weights = _Weights(data, RankingTask(levels=y, preference=preference, weight=np.ones(24)), frequent=1)
+        search = _Search(data, BoostSettings(n_estimators=1, weak="grid", criterion=criterion))
         D = pair_matrix(y, np.zeros(24), preference)
         single = conditions(X)
         best = max(gain_of(a & b, D, criterion) for a in single for b in single)
@@ -154,8 +156,8 @@ def test_each_grid_is_the_best_pair_of_conditions(criterion: str) -> None:
 def test_weights_and_scores_follow_the_paper() -> None:
     X, y = world(5, n=30)
     data = binned(sparse_rows(X), 256)
-    task = Task(levels=y, preference=preference_of(2), weight=np.ones(30))
-    rules = boost(data, task, Settings(n_estimators=8, weak="stump", criterion="r"))
+    task = RankingTask(levels=y, preference=preference_of(2), weight=np.ones(30))
+    rules = boost(data, task, BoostSettings(n_estimators=8, weak="stump", criterion="r"))
     H = np.zeros(30)
     for at in range(len(rules)):
         column = X[:, rules.features[at, 0]]

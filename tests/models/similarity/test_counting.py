@@ -48,8 +48,10 @@ def test_both_ways_of_counting_grow_the_same_tree(
             by_word=by_word,
         )
         own = learned_codes(values)
-        limits = layout.Limits(max_depth=5, leaf_depth=3, n_tried=10)
-        grown.append(grow(points, grid.used, 11, table, own, limits, np.uint64(1), np.empty((0, 0, 0, 0))))
+        limits = layout.GrowthLimits(max_depth=5, leaf_depth=3, n_tried=10)
+        grown.append(
+            grow(points, grid.features, 11, table, own, limits, np.uint64(1), np.empty((0, 0, 0, 0)))
+        )
     assert len(grown[0][1]) > 20
     for cells_or_nodes in zip(*grown, strict=True):
         np.testing.assert_array_equal(*cells_or_nodes)

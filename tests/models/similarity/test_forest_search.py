@@ -157,7 +157,7 @@ def test_no_search_counts_more_work_than_scoring_everything_and_a_tenth(
         assert best.scores.tobytes() == grid[expected].tobytes(), name
         book = one._ledger
         everything_too = book.whole if one.gave_up else 0.0
-        assert book.spent + everything_too <= 1.1 * book.whole, name
+        assert book.cost_so_far + everything_too <= 1.1 * book.whole, name
         if name == "one row again and again":
             assert one.gave_up
 

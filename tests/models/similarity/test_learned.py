@@ -312,7 +312,9 @@ def test_listed_pairs_are_described_by_maps_that_saw_neither_identity() -> None:
         left, right, same = listed_pairs(300, seed, d=60)
         points = np.concatenate([left, right])
         codes = identities_of_pairs(points, 300, same)
-        features, out_of_fold = learn("discriminant", points, codes, np.random.RandomState(0), listed=True)
+        features, out_of_fold = learn(
+            "discriminant", points, codes, np.random.RandomState(0), from_pairs=True
+        )
         assert roc_auc_score(same, features.values(left, right)[:, 0]) > 0.99
         numbers = np.arange(300)
         ours.append(roc_auc_score(same, out_of_fold.values(numbers, numbers + 300)[:, 0]))
@@ -353,7 +355,7 @@ def test_listed_pairs_with_long_tails_are_tamed_and_others_left_straight() -> No
     codes = identities_of_pairs(np.concatenate([left, right]), 2_000, same)
     for curve, curved in ((np.asarray, False), (np.sinh, True)):
         rows = np.concatenate([curve(left), curve(right)]).astype(np.float32)
-        found, _ = learn("discriminant", rows, codes, np.random.RandomState(0), listed=True)
+        found, _ = learn("discriminant", rows, codes, np.random.RandomState(0), from_pairs=True)
         assert found.map.scaling.curved is curved
 
 

@@ -42,7 +42,7 @@ def test_parting_exchanges_whole_pairs(seed: int, n: int, margins: tuple[int, in
     start, stop = margins[0], margins[0] + n
     pairs, weight = table(seed, stop + margins[1])
     before, weighed = pairs.copy(), weight.copy()
-    table_of_pairs = layout.Pairs(rows=pairs, weight=weight, stride=np.uint64(1), n_same=0)
+    table_of_pairs = layout.PairTable(rows=pairs, weight=weight, stride=np.uint64(1), n_same=0)
     spare = np.empty((4, 2 * layout.RUN), dtype=np.int32)
     border = partition(column, np.float32(threshold), 1, layout.DIFF_SUM, table_of_pairs, start, stop, spare)
     low = column[pairs[0]] + column[pairs[1]] <= np.float32(threshold)
@@ -96,7 +96,7 @@ def test_kept_leaves_come_to_the_front(seed: int, depth: int) -> None:
         features=np.zeros((n_heap, 2), dtype=np.int64),
         thresholds=np.zeros(n_heap, dtype=np.float32),
     )
-    numbered = layout.Pairs(rows=pairs, weight=weight, stride=np.uint64(1), n_same=n_same)
+    numbered = layout.PairTable(rows=pairs, weight=weight, stride=np.uint64(1), n_same=n_same)
     gather_left(heap, numbered, np.empty(n_heap, dtype=np.int64), borders)
     for place, middle, (kept, others) in zip(kinds, borders, wanted, strict=True):
         front, back = slice(place.start, middle), slice(middle, place.stop)

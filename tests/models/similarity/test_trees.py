@@ -310,11 +310,11 @@ def test_codes_are_exact_on_even_grids_and_robust_elsewhere() -> None:
         rng.standard_normal(500), np.append(rng.standard_normal(499), 1e30), np.append(np.zeros(499), 5.0),
     ]).astype(np.float32)  # fmt: skip
     grid = quantise(X)
-    assert grid.used.tolist() == [0, 1, 3, 4, 5]
+    assert grid.features.tolist() == [0, 1, 3, 4, 5]
     assert grid.n_features == 6
     assert grid.exact.tolist() == [True, True, False, False, True]
     assert grid.n_codes[4] == 2
-    for k, feature in enumerate(grid.used):
+    for k, feature in enumerate(grid.features):
         rebuilt = grid.low[k] + grid.codes[:, k] * grid.step[k]
         inner = np.abs(X[:, feature]) < 2
         assert np.abs(rebuilt - X[:, feature])[inner].max() < (1e-5 if grid.exact[k] else 0.03)

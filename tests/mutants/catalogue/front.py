@@ -25,7 +25,7 @@ FRONT = (
         "ways-out-of-a-refusal-are-left-out",
         "a refusal says the same ways out over HTTP and on the command line",
         "pairmark/service/runtime/scoring.py",
-        "ways=self._ways(fpr, error, loaded) if question.fnr is None else [],",
+        "ways=self._ways(fpr, error, entry) if question.fnr is None else [],",
         "ways=[],",
         "tests/e2e/test_deciding_commands.py"
         "::test_a_refusal_says_the_same_ways_out_over_http_and_on_the_command_line",
@@ -34,8 +34,8 @@ FRONT = (
         "only-the-first-trouble-is-told",
         "a messy table is told all its troubles at once",
         "pairmark/service/datasets/troubles.py",
-        "    return found[:_MOST]\n",
-        "    return found[:1]\n",
+        "    return troubles[:_MOST]\n",
+        "    return troubles[:1]\n",
         "tests/service/test_inspecting.py::test_a_messy_table_is_told_all_its_troubles_at_once",
     ),
     mutant(

@@ -80,8 +80,8 @@ SUBJECTS = (
         "people-are-probed-with-enrolled-samples",
         "the true positive rate of templates is of samples that were not enrolled",
         "pairmark/models/pairs/subjects.py",
-        "probes[at * draws + draw] = chosen[-p:]",
-        "probes[at * draws + draw] = chosen[:p]",
+        "probes[at * draws + draw] = picks[-p:]",
+        "probes[at * draws + draw] = picks[:p]",
         "tests/models/test_subject_pairs.py::test_every_two_people_meet_both_ways",
     ),
     mutant(
@@ -161,7 +161,7 @@ DEFAULT_RACE = (
         "the-best-of-many-is-expected",
         "the winner's rate has no optimism of having been chosen",
         "pairmark/models/auto/race.py",
-        "_simplest(fold_means(rates)[:, others])",
+        "_simplest(fold_means(rates)[:, is_other])",
         "_simplest(fold_means(rates))",
         f"{AUTO}::test_a_rate_is_shown_where_a_folds_people_can_show_it_and_without_the_optimism_of_choosing",
     ),
@@ -177,7 +177,7 @@ DEFAULT_RACE = (
         "holes-filled-by-nobody-after-loading",
         "a model is saved with what fills missing values",
         "pairmark/models/registry.py",
-        "        fitted.fill_ = fill\n",
+        "        learner.fill_ = fill\n",
         "        pass\n",
         "tests/models/test_missing_values.py::"
         "test_a_model_of_rows_with_holes_takes_them_and_is_saved_with_what_fills_them",

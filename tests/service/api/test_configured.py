@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pairmark.service.api.configured import shown
+from pairmark.service.api.configured import public_settings
 from pairmark.service.settings import Settings
 
 
@@ -15,7 +15,7 @@ def test_settings_show_what_is_in_force_and_no_secret() -> None:
             "max_batch_pairs": 10,
         }
     )
-    items = {one.name: one for one in shown(settings)}
+    items = {one.name: one for one in public_settings(settings)}
     assert set(items) == {f"PAIRMARK_{name.upper()}" for name in Settings.model_fields}
     assert items["PAIRMARK_DATABASE_URL"].value == "postgresql+psycopg://bob:***@db.example/pairmark?***"
     assert items["PAIRMARK_DASK_SCHEDULER"].value == "tcp://scheduler:8786"

@@ -51,7 +51,7 @@ def test_what_was_made_and_the_jobs_end_are_one(
     deployment: Deployment, identification: Identification
 ) -> None:
     job = identification.submit("g", "gallery-calibration", PROBES)
-    claim = deployment.queue.claim("test", only=job.id)
+    claim = deployment.queue.claim("test", job_id=job.id)
     assert claim is not None
     made = runner_of(claim, deployment.db, deployment.blobs, deployment.settings).run(claim)
     done = deployment.queue.get(job.id)
@@ -65,7 +65,7 @@ def test_what_was_made_and_the_jobs_end_are_one(
 
 def test_a_cancelled_evaluation_keeps_nothing(deployment: Deployment, identification: Identification) -> None:
     job = identification.submit("g", "gallery-evaluation", GalleryEvaluationRequest(dataset="probes"))
-    claim = deployment.queue.claim("test", only=job.id)
+    claim = deployment.queue.claim("test", job_id=job.id)
     assert claim is not None
     deployment.queue.cancel(job.id)
     with pytest.raises(Fenced):

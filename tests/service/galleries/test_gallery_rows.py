@@ -58,7 +58,7 @@ def test_rows_checked_together_are_those_checked_one_by_one(data: st.DataObject)
         reported.append(
             (
                 [(one.ids, one.subjects, one.vectors.tolist(), one.metadata, one.places) for one in found],
-                errors.listed,
+                errors.items,
             )
         )
     assert reported[0] == reported[1]
@@ -97,7 +97,7 @@ def test_metadata_checked_together_is_that_checked_one_by_one(facts: list[Any]) 
             errors = RowErrors()
             ids = [f"i{at}" for at in range(len(facts))]
             rows = RowChecks(1, errors).rows(0, ids, np.zeros((len(facts), 1)), None, list(facts))
-            reported.append((rows.ids, rows.metadata, errors.listed))
+            reported.append((rows.ids, rows.metadata, errors.items))
     assert reported[0] == reported[1]
     if not reported[0][2]:
         # Nothing to refuse: these went the way of bulk rows, all at once.

@@ -116,7 +116,7 @@ def test_a_view_follows_changes_within_its_age(database: Database) -> None:
         await slow.refreshed()
         move(database, "faces", 1)
         assert (await slow.refreshed()).resolve("faces", "match").version == 2
-        assert (await slow.changed()).resolve("faces", "match").version == 1
+        assert (await slow.after_change()).resolve("faces", "match").version == 1
 
     asyncio.run(scenario())
 
@@ -162,7 +162,7 @@ def test_what_a_slow_database_holds_is_not_said_to_be_missing(database: Database
         await catalogue.refreshed()
         add_model(database, "voices")
         with pytest.raises(UnknownModel):
-            (await catalogue.changed()).resolve("voices", "match")
+            (await catalogue.after_change()).resolve("voices", "match")
         assert (await catalogue.looked_up()).resolve("voices", "match").version == 1
         broken = Database("postgresql://nobody@127.0.0.1:1/none")
         catalogue._database = broken

@@ -18,5 +18,5 @@ def test_matches_are_strictly_above(threshold: float, scores: list[float]) -> No
     values = [*scores, threshold, *(float(one) for one in beside if np.isfinite(one))]
     expected = [np.float32(value) > np.float32(threshold) for value in values]
     assert decision.matches(np.array(values, dtype=np.float32)).tolist() == expected
-    assert decision.few(values) == expected
-    assert decision.few([threshold]) == [False]
+    assert decision.match_list(values) == expected
+    assert decision.match_list([threshold]) == [False]

@@ -16,7 +16,7 @@ from pairmark.service.runtime.live import (
     Reference,
     Watch,
     _margin,
-    picked,
+    subsample,
 )
 
 
@@ -123,8 +123,8 @@ def test_clients_cannot_make_names_without_end() -> None:
     assert len(watch.decided) == MAX_RATES + 1
     assert watch.decided["other"] == [2 * (100 - MAX_RATES), 100 - MAX_RATES]
     many = np.arange(1_000_000, dtype=np.float32)
-    assert 2 * len(picked(many)) > PICKED >= len(picked(many))
-    assert picked(many)[-1] > 990_000
+    assert 2 * len(subsample(many)) > PICKED >= len(subsample(many))
+    assert subsample(many)[-1] > 990_000
 
 
 def test_without_same_pairs_there_is_nothing_to_hold_scores_against() -> None:

@@ -60,7 +60,7 @@ def test_users_who_return_count_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unrelated, "MOST_REMEMBERED", 10)
     check = UnrelatedCheck(enabled=True)
     asyncio.run(answer(check, np.concatenate([users[:20], users[:5]])))
-    assert len(check.versions()[0].seen) == 10
+    assert len(check.versions()[0].digests) == 10
     assert len(check.versions()[0].probes) == 25
 
 

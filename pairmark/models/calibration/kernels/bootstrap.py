@@ -48,9 +48,9 @@ def dyadic_replicates(
     for e in range(edge_weight.size):
         i, j, b = edge_left[e], edge_right[e], edge_weight[e]
         for k in range(width):
-            both = count[i, k] * count[j, k]
-            total[k] += both * b
-            sum_bb[k] += both * b * b
+            product = count[i, k] * count[j, k]
+            total[k] += product * b
+            sum_bb[k] += product * b * b
             at_unit[i, k] += count[j, k] * b
             at_unit[j, k] += count[i, k] * b
     sum_dd = np.zeros(width)
@@ -70,12 +70,12 @@ def dyadic_replicates(
             i, j = edge_left[e], edge_right[e]
             for k in range(width):
                 ci, cj = count[i, k], count[j, k]
-                both = ci * cj
-                sum_a[k] += both * v
-                sum_aa[k] += both * vv
-                sum_ab[k] += both * vb
-                sum_rr[k] += both * v * (2.0 * (above[i, k] + above[j, k]) + (ci + cj) * v)
-                sum_rd[k] += both * v * (at_unit[i, k] + at_unit[j, k])
+                product = ci * cj
+                sum_a[k] += product * v
+                sum_aa[k] += product * vv
+                sum_ab[k] += product * vb
+                sum_rr[k] += product * v * (2.0 * (above[i, k] + above[j, k]) + (ci + cj) * v)
+                sum_rd[k] += product * v * (at_unit[i, k] + at_unit[j, k])
                 above[i, k] += cj * v
                 above[j, k] += ci * v
             row += 1

@@ -41,7 +41,7 @@ def log_mean_product(
     total = np.empty(size.size)
     row_sum = np.empty(n)
     column_sum = np.empty(n)
-    spread = -math.log(1.0 - shrink)
+    per_missing = -math.log(1.0 - shrink)
     base = 0.0
     for b in range(size.size):
         base -= size[b] * math.log(size[b])
@@ -74,9 +74,9 @@ def log_mean_product(
             t = whole - shrink * min(column_sum[j], whole)
             missing += abs(scale[j] * t - 1.0)
             scale[j] = 1.0 / t
-        bound = value - missing * spread - 1e-12 * n
+        bound = value - missing * per_missing - 1e-12 * n
         if bound > best:
             best = bound
-        if missing * spread < 1e-3:
+        if missing * per_missing < 1e-3:
             break
     return best

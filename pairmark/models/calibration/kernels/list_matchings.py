@@ -36,35 +36,35 @@ def draw_matchings(
     matched : (B, m // 2). log_ratio : (B,).
     """
     m = start.size - 1
-    taken = np.empty(m, dtype=np.bool_)
+    is_matched = np.empty(m, dtype=np.bool_)
     for b in range(order.shape[0]):
-        taken[:] = False
+        is_matched[:] = False
         n = 0
         ratio = 0.0
         for k in range(m):
             u = order[b, k]
-            if taken[u]:
+            if is_matched[u]:
                 continue
             free = 0
             total = 0.0
             for at in range(start[u], start[u + 1]):
-                if not taken[neighbour[at]]:
+                if not is_matched[neighbour[at]]:
                     free += 1
                     total += weight[edge[at]]
             if free == 0:
                 continue
             left = uniform[b, k] * total
-            chosen = -1
+            pick = -1
             for at in range(start[u], start[u + 1]):
-                if not taken[neighbour[at]]:
-                    chosen = at
+                if not is_matched[neighbour[at]]:
+                    pick = at
                     left -= weight[edge[at]]
                     if left < 0:
                         break
-            ratio += math.log(total / (free * weight[edge[chosen]]))
-            taken[u] = True
-            taken[neighbour[chosen]] = True
-            matched[b, n] = edge[chosen]
+            ratio += math.log(total / (free * weight[edge[pick]]))
+            is_matched[u] = True
+            is_matched[neighbour[pick]] = True
+            matched[b, n] = edge[pick]
             n += 1
         matched[b, n:] = -1
         log_ratio[b] = ratio

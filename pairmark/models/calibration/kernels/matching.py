@@ -17,15 +17,15 @@ def greedy_matching(edges: NDArray[np.int64], order: NDArray[np.int64], n_units:
     edges : (E, 2) int64 unit codes below ``n_units``.
     order : (E,) int64 the walk.
     """
-    taken = np.zeros(n_units, dtype=np.bool_)
-    chosen = np.empty(order.size, dtype=np.int64)
+    is_matched = np.zeros(n_units, dtype=np.bool_)
+    matching = np.empty(order.size, dtype=np.int64)
     n = 0
     for k in range(order.size):
         e = order[k]
         i, j = edges[e, 0], edges[e, 1]
-        if i != j and not taken[i] and not taken[j]:
-            taken[i] = True
-            taken[j] = True
-            chosen[n] = e
+        if i != j and not is_matched[i] and not is_matched[j]:
+            is_matched[i] = True
+            is_matched[j] = True
+            matching[n] = e
             n += 1
-    return chosen[:n].copy()
+    return matching[:n].copy()

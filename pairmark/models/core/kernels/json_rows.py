@@ -52,9 +52,9 @@ def _product(a, b):
     """The 128 bits of a product: the upper and the lower half."""
     mask, half = np.uint64(0xFFFFFFFF), np.uint64(32)
     a0, a1, b0, b1 = a & mask, a >> half, b & mask, b >> half
-    low, middle, other, high = a0 * b0, a1 * b0, a0 * b1, a1 * b1
-    carry = (low >> half) + (middle & mask) + (other & mask)
-    return high + (middle >> half) + (other >> half) + (carry >> half), a * b
+    low, middle, cross, high = a0 * b0, a1 * b0, a0 * b1, a1 * b1
+    carry = (low >> half) + (middle & mask) + (cross & mask)
+    return high + (middle >> half) + (cross >> half) + (carry >> half), a * b
 
 
 @kernel
@@ -169,54 +169,54 @@ def _number(body, at):
 
 
 @kernel
-def _row(body, at, values, filled):
-    """Numbers of a list that begins at ``at``, written behind ``filled``: the place after it, and the end of what is
+def _row(body, at, values, end):
+    """Numbers of a list that begins at ``at``, written behind ``end``: the place after it, and the end of what is
     written."""
     at = _after_space(body, at + 1)
     while True:
         value, at = _number(body, at)
         if at == NOT_PLAIN:
-            return NOT_PLAIN, filled
-        values[filled] = np.float32(value)
-        filled += 1
+            return NOT_PLAIN, end
+        values[end] = np.float32(value)
+        end += 1
         at = _after_space(body, at)
         if at >= body.shape[0]:
-            return NOT_PLAIN, filled
+            return NOT_PLAIN, end
         if body[at] == _CLOSE:
-            return at + 1, filled
+            return at + 1, end
         if body[at] != _COMMA:
-            return NOT_PLAIN, filled
+            return NOT_PLAIN, end
         at = _after_space(body, at + 1)
 
 
 @kernel
-def _rows(body, at, values, filled, place):
+def _rows(body, at, values, start, place):
     """A list of numbers, or of such lists; `place` gets its first value, its rows (0: one list) and their length."""
-    place[0] = filled
+    place[0] = start
     first = _after_space(body, at + 1)
     if first >= body.shape[0]:
-        return NOT_PLAIN, filled
+        return NOT_PLAIN, start
     if body[first] != _OPEN:
-        at, end = _row(body, at, values, filled)
-        place[1], place[2] = 0, end - filled
+        at, end = _row(body, at, values, start)
+        place[1], place[2] = 0, end - start
         return at, end
     at, n_rows, width = first, 0, 0
     while True:
         if at >= body.shape[0] or body[at] != _OPEN:
-            return NOT_PLAIN, filled
-        at, end = _row(body, at, values, filled)
-        if at == NOT_PLAIN or (n_rows and end - filled != width):
-            return NOT_PLAIN, filled
-        width, filled = end - filled, end
+            return NOT_PLAIN, start
+        at, end = _row(body, at, values, start)
+        if at == NOT_PLAIN or (n_rows and end - start != width):
+            return NOT_PLAIN, start
+        width, start = end - start, end
         n_rows += 1
         at = _after_space(body, at)
         if at >= body.shape[0]:
-            return NOT_PLAIN, filled
+            return NOT_PLAIN, start
         if body[at] == _CLOSE:
             place[1], place[2] = n_rows, width
-            return at + 1, filled
+            return at + 1, start
         if body[at] != _COMMA:
-            return NOT_PLAIN, filled
+            return NOT_PLAIN, start
         at = _after_space(body, at + 1)
 
 
@@ -250,7 +250,7 @@ def read_rows(body, names, ends, values, places):
     -------
     How many numbers there are; `NOT_PLAIN` where the body is not of this form.
     """
-    filled = 0
+    n_values = 0
     at = _after_space(body, 0)
     if at >= body.shape[0] or body[at] != _BEGIN:
         return NOT_PLAIN
@@ -267,7 +267,7 @@ def read_rows(body, names, ends, values, places):
         if at >= body.shape[0]:
             return NOT_PLAIN
         if body[at] == _OPEN:
-            at, filled = _rows(body, at, values, filled, places[index])
+            at, n_values = _rows(body, at, values, n_values, places[index])
         else:
             places[index, 0] = at + 1
             at = _after_string(body, at)
@@ -278,6 +278,6 @@ def read_rows(body, names, ends, values, places):
         if at >= body.shape[0]:
             return NOT_PLAIN
         if body[at] == _END:
-            return filled if _after_space(body, at + 1) == body.shape[0] else NOT_PLAIN
+            return n_values if _after_space(body, at + 1) == body.shape[0] else NOT_PLAIN
         if body[at] != _COMMA:
             return NOT_PLAIN

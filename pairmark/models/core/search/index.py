@@ -72,8 +72,8 @@ class GalleryIndex:
         sparse: dict[str, list[int]] = {}
         for name, array in {"vectors": self.vectors, **self.arrays}.items():
             if issparse(array):
-                stored: Any = array
-                sparse[name] = [int(size) for size in stored.shape]
+                matrix: Any = array
+                sparse[name] = [int(size) for size in matrix.shape]
                 arrays.update({f"{name}.{part}": getattr(array, part) for part in _CSR_PARTS})
             else:
                 arrays[name] = array

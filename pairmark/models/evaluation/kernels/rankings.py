@@ -43,9 +43,9 @@ def _exact(before, labels, order):
 def _improve(before, order):
     """Move single labels to where they cost least until no move helps."""
     m = order.shape[0]
-    moved = True
-    while moved:
-        moved = False
+    improves = True
+    while improves:
+        improves = False
         for p in range(m):
             label = order[p]
             best, best_at = -1e-9, p
@@ -67,7 +67,7 @@ def _improve(before, order):
                     order[q] = order[q + 1]
             if best_at != p:
                 order[best_at] = label
-                moved = True
+                improves = True
 
 
 @kernel

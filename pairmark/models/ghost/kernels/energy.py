@@ -41,22 +41,22 @@ def weighted(A, B, grid, columns, weights, out):
 
 
 @kernel
-def _from_counts(code, both, left, right, width):
+def _from_counts(code, joint, left, right, width):
     """Distances of boolean rows: true in both, in the left only, in the right only. As `scipy.spatial.distance`."""
-    neither = width - both - left - right
+    joint_absent = width - joint - left - right
     apart = left + right
     if code == MATCHING:
         return apart / width
     if code == JACCARD:
-        return apart / (both + apart) if both + apart > 0.0 else 0.0
+        return apart / (joint + apart) if joint + apart > 0.0 else 0.0
     if code == DICE:
-        return apart / (2.0 * both + apart) if both + apart > 0.0 else 0.0
+        return apart / (2.0 * joint + apart) if joint + apart > 0.0 else 0.0
     if code == YULE:
         half = left * right
-        return 2.0 * half / (both * neither + half) if half > 0.0 else 0.0
+        return 2.0 * half / (joint * joint_absent + half) if half > 0.0 else 0.0
     if code == KULSINSKI:
-        return (apart - both + width) / (apart + width)
-    return (width - both) / width  # RUSSELLRAO
+        return (apart - joint + width) / (apart + width)
+    return (width - joint) / width  # RUSSELLRAO
 
 
 @kernel
@@ -114,12 +114,12 @@ def _distance(code, p, a, b):
     """One named distance of two rows."""
     width = a.shape[0]
     if code >= JACCARD:
-        both = left = right = 0.0
+        joint = left = right = 0.0
         for i in range(width):
-            both += a[i] * b[i]
+            joint += a[i] * b[i]
             left += a[i] * (1.0 - b[i])
             right += (1.0 - a[i]) * b[i]
-        return _from_counts(code, both, left, right, np.float64(width))
+        return _from_counts(code, joint, left, right, np.float64(width))
     if code in (COSINE, CORRELATION):
         return _angle(a, b, code == CORRELATION)
     if code == KENDALL:
@@ -190,28 +190,28 @@ def learning_costs(columns, weights, matrices, matrix_weights, out):
     vectorises; ``matrices`` is (K2, n, n).
     """
     n = out.shape[0]
-    used = np.flatnonzero(weights > 0.0)
+    features = np.flatnonzero(weights > 0.0)
     four, own = np.empty(4, dtype=np.float32), np.empty(4, dtype=np.float32)
     for p in range(n):
         row = out[p, p:]
         row[:] = 0.0
         at = 0
-        while at + 4 <= used.shape[0]:
+        while at + 4 <= features.shape[0]:
             for k in range(4):
-                four[k] = weights[used[at + k]]
-                own[k] = columns[used[at + k], p]
+                four[k] = weights[features[at + k]]
+                own[k] = columns[features[at + k], p]
             _add_four(
                 row,
-                columns[used[at], p:],
-                columns[used[at + 1], p:],
-                columns[used[at + 2], p:],
-                columns[used[at + 3], p:],
+                columns[features[at], p:],
+                columns[features[at + 1], p:],
+                columns[features[at + 2], p:],
+                columns[features[at + 3], p:],
                 four,
                 own,
             )
             at += 4
-        while at < used.shape[0]:
-            _add_one(row, columns[used[at], p:], weights[used[at]], columns[used[at], p])
+        while at < features.shape[0]:
+            _add_one(row, columns[features[at], p:], weights[features[at]], columns[features[at], p])
             at += 1
     for p in range(n):
         for q in range(p):
@@ -223,26 +223,26 @@ def learning_costs(columns, weights, matrices, matrix_weights, out):
 
 
 @kernel
-def feature_gaps(columns, truth, chosen, out):
+def feature_gaps(columns, truth, exemplars, out):
     """Sum over points of each feature's distance to the true exemplar minus that to the chosen one."""
     for i in range(columns.shape[0]):
         column = columns[i]
         total = 0.0
         for p in range(column.shape[0]):
             own = column[p]
-            total += abs(own - column[truth[p]]) - abs(own - column[chosen[p]])
+            total += abs(own - column[truth[p]]) - abs(own - column[exemplars[p]])
         out[i] = total
 
 
 @kernel
-def solve_points(costs, multipliers, chosen, votes):
+def solve_points(costs, multipliers, exemplars, votes):
     """Minimise every point-wise slave; returns the sum of their minima (Lemma 1 as derived in docs/ghost.md).
 
     Parameters
     ----------
     costs : (n, n), potential of p choosing q; its diagonal is the potential of q being an exemplar.
     multipliers : (n, n), lambda of point p for exemplar q.
-    chosen : (n,) filled with each point's exemplar.
+    exemplars : (n,) filled with each point's exemplar.
     votes : (n,) raised by the slaves that hold q to be an exemplar.
     """
     n = costs.shape[0]
@@ -252,7 +252,7 @@ def solve_points(costs, multipliers, chosen, votes):
         own[q] = costs[q, q] * share
     total = 0.0
     for p in range(n):
-        least, best, free = np.inf, 0, 0.0
+        lowest, best, free = np.inf, 0, 0.0
         for q in range(n):
             theta = own[q] + multipliers[p, q]
             if q == p:
@@ -262,36 +262,36 @@ def solve_points(costs, multipliers, chosen, votes):
                 if theta < 0.0:
                     free += theta
                     votes[q] += 1
-            if value < least:
-                least, best = value, q
-        chosen[p] = best
+            if value < lowest:
+                lowest, best = value, q
+        exemplars[p] = best
         if best == p or own[best] + multipliers[p, best] >= 0.0:
             votes[best] += 1
-        total += free + least
+        total += free + lowest
     return total
 
 
 @kernel
-def move_points(costs, multipliers, chosen, votes, step):
+def move_points(costs, multipliers, exemplars, votes, step):
     """A subgradient step up the dual for the points' multipliers, projected on sum = 0 (with `solve_clusters`')."""
     n = costs.shape[0]
     share = 1.0 / (n + 1)
     for p in range(n):
-        best = chosen[p]
+        best = exemplars[p]
         for q in range(n):
             is_open = q == best or (q != p and costs[q, q] * share + multipliers[p, q] < 0.0)
             multipliers[p, q] += step * ((1.0 if is_open else 0.0) - votes[q] * share)
 
 
 @kernel
-def solve_clusters(costs, multipliers, clusters, over, none, opened):
+def solve_clusters(costs, multipliers, clusters, over, none, is_exemplar):
     """Minimise every cluster-wise slave; returns the sum of their minima (Lemma 2 as derived in docs/ghost.md).
 
     Parameters
     ----------
     multipliers : (n,), lambda of each q's own cluster.
     over, none : (n_clusters,), what an exemplar beyond the first earns, and what having none earns.
-    opened : (n,) filled: whether the slave of q's cluster holds q to be an exemplar.
+    is_exemplar : (n,) filled: whether the slave of q's cluster holds q to be an exemplar.
     """
     n, n_clusters = costs.shape[0], over.shape[0]
     share = 1.0 / (n + 1)
@@ -305,7 +305,7 @@ def solve_clusters(costs, multipliers, clusters, over, none, opened):
     for q in range(n):
         c = clusters[q]
         worth = gains[c] + over[c] < -none[c]
-        opened[q] = worth and costs[q, q] * share + multipliers[q] < over[c]
+        is_exemplar[q] = worth and costs[q, q] * share + multipliers[q] < over[c]
     return total
 
 
@@ -327,7 +327,7 @@ def triangles(code, PQ, PR, RQ, p_ids, q_ids, r_ids, first, q_class, top, how, o
             if p_ids[p] == q_ids[q]:
                 continue
             a = np.float64(PQ[p, q])
-            total, n_sets, least, most = 0.0, 0, np.inf, 0.0
+            total, n_sets, lowest, highest = 0.0, 0, np.inf, 0.0
             for r in range(first[q_class[q]], first[q_class[q] + 1]):
                 if r_ids[r] == p_ids[p] or r_ids[r] == q_ids[q]:
                     continue
@@ -349,30 +349,30 @@ def triangles(code, PQ, PR, RQ, p_ids, q_ids, r_ids, first, q_class, top, how, o
                     value = 3.0 - (2.0 if edges == 3.0 else (1.0 if edges == 2.0 else 0.0))
                 total += value
                 n_sets += 1
-                least, most = min(least, value), max(most, value)
+                lowest, highest = min(lowest, value), max(highest, value)
             if n_sets > 0:
-                out[p, q] = total / n_sets if how == 0 else (least if how == 1 else most)
+                out[p, q] = total / n_sets if how == 0 else (lowest if how == 1 else highest)
 
 
 @kernel
-def _connected(between, kept, size):
+def _connected(between, members, size):
     """Whether the kept points hang together."""
     start = -1
     for i in range(size):
-        if kept >> i & 1:
+        if members >> i & 1:
             start = i
             break
-    seen = 1 << start
+    reached = 1 << start
     grew = True
     while grew:
         grew = False
         for i in range(size):
-            if seen >> i & 1:
+            if reached >> i & 1:
                 for j in range(size):
-                    if kept >> j & 1 and not seen >> j & 1 and between[i, j] > 0.0:
-                        seen |= 1 << j
+                    if members >> j & 1 and not reached >> j & 1 and between[i, j] > 0.0:
+                        reached |= 1 << j
                         grew = True
-    return seen == kept
+    return reached == members
 
 
 @kernel
@@ -388,12 +388,12 @@ def _bits(number):
 def set_value(code, between, size, top):
     """A feature of a set of points, the last of which is the centre; ``between`` is (size, size)."""
     if code in (PERIMETER, ECCENTRICITY):
-        total = most = 0.0
+        total = widest = 0.0
         for i in range(size):
             for j in range(i):
                 total += between[i, j]
-                most = max(most, between[i, j])
-        return total if code == PERIMETER else most
+                widest = max(widest, between[i, j])
+        return total if code == PERIMETER else widest
     if code == HUB:
         total = 0.0
         for i in range(size - 1):
@@ -434,7 +434,7 @@ def sets_of_points(code, PQ, PR, RQ, RR, p_ids, q_ids, r_ids, members, first, q_
             out[p, q] = 0.0
             if p_ids[p] == q_ids[q]:
                 continue
-            total, n_sets, least, most = 0.0, 0, np.inf, 0.0
+            total, n_sets, lowest, highest = 0.0, 0, np.inf, 0.0
             for s in range(first[q_class[q]], first[q_class[q] + 1]):
                 distinct = True
                 for i in range(size - 2):
@@ -453,9 +453,9 @@ def sets_of_points(code, PQ, PR, RQ, RR, p_ids, q_ids, r_ids, members, first, q_
                 value = set_value(code, between, size, top)
                 total += value
                 n_sets += 1
-                least, most = min(least, value), max(most, value)
+                lowest, highest = min(lowest, value), max(highest, value)
             if n_sets > 0:
-                out[p, q] = total / n_sets if how == 0 else (least if how == 1 else most)
+                out[p, q] = total / n_sets if how == 0 else (lowest if how == 1 else highest)
 
 
 @kernel
@@ -467,7 +467,7 @@ def mahalanobis_sets(P, R, Q, variances, p_ids, q_ids, r_ids, first, q_class, ho
             out[p, q] = 0.0
             if p_ids[p] == q_ids[q]:
                 continue
-            total, n_sets, least, most = 0.0, 0, np.inf, 0.0
+            total, n_sets, lowest, highest = 0.0, 0, np.inf, 0.0
             for r in range(first[q_class[q]], first[q_class[q] + 1]):
                 if r_ids[r] == p_ids[p] or r_ids[r] == q_ids[q]:
                     continue
@@ -479,6 +479,6 @@ def mahalanobis_sets(P, R, Q, variances, p_ids, q_ids, r_ids, first, q_class, ho
                 value = np.sqrt(value)
                 total += value
                 n_sets += 1
-                least, most = min(least, value), max(most, value)
+                lowest, highest = min(lowest, value), max(highest, value)
             if n_sets > 0:
-                out[p, q] = total / n_sets if how == 0 else (least if how == 1 else most)
+                out[p, q] = total / n_sets if how == 0 else (lowest if how == 1 else highest)

@@ -23,7 +23,7 @@ def paths_to_all(paths, places, lengths, far, out):
 
 @kernel
 def _between(paths, far, a_places, a_lengths, b_places, b_lengths, direct):
-    least = far
+    shortest = far
     for i in range(a_places.shape[0]):
         if not np.isfinite(a_lengths[i]):
             continue
@@ -31,7 +31,7 @@ def _between(paths, far, a_places, a_lengths, b_places, b_lengths, direct):
             if np.isfinite(b_lengths[j]):
                 # The two ends are added first, so that either order of the points gives the same bits.
                 ends = np.float64(a_lengths[i]) + np.float64(b_lengths[j])
-                least = min(least, ends + np.float64(paths[a_places[i], b_places[j]]))
+                shortest = min(shortest, ends + np.float64(paths[a_places[i], b_places[j]]))
     reach_a = reach_b = 0.0
     for i in range(a_lengths.shape[0]):
         if np.isfinite(a_lengths[i]):
@@ -41,8 +41,8 @@ def _between(paths, far, a_places, a_lengths, b_places, b_lengths, direct):
             reach_b = max(reach_b, np.float64(b_lengths[j]))
     # Each would have the other among its nearest.
     if direct <= max(reach_a, reach_b):
-        least = min(least, direct)
-    return least
+        shortest = min(shortest, direct)
+    return shortest
 
 
 @kernel

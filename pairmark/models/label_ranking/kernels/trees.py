@@ -153,9 +153,9 @@ def _random_of_feature(values, rows, y, weight, mass, total, min_leaf, low, stat
     """As `_best_of_feature`, for one border drawn uniformly between the least and the largest value."""
     k = y.shape[1]
     n = rows.shape[0]
-    least, most = values[rows[0]], values[rows[n - 1]]
+    lowest, highest = values[rows[0]], values[rows[n - 1]]
     share = np.float64(_next_random(state) >> np.uint64(11)) * (1.0 / 9007199254740992.0)
-    border = least + share * (np.float64(most) - np.float64(least))
+    border = lowest + share * (np.float64(highest) - np.float64(lowest))
     at, high = 1, n - 1
     while at < high:
         middle = (at + high) // 2
@@ -189,16 +189,16 @@ def _part(order, skip, start, at, stop, goes_left, spare):
     for f in range(order.shape[0]):
         if f == skip:
             continue
-        kept, moved = begin, np.uint64(0)
+        next_left, n_right = begin, np.uint64(0)
         for p in range(begin, end):
             # Both places are written and one of them counts: a branch would be guessed wrong half the time.
             r = order[f, p]
             left = np.uint64(goes_left[np.uint64(r)])
-            order[f, kept], spare[moved] = r, r
-            kept += left
-            moved += np.uint64(1) - left
-        for q in range(moved):
-            order[f, kept + q] = spare[q]
+            order[f, next_left], spare[n_right] = r, r
+            next_left += left
+            n_right += np.uint64(1) - left
+        for q in range(n_right):
+            order[f, next_left + q] = spare[q]
 
 
 @kernel
@@ -290,13 +290,13 @@ def grow_by_cell(values, order, y, norm, weight, max_depth, min_leaf, n_tried, s
             continue
         total_norm = _projections(rows, y, total, weight, lanes)
         best, best_feature, best_at = -1.0, -1, 0
-        done = tried = 0
-        while done < d and (tried < n_tried or best_feature < 0):
-            f = _shuffled(features, done, state)
-            done += 1
+        n_drawn = n_varying = 0
+        while n_drawn < d and (n_varying < n_tried or best_feature < 0):
+            f = _shuffled(features, n_drawn, state)
+            n_drawn += 1
             if values[f, order[f, a]] == values[f, order[f, b - 1]]:
                 continue
-            tried += 1
+            n_varying += 1
             if splitter == RANDOM:
                 rows = order[f, a:b]
                 gain, at = _random_of_feature(values[f], rows, y, weight, mass, total, min_leaf, low, state)
@@ -358,13 +358,13 @@ def grow_by_level(values, order, y, norm, weight, max_depth, min_leaf, n_tried, 
                     gains[f] += gain - total_norm / mass
         n_cells = n_open
         best, best_feature = -1.0, -1
-        done = tried = 0
-        while done < d and (tried < n_tried or best_feature < 0):
-            f = _shuffled(features, done, state)
-            done += 1
+        n_drawn = n_varying = 0
+        while n_drawn < d and (n_varying < n_tried or best_feature < 0):
+            f = _shuffled(features, n_drawn, state)
+            n_drawn += 1
             if splits[f] == 0:
                 continue
-            tried += 1
+            n_varying += 1
             if best_feature < 0 or gains[f] > best:
                 best, best_feature = gains[f], f
         if best_feature < 0:
@@ -436,18 +436,18 @@ def mean_targets(X, roots, feature, threshold, left, right, member_start, member
     out : (n_rows, k) means.
     """
     k = y.shape[1]
-    few = X.shape[0] < FEW
-    slots = roots.shape[0] if few else 0
+    sums_by_tree = X.shape[0] < FEW
+    slots = roots.shape[0] if sums_by_tree else 0
     leaves, active = np.empty(slots, dtype=np.int64), np.empty(slots, dtype=np.int64)
     for q in range(X.shape[0]):
         n_asked = 0
-        if few:
+        if sums_by_tree:
             _leaves_of_trees(X[q], roots, feature, threshold, left, right, leaves, active)
         for t in range(roots.shape[0]):
             if skip.shape[0] > 0 and skip[t, q]:
                 continue
             n_asked += 1
-            if few:
+            if sums_by_tree:
                 node = leaves[t]
             else:
                 node = roots[t]
@@ -463,7 +463,7 @@ def mean_targets(X, roots, feature, threshold, left, right, member_start, member
 
 
 @kernel
-def _vote(row, y, w, reach, faint, votes, heard):
+def _vote(row, y, w, reach, faint, votes, weights):
     """One training row's votes with weight ``w``: where it shows both labels by their order, else faintly."""
     k = row.shape[0]
     for i in range(k):
@@ -472,28 +472,28 @@ def _vote(row, y, w, reach, faint, votes, heard):
             b = row[j]
             if a < b:
                 votes[i, j] += w
-                heard[i, j] += w
+                weights[i, j] += w
             elif a > b:
-                heard[i, j] += w
+                weights[i, j] += w
             elif a == b:
                 votes[i, j] += 0.5 * w
-                heard[i, j] += w
+                weights[i, j] += w
             else:
                 votes[i, j] += faint * w * min(1.0, max(0.0, 0.5 + (y[j] - y[i]) / (2.0 * reach)))
-                heard[i, j] += faint * w
+                weights[i, j] += faint * w
 
 
 @kernel
-def _shares(votes, heard):
-    """Votes to shares of what was heard, in place; the second half mirrors the first."""
+def _shares(votes, weights):
+    """Votes to shares of the weights, in place; the second half mirrors the first."""
     k = votes.shape[0]
     for i in range(k):
         for j in range(i + 1, k):
-            share = votes[i, j] / heard[i, j] if heard[i, j] > 0.0 else 0.5
+            share = votes[i, j] / weights[i, j] if weights[i, j] > 0.0 else 0.5
             # Rounding may carry a sum of shares just beyond the whole.
             share = min(1.0, max(0.0, share))
             votes[i, j], votes[j, i] = share, 1.0 - share
-            heard[i, j] = 0.0
+            weights[i, j] = 0.0
 
 
 @kernel
@@ -527,7 +527,7 @@ def pair_votes(
 
     Other parameters as in `mean_targets`.
     """
-    heard = np.zeros(out.shape[1:])
+    weights = np.zeros(out.shape[1:])
     for q in range(X.shape[0]):
         for t in range(roots.shape[0]):
             if skip.shape[0] > 0 and skip[t, q]:
@@ -537,21 +537,21 @@ def pair_votes(
                 node = left[node] if X[q, feature[node]] <= threshold[node] else right[node]
             for p in range(member_start[node], member_start[node + 1]):
                 r = members[p]
-                _vote(positions[r], y[r], np.float64(mass[p]), reach, faint, out[q], heard)
-        _shares(out[q], heard)
+                _vote(positions[r], y[r], np.float64(mass[p]), reach, faint, out[q], weights)
+        _shares(out[q], weights)
 
 
 @kernel
-def neighbour_votes(found, positions, y, reach, faint, out):
+def neighbour_votes(neighbours, positions, y, reach, faint, out):
     """Votes of each query's neighbours, equal weights; as `pair_votes`.
 
     Parameters
     ----------
-    found : (n, m) training rows. out : (n, k, k), the diagonal stays 0.
+    neighbours : (n, m) training rows. out : (n, k, k), the diagonal stays 0.
     """
-    heard = np.zeros(out.shape[1:])
-    for q in range(found.shape[0]):
-        for p in range(found.shape[1]):
-            r = found[q, p]
-            _vote(positions[r], y[r], 1.0, reach, faint, out[q], heard)
-        _shares(out[q], heard)
+    weights = np.zeros(out.shape[1:])
+    for q in range(neighbours.shape[0]):
+        for p in range(neighbours.shape[1]):
+            r = neighbours[q, p]
+            _vote(positions[r], y[r], 1.0, reach, faint, out[q], weights)
+        _shares(out[q], weights)

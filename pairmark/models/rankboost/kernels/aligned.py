@@ -14,17 +14,17 @@ from pairmark.models.core.compiled import kernel
 
 
 @kernel
-def first_layer(starts, columns, values, known, weights, out):
-    """Sparse rows times weights, (known columns, k); columns that are not among ``known`` (ascending) count nothing."""
+def first_layer(starts, columns, values, features, weights, out):
+    """Sparse rows times weights, (features, k); columns that are not among ``features`` (ascending) count nothing."""
     for row in range(starts.shape[0] - 1):
         total = out[row]
         total[:] = 0.0
         place = 0
         for at in range(starts[row], starts[row + 1]):
-            place += np.searchsorted(known[place:], columns[at])
-            if place == known.shape[0]:
+            place += np.searchsorted(features[place:], columns[at])
+            if place == features.shape[0]:
                 break
-            if known[place] == columns[at]:
+            if features[place] == columns[at]:
                 x = np.float64(values[at])
                 for k in range(total.shape[0]):
                     total[k] += x * weights[place, k]

@@ -69,21 +69,21 @@ def bin_columns(starts, values, max_bins, codes, edges, owners, offsets):
             if ordered[at] != ordered[at - 1]:
                 distinct += 1
         first = n_bins
-        wanted = distinct if distinct <= max_bins else max_bins
-        taken = 0
+        max_of_column = distinct if distinct <= max_bins else max_bins
+        at_bin = 0
         for at in range(1, ordered.shape[0]):
             if ordered[at] == ordered[at - 1]:
                 continue
             # All boundaries between distinct values, or those where another of the equal shares is full.
-            if distinct > max_bins and at * wanted < (taken + 1) * ordered.shape[0]:
+            if distinct > max_bins and at * max_of_column < (at_bin + 1) * ordered.shape[0]:
                 continue
-            if taken == wanted - 1:
+            if at_bin == max_of_column - 1:
                 break
             below, above = np.float64(ordered[at - 1]), np.float64(ordered[at])
             middle = np.float32(below + (above - below) / 2)
             edges[n_bins] = middle if middle < ordered[at] else ordered[at - 1]
             n_bins += 1
-            taken += 1
+            at_bin += 1
         edges[n_bins] = np.inf
         n_bins += 1
         owners[first:n_bins] = column

@@ -17,7 +17,7 @@ import numpy as np
 from pairmark.models.core.compiled import kernel
 
 BY_R, BY_Z = 0, 1
-LOW, HIGH, LOW_ROOT, HIGH_ROOT, LOW_SCALE, HIGH_SCALE, N_KNOWN = range(7)
+LOW, HIGH, LOW_ROOT, HIGH_ROOT, LOW_SCALE, HIGH_SCALE, N_REMEMBERED = range(7)
 """What is kept of a feature's best ranker when it was last looked for; see `_ceiling`."""
 
 
@@ -32,13 +32,13 @@ def mass_of_rows(rows, starts, codes, owners, active, limit, u, w, slot_u, slot_
     for row in rows:
         a, b = slot_u[row], slot_w[row]
         if a >= 0:
-            _spread(codes[starts[row] : starts[row + 1]], owners, active, u[row], mass[a], sums[a])
+            _add_to_sums(codes[starts[row] : starts[row + 1]], owners, active, u[row], mass[a], sums[a])
         if b >= 0:
-            _spread(codes[starts[row] : starts[row + 1]], owners, active, w[row], mass[b], sums[b])
+            _add_to_sums(codes[starts[row] : starts[row + 1]], owners, active, w[row], mass[b], sums[b])
 
 
 @kernel
-def _spread(codes, owners, active, change, mass, sums):
+def _add_to_sums(codes, owners, active, change, mass, sums):
     """Add a row's weight, or a change of it, to the sums that it is in."""
     beyond = np.uint64(active)
     for code in codes:
@@ -56,8 +56,8 @@ def _spread(codes, owners, active, change, mass, sums):
 
 
 @kernel
-def _spread_and_note(codes, owners, active, change, mass, sums, moved):
-    """As `_spread`, and note how much each feature with bins changed, whatever the sign."""
+def _add_and_note(codes, owners, active, change, mass, sums, drift):
+    """As `_add_to_sums`, and note how much each feature with bins changed, whatever the sign."""
     size, beyond = abs(change), np.uint64(active)
     for code in codes:
         if code < 0:
@@ -69,17 +69,17 @@ def _spread_and_note(codes, owners, active, change, mass, sums, moved):
             if feature >= beyond:
                 break
             mass[np.uint64(code)] += change
-            moved[feature] += size
+            drift[feature] += size
         sums[feature] += change
 
 
 @kernel
 def reweigh(
-    rows, alpha, starts, codes, owners, active, scores, u, w, slot_u, slot_w, mass, sums, moved, totals, tops
+    rows, alpha, starts, codes, owners, active, scores, u, w, slot_u, slot_w, mass, sums, drift, totals, tops
 ):  # fmt: skip
     """Add alpha to the scores of the rows that a ranker fires on, and update their weights and the sums they are in.
 
-    ``tops`` stays at least the largest weight of each slot. ``moved``: of features with bins, the sums of changes
+    ``tops`` stays at least the largest weight of each slot. ``drift``: of features with bins, the sums of changes
     without their signs since `scan` last looked at them.
     """
     up, down = np.exp(alpha), np.exp(-alpha)
@@ -92,14 +92,14 @@ def reweigh(
             totals[a] += change
             tops[a] = max(tops[a], u[row])
             entries = codes[starts[row] : starts[row + 1]]
-            _spread_and_note(entries, owners, active, change, mass[a], sums[a], moved[a])
+            _add_and_note(entries, owners, active, change, mass[a], sums[a], drift[a])
         if b >= 0:
             change = w[row] * down - w[row]
             w[row] += change
             totals[b] += change
             tops[b] = max(tops[b], w[row])
             entries = codes[starts[row] : starts[row + 1]]
-            _spread_and_note(entries, owners, active, change, mass[b], sums[b], moved[b])
+            _add_and_note(entries, owners, active, change, mass[b], sums[b], drift[b])
 
 
 @kernel
@@ -114,12 +114,12 @@ def _gain(criterion, fired, pull, cross, alone_w, alone_u):
         r += pull[slot] * fired[slot]
     if criterion == BY_R:
         return r, abs(r)
-    both = 0.0
+    joint = 0.0
     for i in range(fired.shape[0]):
         for j in range(fired.shape[0]):
             if cross[i, j] != 0.0:
-                both += cross[i, j] * fired[i] * fired[j]
-    right, wrong = -both, -both
+                joint += cross[i, j] * fired[i] * fired[j]
+    right, wrong = -joint, -joint
     for slot in range(fired.shape[0]):
         right += alone_w[slot] * fired[slot]
         wrong += alone_u[slot] * fired[slot]
@@ -169,34 +169,34 @@ def _best_of_two(criterion, mass, begin, end, low_all, high_all, pull, favour, u
 
 
 @kernel
-def _remember(known, gain, a, b, low_scale, high_scale):
+def _remember(memory, gain, a, b, low_scale, high_scale):
     """Keep what `_ceiling` needs: no ranker of the feature gains more than ``gain``; a and b are of all its rows."""
     a, b = min(max(a, 0.0), 1.0), min(max(b, 0.0), 1.0)
-    known[LOW_ROOT], known[HIGH_ROOT] = np.sqrt(a), np.sqrt(b)
-    known[LOW] = gain + known[LOW_ROOT] * (1.0 - np.sqrt(1.0 - b))
-    known[HIGH] = gain + known[HIGH_ROOT] * (1.0 - np.sqrt(1.0 - a))
-    known[LOW_SCALE], known[HIGH_SCALE] = low_scale, high_scale
+    memory[LOW_ROOT], memory[HIGH_ROOT] = np.sqrt(a), np.sqrt(b)
+    memory[LOW] = gain + memory[LOW_ROOT] * (1.0 - np.sqrt(1.0 - b))
+    memory[HIGH] = gain + memory[HIGH_ROOT] * (1.0 - np.sqrt(1.0 - a))
+    memory[LOW_SCALE], memory[HIGH_SCALE] = low_scale, high_scale
 
 
 @kernel
-def _ceiling(known, low_moved, high_moved, a, b, low_scale, high_scale):
+def _ceiling(memory, low_moved, high_moved, a, b, low_scale, high_scale):
     """A bound of what any ranker of a feature gains by Z, from what it gained when last looked at.
 
     A ranker that fires on some of the feature's rows gains g = |sqrt(b (1 - a)) - sqrt(a (1 - b))|, a and b being the
-    weights of pairs of which one fires. Since then a became at least (sqrt(a) - sqrt(moved))^2 and b at most (sqrt(b) +
-    sqrt(moved))^2, both times the change of the sums' scale; a and b are also no more than those of all rows. The other
+    weights of pairs of which one fires. Since then a became at least (sqrt(a) - sqrt(drift))^2 and b at most (sqrt(b) +
+    sqrt(drift))^2, both times the change of the sums' scale; a and b are also no more than those of all rows. The other
     sign is the same with the sides changed.
 
     a, b : of all its rows, now. low_scale, high_scale : roots of what sums are multiplied by.
     """
-    low_change, high_change = low_scale / known[LOW_SCALE], high_scale / known[HIGH_SCALE]
-    moved = low_scale * np.sqrt(low_moved) + high_scale * np.sqrt(high_moved)
+    low_change, high_change = low_scale / memory[LOW_SCALE], high_scale / memory[HIGH_SCALE]
+    drift = low_scale * np.sqrt(low_moved) + high_scale * np.sqrt(high_moved)
     # sqrt(1 - x) is at least 1 - x / 2 - x^2 / 2.
     up = high_change - low_change * (1.0 - 0.5 * b - 0.5 * b * b)
     down = low_change - high_change * (1.0 - 0.5 * a - 0.5 * a * a)
-    return moved + max(
-        high_change * known[HIGH] + max(up, 0.0) * known[LOW_ROOT],
-        low_change * known[LOW] + max(down, 0.0) * known[HIGH_ROOT],
+    return drift + max(
+        high_change * memory[HIGH] + max(up, 0.0) * memory[LOW_ROOT],
+        low_change * memory[LOW] + max(down, 0.0) * memory[HIGH_ROOT],
     )
 
 
@@ -229,7 +229,7 @@ def _best_of_many(criterion, mass, begin, end, pull, cross, alone_w, alone_u, fa
 
 @kernel
 def scan(
-    criterion, mass, sums, moved, known, whole, offsets, support, active, pull, cross, alone_w, alone_u, tops, favour,
+    criterion, mass, sums, drift, memory, whole, offsets, support, active, pull, cross, alone_w, alone_u, tops, favour,
     upper_only, gains, features, ats, sides,
 ):  # fmt: skip
     """The features with the best rankers, best first, in as many places as ``gains`` has.
@@ -242,7 +242,7 @@ def scan(
     Parameters
     ----------
     mass, sums : see `mass_of_rows`. support : (features,) rows that hold each. active : features with sums.
-    moved, known : (slots, features) and (features, N_KNOWN), in and out: what `_ceiling` reads; looked at only if
+    drift, memory : (slots, features) and (features, N_REMEMBERED), in and out: what `_ceiling` reads; looked at only if
         ``whole``, that is when the sums are over all rows.
     pull : (slots,) such that r = sum of pull * fired. cross : (slots, slots) weights of pairs that both fire.
     alone_w, alone_u : (slots,) weights of pairs of which one of the two fires.
@@ -282,15 +282,15 @@ def scan(
             if begin == end:
                 gain = _gain_of_two(criterion, a, b, favour, upper_only, gains[last], max(floor, 0.0))
             else:
-                enough = gains[last]
+                threshold = gains[last]
                 if lazy:
-                    most = _ceiling(
-                        known[feature], moved[0, feature], moved[1, feature], a, b, low_scale, high_scale
+                    ceiling = _ceiling(
+                        memory[feature], drift[0, feature], drift[1, feature], a, b, low_scale, high_scale
                     )
-                    if most * (1.0 + 1e-6) <= gains[last]:
+                    if ceiling * (1.0 + 1e-6) <= gains[last]:
                         continue
                     # Looked at a little closer than needed, so as to be passed over for longer.
-                    enough *= 0.5
+                    threshold *= 0.5
                 gain, at_bin, side = _best_of_two(
                     criterion,
                     mass,
@@ -301,11 +301,11 @@ def scan(
                     pull,
                     favour,
                     upper_only,
-                    enough,
+                    threshold,
                 )
                 if lazy:
-                    _remember(known[feature], max(gain, 0.0), a, b, low_scale, high_scale)
-                    moved[:, feature] = 0.0
+                    _remember(memory[feature], max(gain, 0.0), a, b, low_scale, high_scale)
+                    drift[:, feature] = 0.0
         elif begin == end:
             r, gain = _gain(criterion, sums[:, feature], pull, cross, alone_w, alone_u)
             if upper_only and r <= 0.0:
@@ -340,9 +340,9 @@ def rows_within(rows, codes, low, high, out):
 
 
 @kernel
-def rows_of_both(rows, others, stamps, stamp, out):
+def rows_of_both(rows, second_rows, stamps, stamp, out):
     """Rows in both lists, in the order of the first, into ``out``; returns how many. ``stamps`` marks, a round."""
-    for row in others:
+    for row in second_rows:
         stamps[row] = stamp
     n = 0
     for row in rows:

@@ -12,12 +12,12 @@ from pairmark.models.core.compiled import kernel
 
 
 @kernel
-def _place(lookup, used, feature):
+def _place(lookup, features, feature):
     """Where a feature is among those that some ranker looks at; -1 for nowhere."""
     if lookup.shape[0] > 0:
         return lookup[feature]
-    at = np.searchsorted(used, feature)
-    if at < used.shape[0] and used[at] == feature:
+    at = np.searchsorted(features, feature)
+    if at < features.shape[0] and features[at] == feature:
         return at
     return -1
 
@@ -28,12 +28,12 @@ def apply_rules(
     columns,
     values,
     lookup,
-    used,
+    features,
     begins,
     rankers,
     low,
     high,
-    needed,
+    n_conditions,
     target,
     value,
     out_starts,
@@ -44,18 +44,20 @@ def apply_rules(
 
     Parameters
     ----------
-    begins, rankers, low, high : of the i-th used feature, conditions begins[i] to begins[i + 1]: the ranker each is
-        part of, and its bounds, low < x <= high.
-    needed : (rankers,) conditions that each ranker has. target : its coordinate. value : what it adds there.
+    begins, rankers, low, high : of the i-th of the ``features``, conditions begins[i] to begins[i + 1]: the ranker
+        each is part of, and its bounds, low < x <= high.
+    n_conditions : (rankers,) conditions that each ranker has. target : its coordinate. value : what it adds there.
     out_starts : (n + 1,), out_at, out_value : (capacity,) out.
 
     Returns
     -------
     Entries written; or minus the rows done, when the next one might not fit.
     """
-    met = np.zeros(needed.shape[0], dtype=np.int32)
-    sums = np.zeros(out_value.shape[0] if needed.shape[0] == 0 else int(target.max()) + 1, dtype=np.float64)
-    touched = np.empty(needed.shape[0], dtype=np.int64)
+    n_met = np.zeros(n_conditions.shape[0], dtype=np.int32)
+    sums = np.zeros(
+        out_value.shape[0] if n_conditions.shape[0] == 0 else int(target.max()) + 1, dtype=np.float64
+    )
+    touched = np.empty(n_conditions.shape[0], dtype=np.int64)
     hit = np.zeros(sums.shape[0], dtype=np.uint8)
     coordinates = np.empty(sums.shape[0], dtype=np.int64)
     n = 0
@@ -65,27 +67,27 @@ def apply_rules(
             return -row
         n_touched = n_hit = 0
         for at in range(starts[row], starts[row + 1]):
-            place = _place(lookup, used, columns[at])
+            place = _place(lookup, features, columns[at])
             if place < 0:
                 continue
             x = values[at]
             for which in range(begins[place], begins[place + 1]):
                 if low[which] < x <= high[which]:
                     ranker = rankers[which]
-                    if met[ranker] == 0:
+                    if n_met[ranker] == 0:
                         touched[n_touched] = ranker
                         n_touched += 1
-                    met[ranker] += 1
-                    if met[ranker] == needed[ranker] and hit[target[ranker]] == 0:
+                    n_met[ranker] += 1
+                    if n_met[ranker] == n_conditions[ranker] and hit[target[ranker]] == 0:
                         hit[target[ranker]] = 1
                         coordinates[n_hit] = target[ranker]
                         n_hit += 1
         # Rankers that share a coordinate are added up in their own order, whatever the order of features.
         fired = np.sort(touched[:n_touched])
         for ranker in fired:
-            if met[ranker] == needed[ranker]:
+            if n_met[ranker] == n_conditions[ranker]:
                 sums[target[ranker]] += value[ranker]
-            met[ranker] = 0
+            n_met[ranker] = 0
         for coordinate in np.sort(coordinates[:n_hit]):
             out_at[n] = coordinate
             out_value[n] = sums[coordinate]

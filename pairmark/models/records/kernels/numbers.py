@@ -49,8 +49,8 @@ def compare_numbers(a, b, left, right, kinds, columns, places, out):
             absent = np.isnan(x) or np.isnan(y)
             out[k, at] = np.nan if absent else np.float64(x == y)
             if kind == NUMBER:
-                most, least = max(abs(x), abs(y)), min(abs(x), abs(y))
-                ratio = 1.0 if most == 0 else least / most
+                larger, smaller = max(abs(x), abs(y)), min(abs(x), abs(y))
+                ratio = 1.0 if larger == 0 else smaller / larger
                 # Beyond float32 a difference is as good as any other that large.
                 out[k, at + 1] = np.nan if absent else min(abs(x - y), 3e38)
                 out[k, at + 2] = np.nan if absent else (ratio if (x < 0) == (y < 0) else -ratio)

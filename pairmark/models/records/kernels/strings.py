@@ -42,9 +42,9 @@ def _first_is_less(a, b):
 @kernel
 def _matched_by_table(s, n, t, m, reach, peq):
     """Characters of two strings that match, as bits, and how many of them are out of order; all below 256."""
-    one = np.uint64(1)
+    unit = np.uint64(1)
     for j in range(m):
-        peq[t[j], 0] |= one << np.uint64(j)
+        peq[t[j], 0] |= unit << np.uint64(j)
     bits_s, bits_t = np.uint64(0), np.uint64(0)
     for i in range(n):
         # Bits from i - reach to i + reach.
@@ -54,12 +54,12 @@ def _matched_by_table(s, n, t, m, reach, peq):
         window = (~np.uint64(0) >> np.uint64(63 - (last - first))) << np.uint64(first)
         free = peq[s[i], 0] & window & ~bits_t
         if free != 0:
-            bits_t |= free & (~free + one)
-            bits_s |= one << np.uint64(i)
+            bits_t |= free & (~free + unit)
+            bits_s |= unit << np.uint64(i)
     matches, n_swapped, open_bits = 0, 0, bits_t
     for i in range(n):
-        if (bits_s >> np.uint64(i)) & one:
-            lowest = open_bits & (~open_bits + one)
+        if (bits_s >> np.uint64(i)) & unit:
+            lowest = open_bits & (~open_bits + unit)
             n_swapped += np.int64((peq[s[i], 0] & lowest) == 0)
             open_bits ^= lowest
             matches += 1
@@ -71,18 +71,18 @@ def _matched_by_table(s, n, t, m, reach, peq):
 @kernel
 def _matched_by_search(s, n, t, m, reach):
     """The same of any characters."""
-    one = np.uint64(1)
+    unit = np.uint64(1)
     bits_s, bits_t = np.uint64(0), np.uint64(0)
     for i in range(n):
         for j in range(max(0, i - reach), min(m, i + reach + 1)):
-            if t[j] == s[i] and not (bits_t >> np.uint64(j)) & one:
-                bits_t |= one << np.uint64(j)
-                bits_s |= one << np.uint64(i)
+            if t[j] == s[i] and not (bits_t >> np.uint64(j)) & unit:
+                bits_t |= unit << np.uint64(j)
+                bits_s |= unit << np.uint64(i)
                 break
     matches, n_swapped, j = 0, 0, 0
     for i in range(n):
-        if (bits_s >> np.uint64(i)) & one:
-            while not (bits_t >> np.uint64(j)) & one:
+        if (bits_s >> np.uint64(i)) & unit:
+            while not (bits_t >> np.uint64(j)) & unit:
                 j += 1
             n_swapped += np.int64(s[i] != t[j])
             j += 1
@@ -170,19 +170,19 @@ def levenshtein(a, b, peq, row):
     if _wide(a, n) or _wide(b, m):
         return 1.0 - _plain_distance(a[first:n], b[first:m], n - first, m - first, row) / longest
     s, t = (a[first:n], b[first:m]) if n <= m else (b[first:m], a[first:n])
-    size, one = s.shape[0], np.uint64(1)
+    size, unit = s.shape[0], np.uint64(1)
     blocks = (size + _WORD - 1) // _WORD
     for i in range(size):
-        peq[s[i], i // _WORD] |= one << np.uint64(i % _WORD)
+        peq[s[i], i // _WORD] |= unit << np.uint64(i % _WORD)
     positive = np.empty(MAX_CHARS // _WORD, dtype=np.uint64)
     negative = np.empty(MAX_CHARS // _WORD, dtype=np.uint64)
     for k in range(blocks):
         positive[k], negative[k] = np.uint64(0xFFFFFFFFFFFFFFFF), np.uint64(0)
     distance = size
-    last = one << np.uint64((size - 1) % _WORD)
+    last = unit << np.uint64((size - 1) % _WORD)
     top = np.uint64(_WORD - 1)
     for j in range(t.shape[0]):
-        up, down = one, np.uint64(0)
+        up, down = unit, np.uint64(0)
         for k in range(blocks):
             pv, mv, equal = positive[k], negative[k], peq[t[j], k]
             xv = equal | mv
@@ -193,8 +193,8 @@ def levenshtein(a, b, peq, row):
             if k == blocks - 1:
                 distance += np.int64((ph & last) != 0) - np.int64((mh & last) != 0)
             next_up, next_down = ph >> top, mh >> top
-            ph = (ph << one) | up
-            mh = (mh << one) | down
+            ph = (ph << unit) | up
+            mh = (mh << unit) | down
             positive[k] = mh | ~(xv | ph)
             negative[k] = ph & xv
             up, down = next_up, next_down

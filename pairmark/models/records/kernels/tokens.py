@@ -190,8 +190,8 @@ def _match(a, i0, i1, text_a, b, j0, j1, text_b, shares, peq):
             m = b.token_starts[j + 1] - b.token_starts[j]
             if 2 * min(n, m) < max(n, m):
                 continue
-            most = np.float64(min(n - _bits(mask & ~b.masks[j]), m - _bits(b.masks[j] & ~mask)))
-            jaro = (most / n + most / m + 1.0) / 3.0
+            common = np.float64(min(n - _bits(mask & ~b.masks[j]), m - _bits(b.masks[j] & ~mask)))
+            jaro = (common / n + common / m + 1.0) / 3.0
             if jaro + 0.4 * (1.0 - jaro) < ALIKE - 1e-9:
                 continue
             t = b.squeezed[b.token_starts[j] : b.token_starts[j + 1]]
@@ -229,7 +229,7 @@ def _masses(side, first, last, shares, sums):
 
 
 @kernel
-def _count(side, first, last, shares, flag, least, sums):
+def _count(side, first, last, shares, flag, min_share, sums):
     """Tokens of a kind, and how many are on the other side at least so well; ``sums`` becomes the mass of the
     others."""
     count, hits = 0, 0
@@ -237,7 +237,7 @@ def _count(side, first, last, shares, flag, least, sums):
     for i in range(first, last):
         if (side.flags[i] & flag) == flag:
             count += 1
-            if shares[i - first] >= least:
+            if shares[i - first] >= min_share:
                 hits += 1
             else:
                 sums[0] += side.weights[i]
@@ -305,8 +305,8 @@ def _soft(a, p, b, q, unit, sums, shares, peq, row, out):
     out[13] = _best_model(a, i0, i1, b, j0, j1, peq, row) if in_both else np.nan
     out[14] = min(sums[0, 0], sums[1, 0]) / unit if in_both else np.nan
     out[15] = max(sums[0, 0], sums[1, 0]) / unit if count_a + count_b > 0 else np.nan
-    fewest, most = min(i1 - i0, j1 - j0), max(i1 - i0, j1 - j0)
-    out[16], out[17] = fewest, fewest / most
+    fewest, larger = min(i1 - i0, j1 - j0), max(i1 - i0, j1 - j0)
+    out[16], out[17] = fewest, fewest / larger
     out[18] = 1.0 if a.hashes[i0] == b.hashes[j0] else 0.0
 
 
@@ -346,16 +346,16 @@ def compare(a, b, n_a, n_b, left, right, modes, units, places, out):
 
 
 @kernel
-def compare_crossed(a, b, n_a, n_b, left, right, one, other, place, out):
-    """Low and high, over both ways to cross fields ``one`` and ``other``, of the low and the high share of mass."""
+def compare_crossed(a, b, n_a, n_b, left, right, first, second, place, out):
+    """Low and high, over both ways to cross fields ``first`` and ``second``, of the low and the high share of mass."""
     peq = np.zeros((256, MAX_CHARS // 64), dtype=np.uint64)
     row = np.empty(MAX_CHARS + 1, dtype=np.int64)
     shares, sums = np.empty((4, MAX_TOKENS)), np.empty((2, 4))
     ways = np.empty((2, N_SOFT), dtype=np.float32)
     for k in range(left.shape[0]):
         p, q = left[k], right[k]
-        _soft(a, one * n_a + p, b, other * n_b + q, 1.0, sums, shares, peq, row, ways[0])
-        _soft(a, other * n_a + p, b, one * n_b + q, 1.0, sums, shares, peq, row, ways[1])
+        _soft(a, first * n_a + p, b, second * n_b + q, 1.0, sums, shares, peq, row, ways[0])
+        _soft(a, second * n_a + p, b, first * n_b + q, 1.0, sums, shares, peq, row, ways[1])
         for at in range(2):
             x, y = ways[0, at], ways[1, at]
             if np.isnan(x):

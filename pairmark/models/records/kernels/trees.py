@@ -1,10 +1,9 @@
 """Trees on features of pairs that may be missing, grown and summed up in compiled loops.
 
 One grower serves boosting and randomised forests: a node is split where ``G^2 / (H + ridge)`` of both sides gains most
-(Newton boosting of the logistic loss: Chen and Guestrin 2016, equation 7; with ``g = p - same`` and ``h = 1`` the
-same is
-the decrease of Gini impurity). Missing values go to the side where they gain more (the same paper, algorithm 3). With
-``drawn`` borders each tried feature gets one border at random (Geurts, Ernst and Wehenkel 2006).
+(Newton boosting: Chen and Guestrin 2016, equation 7; with ``g = p - same`` and ``h = 1`` the same is the decrease of
+Gini impurity). Missing values go to the side where they gain more (the same paper, algorithm 3). With
+``random_border`` each tried feature gets one border at random (Geurts, Ernst and Wehenkel 2006).
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ def _below(state, n):
 
 
 @kernel
-def _best_border(cells, all_g, all_h, least, ridge, drawn, state):
+def _best_border(cells, all_g, all_h, min_weight, ridge, random_border, state):
     """Gain, border and the side of missing values of the best split of a feature: ``cells`` (BINS, 2) of sums."""
     missing_g, missing_h = cells[MISSING, 0], cells[MISSING, 1]
     first, last = 0, MISSING - 1
@@ -67,7 +66,7 @@ def _best_border(cells, all_g, all_h, least, ridge, drawn, state):
     whole = all_g * all_g / (all_h + ridge)
     best, border, missing_low = 1e-9, -1, 1
     start, stop = first, last
-    if drawn and last > first:
+    if random_border and last > first:
         start = first + _below(state, last - first)
         stop = start + 1
     low_g, low_h = 0.0, 0.0
@@ -79,13 +78,13 @@ def _best_border(cells, all_g, all_h, least, ridge, drawn, state):
         for side in range(2 if missing_h > 0.0 else 1):
             g = low_g + (missing_g if side == 1 else 0.0)
             h = low_h + (missing_h if side == 1 else 0.0)
-            if h < least or all_h - h < least:
+            if h < min_weight or all_h - h < min_weight:
                 continue
             gain = g * g / (h + ridge) + (all_g - g) * (all_g - g) / (all_h - h + ridge) - whole
             if gain > best:
                 best, border, missing_low = gain, b, side
     # All that there is against all that is missing.
-    if missing_h >= least and all_h - missing_h >= least:
+    if missing_h >= min_weight and all_h - missing_h >= min_weight:
         g, h = all_g - missing_g, all_h - missing_h
         gain = g * g / (h + ridge) + missing_g * missing_g / (missing_h + ridge) - whole
         if gain > best:
@@ -100,10 +99,10 @@ def grow(
     h,
     rows,
     depth,
-    least,
+    min_weight,
     ridge,
     n_tried,
-    drawn,
+    random_border,
     columns,
     state,
     features,
@@ -117,7 +116,7 @@ def grow(
     Parameters
     ----------
     codes : (n, m) uint8. g, h : (n,) float64. rows : (k,) int64 rows of the tree, put in another order.
-    depth : most splits on a way. least : least sum of ``h`` of a child.
+    depth : most splits on a way. min_weight : least sum of ``h`` of a child.
     n_tried : features tried in each node, drawn from ``columns`` (int64, put in another order).
     features, bins, low_missing : (room,) become the splits, feature -1 at leaves. children : (room,) the low child; the
         high one follows it. values : (room,) float64 ``-G / (H + ridge)`` of every node.
@@ -134,12 +133,12 @@ def grow(
             all_g += g[rows[k]]
             all_h += h[rows[k]]
         values[node], features[node] = -all_g / (all_h + ridge), -1
-        if level >= depth or all_h < 2 * least or n_nodes + 2 > features.shape[0]:
+        if level >= depth or all_h < 2 * min_weight or n_nodes + 2 > features.shape[0]:
             continue
         if n_tried < columns.shape[0]:
             for k in range(n_tried):
-                other = k + _below(state, columns.shape[0] - k)
-                columns[k], columns[other] = columns[other], columns[k]
+                swap = k + _below(state, columns.shape[0] - k)
+                columns[k], columns[swap] = columns[swap], columns[k]
         cells[:] = 0.0
         for k in range(start, stop):
             row = rows[k]
@@ -150,7 +149,7 @@ def grow(
                 cell[1] += its_h
         best, feature, border, missing_low = 1e-9, -1, 0, 1
         for at in range(n_tried):
-            gain, where, side = _best_border(cells[at], all_g, all_h, least, ridge, drawn, state)
+            gain, where, side = _best_border(cells[at], all_g, all_h, min_weight, ridge, random_border, state)
             if where >= 0 and gain > best:
                 best, feature, border, missing_low = gain, columns[at], where, side
         if feature < 0:

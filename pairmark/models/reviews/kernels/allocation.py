@@ -28,7 +28,7 @@ def _at_distance(p: float, distance: float) -> float:
 
 @kernel
 def best_shares(
-    share: NDArray[np.float64], p: NDArray[np.float64], at_most: float, most: float
+    share: NDArray[np.float64], p: NDArray[np.float64], at_most: float, max_ratio: float
 ) -> NDArray[np.float64]:
     """Shares of draws by which the evidence against ``at_most`` grows fastest in the worst case.
 
@@ -38,7 +38,7 @@ def best_shares(
     Parameters
     ----------
     share : of the population, by stratum. p : estimated shares of wrong items, of a mean below ``at_most``.
-    most : bound of how much more often than on average the items of one stratum are drawn.
+    max_ratio : bound of how much more often than on average the items of one stratum are drawn.
     """
     low, high = 0.0, 30.0
     for _ in range(40):
@@ -53,6 +53,6 @@ def best_shares(
     draws = np.empty(p.size)
     for h in range(p.size):
         q = _at_distance(p[h], high)
-        draws[h] = share[h] * min(most, q * (1.0 - q) / max(q - p[h], 1e-12))
+        draws[h] = share[h] * min(max_ratio, q * (1.0 - q) / max(q - p[h], 1e-12))
     draws /= draws.sum()
     return draws

@@ -133,32 +133,34 @@ def _likeliest(
 
 
 @kernel
-def log_envelope(size: NDArray[np.int64], n: NDArray[np.int64], s: NDArray[np.int64], least: int) -> float:
-    """log of the largest likelihood of any configuration of the strata with at least ``least`` wrong items in all.
+def log_envelope(
+    size: NDArray[np.int64], n: NDArray[np.int64], s: NDArray[np.int64], min_wrong: int
+) -> float:
+    """log of the largest likelihood of any configuration of the strata with at least ``min_wrong`` wrong items in all.
 
     Each stratum's log likelihood is concave, so adding wrong items where the next one costs least is optimal.
     """
     total: int
     value: float
     total, value = _likeliest(size, n, s, 0.0)
-    if total >= least:
+    if total >= min_wrong:
         return value
     if size.size == 1:
-        value = log_likelihood(size[0], n[0], s[0], least)
+        value = log_likelihood(size[0], n[0], s[0], min_wrong)
         return value
-    if least > (size - n + s).sum():
+    if min_wrong > (size - n + s).sum():
         return -np.inf
     low, high = 0.0, 1.0
-    while _likeliest(size, n, s, high)[0] < least:
+    while _likeliest(size, n, s, high)[0] < min_wrong:
         high *= 2.0
     for _ in range(60):
         middle = 0.5 * (low + high)
-        if _likeliest(size, n, s, middle)[0] < least:
+        if _likeliest(size, n, s, middle)[0] < min_wrong:
             low = middle
         else:
             high = middle
     total, value = _likeliest(size, n, s, low)
-    value -= (least - total) * low
+    value -= (min_wrong - total) * low
     return value
 
 

@@ -100,21 +100,21 @@ def nearest(distances, own, k, out):
     """
     best = np.empty(k)
     for i in range(distances.shape[0]):
-        found = 0
+        n_found = 0
         for t in range(distances.shape[1]):
             if t == own[i]:
                 continue
             here = np.float64(distances[i, t])
-            if found == k and here >= best[k - 1]:
+            if n_found == k and here >= best[k - 1]:
                 continue
-            at = min(found, k - 1)
+            at = min(n_found, k - 1)
             while at > 0 and here < best[at - 1]:
                 best[at] = best[at - 1]
                 out[i, at] = out[i, at - 1]
                 at -= 1
             best[at] = here
             out[i, at] = t
-            found = min(found + 1, k)
+            n_found = min(n_found + 1, k)
 
 
 @kernel

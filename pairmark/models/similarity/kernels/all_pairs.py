@@ -84,6 +84,6 @@ def add_products(histogram, counts):
             if h > 0:
                 its_apart, its_summed, beside = apart[1:], summed[2 * t + 1 :], histogram[k, t + 1 :]
                 for u in range(beside.shape[0]):
-                    both = h * beside[u]
-                    its_apart[u] += both
-                    its_summed[u] += both
+                    product = h * beside[u]
+                    its_apart[u] += product
+                    its_summed[u] += product

@@ -41,7 +41,7 @@ def _sort(values, n):
 
 
 @kernel
-def _borders(f, n_same, k, buffer, found, out):
+def _borders(f, n_same, k, buffer, values, out):
     """Borders of the bins of feature ``k``: halfway between values that are even quantiles of either kind of pair.
 
     All borders between distinct values where there are few. Returns how many; a value is in the bin of the first
@@ -50,29 +50,29 @@ def _borders(f, n_same, k, buffer, found, out):
     n_found = 0
     for kind in range(2):
         start, stop = (0, n_same) if kind == 0 else (n_same, f.shape[0])
-        taken = min(stop - start, SAMPLED)
-        for i in range(taken):
-            buffer[i] = f[start + (stop - start) * i // taken, k]
-        _sort(buffer, taken)
-        distinct = np.int64(taken > 0)
-        for i in range(1, taken):
+        n_sampled = min(stop - start, SAMPLED)
+        for i in range(n_sampled):
+            buffer[i] = f[start + (stop - start) * i // n_sampled, k]
+        _sort(buffer, n_sampled)
+        distinct = np.int64(n_sampled > 0)
+        for i in range(1, n_sampled):
             distinct += np.int64(buffer[i] != buffer[i - 1])
         if distinct <= BINS // 2:
-            for i in range(taken):
+            for i in range(n_sampled):
                 if i == 0 or buffer[i] != buffer[i - 1]:
-                    found[n_found] = buffer[i]
+                    values[n_found] = buffer[i]
                     n_found += 1
         else:
             for q in range(BINS // 2):
-                found[n_found] = buffer[(taken - 1) * q // (BINS // 2 - 1)]
+                values[n_found] = buffer[(n_sampled - 1) * q // (BINS // 2 - 1)]
                 n_found += 1
-    _sort(found, n_found)
+    _sort(values, n_found)
     n = 0
     for i in range(n_found - 1):
-        if found[i] < found[i + 1]:
-            middle = np.float32(0.5 * (np.float64(found[i]) + np.float64(found[i + 1])))
+        if values[i] < values[i + 1]:
+            middle = np.float32(0.5 * (np.float64(values[i]) + np.float64(values[i + 1])))
             # Where no float lies between, the lower value itself is the border.
-            out[n] = middle if found[i] <= middle < found[i + 1] else found[i]
+            out[n] = middle if values[i] <= middle < values[i + 1] else values[i]
             n += 1
     return n
 
@@ -83,9 +83,9 @@ def code(f, n_same, borders, n_borders, codes):
 
     ``borders`` (m, `BINS`) float32 and ``n_borders`` (m,) int64 become the borders between a feature's bins.
     """
-    buffer, found = np.empty(SAMPLED, dtype=np.float32), np.empty(BINS, dtype=np.float32)
+    buffer, values = np.empty(SAMPLED, dtype=np.float32), np.empty(BINS, dtype=np.float32)
     for k in range(f.shape[1]):
-        n_borders[k] = _borders(f, n_same, k, buffer, found, borders[k])
+        n_borders[k] = _borders(f, n_same, k, buffer, values, borders[k])
         for b in range(n_borders[k], BINS):
             borders[k, b] = np.inf
     m = np.uint64(f.shape[1])
@@ -101,7 +101,7 @@ def code(f, n_same, borders, n_borders, codes):
 
 
 @kernel
-def boost(codes, n_same, n_borders, weight, n_rounds, rate, chosen, borders_chosen, steps):
+def boost(codes, n_same, n_borders, weight, n_rounds, rate, features, borders_chosen, steps):
     """Fit stumps one after the other.
 
     Parameters
@@ -121,7 +121,7 @@ def boost(codes, n_same, n_borders, weight, n_rounds, rate, chosen, borders_chos
     totals = np.zeros(2)
     for p in range(n):
         totals[0 if p < n_same else 1] += weight[p]
-    for done in range(n_rounds):
+    for round_ in range(n_rounds):
         whole = totals[0] + totals[1]
         for p in range(n):
             weight[p] /= whole
@@ -134,7 +134,7 @@ def boost(codes, n_same, n_borders, weight, n_rounds, rate, chosen, borders_chos
                 for k in range(m):
                     own[k, codes[p, k]] += w
         all_same, all_other = totals[0] / whole, totals[1] / whole
-        least = all_same * all_other * (1.0 - 1e-9)
+        lowest = all_same * all_other * (1.0 - 1e-9)
         best, border = -1, 0
         low_same, low_other = 0.0, 0.0
         for k in range(m):
@@ -147,20 +147,20 @@ def boost(codes, n_same, n_borders, weight, n_rounds, rate, chosen, borders_chos
                 e, g = all_same - a, all_other - c
                 low, high = a + c, e + g
                 # Above rounding: nothing is left on the high side otherwise.
-                if high > 1e-12 and low > 1e-12 and a * c * high + e * g * low < least * (low * high):
-                    least = (a * c * high + e * g * low) / (low * high)
+                if high > 1e-12 and low > 1e-12 and a * c * high + e * g * low < lowest * (low * high):
+                    lowest = (a * c * high + e * g * low) / (low * high)
                     best, border, low_same, low_other = k, b, a, c
         if best < 0:
-            return done
+            return round_
         high_same, high_other = max(all_same - low_same, 0.0), max(all_other - low_other, 0.0)
-        chosen[done], borders_chosen[done] = best, border
-        steps[done, 0] = rate * (low_same - low_other) / (low_same + low_other)
-        steps[done, 1] = rate * (high_same - high_other) / (high_same + high_other)
+        features[round_], borders_chosen[round_] = best, border
+        steps[round_, 0] = rate * (low_same - low_other) / (low_same + low_other)
+        steps[round_, 1] = rate * (high_same - high_other) / (high_same + high_other)
         totals[:] = 0.0
         for kind in range(2):
             start, stop = (0, n_same) if kind == 0 else (n_same, n)
             sign = -1.0 if kind == 0 else 1.0
-            below, above = np.exp(sign * steps[done, 0]), np.exp(sign * steps[done, 1])
+            below, above = np.exp(sign * steps[round_, 0]), np.exp(sign * steps[round_, 1])
             for p in range(start, stop):
                 weight[p] *= above if codes[p, best] > border else below
                 totals[kind] += weight[p]

@@ -69,7 +69,7 @@ def _narrowed(pairs, below, totals, costs, values, owners, n):
     for q in range(n):
         place = np.int64((np.float64(values[q]) - np.float64(least_value)) * scale)
         counts[0 if owners[q] < n_same else 1, place] += weight[np.uint64(owners[q]) * stride]
-    best, most = 0, -1.0
+    best, greatest = 0, -1.0
     low_same, low_different = below[0], below[1]
     all_same, all_different = totals[0] / costs[0], totals[1] / costs[1]
     for b in range(_SUB_BINS - 1):
@@ -79,31 +79,33 @@ def _narrowed(pairs, below, totals, costs, values, owners, n):
         e, g = (all_same - low_same) * costs[0], (all_different - low_different) * costs[1]
         cross = a * totals[1] - c * totals[0]
         gain = cross * cross / max((a + c) * (e + g), 1e-300)
-        if gain > most:
-            best, most = b, gain
+        if gain > greatest:
+            best, greatest = b, gain
     after = best + 1
     while after < _SUB_BINS - 1 and counts[0, after] == 0 and counts[1, after] == 0:
         after += 1
-    kept = 0
+    n_values = 0
     for q in range(n):
         place = np.int64((np.float64(values[q]) - np.float64(least_value)) * scale)
         if best <= place <= after:
-            values[kept], owners[kept] = values[q], owners[q]
-            kept += 1
+            values[n_values], owners[n_values] = values[q], owners[q]
+            n_values += 1
     for b in range(best):
         below[0] += counts[0, b]
         below[1] += counts[1, b]
-    return kept
+    return n_values
 
 
 @kernel
-def best_border(column, half, pair_map, pairs, segment, low, high, totals, costs, least, window, most_sorted):
+def best_border(
+    column, half, pair_map, pairs, segment, low, high, totals, costs, lowest, window, most_sorted
+):
     """The border of least Gini impurity between the values in ``(low, high]`` of one pair feature.
 
     Parameters
     ----------
     totals : weights of the segment's same and different pairs, times ``costs``.
-    least : only a border below this impurity counts.
+    lowest : only a border below this impurity counts.
     most_sorted : more values than so many are narrowed down by a grid before they are sorted.
 
     Returns
@@ -138,7 +140,7 @@ def best_border(column, half, pair_map, pairs, segment, low, high, totals, costs
     if n > most_sorted:
         n = _narrowed(pairs, below, totals, costs, values, owners, n)
     _sort(values, owners, n)
-    border, found = np.float32(0.0), False
+    border, exists = np.float32(0.0), False
     for q in range(n - 1):
         below[0 if owners[q] < n_same else 1] += weight[np.uint64(owners[q]) * stride]
         if values[q] == values[q + 1]:
@@ -146,10 +148,10 @@ def best_border(column, half, pair_map, pairs, segment, low, high, totals, costs
         a, c = below[0] * costs[0], below[1] * costs[1]
         e, g = totals[0] - a, totals[1] - c
         above, under = a * c * (e + g) + e * g * (a + c), (a + c) * (e + g)
-        if above < least * under:
-            least, found = above / under, True
+        if above < lowest * under:
+            lowest, exists = above / under, True
             middle = np.float32(0.5 * (np.float64(values[q]) + np.float64(values[q + 1])))
             # Where no float lies between, the lower value itself is the border.
             border = middle if values[q] <= middle < values[q + 1] else values[q]
     # Adding +0.0 rids it of a negative zero, which scoring's integer order would tell from zero.
-    return least, border + np.float32(0.0), found
+    return lowest, border + np.float32(0.0), exists

@@ -12,11 +12,11 @@ _ROWS = 4_096
 @kernel
 def furthest_off(column, low, step):
     """How far a value is from a step of the grid, in steps, at most."""
-    most = 0.0
+    furthest = 0.0
     for p in range(column.shape[0]):
         place = (np.float64(column[p]) - low) / step
-        most = max(most, abs(place - np.rint(place)))
-    return most
+        furthest = max(furthest, abs(place - np.rint(place)))
+    return furthest
 
 
 @kernel

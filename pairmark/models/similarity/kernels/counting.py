@@ -40,7 +40,7 @@ def lay_out(points, learned, bins, n_pairs):
     coarser, pair_map = _coarseness(n_pairs), points.pair_map
     size = 0
     for k in range(bins.shift.shape[0]):
-        feature = bins.tried[k]
+        feature = bins.features[k]
         last = points.n_codes[feature] - 1
         halvings = 0 if last < 64 else coarser
         bins.shift[k] = halvings
@@ -66,7 +66,7 @@ def _count(histogram, points, pairs, learned, segment, bins):
     counted. Unsigned indices: a signed one costs a wrap-around test on each access.
     """
     codes, rows, weight, stride = points.codes, pairs.rows, pairs.weight, pairs.stride
-    own_codes, own_bases, tried, shift = learned.codes, bins.learned_starts, bins.tried, bins.shift
+    own_codes, own_bases, features, shift = learned.codes, bins.learned_starts, bins.features, bins.shift
     n_tried, pair_map = np.uint64(shift.shape[0]), points.pair_map
     first, second = bins.places[0], bins.places[1]
     below, above = bins.starts[0], bins.starts[1]
@@ -74,17 +74,17 @@ def _count(histogram, points, pairs, learned, segment, bins):
         counts = histogram[kind]
         for p in range(np.uint64(segment[2 * kind]), np.uint64(segment[2 * kind + 1])):
             i, j, w = np.uint64(rows[0, p]), np.uint64(rows[1, p]), weight[p * stride]
-            row, other = codes[i], codes[j]
+            left_row, right_row = codes[i], codes[j]
             if pair_map == DIFF_SUM:
                 for k in range(n_tried):
-                    f = tried[k]
-                    a, b = np.int32(row[f]), np.int32(other[f])
+                    f = features[k]
+                    a, b = np.int32(left_row[f]), np.int32(right_row[f])
                     first[k] = np.uint32((np.uint32(abs(np.int32(a - b))) >> shift[k]) + below[k])
                     second[k] = np.uint32((np.uint32(np.int32(a + b)) >> shift[k]) + above[k])
             else:
                 for k in range(n_tried):
-                    f = tried[k]
-                    a, b = np.uint32(row[f]), np.uint32(other[f])
+                    f = features[k]
+                    a, b = np.uint32(left_row[f]), np.uint32(right_row[f])
                     first[k] = np.uint32((max(a, b) >> shift[k]) + below[k])
                     second[k] = np.uint32((min(a, b) >> shift[k]) + above[k])
             for k in range(n_tried):
@@ -100,14 +100,14 @@ def _count_products(histogram, points, pairs, learned, segment, bins):
     codes, low, step, product_bins = points.codes, points.low, points.step, points.product_bins
     rows, weight, stride = pairs.rows, pairs.weight, pairs.stride
     own_codes, own_bases = learned.codes, bins.learned_starts
-    tried, shift, starts = bins.tried, bins.shift, bins.starts
+    features, shift, starts = bins.features, bins.shift, bins.starts
     for kind in range(2):
         counts = histogram[kind]
         for p in range(segment[2 * kind], segment[2 * kind + 1]):
-            row, other, w = codes[rows[0, p]], codes[rows[1, p]], weight[np.uint64(p) * stride]
+            left_row, right_row, w = codes[rows[0, p]], codes[rows[1, p]], weight[np.uint64(p) * stride]
             for k in range(shift.shape[0]):
-                f = tried[k]
-                a, b = np.int64(row[f]), np.int64(other[f])
+                f = features[k]
+                a, b = np.int64(left_row[f]), np.int64(right_row[f])
                 product = (low[f] + step[f] * a) * (low[f] + step[f] * b)
                 place = np.int64((product - product_bins[0, f]) / product_bins[1, f] + 0.5)
                 place = min(max(place, 0), np.int64(product_bins[2, f]) - 1)
@@ -153,8 +153,8 @@ def count_words(histogram, points, pairs, segment, bins, first_word, last_word):
     words, left, right = points.words, pairs.rows[0], pairs.rows[1]
     weight, stride, pair_map = pairs.weight, pairs.stride, points.pair_map
     origin = np.int64(bins.starts[0, LANES * first_word])
-    one, other = np.empty(_TILE, dtype=np.uint64), np.empty(_TILE, dtype=np.uint64)
-    x, y = one.view(np.uint8), other.view(np.uint8)
+    left_word, right_word = np.empty(_TILE, dtype=np.uint64), np.empty(_TILE, dtype=np.uint64)
+    x, y = left_word.view(np.uint8), right_word.view(np.uint8)
     first, second = np.empty(LANES * _TILE, dtype=np.uint16), np.empty(LANES * _TILE, dtype=np.uint16)
     # As wide as vectors are.
     span = LANES * 8
@@ -170,8 +170,8 @@ def count_words(histogram, points, pairs, segment, bins, first_word, last_word):
             for start in range(np.uint64(segment[2 * kind]), stop, tile):
                 n = min(tile, stop - start)
                 for t in range(n):
-                    one[t] = line[np.uint64(left[start + t])]
-                    other[t] = line[np.uint64(right[start + t])]
+                    left_word[t] = line[np.uint64(left[start + t])]
+                    right_word[t] = line[np.uint64(right[start + t])]
                 for t in range(np.uint64(0), lanes * tile, np.uint64(span)):
                     if pair_map == DIFF_SUM:
                         for e in range(np.uint64(span)):
@@ -234,17 +234,17 @@ def take_counts(histogram, size, counts, bins):
         for k in range(bins.shift.shape[0]):
             halvings = np.int64(bins.shift[k])
             for half in range(2):
-                its = counts[kind, half, np.int64(bins.tried[k])]
+                its = counts[kind, half, np.int64(bins.features[k])]
                 for b in range(min(its.shape[0], bins.sizes[half, k] << halvings)):
                     histogram[kind, np.int64(bins.starts[half, k]) + (b >> halvings)] += np.int32(its[b])
 
 
 @kernel
-def subtract(histogram, less, size):
+def subtract(histogram, part, size):
     """Take the first ``size`` bins of one histogram off another's."""
     for kind in range(2):
         for b in range(size):
-            histogram[kind, b] -= less[kind, b]
+            histogram[kind, b] -= part[kind, b]
 
 
 @kernel

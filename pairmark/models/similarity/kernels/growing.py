@@ -1,7 +1,7 @@
 """Growing one similarity tree: TreeRank with symmetric LeafRank, in compiled loops.
 
-A set of pairs is a segment ``start, stop, start, stop`` of `Pairs`: its same pairs, then its different ones. Weights
-are integers, so every sum is exact, and neither the order of adding nor that of pairs within a segment matters.
+A set of pairs is a segment ``start, stop, start, stop`` of a `PairTable`: its same pairs, then its different ones.
+Weights are integers, so every sum is exact, and neither the order of adding nor that of pairs within a segment matters.
 
 Of the results (see `grow`), ``cells`` has one row a TreeRank cell, ``nodes`` one row a LeafRank node. A child of a node
 is another node (>= 0) or a cell, written as ``-1 - cell``.
@@ -190,7 +190,7 @@ def _hand_on(shared, free, n_free, own, todo, n_todo, sizes, points, pairs, lear
 
 
 @kernel
-def _write_nodes(nodes, n_nodes, numbered, heap, used, d, first_child):
+def _write_nodes(nodes, n_nodes, numbered, heap, features, d, first_child):
     """Number a cell's nodes level by level and write them; returns how many nodes there are then."""
     side, half_heap = heap.side, heap.side.shape[0] // 2
     for h in range(1, half_heap):
@@ -205,7 +205,7 @@ def _write_nodes(nodes, n_nodes, numbered, heap, used, d, first_child):
         if heap.features[h, 1] == LEARNED:
             nodes[n, 0] = 2 * d + heap.features[h, 0]
         else:
-            nodes[n, 0] = heap.features[h, 1] * d + used[heap.features[h, 0]]
+            nodes[n, 0] = heap.features[h, 1] * d + features[heap.features[h, 0]]
         nodes[n, 1] = heap.thresholds[h]
         for above in range(2):
             c = 2 * h + above
@@ -225,13 +225,13 @@ def _root(pairs):
 
 
 @kernel
-def grow(points, used, d, pairs, learned, limits, seed, counts):
+def grow(points, features, d, pairs, learned, limits, seed, counts):
     """Grow a similarity tree (Clemencon & Vogel, "The Similarity TreeRank Algorithm").
 
     Parameters
     ----------
     points, pairs, learned, limits : see `layout`; pairs are reordered.
-    used : (u,) numbers of the points' features among all ``d``.
+    features : (u,) numbers of the points' features among all ``d``.
     seed : uint64, of the draws of features.
     counts : (2, 2, u, codes) float64, `all_pairs.pair_counts` where the pairs are all pairs of the rows; else empty.
 
@@ -266,21 +266,21 @@ def grow(points, used, d, pairs, learned, limits, seed, counts):
     while n_todo > 0:
         n_todo -= 1
         cell, own = todo[n_todo, _TODO_CELL], todo[n_todo, _TODO_HISTOGRAM]
-        known = own >= 0
+        has_counts = own >= 0
         segment, sums, depth = heap.segments[1], heap.sums[1], cells[cell, CELL_DEPTH]
         segment[:] = todo[n_todo, 1:5]
         sums[0], sums[1] = cells[cell, CELL_SAME], cells[cell, CELL_DIFFERENT]
         left_same, left_other = np.int64(0), np.int64(0)
         if depth < max_depth and sums[0] > 0 and sums[1] > 0 and n_tried > 0:
             in_cell = segment[1] - segment[0] + segment[3] - segment[2]
-            if not known and in_cell >= 2 * SHARED_PAIRS and n_free > 0 and depth + 1 < max_depth:
+            if not has_counts and in_cell >= 2 * SHARED_PAIRS and n_free > 0 and depth + 1 < max_depth:
                 n_free -= 1
                 own = free[n_free]
             inherited = Inherited(
-                shared[own] if own >= 0 else none, known, counts if cell == 0 else no_counts
+                shared[own] if own >= 0 else none, has_counts, counts if cell == 0 else no_counts
             )
             if n_tried < n_used:
-                _draw_first(bins.tried, n_tried, state)
+                _draw_first(bins.features, n_tried, state)
             grow_leaf_rank(points, pairs, learned, heap, leaf_depth, bins, scratch, inherited, sorted_pairs)
             if heap.side[1] == INNER:
                 gather_left(heap, pairs, leaves, borders)
@@ -306,6 +306,6 @@ def grow(points, used, d, pairs, learned, limits, seed, counts):
         cells[cell, CELL_NODE] = n_nodes
         while n_nodes + n_heap > nodes.shape[0]:
             nodes = _longer(nodes)
-        n_nodes = _write_nodes(nodes, n_nodes, numbered, heap, used, d, n_cells)
+        n_nodes = _write_nodes(nodes, n_nodes, numbered, heap, features, d, n_cells)
         n_cells += 2
     return cells[:n_cells], nodes[:n_nodes]

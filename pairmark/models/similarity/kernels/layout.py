@@ -21,7 +21,7 @@ INNER, LEFT, RIGHT = 1, 2, 3
 """What a LeafRank node is: a split, or a leaf that sends its pairs to the left or to the right child cell."""
 
 
-class Points(NamedTuple):
+class CodedPoints(NamedTuple):
     """The rows of a tree, coded on a grid and as they are.
 
     Attributes
@@ -44,7 +44,7 @@ class Points(NamedTuple):
     product_bins: NDArray[np.float64]
 
 
-class Pairs(NamedTuple):
+class PairTable(NamedTuple):
     """Pairs of rows, those of one identity first; reordered in place as cells are split.
 
     Attributes
@@ -78,7 +78,7 @@ class LearnedValues(NamedTuple):
     n_bins: NDArray[np.int64]
 
 
-class Limits(NamedTuple):
+class GrowthLimits(NamedTuple):
     """How far a tree is grown: depth of the cells, depth of each LeafRank tree, features drawn for each cell."""
 
     max_depth: int
@@ -91,14 +91,14 @@ class Bins(NamedTuple):
 
     Attributes
     ----------
-    tried : (u,) uint64, numbers of features; those tried come first.
+    features : (u,) uint64, numbers of features; those tried come first.
     shift : (n_tried,) uint32, binary logarithm of how many codes share a bin.
     sizes, starts : (2, n_tried) int64 and uint32, how many bins each half of the pair map has, and the first one.
     learned_starts : (m,) int64, the first bin of each learned feature.
     places : (2, n_tried) uint32, memory for the bins of one pair.
     """
 
-    tried: NDArray[np.uint64]
+    features: NDArray[np.uint64]
     shift: NDArray[np.uint32]
     sizes: NDArray[np.int64]
     starts: NDArray[np.uint32]
@@ -158,11 +158,11 @@ class Inherited(NamedTuple):
 
     Attributes
     ----------
-    histogram : (2, bins) int32, the cell's own histogram, to be read where it is ``known`` and else to be filled; or
+    histogram : (2, bins) int32, the cell's own histogram, to be read where it ``has_counts`` and else to be filled; or
         without bins.
     counts : (2, 2, u, codes) float64, `all_pairs.pair_counts` of the cell, or without entries.
     """
 
     histogram: NDArray[np.int32]
-    known: bool
+    has_counts: bool
     counts: NDArray[np.float64]

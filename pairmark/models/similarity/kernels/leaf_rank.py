@@ -20,7 +20,7 @@ from pairmark.models.similarity.kernels.splitting import best_split, least_gain,
 
 
 @kernel
-def _split_by_values(points, pairs, learned, heap, h, bins, totals, costs, least, window, most_sorted):
+def _split_by_values(points, pairs, learned, heap, h, bins, totals, costs, lowest, window, most_sorted):
     """The best split of a node by sorting its values: no grid, and cheaper than scanning bins for few pairs.
 
     Returns
@@ -28,22 +28,22 @@ def _split_by_values(points, pairs, learned, heap, h, bins, totals, costs, least
     half of the pair map (-1: none), feature, threshold.
     """
     half, feature, threshold = -1, 0, np.float32(0.0)
-    columns, tried, pair_map, segment = points.columns, bins.tried, points.pair_map, heap.segments[h]
+    columns, features, pair_map, segment = points.columns, bins.features, points.pair_map, heap.segments[h]
     for k in range(bins.shift.shape[0]):
-        column = columns[tried[k]]
+        column = columns[features[k]]
         for candidate in range(2):
-            least, border, found = best_border(
-                column, candidate, pair_map, pairs, segment, -np.inf, np.inf, totals, costs, least, window,
+            lowest, border, improves = best_border(
+                column, candidate, pair_map, pairs, segment, -np.inf, np.inf, totals, costs, lowest, window,
                 most_sorted,
             )  # fmt: skip
-            if found:
-                half, feature, threshold = candidate, np.int64(tried[k]), border
+            if improves:
+                half, feature, threshold = candidate, np.int64(features[k]), border
     for k in range(learned.n_bins.shape[0]):
-        least, border, found = best_border(
+        lowest, border, improves = best_border(
             learned.values[k], LEARNED, pair_map, pairs, segment,
-            -np.inf, np.inf, totals, costs, least, window, most_sorted,
+            -np.inf, np.inf, totals, costs, lowest, window, most_sorted,
         )  # fmt: skip
-        if found:
+        if improves:
             half, feature, threshold = LEARNED, k, border
     return half, feature, threshold
 
@@ -54,13 +54,13 @@ def _settled(points, pairs, learned, segment, bins, half, place, last_bin, total
     if half == LEARNED:
         edges = learned.edges[place]
         # Bins are no finer than their number allows: settle the border among the values around it.
-        _, border, found = best_border(
+        _, border, exists = best_border(
             learned.values[place], LEARNED, points.pair_map, pairs, segment,
             edges[last_bin - 1] if last_bin > 0 else -np.inf, np.float64(edges[last_bin + 1]),
             totals, costs, np.inf, window, MOST_SORTED,
         )  # fmt: skip
-        return place, border if found else edges[last_bin]
-    feature, halvings = np.int64(bins.tried[place]), np.int64(bins.shift[place])
+        return place, border if exists else edges[last_bin]
+    feature, halvings = np.int64(bins.features[place]), np.int64(bins.shift[place])
     threshold = threshold_of(points, half, feature, last_bin, halvings)
     product = points.pair_map == PRODUCTS and half == 0
     inexact = points.product_bins[3, feature] > 0.0 if product else not points.exact[feature]
@@ -72,11 +72,11 @@ def _settled(points, pairs, learned, segment, bins, half, place, last_bin, total
             reach = max(points.product_bins[3, feature], 2.0 * points.product_bins[1, feature]) * (
                 1 << halvings
             )
-        _, border, found = best_border(
+        _, border, exists = best_border(
             points.columns[feature], half, points.pair_map, pairs, segment, threshold - reach, threshold + reach,
             totals, costs, np.inf, window, MOST_SORTED,
         )  # fmt: skip
-        if found:
+        if exists:
             threshold = border
     return feature, threshold
 
@@ -84,7 +84,7 @@ def _settled(points, pairs, learned, segment, bins, half, place, last_bin, total
 @kernel
 def _fill_histogram(histogram, n_bins, points, pairs, learned, heap, h, bins, inherited):
     """Count a node's histogram, or take what is known of the cell's own."""
-    if h == 1 and inherited.known:
+    if h == 1 and inherited.has_counts:
         copy(inherited.histogram, histogram, n_bins)
         return
     if h == 1 and inherited.counts.shape[0] > 0:
@@ -184,9 +184,9 @@ def grow_leaf_rank(points, pairs, learned, heap, leaf_depth, bins, scratch, inhe
         if splits:
             totals[0], totals[1] = sums[h, 0] * costs[0], sums[h, 1] * costs[1]
             if sort:
-                least = totals[0] * totals[1] / (totals[0] + totals[1]) * (1.0 - 1e-9)
+                lowest = totals[0] * totals[1] / (totals[0] + totals[1]) * (1.0 - 1e-9)
                 half, feature, threshold = _split_by_values(
-                    points, pairs, learned, heap, h, bins, totals, costs, least, window, sorted_pairs
+                    points, pairs, learned, heap, h, bins, totals, costs, lowest, window, sorted_pairs
                 )
             elif half >= 0:
                 feature, threshold = _settled(

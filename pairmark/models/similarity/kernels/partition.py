@@ -70,7 +70,7 @@ def partition(column, threshold, half, pair_map, pairs, start, stop, spare):
         if next_low == n_low:
             stop -= RUN
 
-    kept, moved = np.uint64(start), np.uint64(0)
+    border, n_spare = np.uint64(start), np.uint64(0)
     spare_left, spare_right = spare[0], spare[1]
     # Written to both places, and only the counts tell which one holds.
     for begin in range(start, stop, RUN):
@@ -80,38 +80,38 @@ def partition(column, threshold, half, pair_map, pairs, start, stop, spare):
             for t in range(n):
                 above = np.uint64(run[t] > threshold)
                 i, j = left[first + t], right[first + t]
-                spare_left[moved], spare_right[moved], left[kept], right[kept] = i, j, i, j
-                moved += above
-                kept += np.uint64(1) - above
+                spare_left[n_spare], spare_right[n_spare], left[border], right[border] = i, j, i, j
+                n_spare += above
+                border += np.uint64(1) - above
         else:
             for t in range(n):
                 above = np.uint64(run[t] > threshold)
                 i, j = left[first + t], right[first + t]
-                spare_left[moved], spare_right[moved], left[kept], right[kept] = i, j, i, j
+                spare_left[n_spare], spare_right[n_spare], left[border], right[border] = i, j, i, j
                 if numbered:
                     number = rows[2, first + t]
-                    spare[2, moved], rows[2, kept] = number, number
+                    spare[2, n_spare], rows[2, border] = number, number
                 if moves:
                     w = weight[first + t]
-                    spare[3, moved], weight[kept] = w, w
-                moved += above
-                kept += np.uint64(1) - above
+                    spare[3, n_spare], weight[border] = w, w
+                n_spare += above
+                border += np.uint64(1) - above
     for row in range(rows.shape[0]):
         line, its = rows[row], spare[row]
-        for q in range(moved):
-            line[kept + q] = its[q]
+        for q in range(n_spare):
+            line[border + q] = its[q]
     if moves:
         its = spare[3]
-        for q in range(moved):
-            weight[kept + q] = its[q]
-    return np.int64(kept)
+        for q in range(n_spare):
+            weight[border + q] = its[q]
+    return np.int64(border)
 
 
 @kernel
-def _swap(line, one, other, n):
-    """Exchange ``n`` entries from ``one`` on with those from ``other`` on."""
+def _swap(line, first, second, n):
+    """Exchange ``n`` entries from ``first`` on with those from ``second`` on."""
     for t in range(n):
-        line[one + t], line[other + t] = line[other + t], line[one + t]
+        line[first + t], line[second + t] = line[second + t], line[first + t]
 
 
 @kernel

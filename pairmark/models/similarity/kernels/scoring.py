@@ -210,9 +210,9 @@ def score_pairs(
     out : (n,) float64, filled at ``start:stop``.
     """
     n_trees = node_starts.shape[0] - 1
-    few = stop - start < FEW
+    one_block = stop - start < FEW
     block = np.empty((min(BLOCK, stop - start), 2 * left.shape[1] + forms.shape[0]), dtype=np.int32)
-    slots = n_trees if few else BLOCK
+    slots = n_trees if one_block else BLOCK
     at, active = np.empty(slots, dtype=np.uint32), np.empty(slots, dtype=np.uint32)
     for first in range(start, stop, BLOCK):
         n = min(BLOCK, stop - first)
@@ -220,7 +220,7 @@ def score_pairs(
             block, left, right, step_left, step_right, first, n, pair_map, learned_left, learned_right, forms
         )
         out[first : first + n] = 0.0
-        if few:
+        if one_block:
             for p in range(n):
                 _walk_trees(nodes, node_starts, block[p], at, active)
                 for t in range(n_trees):
@@ -395,7 +395,7 @@ def score_narrow(
     a number that means nothing: what was read so as to stream trees has to be used.
     """
     n_trees = node_starts.shape[0] - 1
-    few = stop - start < FEW
+    one_block = stop - start < FEW
     size = min(BLOCK, stop - start)
     places = np.empty((size, 2 * left.shape[1] + forms.shape[0]), dtype=np.uint16)
     own = np.empty((size, forms.shape[0]), dtype=np.float32)
@@ -409,7 +409,7 @@ def score_narrow(
             learned_left, learned_right, forms,
         )  # fmt: skip
         out[first : first + n] = 0.0
-        if few:
+        if one_block:
             for p in range(n):
                 a, b = left[(first + p) * step_left], right[(first + p) * step_right]
                 _walk_trees_narrow(

@@ -78,20 +78,20 @@ def parents_first(low, high, roots, n_nodes):
     state = np.zeros(n_nodes, dtype=np.uint8)
     n = 0
     for t in range(roots.shape[0]):
-        held = 0
+        depth = 0
         if roots[t] < n_nodes:
             stack[0] = roots[t]
-            held = 1
-        while held > 0:
-            node = stack[held - 1]
+            depth = 1
+        while depth > 0:
+            node = stack[depth - 1]
             state[node] += 1
             if state[node] <= 2:
                 child = high[node] if state[node] == 1 else low[node]
                 if child < n_nodes and state[child] == 0:
-                    stack[held] = child
-                    held += 1
+                    stack[depth] = child
+                    depth += 1
             else:
-                held -= 1
+                depth -= 1
                 order[n] = node
                 n += 1
         first = starts[t]
@@ -160,7 +160,7 @@ def visit(nodes, limits, roots, d, pair_map, query, rows, values, leaf_values, v
 
 
 @kernel
-def often_visited(nodes, visits, least, greatest_below):
+def often_visited(nodes, visits, min_visits, greatest_below):
     """The nodes that were visited at least so often, ascending, and the graph that they are.
 
     Their numbers (m,); their children among them, -1 for others (m, 2); visits by way of each child (m, 2); bounds of
@@ -170,57 +170,57 @@ def often_visited(nodes, visits, least, greatest_below):
     place = np.full(n_nodes, -1, dtype=np.int32)
     m = 0
     for node in range(n_nodes):
-        if visits[node, 0] >= least:
+        if visits[node, 0] >= min_visits:
             place[node] = m
             m += 1
-    chosen = np.empty(m, dtype=np.int64)
+    node_numbers = np.empty(m, dtype=np.int64)
     children = np.empty((m, 2), dtype=np.int32)
-    passed, bounds = np.empty((m, 2)), np.empty((m, 3))
+    child_visits, bounds = np.empty((m, 2)), np.empty((m, 3))
     for node in range(n_nodes):
         j = place[node]
         if j >= 0:
-            chosen[j] = node
+            node_numbers[j] = node
             bounds[j, 0] = greatest_below[node]
-            passed[j, 0], passed[j, 1] = visits[node, 1], visits[node, 0] - visits[node, 1]
+            child_visits[j, 0], child_visits[j, 1] = visits[node, 1], visits[node, 0] - visits[node, 1]
             for side in range(2):
                 child = nodes[node, 2 + side]
                 children[j, side] = place[child] if child < n_nodes else -1
                 bounds[j, 1 + side] = greatest_below[child]
-    return chosen, children, passed, bounds
+    return node_numbers, children, child_visits, bounds
 
 
 @kernel
-def choose(children, passed, bounds, price, kept):
+def choose(children, child_visits, bounds, price, in_cut):
     """The cut of about the least ``sum of visits x bound + price x nodes``: what a program looks at; how many nodes.
 
     Weakest-link pruning, as Breiman et al. (1984) do it for errors, from the leaves upwards; what several nodes lead to
-    is shared out among them by visits. The arrays are those of `often_visited`; ``kept`` (m,) uint8 becomes 1 at the
+    is shared out among them by visits. The arrays are those of `often_visited`; ``in_cut`` (m,) uint8 becomes 1 at the
     nodes of the cut and at others that no root leads to by way of the cut.
     """
     m = children.shape[0]
     rate = np.empty(m)
     for j in range(m - 1, -1, -1):
         low, high = children[j, 0], children[j, 1]
-        stop = (passed[j, 0] + passed[j, 1]) * bounds[j, 0]
+        stop = (child_visits[j, 0] + child_visits[j, 1]) * bounds[j, 0]
         go = price
-        go += passed[j, 0] * (rate[low] if low >= 0 else bounds[j, 1])
-        go += passed[j, 1] * (rate[high] if high >= 0 else bounds[j, 2])
-        kept[j] = np.uint8(go < stop)
-        rate[j] = min(go, stop) / (passed[j, 0] + passed[j, 1])
+        go += child_visits[j, 0] * (rate[low] if low >= 0 else bounds[j, 1])
+        go += child_visits[j, 1] * (rate[high] if high >= 0 else bounds[j, 2])
+        in_cut[j] = np.uint8(go < stop)
+        rate[j] = min(go, stop) / (child_visits[j, 0] + child_visits[j, 1])
 
 
 @kernel
-def cut_of(chosen, children, kept, firsts, expanded):
+def cut_of(node_numbers, children, in_cut, firsts, expanded):
     """Mark in ``expanded`` (n_nodes,) what of the kept nodes the roots lead to; returns how many. ``firsts``: roots."""
-    reached = np.zeros(chosen.shape[0], dtype=np.uint8)
+    reached = np.zeros(node_numbers.shape[0], dtype=np.uint8)
     for node in firsts:
-        at = np.searchsorted(chosen, node)
-        if at < chosen.shape[0] and chosen[at] == node:
+        at = np.searchsorted(node_numbers, node)
+        if at < node_numbers.shape[0] and node_numbers[at] == node:
             reached[at] = 1
     n = 0
-    for j in range(chosen.shape[0]):
-        if reached[j] == 1 and kept[j] == 1:
-            expanded[chosen[j]] = 1
+    for j in range(node_numbers.shape[0]):
+        if reached[j] == 1 and in_cut[j] == 1:
+            expanded[node_numbers[j]] = 1
             n += 1
             for side in range(2):
                 if children[j, side] >= 0:
@@ -237,14 +237,14 @@ def bounds_of_rows(nodes, limits, roots, d, pair_map, query, rows, level, n_leve
     n_nodes = nodes.shape[0]
     for t in range(roots.shape[0]):
         for i in range(rows.shape[0]):
-            at, known = np.int64(roots[t]), 0
-            while known < n_levels:
+            at, next_level = np.int64(roots[t]), 0
+            while next_level < n_levels:
                 first = np.int64(level[at]) if at < n_nodes else np.int64(n_levels)
                 # Cuts that do not look any further stop here.
-                for one in range(known, min(first, n_levels)):
-                    out[one, i, t] = greatest_below[at]
-                known = max(known, first)
-                if known < n_levels:
+                for cut in range(next_level, min(first, n_levels)):
+                    out[cut, i, t] = greatest_below[at]
+                next_level = max(next_level, first)
+                if next_level < n_levels:
                     f = np.int64(nodes[at, 0])
                     half = np.int64(f >= d)
                     f -= half * d
@@ -271,30 +271,30 @@ def gather(codes, items, features, out):
 
 
 @kernel
-def _range_of(least, most, threshold, out):
-    """Which codes may go low, and which must: a code stands for the values from ``least`` to ``most``."""
+def _range_of(lowest, highest, threshold, out):
+    """Which codes may go low, and which must: a code stands for the values from ``lowest`` to ``highest``."""
     out[:] = 0
     for c in range(_CODES):
-        if least[c] <= threshold:
+        if lowest[c] <= threshold:
             if out[_MAY] == 0:
                 out[_MAY_FIRST] = c
             out[_MAY] += 1
-        if most[c] <= threshold:
+        if highest[c] <= threshold:
             if out[_MUST] == 0:
                 out[_MUST_FIRST] = c
             out[_MUST] += 1
 
 
 @kernel
-def _fill_values_of_codes(low, high, q, half, pair_map, least, most):
+def _fill_values_of_codes(low, high, q, half, pair_map, lowest, highest):
     """Between which values the pair feature of a query's value ``q`` with each code lies."""
     for c in range(_CODES):
         a, b = low[c], high[c]
-        one, other = _pair_value(a, q, half, pair_map), _pair_value(b, q, half, pair_map)
+        at_low, at_high = _pair_value(a, q, half, pair_map), _pair_value(b, q, half, pair_map)
         # A difference is least inside the bin where the query's own value is.
         inside = half == 0 and pair_map == _DIFF_SUM and a <= q and q <= b
-        least[c] = np.float32(0.0) if inside else min(one, other)
-        most[c] = max(one, other)
+        lowest[c] = np.float32(0.0) if inside else min(at_low, at_high)
+        highest[c] = max(at_low, at_high)
 
 
 @kernel
@@ -323,12 +323,12 @@ def compile_cut(
     n_nodes = nodes.shape[0]
     # By node: the first code of its low branch, of its high branch and how many, on the ring of codes.
     ranges = np.zeros((n_nodes, 2, 2), dtype=np.int16)
-    met, uses = np.zeros(n_nodes, dtype=np.uint8), np.zeros(n_nodes, dtype=np.int32)
-    least, most = np.empty((2, d, _CODES), dtype=np.float32), np.empty((2, d, _CODES), dtype=np.float32)
+    route, uses = np.zeros(n_nodes, dtype=np.uint8), np.zeros(n_nodes, dtype=np.int32)
+    lows, highs = np.empty((2, d, _CODES), dtype=np.float32), np.empty((2, d, _CODES), dtype=np.float32)
     ready = np.zeros((2, d), dtype=np.uint8)
     codes = np.zeros(4, dtype=np.int64)
-    # What a node gave: -1 - value where that is one for all items, else its slot.
-    given = np.zeros(n_nodes, dtype=np.int64)
+    # Each node's result: -1 - value where it is the same for all items, else its slot.
+    results = np.zeros(n_nodes, dtype=np.int64)
     # How many steps still read what is in a slot; 0: it is free.
     readers = np.zeros(MAX_SLOTS, dtype=np.int64)
     sides = np.zeros(2, dtype=np.int64)
@@ -338,12 +338,12 @@ def compile_cut(
         ends[t], base[t] = n, greatest_below[root]
         if root >= n_nodes or expanded[root] == 0:
             continue
-        met[root] = _TESTED
+        route[root] = _TESTED
         uses[root] = 1
         lowest = np.inf
-        # Parents first: what is met, and the least bound of what is not looked into.
+        # Parents first: which way items go, and the least bound of what is not looked into.
         for node in range(starts[t], starts[t + 1]):
-            if met[node] == 0:
+            if route[node] == 0:
                 continue
             f = np.int64(nodes[node, 0])
             half = np.int64(f >= d)
@@ -351,44 +351,44 @@ def compile_cut(
             if ready[half, f] == 0:
                 ready[half, f] = 1
                 _fill_values_of_codes(
-                    bin_low[f], bin_high[f], query[f], half, pair_map, least[half, f], most[half, f]
+                    bin_low[f], bin_high[f], query[f], half, pair_map, lows[half, f], highs[half, f]
                 )
-            _range_of(least[half, f], most[half, f], limits[node, 1], codes)
+            _range_of(lows[half, f], highs[half, f], limits[node, 1], codes)
             ranges[node, 0, 0], ranges[node, 0, 1] = codes[_MAY_FIRST], codes[_MAY]
             # All but those that must go low may go high: they begin where those end.
             ranges[node, 1, 0] = (codes[_MUST_FIRST] + codes[_MUST]) & 255
             ranges[node, 1, 1] = _CODES - codes[_MUST]
             if codes[_MUST] == _CODES:
-                met[node] = _ALL_LOW
+                route[node] = _ALL_LOW
             elif codes[_MAY] == 0:
-                met[node] = _ALL_HIGH
+                route[node] = _ALL_HIGH
             for side in range(2):
-                if met[node] == (_ALL_HIGH if side == 0 else _ALL_LOW):
+                if route[node] == (_ALL_HIGH if side == 0 else _ALL_LOW):
                     continue
                 child = nodes[node, 2 + side]
                 if child < n_nodes and expanded[child] == 1:
-                    met[child] = _TESTED
+                    route[child] = _TESTED
                     uses[child] += 1
                 else:
                     lowest = min(lowest, greatest_below[child])
         fits = True
         # Children first: one step a tested node.
         for node in range(starts[t + 1] - 1, starts[t] - 1, -1):
-            if met[node] == 0 or not fits:
+            if route[node] == 0 or not fits:
                 continue
             for side in range(2):
-                if met[node] == (_ALL_HIGH if side == 0 else _ALL_LOW):
+                if route[node] == (_ALL_HIGH if side == 0 else _ALL_LOW):
                     continue
                 child = nodes[node, 2 + side]
-                if child < n_nodes and met[child] != 0:
-                    sides[side] = given[child]
+                if child < n_nodes and route[child] != 0:
+                    sides[side] = results[child]
                 else:
                     sides[side] = -1 - _bytes_over(greatest_below[child], lowest, unit)
-            if met[node] != _TESTED:
+            if route[node] != _TESTED:
                 # Its one branch's result stands for it, and is read by all that would have read its own.
-                given[node] = sides[met[node] - _ALL_LOW]
-                if given[node] >= 0:
-                    readers[given[node]] += uses[node] - 1
+                results[node] = sides[route[node] - _ALL_LOW]
+                if results[node] >= 0:
+                    readers[results[node]] += uses[node] - 1
                 continue
             # Slots that this step reads are still taken, so a result never overwrites what it is made of.
             free = 0
@@ -397,32 +397,32 @@ def compile_cut(
             if free == MAX_SLOTS:
                 fits = False
                 continue
-            # A constant comes first, the greater one of two.
+            # A constant comes first, of two the greater one.
             first = 0
             if (sides[0] >= 0 and sides[1] < 0) or (sides[0] < 0 and sides[1] < 0 and sides[1] < sides[0]):
                 first = 1
-            step, one, other = steps[n], sides[first], sides[1 - first]
+            step, first_value, second_value = steps[n], sides[first], sides[1 - first]
             step[_COLUMN] = nodes[node, 0] - np.int32(nodes[node, 0] >= d) * d
             step[_LOW_FIRST], step[_LOW_MORE] = ranges[node, first, 0], ranges[node, first, 1] - 1
             step[_HIGH_FIRST], step[_HIGH_MORE] = ranges[node, 1 - first, 0], ranges[node, 1 - first, 1] - 1
-            step[_LOW_VALUE] = one if one >= 0 else -1 - one
-            step[_HIGH_VALUE] = other if other >= 0 else -1 - other
-            if one >= 0:
-                readers[one] -= 1
-            if other >= 0:
-                readers[other] -= 1
-            if one >= 0:
+            step[_LOW_VALUE] = first_value if first_value >= 0 else -1 - first_value
+            step[_HIGH_VALUE] = second_value if second_value >= 0 else -1 - second_value
+            if first_value >= 0:
+                readers[first_value] -= 1
+            if second_value >= 0:
+                readers[second_value] -= 1
+            if first_value >= 0:
                 step[_KIND] = _BOTH
-            elif other < 0:
+            elif second_value < 0:
                 step[_KIND] = _LAST
-            elif -1 - one >= _bytes_over(greatest_below[nodes[node, 3 - first]], lowest, unit):
+            elif -1 - first_value >= _bytes_over(greatest_below[nodes[node, 3 - first]], lowest, unit):
                 # No item gets more from the other branch than the constant: one test is enough.
                 step[_KIND] = _SURE
             else:
                 step[_KIND] = _HALF
             step[_RESULT] = free
             readers[free] = uses[node]
-            given[node] = free
+            results[node] = free
             n += 1
         readers[:] = 0
         if not fits:
@@ -430,8 +430,8 @@ def compile_cut(
             n = before
         else:
             base[t] = lowest
-            if given[root] < 0:
-                base[t] += (-1 - given[root]) * unit
+            if results[root] < 0:
+                base[t] += (-1 - results[root]) * unit
                 n = before
         ends[t] = n
     return n
@@ -444,10 +444,10 @@ def compile_cut(
 
 
 @kernel
-def _mask(code, first, more):
-    """255 where a code lies in a range on the ring of codes, else 0; ``more`` is the number of the range's codes less
-    one."""
-    return np.uint8(0 - np.int64(np.uint8(code - first) <= more))
+def _mask(code, first, size_less_one):
+    """255 where a code lies in a range on the ring of codes, else 0; ``size_less_one`` is how many codes
+    the range has, less one."""
+    return np.uint8(0 - np.int64(np.uint8(code - first) <= size_less_one))
 
 
 @kernel
@@ -471,18 +471,18 @@ def _step_half(columns, f, low_first, low_more, high_first, high_more, slots, lo
 
 
 @kernel
-def _step_sure(columns, f, first, more, slots, inside, outside, to):
+def _step_sure(columns, f, first, size_less_one, slots, inside, outside, to):
     """Where a range of codes gives a constant that no other branch exceeds, one test is enough."""
     for i in range(BLOCK):
-        other = slots[outside, i]
-        slots[to, i] = np.uint8(other ^ ((inside ^ other) & _mask(columns[f, i], first, more)))
+        value = slots[outside, i]
+        slots[to, i] = np.uint8(value ^ ((inside ^ value) & _mask(columns[f, i], first, size_less_one)))
 
 
 @kernel
-def _step_last(columns, f, first, more, slots, inside, outside, to):
+def _step_last(columns, f, first, size_less_one, slots, inside, outside, to):
     """As `_step_sure`, with a constant outside as well."""
     for i in range(BLOCK):
-        slots[to, i] = np.uint8(outside ^ ((inside ^ outside) & _mask(columns[f, i], first, more)))
+        slots[to, i] = np.uint8(outside ^ ((inside ^ outside) & _mask(columns[f, i], first, size_less_one)))
 
 
 @kernel
@@ -540,40 +540,40 @@ def histogram(total, waiting, blocks, counts):
 
 
 @kernel
-def reaching(total, waiting, blocks, least):
-    """The waiting items of some blocks with a sum of at least ``least``."""
+def reaching(total, waiting, blocks, min_total):
+    """The waiting items of some blocks with a sum of at least ``min_total``."""
     m = 0
     for number in range(blocks.shape[0]):
         first = blocks[number] * BLOCK
         here = np.uint16(0)
         for i in range(BLOCK):
-            here += np.uint16(total[first + i] >= least)
+            here += np.uint16(total[first + i] >= min_total)
         m += here
-    found = np.empty(m, dtype=np.int64)
+    items = np.empty(m, dtype=np.int64)
     m = 0
     for number in range(blocks.shape[0]):
         for first in range(blocks[number] * BLOCK, (blocks[number] + 1) * BLOCK, _CHUNK):
             here = np.uint16(0)
             for i in range(_CHUNK):
-                here += np.uint16(total[first + i] >= least)
+                here += np.uint16(total[first + i] >= min_total)
             if here == 0:
                 continue
             for i in range(first, first + _CHUNK):
-                if total[i] >= least and waiting[i]:
-                    found[m] = i
+                if total[i] >= min_total and waiting[i]:
+                    items[m] = i
                     m += 1
-    return found[:m]
+    return items[:m]
 
 
 @kernel
 def walk_survivors(
-    nodes, limits, roots, order, d, pair_map, query, vectors, items, bounds, least, expanded,
+    nodes, limits, roots, order, d, pair_map, query, vectors, items, bounds, min_bound, expanded,
     greatest_below, leaf_values,
 ):  # fmt: skip
-    """Walk items down the trees in ``order``, giving each up once its bound falls below ``least``.
+    """Walk items down the trees in ``order``, giving each up once its bound falls below ``min_bound``.
 
     ``bounds`` (n_items,) are of the whole sum, by the cut; each tree walked replaces its bound by its value. Items that
-    were given up have a bound below ``least`` when this ends. Returns how often an item walked down a tree.
+    were given up have a bound below ``min_bound`` when this ends. Returns how often an item walked down a tree.
     """
     n_nodes = nodes.shape[0]
     features = np.empty((WALKED, 2 * d), dtype=np.float32)
@@ -585,7 +585,7 @@ def walk_survivors(
         n = min(WALKED, items.shape[0] - first)
         n_active = 0
         for p in range(n):
-            if bounds[first + p] < least:
+            if bounds[first + p] < min_bound:
                 continue
             x, row = vectors[items[first + p]], features[p]
             if pair_map == _MAX_MIN:
@@ -634,7 +634,7 @@ def walk_survivors(
             for j in range(n_active):
                 p = active[j]
                 bounds[first + p] -= bound[p] - leaf_values[at[p] - n_nodes]
-                if bounds[first + p] >= least:
+                if bounds[first + p] >= min_bound:
                     active[left] = p
                     left += 1
             n_active = left

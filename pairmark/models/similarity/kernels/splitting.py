@@ -16,7 +16,7 @@ def least_gain(sums, costs):
 
 
 @kernel
-def best_split(histogram, bins, learned, sums, costs, scratch, origin, first, last, most):
+def best_split(histogram, bins, learned, sums, costs, scratch, origin, first, last, best_gain):
     """The split of least Gini impurity under the cell's costs.
 
     With A, C the costs of the same and the different pairs, a, c those of the low side and s = a + c, the impurity
@@ -28,7 +28,7 @@ def best_split(histogram, bins, learned, sums, costs, scratch, origin, first, la
     sums, costs : (2,), weights of the node's same and different pairs, and the cost of each kind.
     origin : number of the histogram's first bin.
     first, last : which pair features are looked at: 2 for each feature tried, then the learned ones.
-    most : only a gain above this counts; see `least_gain`.
+    best_gain : only a gain above this counts; see `least_gain`.
 
     Returns
     -------
@@ -72,11 +72,11 @@ def best_split(histogram, bins, learned, sums, costs, scratch, origin, first, la
             top = max(top, ordered[b])
         for b in range(size - np.uint64(1)):
             if ordered[b] == top:
-                if gains[b] > most:
-                    most = gains[b]
+                if gains[b] > best_gain:
+                    best_gain = gains[b]
                     best_half, best_place, best_bin = half, k, np.int64(b)
                 break
-    return best_half, best_place, best_bin, most
+    return best_half, best_place, best_bin, best_gain
 
 
 @kernel
@@ -87,7 +87,7 @@ def split_by_word(parent, points, pairs, learned, segment, bins, sums, costs, sc
     """
     half, place, last_bin = -1, -1, -1
     splits = sums[0] > 0 and sums[1] > 0
-    most = least_gain(sums, costs)
+    best_gain = least_gain(sums, costs)
     buffer, n_tried = scratch.word, bins.shift.shape[0]
     n_words, n_own = points.words.shape[0], learned.n_bins.shape[0]
     for q in range(n_words + (1 if n_own > 0 else 0)):
@@ -106,8 +106,8 @@ def split_by_word(parent, points, pairs, learned, segment, bins, sums, costs, sc
         else:
             count_learned(buffer, pairs, learned, segment, bins, origin)
         if splits:
-            its_half, its_place, its_bin, most = best_split(
-                buffer, bins, learned, sums, costs, scratch, origin, first, last, most
+            its_half, its_place, its_bin, best_gain = best_split(
+                buffer, bins, learned, sums, costs, scratch, origin, first, last, best_gain
             )
             if its_half >= 0:
                 half, place, last_bin = its_half, its_place, its_bin
