@@ -114,9 +114,7 @@ class Table:
             return f"{total}."
         lines = [
             [
-                claim["what"],
-                claim["goal"],
-                written(claim["measured"], ""),
+                *(written(claim[name], "") for name in ("what", "goal", "measured")),
                 "yes" if claim["holds"] else "**no**",
             ]
             for claim in shown
@@ -130,7 +128,7 @@ def written(value: Any, form: str) -> str:
     if value is None:
         return ""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return str(value).replace("|", "\\|")
+        return re.sub(r"(?<=\d)%", " %", str(value)).replace("|", "\\|")
     if form:
         return format(value, form).replace("%", " %")
     return (

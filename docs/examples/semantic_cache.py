@@ -32,10 +32,11 @@ def guard(others, rate):
 
 
 point = guard(others, rate=0.01)
-print(f"hit above {point.threshold:.3f}: {point.tpr:.0%} of questions reach their entry, {point.guarantee}")
+print(f"hit above {point.threshold:.3f}: {100 * point.tpr:.0f} % of questions reach their entry, {point.guarantee}")
 # [check]
 best = (embed(new) @ cache.T).max(axis=1)
-print(f"false hits of {n_new:,} new intents: {(best > point.threshold).mean():.1%}; at 0.7, {(best > 0.7).mean():.1%}")
+false, copied = (100 * (best > threshold).mean() for threshold in (point.threshold, 0.7))
+print(f"false hits of {n_new:,} new intents: {false:.1f} %; at a copied 0.7, {copied:.1f} %")
 # [refuse]
 from pairmark import InsufficientCalibrationData
 
