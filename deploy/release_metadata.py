@@ -1,4 +1,4 @@
-"""Writes a release's addresses into its metadata: ``python deploy/release_metadata.py https://FORGE/OWNER/NAME v1.2.3``.
+"""Writes a release's addresses into its metadata: ``python deploy/release_metadata.py https://FORGE/OWNER/NAME TAG``.
 
 The forge is known where a release is built and nowhere else: a copy of the repository that releases under its own name
 points at itself. Adds ``[project.urls]`` to ``pyproject.toml``, and makes the links of ``README.md`` absolute, since an
@@ -46,9 +46,7 @@ def main() -> None:
         raise SystemExit("pyproject.toml has [project.urls] already")
     at = text.index("\n[project.optional-dependencies]")
     project.write_text(text[:at] + project_urls(repository, tag) + text[at:], encoding="utf-8")
-    readme.write_text(
-        absolute_links(readme.read_text(encoding="utf-8"), repository, tag), encoding="utf-8"
-    )
+    readme.write_text(absolute_links(readme.read_text(encoding="utf-8"), repository, tag), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -19,7 +19,9 @@ def people_picture() -> bytes:
     """TPR at the promised threshold by the number of people, with its range over draws, from the result of `price`."""
     rows = read("price")["rows"]
     figure, axes = _figure(6.4, 4.0)
-    axes.axhline(rows[0]["oracle"], color=TEXT, linestyle="--", linewidth=1, label="oracle: knows the true rate")
+    axes.axhline(
+        rows[0]["oracle"], color=TEXT, linestyle="--", linewidth=1, label="oracle: knows the true rate"
+    )
     for method, colour in (("finite-sample", BLUE), ("bootstrap", RED)):
         answered = [row for row in rows if row["method"] == method and row["TPR, median"] is not None]
         people = [row["people"] for row in answered]
@@ -105,7 +107,12 @@ def _figure(width: float, height: float) -> tuple[Any, Any]:
 
 def _box(axes: Any, left: float, bottom: float, width: float, title: str, text: str, colour: str) -> None:
     shape = FancyBboxPatch(
-        (left, bottom), width, 0.62, boxstyle="round,pad=0,rounding_size=0.12", facecolor=PAPER, edgecolor=colour
+        (left, bottom),
+        width,
+        0.62,
+        boxstyle="round,pad=0,rounding_size=0.12",
+        facecolor=PAPER,
+        edgecolor=colour,
     )
     axes.add_patch(shape)
     axes.text(left + 0.2, bottom + 0.4, title, fontsize=10, weight="bold", color=TEXT, va="center")

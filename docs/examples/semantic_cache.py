@@ -32,7 +32,9 @@ def guard(others, rate):
 
 
 point = guard(others, rate=0.01)
-print(f"hit above {point.threshold:.3f}: {100 * point.tpr:.0f} % of questions reach their entry, {point.guarantee}")
+print(
+    f"hit above {point.threshold:.3f}: {100 * point.tpr:.0f} % of questions reach their entry, {point.guarantee}"
+)
 # [check]
 best = (embed(new) @ cache.T).max(axis=1)
 false, copied = (100 * (best > threshold).mean() for threshold in (point.threshold, 0.7))

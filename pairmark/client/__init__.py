@@ -41,6 +41,7 @@ from pairmark.client.errors import (
     TooLarge,
     Unreachable,
 )
+from pairmark.client.operations import Delivery, Tenant, Webhook
 from pairmark.client.results import (
     Alias,
     Answer,
@@ -81,6 +82,7 @@ __all__ = [
     "ClientError",
     "Conflict",
     "Dataset",
+    "Delivery",
     "Denied",
     "Enrolled",
     "Evaluation",
@@ -106,8 +108,10 @@ __all__ = [
     "Review",
     "SearchResult",
     "ServerFailed",
+    "Tenant",
     "TooLarge",
     "Unreachable",
     "Verification",
     "Version",
+    "Webhook",
 ]

@@ -48,5 +48,9 @@ def test_the_product_writes_percentages_as_the_docs_do() -> None:
 
 
 def test_no_page_is_longer_than_anybody_reads() -> None:
-    words = {page.name: len(page.read_text(encoding="utf-8").split()) for page in PAGES if page.name not in GENERATED}
+    words = {
+        page.name: len(page.read_text(encoding="utf-8").split())
+        for page in PAGES
+        if page.name not in GENERATED
+    }
     assert {name: n for name, n in words.items() if n > LONGEST_PAGE} == {}

@@ -63,7 +63,8 @@ def test_forty_people_learn_at_every_step_what_can_be_promised(serve: Serve, tmp
     assert version["promise"]["calibration_units"] == 20
     assert smallest < 0.27
     assert (
-        f"false positive rates of {math.ceil(100 * smallest)} % and above (95 % confidence)" in done["message"]
+        f"false positive rates of {math.ceil(100 * smallest)} % and above (95 % confidence)"
+        in done["message"]
     )
     assert version["promise"]["text"] in said("models", "show", "forty")
     assert version["promise"]["text"] in page("/console/models/forty/1")

@@ -19,7 +19,11 @@ REPOSITORY = "https://forge.example/team/pairmark"
 def released(folder: Path) -> subprocess.CompletedProcess[str]:
     script = ROOT / "deploy" / "release_metadata.py"
     return subprocess.run(
-        [sys.executable, script, REPOSITORY, "v1.2.3"], cwd=folder, capture_output=True, text=True, check=False
+        [sys.executable, script, REPOSITORY, "v1.2.3"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
 

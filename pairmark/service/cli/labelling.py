@@ -91,7 +91,9 @@ def _show_rankings(to: Console, rankings: list[dict[str, Any]]) -> None:
             tied = before is not None and places[before] == places[label]
             line += label if before is None else f"{'=' if tied else '>'}{label}"
         sure = ranking.get("confidence")
-        to.print(line if sure is None else f"{line}  ({100 * sure:.0f} % of pairs)", markup=False, highlight=False)
+        to.print(
+            line if sure is None else f"{line}  ({100 * sure:.0f} % of pairs)", markup=False, highlight=False
+        )
 
 
 def classify(
