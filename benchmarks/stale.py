@@ -47,7 +47,7 @@ def older_results() -> list[str]:
 @cache
 def changed_since(commit: str) -> frozenset[Path] | None:
     """Files that differ from a commit's; None where the commit is not there."""
-    command = ["git", "diff", "--name-only", commit, "--"]
+    command = ["git", "diff", "--name-only", commit, "HEAD"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if not commit or done.returncode:
         return None
