@@ -32,7 +32,7 @@ from pairmark.service.galleries.thresholds import Thresholds
 from pairmark.service.runtime.catalogue import VersionEntry
 from pairmark.service.runtime.scoring import Served
 from pairmark.service.settings import Settings
-from pairmark.service.tables import Model, ModelVersion
+from pairmark.service.tables import ModelRow, ModelVersion
 
 PROBES, RATE, DIMENSION, BATCH = 3_000, 0.05, 128, 10_000
 
@@ -245,7 +245,7 @@ def _served(database: Database, estimator: Any) -> Served:
     id = secrets.token_hex(16)
     facts = {"capabilities": ["search"], "params": {}, "metrics": {}, "lineage": {}, "facts": {}}
     with database.write() as session:
-        session.add(Model(id=id, name="cosine", next_version=2, created_at=0.0))
+        session.add(ModelRow(id=id, name="cosine", next_version=2, created_at=0.0))
         session.flush()
         session.add(
             ModelVersion(

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from pairmark.client.calls import Calls
 from pairmark.client.results import Answer, Enrolled, Gallery, Item, Job, Receipt, SearchResult, Verification
-from pairmark.client.wire import Progress, Reported, Side, Vectors, npz, path_part, without_none
+from pairmark.client.wire import Progress, ProgressReader, Side, Vectors, npz, path_part, without_none
 
 UPSERT_ROWS = 50_000
 """Rows of a gallery sent at a time."""
@@ -114,7 +114,7 @@ class Galleries(Calls):
         if suffix not in kinds:
             raise ValueError(f"{file}: expected a file named .csv, .npz or .parquet")
         with open(file, "rb") as stream:
-            reported = Reported(stream, progress or (lambda fraction, stage: None))
+            reported = ProgressReader(stream, progress or (lambda fraction, stage: None))
             answer = await self.request(
                 "PUT",
                 f"/galleries/{path_part(gallery)}/items",

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pairmark.client.calls import Calls
 from pairmark.client.errors import Unreachable
 from pairmark.client.results import Alias, Answer, Calibration, Evaluation, Learner, Model, Version
-from pairmark.client.wire import Progress, Reported, path_part, without_none
+from pairmark.client.wire import Progress, ProgressReader, path_part, without_none
 
 
 class Models(Calls):
@@ -181,7 +181,7 @@ class Models(Calls):
     ) -> Version:
         """Register a version from an exported file, under its own or another name."""
         with Path(file).open("rb") as stream:
-            files = {"file": (Path(file).name, Reported(stream, progress) if progress else stream)}
+            files = {"file": (Path(file).name, ProgressReader(stream, progress) if progress else stream)}
             data = without_none({"name": name})
             return Version.of((await self.request("POST", "/models", data=data, files=files)).json())
 

@@ -18,7 +18,7 @@ import numpy as np
 from pairmark.client.calls import Calls
 from pairmark.client.errors import Busy, JobFailed, Unreachable
 from pairmark.client.results import Answer, Dataset, Job
-from pairmark.client.wire import Progress, Reported, ServerSent, path_part, without_none
+from pairmark.client.wire import Progress, ProgressReader, ServerSent, path_part, without_none
 
 ENDED = ("succeeded", "failed", "cancelled")
 _LOOKS, _LOOK_S = 3, 0.25
@@ -99,7 +99,7 @@ class Training(Calls):
                 filename = Path(file).name
             else:
                 stream, filename = file, Path(str(getattr(file, "name", name))).name
-            files = {"file": (filename, Reported(stream, progress) if progress else stream)}
+            files = {"file": (filename, ProgressReader(stream, progress) if progress else stream)}
             for field, path in (("pairs", pairs), ("right_file", right_file)):
                 if path is not None:
                     files[field] = (Path(path).name, stack.enter_context(Path(path).open("rb")))
@@ -129,7 +129,7 @@ class Training(Calls):
             identity, classes, label, ranking, group, time, id, exclude, header, format, points, columns
         )
         with Path(file).open("rb") as stream:
-            files = {"file": (Path(file).name, Reported(stream, progress) if progress else stream)}
+            files = {"file": (Path(file).name, ProgressReader(stream, progress) if progress else stream)}
             response = await self.request("POST", "/datasets/inspect", data=fields, files=files)
             return Answer.of(response.json())
 

@@ -193,7 +193,7 @@ def npz(**arrays: Any) -> bytes:
     return stream.getvalue()
 
 
-class Reported(io.RawIOBase):
+class ProgressReader(io.RawIOBase):
     """A file that reports how much of it was read."""
 
     def __init__(self, stream: IO[bytes], progress: Progress) -> None:

@@ -34,7 +34,7 @@ import duckdb  # noqa: F401, so that no reader has to
 
 from pairmark.service.blobs.base import storage_errors
 from pairmark.service.datasets.inspecting import inspected
-from pairmark.service.datasets.limits import Limits
+from pairmark.service.datasets.limits import FileLimits
 from pairmark.service.datasets.reader import read_dataset
 from pairmark.service.datasets.schemas import DatasetRequest
 from pairmark.service.errors import PairmarkError
@@ -118,7 +118,7 @@ def _forked(wire: int, inherited: list[socket.socket]) -> int:
 
 def _read(stream: TextIO) -> None:
     task = json.loads(stream.readline())
-    limits = Limits(**task.pop("limits"))
+    limits = FileLimits(**task.pop("limits"))
     hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
     resource.setrlimit(resource.RLIMIT_FSIZE, (task.pop("file_bytes"), hard))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -148,7 +148,7 @@ def _read(stream: TextIO) -> None:
 def _dataset(
     stream: TextIO,
     send: object,
-    limits: Limits,
+    limits: FileLimits,
     *,
     upload: str,
     out: str,
@@ -174,7 +174,7 @@ def _dataset(
 def _inspection(
     stream: TextIO,
     send: object,
-    limits: Limits,
+    limits: FileLimits,
     *,
     upload: str,
     work: str,

@@ -318,7 +318,7 @@ class AuditRow(Base):
     trace_id: Mapped[str | None] = mapped_column(String(32))
 
 
-class Model(Base):
+class ModelRow(Base):
     """A name under which versions are registered. `next_version` never goes back, so numbers are not reused."""
 
     __tablename__ = "models"
@@ -371,7 +371,7 @@ class VersionLoad(Base):
     started_at: Mapped[float]
 
 
-class Alias(Base):
+class AliasRow(Base):
     """A moving name for a version; `revision` is its ETag."""
 
     __tablename__ = "aliases"

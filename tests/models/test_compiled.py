@@ -109,3 +109,32 @@ def test_a_helper_of_the_same_folder_that_changed_is_compiled_again(tmp_path: Pa
     helper = tmp_path / "helper.py"
     helper.write_text(helper.read_text().replace("x + 1", "x + 2"))
     assert answer() == "3"
+
+
+USES_TYPE = """
+from layout import {name}
+from pairmark.models.core.compiled import kernel
+
+@kernel
+def f(points):
+    return points.x + 1
+
+print(f({name}(41)), sum(f.stats.cache_hits.values()))
+"""
+
+
+def test_a_cache_of_an_earlier_release_whose_types_have_gone_is_replaced(tmp_path: Path) -> None:
+    places = {"NUMBA_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": os.getcwd()}
+    environment = {**os.environ, **places, "PYTHONDONTWRITEBYTECODE": "1"}
+
+    def answer(name: str) -> list[str]:
+        layout = f"from typing import NamedTuple\nclass {name}(NamedTuple):\n    x: int\n"
+        (tmp_path / "layout.py").write_text(layout)
+        (tmp_path / "entry.py").write_text(USES_TYPE.format(name=name))
+        command = [sys.executable, str(tmp_path / "entry.py")]
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=120, check=True, env=environment
+        ).stdout.split()
+
+    assert [answer("Points"), answer("Points")] == [["42", "0"], ["42", "1"]]
+    assert [answer("GhostPoints"), answer("GhostPoints")] == [["42", "0"], ["42", "1"]]

@@ -38,7 +38,7 @@ from pairmark.service.tables import (
     GalleryItem,
     GalleryProbe,
     GalleryRow,
-    Model,
+    ModelRow,
     SessionRow,
 )
 from tests.service.conftest import people
@@ -170,7 +170,7 @@ def test_items_that_an_upload_would_be_refused_are_not_restored(deployment, else
     vector = np.zeros(6, dtype="<f4").tobytes()
     with deployment.db.write() as session:
         gallery = GalleryRow(
-            key="k", name="staff", model_id=session.scalar(select(Model.id)), version=1, dimension=6, items=4, seq=4,
+            key="k", name="staff", model_id=session.scalar(select(ModelRow.id)), version=1, dimension=6, items=4, seq=4,
             floor=0, fields=[], created_at=1.5, updated_at=2.5,
         )  # fmt: skip
         session.add(gallery)

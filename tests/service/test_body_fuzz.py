@@ -16,7 +16,7 @@ import pytest
 from pydantic import ValidationError
 
 from pairmark.service.datasets.arrays import Npz
-from pairmark.service.datasets.limits import Limits
+from pairmark.service.datasets.limits import FileLimits
 from pairmark.service.datasets.reader import read_dataset
 from pairmark.service.datasets.schemas import DatasetRequest
 from pairmark.service.errors import InvalidInput, PairmarkError
@@ -29,7 +29,7 @@ from tests.fuzzing import bodies
 from tests.fuzzing.bodies import Random, chance, pick
 
 WIDTH = 5
-LIMITS = replace(Limits.of(Settings(), 0), rows=10_000)
+LIMITS = replace(FileLimits.of(Settings(), 0), rows=10_000)
 SEEDS = 25
 
 

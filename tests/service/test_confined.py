@@ -15,7 +15,7 @@ import pytest
 
 from pairmark.service.datasets.arrays import clipped
 from pairmark.service.datasets.confined import CallerGone, Gone, parsed, stays
-from pairmark.service.datasets.limits import UNPACKED_FREE, Limits
+from pairmark.service.datasets.limits import UNPACKED_FREE, FileLimits
 from pairmark.service.datasets.schemas import DatasetRequest
 from pairmark.service.datasets.tabular import Table
 from pairmark.service.errors import InvalidInput, TooLarge
@@ -47,7 +47,7 @@ def read(
         "pairs": None,
         "spec": {},
     }
-    own = replace(Limits.of(SETTINGS, len(content)), **(limits or {}))
+    own = replace(FileLimits.of(SETTINGS, len(content)), **(limits or {}))
     made: dict[str, Any] = parsed(task, own, gone)
     return made
 
@@ -66,7 +66,7 @@ def enrolled(
     upload.write_bytes(content)
     scratch.mkdir()
     own = replace(
-        Limits.of(SETTINGS, len(content), rows="max_gallery_items", features=4), memory_bytes=640 * MIB
+        FileLimits.of(SETTINGS, len(content), rows="max_gallery_items", features=4), memory_bytes=640 * MIB
     )
     options = ImportOptions(metadata=metadata)
     with closing(confined_batches(kind, upload, scratch, 4, errors, options, own, stays)) as batches:
@@ -96,11 +96,11 @@ def test_reading_ends_when_nobody_waits_for_it(tmp_path: Path) -> None:
 
 
 def test_what_a_file_may_become_follows_its_size() -> None:
-    small, large = Limits.of(SETTINGS, 10_000), Limits.of(SETTINGS, 5 * MIB)
+    small, large = FileLimits.of(SETTINGS, 10_000), FileLimits.of(SETTINGS, 5 * MIB)
     assert small.unpacked_bytes == small.stored_bytes == UNPACKED_FREE
     assert large.unpacked_bytes == 5 * MIB * SETTINGS.max_unpacked_ratio
     assert large.raised_by["unpacked_bytes"] == "PAIRMARK_MAX_UNPACKED_RATIO"
-    huge = Limits.of(SETTINGS, SETTINGS.max_upload_bytes)
+    huge = FileLimits.of(SETTINGS, SETTINGS.max_upload_bytes)
     assert huge.stored_bytes == SETTINGS.max_dataset_bytes
     assert huge.raised_by["stored_bytes"] == "PAIRMARK_MAX_DATASET_BYTES"
     # Five MB are read within ten seconds, or not at all.
@@ -119,7 +119,7 @@ def test_texts_are_cut_before_they_are_python_s(tmp_path: Path, role: str) -> No
     for kind, body in (("parquet", content), ("csv", b"x,t\n" + (b"1," + b"a" * 20_000 + b"\n") * 100)):
         (tmp_path / "upload").write_bytes(body)
         request = DatasetRequest(name="d", **{role: "t"})
-        limits = Limits.of(SETTINGS, len(body))
+        limits = FileLimits.of(SETTINGS, len(body))
         with closing(Table(tmp_path / "upload", tmp_path, kind, request, limits)) as table:
             (block,) = table.blocks()
         values = getattr(block, f"{role}s")
@@ -186,7 +186,7 @@ def test_batches_arrive_as_they_were_read(tmp_path: Path) -> None:
     upload, scratch, errors = tmp_path / "upload", tmp_path / "scratch", RowErrors()
     upload.write_bytes(npz(ids=ids, vectors=vectors, subjects=np.array(["s", ""])[np.arange(20_000) % 2]))
     scratch.mkdir()
-    limits = Limits.of(SETTINGS, upload.stat().st_size)
+    limits = FileLimits.of(SETTINGS, upload.stat().st_size)
     batches = list(confined_batches("npz", upload, scratch, 4, errors, ImportOptions(), limits, stays))
     assert [len(one) for one in batches] == [16_383, 3_615]
     assert [one["row"] for one in errors.items] == [3, 17_000]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pairmark.service.datasets import DatasetRequest
-from pairmark.service.datasets.limits import Limits
+from pairmark.service.datasets.limits import FileLimits
 from pairmark.service.datasets.profiles import inferred, profiled
 from pairmark.service.errors import InvalidInput
 from pairmark.service.heldout.pairs import pairs_among
@@ -116,7 +116,7 @@ def test_what_is_no_table_is_refused(deployment, content):
 def test_wide_tables_are_bounded(deployment, tmp_path):
     path = tmp_path / "wide.csv"
     path.write_bytes(table(who=[1, 1, 2], **{f"x{at}": [1, 2, 3] for at in range(1_500)}))
-    found = profiled(path, tmp_path, "csv", True, Limits.of(deployment.settings, path.stat().st_size))
+    found = profiled(path, tmp_path, "csv", True, FileLimits.of(deployment.settings, path.stat().st_size))
     assert len(found) == 1_000
     assert inferred(found, DatasetRequest(name="wide")).label == "who"
 

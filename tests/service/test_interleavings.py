@@ -15,7 +15,7 @@ from pairmark.service.errors import Conflict, Fenced, UnknownGallery, UnknownMod
 from pairmark.service.galleries.galleries import Galleries
 from pairmark.service.galleries.rows import RowErrors
 from pairmark.service.store.store import ModelStore
-from pairmark.service.tables import Alias, GalleryItem, JobRow, Model, ModelVersion
+from pairmark.service.tables import AliasRow, GalleryItem, JobRow, ModelRow, ModelVersion
 from pairmark.service.training.submission import TrainingQueue
 from tests.interleaving import every_preemption
 from tests.service.conftest import Deployment
@@ -131,12 +131,12 @@ def test_a_late_success_and_a_takeover_are_never_both(deployment: Deployment, fi
 def versions(deployment: Deployment) -> None:
     """A model with versions 1 (in production) and 2, no matter what was there."""
     with deployment.db.write() as session:
-        for table in (Alias, ModelVersion):
+        for table in (AliasRow, ModelVersion):
             for row in session.scalars(select(table)):
                 session.delete(row)
         session.flush()
     with deployment.db.read() as session:
-        known = session.scalar(select(func.count()).select_from(Model))
+        known = session.scalar(select(func.count()).select_from(ModelRow))
     if not known:
         add_model(deployment.db, 1, 2)
     else:
@@ -173,7 +173,7 @@ def test_an_alias_never_points_at_a_version_that_is_deleted_meanwhile(
         promoted, deleted = both if promotes_first else both[::-1]
         with deployment.db.read() as session:
             there = set(session.scalars(select(ModelVersion.version)))
-            pointed = session.scalars(select(Alias.version)).one()
+            pointed = session.scalars(select(AliasRow.version)).one()
         assert pointed in there, at
         if promoted.error is None:
             assert isinstance(deleted.error, Conflict), at

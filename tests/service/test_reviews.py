@@ -22,10 +22,10 @@ from pairmark.service.reviews.recorder import DecisionRecorder
 from pairmark.service.reviews.repository import Deciding
 from pairmark.service.reviews.reviews import Reviews
 from pairmark.service.reviews.schemas import ElsewhereRequest, Outcome, ReviewOut, ReviewRequest
-from pairmark.service.runtime.vectors import Pairs
+from pairmark.service.runtime.vectors import VectorPairs
 from pairmark.service.store import repository as store_repository
 from pairmark.service.store.schemas import Policy, ReviewPolicy
-from pairmark.service.tables import DecisionCount, KeptDecision, Model, ReviewItem, ReviewJudgement
+from pairmark.service.tables import DecisionCount, KeptDecision, ModelRow, ReviewItem, ReviewJudgement
 from tests.service.conftest import Deployment
 
 T = TypeVar("T")
@@ -97,7 +97,7 @@ def take(
         lambda: decisions,
         [1.0 + at / n for at in range(n)],
         0.9,
-        pairs=Pairs(sides, np.zeros_like(sides)),
+        pairs=VectorPairs(sides, np.zeros_like(sides)),
         refs=refs,
         **more,
     )
@@ -321,7 +321,7 @@ def test_when_decisions_are_written_does_not_depend_on_what_is_kept(
 
 def test_old_decisions_are_forgotten(database: Database, model_id: str) -> None:
     with database.write() as session:
-        session.execute(update(Model).values(reviews={"days": 1}))
+        session.execute(update(ModelRow).values(reviews={"days": 1}))
     record(database, model_id, 5)
     with database.write() as session:
         session.execute(update(KeptDecision).values(hour=5))
@@ -334,7 +334,7 @@ def test_old_decisions_are_forgotten(database: Database, model_id: str) -> None:
     recorder = DecisionRecorder(database)
     take(recorder, model_id, 3, ReviewPolicy())
     with database.write() as session:
-        session.execute(update(Model).values(reviews=None))
+        session.execute(update(ModelRow).values(reviews=None))
     write(recorder)
     with database.read() as session:
         assert session.scalar(select(func.count()).select_from(KeptDecision)) == 2
@@ -381,7 +381,7 @@ def test_decisions_of_a_deleted_model_are_dropped(database: Database, model_id: 
     recorder = DecisionRecorder(database)
     take(recorder, model_id, 1, ReviewPolicy())
     with database.write() as session:
-        session.delete(session.get(Model, model_id))
+        session.delete(session.get(ModelRow, model_id))
     write(recorder)
 
 
@@ -548,7 +548,7 @@ def test_an_alarm_moves_production_back_where_the_policy_says_so(deployment: Dep
     store.set_policy("faces", Policy(reviews=ReviewPolicy(fall_back=True)))
     assert store.model("faces").policy.allow_asymptotic is None
     with db.read() as session:
-        model_id = session.scalar(select(Model.id))
+        model_id = session.scalar(select(ModelRow.id))
     recorder = DecisionRecorder(db)
     n = 500
     refs = [["wrong" if random.Random(at).random() < 0.3 else "right", "b"] for at in range(n)]

@@ -13,12 +13,12 @@ import pytest
 
 from pairmark.service.datasets import zips
 from pairmark.service.datasets.arrays import Npz
-from pairmark.service.datasets.limits import Limits
+from pairmark.service.datasets.limits import FileLimits
 from pairmark.service.errors import InvalidInput, TooLarge
 from pairmark.service.runtime.binary import parse_npz
 from pairmark.service.settings import Settings
 
-LIMITS = replace(Limits.of(Settings(), 0), rows=10_000, features=100)
+LIMITS = replace(FileLimits.of(Settings(), 0), rows=10_000, features=100)
 
 
 def packed(**arrays: np.ndarray) -> bytes:

@@ -67,6 +67,7 @@ class Blocks:
         """Whether the product at threshold number ``at`` reaches e^limit."""
         end = int(np.searchsorted(self.row_at, at))
         hit = np.bincount(self.row_block[:end], weights=self.row_share[:end], minlength=self.n)
+        # Shares of one block sum to 1; rounding may carry them past it.
         share = np.minimum(hit, 1.0)
         logs = [
             math.log(part) + float(np.log1p(-shrink * share).sum()) - self.n * math.log1p(-shrink * fpr)

@@ -131,6 +131,7 @@ def bootstrap_table(
     # A replicate without a single false positive has no spread of its own: it counts as infinitely far below.
     far = np.where(stars < centre, -np.inf, np.inf)
     scaled = np.divide(stars - centre, np.sqrt(star_variances), out=far, where=star_variances > 0)
+    # One critical value for all thresholds: of each replicate only its worst threshold counts.
     lowest = np.sort(scaled[admitted].min(axis=0))
     scaled.sort(axis=1)
     upper = np.empty((len(CONFIDENCES), stops.size))
@@ -144,6 +145,8 @@ def bootstrap_table(
         everywhere[row] = (
             np.where(deviation > 0, rate - critical * deviation, rate) + TWICE_MORE * largest_share
         )
+    # The rate rises as the threshold falls and the bound as the confidence rises, so neither may come out
+    # lower.
     upper = np.maximum.accumulate(np.maximum.accumulate(upper, axis=1), axis=0)
     # At each threshold by itself a bound is never looser than at all of them at once.
     everywhere = np.maximum(np.clip(everywhere, 0.0, 1.0), upper)
@@ -170,6 +173,7 @@ def _grid(sample: PairSample) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     if not usable.size:
         return values[:0], rows[:0].astype(np.int64)
     first, last = mass[usable[0]], mass[usable[-1]]
+    # Even steps of the logarithm of the rate; thresholds that several targets share are taken once.
     targets = first * _GRID_RATIO ** np.arange(np.ceil(np.log(last / first) / np.log(_GRID_RATIO)) + 1)
     picks = np.unique(usable[np.minimum(np.searchsorted(mass[usable], targets), usable.size - 1)])
     return values[picks], rows[picks].astype(np.int64)
@@ -177,6 +181,7 @@ def _grid(sample: PairSample) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
 
 def _pairs_above(sample: PairSample, stops: NDArray[np.int64]) -> NDArray[np.int64]:
     """Distinct pairs of units among the first rows."""
+    # A pair of units is above a threshold from its best row on.
     first_row = np.unique(sample.different.edge, return_index=True)[1]
     return np.searchsorted(np.sort(first_row), stops, side="left")
 
@@ -233,6 +238,8 @@ class _Dyads:
         total = self.edge_weight.sum()
         degree = np.zeros(self.m)
         np.add.at(degree, self.units.ravel(), np.repeat(self.edge_weight, 2))
+        # Weights of pairs of different pairs that share a unit: squares at the units, less each pair with
+        # itself at both of its ends.
         couples = (degree**2).sum() - 2 * (self.edge_weight**2).sum()
         weight, square = np.cumsum(self.row_weight), np.cumsum(self.row_square)
         at_unit = np.zeros(self.m)
@@ -243,6 +250,7 @@ class _Dyads:
             np.add.at(at_unit, self.units[self.row_edge[new]].ravel(), np.repeat(self.row_weight[new], 2))
             row = int(stop)
             rate = weight[row - 1] / total
+            # phi = E h^2 / (E h)^2: the share of such couples with both above, over the squared rate.
             uneven = ((at_unit**2).sum() - 2 * square[row - 1]) / couples / rate**2 if couples > 0 else np.inf
             effective[g] = self.m / max(1.0, uneven)
             largest_share[g] = at_unit.max() / total
@@ -306,6 +314,7 @@ def _compact_units(sample: PairSample) -> NDArray[np.int64]:
 def _weight_before(edge: NDArray[np.int64], weight: Float64) -> Float64:
     """Weight of the same edge in earlier rows."""
     order = np.argsort(edge, kind="stable")
+    # A running sum over all edges, less what it was where the edge's own rows begin.
     running = np.cumsum(weight[order]) - weight[order]
     starts = np.concatenate([[True], np.diff(edge[order]) > 0])
     offset = running[starts][np.cumsum(starts) - 1]

@@ -68,6 +68,7 @@ class FiniteSample:
         The bound is ``fpr`` itself unless the rank of the threshold was fixed before any score was seen.
         """
         if self.product is not None:
+            # By sizes alone: too few units are refused before any score is looked at.
             multiple = multiple_of_floor(self.n_matched, fpr, confidence)
             if multiple < 1 - _HAIR:
                 return None
@@ -76,6 +77,7 @@ class FiniteSample:
         rank = self._rank(fpr, confidence)
         if rank is None:
             return None
+        # A is a multiple of 1 / n here; rounding takes off what the division added.
         at = last_true(lambda at: round(float(self.above[at]) * self.n) <= rank, self.above.size)
         if self.population is not None:
             return at or 0, fpr
@@ -104,6 +106,8 @@ class FiniteSample:
         if self.counts_rows:
             tail = binomial_log_tail(round(float(self.above[at]) * self.n), fpr, self.n)
         else:
+            # The average of 1{different, above} + fpr 1{same}, whose expectation exceeds fpr exactly when the
+            # rate does.
             tail = average_log_tail(float(self.above[at]) + fpr * (1 - self.different_share), fpr, self.n)
         return tail <= math.log1p(-confidence)
 
@@ -118,6 +122,7 @@ class FiniteSample:
         for step in range(1, _MOST_STEPS):
             rate = 10 ** (-step / STEPS_PER_DECADE)
             choice = self.choose(rate, confidence)
+            # Not rejected at this threshold: the next higher rate, which was, is the bound.
             if choice is None or choice[0] < at:
                 break
             bound = rate

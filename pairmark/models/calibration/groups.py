@@ -125,10 +125,8 @@ def _rate(
     edges, edge, rows = np.unique(ends, axis=0, return_inverse=True, return_counts=True)
     hit: Float64 = np.bincount(edge.ravel(), weights=above[mine], minlength=edges.shape[0]) / rows
     value = float(hit.mean())
-    worth, n_independent = (
-        effective_observations(hit - value, edges, value),
-        max(1, independent_blocks(edges)),
-    )
+    worth = effective_observations(hit - value, edges, value)
+    n_independent = max(1, independent_blocks(edges))
     n_units = int(np.unique(edges).size)
     return Rate(
         value=value,
@@ -158,11 +156,13 @@ def effective_observations(deviation: Float64, edges: NDArray[np.int64], value: 
     m = int(codes.max()) + 1
     own = codes[:, 0] == codes[:, 1]
     degree = np.bincount(codes[:, 0], minlength=m) + np.bincount(codes[~own, 1], minlength=m)
+    # Sums of the deviations at each unit; an edge of one unit with itself counts once.
     at_unit = np.bincount(codes[:, 0], weights=deviation, minlength=m)
     at_unit = at_unit + np.bincount(codes[~own, 1], weights=deviation[~own], minlength=m)
     left = n_edges - degree
     if m < 3 or left.min() <= 0:
         return floor
+    # Without unit i the mean moves by minus its sum over the edges left.
     variance = float(((at_unit / left) ** 2).sum()) * (m - 1) / m
     if variance <= 0 or not 0 < value < 1:
         return floor

@@ -257,6 +257,7 @@ def _logistic(same: Side, different: Side) -> tuple[float, float]:
 
     a, b, now = 0.0, 0.0, loss(0.0, 0.0)
     for _ in range(_STEPS):
+        # A Newton step, halved until the loss no longer rises.
         p = expit(a * z + b)
         pull, curve = weight * (p - target), weight * p * (1 - p) + 1e-15
         gradient = np.array([pull @ z + _PULL * a, pull.sum()])
@@ -291,6 +292,8 @@ def _caps(sample: PairSample) -> tuple[NDArray[np.float32], Float64]:
     scores, weight = sample.same.scores, np.cumsum(sample.same.weight) / sample.same.weight.sum()
     tpr = np.concatenate([[0.0], weight])[np.searchsorted(-scores, -thresholds, side="left")]
     with np.errstate(divide="ignore"):
+        # log of TPR over FPR above the threshold, the FPR with `UNSEEN` more false matches in as many more
+        # blocks.
         worth = np.log(tpr) - np.log((n * above / share + UNSEEN) / (n + UNSEEN))
     # From the lowest threshold up: what a score above one threshold is worth, a score above a higher one is.
     rising = np.maximum.accumulate(np.maximum(worth[::-1], 0.0))

@@ -55,6 +55,8 @@ class ListedPairs:
 
     def lookup(self, fpr: float, limit: float, parts: Mixture) -> int | None:
         """Number of the lowest threshold that is admitted; None when not even the highest is."""
+        # A pilot threshold on the safe side, moved twice to where its own draws admit; the last search draws
+        # afresh.
         at = int(np.searchsorted(self._above, 0.6 * fpr, side="right")) - 1
         pilot = max(16, min(_PILOT_DRAWS, MOST_VISITS // (8 * self._n_edges)))
         for turn in range(_PILOT_ROUNDS):
@@ -82,6 +84,7 @@ class ListedPairs:
         m = self._degree.size
         order = self.visits(rng, n)
         matched, log_ratio = np.empty((n, m // 2), dtype=np.int32), np.empty(n)
+        # Pairs above the pilot threshold are taken less often, never not at all: P0 / Q stays bounded.
         weight = 1 - _PREFERENCE * self.shares(at, fpr)
         draw_matchings(
             self._start, self._neighbour, self._edge, weight, order, rng.random((n, m)), matched, log_ratio
@@ -104,6 +107,7 @@ class ListedPairs:
                 - sizes * math.log1p(-shrink * fpr)
                 for part, shrink in parts
             ]
+            # The mean over n draws, as a sum.
             return bool(np.logaddexp.reduce(np.concatenate(logs)) >= limit + math.log(n))
 
         high = int(np.searchsorted(self._above, min(1.5 * fpr, 1.0), side="right"))

@@ -96,6 +96,7 @@ class ScoredGraph:
         if len(side) == different.shape[0]:
             # One row each: numbering pairs by score makes row_edge trivial, which compresses well.
             different, row_edge = different[row_edge], np.arange(len(side))
+        # Closed-set mates count as pairs of units too: a cell is complete only with them.
         cell = _cells(codes, int(units.size))
         return cls(
             different=different,
@@ -156,10 +157,12 @@ class _Split:
         shuffled = rng.permutation(cell.size)
         by_cell = shuffled[np.argsort(cell[shuffled], kind="stable")]
         start = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+        # Each unit's place in a random order of its cell: the first half are rows, the rest columns.
         rank = np.empty(cell.size, dtype=np.int64)
         rank[by_cell] = np.arange(cell.size) - start[cell[by_cell]]
         offset = np.concatenate([[0], np.cumsum(half)[:-1]])
         side = rank >= half[cell]
+        # Rows and columns are numbered through all cells, a cell's side by side.
         place = offset[cell] + np.where(side, rank - half[cell], rank)
         block = np.repeat(np.arange(half.size), half).astype(np.int32)
         return cls(
@@ -207,6 +210,8 @@ class AllPairs:
         matrices = self.matrices(high, fpr)
         scales = [[np.ones(part.split.block_of_column.size) for _ in parts] for part in matrices]
         weighed = [
+            # The denominator (1 - lambda alpha)^n, n pairs in a matching; splits and parts are averaged,
+            # hence their shares.
             (math.log(share / len(matrices)) - self.n * math.log1p(-shrink * fpr), shrink)
             for share, shrink in parts
         ]
@@ -224,6 +229,7 @@ class AllPairs:
     def matrices(self, high: int, fpr: float) -> list[_Entries]:
         """Of each split the entries for thresholds up to number ``high``."""
         graph = self._graph
+        # Rows above threshold number `high`, the lowest looked at; higher thresholds take a prefix.
         end = int(np.searchsorted(graph.row_at, high))
         edges = graph.different[graph.row_edge[:end]]
         # By the number of pairs, not by their scores or their classes.

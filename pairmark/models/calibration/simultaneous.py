@@ -40,8 +40,11 @@ def simultaneous_bands(
         out=np.broadcast_to(lowest, curve.shape).copy(),
         where=(variance > 0) & (bernoulli_variance > 0),
     )
+    # No fewer than disjoint blocks, which are independent, and no more than pairs of units.
     worth = np.clip(worth, lowest, np.maximum(lowest, highest))
     centre = (worth * curve + 2) / (worth + 4)
+    # How far off a replicate is, in standard errors; its largest over thresholds and both rates sets the
+    # critical value.
     far = np.abs(replicates - curve) / np.sqrt(centre * (1 - centre) / worth)
     critical = float(np.quantile(far.max(axis=(1, 2)), confidence))
     # No narrower than at one threshold by itself.
@@ -50,6 +53,7 @@ def simultaneous_bands(
     half = z / (1 + z * z / worth) * np.sqrt(bernoulli_variance / worth + (z / (2 * worth)) ** 2)
     low = np.where(curve <= 0, 0.0, np.clip(middle - half, 0.0, curve))
     high = np.where(curve >= 1, 1.0, np.clip(middle + half, curve, 1.0))
+    # A rate cannot fall below what a higher threshold guarantees, nor rise above what a lower one allows.
     low = np.maximum.accumulate(low, axis=1)
     high = np.minimum.accumulate(high[:, ::-1], axis=1)[:, ::-1]
     bands: Float64 = np.stack([low, high], axis=1)

@@ -96,6 +96,7 @@ def halves(same: Bool, units: Int64 | None, random_state: int) -> tuple[Int64, I
     codes = np.unique(of_pairs, return_inverse=True)[1].reshape(of_pairs.shape)
     in_first = np.zeros(int(codes.max()) + 1, dtype=np.bool_)
     in_first[random.permutation(in_first.size)[: in_first.size // 2]] = True
+    # 2: both sides in the first half, 0: none; pairs across the halves (1) would share people with both.
     sides_in_first = in_first[codes].sum(axis=1)
     weight_rows, calibration_rows = np.flatnonzero(sides_in_first == 2), np.flatnonzero(sides_in_first == 0)
     for rows, purpose in ((weight_rows, "weigh the systems"), (calibration_rows, "calibrate")):

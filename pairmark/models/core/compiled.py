@@ -57,15 +57,33 @@ def _compiled(function: Callable[..., Any], **options: Any) -> Any:
     # and times are those of installing.
     folder = Path(inspect.getfile(function)).parent
     compiled._cache._cache_file._source_stamp = _folder_digest(folder)
+    _forget_unreadable(compiled._cache._cache_file)
     if _runs_portable_code() and (folder / SHIPPED).is_dir():
         _look_among_shipped(compiled._cache, folder)
     return compiled
+
+
+def _forget_unreadable(cache_file: Any) -> None:
+    """Have a cache's index that cannot be read count as empty: the kernel is compiled again, and the index replaced.
+
+    Numba unpickles an index before it compares stamps. An index of an earlier release may name types that have gone.
+    """
+    load_index = cache_file._load_index
+
+    def load() -> Any:
+        try:
+            return load_index()
+        except Exception:
+            return {}
+
+    cache_file._load_index = load
 
 
 def _look_among_shipped(own: Any, folder: Path) -> None:
     """Have a kernel's cache look among what was shipped for what it does not hold itself."""
     cache_file: Any = IndexDataCacheFile
     own.shipped = cache_file(str(folder / SHIPPED), own._impl.filename_base, own._cache_file._source_stamp)
+    _forget_unreadable(own.shipped)
     load_own = own._load_overload
 
     def load(signature: Any, context: Any) -> Any:

@@ -22,10 +22,7 @@ _CELLS = 20_000_000
 
 def pair_baselines(n_features: int) -> dict[str, dict[str, Any]]:
     """Name -> parameters of the learner ``metric``: cosine, Euclidean and, where it is cheap, whitened cosine."""
-    baselines: dict[str, dict[str, Any]] = {
-        "cosine": {"metric": "cosine"},
-        "euclidean": {"metric": "euclidean"},
-    }
+    baselines: dict[str, dict[str, Any]] = {name: {"metric": name} for name in ("cosine", "euclidean")}
     if n_features <= MAX_WHITENED:
         baselines["whitened cosine"] = {"metric": "cosine", "whiten": True}
     return baselines

@@ -153,10 +153,8 @@ class GhostState(DeclaredState, GhostScores):
     @classmethod
     def _sizes(cls, file: StoredState) -> Mapping[str, int]:
         meta_features = _meta_features(file.params, file.facts.graph is not None)
-        n_features, n_others = (
-            file.sizes["features"] if meta_features.features else 0,
-            len(meta_features.names),
-        )
+        n_features = file.sizes["features"] if meta_features.features else 0
+        n_others = len(meta_features.names)
         rows = "rows" if _without_graph(file) else "graph_rows"
         return {
             "weights": n_features + n_others,

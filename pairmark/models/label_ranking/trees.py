@@ -199,9 +199,8 @@ def grow_trees(
         for _ in growing:
             pass
         raise
-    return end_to_end([tree for trees, _ in results for tree in trees]), np.stack(
-        [in_sample for _, in_sample in results]
-    )
+    trees = end_to_end([tree for own, _ in results for tree in own])
+    return trees, np.stack([in_sample for _, in_sample in results])
 
 
 def in_threads(work: Callable[[Any], Any], jobs: Sequence[Any], n_jobs: int | None) -> Iterator[Any]:

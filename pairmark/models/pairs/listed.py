@@ -140,9 +140,7 @@ def some_pairs(
     candidates = np.flatnonzero(weight > 0)
     if candidates.size <= limit:
         return candidates
-    alike, apart = (
-        random.permutation(candidates[same[candidates]]),
-        random.permutation(candidates[~same[candidates]]),
-    )
+    alike = random.permutation(candidates[same[candidates]])
+    apart = random.permutation(candidates[~same[candidates]])
     n_same = min(alike.size, max(limit // 2, limit - apart.size))
     return np.sort(np.concatenate([alike[:n_same], apart[: limit - n_same]]))

@@ -64,11 +64,8 @@ def quantise(X: NDArray[np.float32]) -> Grid:
     )
     codes = np.empty((n, features.size), dtype=np.uint8)
     n_codes = np.ones(features.size, dtype=np.int64)
-    low, step, exact = (
-        np.zeros(features.size),
-        np.ones(features.size),
-        np.ones(features.size, dtype=np.bool_),
-    )
+    low, step = np.zeros(features.size), np.ones(features.size)
+    exact = np.ones(features.size, dtype=np.bool_)
     for k in range(features.size):
         column = columns[k]
         sample = np.append(column[looked_at], (column.min(), column.max())).astype(np.float64)

@@ -26,9 +26,9 @@ from pairmark.service.api.problems import (
     Internal,
     Malformed,
     MethodNotAllowed,
-    NotFound,
     SlowBody,
     TimedOut,
+    UnknownAddress,
     UnsupportedMediaType,
     render,
 )
@@ -229,7 +229,7 @@ class Edge:
     def _nothing_there(self, path: str) -> PairmarkError:
         methods = self._table.methods_of(path)
         if not methods:
-            return NotFound("there is nothing at this address; /docs lists what there is")
+            return UnknownAddress("there is nothing at this address; /docs lists what there is")
         error = MethodNotAllowed(f"this address takes {', '.join(methods)}")
         error.headers = {"Allow": ", ".join(methods)}
         return error

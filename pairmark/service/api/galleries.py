@@ -18,7 +18,7 @@ from pairmark.service.api.problems import UnsupportedMediaType
 from pairmark.service.api.query import FROM_QUERY, PageQuery, Query
 from pairmark.service.api.services import InServices, Services, check_may, names_of
 from pairmark.service.datasets.confined import Gone
-from pairmark.service.datasets.limits import Limits
+from pairmark.service.datasets.limits import FileLimits
 from pairmark.service.errors import InvalidInput, UnknownDataset
 from pairmark.service.galleries.batches import confined_batches
 from pairmark.service.galleries.imports import KINDS, json_batches
@@ -40,9 +40,9 @@ from pairmark.service.galleries.schemas import (
     Receipt,
     UpsertOut,
 )
-from pairmark.service.jobs.schemas import Task
 from pairmark.service.pagination import MAX_LIMIT
 from pairmark.service.runtime.scoring import Served
+from pairmark.wire.jobs import Task
 
 Name = Annotated[str, Path(max_length=200, description="the gallery's name")]
 ItemId = Annotated[str, Path(max_length=512, description="the item's id; it may contain slashes")]
@@ -150,7 +150,9 @@ async def upsert_items(
                     stream.write(piece)
 
             size = upload.stat().st_size
-            limits = Limits.of(services.settings, size, rows="max_gallery_items", features=state.dimension)
+            limits = FileLimits.of(
+                services.settings, size, rows="max_gallery_items", features=state.dimension
+            )
 
             def work(has_left: Gone) -> UpsertOut:
                 with closing(

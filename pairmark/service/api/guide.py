@@ -11,7 +11,7 @@ from fastapi.responses import RedirectResponse, Response
 from fastapi.staticfiles import StaticFiles
 from pydantic import Field
 
-from pairmark.service.api.problems import NotFound, html_page
+from pairmark.service.api.problems import UnknownAddress, html_page
 from pairmark.service.api.query import FROM_QUERY, Query
 
 FOLDER: Final = Path(__file__).parent.parent / "guide"
@@ -46,7 +46,7 @@ async def show_guide(request: Request, file: str, query: Annotated[GuideQuery, F
     if not (FOLDER / "index.html").exists():
         if "text/html" in request.headers.get("accept", ""):
             return html_page("Guide", _ABSENT, status=404)
-        raise NotFound("this installation holds no guide: in a checkout, `make docs` builds it")
+        raise UnknownAddress("this installation holds no guide: in a checkout, `make docs` builds it")
     answer = await _files().get_response(file or "index.html", request.scope)
     answer.headers["content-security-policy"] = _POLICY
     return answer

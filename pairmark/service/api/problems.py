@@ -24,7 +24,7 @@ class Malformed(PairmarkError, slug="malformed-request"):
     """The request is malformed."""
 
 
-class NotFound(PairmarkError, slug="not-found"):
+class UnknownAddress(PairmarkError, slug="not-found"):
     """There is nothing at this address."""
 
 
@@ -55,7 +55,7 @@ class Internal(PairmarkError, slug="internal-error"):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Page:
+class ProblemPage:
     """What the service says about a problem: its status and how to fix it."""
 
     error: type[PairmarkError]
@@ -93,7 +93,7 @@ _FIXES: dict[int, dict[type[PairmarkError], str]] = {
         errors.UnknownLearner: "`GET /learners` lists the kinds with the JSON Schema of their parameters.",
         errors.UnknownKey: "`pairmark keys list` shows the keys.",
         errors.UnknownTenant: "`pairmark keys tenants` lists tenants; creating a key with `--tenant` makes one.",
-        NotFound: "`/docs` lists all addresses of this service.",
+        UnknownAddress: "`/docs` lists all addresses of this service.",
     },
     405: {
         MethodNotAllowed: "The `Allow` header names the methods of this address. `/docs` lists all addresses.",
@@ -180,7 +180,7 @@ _RETRY_AFTER: dict[type[PairmarkError], int] = {
     TimedOut: 5,
 }
 PAGES = {
-    error.slug: Page(error=error, status=status, fix=fix, retry_after=_RETRY_AFTER.get(error))
+    error.slug: ProblemPage(error=error, status=status, fix=fix, retry_after=_RETRY_AFTER.get(error))
     for status, fixes in _FIXES.items()
     for error, fix in fixes.items()
 }
@@ -266,7 +266,7 @@ class ProblemAnswer:
 def status_problem(error: HTTPException) -> PairmarkError:
     """What the framework's own refusals mean here."""
     if error.status_code == 404:
-        return NotFound("there is nothing at this address; /docs lists what there is")
+        return UnknownAddress("there is nothing at this address; /docs lists what there is")
     if error.status_code == 405:
         return MethodNotAllowed("this address does not take that method; see the Allow header")
     if error.status_code == 413:
@@ -313,7 +313,7 @@ async def show_problem(slug: str) -> HTMLResponse:
     """A page that explains the problem and how to fix it."""
     page = PAGES.get(slug)
     if page is None:
-        raise NotFound(f"there is no problem called {slug[:100]!r}; GET /problems lists them")
+        raise UnknownAddress(f"there is no problem called {slug[:100]!r}; GET /problems lists them")
     parts = escape(page.fix).split("`")
     fix = "".join(f"<code>{part}</code>" if index % 2 else part for index, part in enumerate(parts))
     return html_page(

@@ -40,7 +40,7 @@ from pairmark.service.api.answers import (
 )
 from pairmark.service.api.evidence import BayesOut
 from pairmark.service.api.query import PageQuery
-from pairmark.service.api.routing import Binary, Limits, Route
+from pairmark.service.api.routing import Binary, BodyLimits, Route
 from pairmark.service.audit.schemas import AuditPage
 from pairmark.service.datasets.beginnings import Beginning
 from pairmark.service.datasets.inspecting import InspectionOut
@@ -110,10 +110,10 @@ from pairmark.service.store.schemas import (
 from pairmark.service.training.schemas import JobRequest
 from pairmark.service.webhooks.schemas import DeliveryPage, NewWebhook, WebhookPage, WebhookRequest
 
-UPLOAD: Final = Limits(upload=True, timed=False)
-DATASET: Final = Limits(upload=True, timed=False, begins=Beginning)
+UPLOAD: Final = BodyLimits(upload=True, timed=False)
+DATASET: Final = BodyLimits(upload=True, timed=False, begins=Beginning)
 """An upload whose fields and first line are looked at before the rest of it is sent."""
-LONG: Final = Limits(timed=False)
+LONG: Final = BodyLimits(timed=False)
 """Thousands of searches, or an answer that ends when something else does."""
 
 _OCTETS, _NPZ = "application/octet-stream", "application/x-npz"

@@ -26,7 +26,7 @@ _ALWAYS = (422, 500, 503)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
+class BodyLimits:
     """What bounds a request.
 
     Attributes
@@ -103,7 +103,7 @@ class Route:
     status: int = 200
     also: Mapping[int, tuple[type[BaseModel], str]] = field(default_factory=dict)
     errors: tuple[int, ...] = ()
-    limits: Limits = Limits()
+    limits: BodyLimits = BodyLimits()
     reading: bool = False
     of_items: bool = False
     direct: bool = False

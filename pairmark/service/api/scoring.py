@@ -28,7 +28,7 @@ from pairmark.service.runtime.places import Lane
 from pairmark.service.runtime.request_bodies import RequestBody
 from pairmark.service.runtime.runtime import CONFIDENCE
 from pairmark.service.runtime.scoring import Decision, Ratios, Served, plain
-from pairmark.service.runtime.vectors import Pairs
+from pairmark.service.runtime.vectors import VectorPairs
 from pairmark.service.store.subjects import SubjectClass
 
 BYTES_A_SECOND: Final = {JSON: 128 * 1024 * 1000.0, OCTETS: 2 * 1024 * 1024 * 1000.0, NPZ: 1.0}
@@ -128,13 +128,13 @@ class MatchQuery(PairsQuery, ThreeWayQuery, BayesQuery):
 
 
 @dataclass(slots=True)
-class Scored:
+class ScoredPairs:
     """Scores, and the version that made them (None: they were made elsewhere)."""
 
     scores: Any
     model_json: bytes
     model: Served | None = None
-    pairs: Pairs | None = None
+    pairs: VectorPairs | None = None
     subjects: SubjectClass | None = None
     """The class of subjects that a decision is about; None for plain vectors."""
     aggregation: str | None = None
@@ -224,7 +224,7 @@ async def match(call: Call) -> Answer:
 
 
 async def _by_costs(
-    call: Call, lane: Lane, scored: Scored, ratios: Ratios | None, with_scores: bool
+    call: Call, lane: Lane, scored: ScoredPairs, ratios: Ratios | None, with_scores: bool
 ) -> Answer:
     """Decide by prior and costs."""
     assert ratios is not None
@@ -261,7 +261,7 @@ async def explain(call: Call) -> Answer:
 
 async def _read(
     call: Call, lane: Lane, kind: bytes, body: RequestBody, capability: str
-) -> tuple[Pairs, Served]:
+) -> tuple[VectorPairs, Served]:
     """The pairs of a body, and the version that they are for."""
     runtime, settings, query = call.services.runtime, call.services.settings, call.query
     reading = len(body) / BYTES_A_SECOND[kind]
@@ -282,7 +282,7 @@ async def _read(
     return pairs, model
 
 
-def _model(pairs: Pairs, query: PairsQuery) -> str | None:
+def _model(pairs: VectorPairs, query: PairsQuery) -> str | None:
     """The model that a JSON request names, in its body or its query."""
     if pairs.model is None or query.model is None:
         return query.model if pairs.model is None else pairs.model
@@ -294,20 +294,20 @@ def _model(pairs: Pairs, query: PairsQuery) -> str | None:
 # ---------------------------------------------------------------- score
 
 
-async def _score(call: Call, lane: Lane, kind: bytes, body: RequestBody, capability: str) -> Scored:
+async def _score(call: Call, lane: Lane, kind: bytes, body: RequestBody, capability: str) -> ScoredPairs:
     """Scores of the pairs of a body."""
     pairs, model = await _read(call, lane, kind, body, capability)
     aggregation = call.query.aggregation
     scores = await lane.run(model.seconds(pairs.n_scored), lambda: model.score_pairs(pairs, aggregation))
     if pairs.counts is None:
-        return Scored(scores, model.model_json, model, pairs)
+        return ScoredPairs(scores, model.model_json, model, pairs)
     how = model.aggregation(aggregation)
     of = pairs.sample_class() if capability == "match" else None
     subjects = None if of is None else SubjectClass(*of, how)
-    return Scored(scores, model.model_json, model, pairs, subjects, how)
+    return ScoredPairs(scores, model.model_json, model, pairs, subjects, how)
 
 
-async def _given_scores(call: Call, lane: Lane, body: RequestBody) -> Scored:
+async def _given_scores(call: Call, lane: Lane, body: RequestBody) -> ScoredPairs:
     """Scores made elsewhere: no model scores anything, and a calibration must be named."""
     calibration, limit = call.query.calibration, call.services.settings.max_batch_pairs
     if calibration is None:
@@ -322,10 +322,10 @@ async def _given_scores(call: Call, lane: Lane, body: RequestBody) -> Scored:
     model = await call.services.runtime.model_of_calibration(calibration)
     decisions = call.services.runtime.decisions
     combined = await asyncio.to_thread(decisions.combined, calibration, scores)
-    return Scored(combined, to_json(model))
+    return ScoredPairs(combined, to_json(model))
 
 
-def _watch(call: Call, scored: Scored, decided: tuple[Decision, int] | None) -> None:
+def _watch(call: Call, scored: ScoredPairs, decided: tuple[Decision, int] | None) -> None:
     """Show the live check what was scored and decided."""
     model, pairs = scored.model, scored.pairs
     assert model is not None
@@ -349,7 +349,7 @@ def _watch(call: Call, scored: Scored, decided: tuple[Decision, int] | None) -> 
             )
 
 
-def _keep(call: Call, scored: Scored, decision: Decision, n_matched: int) -> None:
+def _keep(call: Call, scored: ScoredPairs, decision: Decision, n_matched: int) -> None:
     """Count decisions, and keep some for reviews, where the model's policy says so."""
     model, pairs = scored.model, scored.pairs
     assert model is not None
@@ -374,11 +374,11 @@ def _keep(call: Call, scored: Scored, decision: Decision, n_matched: int) -> Non
 # ---------------------------------------------------------------- answer
 
 
-def _writing(scored: Scored, raw: bool) -> float:
+def _writing(scored: ScoredPairs, raw: bool) -> float:
     return 0.0 if raw else len(scored.scores) * WRITING_S
 
 
-def _scores_answer(call: Call, scored: Scored, raw: bool, ratios: Ratios | None) -> Answer:
+def _scores_answer(call: Call, scored: ScoredPairs, raw: bool, ratios: Ratios | None) -> Answer:
     if raw:
         return scored.scores.tobytes(), OCTETS, (model_header(scored.model_json),)
     body = b'{"model":%b,"scores":%b' % (scored.model_json, to_json(scored.scores.tolist()))
@@ -392,7 +392,7 @@ def _scores_answer(call: Call, scored: Scored, raw: bool, ratios: Ratios | None)
 
 
 def _match_answer(
-    call: Call, scored: Scored, decision: Decision, raw: bool, with_scores: bool, ratios: Ratios | None
+    call: Call, scored: ScoredPairs, decision: Decision, raw: bool, with_scores: bool, ratios: Ratios | None
 ) -> tuple[int, Answer]:
     """How many match, and the answer."""
     if raw:

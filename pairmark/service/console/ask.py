@@ -32,7 +32,7 @@ _COPIED = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
+class ApiAnswer:
     """What the API answered; ``data`` is the parsed JSON body, of a refusal the problem document."""
 
     status: int
@@ -52,7 +52,7 @@ class Answer:
 class Refused(Exception):
     """The API refused what a page cannot do without: the page says so instead."""
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: ApiAnswer) -> None:
         self.answer = answer
 
 
@@ -62,7 +62,7 @@ class Api:
     def __init__(self, request: Request) -> None:
         self._request = request
 
-    async def get(self, path: str, **query: object) -> Answer:
+    async def get(self, path: str, **query: object) -> ApiAnswer:
         """Ask for ``path`` (decoded); query values that are None are left out."""
         outer = self._request.scope
         query_string = urlencode({name: value for name, value in query.items() if value is not None})
@@ -95,9 +95,9 @@ class Api:
         await self._request.app(scope, receive, send)
         body = b"".join(pieces)
         try:
-            return Answer(status=status, data=json.loads(body))
+            return ApiAnswer(status=status, data=json.loads(body))
         except ValueError:
-            return Answer(status=status, data=None)
+            return ApiAnswer(status=status, data=None)
 
     async def need(self, path: str, **query: object) -> Any:
         """The body that the page is made of; `Refused` where the API refused."""
@@ -111,6 +111,6 @@ class Api:
         items: list[dict[str, Any]] = ((await self.get(path, **query)).body or {"items": []})["items"]
         return items
 
-    async def each(self, *paths: str) -> list[Answer]:
+    async def each(self, *paths: str) -> list[ApiAnswer]:
         """Several requests at once, answers in order."""
         return list(await asyncio.gather(*(self.get(path) for path in paths)))

@@ -16,7 +16,7 @@ from pairmark.service.console.frame import CursorQuery, listing, page
 ON_A_PAGE = 25
 
 
-class ItemsQuery(CursorQuery):
+class ItemsPageQuery(CursorQuery):
     """Which items."""
 
     subject: str | None = Field(None, max_length=512)
@@ -37,7 +37,9 @@ async def galleries_page(request: Request, query: Annotated[CursorQuery, FROM_QU
     return page(request, "galleries.html", **listing(galleries, query), models=able)
 
 
-async def show_gallery(request: Request, name: str, query: Annotated[ItemsQuery, FROM_QUERY]) -> HTMLResponse:
+async def show_gallery(
+    request: Request, name: str, query: Annotated[ItemsPageQuery, FROM_QUERY]
+) -> HTMLResponse:
     """One gallery with its items."""
     api = Api(request)
     gallery = await api.need(f"/galleries/{name}")
@@ -57,6 +59,11 @@ async def show_gallery(request: Request, name: str, query: Annotated[ItemsQuery,
 ROUTES = (
     Route("GET", "/console/galleries", galleries_page, access="any", query=CursorQuery, gives="text/html"),
     Route(
-        "GET", "/console/galleries/{name}", show_gallery, access="any", query=ItemsQuery, gives="text/html"
+        "GET",
+        "/console/galleries/{name}",
+        show_gallery,
+        access="any",
+        query=ItemsPageQuery,
+        gives="text/html",
     ),
 )

@@ -12,7 +12,7 @@ HEADLINE_FPR = 0.01
 
 
 @dataclass(frozen=True, kw_only=True)
-class Promise:
+class VersionPromise:
     """What a version answers at the rate people look at first, or at the smallest it can promise.
 
     Attributes
@@ -26,21 +26,21 @@ class Promise:
     target: float = HEADLINE_FPR
 
 
-async def promise(api: Api, version: dict[str, Any]) -> Promise | None:
+async def promise(api: Api, version: dict[str, Any]) -> VersionPromise | None:
     """The promise of a version that decides; None of one that does not."""
     if "match" not in version["capabilities"]:
         return None
     if version["calibration_id"] is None:
-        return Promise(point=None, refusal="it has no calibration, so it cannot decide")
+        return VersionPromise(point=None, refusal="it has no calibration, so it cannot decide")
     path = f"/models/{version['model']}/versions/{version['version']}/operating-point"
     answer = await api.get(path, fpr=HEADLINE_FPR)
     if answer.ok:
-        return Promise(point=answer.data, refusal=None)
+        return VersionPromise(point=answer.data, refusal=None)
     problem = answer.data if isinstance(answer.data, dict) else {}
     refusal = str(problem.get("detail", "no operating point could be read"))
     smallest = smallest_rate(problem.get("smallest_fpr"))
     again = await api.get(path, fpr=rounded_up(smallest)) if smallest is not None else None
-    return Promise(point=again.body if again is not None else None, refusal=refusal)
+    return VersionPromise(point=again.body if again is not None else None, refusal=refusal)
 
 
 def smallest_rate(by_method: Any) -> float | None:

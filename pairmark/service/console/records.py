@@ -13,7 +13,7 @@ from pairmark.service.api.routing import Route
 from pairmark.service.api.services import may
 from pairmark.service.console.ask import Api
 from pairmark.service.console.frame import CursorQuery, listing, page
-from pairmark.service.jobs.schemas import JobState
+from pairmark.wire.jobs import JobState
 
 ON_A_PAGE = 25
 
@@ -24,7 +24,7 @@ class StateQuery(CursorQuery):
     state: JobState | None = None
 
 
-class AuditQuery(CursorQuery):
+class AuditPageQuery(CursorQuery):
     """Which entries."""
 
     actor: str | None = Field(None, max_length=200)
@@ -58,7 +58,7 @@ async def show_dataset(request: Request, ref: str) -> HTMLResponse:
     return page(request, "dataset.html", dataset=await Api(request).need(f"/datasets/{ref}"))
 
 
-async def audit_page(request: Request, query: Annotated[AuditQuery, FROM_QUERY]) -> HTMLResponse:
+async def audit_page(request: Request, query: Annotated[AuditPageQuery, FROM_QUERY]) -> HTMLResponse:
     """Every change: who did what to what, newest first."""
     entries = await Api(request).need("/audit", limit=50, **query.model_dump())
     return page(request, "audit.html", **listing(entries, query), asked=query)
@@ -81,7 +81,7 @@ ROUTES = (
     Route("GET", "/console/jobs/{job_id}", show_job, access="any", gives="text/html"),
     Route("GET", "/console/datasets", datasets_page, access="any", query=CursorQuery, gives="text/html"),
     Route("GET", "/console/datasets/{ref}", show_dataset, access="any", gives="text/html"),
-    Route("GET", "/console/audit", audit_page, access="any", query=AuditQuery, gives="text/html"),
+    Route("GET", "/console/audit", audit_page, access="any", query=AuditPageQuery, gives="text/html"),
     Route("GET", "/console/keys", keys_page, access="any", gives="text/html"),
     Route("GET", "/console/settings", settings_page, access="any", gives="text/html"),
 )

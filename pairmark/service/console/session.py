@@ -16,7 +16,7 @@ from pydantic import ConfigDict, Field
 
 from pairmark.service.api.access import COOKIE, from_elsewhere
 from pairmark.service.api.metrics import AUTH_FAILURES
-from pairmark.service.api.problems import NotFound
+from pairmark.service.api.problems import UnknownAddress
 from pairmark.service.api.query import FROM_QUERY, Query
 from pairmark.service.api.rates import limit_of
 from pairmark.service.api.routing import Route
@@ -151,7 +151,7 @@ async def end_sign_on(
 
 def _provider(services: Services) -> Provider:
     if services.provider is None:
-        raise NotFound("people sign in with an API key here; single sign-on is not set up")
+        raise UnknownAddress("people sign in with an API key here; single sign-on is not set up")
     return services.provider
 
 

@@ -13,7 +13,7 @@ from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from pairmark.service.datasets.limits import Limits
+from pairmark.service.datasets.limits import FileLimits
 from pairmark.service.datasets.writer import MAX_NAME, Block
 from pairmark.service.datasets.zips import UNREADABLE_HEAD, checked_members, damage_refused
 from pairmark.service.errors import InvalidInput
@@ -25,7 +25,7 @@ _CHUNK = 32 * 1024 * 1024
 class Npz:
     """The arrays of an ``.npz`` file, unpacked to disk and memory-mapped; objects are refused, nothing is unpickled."""
 
-    def __init__(self, path: Path, scratch: Path, limits: Limits) -> None:
+    def __init__(self, path: Path, scratch: Path, limits: FileLimits) -> None:
         self._arrays: dict[str, NDArray[Any]] = {}
         damage = damage_refused("the npz file is truncated or damaged; save and send it again", "file")
         with damage, zipfile.ZipFile(path) as archive:
@@ -127,7 +127,7 @@ def row_blocks(X: NDArray[Any] | csr_array) -> Iterator[tuple[int, Any]]:
 
 
 def svmlight_blocks(
-    path: Path, limits: Limits, parts: Path, *, labelled: bool
+    path: Path, limits: FileLimits, parts: Path, *, labelled: bool
 ) -> tuple[int, bool, Iterator[Block]]:
     """Read svmlight text: (features, whether it has query ids, blocks).
 

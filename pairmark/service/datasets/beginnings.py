@@ -11,7 +11,7 @@ from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
 from pairmark.service.datasets.columns import Columns
-from pairmark.service.datasets.limits import Limits
+from pairmark.service.datasets.limits import FileLimits
 from pairmark.service.datasets.reader import format_of
 from pairmark.service.datasets.schemas import DatasetRequest
 from pairmark.service.datasets.tabular import check_width
@@ -29,7 +29,7 @@ class Beginning:
     """Reads the fields of a multipart upload and its file's first line; other kinds of body are not looked at."""
 
     def __init__(self, content_type: bytes, settings: Settings) -> None:
-        self._limits = Limits.of(settings, 0)
+        self._limits = FileLimits.of(settings, 0)
         kind, options = parse_options_header(content_type)
         boundary = options.get(b"boundary")
         self._fields: dict[str, list[str]] = {}

@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
-from pairmark.service.datasets.limits import Limits
+from pairmark.service.datasets.limits import FileLimits
 from pairmark.service.errors import InvalidInput, NotReady, PairmarkError, StorageFailed, TooLarge
 from pairmark.service.processes import isolated_environment
 
@@ -50,7 +50,7 @@ def stays() -> bool:
     return False
 
 
-def parsed(task: Mapping[str, Any], limits: Limits, has_left: Gone = stays) -> Any:
+def parsed(task: Mapping[str, Any], limits: FileLimits, has_left: Gone = stays) -> Any:
     """What a reader makes of a file: the result of the one function that ``task`` names.
 
     `InvalidInput`, `TooLarge` and `StorageFailed` as the reader raises them; `TooLarge` when it needs more memory or
@@ -61,7 +61,7 @@ def parsed(task: Mapping[str, Any], limits: Limits, has_left: Gone = stays) -> A
 
 
 @contextmanager
-def reading(task: Mapping[str, Any], limits: Limits, has_left: Gone = stays) -> Iterator[Reader]:
+def reading(task: Mapping[str, Any], limits: FileLimits, has_left: Gone = stays) -> Iterator[Reader]:
     """A reader at work on the task; it is killed when the block ends before it has."""
     own, its = socket.socketpair()
     with own:
@@ -77,7 +77,7 @@ def reading(task: Mapping[str, Any], limits: Limits, has_left: Gone = stays) -> 
 class Reader:
     """One process at work on a file; its time counts while it is waited for."""
 
-    def __init__(self, wire: socket.socket, limits: Limits, has_left: Gone) -> None:
+    def __init__(self, wire: socket.socket, limits: FileLimits, has_left: Gone) -> None:
         self._wire, self._limits, self._has_left = wire, limits, has_left
         self._buffer = bytearray()
         self._seconds = _START_S

@@ -21,7 +21,7 @@ FACTS_VERSION = 1
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pairs:
+class DatasetPairs:
     """Explicit pairs: 0-based rows on either side, whether they are the same, and perhaps weights and units.
 
     `units` are (n, 2) codes of the person, or whatever else was sampled, on either side.
@@ -66,7 +66,7 @@ class LabelledData:
     group_names: tuple[str, ...]
     rankings: NDArray[np.float64] | None
     label_names: tuple[str, ...]
-    pairs: Pairs | None
+    pairs: DatasetPairs | None
     row_ids: tuple[str, ...] | None
     times: NDArray[np.float64] | None = None
     time_unit: str = ""
@@ -161,7 +161,7 @@ def load_data(folder: Path, *, dataset_id: str, name: str, version: int, sha256:
             group_names=tuple(facts["group_names"]),
             rankings=_optional(folder, "rankings"),
             label_names=tuple(facts["label_names"]),
-            pairs=Pairs(
+            pairs=DatasetPairs(
                 left=_array(folder, "pairs_left"),
                 right=_array(folder, "pairs_right"),
                 same=_array(folder, "pairs_same"),

@@ -13,7 +13,7 @@ from pairmark.service.datasets import repository
 from pairmark.service.datasets.confined import Gone, parsed, stays
 from pairmark.service.datasets.data import LabelledData, load_data, vector_of
 from pairmark.service.datasets.inspecting import InspectionOut
-from pairmark.service.datasets.limits import Limits
+from pairmark.service.datasets.limits import FileLimits
 from pairmark.service.datasets.promises import dataset_promise, protocol_choices
 from pairmark.service.datasets.reader import format_of
 from pairmark.service.datasets.schemas import DatasetOut, DatasetPage, DatasetRequest, Format, RowOut, RowsOut
@@ -25,7 +25,7 @@ from pairmark.service.pagination import start_of
 from pairmark.service.settings import Settings
 from pairmark.service.shares import Places
 from pairmark.service.tables import DatasetRow, shows_rows
-from pairmark.service.times import iso
+from pairmark.wire.base import iso
 
 Upload = Path | BinaryIO
 _CHUNK = 1 << 20
@@ -215,11 +215,11 @@ class Datasets:
             sha256=row.sha256,
         )
 
-    def _limits(self, upload: Path, *extra_files: tuple[Path, str] | None) -> Limits:
+    def _limits(self, upload: Path, *extra_files: tuple[Path, str] | None) -> FileLimits:
         size = upload.stat().st_size + sum(
             extra[0].stat().st_size for extra in extra_files if extra is not None
         )
-        return Limits.of(self._settings, size)
+        return FileLimits.of(self._settings, size)
 
     def _existing(self, name: str, sha256: str, spec: dict[str, Any]) -> DatasetOut | None:
         with self._db.read() as session:

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 from pairmark.service.datasets.arrays import Npz
-from pairmark.service.datasets.limits import Limits
+from pairmark.service.datasets.limits import FileLimits
 from pairmark.service.datasets.profiles import Column, inferred, profiled
 from pairmark.service.datasets.promises import Promise, ProtocolChoice, dataset_promise, protocol_choices
 from pairmark.service.datasets.reader import read_dataset
@@ -70,7 +70,7 @@ def inspected(
     *,
     kind: Format,
     request: DatasetRequest,
-    limits: Limits,
+    limits: FileLimits,
     pairs: tuple[Path, str] | None = None,
     right: tuple[Path, str] | None = None,
 ) -> InspectionOut:
@@ -161,7 +161,7 @@ def _column(column: Column, roles: Mapping[str, str], requested_roles: Mapping[s
 
 
 def _columns(
-    upload: Path, scratch: Path, kind: str, request: DatasetRequest, limits: Limits
+    upload: Path, scratch: Path, kind: str, request: DatasetRequest, limits: FileLimits
 ) -> list[ColumnOut]:
     """The arrays of an npz; what svmlight holds needs no telling."""
     if kind != "npz":

@@ -16,7 +16,7 @@ _TEXT_SHARE = 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
+class FileLimits:
     """How much one file may hold, and how much time and memory reading it may take.
 
     Attributes

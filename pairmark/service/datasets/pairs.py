@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.models.pairs.listed import contradictory_pairs
-from pairmark.service.datasets.data import Pairs
-from pairmark.service.datasets.limits import Limits
+from pairmark.service.datasets.data import DatasetPairs
+from pairmark.service.datasets.limits import FileLimits
 from pairmark.service.datasets.schemas import DatasetRequest
 from pairmark.service.datasets.tabular import Table
 from pairmark.service.datasets.writer import as_text
@@ -27,12 +27,12 @@ def read_pairs(
     path: Path,
     scratch: Path,
     kind: str,
-    limits: Limits,
+    limits: FileLimits,
     *,
     rows: int,
     row_of: dict[str, int] | None,
     right_row_of: dict[str, int] | None = None,
-) -> Pairs:
+) -> DatasetPairs:
     """Read a CSV or Parquet file with columns ``left``, ``right``, ``same`` and perhaps ``weight``.
 
     ``left_unit`` and ``right_unit``, numbers or texts, say which person each side belongs to, where the dataset has
@@ -108,12 +108,12 @@ def read_pairs(
             f"pairs file: every pair has same={int(truth[0])}; expected some that are the same and some that are not",
             field="pairs",
         )
-    return Pairs(
+    return DatasetPairs(
         left=left, right=right, same=truth, weight=weight, units=np.concatenate(units) if has_units else None
     )
 
 
-def without_contradictions(pairs: Pairs, *, drop: bool) -> tuple[Pairs, list[str]]:
+def without_contradictions(pairs: DatasetPairs, *, drop: bool) -> tuple[DatasetPairs, list[str]]:
     """The pairs, and a warning that lists those marked different whose rows are one person's by the others; with
     ``drop`` they are left out."""
     wrong = contradictory_pairs(pairs.left, pairs.right, pairs.same, pairs.units)
@@ -142,7 +142,7 @@ def without_contradictions(pairs: Pairs, *, drop: bool) -> tuple[Pairs, list[str
     return left_out, [f"{detail}. They were left out"]
 
 
-def _open_table(path: Path, scratch: Path, kind: str, limits: Limits) -> tuple[Table, bool]:
+def _open_table(path: Path, scratch: Path, kind: str, limits: FileLimits) -> tuple[Table, bool]:
     """The file, and whether it names units: texts in the roles of labels and times, which are never numbers."""
     request = DatasetRequest(name="pairs", group="left", id="right")
     try:

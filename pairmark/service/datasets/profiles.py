@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pairmark.service.datasets.columns import Columns
-from pairmark.service.datasets.limits import Limits
+from pairmark.service.datasets.limits import FileLimits
 from pairmark.service.datasets.schemas import DatasetRequest
 from pairmark.service.datasets.tabular import CSV_SOURCE, check_width, connected, csv_given, raise_if_full
 from pairmark.service.datasets.text import first_record, plain_text
@@ -63,7 +63,7 @@ class Column:
         return 1 < self.distinct < self.rows - self.empty
 
 
-def profiled(path: Path, scratch: Path, kind: str, header: bool, limits: Limits) -> list[Column]:
+def profiled(path: Path, scratch: Path, kind: str, header: bool, limits: FileLimits) -> list[Column]:
     """The columns of a CSV or Parquet file, at most `PROFILED` of them; `InvalidInput` when it is no table."""
     with as_texts(path, scratch, kind, header, limits) as (
         connection,
@@ -86,7 +86,7 @@ def profiled(path: Path, scratch: Path, kind: str, header: bool, limits: Limits)
 
 @contextmanager
 def as_texts(
-    path: Path, scratch: Path, kind: str, header: bool, limits: Limits
+    path: Path, scratch: Path, kind: str, header: bool, limits: FileLimits
 ) -> Iterator[tuple[Any, str, list[Any], list[str], dict[int, str], set[int]]]:
     """A connection on which every cell of a CSV or Parquet file is a text: source, its parameters, names of columns,
     their expressions, and which of them hold lists. `InvalidInput` when it is no table."""

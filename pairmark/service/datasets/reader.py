@@ -12,14 +12,12 @@ from numpy.typing import NDArray
 
 from pairmark.models.evaluation.suspects import near_duplicates
 from pairmark.service.datasets.arrays import Npz, clipped, row_blocks, svmlight_blocks
-from pairmark.service.datasets.data import Pairs
-from pairmark.service.datasets.limits import Limits
+from pairmark.service.datasets.data import DatasetPairs
+from pairmark.service.datasets.limits import FileLimits
 from pairmark.service.datasets.pairs import read_pairs, without_contradictions
 from pairmark.service.datasets.rankings import RankingColumn
 from pairmark.service.datasets.records import RecordTable, column_notes, read_records
 from pairmark.service.datasets.schemas import (
-    MAX_LISTED_FEATURES,
-    MAX_LISTED_LABELS,
     DatasetRequest,
     Format,
     RecordColumnOut,
@@ -29,6 +27,7 @@ from pairmark.service.datasets.text import plain_text
 from pairmark.service.datasets.troubles import troubles_of
 from pairmark.service.datasets.writer import MAX_RANKED, Block, DatasetWriter, Stored, as_text, name_list
 from pairmark.service.errors import InvalidInput, TooLarge
+from pairmark.wire.datasets import MAX_LISTED_FEATURES, MAX_LISTED_LABELS
 
 _SHOWN = 3
 """Near-duplicate pairs that a warning names."""
@@ -66,7 +65,7 @@ def read_dataset(
     *,
     kind: str,
     request: DatasetRequest,
-    limits: Limits,
+    limits: FileLimits,
     spec: dict[str, Any],
     pairs: tuple[Path, str] | None = None,
     right: tuple[Path, str] | None = None,
@@ -142,7 +141,7 @@ def read_dataset(
 
 @contextmanager
 def _all_troubles(
-    upload: Path, scratch: Path, kind: str, request: DatasetRequest, limits: Limits
+    upload: Path, scratch: Path, kind: str, request: DatasetRequest, limits: FileLimits
 ) -> Iterator[None]:
     """Where a cell is no number, tell of all columns that have such cells, not only of the first."""
     try:
@@ -167,7 +166,7 @@ def _refuse_unlabelled(there: str) -> NoReturn:
 
 
 def _summary(
-    dataset: Stored, kind: str, request: DatasetRequest, spec: dict[str, Any], pairs: Pairs | None
+    dataset: Stored, kind: str, request: DatasetRequest, spec: dict[str, Any], pairs: DatasetPairs | None
 ) -> dict[str, Any]:
     """JSON-able facts of what was written; ``spec`` are the roles that were asked for."""
     top = np.lexsort((np.arange(dataset.label_counts.size), -dataset.label_counts))[:MAX_LISTED_LABELS]
@@ -218,7 +217,9 @@ def _pair_examples(pairs: NDArray[np.int64]) -> str:
     return f"{len(pairs)} pair{'s' if len(pairs) > 1 else ''} ({first}rows {examples}, counted from 0)"
 
 
-def _from_table(table: Table, out: Path, limits: Limits) -> tuple[DatasetWriter, Iterator[Block], list[str]]:
+def _from_table(
+    table: Table, out: Path, limits: FileLimits
+) -> tuple[DatasetWriter, Iterator[Block], list[str]]:
     warnings = list(table.roles.warnings)
     ranking = None
     label_names = None
@@ -253,7 +254,7 @@ def _from_records(
     scratch: Path,
     kind: str,
     request: DatasetRequest,
-    limits: Limits,
+    limits: FileLimits,
     right: tuple[Path, str] | None,
 ) -> tuple[RecordTable, DatasetWriter, list[RecordColumnOut]]:
     table = read_records(upload, scratch, kind, request, limits, right)
@@ -272,7 +273,7 @@ def _from_records(
 
 
 def _from_npz(
-    npz: Npz, out: Path, request: DatasetRequest, limits: Limits
+    npz: Npz, out: Path, request: DatasetRequest, limits: FileLimits
 ) -> tuple[DatasetWriter, Iterator[Block], list[str]]:
     X = npz.points(request.points)
     rows, width = (int(size) for size in X.shape)
@@ -333,7 +334,7 @@ def _names(npz: Npz, name: str, count: int) -> list[str] | None:
 
 
 def _from_svmlight(
-    upload: Path, out: Path, scratch: Path, request: DatasetRequest, limits: Limits
+    upload: Path, out: Path, scratch: Path, request: DatasetRequest, limits: FileLimits
 ) -> tuple[DatasetWriter, Iterator[Block], list[str]]:
     unused = {"ranking": request.ranking, "exclude": request.exclude, "id": request.id, "time": request.time}
     for field, value in unused.items():

@@ -12,7 +12,7 @@ import numpy as np
 from pairmark.models.records.cells import canonical
 from pairmark.models.records.inference import Inference, infer
 from pairmark.models.records.schema import FieldType, RecordError, Schema
-from pairmark.service.datasets.limits import Limits
+from pairmark.service.datasets.limits import FileLimits
 from pairmark.service.datasets.rankings import RankingColumn
 from pairmark.service.datasets.schemas import DatasetRequest, RecordColumnOut
 from pairmark.service.datasets.tabular import Table
@@ -43,7 +43,7 @@ def read_records(
     scratch: Path,
     kind: str,
     request: DatasetRequest,
-    limits: Limits,
+    limits: FileLimits,
     right: tuple[Path, str] | None = None,
 ) -> RecordTable:
     """Read CSV or Parquet as records; `InvalidInput` names row and column of a cell that is not of its column's type.
@@ -140,7 +140,7 @@ def column_notes(inference: Inference) -> list[RecordColumnOut]:
 
 
 def _cells(
-    path: Path, scratch: Path, kind: str, request: DatasetRequest, limits: Limits
+    path: Path, scratch: Path, kind: str, request: DatasetRequest, limits: FileLimits
 ) -> dict[str, list[Any]]:
     scratch.mkdir(parents=True)
     plain = DatasetRequest(name=request.name, header=request.header)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.service.datasets.columns import Columns
-from pairmark.service.datasets.limits import Limits
+from pairmark.service.datasets.limits import FileLimits
 from pairmark.service.datasets.rankings import RankingColumn
 from pairmark.service.datasets.schemas import DatasetRequest
 from pairmark.service.datasets.text import first_record, plain_text
@@ -40,7 +40,7 @@ CSV_SOURCE = (
 _NUMBERS = re.compile(r"(U?(TINY|SMALL|BIG|HUGE)INT|U?INTEGER|FLOAT|DOUBLE|DECIMAL\(.*\)|BOOLEAN)")
 
 
-def connected(scratch: Path, limits: Limits) -> duckdb.DuckDBPyConnection:
+def connected(scratch: Path, limits: FileLimits) -> duckdb.DuckDBPyConnection:
     """A DuckDB of its own, within bounds, that loads nothing from elsewhere."""
     import duckdb
 
@@ -66,7 +66,7 @@ class Table:
         scratch: Path,
         kind: str,
         request: DatasetRequest,
-        limits: Limits,
+        limits: FileLimits,
         *,
         as_cells: bool = False,
     ) -> None:
@@ -367,7 +367,7 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def check_width(columns: int, limits: Limits) -> None:
+def check_width(columns: int, limits: FileLimits) -> None:
     """Refuse a table that is too wide: DuckDB takes about a millisecond and 64 KiB for each column."""
     if columns > limits.columns:
         raise limits.exceeded(
@@ -383,7 +383,7 @@ def _bounded(cell: str) -> str:
     return f"left(CAST({cell} AS VARCHAR), {_MAX_TEXT})"
 
 
-def raise_if_full(error: Exception, limits: Limits) -> None:
+def raise_if_full(error: Exception, limits: FileLimits) -> None:
     """Raise what an error of DuckDB means if a disk is full or its memory used up."""
     import duckdb
 

@@ -9,7 +9,7 @@ import zlib
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
-from pairmark.service.datasets.limits import Limits
+from pairmark.service.datasets.limits import FileLimits
 from pairmark.service.errors import InvalidInput
 
 CHUNK = 1 << 20
@@ -27,7 +27,7 @@ _OTHER_MAGIC = {
 }
 
 
-def plain_text(path: Path, scratch: Path, limits: Limits) -> Path:
+def plain_text(path: Path, scratch: Path, limits: FileLimits) -> Path:
     """The file itself, or what it unpacks to, within ``limits``, once it is known to be UTF-8 text."""
     with path.open("rb") as stream:
         start = stream.read(8)
@@ -85,7 +85,7 @@ def _chain(head: str, lines):  # type: ignore[no-untyped-def]
     yield from lines
 
 
-def _check(stream: BinaryIO | gzip.GzipFile, copy: BinaryIO | None, limits: Limits) -> None:
+def _check(stream: BinaryIO | gzip.GzipFile, copy: BinaryIO | None, limits: FileLimits) -> None:
     decoder = codecs.getincrementaldecoder("utf-8")()
     size = lines = 0
     while chunk := stream.read(CHUNK):

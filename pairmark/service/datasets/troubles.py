@@ -7,7 +7,7 @@ from pathlib import Path
 from pydantic import BaseModel, Field
 
 from pairmark.service.datasets.columns import Columns
-from pairmark.service.datasets.limits import Limits
+from pairmark.service.datasets.limits import FileLimits
 from pairmark.service.datasets.profiles import DATE, as_texts
 from pairmark.service.datasets.schemas import DatasetRequest
 
@@ -27,7 +27,7 @@ class Trouble(BaseModel):
 
 
 def troubles_of(
-    path: Path, scratch: Path, kind: str, request: DatasetRequest, limits: Limits
+    path: Path, scratch: Path, kind: str, request: DatasetRequest, limits: FileLimits
 ) -> list[Trouble]:
     """Columns of a CSV or Parquet file that are features by the request and hold texts or empty cells."""
     scratch.mkdir()

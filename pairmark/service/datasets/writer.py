@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from pairmark.models.records.schema import Records, Schema
-from pairmark.service.datasets.data import FACTS, FACTS_VERSION, Pairs, write_cells, write_strings
-from pairmark.service.datasets.limits import Limits
+from pairmark.service.datasets.data import FACTS, FACTS_VERSION, DatasetPairs, write_cells, write_strings
+from pairmark.service.datasets.limits import FileLimits
 from pairmark.service.datasets.times import Times
 from pairmark.service.errors import InvalidInput
 
@@ -145,7 +145,7 @@ class DatasetWriter:
         features: int,
         feature_names: list[str] | None,
         sparse: bool,
-        limits: Limits,
+        limits: FileLimits,
         label_names: list[str] | None = None,
         zero_is_no_label: bool = False,
         schema: Schema | None = None,
@@ -220,7 +220,7 @@ class DatasetWriter:
         """Row id -> row; None where rows have no ids."""
         return {text: row for row, text in enumerate(self._ids)} or None
 
-    def finish(self, pairs: Pairs | None, spec: dict[str, Any]) -> Stored:
+    def finish(self, pairs: DatasetPairs | None, spec: dict[str, Any]) -> Stored:
         """Write what is known only at the end; the folder is a whole dataset afterwards."""
         for file in self._files.values():
             file.close()

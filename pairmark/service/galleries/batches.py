@@ -10,7 +10,7 @@ from typing import Any, TextIO
 import numpy as np
 
 from pairmark.service.datasets.confined import Gone, reading
-from pairmark.service.datasets.limits import Limits
+from pairmark.service.datasets.limits import FileLimits
 from pairmark.service.galleries.imports import file_batches
 from pairmark.service.galleries.rows import ERRORS_SHOWN, RowErrors, Rows
 from pairmark.service.galleries.schemas import ImportOptions
@@ -23,7 +23,7 @@ def confined_batches(
     dimension: int,
     errors: RowErrors,
     options: ImportOptions,
-    limits: Limits,
+    limits: FileLimits,
     has_left: Gone,
 ) -> Generator[Rows, None, None]:
     """Batches as `file_batches` makes them, read by a process of its own; `CallerGone` when the client has left."""
@@ -52,7 +52,7 @@ def confined_batches(
 def send_batches(
     stream: TextIO,
     send: Callable[[Mapping[str, Any]], None],
-    limits: Limits,
+    limits: FileLimits,
     *,
     kind: str,
     path: str,

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic_core import from_json
 
-from pairmark.service.datasets.limits import Limits
+from pairmark.service.datasets.limits import FileLimits
 from pairmark.service.errors import InvalidInput
 from pairmark.service.galleries.metadata import MAX_METADATA_BYTES
 from pairmark.service.galleries.rows import MAX_ID_BYTES, RowChecks, RowErrors, Rows
@@ -122,7 +122,7 @@ def file_batches(
     dimension: int,
     errors: RowErrors,
     options: ImportOptions,
-    limits: Limits,
+    limits: FileLimits,
 ) -> Iterator[Rows]:
     """Rows of a file of that kind.
 
@@ -140,7 +140,7 @@ def file_batches(
         yield from _table(kind, path, scratch, dimension, checks, options, limits)
 
 
-def _npz(path: Path, scratch: Path, dimension: int, checks: RowChecks, limits: Limits) -> Iterator[Rows]:
+def _npz(path: Path, scratch: Path, dimension: int, checks: RowChecks, limits: FileLimits) -> Iterator[Rows]:
     from pairmark.service.datasets.arrays import Npz
 
     arrays = Npz(path, scratch, limits)
@@ -189,7 +189,7 @@ def _float32(array: NDArray[Any]) -> NDArray[np.float32]:
         return np.ascontiguousarray(array, dtype=np.float32)
 
 
-def _check_matrix(vectors: NDArray[Any], n: int, dimension: int, limits: Limits) -> None:
+def _check_matrix(vectors: NDArray[Any], n: int, dimension: int, limits: FileLimits) -> None:
     if vectors.dtype.kind not in "fiu":
         raise InvalidInput(f"array 'vectors' holds {vectors.dtype}; expected numbers", field="vectors")
     if not n:
@@ -203,13 +203,13 @@ def _check_matrix(vectors: NDArray[Any], n: int, dimension: int, limits: Limits)
     _check_rows(n, limits)
 
 
-def _check_rows(n: int, limits: Limits) -> None:
+def _check_rows(n: int, limits: FileLimits) -> None:
     if n > limits.rows:
         raise limits.exceeded("rows", f"the body has {n} rows", "rows")
 
 
 def _raw(
-    path: Path, dimension: int, checks: RowChecks, options: ImportOptions, limits: Limits
+    path: Path, dimension: int, checks: RowChecks, options: ImportOptions, limits: FileLimits
 ) -> Iterator[Rows]:
     size = path.stat().st_size
     if not size or size % (4 * dimension):
@@ -236,7 +236,7 @@ def _table(
     dimension: int,
     checks: RowChecks,
     options: ImportOptions,
-    limits: Limits,
+    limits: FileLimits,
 ) -> Iterator[Rows]:
     import duckdb
 
@@ -264,7 +264,7 @@ def _table(
 
 
 def _source(
-    connection: duckdb.DuckDBPyConnection, kind: str, path: Path, scratch: Path, limits: Limits
+    connection: duckdb.DuckDBPyConnection, kind: str, path: Path, scratch: Path, limits: FileLimits
 ) -> tuple[str, list[Any], dict[str, str]]:
     """SQL of the table, its parameters, and each column's name -> type."""
     import duckdb

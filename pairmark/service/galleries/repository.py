@@ -20,7 +20,7 @@ from pairmark.service.tables import (
     GalleryProbe,
     GalleryRemoval,
     GalleryRow,
-    Model,
+    ModelRow,
     ModelVersion,
     damage_of,
 )
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 Measured = TypeVar("Measured", GalleryCalibrationRow, GalleryEvaluationRow)
 
-_NEXT = aliased(Model)
+_NEXT = aliased(ModelRow)
 _NEXT_VERSION = aliased(ModelVersion)
 _STATE = (
     select(
@@ -37,7 +37,7 @@ _STATE = (
         GalleryRow.key,
         GalleryRow.name,
         GalleryRow.model_id,
-        Model.name.label("model"),
+        ModelRow.name.label("model"),
         GalleryRow.version,
         ModelVersion.kind,
         GalleryRow.next_model_id,
@@ -52,7 +52,7 @@ _STATE = (
         GalleryRow.created_at,
         GalleryRow.updated_at,
     )
-    .outerjoin(Model, Model.id == GalleryRow.model_id)
+    .outerjoin(ModelRow, ModelRow.id == GalleryRow.model_id)
     .outerjoin(
         ModelVersion,
         and_(ModelVersion.model_id == GalleryRow.model_id, ModelVersion.version == GalleryRow.version),

@@ -18,7 +18,7 @@ from pairmark.service.tables import (
     DatasetRow,
     GalleryRow,
     JobRow,
-    Model,
+    ModelRow,
     ModelVersion,
     SessionRow,
     TenantRow,
@@ -159,17 +159,19 @@ def use_of(session: Session, tenant: str, quotas: Collection[str] = ()) -> dict[
         return int(session.scalar(statement) or 0)
 
     galleries, datasets = among(names, GalleryRow.name), among(names, DatasetRow.name)
-    calibration = func.coalesce(Model.name, CalibrationRow.name)
+    calibration = func.coalesce(ModelRow.name, CalibrationRow.name)
     counts: dict[str, Callable[[], int]] = {
         "vectors": lambda: total(select(func.sum(GalleryRow.items)).where(galleries)),
         "rows": lambda: total(select(func.sum(DatasetRow.rows)).where(datasets)),
         "bytes": lambda: (
             total(select(func.sum(DatasetRow.size_bytes)).where(datasets))
             + total(select(func.sum(4 * GalleryRow.items * GalleryRow.dimension)).where(galleries))
-            + total(select(func.sum(ModelVersion.size_bytes)).join(Model).where(among(names, Model.name)))
+            + total(
+                select(func.sum(ModelVersion.size_bytes)).join(ModelRow).where(among(names, ModelRow.name))
+            )
             + total(
                 select(func.sum(CalibrationRow.size_bytes))
-                .outerjoin(Model, Model.id == CalibrationRow.model_id)
+                .outerjoin(ModelRow, ModelRow.id == CalibrationRow.model_id)
                 .where(among(names, calibration))
             )
         ),

@@ -20,11 +20,11 @@ from pairmark.service.galleries import repository as gallery_repository
 from pairmark.service.galleries.thresholds import is_stale
 from pairmark.service.jobs import repository as job_repository
 from pairmark.service.jobs.queue import JobQueue
-from pairmark.service.operations.rows import RowChecks
+from pairmark.service.operations.rows import DatabaseChecks
 from pairmark.service.settings import Settings
 from pairmark.service.store import repository as store_repository
 from pairmark.service.store.secret import check_secret
-from pairmark.service.times import iso
+from pairmark.wire.base import iso
 
 Status = Literal["ok", "warning", "failure"]
 LOW_BYTES, EMPTY_BYTES = 2 * 1024**3, 256 * 1024**2
@@ -110,7 +110,7 @@ class Doctor:
     def _rows(self) -> Iterator[Outcome]:
         damages = 0
         try:
-            for detail, repair in RowChecks(self._db).damages():
+            for detail, repair in DatabaseChecks(self._db).damages():
                 damages += 1
                 yield "failure", detail, repair
         except DamagedRow as error:

@@ -29,7 +29,7 @@ from pairmark.service.operations.dump import dumped_tables
 from pairmark.service.store.repository import lost_calibrations
 from pairmark.service.store.views import calibration_out, version_out
 from pairmark.service.tables import (
-    Alias,
+    AliasRow,
     ApiKey,
     AuditRow,
     Base,
@@ -42,7 +42,7 @@ from pairmark.service.tables import (
     GalleryRemoval,
     GalleryRow,
     JobRow,
-    Model,
+    ModelRow,
     ModelVersion,
     Revision,
     ServiceSecret,
@@ -61,7 +61,7 @@ _RESTORE = "restore a backup, or delete the row: {sql}"
 _NO_TABLE = "restore a backup into another PAIRMARK_HOME"
 
 
-class RowChecks:
+class DatabaseChecks:
     """Looks at every row of the database through the schema and through what shows it."""
 
     def __init__(self, db: Database) -> None:
@@ -233,9 +233,9 @@ def _references(session: Session) -> Iterator[Damage]:
     """References that the schema does not enforce."""
     version = aliased(ModelVersion)
     aliases = (
-        select(Model.name, Alias.alias, Alias.version)
-        .join(Model, Model.id == Alias.model_id)
-        .outerjoin(version, and_(version.model_id == Alias.model_id, version.version == Alias.version))
+        select(ModelRow.name, AliasRow.alias, AliasRow.version)
+        .join(ModelRow, ModelRow.id == AliasRow.model_id)
+        .outerjoin(version, and_(version.model_id == AliasRow.model_id, version.version == AliasRow.version))
         .where(version.version.is_(None))
     )
     for name, alias, number in session.execute(aliases.limit(MOST)):
@@ -255,10 +255,10 @@ def _references(session: Session) -> Iterator[Damage]:
         )
     last = func.max(ModelVersion.version)
     counts = (
-        select(Model.name, Model.id, Model.next_version, last)
-        .join(ModelVersion, ModelVersion.model_id == Model.id)
-        .group_by(Model.name, Model.id, Model.next_version)
-        .having(last >= Model.next_version)
+        select(ModelRow.name, ModelRow.id, ModelRow.next_version, last)
+        .join(ModelVersion, ModelVersion.model_id == ModelRow.id)
+        .group_by(ModelRow.name, ModelRow.id, ModelRow.next_version)
+        .having(last >= ModelRow.next_version)
     )
     for name, id, number, newest in session.execute(counts.limit(MOST)):
         yield (

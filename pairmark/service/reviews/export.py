@@ -17,12 +17,12 @@ from pairmark.service.errors import InvalidInput, UnknownModel
 from pairmark.service.reviews import repository
 from pairmark.service.reviews.progress import MISSED, sizes_of
 from pairmark.service.reviews.reviews import unknown_review
-from pairmark.service.reviews.schemas import Strict
+from pairmark.service.runtime.bodies import JsonRequest
 
 MOST_PAIRS: Final = 100_000
 
 
-class JudgedDatasetRequest(Strict):
+class JudgedDatasetRequest(JsonRequest):
     """What judged pairs are to become."""
 
     name: str = Field(max_length=200, description="name of the dataset")
@@ -34,7 +34,7 @@ class JudgedDatasetRequest(Strict):
     )
 
 
-class OutcomesDatasetRequest(Strict):
+class OutcomesDatasetRequest(JsonRequest):
     """The model whose outcomes from elsewhere are to become a dataset, to train with."""
 
     model: str = Field(max_length=100)

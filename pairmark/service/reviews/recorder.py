@@ -26,7 +26,7 @@ from pairmark.service.db import Database
 from pairmark.service.errors import PairmarkError
 from pairmark.service.reviews import repository
 from pairmark.service.reviews.repository import Deciding
-from pairmark.service.runtime.vectors import Pairs
+from pairmark.service.runtime.vectors import VectorPairs
 from pairmark.service.store.schemas import ReviewPolicy
 
 log = logging.getLogger(__name__)
@@ -53,7 +53,7 @@ class KeptRow(NamedTuple):
     left_ref: str | None
     right_ref: str | None
     subject: str | None
-    sides: tuple[Pairs, int] | None
+    sides: tuple[VectorPairs, int] | None
 
     def columns(self, hour: int) -> dict[str, Any]:
         """Values of the table's columns."""
@@ -151,7 +151,7 @@ class DecisionRecorder:
         scores: Sequence[float],
         threshold: float,
         *,
-        pairs: Pairs | None = None,
+        pairs: VectorPairs | None = None,
         refs: Sequence[Sequence[str | None]] | None = None,
         subjects: Sequence[str | None] | None = None,
     ) -> None:

@@ -16,7 +16,7 @@ from pairmark.service.tables import (
     DecisionCount,
     GalleryRow,
     KeptDecision,
-    Model,
+    ModelRow,
     OutcomeRow,
     ReviewItem,
     ReviewJudgement,
@@ -37,20 +37,20 @@ class Deciding(NamedTuple):
 def lock_model(session: Session, model_id: str) -> tuple[bool, bool]:
     """Lock a model's decisions; says whether there is the model, and whether it keeps any. Sampling and counting are of
     one moment then."""
-    locked = select(Model.reviews).where(Model.id == model_id).with_for_update(key_share=True)
+    locked = select(ModelRow.reviews).where(ModelRow.id == model_id).with_for_update(key_share=True)
     row = session.execute(locked).first()
     return row is not None, row is not None and row.reviews is not None
 
 
 def policies(session: Session) -> list[Row[str, Any]]:
     """(model id, policy) of models that keep decisions."""
-    rows = session.execute(select(Model.id, Model.reviews).order_by(Model.id))
+    rows = session.execute(select(ModelRow.id, ModelRow.reviews).order_by(ModelRow.id))
     return [row for row in rows if row.reviews is not None]
 
 
 def model_id_of(session: Session, name: str) -> str | None:
     """The id of a model."""
-    return session.scalar(select(Model.id).where(Model.name == name))
+    return session.scalar(select(ModelRow.id).where(ModelRow.name == name))
 
 
 def hour_total(session: Session, model_id: str, hour: int) -> tuple[int, float | None]:
@@ -262,7 +262,7 @@ def finished_reviews(session: Session, model: str, limit: int) -> list[ReviewRow
 
 def gallery_model(session: Session, gallery: str) -> Row[str, str] | None:
     """(id, name) of the model that searches a gallery."""
-    joined = select(Model.id, Model.name).join(GalleryRow, GalleryRow.model_id == Model.id)
+    joined = select(ModelRow.id, ModelRow.name).join(GalleryRow, GalleryRow.model_id == ModelRow.id)
     return session.execute(joined.where(GalleryRow.name == gallery)).first()
 
 

@@ -5,24 +5,19 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from pairmark.service.pagination import Page
-from pairmark.service.runtime.bodies import Number, Ref, RefPair
-from pairmark.service.times import Moment
+from pairmark.service.runtime.bodies import JsonRequest, Number, Ref, RefPair
+from pairmark.wire.reviews import AgreementFields, JudgedPartFields, Question, ReviewFields
 
-Question = Literal["false-matches", "missed-matches", "uncertain"]
 MAX_LISTED = 200_000
 """Most pairs of a list."""
 MAX_HANDED = 100
 """Most pairs handed out at a time."""
 
 
-class Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
-
-
-class ReviewSource(Strict):
+class ReviewSource(JsonRequest):
     """The decisions that are reviewed: those of a model or a gallery in a window, or a list made elsewhere."""
 
     model: str | None = Field(
@@ -56,7 +51,7 @@ class ReviewSource(Strict):
         return self
 
 
-class ReviewRequest(Strict):
+class ReviewRequest(JsonRequest):
     """A question about all decisions of a window, to be answered by judging a few of them."""
 
     name: str = Field("", max_length=200)
@@ -74,63 +69,16 @@ class ReviewRequest(Strict):
     )
 
 
-class Agreement(BaseModel):
+class Agreement(BaseModel, AgreementFields):
     """How often two reviewers of one pair say the same."""
 
-    pairs: int
-    agreed: int
 
-
-class JudgedPart(BaseModel):
+class JudgedPart(BaseModel, JudgedPartFields):
     """What was judged of one part: chosen by looking, so no bound is of it."""
 
-    of: str
-    judged: int
-    wrong: int
 
-
-class ReviewOut(BaseModel):
+class ReviewOut(BaseModel, ReviewFields):
     """A review and what it has shown so far. `bound` holds at every look."""
-
-    id: str
-    name: str
-    model: str | None
-    gallery: str | None
-    source: dict[str, Any] = Field(description="what was asked for; a list of pairs is summed up")
-    question: Question
-    chosen: bool = Field(
-        description="whether the pairs were chosen by their score: no bound follows from them"
-    )
-    at_most: float
-    confidence: float
-    population: int = Field(description="number of decisions that the bound is about")
-    judged: int = Field(
-        description="judgements that count: all up to the first pair that is still with a reviewer"
-    )
-    waiting: int = Field(description="judgements that count once the pairs drawn before them are judged")
-    wrong: int = Field(description="wrong ones among `judged`; `cannot tell` and erased pairs are wrong")
-    bound: float = Field(
-        description="with the confidence, at most this share is wrong in the whole population, at all looks at once"
-    )
-    enough: bool = Field(description="whether the bound is at most `at_most`")
-    alarm: bool = Field(
-        description="whether the judgements show, with the confidence, that more than `at_most` is"
-    )
-    expected_more: int | None = Field(
-        description="about how many more judgements bring the bound down, if they go on like this; null: none may"
-    )
-    exhausted: bool = Field(description="whether no more pairs can be drawn")
-    agreement: Agreement
-    curve: list[tuple[int, float]] = Field(description="judgements and the bound after them")
-    by_score: list[JudgedPart] = Field(
-        [], description="wrong ones by fifths of the drawn scores; absent in lists"
-    )
-    by_version: list[JudgedPart] = Field([], description="wrong ones by version; absent in lists")
-    by_gallery: list[JudgedPart] = Field([], description="wrong ones by gallery; those of `/match` have none")
-    statement: str
-    created_at: Moment
-    enough_at: Moment | None
-    alarm_at: Moment | None
 
 
 class ReviewPage(Page[ReviewOut]):
@@ -155,7 +103,7 @@ class ItemsToJudge(BaseModel):
     items: list[ItemToJudge]
 
 
-class Outcome(Strict):
+class Outcome(JsonRequest):
     """What a reviewer says of a pair."""
 
     item: str = Field(max_length=32)
@@ -165,13 +113,13 @@ class Outcome(Strict):
     )
 
 
-class OutcomesRequest(Strict):
+class OutcomesRequest(JsonRequest):
     """Judgements of a review."""
 
     outcomes: list[Outcome] = Field(min_length=1, max_length=1_000)
 
 
-class ElsewhereOutcome(Strict):
+class ElsewhereOutcome(JsonRequest):
     """What became of a pair, as learned elsewhere: a complaint, a charge-back."""
 
     left: Ref
@@ -179,7 +127,7 @@ class ElsewhereOutcome(Strict):
     same: bool
 
 
-class ElsewhereRequest(Strict):
+class ElsewhereRequest(JsonRequest):
     """Outcomes that nobody drew at random: they are kept and counted, and never bound anything."""
 
     model: str = Field(max_length=100)
@@ -196,7 +144,7 @@ class ElsewhereOut(BaseModel):
     )
 
 
-class RefsErasure(Strict):
+class RefsErasure(JsonRequest):
     """Names whose decisions are erased."""
 
     model: str = Field(max_length=100)

@@ -11,7 +11,7 @@ import numpy as np
 from pairmark.service.datasets.zips import UNREADABLE_HEAD, checked_members, damage_refused
 from pairmark.service.errors import InvalidInput, TooLarge
 from pairmark.service.runtime.request_bodies import RequestBody
-from pairmark.service.runtime.vectors import Counts, Features, Float32, Pairs
+from pairmark.service.runtime.vectors import Counts, Features, Float32, VectorPairs
 
 
 def parse_octets(
@@ -20,7 +20,7 @@ def parse_octets(
     dim: int,
     n_left: int | None,
     samples: tuple[int, int] = (1, 1),
-) -> Pairs:
+) -> VectorPairs:
     """Read little-endian float32 rows, all left ones and then all right ones.
 
     Parameters
@@ -49,7 +49,7 @@ def parse_octets(
             _even_counts(len(left), samples[0], "left"),
             _even_counts(len(right), samples[1], "right"),
         )
-    return Pairs(_finite(left, "left"), _finite(right, "right"), counts)
+    return VectorPairs(_finite(left, "left"), _finite(right, "right"), counts)
 
 
 def _even_counts(n_rows: int, each: int, side: str) -> Counts:
@@ -86,7 +86,7 @@ def _writable(body: RequestBody, dtype: str) -> Float32:
     return np.frombuffer(buffer, dtype=dtype).astype(np.float32, copy=False)
 
 
-def parse_npz(body: RequestBody, *, max_bytes: int) -> Pairs:
+def parse_npz(body: RequestBody, *, max_bytes: int) -> VectorPairs:
     """Read an npz of arrays ``left`` and ``right``. Object arrays are refused and sizes bounded before unpacking.
 
     With ``left_counts`` or ``right_counts``, rows of that side are samples, subject after subject, so many each.
@@ -94,9 +94,9 @@ def parse_npz(body: RequestBody, *, max_bytes: int) -> Pairs:
     arrays = _npz_members(body, ("left", "right"), max_bytes, ("left_counts", "right_counts"))
     left, right = arrays["left"], arrays["right"]
     if len(arrays) == 2:
-        return Pairs(left, right)
+        return VectorPairs(left, right)
     a, b = (_counts(arrays.get(f"{side}_counts"), len(arrays[side]), side) for side in ("left", "right"))
-    return Pairs(left, right, None if a.max() == b.max() == 1 else (a, b))
+    return VectorPairs(left, right, None if a.max() == b.max() == 1 else (a, b))
 
 
 def _counts(column: Float32 | None, n_rows: int, side: str) -> Counts:

@@ -22,6 +22,11 @@ Number = Annotated[float, Field(ge=-FLOAT32_MAX, le=FLOAT32_MAX)]
 """A number that float32 holds; NaN and infinities are outside these bounds."""
 
 
+class JsonRequest(BaseModel):
+    # Unlike in a `Body`, values are coerced: "5" is a number.
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+
 class Body(BaseModel):
     """What a client sends, taken as it is."""
 

@@ -32,10 +32,10 @@ from pairmark.service.runtime.request_bodies import RequestBody
 from pairmark.service.runtime.vectors import (
     Counts,
     Features,
-    Pairs,
     RecordRows,
     SideRows,
     SparseRows,
+    VectorPairs,
 )
 
 _SCORES_FIELD = re.compile(rb'"scores"\s*:')
@@ -44,20 +44,20 @@ _SCORES_FIELD = re.compile(rb'"scores"\s*:')
 _PLAIN_PAIRS, _PLAIN_FEATURES = PlainForm("left", "right"), PlainForm("features")
 
 
-def parse_pairs(body: RequestBody) -> Pairs:
+def parse_pairs(body: RequestBody) -> VectorPairs:
     """Read a JSON body of pairs."""
     plain = _PLAIN_PAIRS.read(body)
     if plain is not None:
         model, sides = plain
-        return Pairs(sides[0], sides[1], None, model)
+        return VectorPairs(sides[0], sides[1], None, model)
     request = validated(PairsBody, body, left=check_side, right=check_side)
     left, right = request.left, request.right
     if _is_subjects(left) or _is_subjects(right):
         # Vectors beside subjects are subjects of one sample.
         (a, of_a), (b, of_b) = subjects_of(left, "left"), subjects_of(right, "right")
         counts = None if of_a.max() == of_b.max() == 1 else (of_a, of_b)
-        return Pairs(a, b, counts, request.model, request.refs)
-    return Pairs(side_of(left, "left"), side_of(right, "right"), None, request.model, request.refs)
+        return VectorPairs(a, b, counts, request.model, request.refs)
+    return VectorPairs(side_of(left, "left"), side_of(right, "right"), None, request.model, request.refs)
 
 
 def parse_features(body: RequestBody) -> Features:

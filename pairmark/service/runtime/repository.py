@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import Row, select
 from sqlalchemy.orm import Session
 
-from pairmark.service.tables import Alias, Model, ModelVersion, Revision
+from pairmark.service.tables import AliasRow, ModelRow, ModelVersion, Revision
 
 
 def revision(session: Session) -> int:
@@ -17,8 +17,8 @@ def revision(session: Session) -> int:
 
 def models(session: Session) -> list[Row[str, str, bool | None, Any]]:
     """(id, name, allow_asymptotic, reviews) of every model."""
-    columns = Model.id, Model.name, Model.allow_asymptotic, Model.reviews
-    return list(session.execute(select(*columns).order_by(Model.name)))
+    columns = ModelRow.id, ModelRow.name, ModelRow.allow_asymptotic, ModelRow.reviews
+    return list(session.execute(select(*columns).order_by(ModelRow.name)))
 
 
 def versions(session: Session) -> list[Row[Any]]:
@@ -26,16 +26,16 @@ def versions(session: Session) -> list[Row[Any]]:
     of = ModelVersion
     columns = (
         of.model_id,
-        Model.name,
+        ModelRow.name,
         of.version,
         of.kind,
         of.capabilities,
         of.calibration_id,
         of.artefact_sha256,
     )
-    return list(session.execute(select(*columns).join(Model).order_by(of.model_id, of.version)))
+    return list(session.execute(select(*columns).join(ModelRow).order_by(of.model_id, of.version)))
 
 
 def aliases(session: Session) -> list[Row[str, str, int]]:
     """(model_id, alias, version) of every alias."""
-    return list(session.execute(select(Alias.model_id, Alias.alias, Alias.version)))
+    return list(session.execute(select(AliasRow.model_id, AliasRow.alias, AliasRow.version)))

@@ -23,9 +23,9 @@ from pairmark.service.caches import BoundedCache
 from pairmark.service.datasets.promises import Promise, population_of, ways_from
 from pairmark.service.errors import InsufficientCalibration, InvalidInput, ModelNotCapable
 from pairmark.service.runtime.catalogue import VersionEntry
-from pairmark.service.runtime.vectors import Features, Pairs, check_finite, to_rows
-from pairmark.service.store.schemas import Imported
+from pairmark.service.runtime.vectors import Features, VectorPairs, check_finite, to_rows
 from pairmark.service.store.subjects import SubjectClass
+from pairmark.wire.models import Imported
 
 Float32 = NDArray[np.float32]
 MEASURED = 256
@@ -109,7 +109,7 @@ class Served:
         check_finite(scores, "score of pair", "left")
         return scores
 
-    def score_pairs(self, pairs: Pairs, aggregation: str = "auto") -> Float32:
+    def score_pairs(self, pairs: VectorPairs, aggregation: str = "auto") -> Float32:
         """Scores of parsed pairs, checked against the model's dimension."""
         sparse = self.accepts_sparse
         form = {
@@ -131,7 +131,7 @@ class Served:
             self.aggregation(aggregation)
         return self.score(left, right)
 
-    def explain(self, pairs: Pairs, aggregation: str = "auto") -> tuple[float, dict[str, Any]]:
+    def explain(self, pairs: VectorPairs, aggregation: str = "auto") -> tuple[float, dict[str, Any]]:
         """One pair's score, with the learner's explanation."""
         explain = getattr(self.estimator, "explain", None)
         if explain is None:

@@ -48,7 +48,7 @@ SideRows = Float32 | SparseRows | RecordRows
 
 
 @dataclass(slots=True)
-class Pairs:
+class VectorPairs:
     """Two sides of vectors, and the model that a JSON body names. Dense sides are (n, d), finite float32.
 
     Attributes

@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 from pairmark.service.db import among, bump_revision
 from pairmark.service.names import beside, tenant_of
 from pairmark.service.store.schemas import LedgerEntry, LedgerOut
-from pairmark.service.tables import CalibratedPerson, CalibrationLedger, CalibrationRow, Model
+from pairmark.service.tables import CalibratedPerson, CalibrationLedger, CalibrationRow, ModelRow
 
 MOST_RATES = 200
 """Different rates of one version that are noted."""
@@ -35,7 +35,7 @@ def enter(session: Session, row: CalibrationRow, people: Sequence[str]) -> int |
     # Whoever else enters one waits here until this transaction ends.
     bump_revision(session)
     entries, persons = CalibrationLedger, CalibratedPerson
-    name = row.name if row.model_id is None else session.get_one(Model, row.model_id).name
+    name = row.name if row.model_id is None else session.get_one(ModelRow, row.model_id).name
     if tenant_of(name):
         # Tenants often number people alike, and nobody chooses among versions of two tenants.
         people = [

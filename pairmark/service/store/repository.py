@@ -15,34 +15,34 @@ from pairmark.service.names import EVERY_NAME, VisibleNames
 from pairmark.service.store import ledger
 from pairmark.service.store.schemas import LONGEST_REASON, NewCalibration, NewVersion
 from pairmark.service.tables import (
-    Alias,
     AliasChange,
+    AliasRow,
     CalibrationRow,
     DecisionCount,
     GalleryRow,
     KeptDecision,
-    Model,
+    ModelRow,
     ModelVersion,
     VersionLoad,
 )
 
 
-def model_for_update(session: Session, name: str) -> Model | None:
+def model_for_update(session: Session, name: str) -> ModelRow | None:
     """The model of that name, locked until the transaction ends: moves and registrations wait for one another."""
-    return session.scalar(select(Model).where(Model.name == name).with_for_update())
+    return session.scalar(select(ModelRow).where(ModelRow.name == name).with_for_update())
 
 
-def ensure_model(session: Session, name: str, now: float) -> Model:
+def ensure_model(session: Session, name: str, now: float) -> ModelRow:
     """The model of that name, made when there is none, locked until the transaction ends."""
     insert = postgresql.insert if session.get_bind().dialect.name == "postgresql" else sqlite.insert
     row = {"id": secrets.token_hex(16), "name": name, "next_version": 1, "created_at": now}
-    session.execute(insert(Model).values(row).on_conflict_do_nothing(index_elements=["name"]))
+    session.execute(insert(ModelRow).values(row).on_conflict_do_nothing(index_elements=["name"]))
     model = model_for_update(session, name)
     assert model is not None
     return model
 
 
-def add_version(session: Session, model: Model, new: NewVersion, now: float) -> ModelVersion:
+def add_version(session: Session, model: ModelRow, new: NewVersion, now: float) -> ModelVersion:
     """Insert the model's next version."""
     number = model.next_version
     model.next_version = number + 1
@@ -90,10 +90,10 @@ def set_quarantine(session: Session, row: ModelVersion, reason: str, now: float)
 def quarantined(session: Session) -> list[tuple[str, ModelVersion]]:
     """(model's name, version) of every version in quarantine."""
     rows = session.execute(
-        select(Model.name, ModelVersion)
-        .join(ModelVersion, ModelVersion.model_id == Model.id)
+        select(ModelRow.name, ModelVersion)
+        .join(ModelVersion, ModelVersion.model_id == ModelRow.id)
         .where(ModelVersion.quarantine.is_not(None))
-        .order_by(Model.name, ModelVersion.version)
+        .order_by(ModelRow.name, ModelVersion.version)
     )
     return [(name, row) for name, row in rows]
 
@@ -130,9 +130,9 @@ def count_children(session: Session, parent_id: str) -> int:
     return session.scalar(statement) or 0
 
 
-def find_model(session: Session, name: str) -> Model | None:
+def find_model(session: Session, name: str) -> ModelRow | None:
     """The model of that name."""
-    return session.scalar(select(Model).where(Model.name == name))
+    return session.scalar(select(ModelRow).where(ModelRow.name == name))
 
 
 def find_version(session: Session, model_id: str, version: int) -> ModelVersion | None:
@@ -152,17 +152,17 @@ def page_models(
     after: str | None,
     contains: str | None = None,
     names: VisibleNames = EVERY_NAME,
-) -> list[Model]:
+) -> list[ModelRow]:
     """Models that have a version, by name."""
-    statement = select(Model).order_by(Model.name).limit(limit)
+    statement = select(ModelRow).order_by(ModelRow.name).limit(limit)
     statement = statement.where(
-        select(ModelVersion.version).where(ModelVersion.model_id == Model.id).exists()
+        select(ModelVersion.version).where(ModelVersion.model_id == ModelRow.id).exists()
     )
     if after is not None:
-        statement = statement.where(Model.name > after)
-    statement = statement.where(among(names, Model.name))
+        statement = statement.where(ModelRow.name > after)
+    statement = statement.where(among(names, ModelRow.name))
     if contains:
-        statement = statement.where(Model.name.icontains(contains, autoescape=True))
+        statement = statement.where(ModelRow.name.icontains(contains, autoescape=True))
     return list(session.scalars(statement))
 
 
@@ -176,17 +176,19 @@ def page_versions(
     return list(session.scalars(statement.order_by(ModelVersion.version.desc()).limit(limit)))
 
 
-def aliases_of(session: Session, model_ids: Sequence[str]) -> dict[str, list[Alias]]:
+def aliases_of(session: Session, model_ids: Sequence[str]) -> dict[str, list[AliasRow]]:
     """Aliases of each model, by name."""
-    aliases: dict[str, list[Alias]] = {model_id: [] for model_id in model_ids}
-    for row in session.scalars(select(Alias).where(Alias.model_id.in_(model_ids)).order_by(Alias.alias)):
+    aliases: dict[str, list[AliasRow]] = {model_id: [] for model_id in model_ids}
+    for row in session.scalars(
+        select(AliasRow).where(AliasRow.model_id.in_(model_ids)).order_by(AliasRow.alias)
+    ):
         aliases[row.model_id].append(row)
     return aliases
 
 
-def find_alias(session: Session, model_id: str, alias: str) -> Alias | None:
+def find_alias(session: Session, model_id: str, alias: str) -> AliasRow | None:
     """Where the alias points."""
-    return session.get(Alias, (model_id, alias))
+    return session.get(AliasRow, (model_id, alias))
 
 
 def move_alias(
@@ -198,12 +200,12 @@ def move_alias(
     by: str,
     now: float,
     reason: str | None = None,
-) -> Alias:
+) -> AliasRow:
     """Point the alias at a version and add to its history. The model's row must be locked."""
     row = find_alias(session, model_id, alias)
     previous = None if row is None else row.version
     if row is None:
-        row = Alias(model_id=model_id, alias=alias, version=version, revision=1, updated_at=now)
+        row = AliasRow(model_id=model_id, alias=alias, version=version, revision=1, updated_at=now)
         session.add(row)
     else:
         row.version, row.revision, row.updated_at = version, row.revision + 1, now
@@ -264,8 +266,8 @@ def delete_version(session: Session, model_id: str, version: int) -> None:
 def find_calibration(session: Session, calibration_id: str) -> tuple[CalibrationRow, str | None] | None:
     """A calibration and its model's name."""
     statement = (
-        select(CalibrationRow, Model.name)
-        .outerjoin(Model, Model.id == CalibrationRow.model_id)
+        select(CalibrationRow, ModelRow.name)
+        .outerjoin(ModelRow, ModelRow.id == CalibrationRow.model_id)
         .where(CalibrationRow.id == calibration_id)
     )
     row = session.execute(statement).first()
@@ -291,9 +293,9 @@ def page_calibrations(
 ) -> list[tuple[CalibrationRow, str | None]]:
     """Calibrations and their models' names, newest first; of models, or of scores, with these names."""
     statement = (
-        select(CalibrationRow, Model.name)
-        .outerjoin(Model, Model.id == CalibrationRow.model_id)
-        .where(among(names, func.coalesce(Model.name, CalibrationRow.name)))
+        select(CalibrationRow, ModelRow.name)
+        .outerjoin(ModelRow, ModelRow.id == CalibrationRow.model_id)
+        .where(among(names, func.coalesce(ModelRow.name, CalibrationRow.name)))
         .order_by(CalibrationRow.created_at.desc(), CalibrationRow.id)
         .limit(limit)
     )
@@ -314,16 +316,16 @@ def blobs_of(version: ModelVersion, calibrations: Sequence[CalibrationRow]) -> l
 
 def versions_in_use(session: Session) -> list[tuple[str, int]]:
     """Names and numbers of versions that an alias holds or a gallery uses, in order; none in quarantine."""
-    of_alias = (Alias.model_id == ModelVersion.model_id) & (Alias.version == ModelVersion.version)
+    of_alias = (AliasRow.model_id == ModelVersion.model_id) & (AliasRow.version == ModelVersion.version)
     of_gallery = (GalleryRow.model_id == ModelVersion.model_id) & (GalleryRow.version == ModelVersion.version)
     statement = (
-        select(Model.name, ModelVersion.version)
-        .join(ModelVersion, ModelVersion.model_id == Model.id)
+        select(ModelRow.name, ModelVersion.version)
+        .join(ModelVersion, ModelVersion.model_id == ModelRow.id)
         .where(
             ModelVersion.quarantine.is_(None),
-            select(Alias).where(of_alias).exists() | select(GalleryRow).where(of_gallery).exists(),
+            select(AliasRow).where(of_alias).exists() | select(GalleryRow).where(of_gallery).exists(),
         )
-        .order_by(Model.name, ModelVersion.version)
+        .order_by(ModelRow.name, ModelVersion.version)
     )
     return [(row[0], row[1]) for row in session.execute(statement)]
 
@@ -332,27 +334,27 @@ def lost_calibrations(session: Session, alias: str | None = None) -> list[tuple[
     """Name, version and calibration of every version whose calibration is not there; with ``alias``, of those that it
     holds."""
     statement = (
-        select(Model.name, ModelVersion.version, ModelVersion.calibration_id)
-        .join(ModelVersion, ModelVersion.model_id == Model.id)
+        select(ModelRow.name, ModelVersion.version, ModelVersion.calibration_id)
+        .join(ModelVersion, ModelVersion.model_id == ModelRow.id)
         .outerjoin(CalibrationRow, CalibrationRow.id == ModelVersion.calibration_id)
         .where(ModelVersion.calibration_id.is_not(None), CalibrationRow.id.is_(None))
-        .order_by(Model.name, ModelVersion.version)
+        .order_by(ModelRow.name, ModelVersion.version)
         .limit(20)
     )
     if alias is not None:
-        of_alias = (Alias.model_id == Model.id) & (Alias.version == ModelVersion.version)
-        statement = statement.join(Alias, of_alias).where(Alias.alias == alias)
+        of_alias = (AliasRow.model_id == ModelRow.id) & (AliasRow.version == ModelVersion.version)
+        statement = statement.join(AliasRow, of_alias).where(AliasRow.alias == alias)
     return [(name, version, str(calibration)) for name, version, calibration in session.execute(statement)]
 
 
 def calibration_blobs(session: Session, alias: str) -> dict[str, str]:
     """Blob of the calibration that decides each version that an alias holds, by ``name:version``."""
     statement = (
-        select(Model.name, ModelVersion.version, CalibrationRow.blob)
-        .join(ModelVersion, ModelVersion.model_id == Model.id)
-        .join(Alias, (Alias.model_id == Model.id) & (Alias.version == ModelVersion.version))
+        select(ModelRow.name, ModelVersion.version, CalibrationRow.blob)
+        .join(ModelVersion, ModelVersion.model_id == ModelRow.id)
+        .join(AliasRow, (AliasRow.model_id == ModelRow.id) & (AliasRow.version == ModelVersion.version))
         .join(CalibrationRow, CalibrationRow.id == ModelVersion.calibration_id)
-        .where(Alias.alias == alias)
+        .where(AliasRow.alias == alias)
     )
     return {f"{name}:{version}": blob for name, version, blob in session.execute(statement)}
 
@@ -360,15 +362,15 @@ def calibration_blobs(session: Session, alias: str) -> dict[str, str]:
 def calibrations_in_use(session: Session, alias: str | None = None) -> list[tuple[str, int, float]]:
     """Name, version and time of the calibration of every version that an alias (or this one) holds."""
     statement = (
-        select(Model.name, ModelVersion.version, CalibrationRow.created_at)
-        .join(ModelVersion, ModelVersion.model_id == Model.id)
-        .join(Alias, (Alias.model_id == Model.id) & (Alias.version == ModelVersion.version))
+        select(ModelRow.name, ModelVersion.version, CalibrationRow.created_at)
+        .join(ModelVersion, ModelVersion.model_id == ModelRow.id)
+        .join(AliasRow, (AliasRow.model_id == ModelRow.id) & (AliasRow.version == ModelVersion.version))
         .join(CalibrationRow, CalibrationRow.id == ModelVersion.calibration_id)
         .distinct()
-        .order_by(Model.name, ModelVersion.version)
+        .order_by(ModelRow.name, ModelVersion.version)
     )
     if alias is not None:
-        statement = statement.where(Alias.alias == alias)
+        statement = statement.where(AliasRow.alias == alias)
     return [(row[0], row[1], row[2]) for row in session.execute(statement)]
 
 

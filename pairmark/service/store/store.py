@@ -47,8 +47,8 @@ from pairmark.service.store.subjects import SubjectCalibrations
 from pairmark.service.store.transfer import export_version, imported
 from pairmark.service.store.versions import VersionStore
 from pairmark.service.store.views import alias_out, version_out, version_promise, version_summary
-from pairmark.service.tables import Alias, Model, ModelVersion
-from pairmark.service.times import iso
+from pairmark.service.tables import AliasRow, ModelRow, ModelVersion
+from pairmark.wire.base import iso
 
 log = logging.getLogger(__name__)
 
@@ -388,14 +388,14 @@ class ModelStore:
     def _move_alias(
         self,
         session: Session,
-        model: Model,
+        model: ModelRow,
         alias: str,
         version: int,
         *,
         by: str,
         now: float,
         reason: str | None,
-    ) -> Alias:
+    ) -> AliasRow:
         at = repository.find_alias(session, model.id, alias)
         before = None if at is None else {"version": at.version, "revision": at.revision}
         row = repository.move_alias(session, model.id, alias, version, by=by, now=now, reason=reason)
@@ -405,14 +405,14 @@ class ModelStore:
         record(session, now, "alias.move", f"model:{model.name}@{alias}", before=before, after=after)
         return row
 
-    def _locked(self, session: Session, name: str) -> Model:
+    def _locked(self, session: Session, name: str) -> ModelRow:
         """The model, locked, so that its versions and aliases change one at a time."""
         model = self._versions.model(session, name)
         repository.model_for_update(session, model.name)
         return model
 
-    def _model_out(self, session: Session, model: Model) -> ModelOut:
-        aliases: list[Alias] = repository.aliases_of(session, [model.id])[model.id]
+    def _model_out(self, session: Session, model: ModelRow) -> ModelOut:
+        aliases: list[AliasRow] = repository.aliases_of(session, [model.id])[model.id]
         versions = repository.page_versions(session, model.id, limit=VERSIONS_SHOWN)
         return ModelOut(
             name=model.name,
@@ -424,7 +424,7 @@ class ModelStore:
         )
 
 
-def _policy(model: Model) -> Policy:
+def _policy(model: ModelRow) -> Policy:
     return Policy.model_validate({"allow_asymptotic": model.allow_asymptotic, "reviews": model.reviews})
 
 

@@ -17,7 +17,7 @@ from pairmark.service.settings import Settings
 from pairmark.service.store import repository
 from pairmark.service.store.quarantine import Quarantine
 from pairmark.service.store.refs import MAX_VERSION, ModelRef
-from pairmark.service.tables import Alias, Model, ModelVersion
+from pairmark.service.tables import AliasRow, ModelRow, ModelVersion
 
 _KNOWN_SHOWN = 20
 
@@ -62,7 +62,7 @@ class VersionStore:
                 f"{name}:{row.version} cannot be loaded: {error}", model=name, version=row.version
             ) from error
 
-    def model(self, session: Session, name: str) -> Model:
+    def model(self, session: Session, name: str) -> ModelRow:
         """A model that has a version, or `UnknownModel`."""
         model = repository.find_model(session, name) if _askable(name) else None
         if model is None or not repository.page_versions(session, model.id, limit=1):
@@ -77,7 +77,7 @@ class VersionStore:
             )
         return model
 
-    def version(self, session: Session, model: Model, version: int) -> ModelVersion:
+    def version(self, session: Session, model: ModelRow, version: int) -> ModelVersion:
         """A version of the model, or `UnknownModel`."""
         row = repository.find_version(session, model.id, version) if 1 <= version <= MAX_VERSION else None
         if row is None:
@@ -90,7 +90,7 @@ class VersionStore:
             )
         return row
 
-    def alias(self, session: Session, model: Model, alias: str) -> Alias:
+    def alias(self, session: Session, model: ModelRow, alias: str) -> AliasRow:
         """An alias of the model, or `UnknownModel`."""
         row = repository.find_alias(session, model.id, alias) if _askable(alias) else None
         if row is None:
@@ -105,7 +105,7 @@ class VersionStore:
             )
         return row
 
-    def resolved(self, session: Session, ref: ModelRef) -> tuple[Model, ModelVersion]:
+    def resolved(self, session: Session, ref: ModelRef) -> tuple[ModelRow, ModelVersion]:
         """The model and version that a reference means, or `UnknownModel`."""
         model = self.model(session, ref.name)
         if ref.version is not None:

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from pairmark.models.registry import LEARNERS
 from pairmark.service.datasets.promises import FEWEST, Promise, population_of, promise_of
 from pairmark.service.store.schemas import (
     AliasOut,
     CalibrationOut,
-    Imported,
     Lineage,
     VersionOut,
     VersionSummary,
 )
-from pairmark.service.tables import Alias, CalibrationRow, ModelVersion, shows_rows
+from pairmark.service.tables import AliasRow, CalibrationRow, ModelVersion, shows_rows
+from pairmark.wire.models import Imported
 
 Calibrated = TypeVar("Calibrated", bound=CalibrationOut)
 
 
 @shows_rows
-def alias_out(model: str, row: Alias) -> AliasOut:
+def alias_out(model: str, row: AliasRow) -> AliasOut:
     """Where an alias points."""
     return AliasOut.model_validate({**row.values(), "model": model})
 
@@ -41,7 +41,7 @@ def imported_as(row: CalibrationRow) -> Imported | None:
 
 
 @shows_rows
-def version_summary(row: ModelVersion, aliases: Iterable[Alias]) -> VersionSummary:
+def version_summary(row: ModelVersion, aliases: Iterable[AliasRow]) -> VersionSummary:
     """A version's summary."""
     names = [alias.alias for alias in aliases if alias.version == row.version]
     return VersionSummary.model_validate({**row.values(), "aliases": names})
@@ -49,7 +49,7 @@ def version_summary(row: ModelVersion, aliases: Iterable[Alias]) -> VersionSumma
 
 @shows_rows
 def version_out(
-    model: str, row: ModelVersion, aliases: Iterable[Alias], calibrations: Iterable[CalibrationRow]
+    model: str, row: ModelVersion, aliases: Iterable[AliasRow], calibrations: Iterable[CalibrationRow]
 ) -> VersionOut:
     """Everything about a version."""
     calibration_rows = list(calibrations)
@@ -81,7 +81,10 @@ def without_origin(version: VersionOut) -> VersionOut:
         code_version=version.lineage.code_version,
         artefact_sha256=version.lineage.artefact_sha256,
     )
-    calibrations = [calibration_without_origin(calibration) for calibration in version.calibrations]
+    calibrations = [
+        calibration_without_origin(calibration)
+        for calibration in cast("list[CalibrationOut]", version.calibrations)
+    ]
     return version.model_copy(update={"lineage": lineage, "calibrations": calibrations})
 
 

@@ -207,6 +207,14 @@ DEFAULT_RACE = (
         'for side in ("right", "right")]',
         "tests/models/test_model_selection.py::test_score_is_the_auc_of_all_pairs_of_rows",
     ),
+    mutant(
+        "stale-kernel-cache",
+        "kernels compile anew where an earlier release's cache cannot be read",
+        "pairmark/models/core/compiled.py",
+        "    _forget_unreadable(compiled._cache._cache_file)\n",
+        "",
+        "tests/models/test_compiled.py::test_a_cache_of_an_earlier_release_whose_types_have_gone_is_replaced",
+    ),
 )
 
 

@@ -10,7 +10,7 @@ from pairmark.service.db import Database
 from pairmark.service.galleries.rows import Rows
 from pairmark.service.runtime.catalogue import CatalogueView, VersionEntry
 from pairmark.service.runtime.scoring import Served
-from pairmark.service.tables import Model, ModelVersion
+from pairmark.service.tables import ModelRow, ModelVersion
 
 WIDTH = 4
 NOTHING = CatalogueView(revision=0, models={}, keys={}, locked=False)
@@ -35,7 +35,7 @@ def served(estimator: Any, version: int = 1, kind: str = "metric") -> Served:
 def add_model(database: Database, *versions: int) -> None:
     """Rows of versions that galleries may name."""
     with database.write() as session:
-        session.add(Model(id="m" * 32, name="people", next_version=9, created_at=0.0))
+        session.add(ModelRow(id="m" * 32, name="people", next_version=9, created_at=0.0))
         session.flush()
         for version in versions:
             session.add(

@@ -13,7 +13,7 @@ from pairmark.service.db import Database, bump_revision
 from pairmark.service.errors import AmbiguousModel, ModelNotCapable, NotReady, UnknownModel
 from pairmark.service.keys import Keys
 from pairmark.service.runtime.catalogue import Catalogue, CatalogueView
-from pairmark.service.tables import Alias, Model, ModelVersion
+from pairmark.service.tables import AliasRow, ModelRow, ModelVersion
 
 
 def add_model(
@@ -21,7 +21,7 @@ def add_model(
 ) -> None:
     with database.write() as session:
         session.execute(
-            insert(Model).values(id=f"id-{name}", name=name, next_version=versions + 1, created_at=0.0)
+            insert(ModelRow).values(id=f"id-{name}", name=name, next_version=versions + 1, created_at=0.0)
         )
         for version in range(1, versions + 1):
             session.execute(
@@ -41,7 +41,7 @@ def add_model(
             )
         if production is not None:
             session.execute(
-                insert(Alias).values(
+                insert(AliasRow).values(
                     model_id=f"id-{name}", alias="production", version=production, revision=1, updated_at=0.0
                 )
             )
@@ -50,7 +50,7 @@ def add_model(
 
 def move(database: Database, name: str, version: int) -> None:
     with database.write() as session:
-        session.execute(update(Alias).where(Alias.model_id == f"id-{name}").values(version=version))
+        session.execute(update(AliasRow).where(AliasRow.model_id == f"id-{name}").values(version=version))
         bump_revision(session)
 
 

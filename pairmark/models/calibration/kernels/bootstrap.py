@@ -42,6 +42,7 @@ def dyadic_replicates(
     rate, variance : (G, R) written.
     """
     m, width = count.shape
+    # The denominator: B, sum of b_e^2, and what of b_e meets each unit, all before any score counts.
     total = np.zeros(width)
     sum_bb = np.zeros(width)
     at_unit = np.zeros((m, width))
@@ -53,10 +54,14 @@ def dyadic_replicates(
             sum_bb[k] += product * b * b
             at_unit[i, k] += count[j, k] * b
             at_unit[j, k] += count[i, k] * b
+    # sum_i (sum of b_e at i)^2, a unit drawn c times counting c times.
     sum_dd = np.zeros(width)
     for i in range(m):
         for k in range(width):
             sum_dd[k] += count[i, k] * at_unit[i, k] * at_unit[i, k]
+    # The numerator, of rows above the stop: sums of a_e (sum_a), a_e^2 (sum_aa), a_e b_e (sum_ab), and over
+    # units the squares of a (sum_rr) and its products with b (sum_rd). `above` is what of a_e meets each unit
+    # so far.
     above = np.zeros((m, width))
     sum_a = np.zeros(width)
     sum_rr = np.zeros(width)
@@ -74,6 +79,8 @@ def dyadic_replicates(
                 sum_a[k] += product * v
                 sum_aa[k] += product * vv
                 sum_ab[k] += product * vb
+                # (x + d)^2 - x^2 = d (2 x + d) at both of the row's units; the other unit's count, cj or ci,
+                # is in d.
                 sum_rr[k] += product * v * (2.0 * (above[i, k] + above[j, k]) + (ci + cj) * v)
                 sum_rd[k] += product * v * (at_unit[i, k] + at_unit[j, k])
                 above[i, k] += cj * v
@@ -81,6 +88,7 @@ def dyadic_replicates(
             row += 1
         for k in range(width):
             f = sum_a[k] / total[k] if total[k] > 0.0 else 0.0
+            # x_e = a_e - F b_e, squared out, so that F may change from stop to stop.
             units = sum_rr[k] - 2.0 * f * sum_rd[k] + f * f * sum_dd[k]
             edges = sum_aa[k] - 2.0 * f * sum_ab[k] + f * f * sum_bb[k]
             rate[g, k] = f

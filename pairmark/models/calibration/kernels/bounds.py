@@ -25,6 +25,7 @@ def stop_loss_log_tail(mean: float, p: float, n: int) -> float:
     )
     odds = p / (1.0 - p)
     # below = P(B <= j - 1), loss = sum of (j - i) P(B = i) over i < j; terms shrink at least geometrically.
+    # Downwards from i = j - 1, relative to P(B = j - 1).
     term = 1.0
     below = 0.0
     loss = 0.0
@@ -36,6 +37,7 @@ def stop_loss_log_tail(mean: float, p: float, n: int) -> float:
             break
         term *= i / ((n - i + 1.0) * odds)
         i -= 1
+    # Upwards: from j to j + 1 the loss grows by P(B <= j); the ratio is least where it stops falling.
     mass = 1.0
     best = loss / (j - at)
     while j < n + 1:

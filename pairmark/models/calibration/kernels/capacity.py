@@ -42,6 +42,7 @@ def log_mean_product(
     row_sum = np.empty(n)
     column_sum = np.empty(n)
     per_missing = -math.log(1.0 - shrink)
+    # log of N^-N, of all blocks.
     base = 0.0
     for b in range(size.size):
         base -= size[b] * math.log(size[b])
@@ -53,6 +54,8 @@ def log_mean_product(
         row_sum[:] = 0.0
         for e in range(n_entries):
             row_sum[rows[e]] += weight[e] * scale[columns[e]]
+        # Rows: log of (W x)_i with W = 1 - shrink A, so (W x)_i = sum x - shrink (A x)_i. `row_sum` becomes
+        # the scaling that brings each row's sum to 1.
         value = base
         for i in range(n):
             # Rounding may not bring an entry below 1 - shrink.
@@ -68,12 +71,15 @@ def log_mean_product(
         column_sum[:] = 0.0
         for e in range(n_entries):
             column_sum[columns[e]] += weight[e] * row_sum[rows[e]]
+        # Columns of the scaled matrix: how far their sums c are from 1 bounds how far the value is from the
+        # minimum; then each is brought to 1.
         missing = 0.0
         for j in range(n):
             whole = total[block_of_column[j]]
             t = whole - shrink * min(column_sum[j], whole)
             missing += abs(scale[j] * t - 1.0)
             scale[j] = 1.0 / t
+        # 1e-12 a row is far more than rounding takes.
         bound = value - missing * per_missing - 1e-12 * n
         if bound > best:
             best = bound

@@ -53,6 +53,8 @@ def draw_matchings(
                     total += weight[edge[at]]
             if free == 0:
                 continue
+            # The neighbour in whose share of the total weight the uniform number falls; the last free one
+            # where rounding leaves none.
             left = uniform[b, k] * total
             pick = -1
             for at in range(start[u], start[u + 1]):
@@ -61,6 +63,7 @@ def draw_matchings(
                     left -= weight[edge[at]]
                     if left < 0:
                         break
+            # P0 chooses with 1 / free, Q with weight / total.
             ratio += math.log(total / (free * weight[edge[pick]]))
             is_matched[u] = True
             is_matched[neighbour[pick]] = True

@@ -70,6 +70,7 @@ def _scaled(digits, exponent):
             return np.float64(digits) / 10.0 ** np.float64(-exponent)
         return np.float64(digits) * 10.0 ** np.float64(exponent)
     shift = 0
+    # Shift the first digit bit to the top, halving the step: a count of leading zeros.
     for step in (32, 16, 8, 4, 2, 1):
         if digits >> np.uint64(64 - step) == np.uint64(0):
             digits = digits << np.uint64(step)
@@ -83,6 +84,7 @@ def _scaled(digits, exponent):
         low = low + more_high
         if low < before:
             high = high + np.uint64(1)
+    # The cut-off power might carry into the rounding: the complete parser decides.
     if low == np.uint64(0xFFFFFFFFFFFFFFFF) and not -27 <= exponent <= 55:
         return np.nan
     top = high >> np.uint64(63)
@@ -92,6 +94,7 @@ def _scaled(digits, exponent):
     exact = low <= np.uint64(1) and -4 <= exponent <= 23 and mantissa << dropped == high
     if exact and (mantissa & np.uint64(3)) == np.uint64(1):
         mantissa = mantissa & np.uint64(0xFFFFFFFFFFFFFFFE)
+    # 54 bits to 53: the last one rounds.
     mantissa = (mantissa + (mantissa & np.uint64(1))) >> np.uint64(1)
     # floor(log2(10**exponent)), by a fraction that is exact in this range.
     binary = ((217706 * exponent) >> 16) + np.int64(top) - shift + 11
@@ -131,6 +134,7 @@ def _number(body, at):
     digits, n_digits, exponent = np.uint64(0), 0, 0
     if body[at] == _ZERO:
         at += 1
+        # JSON has no leading zeros.
         if at < n and _ZERO <= body[at] <= _NINE:
             return 0.0, NOT_PLAIN
     while at < n and _ZERO <= body[at] <= _NINE:
@@ -163,6 +167,7 @@ def _number(body, at):
             return 0.0, NOT_PLAIN
         exponent += -power if below else power
     value = _scaled(digits, exponent)
+    # Also NaN, which `_scaled` gives where it cannot tell.
     if not value <= _MAX:
         return 0.0, NOT_PLAIN
     return -value if negative else value, at
@@ -207,6 +212,7 @@ def _rows(body, at, values, start, place):
         at, end = _row(body, at, values, start)
         if at == NOT_PLAIN or (n_rows and end - start != width):
             return NOT_PLAIN, start
+        # The next row is written behind this one.
         width, start = end - start, end
         n_rows += 1
         at = _after_space(body, at)

@@ -62,6 +62,7 @@ def wave(values):
     for p in range(values.shape[0]):
         row = values[p]
         for j in range(row.shape[0]):
+            # To half a period either side of 0; then x = (2 pi t)^2 and the series of the cosine in x.
             t = row[j] - np.floor(row[j] + np.float32(0.5))
             x = np.float32(39.4784176) * t * t
             y = np.float32(-1.1470746e-11) * x + np.float32(2.0876757e-9)
@@ -80,6 +81,7 @@ def softmax(logits, n):
         return
     for p in range(logits.shape[0]):
         row = logits[p]
+        # Less the largest, so that no exponential overflows.
         largest = row[0]
         for k in range(1, n):
             largest = max(largest, row[k])

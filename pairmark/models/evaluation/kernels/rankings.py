@@ -48,9 +48,12 @@ def _improve(before, order):
         improves = False
         for p in range(m):
             label = order[p]
+            # A move has to gain more than rounding, or two might take turns forever.
             best, best_at = -1e-9, p
             change = 0.0
             for q in range(p - 1, -1, -1):
+                # The label passes one more neighbour: that pair's cost changes by what spoke for the old
+                # order less what speaks for the new.
                 change += before[order[q], label] - before[label, order[q]]
                 if change < best:
                     best, best_at = change, q
@@ -106,6 +109,8 @@ def kemeny_positions(before, exact_to, out):
         sum_wins = 0.0
         for p in range(k):
             sum_wins += wins[order[p]]
+            # The first p + 1 labels win (p + 1) p / 2 times among themselves. Only if each beats all the k -
+            # p - 1 others do the wins add up to this much more, and no label behind can come before them.
             if sum_wins == (p + 1) * p / 2 + (p + 1) * (k - p - 1):
                 size = p + 1 - begin
                 if 1 < size <= exact_to:

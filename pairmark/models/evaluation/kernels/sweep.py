@@ -60,10 +60,12 @@ def sweep(
         f = min(fp / all_fp, 1.0)
         t = min(tp / all_tp, 1.0)
         area += (f - last_f) * 0.5 * (t + last_t)
+        # FPR and FNR = 1 - TPR cross where f + t = 1: interpolated on the line from the last point.
         if equal < 0.0 and f + t >= 1.0:
             before = 1.0 - last_f - last_t
             share = before / (before + f + t - 1.0)
             equal = last_f + share * (f - last_f)
+        # This group is over the target, so the last one's TPR is the largest within it.
         while target < targets.size and f > targets[target]:
             summary[2 + target] = last_t
             target += 1

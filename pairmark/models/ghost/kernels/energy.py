@@ -81,6 +81,7 @@ def _angle(a, b, centred):
         product += x * y
         size_a += x * x
         size_b += y * y
+    # Two equal rows are at 0 even where neither has a direction; sums could leave rounding instead.
     if equal:
         return 0.0
     # What is left of a constant row after centring is rounding, not direction.
@@ -98,6 +99,8 @@ def _kendall(a, b):
     for i in range(width):
         equal = equal and a[i] == b[i]
         for j in range(i):
+            # Each pair of features votes once: +1 where both rows order it alike, -1 where they disagree, 0
+            # for ties.
             x, y = a[i] - a[j], b[i] - b[j]
             score += np.sign(x) * np.sign(y)
             ties_a += 1.0 if x != 0 else 0.0
@@ -193,6 +196,7 @@ def learning_costs(columns, weights, matrices, matrix_weights, out):
     features = np.flatnonzero(weights > 0.0)
     four, own = np.empty(4, dtype=np.float32), np.empty(4, dtype=np.float32)
     for p in range(n):
+        # Only the upper triangle is summed, which halves the work; it is mirrored below.
         row = out[p, p:]
         row[:] = 0.0
         at = 0
@@ -213,6 +217,7 @@ def learning_costs(columns, weights, matrices, matrix_weights, out):
         while at < features.shape[0]:
             _add_one(row, columns[features[at], p:], weights[features[at]], columns[features[at], p])
             at += 1
+    # Mirrored before the matrices are added: d from sets of points need not be symmetric.
     for p in range(n):
         for q in range(p):
             out[p, q] = out[q, p]
@@ -249,11 +254,15 @@ def solve_points(costs, multipliers, exemplars, votes):
     share = 1.0 / (n + 1)
     own = np.empty(n, dtype=np.float64)
     for q in range(n):
+        # What q costs as an exemplar is shared out evenly among its n + 1 slaves: one a point, and its
+        # cluster's.
         own[q] = costs[q, q] * share
     total = 0.0
     for p in range(n):
         lowest, best, free = np.inf, 0, 0.0
         for q in range(n):
+            # theta: what this slave pays to hold q open. Where that is negative it opens q whatever p
+            # chooses, so that choosing q then costs p no more than costs[p, q].
             theta = own[q] + multipliers[p, q]
             if q == p:
                 value = theta
@@ -265,6 +274,7 @@ def solve_points(costs, multipliers, exemplars, votes):
             if value < lowest:
                 lowest, best = value, q
         exemplars[p] = best
+        # Those below 0 have been counted already.
         if best == p or own[best] + multipliers[p, best] >= 0.0:
             votes[best] += 1
         total += free + lowest
@@ -279,6 +289,8 @@ def move_points(costs, multipliers, exemplars, votes, step):
     for p in range(n):
         best = exemplars[p]
         for q in range(n):
+            # The slave's own answer, read off again as `solve_points` gave it, minus the mean of all slaves'
+            # answers: the sum over slaves stays 0.
             is_open = q == best or (q != p and costs[q, q] * share + multipliers[p, q] < 0.0)
             multipliers[p, q] += step * ((1.0 if is_open else 0.0) - votes[q] * share)
 
@@ -298,9 +310,13 @@ def solve_clusters(costs, multipliers, clusters, over, none, is_exemplar):
     gains = np.zeros(n_clusters)
     for q in range(n):
         c = clusters[q]
+        # Opening q costs its share and multiplier and, but for the first, earns `over`: each q for which that
+        # is below 0 is opened.
         gains[c] += min(costs[q, q] * share + multipliers[q] - over[c], 0.0)
     total = 0.0
     for c in range(n_clusters):
+        # The first exemplar earns nothing, hence + over. The other choice is no exemplar at all, which earns
+        # `none`.
         total += min(gains[c] + over[c], -none[c])
     for q in range(n):
         c = clusters[q]
@@ -362,6 +378,7 @@ def _connected(between, members, size):
         if members >> i & 1:
             start = i
             break
+    # Grow a bit set from one member along edges until it no longer grows.
     reached = 1 << start
     grew = True
     while grew:
@@ -403,6 +420,7 @@ def set_value(code, between, size, top):
         return total
     if code == CLIQUES:
         largest = 1
+        # Every subset as a bit set: sets have few points.
         for subset in range(1, 1 << size):
             n = _bits(subset)
             if n > largest:
@@ -443,6 +461,7 @@ def sets_of_points(code, PQ, PR, RQ, RR, p_ids, q_ids, r_ids, members, first, q_
                         distinct = False
                 if not distinct:
                     continue
+                # Place 0 is p, the last one q, the companions lie between them.
                 between[0, size - 1] = between[size - 1, 0] = PQ[p, q]
                 for i in range(size - 2):
                     r = members[s, i]

@@ -15,6 +15,7 @@ def paths_to_all(paths, places, lengths, far, out):
         row[:] = far
         for a in range(places.shape[1]):
             length = lengths[i, a]
+            # Infinite: no link in this place.
             if np.isfinite(length):
                 over = paths[places[i, a]]
                 for j in range(row.shape[0]):

@@ -133,14 +133,17 @@ def _best_of_feature(values, order, f, start, stop, lanes, mass, total_norm, min
     bar = best - _ROUNDING * abs(best)
     for p in range(n - np.uint64(1)):
         r = np.uint64(order[column, begin + p])
+        # |s + wy|^2 = |s|^2 + 2 s.wy + |wy|^2: `_growth` gave the middle term.
         left_norm += work[p] + lanes[last, r, _LENGTH]
         cross += lanes[last, r, _ONTO]
         left_mass += lanes[last, r, _WEIGHT]
+        # |S - s|^2 = |S|^2 - 2 S.s + |s|^2, S being the cell's sums and `cross` S.s.
         right_norm, right_mass = total_norm - 2.0 * cross + left_norm, mass - left_mass
         # Two divisions take longer than all the rest: only borders that might be better are divided for.
         if left_norm * right_mass + right_norm * left_mass > bar * (left_mass * right_mass):
             at = np.int64(p) + 1
             gain = left_norm / left_mass + right_norm / right_mass
+            # A border lies between two different values, with enough rows on either side.
             new = gain > best and at >= min_leaf and stop - start - at >= min_leaf
             if new and values[f, order[f, start + at - 1]] != values[f, order[f, start + at]]:
                 best, best_at = gain, at
@@ -154,8 +157,10 @@ def _random_of_feature(values, rows, y, weight, mass, total, min_leaf, low, stat
     k = y.shape[1]
     n = rows.shape[0]
     lowest, highest = values[rows[0]], values[rows[n - 1]]
+    # The upper 53 bits: every float64 that is a multiple of 2^-53, evenly, below 1.
     share = np.float64(_next_random(state) >> np.uint64(11)) * (1.0 / 9007199254740992.0)
     border = lowest + share * (np.float64(highest) - np.float64(lowest))
+    # How many rows are at most the border, by bisection: at least one stays on either side.
     at, high = 1, n - 1
     while at < high:
         middle = (at + high) // 2
@@ -291,6 +296,7 @@ def grow_by_cell(values, order, y, norm, weight, max_depth, min_leaf, n_tried, s
         total_norm = _projections(rows, y, total, weight, lanes)
         best, best_feature, best_at = -1.0, -1, 0
         n_drawn = n_varying = 0
+        # Constant features do not count as tried, and where none of those tried can split, more are drawn.
         while n_drawn < d and (n_varying < n_tried or best_feature < 0):
             f = _shuffled(features, n_drawn, state)
             n_drawn += 1
@@ -355,6 +361,7 @@ def grow_by_level(values, order, y, norm, weight, max_depth, min_leaf, n_tried, 
                 )
                 if at > 0:
                     splits[f] += 1
+                    # Gains of different cells add up only once what a cell holds unsplit is taken off.
                     gains[f] += gain - total_norm / mass
         n_cells = n_open
         best, best_feature = -1.0, -1
@@ -417,6 +424,7 @@ def _leaves_of_trees(row, roots, feature, threshold, left, right, leaves, active
             node = leaves[t]
             node = left[node] if row[feature[node]] <= threshold[node] else right[node]
             leaves[t] = node
+            # Written always, kept only where the tree goes on: no branch on data.
             active[still] = t
             if feature[node] >= 0:
                 still += 1
@@ -478,6 +486,7 @@ def _vote(row, y, w, reach, faint, votes, weights):
             elif a == b:
                 votes[i, j] += 0.5 * w
                 weights[i, j] += w
+            # NaN fails all three comparisons: at least one of the labels is absent.
             else:
                 votes[i, j] += faint * w * min(1.0, max(0.0, 0.5 + (y[j] - y[i]) / (2.0 * reach)))
                 weights[i, j] += faint * w

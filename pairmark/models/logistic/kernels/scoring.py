@@ -69,6 +69,7 @@ def standard_dense(X, centre, scale, limit, out, tails):
 @kernel
 def _dense(a, b, ta, tb, weights, plain, of):
     """``of``: intercept, then the weights of products, plain products, the smaller and the larger size."""
+    # Four lanes of each sum; widths are padded with zeros, which add nothing.
     apart0 = apart1 = apart2 = apart3 = 0.0
     both0 = both1 = both2 = both3 = 0.0
     also0 = also1 = also2 = also3 = 0.0

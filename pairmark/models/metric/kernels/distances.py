@@ -150,11 +150,14 @@ def _sparse(code, p, ai, av, bi, bv, width, lanes):
     """Score of two sparse rows: ascending indices and their values."""
     scale, size = 0.0, 0.0
     passes = 2 if code in (CHEBYSHEV, MINKOWSKI, BRAYCURTIS) else 1
+    # Some metrics need the largest difference, or the sum of sizes, before any term: one pass to prepare.
     for turn in range(passes):
         preparing = turn < passes - 1
         lanes[:] = 0.0
         i = j = 0
         while i < ai.shape[0] or j < bi.shape[0]:
+            # A merge of two ascending lists: what one side lacks is 0. Lanes go by the column's number, as
+            # for dense rows, so both add up in the same order.
             if j >= bi.shape[0] or (i < ai.shape[0] and ai[i] < bi[j]):
                 at, x, y = ai[i], np.float64(av[i]), 0.0
                 i += 1
@@ -240,6 +243,7 @@ def whitened(rows, mean, matrix, out):
     """
     d = matrix.shape[0]
     sums = np.empty((8, d))
+    # Eight rows share each line of the matrix that is read; each keeps sums of its own.
     for start in range(0, rows.shape[0], 8):
         n = min(8, rows.shape[0] - start)
         sums[:] = 0.0

@@ -66,6 +66,7 @@ def boost(
             first, width = 2**level - 1, 2**level
             for k in range(width):
                 best[k] = 1e-9
+                # No code exceeds `n_bins`: unless a split is found, all go left.
                 features[t, first + k], bins[t, first + k] = candidates[t, 0], n_bins
             for at in range(candidates.shape[1]):
                 f = candidates[t, at]
@@ -97,6 +98,7 @@ def boost(
                             features[t, first + k], bins[t, first + k] = f, b
             for p in range(n):
                 at = first + node[p]
+                # Within a level nodes count from 0; the children of node k are 2 k and 2 k + 1 of the next.
                 node[p] = 2 * node[p] + np.int64(np.int64(codes[features[t, at], p]) > bins[t, at])
         totals[:] = 0.0
         for p in range(n):
@@ -125,6 +127,8 @@ def corrections(a, step_a, b, step_b, features, thresholds, values, bound, out):
         for t in range(features.shape[0]):
             k = 0
             for _ in range(DEPTH):
+                # Nodes of all levels count on: children of k are 2 k + 1 and 2 k + 2, and leaves follow the
+                # last node.
                 k = 2 * k + 1 + np.int64(differences[features[t, k]] > thresholds[t, k])
             total += values[t, k - NODES]
         out[p] += min(max(total, -bound), bound)
@@ -150,6 +154,8 @@ def square_corrections(rows, features, thresholds, values, bound, marks, out):
                 while t < marks[at]:
                     node[:] = 0
                     for _ in range(DEPTH):
+                        # All lanes, also those beyond the last pair, whose sums nobody reads: a fixed number
+                        # unrolls.
                         for lane in range(LANES):
                             k = node[lane]
                             node[lane] = (

@@ -41,6 +41,7 @@ def _ratio(a, b, width, constant):
         s5 += np.float64(a[j + 5]) * np.float64(b[j + 5])
         s6 += np.float64(a[j + 6]) * np.float64(b[j + 6])
         s7 += np.float64(a[j + 7]) * np.float64(b[j + 7])
+    # Two offsets are added first, then to the product: either order of the rows gives the same bits.
     offsets = np.float64(a[width]) + np.float64(b[width])
     return (((s0 + s1) + (s2 + s3)) + ((s4 + s5) + (s6 + s7)) + offsets) + constant
 

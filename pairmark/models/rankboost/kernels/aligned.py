@@ -21,6 +21,7 @@ def first_layer(starts, columns, values, features, weights, out):
         total[:] = 0.0
         place = 0
         for at in range(starts[row], starts[row + 1]):
+            # Both lists ascend: the search goes on from where the last column was.
             place += np.searchsorted(features[place:], columns[at])
             if place == features.shape[0]:
                 break
@@ -91,6 +92,7 @@ def symmetrised(left_first, left_second, right_first, right_second, at_left, at_
     now, then = np.empty(sizes.max()), np.empty(sizes.max())
     for pair in range(out.shape[0]):
         i, j = at_left[pair], at_right[pair]
+        # The first layer is linear, so its two halves are made once a row and added pair by pair.
         forward = _output(left_first[i], right_second[j], sizes, flat, now, then)
         backward = _output(right_first[j], left_second[i], sizes, flat, now, then)
         out[pair] = 0.5 * (forward + backward)

@@ -58,6 +58,7 @@ def bin_columns(starts, values, max_bins, codes, edges, owners, offsets):
         low, high = np.float32(np.inf), np.float32(-np.inf)
         for at in range(begin, end):
             low, high = min(low, values[at]), max(high, values[at])
+        # One value only: being there is all that can be asked.
         if low == high:
             for at in range(begin, end):
                 codes[at] = -1 - column
@@ -81,6 +82,7 @@ def bin_columns(starts, values, max_bins, codes, edges, owners, offsets):
                 break
             below, above = np.float64(ordered[at - 1]), np.float64(ordered[at])
             middle = np.float32(below + (above - below) / 2)
+            # Where float32 has nothing in between, the lower value itself.
             edges[n_bins] = middle if middle < ordered[at] else ordered[at - 1]
             n_bins += 1
             at_bin += 1
@@ -109,6 +111,7 @@ def shared_columns(starts, indices, values, left, right, width, out_starts, out_
                 elif indices[j] < indices[i]:
                     j += 1
                 else:
+                    # Called twice: first with no room, to count.
                     if out_indices.shape[0] > 0:
                         if turn == 0:
                             out_indices[n], out_values[n] = indices[i], min(values[i], values[j])

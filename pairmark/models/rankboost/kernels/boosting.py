@@ -87,6 +87,8 @@ def reweigh(
         scores[row] += alpha
         a, b = slot_u[row], slot_w[row]
         if a >= 0:
+            # Scored alpha higher, a row is more wrongly placed as the lesser of a pair, so u grows by
+            # e^alpha, and less so as the greater: w falls by e^-alpha.
             change = u[row] * up - u[row]
             u[row] += change
             totals[a] += change
@@ -118,6 +120,8 @@ def _gain(criterion, fired, pull, cross, alone_w, alone_u):
     for i in range(fired.shape[0]):
         for j in range(fired.shape[0]):
             if cross[i, j] != 0.0:
+                # Pairs of which both rows fire are ordered neither right nor wrong: they count for neither W-
+                # nor W+.
                 joint += cross[i, j] * fired[i] * fired[j]
     right, wrong = -joint, -joint
     for slot in range(fired.shape[0]):
@@ -144,6 +148,7 @@ def _gain_of_two(criterion, a, b, favour, upper_only, floor, square):
         if over < 0.0 or over * over * (1.0 + 1e-8) < 4.0 * right * wrong:
             return -1.0
         gain = abs(np.sqrt(right) - np.sqrt(wrong))
+    # Far above rounding, far below any difference that matters: it settles ties only.
     return gain * (1.0 + 1e-9) if r * favour > 0.0 else gain
 
 
@@ -153,12 +158,17 @@ def _best_of_two(criterion, mass, begin, end, low_all, high_all, pull, favour, u
     best, best_at, best_side = floor, begin, 0
     square = floor * floor if floor > 0.0 else 0.0
     low, high = 0.0, 0.0
+    # From the highest bin down: `low` and `high` are the sums at or above `at`, and what is below follows
+    # from the whole feature.
     for at in range(end - 1, begin - 1, -1):
         low += mass[0, at]
         high += mass[1, at]
         for side in range(2):
+            # Below the first bin there is nothing to fire on.
             if side == 1 and (at == begin or upper_only):
                 break
+            # The pull of the lesser is negative: -pull[0] and pull[1] scale sums to shares of the pairs'
+            # weight.
             a = (low if side == 0 else low_all - low) * -pull[0]
             b = (high if side == 0 else high_all - high) * pull[1]
             gain = _gain_of_two(criterion, a, b, favour, upper_only, best, square)
@@ -255,6 +265,8 @@ def scan(
     """
     slots = pull.shape[0]
     scratch = np.zeros((3, slots))
+    # The most that one row adds to a gain, by Z to its square; times the rows that hold a feature, a bound of
+    # what it gains.
     heaviest = 0.0
     for slot in range(slots):
         if criterion == BY_R:
@@ -268,6 +280,7 @@ def scan(
     # What a gain, by Z its square, has to exceed.
     floor = -1.0
     for feature in range(offsets.shape[0] - 1):
+        # Features come by falling support, so no later one can exceed the floor either.
         if heaviest * support[feature] * (1.0 + 1e-6) <= floor:
             return False
         if feature >= active:
@@ -318,6 +331,7 @@ def scan(
             )
         if gain > gains[last]:
             place = last
+            # Insertion into the list; of equal gains the feature that was met first stays in front.
             while place > 0 and gains[place - 1] < gain:
                 gains[place], features[place] = gains[place - 1], features[place - 1]
                 ats[place], sides[place] = ats[place - 1], sides[place - 1]

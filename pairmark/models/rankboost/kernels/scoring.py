@@ -74,6 +74,7 @@ def apply_rules(
             for which in range(begins[place], begins[place + 1]):
                 if low[which] < x <= high[which]:
                     ranker = rankers[which]
+                    # Only rankers that were touched are looked at, and reset, at the end of the row.
                     if n_met[ranker] == 0:
                         touched[n_touched] = ranker
                         n_touched += 1
@@ -124,6 +125,7 @@ def pair_products(a_starts, a_at, a_values, a_means, b_starts, b_at, b_values, b
                 i += 1
             else:
                 j += 1
+        # (a - c)(b - c) = ab - ac - bc + cc, c being the centre.
         out[row] = total - (a_means[row] + b_means[row]) + whole
 
 
@@ -132,6 +134,7 @@ def grid_products(
     a_starts, a_at, a_values, a_means, b_starts, b_at, b_values, b_means, rows, width, whole, out
 ):  # fmt: skip
     """Kernel of each query with some gallery rows."""
+    # The query laid out once, cleared by its own entries: a gallery row then costs its entries alone.
     line = np.zeros(width)
     for query in range(out.shape[0]):
         for at in range(a_starts[query], a_starts[query + 1]):

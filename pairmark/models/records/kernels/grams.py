@@ -28,6 +28,7 @@ def count_grams(chars, starts, n_columns, columns, counts, ends):
         first, last, begin = starts[row], starts[row + 1], size
         if last > first:
             for length in LENGTHS:
+                # From the space before the string to that after it.
                 for at in range(first - 1, last - length + 2):
                     code = np.uint64(14695981039346656037)
                     for k in range(length):

@@ -52,10 +52,12 @@ def _matched_by_table(s, n, t, m, reach, peq):
         if last < first:
             break
         window = (~np.uint64(0) >> np.uint64(63 - (last - first))) << np.uint64(first)
+        # Places of t with this character, in reach, that no earlier character took; the lowest is taken.
         free = peq[s[i], 0] & window & ~bits_t
         if free != 0:
             bits_t |= free & (~free + unit)
             bits_s |= unit << np.uint64(i)
+    # Matched characters of both strings in their order: where they differ they are out of order.
     matches, n_swapped, open_bits = 0, 0, bits_t
     for i in range(n):
         if (bits_s >> np.uint64(i)) & unit:
@@ -134,6 +136,7 @@ def _plain_distance(a, b, n, m, row):
     for j in range(m + 1):
         row[j] = j
     for i in range(1, n + 1):
+        # One row of the table, overwritten: `before` is the entry up and to the left.
         before, row[0] = row[0], i
         for j in range(1, m + 1):
             here = row[j]
@@ -182,9 +185,11 @@ def levenshtein(a, b, peq, row):
     last = unit << np.uint64((size - 1) % _WORD)
     top = np.uint64(_WORD - 1)
     for j in range(t.shape[0]):
+        # What the first row of the table adds at each column: 1 more.
         up, down = unit, np.uint64(0)
         for k in range(blocks):
             pv, mv, equal = positive[k], negative[k], peq[t[j], k]
+            # Myers' names: pv, mv vertical steps of +1 and -1, ph, mh horizontal ones, a bit each.
             xv = equal | mv
             equal |= down
             xh = (((equal & pv) + pv) ^ pv) | equal
@@ -192,6 +197,7 @@ def levenshtein(a, b, peq, row):
             mh = pv & xh
             if k == blocks - 1:
                 distance += np.int64((ph & last) != 0) - np.int64((mh & last) != 0)
+            # The block's last horizontal step is carried into the next block.
             next_up, next_down = ph >> top, mh >> top
             ph = (ph << unit) | up
             mh = (mh << unit) | down

@@ -84,6 +84,7 @@ def tokenise(chars, starts, squeezed, squeezed_starts, token_starts, hashes, mas
             while i < stop and end - begin < TOKEN_CHARS:
                 kind = _kind(chars[i])
                 if kind == 0:
+                    # A point belongs to the token only between two digits: 1.5, but not a full stop.
                     point = chars[i] == 46 and i + 1 < stop and end > begin
                     if not (point and _kind(chars[i - 1]) == 2 and _kind(chars[i + 1]) == 2):
                         break
@@ -190,6 +191,8 @@ def _match(a, i0, i1, text_a, b, j0, j1, text_b, shares, peq):
             m = b.token_starts[j + 1] - b.token_starts[j]
             if 2 * min(n, m) < max(n, m):
                 continue
+            # Characters (modulo 64) that only one side has cannot match: at most `common` do, which bounds
+            # Jaro from above, and a prefix of four bounds Winkler's bonus.
             common = np.float64(min(n - _bits(mask & ~b.masks[j]), m - _bits(b.masks[j] & ~mask)))
             jaro = (common / n + common / m + 1.0) / 3.0
             if jaro + 0.4 * (1.0 - jaro) < ALIKE - 1e-9:

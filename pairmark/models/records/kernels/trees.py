@@ -65,6 +65,8 @@ def _best_border(cells, all_g, all_h, min_weight, ridge, random_border, state):
         last -= 1
     whole = all_g * all_g / (all_h + ridge)
     best, border, missing_low = 1e-9, -1, 1
+    # Empty bins at either end are no borders. A random border is one bin between them; sums still run from
+    # the first.
     start, stop = first, last
     if random_border and last > first:
         start = first + _below(state, last - first)
@@ -135,6 +137,7 @@ def grow(
         values[node], features[node] = -all_g / (all_h + ridge), -1
         if level >= depth or all_h < 2 * min_weight or n_nodes + 2 > features.shape[0]:
             continue
+        # A partial shuffle: the first `n_tried` columns are a uniform draw.
         if n_tried < columns.shape[0]:
             for k in range(n_tried):
                 swap = k + _below(state, columns.shape[0] - k)
@@ -157,6 +160,7 @@ def grow(
         first, last = start, stop - 1
         while first <= last:
             own = codes[rows[first], feature]
+            # Parted from both ends, which needs no second list; the high side's rows change their order.
             if (missing_low == 1) if own == MISSING else own <= border:
                 first += 1
             else:
@@ -253,6 +257,8 @@ def contributions(row, roots, n_boosted, bias, features, thresholds, low_missing
             after = children[k] + (0 if low else 1)
             step = values[after] - values[k]
             if t < n_boosted:
+                # The step moves the margin from here on, so its share in the chance is the difference of two
+                # logistic values.
                 before = 1.0 / (1.0 + math.exp(-margin))
                 margin += step
                 out[feature] += part * (1.0 / (1.0 + math.exp(-margin)) - before)

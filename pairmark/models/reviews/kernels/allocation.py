@@ -40,6 +40,7 @@ def best_shares(
     share : of the population, by stratum. p : estimated shares of wrong items, of a mean below ``at_most``.
     max_ratio : bound of how much more often than on average the items of one stratum are drawn.
     """
+    # The distance at which the shares that far from the estimates have a mean of `at_most`, by bisection.
     low, high = 0.0, 30.0
     for _ in range(40):
         distance = 0.5 * (low + high)
@@ -53,6 +54,7 @@ def best_shares(
     draws = np.empty(p.size)
     for h in range(p.size):
         q = _at_distance(p[h], high)
+        # 1 / (d KL(p, q) / dq) = q (1 - q) / (q - p): strata where a step of q costs little take more draws.
         draws[h] = share[h] * min(max_ratio, q * (1.0 - q) / max(q - p[h], 1e-12))
     draws /= draws.sum()
     return draws

@@ -28,6 +28,8 @@ def _compare(
 ) -> None:
     mean = 0.0
     for g in range(sizes.size):
+        # Wrong ones found here over those expected if all strata were alike, each with half a one more: never
+        # 0.
         risk[g] = (s_h[g] + 0.5) / (s * n_h[g] / max(n, 1.0) + 0.5)
         mean += risk[g] * sizes[g] / total
     for g in range(sizes.size):
@@ -69,9 +71,12 @@ def log_numerators(
     for t in range(stratum.size):
         h = stratum[t]
         for j in range(shares.size):
+            # Below 1, or one right judgement would rule the share out for good.
             even = min(0.98, shares[j] * risk[h])
             p = even
             if k == 1:
+                # What is wrong among the items not yet drawn; at least a quarter of the share, where more
+                # were found than it says.
                 p = min(0.98, max((even * sizes[h] - s_h[h]) / (sizes[h] - n_h[h]), 0.25 * even))
             if wrong[t]:
                 log_numerator[j] += math.log(p) if p > 0.0 else -np.inf
@@ -150,6 +155,7 @@ def log_envelope(
         return value
     if min_wrong > (size - n + s).sum():
         return -np.inf
+    # Water-filling: the least price at which so many wrong items are reached, by doubling, then bisection.
     low, high = 0.0, 1.0
     while _likeliest(size, n, s, high)[0] < min_wrong:
         high *= 2.0
@@ -160,6 +166,8 @@ def log_envelope(
         else:
             high = middle
     total, value = _likeliest(size, n, s, low)
+    # Just below that price some are missing, and each costs about as much: an upper bound, since none costs
+    # less.
     value -= (min_wrong - total) * low
     return value
 
@@ -185,6 +193,7 @@ def most_wrong(
     low: int = before[2] + s.sum()
     high = before[2] + (size - n + s).sum()
     while low < high:
+        # Rounded up, or two neighbours would never meet.
         middle = (low + high + 1) // 2
         value = log_envelope(alike_size, alike_n, alike_s, middle) + log_envelope(
             size, n, s, middle - before[2]

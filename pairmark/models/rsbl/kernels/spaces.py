@@ -29,6 +29,7 @@ def accumulate(code, rows, factor, weight, refs, acc):
     n, p = rows.shape
     u = refs.shape[1]
     totals = np.empty(TILE)
+    # A tile of sums stays in the nearest cache while all features are gone through.
     for start in range(0, u, TILE):
         width = min(TILE, u - start)
         for i in range(n):
@@ -107,6 +108,8 @@ def nearest(distances, own, k, out):
             here = np.float64(distances[i, t])
             if n_found == k and here >= best[k - 1]:
                 continue
+            # Insertion from the far end; a strict comparison keeps the reference of the smaller number in
+            # front.
             at = min(n_found, k - 1)
             while at > 0 and here < best[at - 1]:
                 best[at] = best[at - 1]

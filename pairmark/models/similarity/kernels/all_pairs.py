@@ -82,6 +82,7 @@ def add_products(histogram, counts):
             apart[0] += 0.5 * h * (h - 1.0)
             summed[2 * t] += 0.5 * h * (h - 1.0)
             if h > 0:
+                # Pairs of codes t and t + 1 + u: their difference is 1 + u and their sum 2 t + 1 + u.
                 its_apart, its_summed, beside = apart[1:], summed[2 * t + 1 :], histogram[k, t + 1 :]
                 for u in range(beside.shape[0]):
                     product = h * beside[u]

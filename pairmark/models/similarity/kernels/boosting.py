@@ -109,7 +109,7 @@ def boost(codes, n_same, n_borders, weight, n_rounds, rate, features, borders_ch
     codes : (n, m) uint8, same pairs first. n_borders : (m,) int64.
     weight : (n,) float64, changed in place.
     rate : what part of each stump is added.
-    chosen, borders_chosen : (n_rounds,) int64, become the features and the borders' numbers.
+    features, borders_chosen : (n_rounds,) int64, become the features and the borders' numbers.
     steps : (n_rounds, 2) float64, become what each stump adds at or below its border, and above it.
 
     Returns
@@ -134,6 +134,8 @@ def boost(codes, n_same, n_borders, weight, n_rounds, rate, features, borders_ch
                 for k in range(m):
                     own[k, codes[p, k]] += w
         all_same, all_other = totals[0] / whole, totals[1] / whole
+        # The impurity a c / (a + c) of the whole, whose weights sum to 1, less far more than rounding: a
+        # stump has to lower it.
         lowest = all_same * all_other * (1.0 - 1e-9)
         best, border = -1, 0
         low_same, low_other = 0.0, 0.0
@@ -145,6 +147,7 @@ def boost(codes, n_same, n_borders, weight, n_rounds, rate, features, borders_ch
                 a += counts[0, k, b]
                 c += counts[1, k, b]
                 e, g = all_same - a, all_other - c
+                # Weights below and above the border: a, e of same pairs, c, g of different ones.
                 low, high = a + c, e + g
                 # Above rounding: nothing is left on the high side otherwise.
                 if high > 1e-12 and low > 1e-12 and a * c * high + e * g * low < lowest * (low * high):
@@ -154,6 +157,7 @@ def boost(codes, n_same, n_borders, weight, n_rounds, rate, features, borders_ch
             return round_
         high_same, high_other = max(all_same - low_same, 0.0), max(all_other - low_other, 0.0)
         features[round_], borders_chosen[round_] = best, border
+        # The least squares value of labels +1 and -1 on either side: the weighted mean.
         steps[round_, 0] = rate * (low_same - low_other) / (low_same + low_other)
         steps[round_, 1] = rate * (high_same - high_other) / (high_same + high_other)
         totals[:] = 0.0

@@ -64,6 +64,7 @@ def _narrowed(pairs, below, totals, costs, values, owners, n):
         least_value, most_value = min(least_value, values[q]), max(most_value, values[q])
     if not least_value < most_value:
         return 0
+    # Half a bin less, so that the greatest value falls in the last bin whatever is rounded.
     scale = (_SUB_BINS - 0.5) / (np.float64(most_value) - np.float64(least_value))
     counts = np.zeros((2, _SUB_BINS), dtype=np.int64)
     for q in range(n):
@@ -81,6 +82,8 @@ def _narrowed(pairs, below, totals, costs, values, owners, n):
         gain = cross * cross / max((a + c) * (e + g), 1e-300)
         if gain > greatest:
             best, greatest = b, gain
+    # The border lies between the last value of the best bin and the next there is, so empty bins after it are
+    # skipped.
     after = best + 1
     while after < _SUB_BINS - 1 and counts[0, after] == 0 and counts[1, after] == 0:
         after += 1
@@ -90,6 +93,7 @@ def _narrowed(pairs, below, totals, costs, values, owners, n):
         if best <= place <= after:
             values[n_values], owners[n_values] = values[q], owners[q]
             n_values += 1
+    # What lies below the values that stay is known by its weight alone.
     for b in range(best):
         below[0] += counts[0, b]
         below[1] += counts[1, b]
@@ -147,6 +151,7 @@ def best_border(
             continue
         a, c = below[0] * costs[0], below[1] * costs[1]
         e, g = totals[0] - a, totals[1] - c
+        # The impurity a c / (a + c) + e g / (e + g) as one fraction: compared without a division.
         above, under = a * c * (e + g) + e * g * (a + c), (a + c) * (e + g)
         if above < lowest * under:
             lowest, exists = above / under, True

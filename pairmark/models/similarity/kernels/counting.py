@@ -42,6 +42,7 @@ def lay_out(points, learned, bins, n_pairs):
     for k in range(bins.shift.shape[0]):
         feature = bins.features[k]
         last = points.n_codes[feature] - 1
+        # Short grids stay whole: their bins are few already.
         halvings = 0 if last < 64 else coarser
         bins.shift[k] = halvings
         bins.sizes[0, k] = (last >> halvings) + 1
@@ -51,6 +52,7 @@ def lay_out(points, learned, bins, n_pairs):
         for half in range(2):
             bins.starts[half, k] = size
             size += bins.sizes[half, k]
+    # The bin that nothing reads.
     size += 1
     for k in range(learned.n_bins.shape[0]):
         bins.learned_starts[k] = size
@@ -133,6 +135,8 @@ def _fill_lanes(bins, q, below, above, coarser):
         if k < n_tried:
             below[e] = np.uint16(np.int64(bins.starts[0, k]) - start)
             above[e] = np.uint16(np.int64(bins.starts[1, k]) - start)
+            # The lane's value is doubled first, then multiplied by 2^(15 - shift): its upper half is the
+            # value shifted right.
             coarser[e] = np.uint16(1 << (15 - np.int64(bins.shift[k])))
         else:
             spare_bin = np.uint16(np.int64(bins.starts[1, n_tried - 1]) + bins.sizes[1, n_tried - 1] - start)

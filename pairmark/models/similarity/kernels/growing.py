@@ -275,6 +275,7 @@ def grow(points, features, d, pairs, learned, limits, seed, counts):
             in_cell = segment[1] - segment[0] + segment[3] - segment[2]
             if not has_counts and in_cell >= 2 * SHARED_PAIRS and n_free > 0 and depth + 1 < max_depth:
                 n_free -= 1
+                # Large enough that its children will take their counts from it by subtraction.
                 own = free[n_free]
             inherited = Inherited(
                 shared[own] if own >= 0 else none, has_counts, counts if cell == 0 else no_counts
@@ -286,6 +287,8 @@ def grow(points, features, d, pairs, learned, limits, seed, counts):
                 gather_left(heap, pairs, leaves, borders)
                 left_same = total_weight(pairs, segment[0], borders[0])
                 left_other = total_weight(pairs, segment[2], borders[1])
+        # Where the left child gets no greater share of the same pairs than of the different ones, the cell
+        # stays a leaf.
         if left_same * sums[1] <= left_other * sums[0]:
             if own >= 0:
                 free[n_free] = own

@@ -92,6 +92,7 @@ def _fill_histogram(histogram, n_bins, points, pairs, learned, heap, h, bins, in
         count_learned(histogram, pairs, learned, heap.segments[h], bins, 0)
     else:
         count_all(histogram, n_bins, points, pairs, learned, heap.segments[h], bins)
+    # The cell's children will take their own counts from these.
     if h == 1 and inherited.histogram.shape[1] > 0:
         copy(histogram, inherited.histogram, n_bins)
 
@@ -124,6 +125,7 @@ def _fill_children(pairs, heap, h, borders):
 @kernel
 def _merge_equal_leaves(side):
     """Nodes whose children go the same way decide nothing."""
+    # From the lowest level up, so that merged children merge again.
     for h in range(side.shape[0] // 2 - 1, 0, -1):
         if side[h] == INNER and side[2 * h] == side[2 * h + 1] and side[2 * h] != INNER:
             side[h] = side[2 * h]
@@ -138,6 +140,8 @@ def grow_leaf_rank(points, pairs, learned, heap, leaf_depth, bins, scratch, inhe
     side, sums, segments = heap.side, heap.sums, heap.segments
     side[:] = 0
     costs, totals = np.empty(2), np.empty(2)
+    # Each kind of pair weighs 1 in all in the cell: the split does not depend on how many there are of
+    # either.
     costs[0], costs[1] = 1.0 / sums[1, 0], 1.0 / sums[1, 1]
     borders = np.empty(2, dtype=np.int64)
     histograms, window = scratch.histograms, scratch.window
@@ -208,10 +212,14 @@ def grow_leaf_rank(points, pairs, learned, heap, leaf_depth, bins, scratch, inhe
             _fill_children(pairs, heap, h, borders)
             low = 2 * h
             smaller = low if n_low <= n_high else low + 1
+            # The smaller child is counted, and first: the larger one then has the parent's histogram less
+            # that.
             stack[top, 0], stack[top, 1] = 2 * low + 1 - smaller, -1
             stack[top + 1, 0], stack[top + 1, 1] = smaller, -1
             if not sort and low < (1 << leaf_depth):
                 stack[top, 1] = buffer
+                # Of a child on the last level nobody needs the histogram: its bins are counted and looked at
+                # a word at a time.
                 if points.words.shape[0] > 0 and 2 * low >= (1 << leaf_depth):
                     stack[top + 1, 1] = -2 - by_word
                 else:

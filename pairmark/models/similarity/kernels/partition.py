@@ -35,6 +35,8 @@ def partition(column, threshold, half, pair_map, pairs, start, stop, spare):
     size = np.uint64(RUN)
     n_high, n_low, next_high, next_low = np.uint64(0), np.uint64(0), np.uint64(0), np.uint64(0)
     # No branch on a comparison of values, here or below: it is a coin toss.
+    # Two runs, one at either end: places of values too high in front, and too low at the back, are listed,
+    # then exchanged in pairs. The run whose list is used up is done, and the next one is listed.
     while stop - start > 2 * RUN:
         front, back = np.uint64(start), np.uint64(stop - RUN)
         if next_high == n_high:

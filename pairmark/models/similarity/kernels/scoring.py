@@ -102,6 +102,7 @@ def _fill_features(
             )
         bits = block[p]
         for f in range(2 * d + forms.shape[0]):
+            # `ordered_bits` in place: integers in the order of the floats.
             bits[f] ^= (bits[f] >> np.int32(31)) & np.int32(0x7FFFFFFF)
 
 
@@ -119,9 +120,11 @@ def _walk(nodes, n_nodes, block, n, at, active):
         for q in range(n_active):
             p = np.uint64(active[q])
             node = np.uint64(at[p])
+            # Both words of a node: children (high in the upper half); feature (upper half) and threshold.
             children, test = nodes[np.uint64(2) * node], nodes[np.uint64(2) * node + np.uint64(1)]
             value = cells[p * width + (test >> np.uint64(32))]
             high = np.uint64(value > np.int32(test & _LOW_HALF))
+            # A shift by 0 or 32 picks the child without a branch.
             to = (children >> (high << np.uint64(5))) & _LOW_HALF
             at[p] = np.uint32(to)
             active[still] = np.uint32(p)

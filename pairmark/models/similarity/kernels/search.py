@@ -50,6 +50,7 @@ def encode(vectors, edges, codes, bin_low, bin_high):
             shift = start // BLOCK * BLOCK
             for i in range(start, stop):
                 x = vectors[i, f]
+                # Bisection over 256 edges in eight steps without a branch, each settling one bit of the code.
                 at = np.uint32(0)
                 at += np.uint32(x >= edge[at + np.uint32(127)]) << np.uint32(7)
                 at += np.uint32(x >= edge[at + np.uint32(63)]) << np.uint32(6)
@@ -84,6 +85,7 @@ def parents_first(low, high, roots, n_nodes):
             depth = 1
         while depth > 0:
             node = stack[depth - 1]
+            # First meeting: go on to the high child; second: to the low one; third: both are done, so leave.
             state[node] += 1
             if state[node] <= 2:
                 child = high[node] if state[node] == 1 else low[node]
@@ -95,6 +97,7 @@ def parents_first(low, high, roots, n_nodes):
                 order[n] = node
                 n += 1
         first = starts[t]
+        # Nodes were written when left, children first: turned round, within the tree.
         for j in range((n - first) // 2):
             order[first + j], order[n - 1 - j] = order[n - 1 - j], order[first + j]
         starts[t + 1] = n
@@ -152,6 +155,7 @@ def visit(nodes, limits, roots, d, pair_map, query, rows, values, leaf_values, v
                 visits[node, 0] += 1
                 visits[node, 1] += 1 - np.int32(up)
                 at[i] = nodes[node, 2 + np.int64(up)]
+                # Written always, kept only where the row is not yet at a leaf: no branch on data.
                 still[left] = i
                 left += np.int64(at[i] < n_nodes)
             moving = left
@@ -201,11 +205,14 @@ def choose(children, child_visits, bounds, price, in_cut):
     rate = np.empty(m)
     for j in range(m - 1, -1, -1):
         low, high = children[j, 0], children[j, 1]
+        # stop: what this node costs unlooked at, its own bound for each visit. go: the price of one node, and
+        # what its children then cost.
         stop = (child_visits[j, 0] + child_visits[j, 1]) * bounds[j, 0]
         go = price
         go += child_visits[j, 0] * (rate[low] if low >= 0 else bounds[j, 1])
         go += child_visits[j, 1] * (rate[high] if high >= 0 else bounds[j, 2])
         in_cut[j] = np.uint8(go < stop)
+        # Per visit, since several parents may lead here and each pays for its own visits only.
         rate[j] = min(go, stop) / (child_visits[j, 0] + child_visits[j, 1])
 
 
@@ -218,6 +225,7 @@ def cut_of(node_numbers, children, in_cut, firsts, expanded):
         if at < node_numbers.shape[0] and node_numbers[at] == node:
             reached[at] = 1
     n = 0
+    # Node numbers ascend with parents first, so one pass reaches everything.
     for j in range(node_numbers.shape[0]):
         if reached[j] == 1 and in_cut[j] == 1:
             expanded[node_numbers[j]] = 1
@@ -260,6 +268,7 @@ def gather(codes, items, features, out):
     while first < n:
         block, to = items[first] // BLOCK, first // BLOCK
         m = 0
+        # A run: items of one block that also land in one block of the copy.
         while first + m < n and items[first + m] // BLOCK == block and (first + m) // BLOCK == to:
             places[m] = items[first + m] - block * BLOCK
             m += 1
@@ -455,6 +464,8 @@ def _step(columns, f, low_first, low_more, high_first, high_more, slots, low, hi
     """Two branches that are arrays: the greater of those that a code may take, 0 for one that it may not."""
     for i in range(BLOCK):
         c = columns[f, i]
+        # Bounds count upwards from 0, so a branch that a code may not take is masked to 0 and never the
+        # greater.
         a = np.uint8(slots[low, i] & _mask(c, low_first, low_more))
         b = np.uint8(slots[high, i] & _mask(c, high_first, high_more))
         slots[to, i] = max(a, b)
@@ -491,6 +502,7 @@ def _evaluate_block(steps, ends, columns, slots, sums):
     sums[:] = 0
     at = 0
     for t in range(ends.shape[0]):
+        # A tree without steps gives the same to every item: it is in `base`.
         if ends[t] == at:
             continue
         to = np.uint64(0)
@@ -553,6 +565,8 @@ def reaching(total, waiting, blocks, min_total):
     m = 0
     for number in range(blocks.shape[0]):
         for first in range(blocks[number] * BLOCK, (blocks[number] + 1) * BLOCK, _CHUNK):
+            # A chunk at a time: counting compiles to wide vectors, and a chunk without a survivor is passed
+            # over whole.
             here = np.uint16(0)
             for i in range(_CHUNK):
                 here += np.uint16(total[first + i] >= min_total)
@@ -621,6 +635,8 @@ def walk_survivors(
                     p = still[j]
                     node = at[p]
                     if node < n_nodes:
+                        # Only steps inside the cut tighten the bound: `bounds` holds what the cut gave, and
+                        # just that is taken off below.
                         inside = expanded[node] == 1
                         up = features[p, nodes[node, 0]] > limits[node, 1]
                         node = np.int64(nodes[node, 2 + np.int64(up)])
@@ -633,6 +649,7 @@ def walk_survivors(
             left = 0
             for j in range(n_active):
                 p = active[j]
+                # The tree's part of the bound gives way to its value, which is never greater.
                 bounds[first + p] -= bound[p] - leaf_values[at[p] - n_nodes]
                 if bounds[first + p] >= min_bound:
                     active[left] = p

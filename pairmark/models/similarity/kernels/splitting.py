@@ -113,6 +113,7 @@ def split_by_word(parent, points, pairs, learned, segment, bins, sums, costs, sc
                 half, place, last_bin = its_half, its_place, its_bin
         for kind in range(2):
             for b in range(size):
+                # The sibling, next on the stack, finds its own counts there.
                 parent[kind, origin + b] -= buffer[kind, b]
     return half, place, last_bin
 
@@ -124,5 +125,6 @@ def threshold_of(points, half, feature, last_bin, halvings):
         low, step = points.product_bins[0, feature], points.product_bins[1, feature]
         return np.float32(low + (((last_bin + 1) << halvings) - 0.5) * step) + np.float32(0.0)
     low, step = points.low[feature], points.step[feature]
+    # Codes count steps from `low` for a maximum or minimum, from 2 low for a sum, from 0 for a difference.
     base = low if points.pair_map == MAX_MIN else (2.0 * low if half == 1 else 0.0)
     return np.float32(base + (((last_bin + 1) << halvings) - 0.5) * step) + np.float32(0.0)

@@ -49,6 +49,7 @@ def _absolutes(rows, first, last, query, at, out, start):
 @estimating_kernel
 def scan(measure, rows, start, stop, queries, out):
     """Each query's inner product with rows ``start:stop``, or minus their distance; ``out`` is (queries, rows)."""
+    # A strip of rows stays in the cache for all queries.
     for first in range(start, stop, _STRIP):
         last = min(first + _STRIP, stop)
         for q in range(queries.shape[0]):
