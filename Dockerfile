@@ -12,7 +12,13 @@ ARG PAIRMARK_COMMIT=
 # Numba's cache knows a source by its modification time, and image layers keep whole seconds only.
 RUN /opt/pairmark/bin/pip install --quiet --no-deps --no-build-isolation . \
  && find /opt/pairmark/lib -name '*.py' -newermt @0 -exec touch -d @1700000000 {} + \
- && /opt/pairmark/bin/python -m compileall -q -j 0 /opt/pairmark/lib/python3*/site-packages/pairmark
+ && /opt/pairmark/bin/python -m compileall -q -j 0 /opt/pairmark/lib/python3*/site-packages/pairmark \
+ # What nothing imports at run time: tests of packages, AWS services but S3 and its logins, what built the wheel.
+ && cd /opt/pairmark/lib/python3*/site-packages \
+ && find . -type d \( -name tests -o -name test \) -prune -exec rm -rf {} + \
+ && find botocore/data -mindepth 1 -maxdepth 1 -type d \
+      ! -name s3 ! -name sts ! -name 'sso*' ! -name signin -exec rm -rf {} + \
+ && rm -rf pip pip-* setuptools setuptools-* pkg_resources _distutils_hack distutils-precedence.pth
 
 FROM python:3.11-slim-bookworm
 LABEL org.opencontainers.image.title="Pairmark" org.opencontainers.image.licenses="Apache-2.0"

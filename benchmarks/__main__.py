@@ -20,7 +20,7 @@ from pairmark.version import commit
 
 def names(package: str) -> list[str]:
     """Every benchmark, or every experiment."""
-    own = {"__init__", "__main__", "common", "misses", "tables"}
+    own = {"__init__", "__main__", "common", "misses", "stale", "tables"}
     folder = Path(__file__).parents[1] / package
     return sorted(path.stem for path in folder.glob("*.py") if path.stem not in own and path.stem[0] != "_")
 

@@ -1,12 +1,11 @@
 """The price of a promise: the TPR at the promised threshold against an oracle's that knows the true rate.
 
-People in growing numbers, 1 % asked at 95 %. Writes ``docs/operating-points-price.svg`` beside the table.
+People in growing numbers, 1 % asked at 95 %. ``python -m docs.figures`` draws what it finds.
 """
 
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any
 
 import joblib
@@ -22,11 +21,10 @@ FPR, CONFIDENCE, EFFECT, SHIFT = 0.01, 0.95, 0.4, 4.0
 SIZES = (100, 200, 300, 450, 600, 900, 1_500, 3_000, 6_000)
 RESAMPLED_UP_TO = 900
 METHODS = ("finite-sample", "bootstrap")
-PICTURE = Path(__file__).parent.parent / "docs" / "operating-points-price.svg"
 
 
 def run(preset: Preset) -> Result:
-    """TPR by method and number of people, and the picture."""
+    """TPR by method and number of people."""
     n, n_pairs = (100, 60_000) if preset == "full" else (10, 20_000)
     oracle_threshold = float(norm.isf(FPR) * np.sqrt(1 + 2 * EFFECT**2))
     oracle = true_tpr(oracle_threshold)
@@ -51,7 +49,6 @@ def run(preset: Preset) -> Result:
                     "oracle": oracle,
                 }
             )
-    draw(rows, oracle, PICTURE)
     last = next(row for row in reversed(rows) if row["method"] == "finite-sample")
     return Result(
         rows=rows,
@@ -93,29 +90,3 @@ def _thresholds(m: int, n_pairs: int, draw: int) -> dict[str, float | None]:
         except InsufficientCalibrationData:
             found[method] = None
     return found
-
-
-def draw(rows: list[dict[str, Any]], oracle: float, path: Path) -> None:
-    """The picture: medians with the middle 80 % of draws."""
-    import matplotlib
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(6.4, 4.0), layout="constrained")
-    axes = figure.add_subplot()
-    axes.axhline(oracle, color="#27272a", linestyle="--", linewidth=1, label="oracle: knows the true rate")
-    for method, colour in zip(METHODS, ("#2563eb", "#d97706"), strict=True):
-        mine = [row for row in rows if row["method"] == method and row["TPR, median"] is not None]
-        people = [row["people"] for row in mine]
-        axes.plot(people, [row["TPR, median"] for row in mine], marker="o", color=colour, label=method)
-        low, high = [row["TPR, 10 %"] for row in mine], [row["TPR, 90 %"] for row in mine]
-        axes.fill_between(people, low, high, color=colour, alpha=0.2, linewidth=0)
-    axes.set_xscale("log")
-    axes.set_xticks(SIZES, [f"{m:,}" for m in SIZES], rotation=45)
-    axes.set_xticks([], minor=True)
-    axes.set_ylim(0, 1)
-    axes.set_xlabel("people calibrated on")
-    axes.set_ylabel("TPR at the promised threshold")
-    axes.set_title(f"FPR of {FPR:.0%} promised at {CONFIDENCE:.0%}", fontsize=10)
-    axes.legend(loc="lower right", frameon=False)
-    with matplotlib.rc_context({"svg.hashsalt": "price", "svg.fonttype": "none"}):
-        figure.savefig(path, format="svg", metadata={"Date": None})

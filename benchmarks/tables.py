@@ -11,8 +11,9 @@ is shown, one column a line::
     <!-- end of results -->
 
 A column is followed by a format (Python's) and a title where they differ from the plain ones. ``where COLUMN = VALUE``
-keeps some rows, ``across COLUMN show OTHER : FORMAT`` lays a column's values out side by side, ``claims`` shows the
-claims instead of the rows, ``facts NAME`` the rows kept under that name in the facts. The line below a table says which
+keeps some rows, ``across COLUMN show OTHER : FORMAT`` lays a column's values out side by side, ``claims`` shows
+the claims that do not hold and counts the others, ``claims all`` shows every claim, ``facts NAME`` the rows kept under
+that name in the facts. The line below a table says which
 commit and preset it is from.
 """
 
@@ -25,7 +26,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 ROOT = Path(__file__).parents[1]
 RESULTS = (ROOT / "benchmarks" / "results", ROOT / "experiments" / "results")
@@ -63,7 +64,7 @@ class Table:
     columns: list[Column] = field(default_factory=list)
     where: list[tuple[str, str]] = field(default_factory=list)
     across: tuple[str, Column] | None = None
-    claims: bool = False
+    claims: Literal["", "missed", "all"] = ""
     facts: str | None = None
 
     @classmethod
@@ -71,8 +72,8 @@ class Table:
         """Read the lines of a block's first comment."""
         asked = cls()
         for line in filter(None, map(str.strip, spec.splitlines())):
-            if line == "claims":
-                asked.claims = True
+            if line in ("claims", "claims all"):
+                asked.claims = "all" if line.endswith("all") else "missed"
             elif line.startswith("facts "):
                 asked.facts = line.removeprefix("facts ").strip()
             elif line.startswith("where "):
@@ -88,16 +89,7 @@ class Table:
     def render(self, result: Mapping[str, Any]) -> str:
         """The Markdown table."""
         if self.claims:
-            lines = [
-                [
-                    claim["what"],
-                    claim["goal"],
-                    written(claim["measured"], ""),
-                    "yes" if claim["holds"] else "**no**",
-                ]
-                for claim in result["claims"]
-            ]
-            return laid_out(["claim", "goal", "measured", "holds"], lines)
+            return self._claims(result["claims"])
         given = result["rows"] if self.facts is None else result["facts"][self.facts]
         rows = [row for row in given if all(str(row.get(name)) == value for name, value in self.where)]
         if not rows:
@@ -114,15 +106,31 @@ class Table:
         lines = [[*key, *(found.get(value, "") for value in beside)] for key, found in cells.items()]
         return laid_out([*(column.title for column in self.columns), *beside], lines)
 
+    def _claims(self, claims: Sequence[Mapping[str, Any]]) -> str:
+        holding = sum(claim["holds"] for claim in claims)
+        total = f"{holding} of {len(claims)} claims hold"
+        shown = [claim for claim in claims if self.claims == "all" or not claim["holds"]]
+        if not shown:
+            return f"{total}."
+        lines = [
+            [
+                *(written(claim[name], "") for name in ("what", "goal", "measured")),
+                "yes" if claim["holds"] else "**no**",
+            ]
+            for claim in shown
+        ]
+        table = laid_out(["claim", "goal", "measured", "holds"], lines)
+        return table if self.claims == "all" else f"{total}; these do not:\n\n{table}"
+
 
 def written(value: Any, form: str) -> str:
     """A value as the docs write it; four digits where no format is given."""
     if value is None:
         return ""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return str(value).replace("|", "\\|")
+        return re.sub(r"(?<=\d)%", " %", str(value)).replace("|", "\\|")
     if form:
-        return format(value, form)
+        return format(value, form).replace("%", " %")
     return (
         format(value, ",")
         if isinstance(value, int)

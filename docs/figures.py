@@ -1,5 +1,5 @@
-"""Writes the README's figures from the result files of the benchmarks, and draws its picture:
-``python -m docs.figures``."""
+"""Writes the README's figures from the result files of the benchmarks, and draws the pictures of the docs that are no
+screenshots: ``python -m docs.figures``."""
 
 from __future__ import annotations
 
@@ -11,18 +11,26 @@ from typing import Any
 
 import numpy as np
 
+from docs import diagrams
 from pairmark import Plda, operating_point
 from pairmark.models import plot_histograms
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
-PICTURE = ROOT / "docs" / "pictures" / "decision.svg"
+PICTURES = ROOT / "docs" / "pictures"
 PLACE = re.compile(r"(?<=from benchmarks/results -->\n).*?(?=<!-- /figures -->)", re.DOTALL)
 
 
 def main() -> None:
-    """Rewrite the README, and draw its picture."""
-    PICTURE.write_bytes(decision_picture())
+    """Rewrite the README, and draw the pictures."""
+    drawn = {
+        "decision": decision_picture,
+        "people": diagrams.people_picture,
+        "pairs": diagrams.pairs_picture,
+        "request": diagrams.request_picture,
+    }
+    for name, draw in drawn.items():
+        (PICTURES / f"{name}.svg").write_bytes(draw())
     page = ROOT / "README.md"
     text = page.read_text(encoding="utf-8")
     page.write_text(PLACE.sub(lambda _: figures(), text), encoding="utf-8")

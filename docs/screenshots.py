@@ -32,8 +32,6 @@ PICTURES = Path(__file__).parent / "pictures"
 SHOTS: tuple[tuple[str, str, str, int, int | None], ...] = (
     ("overview", "/", "light", 1280, 900),
     ("model", "/console/models/badges", "light", 1280, 1060),
-    ("model-dark", "/console/models/badges", "dark", 1280, 1060),
-    ("model-phone", "/console/models/badges", "light", 390, 1100),
     ("train", "/console/train?dataset=badge-photos:1", "light", 1280, 900),
     ("gallery", "/console/galleries/staff", "light", 1280, 900),
     ("review", "/console/reviews/REVIEW", "light", 1280, 900),

@@ -20,7 +20,7 @@ from pairmark import operating_point
 
 point = operating_point(scores, same, fpr=0.01, units=units, listing="random")
 bound, confidence = point.fpr_upper_bound, point.confidence
-print(f"match above {point.threshold:.2f}: FPR at most {bound:.4f} at {confidence:.0%} confidence")
+print(f"match above {point.threshold:.2f}: FPR at most {bound:.4f} at {100 * confidence:.0f} % confidence")
 print(f"TPR {point.tpr:.2f}, guarantee {point.guarantee}, from {point.n_units} people")
 # [naive]
 naive = np.quantile(scores[~same], 0.99)

@@ -41,6 +41,7 @@ from pairmark.client.errors import (
     TooLarge,
     Unreachable,
 )
+from pairmark.client.operations import Delivery, Tenant, Webhook
 from pairmark.client.results import (
     Alias,
     Answer,
@@ -83,6 +84,7 @@ __all__ = [
     "ClientError",
     "Conflict",
     "Dataset",
+    "Delivery",
     "Denied",
     "Enrolled",
     "Evaluation",
@@ -108,8 +110,10 @@ __all__ = [
     "Review",
     "SearchResult",
     "ServerFailed",
+    "Tenant",
     "TooLarge",
     "Unreachable",
     "Verification",
     "Version",
+    "Webhook",
 ]

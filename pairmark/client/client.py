@@ -10,6 +10,7 @@ import httpx
 
 from pairmark.client.galleries import Galleries
 from pairmark.client.models import Models
+from pairmark.client.operations import Operations
 from pairmark.client.reviews import Reviews
 from pairmark.client.scoring import Scoring
 from pairmark.client.training import Training
@@ -19,7 +20,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Service(Scoring, Galleries, Training, Models, Reviews):
+class Service(Scoring, Galleries, Training, Models, Reviews, Operations):
     """All calls."""
 
 
@@ -186,6 +187,13 @@ class Client:
     judge = blocking(Service.judge)
     report_outcomes = blocking(Service.report_outcomes)
     erase_refs = blocking(Service.erase_refs)
+    create_webhook = blocking(Service.create_webhook)
+    webhooks = blocking_iterator(Service.webhooks)
+    delete_webhook = blocking(Service.delete_webhook)
+    deliveries = blocking_iterator(Service.deliveries)
+    tenants = blocking_iterator(Service.tenants)
+    tenant = blocking(Service.tenant)
+    set_quotas = blocking(Service.set_quotas)
     calibrate = blocking(Service.calibrate)
     calibrate_scores = blocking(Service.calibrate_scores)
     calibration = blocking(Service.calibration)

@@ -189,9 +189,9 @@ def _show(client: Client, url: str, left: list[int], rights: list[list[int]], *,
     else:
         refusal = "supported too"
     print(
-        f"\nfpr={FPR:g} has a finite-sample guarantee: with 95% confidence at most {FPR:.0%} of pairs of different "
-        f"digits match, whatever the distribution of scores.\nThe digits were uploaded as `classes`: these ten and no "
-        f"others (closed-set). Where new people or things will join, it is `identity` (open-set).\n"
+        f"\nfpr={FPR:g} has a finite-sample guarantee: with 95 % confidence at most {100 * FPR:.0f} % of pairs of "
+        f"different digits match, whatever the distribution of scores.\nThe digits were uploaded as `classes`: these "
+        f"ten and no others (closed-set). Where new people or things will join, it is `identity` (open-set).\n"
         f"fpr={TOO_SMALL:g} is refused: {refusal}"
     )
     if once:
@@ -202,9 +202,9 @@ def _show(client: Client, url: str, left: list[int], rights: list[list[int]], *,
             print(f"match at fpr={FPR:g}: {name} are {'the same' if match else 'different'}")
         point = answer.operating_point.json
         print(
-            f"  a match is a score above {point['threshold']:.3g}: {point['tpr']:.1%} of pairs of the same digit "
-            f"match (guarantee: {point['guarantee']}, confidence {point['confidence']:.0%}, {point['protocol']}, "
-            f"{point['n_units']} samples)"
+            f"  a match is a score above {point['threshold']:.3g}: {100 * point['tpr']:.1f} % of pairs of the same "
+            f"digit match (guarantee: {point['guarantee']}, confidence {100 * point['confidence']:.0f} %, "
+            f"{point['protocol']}, {point['n_units']} samples)"
         )
         print("operating point: " + json.dumps(point))
     print(f"\nConsole: {url}/   Endpoints: {url}/docs   Guide: {url}/guide/")

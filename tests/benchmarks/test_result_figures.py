@@ -43,7 +43,10 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
             {"kind": "ours", "name": "tree", "at": 2, "seconds": None},
             {"kind": "theirs", "name": "other", "at": 1, "seconds": 2.0},
         ],
-        "claims": [{"what": "faster", "goal": "at most 2", "measured": 3.0, "holds": False}],
+        "claims": [
+            {"what": "faster", "goal": "at most 2", "measured": 3.0, "holds": False},
+            {"what": "lighter", "goal": "at most 2", "measured": 1.0, "holds": True},
+        ],
     }
     (tmp_path / "made.json").write_text(json.dumps(result))
     monkeypatch.setattr(tables, "RESULTS", (tmp_path,))
@@ -64,7 +67,11 @@ def test_columns_stand_side_by_side_and_claims_say_what_does_not_hold(made: dict
     beside = tables.Table.parse("kind\nacross at show seconds : .1f").render(made)
     assert beside.splitlines()[0] == "| kind | 1 | 2 |"
     assert "| ours | 1.2 |  |" in beside
-    assert "| faster | at most 2 | 3 | **no** |" in tables.Table.parse("claims").render(made)
+    missed = tables.Table.parse("claims").render(made)
+    assert missed.startswith("1 of 2 claims hold; these do not:\n\n| claim |")
+    assert "| faster | at most 2 | 3 | **no** |" in missed
+    assert "lighter" not in missed
+    assert "| lighter | at most 2 | 1 | yes |" in tables.Table.parse("claims all").render(made)
 
 
 def test_a_column_that_is_not_there_is_named(made: dict[str, Any]) -> None:

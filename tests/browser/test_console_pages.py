@@ -113,7 +113,7 @@ def test_from_an_upload_to_a_served_match(
     browser.get(f"{deployment.url}/console/train")
     one(browser, "#file").send_keys(str(file))
     until("the preview", lambda: "240 rows; 4 features; 60 identities" in text(browser, "#preview"))
-    assert "calibrate. At 95% confidence" in text(browser, "#preview")
+    assert "calibrate. At 95 % confidence" in text(browser, "#preview")
     assert Select(one(browser, "#label")).first_selected_option.text == "person"
     assert one(browser, "#name").get_attribute("value") == "guests"
     press(browser, "Upload")

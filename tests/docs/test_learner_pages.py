@@ -12,7 +12,15 @@ import pytest
 from tests.docs import blocks
 from tests.serving import ROOT
 
-PAGES = ("explanation/evidence", "ghost", "rankboost", "rsbl", "similarity-auto", "similarity-forests")
+PAGES = (
+    "explanation/evidence",
+    "ghost",
+    "plda",
+    "rankboost",
+    "rsbl",
+    "similarity-auto",
+    "similarity-forests",
+)
 SERVED = ("client", "httpx", "127.0.0.1")
 """Of blocks that ask a service; `tests/docs/test_blocks.py` runs such pages."""
 

@@ -26,8 +26,8 @@ def test_forty_people_learn_at_every_step_what_can_be_promised(serve: Serve, tmp
     lines = [",".join([f"p{row // 5}", *(f"{value:.5f}" for value in X[row])]) for row in range(200)]
     file.write_text("\n".join(["person,a,b,c,d,e,f", *lines, ""]))
     promise = (
-        "10 of 40 people calibrate. At 95% confidence they support false positive rates of 46% and above; "
-        "10% takes 192 more people"
+        "10 of 40 people calibrate. At 95 % confidence they support false positive rates of 46 % and above; "
+        "10 % takes 192 more people"
     )
 
     def said(*given: str) -> str:
@@ -63,7 +63,8 @@ def test_forty_people_learn_at_every_step_what_can_be_promised(serve: Serve, tmp
     assert version["promise"]["calibration_units"] == 20
     assert smallest < 0.27
     assert (
-        f"false positive rates of {math.ceil(100 * smallest)}% and above (95% confidence)" in done["message"]
+        f"false positive rates of {math.ceil(100 * smallest)} % and above (95 % confidence)"
+        in done["message"]
     )
     assert version["promise"]["text"] in said("models", "show", "forty")
     assert version["promise"]["text"] in page("/console/models/forty/1")

@@ -68,7 +68,7 @@ def test_forty_people_asked_for_a_fifth_are_answered_as_the_service_proposes(dep
     added = deployment.upload("forty", *people(40, 5))
     assert added.promise.smallest_fpr > 0.4
     proposed = [way.text for way in added.promise.ways]
-    assert proposed == ["18% with `--target-fpr 0.18`", "16% with `--learner metric --target-fpr 0.16`"]
+    assert proposed == ["18 % with `--target-fpr 0.18`", "16 % with `--learner metric --target-fpr 0.16`"]
     for options in ("--target-fpr 0.2", *(way.options for way in added.promise.ways)):
         fpr, model = float(options.split()[-1]), f"m{len(options)}"
         changes = {"learner": "metric", "params": {}} if "--learner metric" in options else {}

@@ -39,7 +39,7 @@ def test_the_people_that_the_next_rate_takes_are_enough(deployment):
     assert reported.next_fpr == 0.1
     enough = deployment.upload("enough", *people(reported.units + reported.more_units, 2)).promise
     assert enough.smallest_fpr <= reported.next_fpr
-    assert f"10% takes {reported.more_units} more people" in reported.text
+    assert f"10 % takes {reported.more_units} more people" in reported.text
 
 
 def test_a_target_out_of_reach_is_said_when_the_job_is_queued(deployment):
@@ -73,12 +73,12 @@ def test_ways_out_are_ranked_and_each_gives_a_smaller_rate() -> None:
         "pairmark train --dataset DATASET --model people --target-fpr 0.016",
     ]
     assert ways[-1]["text"] == (
-        "0.1%: calibrate on 5,990 people: 23,960 in the dataset, 23,560 more than it has"
+        "0.1 %: calibrate on 5,990 people: 23,960 in the dataset, 23,560 more than it has"
     )
     rates = [way["fpr"] for way in ways]
     assert rates == sorted(rates, reverse=True)
     # Scores of another system: no dataset to train on again.
     assert [way["text"] for way in ways_from(0.001, 0.02, 5990, None)] == [
-        "2%: ask with fpr=0.02",
-        "0.1%: calibrate on 5,990 people",
+        "2 %: ask with fpr=0.02",
+        "0.1 %: calibrate on 5,990 people",
     ]

@@ -297,8 +297,8 @@ def test_a_waiting_job_says_what_it_waits_for(deployment):
     assert claim is not None
     queue.progress(claim, fraction=0.4, stage="fitting")
     messages = {job.id: job.message for job in queue.page().items}
-    assert f"waits behind job {first.id} (running, 40% done);" in messages[second.id]
-    assert f"waits behind job {first.id} (running, 40% done) and 1 more;" in messages[third.id]
+    assert f"waits behind job {first.id} (running, 40 % done);" in messages[second.id]
+    assert f"waits behind job {first.id} (running, 40 % done) and 1 more;" in messages[third.id]
     with deployment.db.write() as session:
         session.execute(update(JobRow).where(JobRow.id == first.id).values(model="other/faces"))
     # A job of another team is counted, not named.

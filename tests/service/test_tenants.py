@@ -11,6 +11,7 @@ import httpx
 import numpy as np
 import pytest
 
+from pairmark.client import Client
 from pairmark.service.app import create_app
 from pairmark.service.datasets.schemas import DatasetRequest
 from pairmark.service.errors import InvalidInput
@@ -245,6 +246,16 @@ def test_an_admin_of_a_tenant_makes_keys_of_it_alone(house: House) -> None:
     assert foreign.status_code == none.status_code == 404
     assert own.put("/tenants/acme", json={"vectors": 1}).status_code == 403
     assert own.get("/tenants/acme").json()["use"]["keys"] == 3
+
+
+def test_an_operator_sees_tenants_through_the_client_and_in_the_console(house: House) -> None:
+    client = Client("http://here", house.keys["operator"].key, transport=house.transport)
+    assert [tenant.name for tenant in client.tenants()] == ["acme", "acme2", "beta"]
+    assert client.set_quotas("acme", vectors=5).quotas["vectors"] == 5
+    assert client.tenant("acme").use["keys"] == 1
+    page = house.client("operator").get("/console/keys", headers={"accept": "text/html"}).text
+    assert '<th scope="col">Tenant</th>' in page
+    assert page.count("<td>acme</td>") == 1
 
 
 def test_quotas_refuse_what_is_beyond_and_say_so(house: House) -> None:

@@ -261,7 +261,7 @@ def _metrics(
         "n_negative_pairs": n_different,
         "n_same_pairs": len(sample.same),
         "confidence": confidence,
-        "intervals": f"{confidence:.0%} intervals, the wider of a bootstrap over "
+        "intervals": f"{100 * confidence:.0f} % intervals, the wider of a bootstrap over "
         + ("rows" if sample.independent else "identities" if sample.protocol == "open-set" else "samples")
         + f" ({len(figures)} draws) and Wilson's interval",
         "estimand": "every person counts the same, however many samples they have"

@@ -91,7 +91,9 @@ def _show_rankings(to: Console, rankings: list[dict[str, Any]]) -> None:
             tied = before is not None and places[before] == places[label]
             line += label if before is None else f"{'=' if tied else '>'}{label}"
         sure = ranking.get("confidence")
-        to.print(line if sure is None else f"{line}  ({sure:.0%} of pairs)", markup=False, highlight=False)
+        to.print(
+            line if sure is None else f"{line}  ({100 * sure:.0f} % of pairs)", markup=False, highlight=False
+        )
 
 
 def classify(
@@ -152,5 +154,5 @@ def _in_order(
 def _show_classes(to: Console, probabilities: list[dict[str, Any]]) -> None:
     for chances in probabilities:
         best = sorted(chances.items(), key=lambda entry: -entry[1])[:SHOWN]
-        line = ", ".join(f"{label} {chance:.1%}" for label, chance in best)
+        line = ", ".join(f"{label} {100 * chance:.1f} %" for label, chance in best)
         to.print(line, markup=False, highlight=False)

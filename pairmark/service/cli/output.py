@@ -135,7 +135,7 @@ def progress_bar(what: str) -> Iterator[Callable[[float, str], None]]:
             nonlocal last
             if (stage, int(fraction * 4)) != last:
                 last = (stage, int(fraction * 4))
-                sys.stderr.write(f"{what}: {fraction:.0%} {stage}\n")
+                sys.stderr.write(f"{what}: {100 * fraction:.0f} % {stage}\n")
                 sys.stderr.flush()
 
         yield line

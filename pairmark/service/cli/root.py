@@ -24,6 +24,7 @@ from pairmark.service.cli import (
     serving,
     setup,
     training,
+    webhooks,
 )
 from pairmark.service.deferred import defer_unused
 
@@ -39,6 +40,7 @@ app.add_typer(catalogue.datasets, name="datasets")
 app.add_typer(catalogue.models, name="models")
 app.add_typer(galleries.galleries, name="galleries")
 app.add_typer(keys.keys, name="keys")
+app.add_typer(webhooks.webhooks, name="webhooks")
 app.add_typer(serving.database, name="db")
 for command in (
     serving.serve,

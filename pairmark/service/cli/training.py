@@ -234,18 +234,18 @@ def plan(
         keys = [name for name in titles if any(need[name] is not None for need in needs)]
         rows = [[need[name] for name in keys] for need in needs]
         output.table([titles[name] for name in keys], rows, empty="")(to)
-        to.print(f"\nA training job calibrates on {fraction:.0%} of the dataset's {unit}.")
+        to.print(f"\nA training job calibrates on {100 * fraction:.0f} % of the dataset's {unit}.")
         for options, people in ways.items():
             to.print(f"With `{options}`, {people:,} people in the dataset are enough.", markup=False)
         to.print(
             f"finite-sample holds for every "
             "distribution; it is what `auto` uses. What it costs, of a model that could\nrecognise "
-            f"{BEST_TPR:.0%} of same pairs at this rate:"
+            f"{100 * BEST_TPR:.0f} % of same pairs at this rate:"
         )
         for price in prices:
             to.print(
-                f"  with {price['people']:,} {unit} to calibrate on about {price['tpr']:.0%} "
-                f"({price['low']:.0%} to {price['high']:.0%} in nine of ten calibrations)"
+                f"  with {price['people']:,} {unit} to calibrate on about {100 * price['tpr']:.0f} % "
+                f"({100 * price['low']:.0f} % to {100 * price['high']:.0f} % in nine of ten calibrations)"
             )
         to.print(
             "bootstrap is asymptotic. "

@@ -66,7 +66,9 @@ async def audit_page(request: Request, query: Annotated[AuditPageQuery, FROM_QUE
 
 async def keys_page(request: Request) -> HTMLResponse:
     """API keys: what each may do, since when and until when."""
-    return page(request, "keys.html", keys=(await Api(request).need("/keys", limit=200))["items"])
+    keys = (await Api(request).need("/keys", limit=200))["items"]
+    tenants = any(key.get("tenant") for key in keys)
+    return page(request, "keys.html", keys=keys, tenants=tenants)
 
 
 async def settings_page(request: Request) -> HTMLResponse:

@@ -104,20 +104,21 @@ def promise_of(
         support = replace(support, smallest_fpr=smallest_fpr)
     unit = "people" if protocol == "open-set" else "samples"
     missing_units = max(0, math.ceil(support.next_units / fraction) - units)
-    text = f"{own:,} of {units:,} {unit} calibrate. At {support.confidence:.0%} confidence "
+    text = f"{own:,} of {units:,} {unit} calibrate. At {100 * support.confidence:.0f} % confidence "
     if support.smallest_fpr is None:
         text += "they support no false positive rate"
     else:
         text += f"they support false positive rates of {in_percent(support.smallest_fpr)} and above"
         text += f" among {population}" if population else ""
-    text += f"; {100 * support.next_fpr:g}% takes {missing_units:,} more {unit}"
+    text += f"; {100 * support.next_fpr:g} % takes {missing_units:,} more {unit}"
     tpr, steady = None, None
     if support.smallest_fpr is not None:
         tpr = [round(share, 2) for share in expected_tpr(support.smallest_fpr, 1.0, BEST_TPR)]
         steady = max(0, math.ceil(STEADY_MULTIPLE * own / fraction) - units)
         text += (
-            f". At the smallest rate, a model that could recognise {BEST_TPR:.0%} recognises about {tpr[0]:.0%} "
-            f"({tpr[1]:.0%} to {tpr[2]:.0%}, by chance); {steady:,} more {unit} steady that"
+            f". At the smallest rate, a model that could recognise {100 * BEST_TPR:.0f} % recognises about "
+            f"{100 * tpr[0]:.0f} % ({100 * tpr[1]:.0f} % to {100 * tpr[2]:.0f} %, by chance); {steady:,} more {unit} "
+            "steady that"
         )
     ways = [] if fewest is None else ways_out(units, different_share=different_share, fewest=fewest)
     return Promise(
@@ -142,11 +143,11 @@ def in_percent(rate: float) -> str:
     """A rate in percent with two digits, rounded up, so that what is said can be asked for."""
     percent = 100 * rate
     digits = max(0, 1 - math.floor(math.log10(percent)))
-    return f"{math.ceil(round(percent * 10**digits, 6)) / 10**digits:.{digits}f}".removesuffix(".0") + "%"
+    return f"{math.ceil(round(percent * 10**digits, 6)) / 10**digits:.{digits}f}".removesuffix(".0") + " %"
 
 
 def _rate_of(percent: str) -> float:
-    return round(float(percent.removesuffix("%")) / 100, 12)
+    return round(float(percent.removesuffix(" %")) / 100, 12)
 
 
 def ways_out(units: int, *, different_share: float = 1.0, fewest: int = FEWEST) -> list[WayOut]:
@@ -212,7 +213,7 @@ def ways_from(
         where = f"calibrate on {units:,} {unit}"
         if promise is not None and total > units:
             where += f": {total:,} in the dataset, {max(total - promise.units, 0):,} more than it has"
-        ways.append({"fpr": fpr, "units": total, "command": None, "text": f"{100 * fpr:g}%: {where}"})
+        ways.append({"fpr": fpr, "units": total, "command": None, "text": f"{100 * fpr:g} %: {where}"})
     return ways
 
 

@@ -94,7 +94,7 @@ class ProbeUpdate:
             if deadline is not None and time.monotonic() > deadline:
                 raise SearchTooLong(
                     f"much was written to gallery {self._state.name!r}: its threshold is being brought up to date "
-                    f"({1 - len(self._todo) / self._n:.0%} done); ask again"
+                    f"({100 - 100 * len(self._todo) / self._n:.0f} % done); ask again"
                 )
             report(share * (1 - len(self._todo) / self._n), "searching with probes")
             self._todo[0]()

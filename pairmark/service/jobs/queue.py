@@ -116,7 +116,7 @@ class JobQueue(Leases):
             ]
             if not own:
                 return f"waits behind other jobs: {len(ahead)}; {_ANOTHER}"
-            state = f"running, {own[0].progress:.0%} done" if own[0].state == "running" else "queued"
+            state = f"running, {100 * own[0].progress:.0f} % done" if own[0].state == "running" else "queued"
             rest_of_queue = f" and {len(ahead) - 1} more" if len(ahead) > 1 else ""
             return f"waits behind job {own[0].id} ({state}){rest_of_queue}; {_ANOTHER}"
 

@@ -92,7 +92,7 @@ class _Comparison:
         low, high = old.difference_interval or (old.difference, old.difference)
         decided = (
             f"{judged_by}: {new.value:.3f} against {old.value:.3f} of {self._name} in production on the same held-out "
-            f"data (difference {old.difference:+.3f}, {CONFIDENCE:.0%} interval {low:+.3f} to {high:+.3f}"
+            f"data (difference {old.difference:+.3f}, {100 * CONFIDENCE:.0f} % interval {low:+.3f} to {high:+.3f}"
         )
         if old.difference >= 0 or low >= -MARGIN:
             return self._promoted(f"{decided})")

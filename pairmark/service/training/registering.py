@@ -183,7 +183,7 @@ def _message(new: NewVersion, version: VersionSummary, reported: Reported) -> st
         message += (
             ". It supports no false positive rate: calibrate on more people"
             if smallest is None
-            else f". It supports false positive rates of {in_percent(smallest)} and above (95% confidence)"
+            else f". It supports false positive rates of {in_percent(smallest)} and above (95 % confidence)"
         )
     return message
 
