@@ -25,6 +25,7 @@ from pairmark.models.calibration.identification import GalleryCalibration
 from pairmark.service.db import Database, open_database
 from pairmark.service.galleries.galleries import Galleries
 from pairmark.service.galleries.identification import Identification
+from pairmark.service.galleries.item_forms import VectorForm
 from pairmark.service.galleries.metadata import parse_filter
 from pairmark.service.galleries.rows import RowChecks, RowErrors, Rows
 from pairmark.service.galleries.schemas import GalleryCalibrationRequest
@@ -237,6 +238,7 @@ def _rows(rng: np.random.Generator, n: int, prefix: str) -> Rows:
         vectors=rng.standard_normal((n, DIMENSION)).astype(np.float32),
         metadata=[None] * n,
         places=list(range(n)),
+        form=VectorForm(DIMENSION),
     )
 
 

@@ -71,6 +71,6 @@ class Operations(Calls):
         """A tenant's quotas and use."""
         return Tenant.of(await self._get(f"/tenants/{path_part(tenant)}"))
 
-    async def set_quotas(self, tenant: str, **quotas: Any) -> Tenant:
+    async def set_quotas(self, /, tenant: str, **quotas: Any) -> Tenant:
         """Set ``vectors``, ``rows``, ``bytes``, ``jobs`` and ``keys``; those left out take the settings' defaults."""
         return Tenant.of(await self._send("PUT", f"/tenants/{path_part(tenant)}", quotas))

@@ -32,9 +32,9 @@ def test_the_product_writes_percentages_as_the_docs_do() -> None:
     for path in sorted((ROOT / "pairmark").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             text = node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
-            form = isinstance(node, ast.FormattedValue) and node.format_spec is not None
-            if TIGHT.search(INPUT.sub("", text)) or (form and ast.unparse(node.format_spec).endswith("%'")):
-                wrong.append(f"{path.relative_to(ROOT)}:{node.lineno}")
+            spec = node.format_spec if isinstance(node, ast.FormattedValue) else None
+            if TIGHT.search(INPUT.sub("", text)) or (spec and ast.unparse(spec).endswith("%'")):
+                wrong.append(f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 0)}")
             # `{rate:.0f}%`: the text that follows a value begins with the sign.
             if isinstance(node, ast.JoinedStr):
                 wrong += [

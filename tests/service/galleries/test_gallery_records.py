@@ -253,9 +253,9 @@ def test_fpir_is_calibrated_on_candidates_and_verification_compares_the_subject(
     galleries.erase("g", NOTHING, subject="new 3")
     searches = Searches(galleries, Thresholds(galleries), settings)
     items = searches.enrolled(galleries.state("g"), version, "s20")
-    probe = model._validated([records_of(model)[41]], "probe")
+    probe_row = model._validated([records_of(model)[41]], "probe")
     decision = Decision(threshold=np.float32(0.0), public={"fpr": 0.1, "fpr_upper_bound": 0.1}, json=b"{}")
-    said = json.loads(searches.verify(version, "s20", probe, items, decision, None))
+    said = json.loads(searches.verify(version, "s20", probe_row, items, decision, None))
     assert (said["match"], said["id"]) == (True, "r040")
     assert said["score"] == float(model.score_pairs(TABLE, [40], [41])[0])
 

@@ -21,6 +21,7 @@ from pairmark.service.galleries import probe_updates, subject_search
 from pairmark.service.galleries.galleries import Galleries
 from pairmark.service.galleries.gallery_view import GalleryView
 from pairmark.service.galleries.identification import Identification
+from pairmark.service.galleries.item_forms import VectorForm
 from pairmark.service.galleries.kept_probes import load
 from pairmark.service.galleries.rows import RowErrors
 from pairmark.service.galleries.schemas import GalleryCalibrationRequest
@@ -214,7 +215,7 @@ def test_an_erased_subject_is_in_no_probe(
     receipt = galleries.erase("g", NOTHING, subject=subject)
     assert (receipt.items, receipt.probes) == (0, 1)
     with galleries.database.read() as session:
-        kept = load(session, made.id)
+        kept = load(session, made.id, VectorForm(WIDTH))
         assert kept is not None
         assert subject not in kept.subjects
         assert len(kept.records) == 59
