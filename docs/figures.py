@@ -105,8 +105,8 @@ def _price() -> str:
         f"**What the guarantee costs.** PLDA on {found['facts']['data sets']} data sets like [the "
         f"tutorial's](docs/tutorials/embeddings.md), at an FPR of 1 % with 95 % confidence: the median TPR is "
         f"{least['median']:.1%} with the fewest people that it takes, {fewest.split()[-1]}, and "
-        f"{most['median']:.1%} with twice as many. A plain percentile has {most['plain percentile']:.1%} there on "
-        f"average, but its true FPR is above 1 % in {most['percentile broken']:.0%} of the data sets {source}."
+        f"{most['median']:.1%} with twice as many. The plain percentile of the same scores has "
+        f"{most['plain percentile']:.1%} on average, but its true FPR is above 1 % in {most['percentile broken']:.0%} of the data sets {source}."
     )
 
 
