@@ -106,7 +106,8 @@ def _price() -> str:
         f"tutorial's](docs/tutorials/embeddings.md), at an FPR of 1 % with 95 % confidence: the median TPR is "
         f"{least['median']:.1%} with the fewest people that it takes, {fewest.split()[-1]}, and "
         f"{most['median']:.1%} with twice as many. The plain percentile of the same scores has "
-        f"{most['plain percentile']:.1%} on average, but its true FPR is above 1 % in {most['percentile broken']:.0%} of the data sets {source}."
+        f"{most['plain percentile']:.1%} on average, but its true FPR is above 1 % in "
+        f"{most['percentile broken']:.0%} of the data sets {source}."
     )
 
 
