@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Annotated, Any, overload
 
 
-class Record:
+class Declaration:
     """Base of declarations: an object of an answer, by its members' names, types, descriptions and defaults.
 
     The service makes a model of it (``class JobOut(BaseModel, JobFields)``), the client a record (``class Job(Answer,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pairmark.wire.base import Record, Text
+from pairmark.wire.base import Declaration, Text
 
 MAX_LISTED_LABELS = 100
 MAX_LISTED_FEATURES = 1_000
 
 
-class RecordColumnFields(Record):
+class RecordColumnFields(Declaration):
     name: str
     type: str
     format: str | None
@@ -21,7 +21,7 @@ class RecordColumnFields(Record):
     distinct: int
 
 
-class DatasetFields(Record):
+class DatasetFields(Declaration):
     id: str
     name: str
     version: int

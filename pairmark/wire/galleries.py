@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pairmark.wire.base import Record, Text
+from pairmark.wire.base import Declaration, Text
 from pairmark.wire.scoring import ModelUsedFields
 
 
@@ -14,7 +14,7 @@ class GalleryModelFields(ModelUsedFields):
     kind: str | None = None
 
 
-class GalleryFields(Record):
+class GalleryFields(Declaration):
     name: str
     model: Annotated[GalleryModelFields, Text("the version that searches it")]
     moving_to: Annotated[GalleryModelFields | None, Text("the version for which it is being indexed")] = None
@@ -35,26 +35,26 @@ class GalleryFields(Record):
     updated_at: str
 
 
-class RowErrorFields(Record):
+class RowErrorFields(Declaration):
     row: Annotated[int, Text("0-based index in the request")]
     id: str | None = None
     detail: str
 
 
-class UpsertFields(Record):
+class UpsertFields(Declaration):
     upserted: int
     errors: Annotated[list[RowErrorFields], Text("the first 1,000 rows that were not stored")]
     n_errors: Annotated[int, Text("number of rows that were not stored")]
 
 
-class ItemFields(Record):
+class ItemFields(Declaration):
     id: str
     subject: str | None = None
     metadata: dict[str, Any] | None = None
     vector: Annotated[list[float] | dict[str, Any] | None, Text("numbers, or the record")] = None
 
 
-class ReceiptFields(Record):
+class ReceiptFields(Declaration):
     gallery: str
     id: str | None = None
     subject: str | None = None
@@ -78,7 +78,7 @@ class ReceiptFields(Record):
     erased_at: str
 
 
-class HitFields(Record):
+class HitFields(Declaration):
     id: Annotated[str | None, Text("the item's id; null if the subject was compared as a whole")]
     subject: str | None
     items: Annotated[int | None, Text("number of the subject's items, if it was compared as a whole")] = None
@@ -87,7 +87,7 @@ class HitFields(Record):
     decision: Annotated[Literal["match", "review"] | None, Text("with `fnr`")] = None
 
 
-class CandidatesFields(Record):
+class CandidatesFields(Declaration):
     scored: Annotated[int, Text("records that were scored for each query, those that share most with it")]
     recall: Annotated[
         float | None,
@@ -99,7 +99,7 @@ class CandidatesFields(Record):
     pairs: Annotated[int, Text("number of items that were searched for to measure it")]
 
 
-class SearchFields(Record):
+class SearchFields(Declaration):
     model: GalleryModelFields
     results: list[list[HitFields]]
     aggregation: Annotated[str | None, Text("how subjects were compared as a whole")] = None
@@ -111,7 +111,7 @@ class SearchFields(Record):
     warning: str | None = None
 
 
-class VerificationFields(Record):
+class VerificationFields(Declaration):
     model: GalleryModelFields
     subject: str
     match: Annotated[bool, Text("score > threshold, compared in float32")]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pairmark.wire.base import Limits, Moment, Record, Text
+from pairmark.wire.base import Declaration, Limits, Moment, Text
 
 JobState = Literal["queued", "running", "succeeded", "failed", "cancelled"]
 AttemptOutcome = Literal["succeeded", "failed", "cancelled", "lost", "released"]
 Task = Literal["training", "gallery-calibration", "gallery-evaluation"]
 
 
-class AttemptFields(Record):
+class AttemptFields(Declaration):
     attempt: int
     worker: str
     started_at: Moment
@@ -26,13 +26,13 @@ class AttemptFields(Record):
     detail: str
 
 
-class JobErrorFields(Record):
+class JobErrorFields(Declaration):
     type: Annotated[str, Text("/problems/SLUG, a page that says how to fix it")]
     title: str
     detail: str
 
 
-class JobFields(Record):
+class JobFields(Declaration):
     id: str
     task: Annotated[
         Task,

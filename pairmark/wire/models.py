@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pairmark.wire.base import Moment, Record, Text
+from pairmark.wire.base import Declaration, Moment, Text
 
 Imported = Literal["signed", "unsigned"]
 """How a calibration came in a file."""
 
 
-class LearnerFields(Record):
+class LearnerFields(Declaration):
     kind: str
     title: str
     capabilities: Annotated[
@@ -29,7 +29,7 @@ class LearnerFields(Record):
     params: Annotated[dict[str, Any], Text("JSON Schema of `params` in POST /jobs")]
 
 
-class AliasFields(Record):
+class AliasFields(Declaration):
     model: str
     alias: str
     version: int
@@ -37,7 +37,7 @@ class AliasFields(Record):
     updated_at: Moment
 
 
-class CalibrationFields(Record):
+class CalibrationFields(Declaration):
     id: str
     name: str
     model: Annotated[str | None, Text("null for scores of another system")]
@@ -55,7 +55,7 @@ class CalibrationFields(Record):
     created_at: Moment
 
 
-class LineageFields(Record):
+class LineageFields(Declaration):
     dataset: str | None
     dataset_sha256: str | None
     job: str | None
@@ -63,7 +63,7 @@ class LineageFields(Record):
     artefact_sha256: str
 
 
-class VersionSummaryFields(Record):
+class VersionSummaryFields(Declaration):
     version: int
     kind: str
     capabilities: list[str]
@@ -98,7 +98,7 @@ class VersionFields(VersionSummaryFields):
     reviews: Annotated[list[str], Text("what reviews of decisions of this version alone have shown")] = []
 
 
-class ModelFields(Record):
+class ModelFields(Declaration):
     name: str
     created_at: Moment
     latest_version: int
@@ -110,7 +110,7 @@ class ModelFields(Record):
     ]
 
 
-class SeenPointFields(Record):
+class SeenPointFields(Declaration):
     fpr: Annotated[float, Text("the requested rate")]
     calibration_id: Annotated[str, Text("the calibration that the threshold comes from")]
     threshold: float | None = None
@@ -125,7 +125,7 @@ class SeenPointFields(Record):
     refused: Annotated[str | None, Text("why the calibration gives no threshold for this rate")] = None
 
 
-class EvaluationFields(Record):
+class EvaluationFields(Declaration):
     model: str
     version: int
     dataset: str

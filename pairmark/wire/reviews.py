@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pairmark.wire.base import Moment, Record, Text
+from pairmark.wire.base import Declaration, Moment, Text
 
 Question = Literal["false-matches", "missed-matches", "uncertain"]
 
 
-class AgreementFields(Record):
+class AgreementFields(Declaration):
     pairs: int
     agreed: int
 
 
-class JudgedPartFields(Record):
+class JudgedPartFields(Declaration):
     of: str
     judged: int
     wrong: int
 
 
-class ReviewFields(Record):
+class ReviewFields(Declaration):
     id: str
     name: str
     model: str | None

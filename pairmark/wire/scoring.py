@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pairmark.wire.base import Record, Text
+from pairmark.wire.base import Declaration, Text
 from pairmark.wire.models import Imported
 
 ORIGIN_TEXT = (
@@ -19,13 +19,13 @@ IMPORTED_TEXT = (
 )
 
 
-class ModelUsedFields(Record):
+class ModelUsedFields(Declaration):
     name: str
     version: int
     kind: str | None
 
 
-class OperatingPointFields(Record):
+class OperatingPointFields(Declaration):
     fpr: Annotated[float, Text("the requested rate")]
     threshold: Annotated[float, Text("a float32 value")]
     fpr_upper_bound: Annotated[
@@ -114,7 +114,7 @@ class OperatingPointFields(Record):
     aggregation: Annotated[str | None, Text("for subjects: how their samples are compared")] = None
 
 
-class ExplanationFields(Record):
+class ExplanationFields(Declaration):
     model: ModelUsedFields
     score: float
     explanation: Annotated[
@@ -122,7 +122,7 @@ class ExplanationFields(Record):
     ]
 
 
-class ClassesFields(Record):
+class ClassesFields(Declaration):
     model: ModelUsedFields
     labels: Annotated[list[str], Text("the most probable label of each point, as the dataset names it")]
     probabilities: Annotated[
@@ -130,7 +130,7 @@ class ClassesFields(Record):
     ]
 
 
-class RankingFields(Record):
+class RankingFields(Declaration):
     labels: list[str]
     positions: Annotated[
         dict[str, float],
@@ -149,6 +149,6 @@ class RankingFields(Record):
     ] = None
 
 
-class RankingsFields(Record):
+class RankingsFields(Declaration):
     model: ModelUsedFields
     rankings: list[RankingFields]
