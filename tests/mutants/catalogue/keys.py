@@ -281,6 +281,14 @@ TENANTS = (
         f"{TENANTS_TESTS}::test_quotas_refuse_what_is_beyond_and_say_so",
     ),
     mutant(
+        "the-page-of-keys-hides-tenants",
+        "an operator sees in the console whose tenant a key is",
+        "pairmark/service/console/records.py",
+        '    tenants = any(key.get("tenant") for key in keys)\n',
+        "    tenants = False\n",
+        f"{TENANTS_TESTS}::test_an_operator_sees_tenants_through_the_client_and_in_the_console",
+    ),
+    mutant(
         "the-audit-log-is-everybodys",
         "a tenant sees its part of the audit log",
         "pairmark/service/audit/repository.py",
