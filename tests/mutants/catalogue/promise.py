@@ -437,7 +437,7 @@ POPULATIONS = (
     mutant(
         "a-population-is-not-named",
         "a closed-set promise names the classes among which it holds",
-        "pairmark/service/training/registering.py",
+        "pairmark/service/training/storing.py",
         "                **class_count(job.data, calibration.protocol),\n",
         "",
         f"{LABEL_ROLES}::test_a_closed_set_promise_names_its_population",
