@@ -70,7 +70,7 @@ async def get_operating_point(
     if query.left_samples is not None or query.right_samples is not None:
         model = await services.runtime.version(name, version)
         subjects = _subjects(query, model, services.settings.max_subject_samples)
-    decision = await services.runtime.decide(
+    point = await services.runtime.operating_point(
         model,
         query.fpr,
         query.confidence,
@@ -80,8 +80,8 @@ async def get_operating_point(
         simultaneous=query.simultaneous,
         subjects=subjects,
     )
-    # As it is: of single vectors a decision says nothing of samples.
-    return JSONResponse(decision.public)
+    # As it is: of single vectors a point says nothing of samples.
+    return JSONResponse(point.public)
 
 
 def _subjects(query: PointOfVersionQuery, model: Served, limit: int) -> SubjectClass | None:

@@ -27,7 +27,7 @@ from pairmark.service.runtime.parsing import holds_scores, parse_pairs, parse_sc
 from pairmark.service.runtime.places import Lane
 from pairmark.service.runtime.request_bodies import RequestBody
 from pairmark.service.runtime.runtime import CONFIDENCE
-from pairmark.service.runtime.scoring import Decision, Ratios, Served, plain
+from pairmark.service.runtime.scoring import Ratios, Served, ServedPoint, plain
 from pairmark.service.runtime.vectors import VectorPairs
 from pairmark.service.store.subjects import SubjectClass
 
@@ -202,7 +202,7 @@ async def match(call: Call) -> Answer:
             )
         if query.prior is not None or query.fpr is None:
             return await _by_costs(call, lane, scored, ratios, with_scores)
-        decision = await call.services.runtime.decide(
+        point = await call.services.runtime.operating_point(
             scored.model,
             query.fpr,
             query.confidence,
@@ -214,12 +214,12 @@ async def match(call: Call) -> Answer:
         )
         seconds = math.inf if query.detail else _writing(scored, raw)
         n_matched, answer = await lane.run(
-            seconds, lambda: _match_answer(call, scored, decision, raw, with_scores, ratios)
+            seconds, lambda: _match_answer(call, scored, point, raw, with_scores, ratios)
         )
     if scored.model is not None:
         _MATCHED.inc(len(scored.scores))
-        _watch(call, scored, (decision, n_matched))
-        _keep(call, scored, decision, n_matched)
+        _watch(call, scored, (point, n_matched))
+        _keep(call, scored, point, n_matched)
     return answer
 
 
@@ -320,12 +320,11 @@ async def _given_scores(call: Call, lane: Lane, body: RequestBody) -> ScoredPair
         raise TooLarge(f"the request has {len(scores)} scores; at most {limit} are taken", limit=limit)
     await call.services.runtime.check_calibration(calibration, call.models)
     model = await call.services.runtime.model_of_calibration(calibration)
-    decisions = call.services.runtime.decisions
-    combined = await asyncio.to_thread(decisions.combined, calibration, scores)
+    combined = await asyncio.to_thread(call.services.runtime.points.combined, calibration, scores)
     return ScoredPairs(combined, to_json(model))
 
 
-def _watch(call: Call, scored: ScoredPairs, decided: tuple[Decision, int] | None) -> None:
+def _watch(call: Call, scored: ScoredPairs, matches: tuple[ServedPoint, int] | None) -> None:
     """Show the live check what was scored and decided."""
     model, pairs = scored.model, scored.pairs
     assert model is not None
@@ -338,18 +337,18 @@ def _watch(call: Call, scored: ScoredPairs, decided: tuple[Decision, int] | None
         return
     n = pairs.n_pairs
     watch.count(subsample(scored.scores), shared=pairs.broadcast)
-    if decided is not None:
-        decision, matched = decided
-        watch.decide(decision.rate, n, matched)
-        point = decision.public
+    if matches is not None:
+        point, n_matched = matches
+        watch.decide(point.rate, n, n_matched)
+        facts = point.public
         # With fixed classes, two requests are often about one class.
-        if point["calibration_id"] == model.calibration_id and point["protocol"] == "open-set":
+        if facts["calibration_id"] == model.calibration_id and facts["protocol"] == "open-set":
             call.services.runtime.unrelated.take(
-                model, pairs.left, decision.rate, point["fpr"], float(decision.threshold)
+                model, pairs.left, point.rate, facts["fpr"], float(point.threshold)
             )
 
 
-def _keep(call: Call, scored: ScoredPairs, decision: Decision, n_matched: int) -> None:
+def _keep(call: Call, scored: ScoredPairs, point: ServedPoint, n_matched: int) -> None:
     """Count decisions, and keep some for reviews, where the model's policy says so."""
     model, pairs = scored.model, scored.pairs
     assert model is not None
@@ -358,14 +357,14 @@ def _keep(call: Call, scored: ScoredPairs, decision: Decision, n_matched: int) -
     if policy is None:
         return
     n = len(scored.scores)
-    doubtful = 0 if decision.lower is None else int((decision.decided(scored.scores) == 2).sum())
+    doubtful = 0 if point.lower is None else int((point.decided(scored.scores) == 2).sum())
     call.services.recorder.take(
         Deciding(model.entry.model_id, model.entry.version),
         policy,
         (n - n_matched - doubtful, n_matched, doubtful),
-        lambda: decision.decided(scored.scores),
+        lambda: point.decided(scored.scores),
         scored.scores,
-        float(decision.threshold),
+        float(point.threshold),
         pairs=pairs,
         refs=pairs.refs,
     )
@@ -392,33 +391,33 @@ def _scores_answer(call: Call, scored: ScoredPairs, raw: bool, ratios: Ratios | 
 
 
 def _match_answer(
-    call: Call, scored: ScoredPairs, decision: Decision, raw: bool, with_scores: bool, ratios: Ratios | None
+    call: Call, scored: ScoredPairs, point: ServedPoint, raw: bool, with_scores: bool, ratios: Ratios | None
 ) -> tuple[int, Answer]:
     """How many match, and the answer."""
     if raw:
-        matched = decision.decided(scored.scores)
+        matched = point.decided(scored.scores)
         return int((matched == 1).sum()), (
             matched.tobytes(),
             OCTETS,
-            _point_headers(scored.model_json, decision),
+            _point_headers(scored.model_json, point),
         )
     scores: list[float] = scored.scores.tolist()
-    decided = decision.match_list(scores)
-    if call.query.detail or decision.lower is not None or ratios is not None or not with_scores:
+    decided = point.match_list(scores)
+    if call.query.detail or point.lower is not None or ratios is not None or not with_scores:
         entries: list[dict[str, Any]] = [
             {"score": score, "match": match} if with_scores else {"match": match}
             for score, match in zip(scores, decided, strict=True)
         ]
-        if decision.lower is not None:
-            for entry, code in zip(entries, decision.decided(scored.scores).tolist(), strict=True):
+        if point.lower is not None:
+            for entry, code in zip(entries, point.decided(scored.scores).tolist(), strict=True):
                 entry["decision"] = DECISIONS[code]
         if ratios is not None:
             worth = ratios.maps.log_lr(scored.scores, call.query.lr_method).tolist()
             for entry, log_lr in zip(entries, worth, strict=True):
                 entry["log_lr"] = log_lr
         if call.query.detail:
-            powers = call.services.runtime.decisions.log10_fpr(
-                decision.public["calibration_id"], scored.scores, call.query.confidence, call.query.method
+            powers = call.services.runtime.points.log10_fpr(
+                point.public["calibration_id"], scored.scores, call.query.confidence, call.query.method
             )
             for entry, power in zip(entries, powers.tolist(), strict=True):
                 entry["log10_fpr"] = power
@@ -433,16 +432,16 @@ def _match_answer(
                 ]
             ).encode()
         )
-    body = b'{"model":%b,"matches":%b,"operating_point":%b}' % (scored.model_json, matches, decision.json)
+    body = b'{"model":%b,"matches":%b,"operating_point":%b}' % (scored.model_json, matches, point.json)
     return sum(decided), (body, JSON, ())
 
 
-def _point_headers(model: bytes, decision: Decision) -> tuple[tuple[bytes, bytes], ...]:
-    point = decision.public
+def _point_headers(model: bytes, point: ServedPoint) -> tuple[tuple[bytes, bytes], ...]:
+    facts = point.public
     return (
         model_header(model),
-        (b"x-pairmark-threshold", repr(float(decision.threshold)).encode()),
-        (b"x-pairmark-calibration-id", str(point["calibration_id"]).encode()),
-        (b"x-pairmark-method", str(point["method"]).encode()),
-        (b"x-pairmark-fpr-upper-bound", repr(point["fpr_upper_bound"]).encode()),
+        (b"x-pairmark-threshold", repr(float(point.threshold)).encode()),
+        (b"x-pairmark-calibration-id", str(facts["calibration_id"]).encode()),
+        (b"x-pairmark-method", str(facts["method"]).encode()),
+        (b"x-pairmark-fpr-upper-bound", repr(facts["fpr_upper_bound"]).encode()),
     )

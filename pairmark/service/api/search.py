@@ -16,7 +16,7 @@ from pairmark.service.errors import InsufficientCalibration, TooLarge, UnknownMo
 from pairmark.service.galleries.repository import State
 from pairmark.service.galleries.searches import SeenDecision, dense, parse_probe, parse_search
 from pairmark.service.reviews.repository import Deciding
-from pairmark.service.runtime.scoring import Decision, Served
+from pairmark.service.runtime.scoring import Served, ServedPoint
 from pairmark.service.store.subjects import SubjectClass
 
 CAPABILITY = "search"
@@ -60,14 +60,14 @@ async def search(call: Call) -> Answer:
     async with services.galleries.search_place() as place:
         model = await _last_model(call, name)
         while True:
-            decision = None
+            point = None
             if model is not None and body.fpr is not None:
-                decision = await services.runtime.decide(
+                point = await services.runtime.operating_point(
                     model, body.fpr, body.confidence, "auto", None, fnr=body.fnr
                 )
 
             def work(
-                model: Served | None = model, decision: Decision | None = decision
+                model: Served | None = model, point: ServedPoint | None = point
             ) -> State | tuple[bytes, int]:
                 # Read and searched in one go: a turn of the event loop between them would cost as much as both.
                 state = services.galleries.state(name)
@@ -75,7 +75,7 @@ async def search(call: Call) -> Answer:
                 if model is None or (model.entry.model_id, model.entry.version) != at:
                     return state
                 return services.searches.search(
-                    state, model, request, decision, scores=call.shows_scores(model), decisions=decisions
+                    state, model, request, point, scores=call.shows_scores(model), decisions=decisions
                 )
 
             result = await place.run(work)
@@ -114,14 +114,14 @@ async def verify(call: Call) -> Answer:
                 break
         rows = dense(probe, "probe", state.dimension)
         items = await place.run(lambda: services.searches.enrolled(state, subject))
-        decision, how = await _whole_or_best(call, model, len(items), len(rows))
+        point, how = await _whole_or_best(call, model, len(items), len(rows))
         answer = await place.run(
             lambda: services.searches.verify(
                 model,
                 subject,
                 rows,
                 items,
-                decision,
+                point,
                 how,
                 scores=call.shows_scores(model),
                 decisions=decisions,
@@ -150,11 +150,11 @@ def _keep(call: Call, model: Served, seen_decisions: list[SeenDecision], refs: l
     )
 
 
-async def _whole_or_best(call: Call, model: Served, k: int, p: int) -> tuple[Decision, str | None]:
+async def _whole_or_best(call: Call, model: Served, k: int, p: int) -> tuple[ServedPoint, str | None]:
     """The operating point of a verification, and how the subject is compared as a whole (None: item by item)."""
     query = call.query
-    decide = partial(
-        call.services.runtime.decide,
+    operating_point = partial(
+        call.services.runtime.operating_point,
         model,
         query.fpr,
         query.confidence,
@@ -164,15 +164,15 @@ async def _whole_or_best(call: Call, model: Served, k: int, p: int) -> tuple[Dec
     )
     how = model.aggregation(query.aggregation or "auto")
     if k == p == 1:
-        return await decide(), None
+        return await operating_point(), None
     try:
         if query.aggregation is not None or p > 1 or k <= call.services.settings.max_subject_samples:
             of = SubjectClass(max(k, p), min(k, p), how)
-            return await decide(subjects=of), how
+            return await operating_point(subjects=of), how
     except (InsufficientCalibration, TooLarge):
         if query.aggregation is not None or p > 1:
             raise
-    return await decide(), None
+    return await operating_point(), None
 
 
 def _draw_probes(call: Call, name: str, count: int) -> None:

@@ -24,13 +24,13 @@ from pairmark.service.galleries.thresholds import Thresholds
 from pairmark.service.runtime.diagnosis import check_side, check_vectors, validated
 from pairmark.service.runtime.parsing import side_of, subjects_of
 from pairmark.service.runtime.request_bodies import RequestBody
-from pairmark.service.runtime.scoring import Decision, Served
+from pairmark.service.runtime.scoring import Served, ServedPoint
 from pairmark.service.runtime.vectors import SideRows, to_rows
 from pairmark.service.settings import Settings
 
 Float32 = NDArray[np.float32]
 DECISIONS = ("different", "match", "review")
-"""Names of the codes that `Decision.decided` gives."""
+"""Names of the codes that `ServedPoint.decided` gives."""
 MAX_TEMPLATES = 10_000
 """Most items of one subject that a verification compares."""
 
@@ -127,7 +127,7 @@ class Searches:
         state: State,
         version: Served,
         request: SearchRequest,
-        decision: Decision | None,
+        decision: ServedPoint | None,
         *,
         scores: bool = True,
         decisions: list[SeenDecision] | None = None,
@@ -208,7 +208,7 @@ class Searches:
         subject: str,
         probe: Float32,
         items: StoredRows,
-        decision: Decision,
+        decision: ServedPoint,
         aggregation: str | None,
         *,
         scores: bool = True,
@@ -270,7 +270,7 @@ def _decisions_of(hits: Sequence[Sequence[ItemHit | SubjectHit]], threshold: flo
 
 
 def _reported(
-    hits: Sequence[ItemHit | SubjectHit], decides: bool, scores: bool, decision: Decision | None
+    hits: Sequence[ItemHit | SubjectHit], decides: bool, scores: bool, decision: ServedPoint | None
 ) -> list[dict[str, Any]]:
     """Hits as JSON shows them: all of them match, unless some are for review."""
     codes = [1] * len(hits)

@@ -31,7 +31,14 @@ from pairmark.service.runtime.catalogue import Catalogue, CatalogueView, Version
 from pairmark.service.runtime.live import LiveCheck
 from pairmark.service.runtime.loaded import LoadedVersions
 from pairmark.service.runtime.places import Lane
-from pairmark.service.runtime.scoring import Decision, Decisions, LoadedCalibration, Question, Ratios, Served
+from pairmark.service.runtime.scoring import (
+    LoadedCalibration,
+    OperatingPoints,
+    PointRequest,
+    Ratios,
+    Served,
+    ServedPoint,
+)
 from pairmark.service.runtime.unrelated import UnrelatedCheck
 from pairmark.service.settings import Settings
 from pairmark.service.shares import Places
@@ -56,8 +63,8 @@ class Runtime:
         self.settings = settings
         self.catalogue = Catalogue(database, settings.catalogue_ttl_s)
         self.versions = LoadedVersions(self._load, settings.max_loaded_models)
-        self.decisions = Decisions(self._load_calibration, self._promised)
-        self.live = LiveCheck(lambda id: self.decisions.fetch(id).calibration)
+        self.points = OperatingPoints(self._load_calibration, self._promised)
+        self.live = LiveCheck(lambda id: self.points.fetch(id).calibration)
         self.unrelated = UnrelatedCheck(enabled=settings.live_probes)
         self.warm = False
         self._last_view: CatalogueView | None = None
@@ -98,7 +105,7 @@ class Runtime:
             entry = (await self.catalogue.looked_up()).entry(ref)
         return await self.versions.get(entry, None)
 
-    async def decide(
+    async def operating_point(
         self,
         model: Served | None,
         fpr: float,
@@ -109,7 +116,7 @@ class Runtime:
         fnr: float | None = None,
         simultaneous: bool = False,
         subjects: SubjectClass | None = None,
-    ) -> Decision:
+    ) -> ServedPoint:
         """The operating point that a request asks for.
 
         Parameters
@@ -120,11 +127,11 @@ class Runtime:
         """
         calibration = await self._calibration_for(model, calibration, subjects, fpr, confidence)
         allowed = method == "auto" and await self._allows_asymptotic(model, calibration)
-        question = Question(calibration, fpr, confidence, method, fnr, simultaneous, allowed)
-        answer = self.decisions.at_hand(question)
-        if answer is None:
-            answer = await asyncio.to_thread(self._decide, question)
-        return answer
+        request = PointRequest(calibration, fpr, confidence, method, fnr, simultaneous, allowed)
+        point = self.points.at_hand(request)
+        if point is None:
+            point = await asyncio.to_thread(self._compute_point, request)
+        return point
 
     async def ratios(
         self,
@@ -134,9 +141,9 @@ class Runtime:
         *,
         subjects: SubjectClass | None = None,
     ) -> Ratios:
-        """The likelihood ratios that a request asks for; parameters as `decide`."""
+        """The likelihood ratios that a request asks for; parameters as `operating_point`."""
         calibration_id = await self._calibration_for(model, calibration, subjects)
-        entry = await asyncio.to_thread(self.decisions.fetch, calibration_id)
+        entry = await asyncio.to_thread(self.points.fetch, calibration_id)
         maps = entry.calibration.likelihood_ratios
         if maps is None:
             raise ModelNotCapable(
@@ -259,7 +266,7 @@ class Runtime:
     async def _facts(self, calibration: str) -> MadeFor:
         facts = self._made_for.get(calibration)
         if facts is None:
-            entry = await asyncio.to_thread(self.decisions.fetch, calibration)
+            entry = await asyncio.to_thread(self.points.fetch, calibration)
             if len(self._made_for) >= 4096:
                 self._made_for.clear()
             facts = self._made_for[calibration] = (entry.owner, entry.subjects, entry.name)
@@ -369,12 +376,12 @@ class Runtime:
         except UnknownModel:
             return None
 
-    def _decide(self, question: Question) -> Decision:
-        """Answer, and note in the ledger what was asked: also where the answer is a refusal."""
+    def _compute_point(self, request: PointRequest) -> ServedPoint:
+        """Compute the point, and note in the ledger what was asked: also where the answer is a refusal."""
         try:
-            return self.decisions.decide(question)
+            return self.points.compute(request)
         finally:
-            rate = (question.calibration_id, question.fpr)
+            rate = (request.calibration_id, request.fpr)
             if rate not in self._noted_rates:
                 if len(self._noted_rates) >= MOST_ASKED:
                     self._noted_rates.clear()

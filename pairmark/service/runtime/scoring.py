@@ -29,7 +29,7 @@ from pairmark.service.store.subjects import SubjectClass
 
 Float32 = NDArray[np.float32]
 MEASURED = 256
-MOST_ANSWERS = 4_096
+MOST_POINTS = 4_096
 FEW, FEW_NUMBERS = 64, 1_000_000
 """So few pairs, of so few numbers, take no time worth a thread."""
 
@@ -184,7 +184,7 @@ def _repeated(rows: Any, n: int) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class ServedPoint:
     """A threshold and what is promised about it. A pair matches when its score is greater, compared in float32."""
 
     threshold: np.float32
@@ -243,7 +243,7 @@ class Ratios(NamedTuple):
         return {"calibration_id": self.calibration_id, "origin": self.origin, "imported": self.imported}
 
 
-class Question(NamedTuple):
+class PointRequest(NamedTuple):
     """What an operating point is asked for by."""
 
     calibration_id: str
@@ -256,8 +256,8 @@ class Question(NamedTuple):
     """Whether ``auto`` may answer by bootstrap."""
 
 
-class Decisions:
-    """Operating points, each computed once; calibrations are immutable, so an answer never grows old."""
+class OperatingPoints:
+    """Operating points, each computed once; calibrations are immutable, so a point never grows old."""
 
     def __init__(
         self, load: Callable[[str], LoadedCalibration], promised: Callable[[tuple[str, int]], Promise | None]
@@ -265,7 +265,7 @@ class Decisions:
         self._promised = promised
         self.fetch = lru_cache(maxsize=32)(load)
         """The calibration of an id (blocking)."""
-        self._answers: BoundedCache[Question, Decision] = BoundedCache(MOST_ANSWERS)
+        self._points: BoundedCache[PointRequest, ServedPoint] = BoundedCache(MOST_POINTS)
 
     def _ways(
         self, fpr: float, refusal: InsufficientCalibrationData, entry: LoadedCalibration
@@ -279,34 +279,34 @@ class Decisions:
             return ways_from(fpr, smallest, n_units, None)
         return ways_from(fpr, smallest, n_units, self._promised(entry.owner), entry.owner[0])
 
-    def at_hand(self, question: Question) -> Decision | None:
-        """The answer, when it was computed before."""
-        return self._answers.get(question)
+    def at_hand(self, request: PointRequest) -> ServedPoint | None:
+        """The point, when it was computed before."""
+        return self._points.get(request)
 
-    def decide(self, question: Question) -> Decision:
+    def compute(self, request: PointRequest) -> ServedPoint:
         """The operating point (blocking: may read a calibration and search its tables). A refusal carries
         ``smallest_fpr``, ``required_units`` and what other methods would answer (``alternatives``)."""
-        decision = self._answers.get(question)
-        if decision is not None:
-            return decision
-        calibration_id, fpr = question.calibration_id, question.fpr
+        served_point = self._points.get(request)
+        if served_point is not None:
+            return served_point
+        calibration_id, fpr = request.calibration_id, request.fpr
         entry = self.fetch(calibration_id)
         calibration = entry.calibration
         of = {} if entry.subjects is None else entry.subjects.facts
         try:
             point = calibration.operating_point(
                 fpr,
-                question.confidence,
-                question.method,
-                allow_asymptotic=question.allow_asymptotic,
-                simultaneous=question.simultaneous,
-                candidate=entry.number if question.simultaneous and question.method != "bootstrap" else None,
-                fnr=question.fnr,
+                request.confidence,
+                request.method,
+                allow_asymptotic=request.allow_asymptotic,
+                simultaneous=request.simultaneous,
+                candidate=entry.number if request.simultaneous and request.method != "bootstrap" else None,
+                fnr=request.fnr,
             )
         except InsufficientCalibrationData as error:
             raise InsufficientCalibration(
                 str(error),
-                ways=self._ways(fpr, error, entry) if question.fnr is None else [],
+                ways=self._ways(fpr, error, entry) if request.fnr is None else [],
                 smallest_fpr=plain(error.smallest_fpr),
                 required_units=plain(error.required_units),
                 alternatives=plain(error.alternatives),
@@ -328,15 +328,15 @@ class Decisions:
                 f" This is calibration {number} on these people: the guarantee is not for the best of them, unless it "
                 "was chosen without looking at them; simultaneous=true is for all."
             )
-        answer = Decision(
+        served_point = ServedPoint(
             threshold=np.float32(point.threshold),
             public=public,
             json=to_json(public),
             rate=f"{fpr:g}",
             lower=None if point.fnr_threshold is None else np.float32(point.fnr_threshold),
         )
-        self._answers.put(question, answer)
-        return answer
+        self._points.put(request, served_point)
+        return served_point
 
     def log10_fpr(
         self, calibration_id: str, scores: Float32, confidence: float, method: str

@@ -223,7 +223,7 @@ VALIDITY = (
         "pairmark/service/runtime/scoring.py",
         "= scores > self.threshold",
         "= scores >= self.threshold",
-        "tests/service/runtime/test_decision.py",
+        "tests/service/runtime/test_served_point.py",
     ),
     mutant(
         "match-at-the-threshold-of-few",
@@ -231,7 +231,7 @@ VALIDITY = (
         "pairmark/service/runtime/scoring.py",
         "[score > threshold for score in scores]",
         "[score >= threshold for score in scores]",
-        "tests/service/runtime/test_decision.py",
+        "tests/service/runtime/test_served_point.py",
     ),
     mutant(
         "people-weighed-by-samples",
