@@ -97,11 +97,11 @@ async def _ranked(call: Call, lane: Lane, points: Points) -> Answer:
     n, limit = len(points), call.services.settings.max_batch_pairs
     if n > limit:
         raise TooLarge(f"the request has {n} points; at most {limit} are taken at a time", limit=limit)
-    model = await call.services.runtime.version_for(points.model, "rank-labels", call.models)
-    names = model.label_names
+    version = await call.services.runtime.version_for(points.model, "rank-labels", call.models)
+    names = version.label_names
     assert names is not None
-    seconds = model.seconds_a_point * n * (DETAIL_COSTS if points.detail else 1)
-    answer = await lane.run(seconds, lambda: rank(model, names, points))
+    seconds = version.seconds_a_point * n * (DETAIL_COSTS if points.detail else 1)
+    answer = await lane.run(seconds, lambda: rank(version, names, points))
     _RANKED.inc(n)
     return answer, JSON, ()
 

@@ -27,7 +27,7 @@ from pairmark.service.runtime.parsing import holds_scores, parse_pairs, parse_sc
 from pairmark.service.runtime.places import Lane
 from pairmark.service.runtime.request_bodies import RequestBody
 from pairmark.service.runtime.runtime import CONFIDENCE
-from pairmark.service.runtime.scoring import Ratios, Served, ServedPoint, plain
+from pairmark.service.runtime.scoring import LoadedVersion, Ratios, ServedPoint, plain
 from pairmark.service.runtime.vectors import VectorPairs
 from pairmark.service.store.subjects import SubjectClass
 
@@ -133,7 +133,7 @@ class ScoredPairs:
 
     scores: Any
     model_json: bytes
-    model: Served | None = None
+    version: LoadedVersion | None = None
     pairs: VectorPairs | None = None
     subjects: SubjectClass | None = None
     """The class of subjects that a decision is about; None for plain vectors."""
@@ -154,7 +154,7 @@ async def similarity(call: Call) -> Answer:
         ratios = None
         if query.log_lr:
             ratios = await call.services.runtime.ratios(
-                scored.model, query.calibration, query.lr_method, subjects=scored.subjects
+                scored.version, query.calibration, query.lr_method, subjects=scored.subjects
             )
         answer = await lane.run(_writing(scored, raw), lambda: _scores_answer(call, scored, raw, ratios))
     _SCORED.inc(len(scored.scores))
@@ -190,7 +190,7 @@ async def match(call: Call) -> Answer:
             scored = await _given_scores(call, lane, body)
         else:
             scored = await _score(call, lane, kind, body, "match")
-        with_scores = call.shows_scores(scored.model)
+        with_scores = call.shows_scores(scored.version)
         if query.detail and not with_scores:
             raise Forbidden("detail says how high scores are; the key may only decide", scope="score")
         if query.log_lr and not with_scores:
@@ -198,12 +198,12 @@ async def match(call: Call) -> Answer:
         ratios = None
         if query.log_lr or query.prior is not None:
             ratios = await call.services.runtime.ratios(
-                scored.model, query.calibration, query.lr_method, subjects=scored.subjects
+                scored.version, query.calibration, query.lr_method, subjects=scored.subjects
             )
         if query.prior is not None or query.fpr is None:
             return await _by_costs(call, lane, scored, ratios, with_scores)
         point = await call.services.runtime.operating_point(
-            scored.model,
+            scored.version,
             query.fpr,
             query.confidence,
             query.method,
@@ -216,7 +216,7 @@ async def match(call: Call) -> Answer:
         n_matched, answer = await lane.run(
             seconds, lambda: _match_answer(call, scored, point, raw, with_scores, ratios)
         )
-    if scored.model is not None:
+    if scored.version is not None:
         _MATCHED.inc(len(scored.scores))
         _watch(call, scored, (point, n_matched))
         _keep(call, scored, point, n_matched)
@@ -232,7 +232,7 @@ async def _by_costs(
         _writing(scored, False),
         lambda: bayes_answer(scored.model_json, scored.scores, ratios, call.query, with_scores),
     )
-    if scored.model is not None:
+    if scored.version is not None:
         _MATCHED.inc(len(scored.scores))
         _watch(call, scored, None)
     return body, JSON, ()
@@ -245,11 +245,11 @@ async def explain(call: Call) -> Answer:
         raise NotAcceptable("explanations are given as application/json")
     body = await call.body()
     with call.services.runtime.lane() as lane:
-        pairs, model = await _read(call, lane, kind, body, "similarity")
+        pairs, version = await _read(call, lane, kind, body, "similarity")
 
         def work() -> bytes:
-            score, explanation = model.explain(pairs, call.query.aggregation)
-            return to_json({"model": model.model, "score": score, "explanation": plain(explanation)})
+            score, explanation = version.explain(pairs, call.query.aggregation)
+            return to_json({"model": version.public, "score": score, "explanation": plain(explanation)})
 
         answer = await lane.run(math.inf, work)
     _EXPLAINED.inc()
@@ -261,25 +261,25 @@ async def explain(call: Call) -> Answer:
 
 async def _read(
     call: Call, lane: Lane, kind: bytes, body: RequestBody, capability: str
-) -> tuple[VectorPairs, Served]:
+) -> tuple[VectorPairs, LoadedVersion]:
     """The pairs of a body, and the version that they are for."""
     runtime, settings, query = call.services.runtime, call.services.settings, call.query
     reading = len(body) / BYTES_A_SECOND[kind]
     if kind == JSON:
         pairs = await lane.run(reading, lambda: parse_pairs(body))
         pairs.check_sizes(settings.max_batch_pairs, settings.max_subject_samples)
-        model = await runtime.version_for(_model(pairs, query), capability, call.models)
-        return pairs, model
-    model = await runtime.version_for(query.model, capability, call.models)
+        version = await runtime.version_for(_model(pairs, query), capability, call.models)
+        return pairs, version
+    version = await runtime.version_for(query.model, capability, call.models)
     if kind == OCTETS:
-        dim, n_left = query.dim or model.n_features, query.n_left
+        dim, n_left = query.dim or version.n_features, query.n_left
         samples = (query.left_samples, query.right_samples)
         pairs = await lane.run(reading, lambda: parse_octets(body, dim=dim, n_left=n_left, samples=samples))
     else:
         limit = settings.max_body_bytes
         pairs = await lane.run(reading, lambda: parse_npz(body, max_bytes=limit))
     pairs.check_sizes(settings.max_batch_pairs, settings.max_subject_samples)
-    return pairs, model
+    return pairs, version
 
 
 def _model(pairs: VectorPairs, query: PairsQuery) -> str | None:
@@ -296,15 +296,15 @@ def _model(pairs: VectorPairs, query: PairsQuery) -> str | None:
 
 async def _score(call: Call, lane: Lane, kind: bytes, body: RequestBody, capability: str) -> ScoredPairs:
     """Scores of the pairs of a body."""
-    pairs, model = await _read(call, lane, kind, body, capability)
+    pairs, version = await _read(call, lane, kind, body, capability)
     aggregation = call.query.aggregation
-    scores = await lane.run(model.seconds(pairs.n_scored), lambda: model.score_pairs(pairs, aggregation))
+    scores = await lane.run(version.seconds(pairs.n_scored), lambda: version.score_pairs(pairs, aggregation))
     if pairs.counts is None:
-        return ScoredPairs(scores, model.model_json, model, pairs)
-    how = model.aggregation(aggregation)
+        return ScoredPairs(scores, version.json, version, pairs)
+    how = version.aggregation(aggregation)
     of = pairs.sample_class() if capability == "match" else None
     subjects = None if of is None else SubjectClass(*of, how)
-    return ScoredPairs(scores, model.model_json, model, pairs, subjects, how)
+    return ScoredPairs(scores, version.json, version, pairs, subjects, how)
 
 
 async def _given_scores(call: Call, lane: Lane, body: RequestBody) -> ScoredPairs:
@@ -326,13 +326,13 @@ async def _given_scores(call: Call, lane: Lane, body: RequestBody) -> ScoredPair
 
 def _watch(call: Call, scored: ScoredPairs, matches: tuple[ServedPoint, int] | None) -> None:
     """Show the live check what was scored and decided."""
-    model, pairs = scored.model, scored.pairs
-    assert model is not None
+    version, pairs = scored.version, scored.pairs
+    assert version is not None
     assert pairs is not None
     if pairs.counts is not None:
         # Calibration is of single vectors, and so is what it expects of scores.
         return
-    watch = call.services.runtime.live.watch(model)
+    watch = call.services.runtime.live.watch(version)
     if watch is None:
         return
     n = pairs.n_pairs
@@ -342,24 +342,24 @@ def _watch(call: Call, scored: ScoredPairs, matches: tuple[ServedPoint, int] | N
         watch.decide(point.rate, n, n_matched)
         facts = point.public
         # With fixed classes, two requests are often about one class.
-        if facts["calibration_id"] == model.calibration_id and facts["protocol"] == "open-set":
+        if facts["calibration_id"] == version.calibration_id and facts["protocol"] == "open-set":
             call.services.runtime.unrelated.take(
-                model, pairs.left, point.rate, facts["fpr"], float(point.threshold)
+                version, pairs.left, point.rate, facts["fpr"], float(point.threshold)
             )
 
 
 def _keep(call: Call, scored: ScoredPairs, point: ServedPoint, n_matched: int) -> None:
     """Count decisions, and keep some for reviews, where the model's policy says so."""
-    model, pairs = scored.model, scored.pairs
-    assert model is not None
+    version, pairs = scored.version, scored.pairs
+    assert version is not None
     assert pairs is not None
-    policy = call.services.runtime.review_policy(model.entry.name)
+    policy = call.services.runtime.review_policy(version.entry.name)
     if policy is None:
         return
     n = len(scored.scores)
     doubtful = 0 if point.lower is None else int((point.decided(scored.scores) == 2).sum())
     call.services.recorder.take(
-        Deciding(model.entry.model_id, model.entry.version),
+        Deciding(version.entry.model_id, version.entry.version),
         policy,
         (n - n_matched - doubtful, n_matched, doubtful),
         lambda: point.decided(scored.scores),

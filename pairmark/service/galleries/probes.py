@@ -20,7 +20,7 @@ from pairmark.service.galleries.repository import State
 from pairmark.service.galleries.rows import StoredRows, id_text
 from pairmark.service.galleries.schemas import ProbesRequest
 from pairmark.service.galleries.subject_search import SubjectHit
-from pairmark.service.runtime.scoring import Served
+from pairmark.service.runtime.scoring import LoadedVersion
 from pairmark.service.store.store import ModelStore
 
 Float32 = NDArray[np.float32]
@@ -55,7 +55,7 @@ class ProbeReader:
         self._store = store
 
     def read(
-        self, name: str, version: Served, request: ProbesRequest, *, refuse_overlap: bool
+        self, name: str, version: LoadedVersion, request: ProbesRequest, *, refuse_overlap: bool
     ) -> tuple[State, Probes, list[str]]:
         """The gallery, one probe a subject, and warnings."""
         state = self._galleries.state(name)
@@ -83,7 +83,7 @@ class ProbeReader:
         return state, Probes(vectors=vectors[rows], subjects=drawn_subjects, enrolled=enrolled), warnings
 
     def _labelled(
-        self, version: Served, request: ProbesRequest, refuse_overlap: bool
+        self, version: LoadedVersion, request: ProbesRequest, refuse_overlap: bool
     ) -> tuple[Float32, list[str], list[str]]:
         if (request.dataset is None) == (request.vectors is None):
             raise InvalidInput("expected either dataset, or vectors and subjects", field="dataset")
@@ -107,7 +107,7 @@ class ProbeReader:
         return vectors, [id_text(subject, "subjects") for subject in subjects], []
 
     def _of_dataset(
-        self, version: Served, reference: str, refuse_overlap: bool
+        self, version: LoadedVersion, reference: str, refuse_overlap: bool
     ) -> tuple[Float32, list[str], list[str]]:
         data = self._datasets.load(self._datasets.get(reference).id)
         if data.y is None:

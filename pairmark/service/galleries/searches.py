@@ -24,7 +24,7 @@ from pairmark.service.galleries.thresholds import Thresholds
 from pairmark.service.runtime.diagnosis import check_side, check_vectors, validated
 from pairmark.service.runtime.parsing import side_of, subjects_of
 from pairmark.service.runtime.request_bodies import RequestBody
-from pairmark.service.runtime.scoring import Served, ServedPoint
+from pairmark.service.runtime.scoring import LoadedVersion, ServedPoint
 from pairmark.service.runtime.vectors import SideRows, to_rows
 from pairmark.service.settings import Settings
 
@@ -125,7 +125,7 @@ class Searches:
     def search(
         self,
         state: State,
-        version: Served,
+        version: LoadedVersion,
         request: SearchRequest,
         decision: ServedPoint | None,
         *,
@@ -189,7 +189,7 @@ class Searches:
             decisions += _decisions_of(hits, float(above if decision is None else decision.threshold))
         facts = {"aggregation": aggregation, "operating_point": point, "warning": warning}
         present_facts = {name: fact for name, fact in facts.items() if fact is not None}
-        return to_json({"model": version.model, "results": results, **present_facts}), sum(map(len, hits))
+        return to_json({"model": version.public, "results": results, **present_facts}), sum(map(len, hits))
 
     def enrolled(self, state: State, subject: str) -> StoredRows:
         with self._galleries.database.read() as session:
@@ -204,7 +204,7 @@ class Searches:
 
     def verify(
         self,
-        version: Served,
+        version: LoadedVersion,
         subject: str,
         probe: Float32,
         items: StoredRows,
@@ -238,7 +238,7 @@ class Searches:
                 SeenDecision(0, items.ids[best], subject, float(score[0]), code, float(decision.threshold))
             )
         answer = {
-            "model": version.model,
+            "model": version.public,
             "subject": subject,
             "match": bool(decision.matches(score)[0]),
             **({} if decision.lower is None else {"decision": DECISIONS[int(decision.decided(score)[0])]}),

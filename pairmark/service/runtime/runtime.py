@@ -33,10 +33,10 @@ from pairmark.service.runtime.loaded import LoadedVersions
 from pairmark.service.runtime.places import Lane
 from pairmark.service.runtime.scoring import (
     LoadedCalibration,
+    LoadedVersion,
     OperatingPoints,
     PointRequest,
     Ratios,
-    Served,
     ServedPoint,
 )
 from pairmark.service.runtime.unrelated import UnrelatedCheck
@@ -68,35 +68,37 @@ class Runtime:
         self.unrelated = UnrelatedCheck(enabled=settings.live_probes)
         self.warm = False
         self._last_view: CatalogueView | None = None
-        self._by_reference: dict[tuple[str | None, str], Served] = {}
+        self._by_reference: dict[tuple[str | None, str], LoadedVersion] = {}
         self._made_for: dict[str, MadeFor] = {}
         self._classes: dict[tuple[str, SubjectClass], str] = {}
         self._noted_rates: set[tuple[str, float]] = set()
         self.batch_place = Places("batch", os.cpu_count() or 1, settings.max_concurrent_batches)
 
-    async def version_for(self, ref: str | None, capability: str, among: VisibleNames = EVERY_NAME) -> Served:
+    async def version_for(
+        self, ref: str | None, capability: str, among: VisibleNames = EVERY_NAME
+    ) -> LoadedVersion:
         """The version a reference means, loaded and warm; ``among``: the names of the only models that may be used."""
         view = await self._view()
         if not among.everything:
             ref = view.among(ref, capability, among)
-        model = self._by_reference.get((ref, capability))
-        if model is not None and self.versions.at_hand(model.entry) is not None:
-            return model
+        version = self._by_reference.get((ref, capability))
+        if version is not None and self.versions.at_hand(version.entry) is not None:
+            return version
         try:
             entry = view.resolve(ref, capability, among)
         except UnknownModel:
             # It may be younger than the view: a job that has just ended, say, on another process's word.
             view = await self.catalogue.looked_up()
             entry = view.resolve(ref, capability, among)
-        model = await self.versions.get(entry, _alias_of(ref))
-        if model.entry is entry and view is self._last_view:
+        version = await self.versions.get(entry, _alias_of(ref))
+        if version.entry is entry and view is self._last_view:
             # References come from clients: the cache must not grow with every spelling they try.
             if len(self._by_reference) >= 1024:
                 self._by_reference.clear()
-            self._by_reference[(ref, capability)] = model
-        return model
+            self._by_reference[(ref, capability)] = version
+        return version
 
-    async def version(self, name: str, version: int) -> Served:
+    async def version(self, name: str, version: int) -> LoadedVersion:
         """A version by its number, loaded and warm, whatever it can do."""
         ref = f"{name}:{version}"
         try:
@@ -107,7 +109,7 @@ class Runtime:
 
     async def operating_point(
         self,
-        model: Served | None,
+        version: LoadedVersion | None,
         fpr: float,
         confidence: float,
         method: str,
@@ -121,12 +123,12 @@ class Runtime:
 
         Parameters
         ----------
-        model : the version that made the scores; None for scores made elsewhere.
+        version : that made the scores; None for scores made elsewhere.
         calibration : id; None: the version's own.
         subjects : numbers of samples and aggregation of what was scored; None for single vectors.
         """
-        calibration = await self._calibration_for(model, calibration, subjects, fpr, confidence)
-        allowed = method == "auto" and await self._allows_asymptotic(model, calibration)
+        calibration = await self._calibration_for(version, calibration, subjects, fpr, confidence)
+        allowed = method == "auto" and await self._allows_asymptotic(version, calibration)
         request = PointRequest(calibration, fpr, confidence, method, fnr, simultaneous, allowed)
         point = self.points.at_hand(request)
         if point is None:
@@ -135,14 +137,14 @@ class Runtime:
 
     async def ratios(
         self,
-        model: Served | None,
+        version: LoadedVersion | None,
         calibration: str | None,
         method: str,
         *,
         subjects: SubjectClass | None = None,
     ) -> Ratios:
         """The likelihood ratios that a request asks for; parameters as `operating_point`."""
-        calibration_id = await self._calibration_for(model, calibration, subjects)
+        calibration_id = await self._calibration_for(version, calibration, subjects)
         entry = await asyncio.to_thread(self.points.fetch, calibration_id)
         maps = entry.calibration.likelihood_ratios
         if maps is None:
@@ -150,16 +152,16 @@ class Runtime:
                 f"calibration {calibration_id} holds no likelihood ratios: it has no same pairs, or was made before "
                 "they were kept. Calibrate again, with pairs of both kinds"
             )
-        if method == "own" and model is not None and not spec_of(model.entry.kind).log_lr:
+        if method == "own" and version is not None and not spec_of(version.entry.kind).log_lr:
             raise InvalidInput(
-                f"the score of {model.entry.kind} is not a log-likelihood ratio; expected lr_method logistic or pav",
+                f"the score of {version.entry.kind} is not a log-likelihood ratio; expected lr_method logistic or pav",
                 field="lr_method",
             )
         return Ratios(calibration_id, maps, entry.calibration.origin, entry.imported)
 
     async def _calibration_for(
         self,
-        model: Served | None,
+        version: LoadedVersion | None,
         calibration: str | None,
         subjects: SubjectClass | None,
         fpr: float | None = None,
@@ -167,7 +169,7 @@ class Runtime:
     ) -> str:
         """The calibration that answers: the one named, else the version's own; of subjects, that of their class."""
         if calibration is None:
-            calibration = model.calibration_id if model is not None else None
+            calibration = version.calibration_id if version is not None else None
             if calibration is None:
                 raise UnknownCalibration(
                     "there is no calibration to take a threshold from; calibrate the version "
@@ -175,21 +177,21 @@ class Runtime:
                     field="calibration",
                 )
         else:
-            subjects = await self._left_to_find(model, calibration, subjects)
+            subjects = await self._left_to_find(version, calibration, subjects)
         if subjects is not None:
-            assert model is not None
-            calibration = await self._of_class(model, calibration, subjects, fpr, confidence)
+            assert version is not None
+            calibration = await self._of_class(version, calibration, subjects, fpr, confidence)
         return calibration
 
     async def _left_to_find(
-        self, model: Served | None, calibration: str, subjects: SubjectClass | None
+        self, version: LoadedVersion | None, calibration: str, subjects: SubjectClass | None
     ) -> SubjectClass | None:
         """The class of subjects that is still to be looked for; None where the named calibration is of this one."""
         owner, own, _ = await self._facts(calibration)
-        if owner is not None and model is not None and owner != (model.entry.name, model.entry.version):
+        if owner is not None and version is not None and owner != (version.entry.name, version.entry.version):
             raise InvalidInput(
                 f"calibration {calibration!r} was made for {owner[0]}:{owner[1]}, not for "
-                f"{model.entry.name}:{model.entry.version}; thresholds do not carry over",
+                f"{version.entry.name}:{version.entry.version}; thresholds do not carry over",
                 field="calibration",
             )
         if own is None or own == subjects:
@@ -202,7 +204,12 @@ class Runtime:
         )
 
     async def _of_class(
-        self, model: Served, calibration: str, subjects: SubjectClass, fpr: float | None, confidence: float
+        self,
+        version: LoadedVersion,
+        calibration: str,
+        subjects: SubjectClass,
+        fpr: float | None,
+        confidence: float,
     ) -> str:
         """The calibration of a class of subjects, from the people of an ordinary one; made where there is none."""
         key = (calibration, subjects)
@@ -211,7 +218,7 @@ class Runtime:
             try:
                 async with self.batch_place() as place:
                     calibration_id = await place.run(
-                        lambda: self.store.subjects.of(calibration, subjects, model.estimator)
+                        lambda: self.store.subjects.of(calibration, subjects, version.estimator)
                     )
             except InsufficientCalibration as error:
                 n_units = None if fpr is None else units_needed(fpr, confidence)
@@ -228,7 +235,7 @@ class Runtime:
         entry = self.catalogue.view.models.get(model)
         return None if entry is None else entry.reviews
 
-    async def _allows_asymptotic(self, version: Served | None, calibration: str) -> bool:
+    async def _allows_asymptotic(self, version: LoadedVersion | None, calibration: str) -> bool:
         """Whether ``auto`` may answer by bootstrap: the model's policy, else the server's."""
         if version is not None:
             name = version.entry.name
@@ -311,7 +318,7 @@ class Runtime:
             self.versions.forget_deleted(view)
         return view
 
-    def _load(self, entry: VersionEntry) -> Served:
+    def _load(self, entry: VersionEntry) -> LoadedVersion:
         ranks, classifies = "rank-labels" in entry.capabilities, "classify" in entry.capabilities
         seconds = 0.0
 
@@ -330,7 +337,7 @@ class Runtime:
         # First of all: a kind that this version of Pairmark no longer has is refused as what cannot be loaded.
         estimator = self.store.load(entry.name, entry.version, warm)
         spec = spec_of(entry.kind)
-        return Served(
+        return LoadedVersion(
             entry=entry,
             estimator=estimator,
             n_features=int(estimator.n_features_in_),

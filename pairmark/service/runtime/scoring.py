@@ -35,7 +35,7 @@ FEW, FEW_NUMBERS = 64, 1_000_000
 
 
 @dataclass(kw_only=True, eq=False)
-class Served:
+class LoadedVersion:
     """A version in memory, ready to score.
 
     Attributes
@@ -46,6 +46,7 @@ class Served:
     feature_names, label_names, class_names : of the training data, where known.
     seconds_a_point : about how long one point takes to rank or classify.
     seconds_a_pair : how long a pair took in the last batch of at least `MEASURED`.
+    public, json : how answers name the version.
     """
 
     entry: VersionEntry
@@ -61,8 +62,8 @@ class Served:
 
     def __post_init__(self) -> None:
         self.calibration_id = self.entry.calibration_id
-        self.model = {"name": self.entry.name, "version": self.entry.version, "kind": self.entry.kind}
-        self.model_json = to_json(self.model)
+        self.public = {"name": self.entry.name, "version": self.entry.version, "kind": self.entry.kind}
+        self.json = to_json(self.public)
 
     def seconds(self, n_pairs: int) -> float:
         """About how long so many pairs take to score."""
@@ -160,17 +161,17 @@ class Served:
         }
 
 
-def embedded(model: Served, features: Features) -> Float32:
+def embedded(version: LoadedVersion, features: Features) -> Float32:
     """A version's own vectors of points, (n, n_components) C-contiguous float32."""
     rows = to_rows(
         features.rows,
         "features",
-        model.n_features,
-        accepts_sparse=model.accepts_sparse,
-        ignores_unknown=model.ignores_unknown,
-        estimator=model.estimator,
+        version.n_features,
+        accepts_sparse=version.accepts_sparse,
+        ignores_unknown=version.ignores_unknown,
+        estimator=version.estimator,
     )
-    vectors = np.ascontiguousarray(model.estimator.transform(rows), dtype=np.float32)
+    vectors = np.ascontiguousarray(version.estimator.transform(rows), dtype=np.float32)
     check_finite(vectors, "vector of point", "features")
     return vectors
 
