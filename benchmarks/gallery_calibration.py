@@ -30,7 +30,7 @@ from pairmark.service.galleries.rows import RowChecks, RowErrors, Rows
 from pairmark.service.galleries.schemas import GalleryCalibrationRequest
 from pairmark.service.galleries.thresholds import Thresholds
 from pairmark.service.runtime.catalogue import VersionEntry
-from pairmark.service.runtime.scoring import LoadedVersion
+from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.settings import Settings
 from pairmark.service.tables import ModelRow, ModelVersion
 

@@ -9,8 +9,8 @@ from pydantic import ValidationError
 from pairmark.models.calibration.points import InsufficientCalibrationData
 from pairmark.service.datasets.schemas import DatasetRequest
 from pairmark.service.errors import ChooseProtocol
+from pairmark.service.runtime.points import PointRequest
 from pairmark.service.runtime.runtime import Runtime
-from pairmark.service.runtime.scoring import PointRequest
 from pairmark.service.tables import DatasetRow
 from tests.service.conftest import SMALL_FOREST, Deployment, people
 

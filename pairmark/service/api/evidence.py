@@ -15,7 +15,7 @@ from pairmark.models.calibration.likelihood_ratios import DEFAULT_METHOD, bayes_
 from pairmark.service.api.answers import IMPORTED_TEXT, ORIGIN_TEXT, ModelUsed
 from pairmark.service.api.query import Query
 from pairmark.service.errors import InvalidInput
-from pairmark.service.runtime.scoring import Ratios, plain
+from pairmark.service.runtime.points import Ratios, plain
 from pairmark.service.store.schemas import Imported
 
 _PROMISES: Final = ("fpr", "fnr", "confidence", "method", "simultaneous", "detail", "log_lr")

@@ -14,7 +14,7 @@ from pairmark.service.api.query import FROM_QUERY
 from pairmark.service.api.scoring import ThreeWayQuery
 from pairmark.service.api.services import InServices
 from pairmark.service.errors import InvalidInput, UnknownCalibration
-from pairmark.service.runtime.scoring import LoadedVersion
+from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.store.subjects import SubjectClass
 
 

@@ -20,8 +20,8 @@ from pairmark.service.runtime.classifying import classes_json, classified
 from pairmark.service.runtime.parsing import parse_features
 from pairmark.service.runtime.places import Lane
 from pairmark.service.runtime.request_bodies import RequestBody
-from pairmark.service.runtime.scoring import LoadedVersion, embedded
 from pairmark.service.runtime.vectors import Features
+from pairmark.service.runtime.versions import LoadedVersion, embedded
 
 LABELS_IN_A_HEADER: Final = 4_096
 """Bytes; with more of them probabilities are given as JSON only."""

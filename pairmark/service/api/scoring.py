@@ -25,10 +25,11 @@ from pairmark.service.runtime.live import subsample
 from pairmark.service.runtime.metrics import PAIRS
 from pairmark.service.runtime.parsing import holds_scores, parse_pairs, parse_scores
 from pairmark.service.runtime.places import Lane
+from pairmark.service.runtime.points import Ratios, ServedPoint, plain
 from pairmark.service.runtime.request_bodies import RequestBody
 from pairmark.service.runtime.runtime import CONFIDENCE
-from pairmark.service.runtime.scoring import LoadedVersion, Ratios, ServedPoint, plain
 from pairmark.service.runtime.vectors import VectorPairs
+from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.store.subjects import SubjectClass
 
 BYTES_A_SECOND: Final = {JSON: 128 * 1024 * 1000.0, OCTETS: 2 * 1024 * 1024 * 1000.0, NPZ: 1.0}

@@ -16,7 +16,8 @@ from pairmark.service.errors import InsufficientCalibration, TooLarge, UnknownMo
 from pairmark.service.galleries.repository import State
 from pairmark.service.galleries.searches import SeenDecision, dense, parse_probe, parse_search
 from pairmark.service.reviews.repository import Deciding
-from pairmark.service.runtime.scoring import LoadedVersion, ServedPoint
+from pairmark.service.runtime.points import ServedPoint
+from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.store.subjects import SubjectClass
 
 CAPABILITY = "search"

@@ -41,7 +41,7 @@ from pairmark.service.names import EVERY_NAME, VisibleNames, checked_name, tenan
 from pairmark.service.pagination import start_of
 from pairmark.service.reviews.repository import erase_of_gallery
 from pairmark.service.runtime.catalogue import CatalogueView
-from pairmark.service.runtime.scoring import LoadedVersion
+from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.settings import Settings
 from pairmark.service.shares import Places
 from pairmark.service.store import repository as store_repository

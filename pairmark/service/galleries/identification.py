@@ -45,7 +45,8 @@ from pairmark.service.galleries.thresholds import (
 from pairmark.service.jobs.leases import persist
 from pairmark.service.jobs.queue import JobQueue
 from pairmark.service.jobs.schemas import JobOut, NewJob, Task
-from pairmark.service.runtime.scoring import LoadedVersion, plain
+from pairmark.service.runtime.points import plain
+from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.settings import Settings
 from pairmark.service.store.store import ModelStore
 from pairmark.service.tables import GalleryCalibrationRow, GalleryEvaluationRow, shows_rows

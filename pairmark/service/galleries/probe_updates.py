@@ -20,7 +20,7 @@ from pairmark.service.galleries.gallery_view import GalleryView, Key, owner_of
 from pairmark.service.galleries.kept_probes import KeptProbes
 from pairmark.service.galleries.repository import State
 from pairmark.service.galleries.subject_search import SubjectTemplates
-from pairmark.service.runtime.scoring import LoadedVersion
+from pairmark.service.runtime.versions import LoadedVersion
 
 Float32 = NDArray[np.float32]
 Indices = NDArray[np.int64]

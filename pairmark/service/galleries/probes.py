@@ -20,7 +20,7 @@ from pairmark.service.galleries.repository import State
 from pairmark.service.galleries.rows import StoredRows, id_text
 from pairmark.service.galleries.schemas import ProbesRequest
 from pairmark.service.galleries.subject_search import SubjectHit
-from pairmark.service.runtime.scoring import LoadedVersion
+from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.store.store import ModelStore
 
 Float32 = NDArray[np.float32]

@@ -43,7 +43,8 @@ from pairmark.service.galleries.kept_probes import KeptProbes, columns_of, load
 from pairmark.service.galleries.probe_repository import CalibrationHead
 from pairmark.service.galleries.probe_updates import BaseScores, ProbeUpdate, SubjectProbeUpdate
 from pairmark.service.galleries.repository import State
-from pairmark.service.runtime.scoring import LoadedVersion, plain
+from pairmark.service.runtime.points import plain
+from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.tables import GalleryCalibrationRow, shows_rows
 
 Float32 = NDArray[np.float32]

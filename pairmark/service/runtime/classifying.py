@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 from pydantic_core import to_json
 
 from pairmark.service.errors import TooLarge
-from pairmark.service.runtime.scoring import LoadedVersion
 from pairmark.service.runtime.vectors import Features, check_finite, to_rows
+from pairmark.service.runtime.versions import LoadedVersion
 
 Float32 = NDArray[np.float32]
 

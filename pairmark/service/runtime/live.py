@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from pairmark.models.calibration.operating_points import Calibration
 from pairmark.service.errors import PairmarkError
-from pairmark.service.runtime.scoring import LoadedVersion
+from pairmark.service.runtime.versions import LoadedVersion
 
 Float64 = NDArray[np.float64]
 

@@ -12,7 +12,7 @@ from pairmark.service.caches import BoundedCache
 from pairmark.service.errors import CorruptArtefact, PairmarkError
 from pairmark.service.runtime.catalogue import CatalogueView, VersionEntry
 from pairmark.service.runtime.metrics import LOADED, LOADS
-from pairmark.service.runtime.scoring import LoadedVersion
+from pairmark.service.runtime.versions import LoadedVersion
 
 log = logging.getLogger(__name__)
 

@@ -16,8 +16,8 @@ from pairmark.service.errors import InvalidInput, TooLarge
 from pairmark.service.runtime.bodies import FLOAT32_MAX, AskingBody, Dense, Record
 from pairmark.service.runtime.diagnosis import check_numbers, kind_of, raise_ragged, validated
 from pairmark.service.runtime.request_bodies import RequestBody
-from pairmark.service.runtime.scoring import LoadedVersion
 from pairmark.service.runtime.vectors import Float32, RecordRows, SideRows, check_finite, to_rows
+from pairmark.service.runtime.versions import LoadedVersion
 
 MAX_PAIRWISE = 2_000_000
 """Most pairwise confidences in one answer."""

@@ -31,15 +31,15 @@ from pairmark.service.runtime.catalogue import Catalogue, CatalogueView, Version
 from pairmark.service.runtime.live import LiveCheck
 from pairmark.service.runtime.loaded import LoadedVersions
 from pairmark.service.runtime.places import Lane
-from pairmark.service.runtime.scoring import (
+from pairmark.service.runtime.points import (
     LoadedCalibration,
-    LoadedVersion,
     OperatingPoints,
     PointRequest,
     Ratios,
     ServedPoint,
 )
 from pairmark.service.runtime.unrelated import UnrelatedCheck
+from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.settings import Settings
 from pairmark.service.shares import Places
 from pairmark.service.store.calibrations import unknown_calibration, weights_of

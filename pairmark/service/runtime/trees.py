@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pairmark.service.errors import InvalidInput, ModelNotCapable
-from pairmark.service.runtime.scoring import LoadedVersion
+from pairmark.service.runtime.versions import LoadedVersion
 
 
 def tree_data(version: LoadedVersion, number: int = 0) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from pairmark.models.calibration.live_rate import RateWatch
 from pairmark.service.errors import PairmarkError
-from pairmark.service.runtime.scoring import LoadedVersion
+from pairmark.service.runtime.versions import LoadedVersion
 
 POOL = 64
 MOST_VERSIONS = 256

@@ -24,7 +24,7 @@ FRONT = (
     mutant(
         "ways-out-of-a-refusal-are-left-out",
         "a refusal says the same ways out over HTTP and on the command line",
-        "pairmark/service/runtime/scoring.py",
+        "pairmark/service/runtime/points.py",
         "ways=self._ways(fpr, error, entry) if request.fnr is None else [],",
         "ways=[],",
         "tests/e2e/test_deciding_commands.py"

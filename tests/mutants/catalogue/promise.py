@@ -220,7 +220,7 @@ VALIDITY = (
     mutant(
         "match-at-the-threshold",
         "match is score > threshold, strictly (arrays)",
-        "pairmark/service/runtime/scoring.py",
+        "pairmark/service/runtime/points.py",
         "= scores > self.threshold",
         "= scores >= self.threshold",
         "tests/service/runtime/test_served_point.py",
@@ -228,7 +228,7 @@ VALIDITY = (
     mutant(
         "match-at-the-threshold-of-few",
         "match is score > threshold, strictly (single pairs)",
-        "pairmark/service/runtime/scoring.py",
+        "pairmark/service/runtime/points.py",
         "[score > threshold for score in scores]",
         "[score >= threshold for score in scores]",
         "tests/service/runtime/test_served_point.py",
@@ -489,7 +489,7 @@ SECRETS = (
     mutant(
         "bands-of-populations",
         "a band states the guarantee of its calibration",
-        "pairmark/service/runtime/scoring.py",
+        "pairmark/service/runtime/points.py",
         '            "guarantee": calibration.guarantee,\n',
         '            "guarantee": "finite-sample",\n',
         f"{LEDGER}::test_a_band_promises_what_its_calibration_does",

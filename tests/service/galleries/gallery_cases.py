@@ -9,7 +9,7 @@ import numpy as np
 from pairmark.service.db import Database
 from pairmark.service.galleries.rows import Rows
 from pairmark.service.runtime.catalogue import CatalogueView, VersionEntry
-from pairmark.service.runtime.scoring import LoadedVersion
+from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.tables import ModelRow, ModelVersion
 
 WIDTH = 4

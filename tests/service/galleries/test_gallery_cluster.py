@@ -24,7 +24,7 @@ from pairmark.service.galleries.metadata import parse_filter
 from pairmark.service.galleries.rows import RowErrors
 from pairmark.service.processes import child_environment
 from pairmark.service.runtime.catalogue import VersionEntry
-from pairmark.service.runtime.scoring import LoadedVersion
+from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.settings import Settings
 from tests.service.conftest import Deployment, people
 from tests.service.galleries.gallery_cases import NOTHING, rows

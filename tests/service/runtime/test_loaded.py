@@ -13,7 +13,7 @@ from pairmark.service.errors import CorruptArtefact
 from pairmark.service.runtime import loaded as module
 from pairmark.service.runtime.catalogue import CatalogueView, ModelEntry, VersionEntry
 from pairmark.service.runtime.loaded import LoadedVersions
-from pairmark.service.runtime.scoring import LoadedVersion
+from pairmark.service.runtime.versions import LoadedVersion
 
 
 def entry(version: int, name: str = "faces") -> VersionEntry:
