@@ -7,7 +7,7 @@ import contextlib
 import os
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -48,11 +48,24 @@ from pairmark.service.store.schemas import ReviewPolicy
 from pairmark.service.store.store import ModelStore
 from pairmark.service.store.subjects import SubjectClass
 
-MadeFor = tuple[tuple[str, int] | None, SubjectClass | None, str]
-"""The version and the class of subjects that a calibration is of, and its own name, as `LoadedCalibration` has them."""
 CONFIDENCE = 0.95
 MOST_ASKED = 10_000
 """Rates asked for that a process remembers to have noted."""
+
+
+class CalibrationOwner(NamedTuple):
+    """Whose a calibration is.
+
+    Attributes
+    ----------
+    version : name and version of the model that it was made for; None: scores made elsewhere.
+    subjects : the class of subjects that it is of; None: single vectors.
+    calibration_name : its own.
+    """
+
+    version: tuple[str, int] | None
+    subjects: SubjectClass | None
+    calibration_name: str
 
 
 class Runtime:
@@ -69,27 +82,27 @@ class Runtime:
         self.warm = False
         self._last_view: CatalogueView | None = None
         self._by_reference: dict[tuple[str | None, str], LoadedVersion] = {}
-        self._made_for: dict[str, MadeFor] = {}
+        self._owners: dict[str, CalibrationOwner] = {}
         self._classes: dict[tuple[str, SubjectClass], str] = {}
         self._noted_rates: set[tuple[str, float]] = set()
         self.batch_place = Places("batch", os.cpu_count() or 1, settings.max_concurrent_batches)
 
     async def version_for(
-        self, ref: str | None, capability: str, among: VisibleNames = EVERY_NAME
+        self, ref: str | None, capability: str, visible: VisibleNames = EVERY_NAME
     ) -> LoadedVersion:
-        """The version a reference means, loaded and warm; ``among``: the names of the only models that may be used."""
+        """The version a reference means, loaded and warm; ``visible``: the names of the only models that may be used."""
         view = await self._view()
-        if not among.everything:
-            ref = view.among(ref, capability, among)
+        if not visible.everything:
+            ref = view.restricted_ref(ref, capability, visible)
         version = self._by_reference.get((ref, capability))
         if version is not None and self.versions.at_hand(version.entry) is not None:
             return version
         try:
-            entry = view.resolve(ref, capability, among)
+            entry = view.resolve(ref, capability, visible)
         except UnknownModel:
             # It may be younger than the view: a job that has just ended, say, on another process's word.
             view = await self.catalogue.looked_up()
-            entry = view.resolve(ref, capability, among)
+            entry = view.resolve(ref, capability, visible)
         version = await self.versions.get(entry, _alias_of(ref))
         if version.entry is entry and view is self._last_view:
             # References come from clients: the cache must not grow with every spelling they try.
@@ -187,7 +200,7 @@ class Runtime:
         self, version: LoadedVersion | None, calibration: str, subjects: SubjectClass | None
     ) -> SubjectClass | None:
         """The class of subjects that is still to be looked for; None where the named calibration is of this one."""
-        owner, own, _ = await self._facts(calibration)
+        owner, own, _ = await self._owner(calibration)
         if owner is not None and version is not None and owner != (version.entry.name, version.entry.version):
             raise InvalidInput(
                 f"calibration {calibration!r} was made for {owner[0]}:{owner[1]}, not for "
@@ -221,9 +234,9 @@ class Runtime:
                         lambda: self.store.subjects.of(calibration, subjects, version.estimator)
                     )
             except InsufficientCalibration as error:
-                n_units = None if fpr is None else units_needed(fpr, confidence)
+                required_units = None if fpr is None else units_needed(fpr, confidence)
                 raise InsufficientCalibration(
-                    error.detail, **{**error.facts, "required_units": n_units}
+                    error.detail, **{**error.facts, "required_units": required_units}
                 ) from error
             if len(self._classes) >= 4096:
                 self._classes.clear()
@@ -240,7 +253,7 @@ class Runtime:
         if version is not None:
             name = version.entry.name
         else:
-            owner, _, _ = await self._facts(calibration)
+            owner = (await self._owner(calibration)).version
             name = "" if owner is None else owner[0]
         model = self.catalogue.view.models.get(name)
         policy = None if model is None else model.allow_asymptotic
@@ -251,14 +264,14 @@ class Runtime:
         if calibration is None or names.everything:
             return
         with contextlib.suppress(UnknownCalibration, DamagedRow):
-            owner, _, name = await self._facts(calibration)
+            owner, _, name = await self._owner(calibration)
             if (owner[0] if owner else name) in names and (owner or names.members is None):
                 return
         raise unknown_calibration(calibration)
 
     async def model_of_calibration(self, calibration: str) -> dict[str, Any] | None:
         """The version a calibration was made for, as answers name it; None for scores made elsewhere."""
-        owner, _, _ = await self._facts(calibration)
+        owner = (await self._owner(calibration)).version
         if owner is None:
             return None
         name, version = owner
@@ -270,14 +283,14 @@ class Runtime:
             )
         return {"name": name, "version": version, "kind": entry.kind}
 
-    async def _facts(self, calibration: str) -> MadeFor:
-        facts = self._made_for.get(calibration)
-        if facts is None:
+    async def _owner(self, calibration: str) -> CalibrationOwner:
+        owner = self._owners.get(calibration)
+        if owner is None:
             entry = await asyncio.to_thread(self.points.fetch, calibration)
-            if len(self._made_for) >= 4096:
-                self._made_for.clear()
-            facts = self._made_for[calibration] = (entry.owner, entry.subjects, entry.name)
-        return facts
+            if len(self._owners) >= 4096:
+                self._owners.clear()
+            owner = self._owners[calibration] = CalibrationOwner(entry.owner, entry.subjects, entry.name)
+        return owner
 
     def lane(self) -> Lane:
         """Where the work of one request runs."""

@@ -16,7 +16,6 @@ from pairmark.service.errors import InvalidInput, ModelNotCapable
 from pairmark.service.runtime.catalogue import VersionEntry
 from pairmark.service.runtime.vectors import Features, Float32, VectorPairs, check_finite, to_rows
 
-
 MEASURED = 256
 FEW, FEW_NUMBERS = 64, 1_000_000
 """So few pairs, of so few numbers, take no time worth a thread."""
