@@ -29,7 +29,7 @@ def classified(version: LoadedVersion, features: Features) -> tuple[NDArray[np.i
     form = {"accepts_sparse": version.accepts_sparse, "estimator": version.estimator}
     rows = to_rows(features.rows, "features", version.n_features, **form)
     probabilities = np.asarray(version.estimator.predict_proba(rows))
-    check_finite(probabilities, "distribution of point", "features")
+    check_finite(probabilities, noun="point", what="distribution", field="features")
     best = probabilities.argmax(axis=1).astype(np.int64)
     return best, np.ascontiguousarray(probabilities, dtype=np.float32)
 

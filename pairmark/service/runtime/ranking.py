@@ -211,7 +211,7 @@ def rank(version: LoadedVersion, label_names: Sequence[str], points: Points) -> 
     positions, scores = estimator._ranked(X)
     if points.abstain is not None:
         positions = estimator.predict(X, abstain=points.abstain)
-    check_finite(scores, "ranking of point", "features")
+    check_finite(scores, noun="point", what="ranking", field="features")
     if len(X) == 1 and points.abstain is None and not points.detail:
         ordered = _in_order(label_names, positions[0].tolist(), scores[0].tolist(), n_labels)
         return b'{"model":%b,"rankings":[%b]}' % (version.json, to_json(ordered))

@@ -90,7 +90,7 @@ class Runtime:
     async def version_for(
         self, ref: str | None, capability: str, visible: VisibleNames = EVERY_NAME
     ) -> LoadedVersion:
-        """The version a reference means, loaded and warm; ``visible``: the names of the only models that may be used."""
+        """The version of a reference, loaded and warm; ``visible``: the names of the only models that may be used."""
         view = await self._view()
         if not visible.everything:
             ref = view.restricted_ref(ref, capability, visible)

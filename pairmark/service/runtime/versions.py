@@ -74,7 +74,7 @@ class LoadedVersion:
             start = time.perf_counter()
             scores = self.estimator._pair_score(left, right)
             self.seconds_a_pair = (time.perf_counter() - start) / n
-        check_finite(scores, "score of pair", "left")
+        check_finite(scores, noun="pair", what="score", field="left")
         return scores
 
     def aggregation(self, name: str) -> str:
@@ -94,7 +94,7 @@ class LoadedVersion:
     def score_subjects(self, left: SampleSets, right: SampleSets, how: str) -> Float32:
         """Scores of subjects of several samples, (n,); ``how`` is what `aggregation` returned."""
         scores: Float32 = self.estimator._subject_score(left, right, how)
-        check_finite(scores, "score of pair", "left")
+        check_finite(scores, noun="pair", what="score", field="left")
         return scores
 
     def score_pairs(self, pairs: VectorPairs, aggregation: str = "auto") -> Float32:
@@ -159,7 +159,7 @@ def embedded(version: LoadedVersion, features: Features) -> Float32:
         estimator=version.estimator,
     )
     vectors = np.ascontiguousarray(version.estimator.transform(rows), dtype=np.float32)
-    check_finite(vectors, "vector of point", "features")
+    check_finite(vectors, noun="point", what="vector", field="features")
     return vectors
 
 
