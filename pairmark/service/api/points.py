@@ -17,9 +17,9 @@ from pairmark.service.api.wire import JSON, OCTETS, Answer, Call, media, model_h
 from pairmark.service.errors import InvalidInput, TooLarge
 from pairmark.service.runtime.binary import parse_npz_rows, parse_rows
 from pairmark.service.runtime.classifying import classes_json, classified
+from pairmark.service.runtime.growing_body import RequestBody
 from pairmark.service.runtime.parsing import parse_features
 from pairmark.service.runtime.places import Lane
-from pairmark.service.runtime.request_bodies import RequestBody
 from pairmark.service.runtime.vectors import Features
 from pairmark.service.runtime.versions import LoadedVersion, embedded
 

@@ -21,12 +21,12 @@ from pairmark.service.api.wire import JSON, NPZ, OCTETS, Answer, Call, media, mo
 from pairmark.service.errors import Forbidden, InvalidInput, TooLarge
 from pairmark.service.reviews.repository import Deciding
 from pairmark.service.runtime.binary import parse_npz, parse_octets
+from pairmark.service.runtime.growing_body import RequestBody
 from pairmark.service.runtime.live import subsample
 from pairmark.service.runtime.metrics import PAIRS
 from pairmark.service.runtime.parsing import holds_scores, parse_pairs, parse_scores
 from pairmark.service.runtime.places import Lane
 from pairmark.service.runtime.points import Ratios, ServedPoint, plain
-from pairmark.service.runtime.request_bodies import RequestBody
 from pairmark.service.runtime.runtime import CONFIDENCE
 from pairmark.service.runtime.vectors import VectorPairs
 from pairmark.service.runtime.versions import LoadedVersion

@@ -14,7 +14,7 @@ from pairmark.service.api.services import Services
 from pairmark.service.errors import TooLarge
 from pairmark.service.keys import ActiveKey
 from pairmark.service.names import EVERY_NAME, VisibleNames
-from pairmark.service.runtime.request_bodies import GrowingBody, RequestBody
+from pairmark.service.runtime.growing_body import GrowingBody, RequestBody
 from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.settings import Settings
 

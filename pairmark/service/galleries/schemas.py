@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pairmark.service.errors import DamagedRow
 from pairmark.service.galleries.repository import State
 from pairmark.service.pagination import Page
-from pairmark.service.runtime.bodies import REFS_TEXT, Body, JsonRequest, Ref, Side, Vectors
+from pairmark.service.runtime.json_forms import REFS_TEXT, Body, JsonRequest, Ref, Side, Vectors
 from pairmark.service.tables import GalleryItem
 from pairmark.service.times import iso
 

@@ -22,9 +22,9 @@ from pairmark.service.galleries.schemas import SearchBody, VerifyBody
 from pairmark.service.galleries.subject_search import SubjectHit
 from pairmark.service.galleries.thresholds import Thresholds
 from pairmark.service.runtime.diagnosis import check_side, check_vectors, validated
+from pairmark.service.runtime.growing_body import RequestBody
 from pairmark.service.runtime.parsing import side_of, subjects_of
 from pairmark.service.runtime.points import ServedPoint
-from pairmark.service.runtime.request_bodies import RequestBody
 from pairmark.service.runtime.vectors import SideRows, to_rows
 from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.settings import Settings

@@ -13,8 +13,8 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 
 from pairmark.service.errors import InvalidInput
-from pairmark.service.runtime.bodies import EXPECTED, FLOAT32_MAX
-from pairmark.service.runtime.request_bodies import RequestBody
+from pairmark.service.runtime.growing_body import RequestBody
+from pairmark.service.runtime.json_forms import EXPECTED, FLOAT32_MAX
 
 Form = TypeVar("Form", bound=BaseModel)
 

@@ -12,14 +12,6 @@ from numpy.typing import NDArray
 from pairmark.models.core.json_rows import PlainForm
 from pairmark.models.records.schema import RESERVED
 from pairmark.service.errors import InvalidInput
-from pairmark.service.runtime.bodies import (
-    EXPECTED,
-    FeaturesBody,
-    PairsBody,
-    ScoresBody,
-    SparseVector,
-    Subject,
-)
 from pairmark.service.runtime.diagnosis import (
     check_numbers,
     check_side,
@@ -28,7 +20,15 @@ from pairmark.service.runtime.diagnosis import (
     raise_ragged,
     validated,
 )
-from pairmark.service.runtime.request_bodies import RequestBody
+from pairmark.service.runtime.growing_body import RequestBody
+from pairmark.service.runtime.json_forms import (
+    EXPECTED,
+    FeaturesBody,
+    PairsBody,
+    ScoresBody,
+    SparseVector,
+    Subject,
+)
 from pairmark.service.runtime.vectors import (
     Counts,
     Features,

@@ -12,7 +12,7 @@ from scipy.sparse import csr_array
 from pairmark.models.records.schema import RecordError, Schema, is_plain
 from pairmark.models.registry import schema_of_model
 from pairmark.service.errors import InvalidInput, TooLarge
-from pairmark.service.runtime.bodies import SparseVector
+from pairmark.service.runtime.json_forms import SparseVector
 from pairmark.service.runtime.metrics import UNKNOWN_COLUMNS
 
 Float32 = NDArray[np.float32]
