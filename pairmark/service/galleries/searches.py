@@ -21,9 +21,9 @@ from pairmark.service.galleries.rows import StoredRows, checked_id
 from pairmark.service.galleries.schemas import SearchBody, VerifyBody
 from pairmark.service.galleries.subject_search import SubjectHit
 from pairmark.service.galleries.thresholds import Thresholds
-from pairmark.service.runtime.diagnosis import check_side, check_vectors, validated
+from pairmark.service.runtime.diagnosis import check_side, check_vectors
 from pairmark.service.runtime.growing_body import RequestBody
-from pairmark.service.runtime.parsing import side_of, subjects_of
+from pairmark.service.runtime.parsing import parse_request, side_of, subjects_of
 from pairmark.service.runtime.points import ServedPoint
 from pairmark.service.runtime.vectors import SideRows, to_rows
 from pairmark.service.runtime.versions import LoadedVersion
@@ -55,7 +55,7 @@ class SeenDecision(NamedTuple):
 
 
 def parse_search(body: RequestBody, settings: Settings) -> SearchRequest:
-    parsed = validated(SearchBody, body, queries=check_vectors)
+    parsed = parse_request(SearchBody, body, queries=check_vectors)
     if parsed.fpir is not None and parsed.fpr is not None:
         raise InvalidInput("fpir and fpr exclude one another; expected one of them", field="fpr")
     if parsed.fnr is not None and parsed.fpr is None:
@@ -98,7 +98,7 @@ def _check_whole_subjects(body: SearchBody) -> None:
 
 def parse_probe(body: RequestBody, max_samples: int) -> tuple[SideRows, list[str] | None]:
     """Read the one vector of a verification, or the samples of its one subject, and the caller's name of it."""
-    parsed = validated(VerifyBody, body, probe=check_side)
+    parsed = parse_request(VerifyBody, body, probe=check_side)
     probe, counts = subjects_of(parsed.probe, "probe")
     if counts.size != 1:
         raise InvalidInput(

@@ -13,9 +13,10 @@ from pydantic_core import to_json
 
 from pairmark.models.registry import schema_of_model
 from pairmark.service.errors import InvalidInput, TooLarge
-from pairmark.service.runtime.diagnosis import check_numbers, kind_of, raise_ragged, validated
+from pairmark.service.runtime.diagnosis import check_numbers, kind_of, raise_ragged
 from pairmark.service.runtime.growing_body import RequestBody
 from pairmark.service.runtime.json_forms import FLOAT32_MAX, AskingBody, Dense, Record
+from pairmark.service.runtime.parsing import parse_request
 from pairmark.service.runtime.vectors import Float32, RecordRows, SideRows, check_finite, to_rows
 from pairmark.service.runtime.versions import LoadedVersion
 
@@ -63,7 +64,7 @@ class Points:
 
 def parse_points(body: RequestBody) -> Points:
     """Read a JSON body of points."""
-    request = validated(RankBody, body, features=_check_features)
+    request = parse_request(RankBody, body, features=_check_features)
     single = isinstance(request.features, dict)
     return Points(
         request.model, _rows(request.features), single, request.top, request.detail, request.abstain
