@@ -15,11 +15,11 @@ from pairmark.service.api.query import Query
 from pairmark.service.api.scoring import BYTES_A_SECOND
 from pairmark.service.api.wire import JSON, OCTETS, Answer, Call, media, model_header
 from pairmark.service.errors import InvalidInput, TooLarge
+from pairmark.service.places import RequestWork
 from pairmark.service.runtime.binary import parse_npz_rows, parse_rows
 from pairmark.service.runtime.classifying import classes_json, classified
 from pairmark.service.runtime.growing_body import RequestBody
 from pairmark.service.runtime.parsing import parse_features
-from pairmark.service.runtime.places import Lane
 from pairmark.service.runtime.vectors import Features
 from pairmark.service.runtime.versions import LoadedVersion, embedded
 
@@ -61,19 +61,21 @@ async def _answered(
 ) -> tuple[Features, Answer]:
     kind, raw = media(call)
     body = await call.body()
-    with call.services.runtime.lane() as lane:
-        features, version = await _read(call, lane, capability, kind, body)
+    with call.services.runtime.request_work() as request_work:
+        features, version = await _read(call, request_work, capability, kind, body)
         limit = call.services.settings.max_batch_pairs
         if len(features) > limit:
             raise TooLarge(
                 f"the request has {len(features)} points; at most {limit} are taken at a time", limit=limit
             )
-        reply = await lane.run(seconds(version, features), lambda: answer(call, version, features, raw))
+        reply = await request_work.run(
+            seconds(version, features), lambda: answer(call, version, features, raw)
+        )
     return features, reply
 
 
 async def _read(
-    call: Call, lane: Lane, capability: str, kind: bytes, body: RequestBody
+    call: Call, request_work: RequestWork, capability: str, kind: bytes, body: RequestBody
 ) -> tuple[Features, LoadedVersion]:
     """The points of a body, and the version that they are for."""
     runtime, query = call.services.runtime, call.query
@@ -83,14 +85,14 @@ async def _read(
             raise InvalidInput(
                 f"a JSON body to {capability} names its model itself; expected no query", field="query"
             )
-        features = await lane.run(reading, lambda: parse_features(body))
+        features = await request_work.run(reading, lambda: parse_features(body))
         return features, await runtime.version_for(features.model, capability, call.models)
     version = await runtime.version_for(query.model, capability, call.models)
     if kind == OCTETS:
         width = query.dim or version.n_features
-        return await lane.run(reading, lambda: parse_rows(body, dim=width)), version
+        return await request_work.run(reading, lambda: parse_rows(body, dim=width)), version
     limit = call.services.settings.max_body_bytes
-    return await lane.run(reading, lambda: parse_npz_rows(body, max_bytes=limit)), version
+    return await request_work.run(reading, lambda: parse_npz_rows(body, max_bytes=limit)), version
 
 
 def _embedded_answer(call: Call, version: LoadedVersion, features: Features, raw: bool) -> Answer:

@@ -1,7 +1,7 @@
 """The scoring routes: `/similarity`, `/match`, `/explain`.
 
 Called by the edge itself, because a framework's handling of one body costs more than scoring a pair. Every request
-goes the same way: parse, resolve, score, decide, answer. `Lane` decides which of it runs on the event loop.
+goes the same way: parse, resolve, score, decide, answer. `RequestWork` decides which of it runs on the event loop.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from pairmark.service.api.problems import NotAcceptable
 from pairmark.service.api.query import Query
 from pairmark.service.api.wire import JSON, NPZ, OCTETS, Answer, Call, media, model_header
 from pairmark.service.errors import Forbidden, InvalidInput, TooLarge
+from pairmark.service.places import RequestWork
 from pairmark.service.reviews.repository import Deciding
 from pairmark.service.runtime.binary import parse_npz, parse_octets
 from pairmark.service.runtime.growing_body import RequestBody
 from pairmark.service.runtime.live import subsample
 from pairmark.service.runtime.metrics import PAIRS
 from pairmark.service.runtime.parsing import holds_scores, parse_pairs, parse_scores
-from pairmark.service.runtime.places import Lane
 from pairmark.service.runtime.points import Ratios, ServedPoint, plain
 from pairmark.service.runtime.runtime import CONFIDENCE
 from pairmark.service.runtime.vectors import VectorPairs
@@ -150,14 +150,16 @@ async def similarity(call: Call) -> Answer:
         raise NotAcceptable("log_lr is given as application/json: leave it out, or accept that")
     await call.services.runtime.check_calibration(query.calibration, call.models)
     body = await call.body()
-    with call.services.runtime.lane() as lane:
-        scored = await _score(call, lane, kind, body, "similarity")
+    with call.services.runtime.request_work() as request_work:
+        scored = await _score(call, request_work, kind, body, "similarity")
         ratios = None
         if query.log_lr:
             ratios = await call.services.runtime.ratios(
                 scored.version, query.calibration, query.lr_method, subjects=scored.subjects
             )
-        answer = await lane.run(_writing(scored, raw), lambda: _scores_answer(call, scored, raw, ratios))
+        answer = await request_work.run(
+            _writing(scored, raw), lambda: _scores_answer(call, scored, raw, ratios)
+        )
     _SCORED.inc(len(scored.scores))
     _watch(call, scored, None)
     return answer
@@ -186,11 +188,11 @@ async def match(call: Call) -> Answer:
             "log_lr and decisions by prior are given as application/json: leave them out, or accept that"
         )
     body = await call.body()
-    with call.services.runtime.lane() as lane:
+    with call.services.runtime.request_work() as request_work:
         if kind == JSON and holds_scores(body):
-            scored = await _given_scores(call, lane, body)
+            scored = await _given_scores(call, request_work, body)
         else:
-            scored = await _score(call, lane, kind, body, "match")
+            scored = await _score(call, request_work, kind, body, "match")
         with_scores = call.shows_scores(scored.version)
         if query.detail and not with_scores:
             raise Forbidden("detail says how high scores are; the key may only decide", scope="score")
@@ -202,7 +204,7 @@ async def match(call: Call) -> Answer:
                 scored.version, query.calibration, query.lr_method, subjects=scored.subjects
             )
         if query.prior is not None or query.fpr is None:
-            return await _by_costs(call, lane, scored, ratios, with_scores)
+            return await _by_costs(call, request_work, scored, ratios, with_scores)
         point = await call.services.runtime.operating_point(
             scored.version,
             query.fpr,
@@ -214,7 +216,7 @@ async def match(call: Call) -> Answer:
             subjects=scored.subjects,
         )
         seconds = math.inf if query.detail else _writing(scored, raw)
-        n_matched, answer = await lane.run(
+        n_matched, answer = await request_work.run(
             seconds, lambda: _match_answer(call, scored, point, raw, with_scores, ratios)
         )
     if scored.version is not None:
@@ -225,11 +227,11 @@ async def match(call: Call) -> Answer:
 
 
 async def _by_costs(
-    call: Call, lane: Lane, scored: ScoredPairs, ratios: Ratios | None, with_scores: bool
+    call: Call, request_work: RequestWork, scored: ScoredPairs, ratios: Ratios | None, with_scores: bool
 ) -> Answer:
     """Decide by prior and costs."""
     assert ratios is not None
-    body = await lane.run(
+    body = await request_work.run(
         _writing(scored, False),
         lambda: bayes_answer(scored.model_json, scored.scores, ratios, call.query, with_scores),
     )
@@ -245,14 +247,14 @@ async def explain(call: Call) -> Answer:
     if raw:
         raise NotAcceptable("explanations are given as application/json")
     body = await call.body()
-    with call.services.runtime.lane() as lane:
-        pairs, version = await _read(call, lane, kind, body, "similarity")
+    with call.services.runtime.request_work() as request_work:
+        pairs, version = await _read(call, request_work, kind, body, "similarity")
 
         def work() -> bytes:
             score, explanation = version.explain(pairs, call.query.aggregation)
             return to_json({"model": version.public, "score": score, "explanation": plain(explanation)})
 
-        answer = await lane.run(math.inf, work)
+        answer = await request_work.run(math.inf, work)
     _EXPLAINED.inc()
     return answer, JSON, ()
 
@@ -261,13 +263,13 @@ async def explain(call: Call) -> Answer:
 
 
 async def _read(
-    call: Call, lane: Lane, kind: bytes, body: RequestBody, capability: str
+    call: Call, request_work: RequestWork, kind: bytes, body: RequestBody, capability: str
 ) -> tuple[VectorPairs, LoadedVersion]:
     """The pairs of a body, and the version that they are for."""
     runtime, settings, query = call.services.runtime, call.services.settings, call.query
     reading = len(body) / BYTES_A_SECOND[kind]
     if kind == JSON:
-        pairs = await lane.run(reading, lambda: parse_pairs(body))
+        pairs = await request_work.run(reading, lambda: parse_pairs(body))
         pairs.check_sizes(settings.max_batch_pairs, settings.max_subject_samples)
         version = await runtime.version_for(_model(pairs, query), capability, call.models)
         return pairs, version
@@ -275,10 +277,12 @@ async def _read(
     if kind == OCTETS:
         dim, n_left = query.dim or version.n_features, query.n_left
         samples = (query.left_samples, query.right_samples)
-        pairs = await lane.run(reading, lambda: parse_octets(body, dim=dim, n_left=n_left, samples=samples))
+        pairs = await request_work.run(
+            reading, lambda: parse_octets(body, dim=dim, n_left=n_left, samples=samples)
+        )
     else:
         limit = settings.max_body_bytes
-        pairs = await lane.run(reading, lambda: parse_npz(body, max_bytes=limit))
+        pairs = await request_work.run(reading, lambda: parse_npz(body, max_bytes=limit))
     pairs.check_sizes(settings.max_batch_pairs, settings.max_subject_samples)
     return pairs, version
 
@@ -295,11 +299,15 @@ def _model(pairs: VectorPairs, query: PairsQuery) -> str | None:
 # ---------------------------------------------------------------- score
 
 
-async def _score(call: Call, lane: Lane, kind: bytes, body: RequestBody, capability: str) -> ScoredPairs:
+async def _score(
+    call: Call, request_work: RequestWork, kind: bytes, body: RequestBody, capability: str
+) -> ScoredPairs:
     """Scores of the pairs of a body."""
-    pairs, version = await _read(call, lane, kind, body, capability)
+    pairs, version = await _read(call, request_work, kind, body, capability)
     aggregation = call.query.aggregation
-    scores = await lane.run(version.seconds(pairs.n_scored), lambda: version.score_pairs(pairs, aggregation))
+    scores = await request_work.run(
+        version.seconds(pairs.n_scored), lambda: version.score_pairs(pairs, aggregation)
+    )
     if pairs.counts is None:
         return ScoredPairs(scores, version.json, version, pairs)
     how = version.aggregation(aggregation)
@@ -308,7 +316,7 @@ async def _score(call: Call, lane: Lane, kind: bytes, body: RequestBody, capabil
     return ScoredPairs(scores, version.json, version, pairs, subjects, how)
 
 
-async def _given_scores(call: Call, lane: Lane, body: RequestBody) -> ScoredPairs:
+async def _given_scores(call: Call, request_work: RequestWork, body: RequestBody) -> ScoredPairs:
     """Scores made elsewhere: no model scores anything, and a calibration must be named."""
     calibration, limit = call.query.calibration, call.services.settings.max_batch_pairs
     if calibration is None:
@@ -316,7 +324,7 @@ async def _given_scores(call: Call, lane: Lane, body: RequestBody) -> ScoredPair
             "scores need calibration=ID; create a calibration with POST /calibrations",
             field="calibration",
         )
-    scores = await lane.run(len(body) / BYTES_A_SECOND[JSON], lambda: parse_scores(body))
+    scores = await request_work.run(len(body) / BYTES_A_SECOND[JSON], lambda: parse_scores(body))
     if len(scores) > limit:
         raise TooLarge(f"the request has {len(scores)} scores; at most {limit} are taken", limit=limit)
     await call.services.runtime.check_calibration(calibration, call.models)

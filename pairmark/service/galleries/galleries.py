@@ -39,11 +39,11 @@ from pairmark.service.galleries.schemas import GalleryOut, GalleryPage, ItemOut,
 from pairmark.service.keys.tenants import check_quotas
 from pairmark.service.names import EVERY_NAME, VisibleNames, checked_name, tenant_of
 from pairmark.service.pagination import start_of
+from pairmark.service.places import Places
 from pairmark.service.reviews.repository import erase_of_gallery
 from pairmark.service.runtime.catalogue import CatalogueView
 from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.settings import Settings
-from pairmark.service.shares import Places
 from pairmark.service.store import repository as store_repository
 from pairmark.service.tables import GalleryRow
 from pairmark.service.times import iso

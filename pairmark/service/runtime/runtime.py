@@ -27,10 +27,10 @@ from pairmark.service.errors import (
     UnknownModel,
 )
 from pairmark.service.names import EVERY_NAME, VisibleNames
+from pairmark.service.places import Places, RequestWork
 from pairmark.service.runtime.catalogue import Catalogue, CatalogueView, VersionEntry
 from pairmark.service.runtime.live import LiveCheck
 from pairmark.service.runtime.loaded import LoadedVersions
-from pairmark.service.runtime.places import Lane
 from pairmark.service.runtime.points import (
     LoadedCalibration,
     OperatingPoints,
@@ -41,7 +41,6 @@ from pairmark.service.runtime.points import (
 from pairmark.service.runtime.unrelated import UnrelatedCheck
 from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.settings import Settings
-from pairmark.service.shares import Places
 from pairmark.service.store.calibrations import unknown_calibration, weights_of
 from pairmark.service.store.refs import PRODUCTION, split_ref
 from pairmark.service.store.schemas import ReviewPolicy
@@ -292,9 +291,9 @@ class Runtime:
             owner = self._owners[calibration] = CalibrationOwner(entry.owner, entry.subjects, entry.name)
         return owner
 
-    def lane(self) -> Lane:
+    def request_work(self) -> RequestWork:
         """Where the work of one request runs."""
-        return Lane(self.batch_place)
+        return RequestWork(self.batch_place)
 
     async def load_promoted(self) -> None:
         """Load what production means, as far as memory allows, so that no request waits for it.
