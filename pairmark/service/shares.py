@@ -1,4 +1,4 @@
-"""Fair shares: who asks, and how places, threads and turns are shared out among those who do.
+"""Fair shares: who asks, and how seats and turns are shared out among those who do.
 
 An owner is a tenant, or a key of no tenant. Whoever asks alone gets everything; while others wait, each gets a share.
 """
