@@ -70,7 +70,8 @@ def test_documented_parameters_are_parameters() -> None:
 def test_a_parameter_that_was_renamed_is_seen() -> None:
     source = (
         "class Spread:\n"
-        '    """Of rates.\n\n    Parameters\n    ----------\n    rate, gone : of matches.\n        more : text. away : of none.\n\n'
+        '    """Of rates.\n\n    Parameters\n    ----------\n    rate, gone : of matches.\n        more : text. '
+        "away : of none.\n\n"
         '    Returns\n    -------\n    n : rows.\n    """\n\n'
         "    def __init__(self, rate: float) -> None: ...\n"
     )
