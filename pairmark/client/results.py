@@ -7,30 +7,59 @@ all of it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Literal, Self, dataclass_transform
+from dataclasses import dataclass, field
+from inspect import get_annotations
+from typing import Any, ClassVar, Self, get_args, get_origin, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.client.errors import ClientError
+from pairmark.wire.base import Record
+from pairmark.wire.datasets import DatasetFields
+from pairmark.wire.galleries import (
+    GalleryFields,
+    HitFields,
+    ItemFields,
+    ReceiptFields,
+    SearchFields,
+    UpsertFields,
+    VerificationFields,
+)
+from pairmark.wire.jobs import JobFields
+from pairmark.wire.models import (
+    AliasFields,
+    CalibrationFields,
+    EvaluationFields,
+    LearnerFields,
+    ModelFields,
+    VersionFields,
+)
+from pairmark.wire.scoring import (
+    ClassesFields,
+    ExplanationFields,
+    ModelUsedFields,
+    OperatingPointFields,
+    RankingFields,
+    RankingsFields,
+)
 
-JobState = Literal["queued", "running", "succeeded", "failed", "cancelled"]
 
-
-@dataclass_transform(frozen_default=True, eq_default=False, kw_only_default=True)
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Answer:
-    """Base of all answers; each kind is a dataclass like this one."""
+    """Base of all answers; each kind is a dataclass like this one, of the members that `pairmark.wire` declares."""
 
     json: dict[str, Any] = field(repr=False)
     _makers: ClassVar[dict[str, Callable[[Any], Any] | None]] = {}
 
     def __init_subclass__(cls) -> None:
+        members = _members(cls)
+        cls.__annotations__ = members | get_annotations(cls)
+        for name in members:
+            # Not the default that the service has: a member that an answer lacks is None.
+            setattr(cls, name, field())
         dataclass(frozen=True, eq=False, kw_only=True)(cls)
-        cls._makers = {
-            member.name: member.metadata.get("of") for member in fields(cls) if member.name != "json"
-        }
+        cls._makers = {name: _maker(hint) for name, hint in members.items()}
 
     @classmethod
     def of(cls, value: Any) -> Self:
@@ -69,37 +98,43 @@ class Answer:
         return self.json.get(name, default)
 
 
-def _part(kind: type[Answer]) -> Any:
-    return field(metadata={"of": kind.of})
+_RECORDS: dict[type[Record], type[Answer]] = {}
 
 
-def _parts(kind: type[Answer]) -> Any:
-    return field(metadata={"of": lambda values: [kind.of(value) for value in values]})
+def _record_of(kind: type[Record]) -> type[Answer]:
+    """The record that is made of a declaration: the nearest that has a name here, else one of its own."""
+    record = _RECORDS.get(kind)
+    if record is None:
+        declared = [base for base in kind.__mro__ if issubclass(base, Record) and base is not Record]
+        named = [own for base in declared for own in base.__subclasses__() if issubclass(own, Answer)]
+        record = named[0] if named else type(kind.__name__.removesuffix("Fields"), (Answer, kind), {})
+        _RECORDS[kind] = record
+    return record
 
 
-class ModelUsed(Answer):
+def _maker(hint: Any) -> Callable[[Any], Any] | None:
+    """What makes a member of this type of its JSON; None where that is left as it is."""
+    if isinstance(hint, type) and issubclass(hint, Record):
+        return lambda value: _record_of(hint).of(value)
+    makers = [make for part in get_args(hint) if (make := _maker(part)) is not None]
+    if not makers:
+        return None
+    make = makers[0]
+    return (lambda values: [make(value) for value in values]) if get_origin(hint) is list else make
+
+
+def _members(kind: type) -> dict[str, Any]:
+    """Types of the members that the declarations below a class name."""
+    declared = [base for base in kind.__mro__ if issubclass(base, Record) and not issubclass(base, Answer)]
+    return {name: hint for base in reversed(declared) for name, hint in get_type_hints(base).items()}
+
+
+class ModelUsed(Answer, ModelUsedFields):
     """The version that answered."""
 
-    name: str
-    version: int
-    kind: str | None
 
-
-class OperatingPoint(Answer):
+class OperatingPoint(Answer, OperatingPointFields):
     """A threshold and what is promised at it: a pair matches when ``score > threshold``."""
-
-    fpr: float
-    threshold: float
-    fpr_upper_bound: float
-    confidence: float
-    method: str
-    guarantee: str
-    protocol: str
-    tpr: float | None
-    tpr_interval: list[float] | None
-    n_units: int
-    n_negative_pairs: int
-    calibration_id: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,204 +180,77 @@ class BayesResult:
     model: ModelUsed | None
 
 
-class Explanation(Answer):
+class Explanation(Answer, ExplanationFields):
     """Why one pair scores as it does."""
 
-    model: ModelUsed = _part(ModelUsed)
-    score: float
-    explanation: dict[str, Any]
 
-
-class Ranking(Answer):
+class Ranking(Answer, RankingFields):
     """Labels of one point, best first; ``positions`` start at 0."""
 
-    labels: list[str]
-    positions: dict[str, int]
-    scores: dict[str, float]
-    confidence: float | None
-    pairwise: dict[str, Any] | None
 
-
-class Rankings(Answer):
+class Rankings(Answer, RankingsFields):
     """Rankings of each point."""
 
-    model: ModelUsed = _part(ModelUsed)
-    rankings: list[Ranking] = _parts(Ranking)
 
-
-class Classes(Answer):
+class Classes(Answer, ClassesFields):
     """The most probable label of each point, and the probability of every label."""
 
-    model: ModelUsed = _part(ModelUsed)
-    labels: list[str]
-    probabilities: list[dict[str, float]]
 
-
-class Hit(Answer):
+class Hit(Answer, HitFields):
     """One item of a gallery that a search found."""
 
-    id: str
-    subject: str | None
-    score: float
-    match: bool | None
 
-
-class SearchResult(Answer):
+class SearchResult(Answer, SearchFields):
     """Hits of each query, best first; with a rate only matches, and an empty list means "unknown"."""
 
-    model: ModelUsed = _part(ModelUsed)
-    results: list[list[Hit]] = field(
-        metadata={"of": lambda lists: [[Hit.of(hit) for hit in hits] for hits in lists]}
-    )
-    operating_point: dict[str, Any] | None
-    warning: str | None
 
-
-class Verification(Answer):
+class Verification(Answer, VerificationFields):
     """Whether a probe is of a subject."""
 
-    model: ModelUsed = _part(ModelUsed)
-    subject: str
-    match: bool
-    score: float
-    id: str
-    items: int
-    operating_point: dict[str, Any]
 
-
-class Enrolled(Answer):
+class Enrolled(Answer, UpsertFields):
     """What an upsert did; ``errors`` name the row of each item that was refused."""
 
-    upserted: int
-    n_errors: int
-    errors: list[dict[str, Any]]
 
-
-class Gallery(Answer):
+class Gallery(Answer, GalleryFields):
     """A gallery."""
 
-    name: str
-    model: ModelUsed = _part(ModelUsed)
-    dimension: int
-    items: int
-    subjects: int | None
-    sequence: int
-    fields: list[str]
 
-
-class Item(Answer):
+class Item(Answer, ItemFields):
     """An item of a gallery."""
 
-    id: str
-    subject: str | None
-    metadata: dict[str, Any] | None
-    vector: list[float] | None
 
-
-class Receipt(Answer):
+class Receipt(Answer, ReceiptFields):
     """What an erasure removed, and what remains elsewhere."""
 
-    gallery: str
-    id: str | None
-    subject: str | None
-    items: int
-    index_blocks: int
-    database_complete: bool
-    pending: list[str]
-    erased_at: str
 
-
-class Dataset(Answer):
+class Dataset(Answer, DatasetFields):
     """A dataset."""
 
-    id: str
-    name: str
-    version: int
-    sha256: str
-    rows: int
-    features: int
-    label_role: str
-    n_labels: int
-    label_counts: dict[str, int]
-    warnings: list[str]
 
-
-class Job(Answer):
+class Job(Answer, JobFields):
     """A job; ``version`` is what it registered, ``error`` why it failed."""
 
-    id: str
-    state: JobState
-    progress: float
-    stage: str
-    message: str
-    model: str
-    version: int | None
-    result: dict[str, Any] | None
-    error: dict[str, Any] | None
-    attempts: list[dict[str, Any]]
 
-
-class Learner(Answer):
+class Learner(Answer, LearnerFields):
     """A kind of learner; ``params`` is the JSON Schema of its parameters."""
 
-    kind: str
-    title: str
-    capabilities: list[str]
-    params: dict[str, Any]
 
-
-class Model(Answer):
+class Model(Answer, ModelFields):
     """A model with its aliases."""
 
-    name: str
-    latest_version: int
-    aliases: list[dict[str, Any]]
 
-
-class Version(Answer):
+class Version(Answer, VersionFields):
     """One version of a model."""
 
-    model: str
-    version: int
-    kind: str
-    capabilities: list[str]
-    aliases: list[str]
-    calibration_id: str | None
-    params: dict[str, Any]
-    metrics: dict[str, Any]
-    lineage: dict[str, Any]
-    facts: dict[str, Any]
 
-
-class Alias(Answer):
+class Alias(Answer, AliasFields):
     """Where an alias points."""
 
-    model: str
-    alias: str
-    version: int
-    revision: int
 
-
-class Calibration(Answer):
+class Calibration(Answer, CalibrationFields):
     """A calibration: what it is of, its counts, and the rates it supports."""
 
-    id: str
-    name: str
-    model: str | None
-    version: int | None
-    protocol: str
-    summary: dict[str, Any]
 
-
-class Evaluation(Answer):
+class Evaluation(Answer, EvaluationFields):
     """A version measured on another dataset."""
-
-    model: str
-    version: int
-    dataset: str
-    protocol: str
-    metrics: dict[str, Any]
-    roc: dict[str, Any]
-    operating_points: list[dict[str, Any]]
-    overlap: dict[str, Any]
-    warnings: list[str]

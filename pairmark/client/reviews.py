@@ -8,25 +8,11 @@ from typing import Any
 from pairmark.client.calls import Calls
 from pairmark.client.results import Answer
 from pairmark.client.wire import path_part, without_none
+from pairmark.wire.reviews import ReviewFields
 
 
-class Review(Answer):
+class Review(Answer, ReviewFields):
     """What a review has shown so far. ``bound`` holds for the whole ``population``, at every look."""
-
-    id: str
-    question: str
-    at_most: float
-    confidence: float
-    population: int
-    judged: int
-    waiting: int
-    wrong: int
-    bound: float
-    enough: bool
-    alarm: bool
-    expected_more: int | None
-    exhausted: bool
-    statement: str
 
 
 class Reviews(Calls):

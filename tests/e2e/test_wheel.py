@@ -221,7 +221,11 @@ def test_the_light_distribution_holds_the_same_client_and_no_more(light: Path, t
     (record,) = site.glob("pairmark_client-*.dist-info/RECORD")
     files = [line.split(",")[0] for line in record.read_text().splitlines()]
     own = {name for name in files if name.startswith("pairmark/") and "__pycache__" not in name}
-    client = {f"pairmark/client/{file.name}" for file in (ROOT / "pairmark" / "client").glob("*.py")}
+    client = {
+        f"pairmark/{folder}/{file.name}"
+        for folder in ("client", "wire")
+        for file in (ROOT / "pairmark" / folder).glob("*.py")
+    }
     top = {f"pairmark/{name}" for name in ("__init__.py", "version.py", "py.typed", "commit.txt")}
     assert own == client | top
     assert python(light, tmp_path, "import pairmark.client as c; print(c.__file__)").startswith(str(site))

@@ -46,7 +46,7 @@ _FIT_FOLDS = 1.5
 """What fitting the winner to all rows is thought to take, in folds."""
 
 
-class Tuned(NamedTuple):
+class TunedParams(NamedTuple):
     """Parameters that a learner chose, and its rates on all folds where it worked those out by the way."""
 
     params: dict[str, Any]
@@ -70,7 +70,7 @@ class RaceTask(Protocol):
     def rates(self, estimator: Any, fold: Any, at: tuple[float, ...]) -> Float64:
         """TPR at each FPR on a fold, of an estimator fitted to its training part."""
 
-    def tuned(self, candidate: Candidate, estimator: Any) -> Tuned | None:
+    def tuned(self, candidate: Candidate, estimator: Any) -> TunedParams | None:
         """What learners that choose for themselves chose."""
 
 
@@ -90,13 +90,13 @@ class IdentityTask:
         rows = self.X[fold.test]
         return fold.rates(estimator.score_against(rows, rows), at)
 
-    def tuned(self, candidate: Candidate, estimator: Any) -> Tuned | None:
+    def tuned(self, candidate: Candidate, estimator: Any) -> TunedParams | None:
         """See `RaceTask`. Candidates of one kind share what they found of settings."""
         if candidate.kind != "plda":
             return None
         choice = estimator.choose(self.X, self.codes, self.folds, self._setting_rates)
         assert choice.rates is not None
-        return Tuned(choice.setting.as_params(), choice.rates)
+        return TunedParams(choice.setting.as_params(), choice.rates)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,12 +119,12 @@ class PairTask:
         scores, same = estimator.pair_score(self.left[test], self.right[test]), self.same[test]
         return resolved_tpr(scores[same], scores[~same], at)
 
-    def tuned(self, candidate: Candidate, estimator: Any) -> Tuned | None:
+    def tuned(self, candidate: Candidate, estimator: Any) -> TunedParams | None:
         """See `RaceTask`. Settings are chosen once, on identities that all pairs tell of, then judged by fold."""
         if candidate.kind != "plda":
             return None
         estimator.fit_pairs(self.left, self.right, self.same, sample_weight=self.weight)
-        return Tuned(dict(estimator.settings_), None)
+        return TunedParams(dict(estimator.settings_), None)
 
 
 @dataclass(kw_only=True)

@@ -27,7 +27,7 @@ _BLOCK = 10
 
 
 @dataclass(frozen=True, kw_only=True)
-class Compared:
+class ScorerComparison:
     """One scorer among others.
 
     Attributes
@@ -74,7 +74,7 @@ def compare_pairs(
     protocol: str | None = None,
     n_replicates: int = N_REPLICATES,
     random_state: int | None = None,
-) -> dict[str, Compared]:
+) -> dict[str, ScorerComparison]:
     """Mean TPR at fixed false positive rates of several scorers of the same pairs.
 
     Parameters
@@ -103,7 +103,7 @@ def compare_pairs(
     order = list(sorted_pairs)
     at = order.index(reference)
     return {
-        name: Compared(
+        name: ScorerComparison(
             value=float(point[name].mean()),
             interval=_percentiles(draws[number]),
             difference=float(point[reference].mean() - point[name].mean()),
@@ -116,7 +116,7 @@ def compare_pairs(
 
 def compare_rows(
     values: Mapping[str, ArrayLike], *, reference: str, units: ArrayLike | None = None
-) -> dict[str, Compared]:
+) -> dict[str, ScorerComparison]:
     """Means over the same rows of several predictors, with Student's t intervals.
 
     Parameters
@@ -128,7 +128,7 @@ def compare_rows(
     base = arrays[reference]
     owner = np.arange(base.size) if units is None else np.unique(np.asarray(units), return_inverse=True)[1]
     return {
-        name: Compared(
+        name: ScorerComparison(
             value=float(rows.mean()),
             interval=_t_interval(rows, owner),
             difference=float((base - rows).mean()),

@@ -51,7 +51,7 @@ class Graph:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Attached:
+class Attachment:
     """How new points are linked to a graph: (n, k) places in it and lengths, inf where a point has fewer links."""
 
     places: Int64
@@ -96,7 +96,7 @@ def checked_edges(edges: ArrayLike, n_left: int, n_right: int, name: str) -> tup
     return ends[:, 0].astype(np.int64), ends[:, 1].astype(np.int64), lengths
 
 
-def attach_nearest(graph: Graph, distances: Float32) -> Attached:
+def attach_nearest(graph: Graph, distances: Float32) -> Attachment:
     """Link new points to their nearest in the graph; ``distances`` is (n_new, n)."""
     k = min(graph.n_neighbours, len(graph))
     places = np.argsort(distances, axis=1, kind="stable")[:, :k].astype(np.int64)
@@ -104,10 +104,10 @@ def attach_nearest(graph: Graph, distances: Float32) -> Attached:
         lengths = np.ascontiguousarray(np.take_along_axis(distances, places, axis=1), dtype=np.float32)
     else:
         lengths = np.full(places.shape, graph.unit, dtype=np.float32)
-    return Attached(places=places, lengths=lengths)
+    return Attachment(places=places, lengths=lengths)
 
 
-def attach_given(graph: Graph, edges: ArrayLike, nearest: Attached) -> Attached:
+def attach_given(graph: Graph, edges: ArrayLike, nearest: Attachment) -> Attachment:
     """Link new points by a user's edges, (row of X, training row[, length]); those without any by their features."""
     n = nearest.places.shape[0]
     left, right, lengths = checked_edges(edges, n, len(graph), "edges")
@@ -122,17 +122,17 @@ def attach_given(graph: Graph, edges: ArrayLike, nearest: Attached) -> Attached:
     alone = counts == 0
     width = nearest.places.shape[1]
     places[alone, :width], apart[alone, :width] = nearest.places[alone], nearest.lengths[alone]
-    return Attached(places=places, lengths=apart)
+    return Attachment(places=places, lengths=apart)
 
 
-def paths_to_graph(graph: Graph, attached: Attached) -> Float32:
+def paths_to_graph(graph: Graph, attached: Attachment) -> Float32:
     """(n_new, n) shortest paths from new points to the graph's."""
     out = np.empty((attached.places.shape[0], len(graph)), dtype=np.float32)
     graph_kernels.paths_to_all(graph.paths, attached.places, attached.lengths, graph.far, out)
     return out
 
 
-def links_to_graph(graph: Graph, attached: Attached) -> Bool:
+def links_to_graph(graph: Graph, attached: Attachment) -> Bool:
     """(n_new, n) which points of the graph new points are linked to."""
     links = np.zeros((attached.places.shape[0], len(graph)), dtype=np.bool_)
     there = np.isfinite(attached.lengths)

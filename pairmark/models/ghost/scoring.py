@@ -15,7 +15,7 @@ from pairmark.models.core.inputs import one_of_equals
 from pairmark.models.core.search.forms import SearchForm
 from pairmark.models.core.search.index import Rows
 from pairmark.models.ghost.classify import Weighing, distances
-from pairmark.models.ghost.graphs import Attached
+from pairmark.models.ghost.graphs import Attachment
 from pairmark.models.ghost.kernels import energy as kernels
 from pairmark.models.ghost.registry import PATH
 from pairmark.models.ghost.space import Space
@@ -79,7 +79,7 @@ class GhostScores(PairScorerMixin, EmbedderMixin):
         B = self._space.points(block)
         if PATH in self._weighing.pairs:
             # What links the gallery to the graph was worked out once.
-            B.attached = Attached(
+            B.attached = Attachment(
                 places=np.require(index.arrays["places"][rows], requirements=["C", "W"]),
                 lengths=np.require(index.arrays["lengths"][rows], requirements=["C", "W"]),
             )

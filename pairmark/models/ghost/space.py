@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
 from pairmark.models.core.schema import Array, StoredState, require_offsets
 from pairmark.models.ghost.graphs import (
-    Attached,
+    Attachment,
     Graph,
     attach_given,
     attach_nearest,
@@ -100,7 +100,7 @@ class GhostPoints:
         return np.ascontiguousarray(rankdata(self.raw, axis=1), dtype=np.float64)
 
     @cached_property
-    def attached(self) -> Attached:
+    def attached(self) -> Attachment:
         """How new rows are linked to the graph."""
         graph = self.space.graph
         assert graph is not None
@@ -127,7 +127,7 @@ class GhostPoints:
         )
         attached = vars(self).get("attached")
         if attached is not None:
-            subset.attached = Attached(places=attached.places[rows], lengths=attached.lengths[rows])
+            subset.attached = Attachment(places=attached.places[rows], lengths=attached.lengths[rows])
         return subset
 
 

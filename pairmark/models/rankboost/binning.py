@@ -17,7 +17,7 @@ MOST_BINS = 256
 
 
 @dataclass(frozen=True, kw_only=True)
-class Binned:
+class BinnedRows:
     """Rows as bins. Zeros, stored or not, are absent values and have no bin.
 
     Attributes
@@ -81,7 +81,7 @@ def sparse_rows(X: Any) -> csr_array:
     return rows
 
 
-def binned(rows: csr_array, max_bins: int = MOST_BINS) -> Binned:
+def binned(rows: csr_array, max_bins: int = MOST_BINS) -> BinnedRows:
     """Bin every feature of rows that `sparse_rows` made: exactly, where it has at most ``max_bins`` distinct values.
 
     Features with more get as many bins of about equally many rows.
@@ -107,7 +107,7 @@ def binned(rows: csr_array, max_bins: int = MOST_BINS) -> Binned:
     )
     codes = np.empty_like(column_codes)
     binning_kernels.turn_back(column_rows, column_codes, starts[:-1].copy(), codes)
-    return Binned(
+    return BinnedRows(
         names=names,
         support=support,
         starts=starts,

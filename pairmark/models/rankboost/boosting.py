@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmark.models.rankboost.binning import Binned
+from pairmark.models.rankboost.binning import BinnedRows
 from pairmark.models.rankboost.kernels import boosting as kernels
 from pairmark.models.rankboost.rules import Rules
 
@@ -66,7 +66,7 @@ class _Found:
 class _Weights:
     """Pair weights, factorised: D(i, j) = P(level i, level j) u_i w_j, for levels i < j."""
 
-    def __init__(self, data: Binned, task: RankingTask, frequent: int) -> None:
+    def __init__(self, data: BinnedRows, task: RankingTask, frequent: int) -> None:
         n_levels = task.preference.shape[0]
         at_u = np.where(np.arange(n_levels) < n_levels - 1, np.arange(n_levels), -1)
         at_w = np.where(np.arange(n_levels) > 0, n_levels - 2 + np.arange(n_levels), -1)
@@ -154,7 +154,7 @@ class _Weights:
 
 
 def boost(
-    data: Binned,
+    data: BinnedRows,
     task: RankingTask,
     settings: BoostSettings,
     *,
@@ -218,7 +218,7 @@ def _alpha(weights: _Weights, rows: NDArray[np.int32], criterion: str, smooth: f
 class _Search:
     """Finds the best weak ranker for given weights."""
 
-    def __init__(self, data: Binned, settings: BoostSettings) -> None:
+    def __init__(self, data: BinnedRows, settings: BoostSettings) -> None:
         self._data, self._settings = data, settings
         self._stamps, self._stamp = np.zeros(data.n_rows, np.int64), 0
         self._within = np.empty((0, 0))
@@ -278,7 +278,7 @@ class _Search:
         return out[: kernels.rows_of_both(rows, second_rows, self._stamps, self._stamp, out)]
 
 
-def _as_rules(data: Binned, ranker: _Found, alpha: float) -> Rules:
+def _as_rules(data: BinnedRows, ranker: _Found, alpha: float) -> Rules:
     """One ranker as rules in terms of values. Conditions on one feature become one range."""
     conditions = list(ranker.conditions)
     if len(conditions) == 2 and conditions[0][0] == conditions[1][0]:

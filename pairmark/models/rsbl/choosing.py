@@ -15,7 +15,7 @@ from pairmark.models.rsbl.svm import MAX_EXACT_CLASSES, by_class, exact_dual
 
 
 @dataclass(frozen=True, kw_only=True)
-class Chosen:
+class DepthChoice:
     """What was chosen, and what is known of it.
 
     Attributes
@@ -138,7 +138,7 @@ def choose(
     held_out: bool,
     fixed: list[int] | None = None,
     span: tuple[float, float] = (0.0, 1.0),
-) -> Chosen:
+) -> DepthChoice:
     """Grow all spaces together, layer by layer; each layer keeps the k whose errors, summed over them, are fewest.
 
     Ties keep the smallest k, and no errors at all end the search: no larger k can do better.
@@ -185,7 +185,7 @@ def choose(
         decisions = [judge.decisions() for judge in judges]
     truth = [judge._codes[judge.judged] for judge in judges] if decisions else []
     n_classes = judges[0]._n_classes
-    return Chosen(
+    return DepthChoice(
         ks=ks[: best[1]] if choose_depth else ks,
         all_ks=ks,
         errors=errors,

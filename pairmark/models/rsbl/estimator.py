@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
 from pairmark.models.core.progress import report
 from pairmark.models.core.spec import Seed, check_params, document_parameters
-from pairmark.models.rsbl.choosing import Chosen, Judge, choose, class_distances, folds
+from pairmark.models.rsbl.choosing import DepthChoice, Judge, choose, class_distances, folds
 from pairmark.models.rsbl.growth import Distances, Growth, Layer
 from pairmark.models.rsbl.inputs import Inputs, classes_of_pairs
 from pairmark.models.rsbl.scoring import BLOCK_BYTES, Metric
@@ -203,7 +203,7 @@ class RSBL(RSBLState, ClassifierMixin, BaseEstimator):
 
     def choose_settings(
         self, X: Float32, codes: Int64, n_classes: int, rng: np.random.Generator
-    ) -> tuple[Chosen, list[list[float]], float, bool]:
+    ) -> tuple[DepthChoice, list[list[float]], float, bool]:
         """What is chosen of a sample of the rows, the errors of each k, and the width."""
         sample = stratified(codes, SELECTION_ROWS, rng)
         parts = folds(codes[sample], self.n_folds, rng)
@@ -224,7 +224,7 @@ class RSBL(RSBLState, ClassifierMixin, BaseEstimator):
         parts: list[tuple[Int64, Int64]],
         beta: float,
         relative: bool,
-    ) -> tuple[Chosen, list[list[float]]]:
+    ) -> tuple[DepthChoice, list[list[float]]]:
         """k' of each layer and what held-out rows say of the result; and the errors of each k."""
         options: dict[str, Any] = {"depth": self.depth, "k_max": self.k_max, "patience": self.patience}
         judges = [

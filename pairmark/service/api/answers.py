@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from pydantic import BaseModel, Field
 
 from pairmark.models.calibration.origins import GUARANTEES, Guarantee
-from pairmark.service.store.schemas import Imported
-
-ORIGIN_TEXT = (
-    "how the calibration pairs came about: `all` pairs of the units, `drawn` by Pairmark, listed at "
-    "`random`, inside of `blocks`, `independent` of each other, a random sample of a `population`; or, with "
-    "nothing guaranteed, `unknown`, `unnamed` (no units), `assumed` (people were guessed) or "
-    "`imported` (in a file that is not signed)"
-)
-IMPORTED_TEXT = (
-    "whether the calibration came in a file: `signed`, or `unsigned`, which guarantees nothing; null: "
-    "it was made here"
+from pairmark.wire.models import Imported
+from pairmark.wire.scoring import (
+    IMPORTED_TEXT,
+    ORIGIN_TEXT,
+    ClassesFields,
+    ExplanationFields,
+    ModelUsedFields,
+    OperatingPointFields,
 )
 
 
-class ModelUsed(BaseModel):
+class ModelUsed(BaseModel, ModelUsedFields):
     """The version that answered."""
 
-    name: str
-    version: int
     kind: str
 
 
@@ -59,84 +52,12 @@ class MatchOut(BaseModel):
     )
 
 
-class OperatingPointOut(BaseModel):
+class OperatingPointOut(BaseModel, OperatingPointFields):
     """A threshold, and what is guaranteed at it."""
 
-    fpr: float = Field(description="the requested rate")
-    threshold: float = Field(description="a float32 value")
-    fpr_upper_bound: float = Field(
-        description="the true rate is at most this, with the stated confidence. For `method=estimate` it is the "
-        "finite-sample bound at the threshold, or 1 if there is none"
-    )
-    confidence: float
-    method: str = Field(description="finite-sample, bootstrap or estimate")
-    tpr: float | None = Field(description="share of same pairs that match at this threshold")
-    tpr_interval: list[float] | None
-    n_units: int = Field(
-        description="number of independent people (open-set) or samples (closed-set) that it is based on"
-    )
-    n_negative_pairs: int
-    observed_fpr: float = Field(description="the rate on the calibration pairs at this threshold")
-    n_independent: int = Field(description="number of pairs that share no unit; `finite-sample` counts these")
-    origin: str = Field(description=ORIGIN_TEXT)
-    population: dict[str, int] | None = Field(
-        None,
-        description="whom the promise is about where that is a stated set: closed-set, the number of `classes` among "
-        "which it holds; with `finite-population`, its `pairs`, and how many of them were `judged`",
-    )
-    price: dict[str, Any] | None = Field(
-        None,
-        description="near the fewest units that the rate takes: `tpr` to expect over the random number that the "
-        "service draws for these people, `low` and `high` (nine in ten lie between), and `steady_units`, the number of "
-        "units from which it hardly plays a part; null elsewhere",
-    )
-    number: int | None = Field(
-        None,
-        description="this calibration's number among those on people in common, from 1; a pointwise guarantee is not "
-        "for the best of several",
-    )
-    imported: Imported | None = Field(None, description=IMPORTED_TEXT)
-    simultaneous: bool = Field(
-        description="whether the guarantee holds for all rates at once or only for this one"
-    )
-    candidate: int | None = Field(
-        None,
-        description="with `simultaneous`: this version's number among those calibrated on people in common",
-    )
-    promise: str = Field(
-        description="`pointwise`: the guarantee is for this rate and for a version that was chosen without looking "
-        "at its calibration, for example by the test part; `simultaneous`: it is for all rates and all versions in "
-        "the dataset's ledger"
-    )
-    fnr: float | None = Field(None, description="the requested false negative rate")
-    fnr_threshold: float | None = Field(
-        None, description="a pair with this score or a lower one is different"
-    )
-    fnr_upper_bound: float | None = Field(
-        None,
-        description="upper bound of the false negative rate; both bounds hold with the stated confidence",
-    )
-    review_same: float | None = Field(
-        None,
-        description="with `fnr`: share of the same calibration pairs that are between the two thresholds",
-    )
-    review_different: float | None = Field(
-        None,
-        description="with `fnr`: share of the different calibration pairs that are between the two thresholds",
-    )
     guarantee: Guarantee = Field(
         description="; ".join(f"`{name}`: {holds}" for name, holds in GUARANTEES.items())
     )
-    meaning: str = Field(
-        description="the guarantee in words: what holds, for whom and under which assumption, or what would change it"
-    )
-    protocol: str
-    calibration_id: str
-    samples: list[int] | None = Field(
-        None,
-        description="for subjects: the numbers of samples that the decision is calibrated for, larger first",
-    )
-    aggregation: str | None = Field(None, description="for subjects: how their samples are compared")
 
 
 class MatchesOut(BaseModel):
@@ -147,14 +68,8 @@ class MatchesOut(BaseModel):
     operating_point: OperatingPointOut
 
 
-class ExplanationOut(BaseModel):
+class ExplanationOut(BaseModel, ExplanationFields):
     """Why a pair has its score."""
-
-    model: ModelUsed
-    score: float
-    explanation: dict[str, Any] = Field(
-        description="for trees, the path; for weighted metrics, the contributions of the features"
-    )
 
 
 class VectorsOut(BaseModel):
@@ -164,11 +79,5 @@ class VectorsOut(BaseModel):
     vectors: list[list[float]] = Field(description="float32 values")
 
 
-class ClassesOut(BaseModel):
+class ClassesOut(BaseModel, ClassesFields):
     """Labels, one per point, in order."""
-
-    model: ModelUsed
-    labels: list[str] = Field(description="the most probable label of each point, as the dataset names it")
-    probabilities: list[dict[str, float]] = Field(
-        description="for each point, the probability of every label; they sum to 1"
-    )

@@ -12,11 +12,12 @@ from pydantic import BaseModel, Field
 from pydantic_core import to_json
 
 from pairmark.models.calibration.likelihood_ratios import DEFAULT_METHOD, bayes_threshold
-from pairmark.service.api.answers import IMPORTED_TEXT, ORIGIN_TEXT, ModelUsed
+from pairmark.service.api.answers import ModelUsed
 from pairmark.service.api.query import Query
 from pairmark.service.errors import InvalidInput
 from pairmark.service.runtime.points import Ratios, plain
-from pairmark.service.store.schemas import Imported
+from pairmark.wire.models import Imported
+from pairmark.wire.scoring import IMPORTED_TEXT, ORIGIN_TEXT
 
 _PROMISES: Final = ("fpr", "fnr", "confidence", "method", "simultaneous", "detail", "log_lr")
 

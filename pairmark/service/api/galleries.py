@@ -40,9 +40,9 @@ from pairmark.service.galleries.schemas import (
     Receipt,
     UpsertOut,
 )
-from pairmark.service.jobs.schemas import Task
 from pairmark.service.pagination import MAX_LIMIT
 from pairmark.service.runtime.versions import LoadedVersion
+from pairmark.wire.jobs import Task
 
 Name = Annotated[str, Path(max_length=200, description="the gallery's name")]
 ItemId = Annotated[str, Path(max_length=512, description="the item's id; it may contain slashes")]

@@ -15,11 +15,12 @@ from pairmark.service.api.query import FROM_QUERY, PageQuery
 from pairmark.service.api.services import InServices, Services, check_may, may, names_of
 from pairmark.service.errors import Forbidden, UnknownDataset, UnknownJob
 from pairmark.service.jobs.queue import EVENTS_A_READ, unknown_job
-from pairmark.service.jobs.schemas import JobOut, JobPage, JobState
+from pairmark.service.jobs.schemas import JobOut, JobPage
 from pairmark.service.keys.schemas import Scope
 from pairmark.service.shares import Seats
 from pairmark.service.store.refs import name_of
 from pairmark.service.training.schemas import JobRequest
+from pairmark.wire.jobs import JobState
 
 JobId = Annotated[str, Path(max_length=64)]
 

@@ -2,38 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, field_validator
 
 from pairmark.models.registry import LEARNERS
 from pairmark.service.errors import UnknownLearner
+from pairmark.wire.models import LearnerFields
 
 
-def _schema(params: type[BaseModel]) -> dict[str, Any]:
-    return params.model_json_schema()
-
-
-class LearnerOut(BaseModel):
+class LearnerOut(BaseModel, LearnerFields):
     """A kind of learner."""
 
     model_config = ConfigDict(from_attributes=True)
 
-    kind: str
-    title: str
-    capabilities: Annotated[list[str], BeforeValidator(sorted)] = Field(
-        description="some of `similarity`, `match`, `search`, `embed`, `classify`, `rank-labels`"
-    )
-    needs: str = Field(description="what the dataset must contain: identities or rankings")
-    accepts_sparse: bool
-    takes_unlabelled: bool = Field(description="whether a job may name a dataset in `unlabelled`")
-    ignores_unknown: bool = Field(
-        description="whether sparse vectors may have columns that training did not have. They are ignored and "
-        "counted in `pairmark_unknown_columns_total` at `/metrics`; other kinds refuse them"
-    )
-    params: Annotated[dict[str, Any], BeforeValidator(_schema)] = Field(
-        description="JSON Schema of `params` in POST /jobs"
-    )
+    @field_validator("capabilities", mode="before")
+    @classmethod
+    def _in_order(cls, capabilities: Any) -> Any:
+        return sorted(capabilities)
+
+    @field_validator("params", mode="before")
+    @classmethod
+    def _as_schema(cls, params: type[BaseModel]) -> dict[str, Any]:
+        return params.model_json_schema()
 
 
 class LearnerPage(BaseModel):

@@ -6,7 +6,6 @@ from typing import Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from pairmark.service.api.answers import ModelUsed
 from pairmark.service.api.metrics import POINTS
 from pairmark.service.api.problems import NotAcceptable, UnsupportedMediaType
 from pairmark.service.api.query import Query
@@ -15,6 +14,7 @@ from pairmark.service.api.wire import JSON, Answer, Call, media
 from pairmark.service.errors import TooLarge
 from pairmark.service.places import RequestWork
 from pairmark.service.runtime.ranking import Points, parse_points, points_by_text, rank
+from pairmark.wire.scoring import RankingFields, RankingsFields
 
 DETAIL_COSTS: Final = 3
 """How much longer a ranking takes with its confidences."""
@@ -40,28 +40,12 @@ class RankQuery(Query):
     )
 
 
-class Ranking(BaseModel):
+class Ranking(BaseModel, RankingFields):
     """The ranking of one point, best label first."""
 
-    labels: list[str]
-    positions: dict[str, float] = Field(
-        description="0-based positions; with `abstain`, labels without a clear order share the middle of their "
-        "positions"
-    )
-    scores: dict[str, float] = Field(description="scores of the labels; higher is better")
-    confidence: float | None = Field(
-        None, description="with `detail`: expected share of pairs of labels in the right order"
-    )
-    pairwise: dict[str, dict[str, float]] | None = Field(
-        None, description="with `detail`: probability that the outer label precedes the inner one"
-    )
 
-
-class RankingsOut(BaseModel):
+class RankingsOut(BaseModel, RankingsFields):
     """Rankings, one per point, in order."""
-
-    model: ModelUsed
-    rankings: list[Ranking]
 
 
 async def rank_point(call: Call) -> Answer:

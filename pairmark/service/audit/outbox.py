@@ -10,7 +10,7 @@ from sqlalchemy import insert, select
 from sqlalchemy.orm import Session
 
 from pairmark.service.tables import WebhookDelivery, WebhookRow
-from pairmark.service.times import iso
+from pairmark.wire.base import iso
 
 Event = Literal["job.end", "alias.move", "review.enough", "review.alarm", "outcomes.contradict"]
 """Actions of the audit log that webhooks can be told of."""

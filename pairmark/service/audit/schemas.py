@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from pairmark.service.pagination import Page
-from pairmark.service.times import Moment
+from pairmark.wire.base import Moment
 
 
 class AuditEntry(BaseModel):

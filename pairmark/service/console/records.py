@@ -13,7 +13,7 @@ from pairmark.service.api.routing import Route
 from pairmark.service.api.services import may
 from pairmark.service.console.ask import Api
 from pairmark.service.console.frame import CursorQuery, listing, page
-from pairmark.service.jobs.schemas import JobState
+from pairmark.wire.jobs import JobState
 
 ON_A_PAGE = 25
 

@@ -25,7 +25,7 @@ from pairmark.service.pagination import start_of
 from pairmark.service.places import Places
 from pairmark.service.settings import Settings
 from pairmark.service.tables import DatasetRow, shows_rows
-from pairmark.service.times import iso
+from pairmark.wire.base import iso
 
 Upload = Path | BinaryIO
 _CHUNK = 1 << 20

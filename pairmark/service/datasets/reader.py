@@ -18,8 +18,6 @@ from pairmark.service.datasets.pairs import read_pairs, without_contradictions
 from pairmark.service.datasets.rankings import RankingColumn
 from pairmark.service.datasets.records import RecordTable, column_notes, read_records
 from pairmark.service.datasets.schemas import (
-    MAX_LISTED_FEATURES,
-    MAX_LISTED_LABELS,
     DatasetRequest,
     Format,
     RecordColumnOut,
@@ -29,6 +27,7 @@ from pairmark.service.datasets.text import plain_text
 from pairmark.service.datasets.troubles import troubles_of
 from pairmark.service.datasets.writer import MAX_RANKED, Block, DatasetWriter, Stored, as_text, name_list
 from pairmark.service.errors import InvalidInput, TooLarge
+from pairmark.wire.datasets import MAX_LISTED_FEATURES, MAX_LISTED_LABELS
 
 _SHOWN = 3
 """Near-duplicate pairs that a warning names."""

@@ -11,11 +11,9 @@ from pairmark.models.records.cells import DateFormat
 from pairmark.models.records.schema import TYPES, FieldType
 from pairmark.service.datasets.promises import LABEL_ROLES, LabelRole, Promise, ProtocolChoice
 from pairmark.service.pagination import Page
+from pairmark.wire.datasets import DatasetFields, RecordColumnFields
 
 Format = Literal["csv", "parquet", "npz", "svmlight"]
-
-MAX_LISTED_LABELS = 100
-MAX_LISTED_FEATURES = 1_000
 
 
 def _as_list(value: Any) -> Any:
@@ -146,47 +144,18 @@ class DatasetRequest(BaseModel):
         return self
 
 
-class RecordColumnOut(BaseModel):
+class RecordColumnOut(BaseModel, RecordColumnFields):
     """What a column of a table was taken for."""
 
-    name: str
     type: FieldType
     format: DateFormat | None = Field(description="of dates")
-    reason: str = Field(description="what speaks for the type")
-    examples: list[str]
-    warnings: list[str] = Field(description="cells to look at, with row numbers from 1")
-    missing: int
-    distinct: int
 
 
-class DatasetOut(BaseModel):
+class DatasetOut(BaseModel, DatasetFields):
     """A stored version of a dataset."""
 
-    id: str
-    name: str
-    version: int
-    sha256: str = Field(description="SHA-256 of the uploaded file")
     format: Format
-    rows: int
-    features: int
-    sparse: bool
-    feature_names: list[str] = Field(description=f"the first {MAX_LISTED_FEATURES}")
-    label: str | None = Field(
-        description="the column or array of the identities; null: the rows are unlabelled"
-    )
     label_role: LabelRole = Field("label", description=ROLE_TEXT)
-    n_labels: int = Field(description="distinct identities or classes")
-    n_repeated_labels: int = Field(description="identities with at least two rows")
-    label_counts: dict[str, int] = Field(description=f"rows of the {MAX_LISTED_LABELS} most frequent labels")
-    n_groups: int
-    ranking_labels: list[str] = Field(description="the labels that are ranked; empty without rankings")
-    n_pairs: int = Field(description="number of explicit pairs")
-    n_same_pairs: int
-    warnings: list[str]
-    columns: list[RecordColumnOut] | None = Field(
-        None,
-        description="the columns of a table of records with their types; null: the dataset holds vectors",
-    )
     promise: Promise | None = Field(
         description="the smallest false positive rate that a job on this dataset can guarantee by default; null if "
         "it cannot be computed from the dataset's size, or depends on what the labels are (`choices`)"
@@ -194,13 +163,6 @@ class DatasetOut(BaseModel):
     choices: list[ProtocolChoice] = Field(
         default_factory=list, description="what the labels may be, where a job would have to ask; else empty"
     )
-    size_bytes: int = Field(description="size of the stored files")
-    created_at: str
-    chosen: bool = Field(
-        False,
-        description="whether the pairs were chosen by looking at them: they may train, and calibrate nothing",
-    )
-    existing: bool = Field(False, description="true: the newest version already has the same content")
 
 
 class DatasetPage(Page[DatasetOut]):

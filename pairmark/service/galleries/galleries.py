@@ -46,7 +46,7 @@ from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.settings import Settings
 from pairmark.service.store import repository as store_repository
 from pairmark.service.tables import GalleryRow
-from pairmark.service.times import iso
+from pairmark.wire.base import iso
 
 log = logging.getLogger("pairmark.galleries")
 

@@ -44,13 +44,14 @@ from pairmark.service.galleries.thresholds import (
 )
 from pairmark.service.jobs.leases import persist
 from pairmark.service.jobs.queue import JobQueue
-from pairmark.service.jobs.schemas import JobOut, NewJob, Task
+from pairmark.service.jobs.schemas import JobOut, NewJob
 from pairmark.service.runtime.points import plain
 from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.settings import Settings
 from pairmark.service.store.store import ModelStore
 from pairmark.service.tables import GalleryCalibrationRow, GalleryEvaluationRow, shows_rows
-from pairmark.service.times import iso
+from pairmark.wire.base import iso
+from pairmark.wire.jobs import Task
 
 Ending = Callable[[Session, str], None]
 """Called in the transaction that keeps a measurement, with its id."""

@@ -13,7 +13,18 @@ from pairmark.service.galleries.repository import State
 from pairmark.service.pagination import Page
 from pairmark.service.runtime.json_forms import REFS_TEXT, Body, JsonRequest, Ref, Side, Vectors
 from pairmark.service.tables import GalleryItem
-from pairmark.service.times import iso
+from pairmark.wire.base import iso
+from pairmark.wire.galleries import (
+    GalleryFields,
+    GalleryModelFields,
+    HitFields,
+    ItemFields,
+    ReceiptFields,
+    RowErrorFields,
+    SearchFields,
+    UpsertFields,
+    VerificationFields,
+)
 
 Aggregation = Literal["auto", "mean", "plda", "best", "median"]
 Rate = Annotated[float, Field(gt=0, lt=1)]
@@ -30,31 +41,12 @@ class GalleryRequest(JsonRequest):
     )
 
 
-class ModelOfGallery(BaseModel):
+class ModelOfGallery(BaseModel, GalleryModelFields):
     """A version."""
 
-    name: str
-    version: int
-    kind: str | None = None
 
-
-class GalleryOut(BaseModel):
+class GalleryOut(BaseModel, GalleryFields):
     """A gallery."""
-
-    name: str
-    model: ModelOfGallery = Field(description="the version that searches it")
-    moving_to: ModelOfGallery | None = Field(None, description="the version for which it is being indexed")
-    dimension: int
-    items: int
-    subjects: int | None = Field(None, description="number of different subjects; absent in lists")
-    calibration: str | None = Field(
-        None, description="id of the newest calibration with the current version; absent in lists"
-    )
-    evaluation: str | None = Field(None, description="id of the newest evaluation; absent in lists")
-    sequence: int = Field(description="a counter that increases with every row written or removed")
-    fields: list[str] = Field(description="metadata fields that a filter can use")
-    created_at: str
-    updated_at: str
 
     @classmethod
     def of(cls, state: State, subjects: int | None = None) -> Self:
@@ -80,12 +72,8 @@ class GalleryPage(Page[GalleryOut]):
     """Galleries by name."""
 
 
-class RowError(BaseModel):
+class RowError(BaseModel, RowErrorFields):
     """A row that was not stored."""
-
-    row: int = Field(description="0-based index in the request")
-    id: str | None = None
-    detail: str
 
 
 class ImportOptions(BaseModel):
@@ -122,21 +110,12 @@ class ItemsBody(BaseModel):
     items: list[ItemIn] = Field(min_length=1)
 
 
-class UpsertOut(BaseModel):
+class UpsertOut(BaseModel, UpsertFields):
     """What was stored."""
 
-    upserted: int
-    errors: list[RowError] = Field(description="the first 1,000 rows that were not stored")
-    n_errors: int = Field(description="number of rows that were not stored")
 
-
-class ItemOut(BaseModel):
+class ItemOut(BaseModel, ItemFields):
     """An item."""
-
-    id: str
-    subject: str | None = None
-    metadata: dict[str, Any] | None = None
-    vector: list[float] | None = None
 
     @classmethod
     def of(cls, row: GalleryItem, *, vector: bool) -> Self:
@@ -177,27 +156,8 @@ class ErasureRequest(JsonRequest):
         return self
 
 
-class Receipt(BaseModel):
+class Receipt(BaseModel, ReceiptFields):
     """What an erasure removed, and what is left to do."""
-
-    gallery: str
-    id: str | None = None
-    subject: str | None = None
-    items: int = Field(description="number of items removed")
-    probes: int = Field(
-        0,
-        description="number of the subject's kept probes that were removed from calibrations, with their scores",
-    )
-    index_blocks: int = Field(
-        description="number of index files on this machine that contained the items and were removed"
-    )
-    database: str = Field(description="`sqlite` or `postgresql`")
-    database_complete: bool = Field(description="whether the database's files no longer contain the data")
-    pending: list[str] = Field(description="what is still to be done, and when it happens")
-    models_with_training_rows: list[ModelOfGallery] = Field(
-        description="versions whose artefacts contain rows of their training data: train them again without the person"
-    )
-    erased_at: str
 
 
 class SearchBody(Body):
@@ -235,27 +195,12 @@ class SearchBody(Body):
     refs: list[Ref] | None = Field(None, description=f"with a rate: your name of each query, {REFS_TEXT}")
 
 
-class SearchHit(BaseModel):
+class SearchHit(BaseModel, HitFields):
     """An item that was found."""
 
-    id: str | None = Field(description="the item's id; null if the subject was compared as a whole")
-    subject: str | None
-    items: int | None = Field(
-        None, description="number of the subject's items, if it was compared as a whole"
-    )
-    score: float | None = Field(None, description="absent for keys that may only decide")
-    match: bool | None = None
-    decision: Literal["match", "review"] | None = Field(None, description="with `fnr`")
 
-
-class SearchOut(BaseModel):
+class SearchOut(BaseModel, SearchFields):
     """Results of each query, best first, ties by id. With a rate, an empty list means "unknown"."""
-
-    model: ModelOfGallery
-    results: list[list[SearchHit]]
-    aggregation: str | None = Field(None, description="how subjects were compared as a whole")
-    operating_point: dict[str, Any] | None = None
-    warning: str | None = None
 
 
 class VerifyBody(Body):
@@ -269,33 +214,8 @@ class VerifyBody(Body):
     )
 
 
-class VerifyOut(BaseModel):
+class VerifyOut(BaseModel, VerificationFields):
     """Whether the probe belongs to the subject."""
-
-    model: ModelOfGallery
-    subject: str
-    match: bool = Field(description="score > threshold, compared in float32")
-    decision: Literal["match", "review", "different"] | None = Field(
-        None,
-        description="with `fnr`. If the best of several items decides, the false negative rate is at most that of "
-        "one item",
-    )
-    score: float | None = Field(
-        None,
-        description="score of the probe with the subject as a whole or, if `aggregation` is null, with its best "
-        "item; absent for keys that may only decide",
-    )
-    id: str = Field(description="the item that scored best")
-    items: int = Field(description="number of items compared")
-    operating_point: dict[str, Any]
-    aggregation: str | None = Field(
-        None, description="how the subject was compared as a whole; null: its best item decided"
-    )
-    fpr_upper_bound: float = Field(
-        description="bound for the whole verification; if the best item decides, the bound of one comparison times "
-        "the number of items"
-    )
-    warning: str | None = None
 
 
 class ProbesRequest(JsonRequest):

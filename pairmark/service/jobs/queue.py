@@ -15,13 +15,14 @@ from pairmark.service.audit.log import record
 from pairmark.service.errors import Conflict, RateLimited, UnknownJob
 from pairmark.service.jobs import repository
 from pairmark.service.jobs.leases import Leases
-from pairmark.service.jobs.schemas import JobEventOut, JobOut, JobPage, JobState, NewJob, Once
+from pairmark.service.jobs.schemas import JobEventOut, JobOut, JobPage, NewJob, Once
 from pairmark.service.keys.tenants import check_quotas
 from pairmark.service.names import EVERY_NAME, VisibleNames, tenant_of
 from pairmark.service.pagination import start_of
 from pairmark.service.shares import current_owner, note_limit
 from pairmark.service.tables import JobAttempt, JobRow, shows_rows
 from pairmark.service.telemetry import submitted
+from pairmark.wire.jobs import JobState
 
 START_ONE = "queued jobs wait until one is started with `pairmark worker`, or `pairmark serve --with-worker`"
 _UNATTENDED = f"no worker is alive: {START_ONE}"

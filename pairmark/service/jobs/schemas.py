@@ -9,28 +9,16 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from pairmark.service.heldout.schemas import EvaluationRequest
 from pairmark.service.pagination import Page
-from pairmark.service.times import Moment
+from pairmark.wire.base import Moment
+from pairmark.wire.jobs import AttemptFields, JobErrorFields, JobFields, Task
 
-JobState = Literal["queued", "running", "succeeded", "failed", "cancelled"]
-AttemptOutcome = Literal["succeeded", "failed", "cancelled", "lost", "released"]
-Task = Literal["training", "gallery-calibration", "gallery-evaluation"]
 EventName = Literal["progress", "log", "done"]
 
 
-class AttemptOut(BaseModel):
+class AttemptOut(BaseModel, AttemptFields):
     """One attempt at a job, and how it ended."""
 
     model_config = ConfigDict(from_attributes=True)
-
-    attempt: int
-    worker: str
-    started_at: Moment
-    ended_at: Moment | None
-    outcome: AttemptOutcome | None = Field(
-        description="`lost`: its worker stopped responding, or its process was killed; `released`: its worker was "
-        "asked to stop; null: still running"
-    )
-    detail: str
 
 
 class WorkerOut(BaseModel):
@@ -42,46 +30,14 @@ class WorkerOut(BaseModel):
     job: str | None = Field(description="the job it runs")
 
 
-class ErrorOut(BaseModel):
+class ErrorOut(BaseModel, JobErrorFields):
     """Why a job failed, and how to fix it."""
 
-    type: str = Field(description="/problems/SLUG, a page that says how to fix it")
-    title: str
-    detail: str
 
-
-class JobOut(BaseModel):
+class JobOut(BaseModel, JobFields):
     """A job. Times are ISO 8601, UTC."""
 
-    id: str
-    task: Task = Field(
-        description="the kind of job; for gallery jobs, `learner` and `model` are those of the gallery's version"
-    )
-    gallery: str | None = Field(description="the gallery that is calibrated or measured")
-    result: dict[str, str] | None = Field(
-        description="the result of a gallery job: the id of a `calibration` or `evaluation`"
-    )
-    state: JobState
-    progress: float = Field(ge=0.0, le=1.0)
-    stage: str
-    message: str
-    learner: str
-    dataset: str
-    unlabelled: str | None = Field(description="the dataset of unlabelled rows, `name:version`")
-    model: str
-    params: dict[str, Any]
     evaluation: EvaluationRequest
-    promote: str | None = Field(
-        description="the alias that moves to the new version; `if-better`: `production` moves unless the new version "
-        "is worse"
-    )
-    version: int | None
-    error: ErrorOut | None
-    cancel_requested: bool
-    attempts: list[AttemptOut]
-    created_at: Moment
-    started_at: Moment | None
-    finished_at: Moment | None
 
 
 class JobPage(Page[JobOut]):

@@ -24,7 +24,7 @@ from pairmark.service.names import checked_tenant
 from pairmark.service.pagination import start_of
 from pairmark.service.settings import Settings
 from pairmark.service.tables import ApiKey, damage_of
-from pairmark.service.times import iso
+from pairmark.wire.base import iso
 
 DAY_S = 86_400.0
 OVERLAP_S = DAY_S

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from pairmark.service.names import MAX_TENANT
 from pairmark.service.pagination import Page
-from pairmark.service.times import Moment
+from pairmark.wire.base import Moment
 
 Scope = Literal["score", "decide", "gallery", "train", "import", "admin"]
 Level = Literal["read", "items", "all"]

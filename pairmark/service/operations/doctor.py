@@ -24,7 +24,7 @@ from pairmark.service.operations.rows import DatabaseChecks
 from pairmark.service.settings import Settings
 from pairmark.service.store import repository as store_repository
 from pairmark.service.store.secret import check_secret
-from pairmark.service.times import iso
+from pairmark.wire.base import iso
 
 Status = Literal["ok", "warning", "failure"]
 LOW_BYTES, EMPTY_BYTES = 2 * 1024**3, 256 * 1024**2

@@ -14,7 +14,8 @@ from sqlalchemy.orm import Session
 from pairmark.service.errors import InvalidInput, UnknownModel
 from pairmark.service.reviews import repository
 from pairmark.service.reviews.recorder import HOUR_S
-from pairmark.service.reviews.schemas import Question, ReviewRequest, ReviewSource
+from pairmark.service.reviews.schemas import ReviewRequest, ReviewSource
+from pairmark.wire.reviews import Question
 
 DIFFERENT, MATCH, DOUBTFUL = 0, 1, 2
 MOST_DRAWN: Final = 5_000

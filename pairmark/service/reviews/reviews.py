@@ -43,7 +43,7 @@ from pairmark.service.reviews.schemas import (
 from pairmark.service.store.refs import PRODUCTION
 from pairmark.service.store.store import ModelStore
 from pairmark.service.tables import ReviewItem, ReviewJudgement, ReviewRow
-from pairmark.service.times import iso
+from pairmark.wire.base import iso
 
 log = logging.getLogger(__name__)
 

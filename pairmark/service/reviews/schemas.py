@@ -9,9 +9,8 @@ from pydantic import BaseModel, Field, model_validator
 
 from pairmark.service.pagination import Page
 from pairmark.service.runtime.json_forms import JsonRequest, Number, Ref, RefPair
-from pairmark.service.times import Moment
+from pairmark.wire.reviews import AgreementFields, JudgedPartFields, Question, ReviewFields
 
-Question = Literal["false-matches", "missed-matches", "uncertain"]
 MAX_LISTED = 200_000
 """Most pairs of a list."""
 MAX_HANDED = 100
@@ -70,63 +69,16 @@ class ReviewRequest(JsonRequest):
     )
 
 
-class Agreement(BaseModel):
+class Agreement(BaseModel, AgreementFields):
     """How often two reviewers of one pair say the same."""
 
-    pairs: int
-    agreed: int
 
-
-class JudgedPart(BaseModel):
+class JudgedPart(BaseModel, JudgedPartFields):
     """What was judged of one part: chosen by looking, so no bound is of it."""
 
-    of: str
-    judged: int
-    wrong: int
 
-
-class ReviewOut(BaseModel):
+class ReviewOut(BaseModel, ReviewFields):
     """A review and what it has shown so far. `bound` holds at every look."""
-
-    id: str
-    name: str
-    model: str | None
-    gallery: str | None
-    source: dict[str, Any] = Field(description="what was asked for; a list of pairs is summed up")
-    question: Question
-    chosen: bool = Field(
-        description="whether the pairs were chosen by their score: no bound follows from them"
-    )
-    at_most: float
-    confidence: float
-    population: int = Field(description="number of decisions that the bound is about")
-    judged: int = Field(
-        description="judgements that count: all up to the first pair that is still with a reviewer"
-    )
-    waiting: int = Field(description="judgements that count once the pairs drawn before them are judged")
-    wrong: int = Field(description="wrong ones among `judged`; `cannot tell` and erased pairs are wrong")
-    bound: float = Field(
-        description="with the confidence, at most this share is wrong in the whole population, at all looks at once"
-    )
-    enough: bool = Field(description="whether the bound is at most `at_most`")
-    alarm: bool = Field(
-        description="whether the judgements show, with the confidence, that more than `at_most` is"
-    )
-    expected_more: int | None = Field(
-        description="about how many more judgements bring the bound down, if they go on like this; null: none may"
-    )
-    exhausted: bool = Field(description="whether no more pairs can be drawn")
-    agreement: Agreement
-    curve: list[tuple[int, float]] = Field(description="judgements and the bound after them")
-    by_score: list[JudgedPart] = Field(
-        [], description="wrong ones by fifths of the drawn scores; absent in lists"
-    )
-    by_version: list[JudgedPart] = Field([], description="wrong ones by version; absent in lists")
-    by_gallery: list[JudgedPart] = Field([], description="wrong ones by gallery; those of `/match` have none")
-    statement: str
-    created_at: Moment
-    enough_at: Moment | None
-    alarm_at: Moment | None
 
 
 class ReviewPage(Page[ReviewOut]):

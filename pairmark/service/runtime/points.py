@@ -19,8 +19,8 @@ from pairmark.service.caches import BoundedCache
 from pairmark.service.datasets.promises import Promise, population_of, ways_from
 from pairmark.service.errors import InsufficientCalibration, InvalidInput
 from pairmark.service.runtime.vectors import Float32
-from pairmark.service.store.schemas import Imported
 from pairmark.service.store.subjects import SubjectClass
+from pairmark.wire.models import Imported
 
 MOST_POINTS = 4_096
 

@@ -11,24 +11,24 @@ from pairmark.models.calibration.origins import Guarantee
 from pairmark.service.datasets.promises import Promise
 from pairmark.service.heldout.schemas import DetOut, Evidence, OverlapOut, RocOut
 from pairmark.service.pagination import Page
-from pairmark.service.times import Moment
+from pairmark.wire.base import Moment
+from pairmark.wire.models import (
+    AliasFields,
+    CalibrationFields,
+    EvaluationFields,
+    LineageFields,
+    ModelFields,
+    SeenPointFields,
+    VersionFields,
+    VersionSummaryFields,
+)
 
 LONGEST_REASON = 500
 """Characters of a reason for moving an alias."""
 
 
-Imported = Literal["signed", "unsigned"]
-"""How a calibration came in a file."""
-
-
-class AliasOut(BaseModel):
+class AliasOut(BaseModel, AliasFields):
     """Where an alias points. `revision` changes with every move: it is the alias's ETag."""
-
-    model: str
-    alias: str
-    version: int
-    revision: int
-    updated_at: Moment
 
 
 class AliasChangeOut(BaseModel):
@@ -47,22 +47,8 @@ class AliasChangePage(Page[AliasChangeOut]):
     """Moves of an alias, newest first."""
 
 
-class CalibrationOut(BaseModel):
+class CalibrationOut(BaseModel, CalibrationFields):
     """A calibration: the held-out scores from which operating points are computed."""
-
-    id: str
-    name: str
-    model: str | None = Field(description="null for scores of another system")
-    version: int | None
-    dataset_sha256: str | None
-    protocol: str
-    summary: dict[str, Any] = Field(description="pairs, units, and the smallest rate each method supports")
-    imported: Imported | None = Field(
-        None,
-        description="whether it came in a file: `signed` with the service's import key, or `unsigned`, which "
-        "guarantees nothing; null: it was made here",
-    )
-    created_at: Moment
 
 
 class CalibrationPage(Page[CalibrationOut]):
@@ -91,55 +77,23 @@ class CalibrationDetail(CalibrationOut):
     )
 
 
-class Lineage(BaseModel):
+class Lineage(BaseModel, LineageFields):
     """Where a version comes from. Trainings whose lineage differs only in job and time give equal artefacts."""
 
     model_config = ConfigDict(extra="allow")
 
-    dataset: str | None
-    dataset_sha256: str | None
-    job: str | None
-    code_version: str
-    artefact_sha256: str
 
-
-class VersionSummary(BaseModel):
+class VersionSummary(BaseModel, VersionSummaryFields):
     """A version's summary."""
 
-    version: int
-    kind: str
-    capabilities: list[str]
-    aliases: list[str]
-    calibration_id: str | None
-    created_at: Moment
-    quarantine: str | None = Field(
-        None,
-        description="why it is no longer loaded: it crashed a process that loaded it, and a trial in a separate "
-        "process failed",
-    )
 
-
-class VersionOut(VersionSummary):
+class VersionOut(VersionSummary, VersionFields):
     """Everything about a version."""
 
-    model: str
-    title: str
-    params: dict[str, Any]
-    n_features: int
-    feature_names: list[str] | None = Field(description="at most the first 1,000")
-    metrics: dict[str, Any] = Field(description="measured on held-out pairs; intervals resample units")
-    lineage: Lineage
-    facts: dict[str, Any] = Field(
-        description="sizes of the training, test and calibration parts, the protocol, and bytes on disk"
-    )
-    calibrations: list[CalibrationOut]
     promise: Promise | None = Field(
         description="the smallest false positive rate that its calibration can guarantee, and how many more people "
         "the next power of ten needs; null if it cannot be computed from the sizes"
     )
-    has_roc: bool
-    has_tree: bool
-    reviews: list[str] = Field([], description="what reviews of decisions of this version alone have shown")
 
 
 class ReviewPolicy(BaseModel):
@@ -294,17 +248,10 @@ class ReportOut(BaseModel):
     )
 
 
-class ModelOut(BaseModel):
+class ModelOut(BaseModel, ModelFields):
     """A model: a name, its versions and its aliases."""
 
-    name: str
-    created_at: Moment
-    latest_version: int
     policy: Policy
-    aliases: list[AliasOut]
-    versions: list[VersionSummary] = Field(
-        description="newest first, at most 100; for more, use `GET /models/{name}/versions`"
-    )
 
 
 class ModelPage(Page[ModelOut]):
@@ -315,36 +262,15 @@ class VersionPage(Page[VersionSummary]):
     """Some versions of a model, newest first."""
 
 
-class SeenOperatingPoint(BaseModel):
+class SeenOperatingPoint(BaseModel, SeenPointFields):
     """One of a version's operating points, and the rates at its threshold on other data."""
 
-    fpr: float = Field(description="the requested rate")
-    calibration_id: str = Field(description="the calibration that the threshold comes from")
-    threshold: float | None = None
-    method: str | None = None
-    confidence: float | None = None
-    seen_fpr: float | None = Field(
-        None, description="share of different pairs that matched; every person has the same weight"
-    )
-    seen_tpr: float | None = Field(
-        None, description="share of same pairs that matched; every person has the same weight"
-    )
-    refused: str | None = Field(None, description="why the calibration gives no threshold for this rate")
 
-
-class EvaluationOut(BaseModel):
+class EvaluationOut(BaseModel, EvaluationFields):
     """A version measured on another dataset."""
 
-    model: str
-    version: int
-    dataset: str
-    dataset_sha256: str
-    protocol: str
-    metrics: dict[str, Any]
     roc: RocOut
-    operating_points: list[SeenOperatingPoint]
     overlap: OverlapOut
-    warnings: list[str]
 
 
 @dataclass(frozen=True, kw_only=True)

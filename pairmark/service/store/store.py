@@ -48,7 +48,7 @@ from pairmark.service.store.transfer import export_version, imported
 from pairmark.service.store.versions import VersionStore
 from pairmark.service.store.views import alias_out, version_out, version_promise, version_summary
 from pairmark.service.tables import AliasRow, ModelRow, ModelVersion
-from pairmark.service.times import iso
+from pairmark.wire.base import iso
 
 log = logging.getLogger(__name__)
 

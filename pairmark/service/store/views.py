@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from pairmark.models.registry import LEARNERS
 from pairmark.service.datasets.promises import FEWEST, Promise, population_of, promise_of
 from pairmark.service.store.schemas import (
     AliasOut,
     CalibrationOut,
-    Imported,
     Lineage,
     VersionOut,
     VersionSummary,
 )
 from pairmark.service.tables import AliasRow, CalibrationRow, ModelVersion, shows_rows
+from pairmark.wire.models import Imported
 
 Calibrated = TypeVar("Calibrated", bound=CalibrationOut)
 
@@ -81,7 +81,10 @@ def without_origin(version: VersionOut) -> VersionOut:
         code_version=version.lineage.code_version,
         artefact_sha256=version.lineage.artefact_sha256,
     )
-    calibrations = [calibration_without_origin(calibration) for calibration in version.calibrations]
+    calibrations = [
+        calibration_without_origin(calibration)
+        for calibration in cast("list[CalibrationOut]", version.calibrations)
+    ]
     return version.model_copy(update={"lineage": lineage, "calibrations": calibrations})
 
 

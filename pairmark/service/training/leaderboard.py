@@ -16,7 +16,7 @@ from pairmark.models.evaluation.baselines import (
 )
 from pairmark.models.evaluation.comparison import (
     CONFIDENCE,
-    Compared,
+    ScorerComparison,
     compare_pairs,
     compare_rows,
     resolved_rates,
@@ -160,7 +160,7 @@ def _judged(job: SplitJob, usable: NDArray[np.bool_]) -> tuple[Indices, Indices]
 def _board(
     task: str,
     judged_by: str,
-    compared: Mapping[str, Compared],
+    compared: Mapping[str, ScorerComparison],
     *,
     left_out: list[dict[str, str]],
     facts: Mapping[str, Any],
@@ -194,7 +194,11 @@ def _board(
 
 
 def _verdict(
-    judged_by: str, name: str, baseline: Compared, model: Compared, trained_by: Mapping[str, Any]
+    judged_by: str,
+    name: str,
+    baseline: ScorerComparison,
+    model: ScorerComparison,
+    trained_by: Mapping[str, Any],
 ) -> str:
     interval = baseline.difference_interval
     behind = f"{judged_by}: {baseline.value:.3f} against {model.value:.3f}"

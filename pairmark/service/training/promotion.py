@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from pairmark.models.evaluation.comparison import (
     CONFIDENCE,
-    Compared,
+    ScorerComparison,
     compare_pairs,
     compare_rows,
     resolved_rates,
@@ -111,7 +111,7 @@ class _Comparison:
             facts={**self._facts, "promoted": True, "reason": reason},
         )
 
-    def _pairs(self) -> tuple[str, dict[str, Compared]]:
+    def _pairs(self) -> tuple[str, dict[str, ScorerComparison]]:
         pairs, new_scores = self._job.parts.test, self._job.scores.test
         assert pairs is not None
         assert new_scores is not None
@@ -142,7 +142,7 @@ class _Comparison:
         self._facts |= {"n_pairs": int(unseen.sum()), "n_left_out": int((~unseen).sum())}
         return "mean TPR at FPR " + ", ".join(f"{rate:g}" for rate in rates), comparisons
 
-    def _rankings(self) -> tuple[str, dict[str, Compared]]:
+    def _rankings(self) -> tuple[str, dict[str, ScorerComparison]]:
         self._check_capability("rank-labels")
         names = self._store.names(self._production.model, self._production.version, "label_names") or []
         if set(names) != set(self._data.label_names):

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from pairmark.service.audit.outbox import EVENTS, Event
 from pairmark.service.pagination import Page
-from pairmark.service.times import Moment
+from pairmark.wire.base import Moment
 
 
 class WebhookRequest(BaseModel):

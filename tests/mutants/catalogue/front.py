@@ -6,6 +6,14 @@ from tests.mutants.mutant import mutant
 
 FRONT = (
     mutant(
+        "objects-in-answers-are-left-as-json",
+        "the client's records have every member of an answer, objects as records too",
+        "pairmark/client/results.py",
+        "        return lambda value: _record_of(hint).of(value)\n",
+        "        return None\n",
+        "tests/wire/test_declarations.py::test_members_that_are_objects_are_records_too",
+    ),
+    mutant(
         "a-queued-job-waits-in-silence",
         "a waiting job says what it waits for",
         "pairmark/service/jobs/queue.py",

@@ -1,0 +1,138 @@
+"""Answers about learners, models, versions and calibrations."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pairmark.wire.base import Moment, Record, Text
+
+Imported = Literal["signed", "unsigned"]
+"""How a calibration came in a file."""
+
+
+class LearnerFields(Record):
+    kind: str
+    title: str
+    capabilities: Annotated[
+        list[str], Text("some of `similarity`, `match`, `search`, `embed`, `classify`, `rank-labels`")
+    ]
+    needs: Annotated[str, Text("what the dataset must contain: identities or rankings")]
+    accepts_sparse: bool
+    takes_unlabelled: Annotated[bool, Text("whether a job may name a dataset in `unlabelled`")]
+    ignores_unknown: Annotated[
+        bool,
+        Text(
+            "whether sparse vectors may have columns that training did not have. They are ignored and "
+            "counted in `pairmark_unknown_columns_total` at `/metrics`; other kinds refuse them"
+        ),
+    ]
+    params: Annotated[dict[str, Any], Text("JSON Schema of `params` in POST /jobs")]
+
+
+class AliasFields(Record):
+    model: str
+    alias: str
+    version: int
+    revision: int
+    updated_at: Moment
+
+
+class CalibrationFields(Record):
+    id: str
+    name: str
+    model: Annotated[str | None, Text("null for scores of another system")]
+    version: int | None
+    dataset_sha256: str | None
+    protocol: str
+    summary: Annotated[dict[str, Any], Text("pairs, units, and the smallest rate each method supports")]
+    imported: Annotated[
+        Imported | None,
+        Text(
+            "whether it came in a file: `signed` with the service's import key, or `unsigned`, which "
+            "guarantees nothing; null: it was made here"
+        ),
+    ] = None
+    created_at: Moment
+
+
+class LineageFields(Record):
+    dataset: str | None
+    dataset_sha256: str | None
+    job: str | None
+    code_version: str
+    artefact_sha256: str
+
+
+class VersionSummaryFields(Record):
+    version: int
+    kind: str
+    capabilities: list[str]
+    aliases: list[str]
+    calibration_id: str | None
+    created_at: Moment
+    quarantine: Annotated[
+        str | None,
+        Text(
+            "why it is no longer loaded: it crashed a process that loaded it, and a trial in a separate "
+            "process failed"
+        ),
+    ] = None
+
+
+class VersionFields(VersionSummaryFields):
+    model: str
+    title: str
+    params: dict[str, Any]
+    n_features: int
+    feature_names: Annotated[list[str] | None, Text("at most the first 1,000")]
+    metrics: Annotated[dict[str, Any], Text("measured on held-out pairs; intervals resample units")]
+    lineage: LineageFields
+    facts: Annotated[
+        dict[str, Any],
+        Text("sizes of the training, test and calibration parts, the protocol, and bytes on disk"),
+    ]
+    calibrations: list[CalibrationFields]
+    promise: Any
+    has_roc: bool
+    has_tree: bool
+    reviews: Annotated[list[str], Text("what reviews of decisions of this version alone have shown")] = []
+
+
+class ModelFields(Record):
+    name: str
+    created_at: Moment
+    latest_version: int
+    policy: Any
+    aliases: list[AliasFields]
+    versions: Annotated[
+        list[VersionSummaryFields],
+        Text("newest first, at most 100; for more, use `GET /models/{name}/versions`"),
+    ]
+
+
+class SeenPointFields(Record):
+    fpr: Annotated[float, Text("the requested rate")]
+    calibration_id: Annotated[str, Text("the calibration that the threshold comes from")]
+    threshold: float | None = None
+    method: str | None = None
+    confidence: float | None = None
+    seen_fpr: Annotated[
+        float | None, Text("share of different pairs that matched; every person has the same weight")
+    ] = None
+    seen_tpr: Annotated[
+        float | None, Text("share of same pairs that matched; every person has the same weight")
+    ] = None
+    refused: Annotated[str | None, Text("why the calibration gives no threshold for this rate")] = None
+
+
+class EvaluationFields(Record):
+    model: str
+    version: int
+    dataset: str
+    dataset_sha256: str
+    protocol: str
+    metrics: dict[str, Any]
+    roc: Any
+    operating_points: list[SeenPointFields]
+    overlap: Any
+    warnings: list[str]
