@@ -22,7 +22,7 @@ from pairmark.service.settings import Settings
 from pairmark.service.store.store import ModelStore
 from pairmark.service.training.leaderboard import leaderboard
 from pairmark.service.training.promotion import promotion
-from pairmark.service.training.stages import CalibratedJob, EvaluatedJob, FittedJob, HeldOutScores, ScoredJob
+from pairmark.service.training.stages import CalibratedJob, EvaluatedJob, FittedJob, PartScores, ScoredJob
 
 MAX_LABELS = 40
 """Labels up to which each two of them are looked at by themselves."""
@@ -50,7 +50,7 @@ def score(job: FittedJob, progress: Progress) -> ScoredJob:
                 rows = in_blocks(estimator.predict, X, parts.test_rows)
             else:
                 rows = in_blocks(estimator.predict_proba, X, parts.test_rows, 4_096)
-    return ScoredJob(**vars(job), scores=HeldOutScores(calibration=calibration, test=test, rows=rows))
+    return ScoredJob(**vars(job), scores=PartScores(calibration=calibration, test=test, rows=rows))
 
 
 def calibrate(job: ScoredJob) -> CalibratedJob:

@@ -96,7 +96,7 @@ class FittedJob(SplitJob):
 
 
 @dataclass(frozen=True, kw_only=True)
-class HeldOutScores:
+class PartScores:
     """What the learner says of the held-out parts.
 
     Attributes
@@ -114,7 +114,7 @@ class HeldOutScores:
 class ScoredJob(FittedJob):
     """The job with the scores of its held-out parts."""
 
-    scores: HeldOutScores
+    scores: PartScores
 
 
 @dataclass(frozen=True, kw_only=True)
