@@ -172,8 +172,8 @@ async def _whole_or_best(
         return await operating_point(), None
     try:
         if query.aggregation is not None or p > 1 or k <= call.services.settings.max_subject_samples:
-            of = SubjectClass(max(k, p), min(k, p), how)
-            return await operating_point(subjects=of), how
+            subjects = SubjectClass(max(k, p), min(k, p), how)
+            return await operating_point(subjects=subjects), how
     except (InsufficientCalibration, TooLarge):
         if query.aggregation is not None or p > 1:
             raise

@@ -142,7 +142,7 @@ class OperatingPoints:
         calibration_id, fpr = request.calibration_id, request.fpr
         entry = self.fetch(calibration_id)
         calibration = entry.calibration
-        of = {} if entry.subjects is None else entry.subjects.facts
+        class_facts = {} if entry.subjects is None else entry.subjects.facts
         try:
             point = calibration.operating_point(
                 fpr,
@@ -161,13 +161,13 @@ class OperatingPoints:
                 required_units=plain(error.required_units),
                 alternatives=plain(error.alternatives),
                 calibration_id=calibration_id,
-                **of,
+                **class_facts,
             ) from error
         except ValueError as error:
             raise InvalidInput(str(error)) from error
         promise = "simultaneous" if point.simultaneous else "pointwise"
         number = entry.number
-        public = {**plain(asdict(point)), "promise": promise, "calibration_id": calibration_id, **of}
+        public = {**plain(asdict(point)), "promise": promise, "calibration_id": calibration_id, **class_facts}
         public["number"] = number
         public["imported"] = entry.imported
         if entry.classes is not None and point.guarantee != "none":

@@ -379,9 +379,9 @@ class Runtime:
                 calibration_id=calibration_id,
             ) from error
         owner = None if row.model is None or row.version is None else (row.model, row.version)
-        of, subjects = row.summary.get("samples"), None
-        if of is not None:
-            subjects = SubjectClass(int(of[0]), int(of[1]), str(row.summary["aggregation"]))
+        samples, subjects = row.summary.get("samples"), None
+        if samples is not None:
+            subjects = SubjectClass(int(samples[0]), int(samples[1]), str(row.summary["aggregation"]))
         weights = weights_of(row.summary)
         number, classes = self.store.ledger_number(calibration_id), row.summary.get("classes")
         return LoadedCalibration(
