@@ -38,7 +38,7 @@ class Registrar:
     db: Database
     blobs: Blobs
     queue: JobQueue
-    store: ModelStore
+    model_store: ModelStore
 
     def store(self, job: EvaluatedJob) -> int:
         """Store artefact, report and calibration, then register the version; returns its number. `Fenced` when the
@@ -140,11 +140,11 @@ class Registrar:
         versions: list[int] = []
 
         def register(session: Session) -> None:
-            if versions and self.store.version_of_job(claim.job_id) in versions:
+            if versions and self.model_store.version_of_job(claim.job_id) in versions:
                 # The commit before went through and only its answer was lost.
                 return
             promotion = job.promotion
-            summary = self.store.register(
+            summary = self.model_store.register(
                 session,
                 new,
                 promote=promotion.alias,

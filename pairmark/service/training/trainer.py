@@ -50,7 +50,7 @@ class Trainer:
         self._queue = JobQueue(db, settings)
         self._datasets = Datasets(db, blobs, settings)
         self._store = ModelStore(db, blobs, settings)
-        self._registrar = Registrar(db=db, blobs=blobs, queue=self._queue, store=self._store)
+        self._registrar = Registrar(db=db, blobs=blobs, queue=self._queue, model_store=self._store)
 
     def run(self, claim: Claim) -> int:
         """Train and register; returns the version's number. `Fenced` when the attempt was superseded or cancelled:
