@@ -31,7 +31,7 @@ from pairmark.service.galleries.rows import RowChecks, RowErrors, Rows
 from pairmark.service.galleries.schemas import GalleryCalibrationRequest
 from pairmark.service.galleries.thresholds import Thresholds
 from pairmark.service.runtime.catalogue import VersionEntry
-from pairmark.service.runtime.scoring import Served
+from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.settings import Settings
 from pairmark.service.tables import ModelRow, ModelVersion
 
@@ -199,7 +199,7 @@ def metadata_cost(n: int, rounds: int) -> dict[str, float]:
 
 
 def _singles(
-    galleries: Galleries, thresholds: Thresholds, served: Served, rng: np.random.Generator, *names: str
+    galleries: Galleries, thresholds: Thresholds, served: LoadedVersion, rng: np.random.Generator, *names: str
 ) -> dict[str, float]:
     """A write and then a threshold, again and again, in the gallery that is calibrated."""
     with galleries.database.read() as session:
@@ -220,7 +220,7 @@ def _singles(
     }
 
 
-def _calibrate(room: Identification, name: str, served: Served, probes: np.ndarray) -> None:
+def _calibrate(room: Identification, name: str, served: LoadedVersion, probes: np.ndarray) -> None:
     made = room.calibrate(
         name,
         served,
@@ -242,7 +242,7 @@ def _rows(rng: np.random.Generator, n: int, prefix: str) -> Rows:
     )
 
 
-def _served(database: Database, estimator: Any) -> Served:
+def _served(database: Database, estimator: Any) -> LoadedVersion:
     """The estimator as a version that galleries may name."""
     id = secrets.token_hex(16)
     facts = {"capabilities": ["search"], "params": {}, "metrics": {}, "lineage": {}, "facts": {}}
@@ -272,4 +272,4 @@ def _served(database: Database, estimator: Any) -> Served:
         calibration_id=None,
         artefact_sha256="",
     )
-    return Served(entry=entry, estimator=estimator, n_features=DIMENSION, accepts_sparse=False)
+    return LoadedVersion(entry=entry, estimator=estimator, n_features=DIMENSION, accepts_sparse=False)

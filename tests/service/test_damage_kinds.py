@@ -113,7 +113,7 @@ def furnish(deployment: Deployment) -> Place:
     place.facts["key"] = made.id
     Sessions(deployment.db).begin(made.id)
     Tenants(deployment.db, deployment.settings).set_quotas("acme", Quotas(rows=1_000))
-    deployment.queue.beat("me")
+    deployment.queue.mark_alive("me")
     place.keep()
     return place
 

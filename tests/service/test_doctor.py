@@ -21,7 +21,7 @@ def findings(deployment, **options):
 
 def test_a_healthy_place_has_nothing_to_do(deployment, tmp_path):
     deployment.train()
-    deployment.queue.beat("me")
+    deployment.queue.mark_alive("me")
     back_up(deployment.db, deployment.blobs, deployment.settings, tmp_path / "a.tar")
     found, worst = findings(deployment, quick=True)
     assert {name: [one.status for one in some] for name, some in found.items()} == {

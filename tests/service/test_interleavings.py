@@ -82,7 +82,7 @@ def test_a_late_heartbeat_and_a_takeover_agree_on_who_holds_the_job(
         job, claim = expired(deployment)
         held[:] = [job, claim]
         calls = (
-            lambda db: queue(deployment, db).heartbeat(claim),
+            lambda db: queue(deployment, db).renew(claim),
             lambda db: queue(deployment, db).claim("other"),
         )
         return calls if beats_first else calls[::-1]
@@ -95,7 +95,7 @@ def test_a_late_heartbeat_and_a_takeover_agree_on_who_holds_the_job(
             assert (row.attempt, row.worker) == (1, "silent"), at
         elif beat.valid:
             # It held when it beat, and was taken over by a claimer that had seen the old lease: fenced from now on.
-            assert not deployment.queue.heartbeat(held[1]).valid, at
+            assert not deployment.queue.renew(held[1]).valid, at
             raise AssertionError(f"step {at}: a lease that was renewed was taken over")
         else:
             assert taken is not None, at

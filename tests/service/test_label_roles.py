@@ -9,8 +9,8 @@ from pydantic import ValidationError
 from pairmark.models.calibration.points import InsufficientCalibrationData
 from pairmark.service.datasets.schemas import DatasetRequest
 from pairmark.service.errors import ChooseProtocol
+from pairmark.service.runtime.points import PointRequest
 from pairmark.service.runtime.runtime import Runtime
-from pairmark.service.runtime.scoring import Question
 from pairmark.service.tables import DatasetRow
 from tests.service.conftest import SMALL_FOREST, Deployment, people
 
@@ -136,7 +136,7 @@ def test_a_closed_set_promise_names_its_population(deployment):
 def decision(deployment: Deployment, calibration_id: str, fpr: float):
     """What `/match` states of its threshold."""
     runtime = Runtime(deployment.store, deployment.db, deployment.settings)
-    return runtime.decisions.decide(Question(calibration_id, fpr, 0.95, "auto")).public
+    return runtime.points.compute(PointRequest(calibration_id, fpr, 0.95, "auto")).public
 
 
 def test_what_is_promised_of_few_people_holds_for_people_never_met(deployment):

@@ -33,7 +33,9 @@ def test_a_promise_for_whichever_is_chosen_counts_every_version(deployment: Depl
         async def ask() -> dict[str, Any]:
             served = await runtime.version_for(f"faces:{trained}", "similarity")
             chosen = made[2].id
-            return (await runtime.decide(served, 0.6, 0.9, "auto", chosen, simultaneous=simultaneous)).public
+            return (
+                await runtime.operating_point(served, 0.6, 0.9, "auto", chosen, simultaneous=simultaneous)
+            ).public
 
         return asyncio.run(ask())
 
@@ -83,7 +85,7 @@ def test_people_are_counted_whatever_file_names_them(deployment: Deployment) -> 
 
     # A pointwise answer says that it is not the first on these people.
     runtime = Runtime(store, deployment.db, deployment.settings)
-    asked = runtime.decide(None, 0.3, 0.95, "finite-sample", joined.id)
+    asked = runtime.operating_point(None, 0.3, 0.95, "finite-sample", joined.id)
     point = asyncio.run(asked).public
     assert (point["number"], point["guarantee"]) == (6, "finite-sample")
     assert "calibration 6 on these people" in point["meaning"]
@@ -115,7 +117,7 @@ def test_a_band_promises_what_its_calibration_does(deployment: Deployment) -> No
     made = deployment.store.calibrations.add_scores(
         "linked", scores=(rng.random(400) + same).tolist(), same=same.astype(int).tolist(), population=5_000
     )
-    band = Runtime(deployment.store, deployment.db, deployment.settings).decisions.band(made.id)
+    band = Runtime(deployment.store, deployment.db, deployment.settings).points.band(made.id)
     assert band is not None
     assert FprBandOut(**band).guarantee == "finite-population"
 

@@ -167,8 +167,8 @@ def test_a_silent_workers_job_is_taken_over_and_its_writes_refused(deployment):
     expire(deployment, job.id)
     new = deployment.queue.claim("other")
     assert (new.job_id, new.attempt) == (job.id, 2)
-    assert not deployment.queue.heartbeat(old).valid
-    assert deployment.queue.heartbeat(new).valid
+    assert not deployment.queue.renew(old).valid
+    assert deployment.queue.renew(new).valid
     for write in (
         lambda: deployment.queue.progress(old, fraction=0.5, stage="fitting"),
         lambda: deployment.queue.log(old, "still here"),
@@ -197,7 +197,7 @@ def test_a_heartbeat_keeps_the_job(deployment):
     job = deployment.queue.submit(deployment.request())
     claim = deployment.queue.claim("a")
     expire(deployment, job.id)
-    assert deployment.queue.heartbeat(claim).valid
+    assert deployment.queue.renew(claim).valid
     assert deployment.queue.claim("b") is None
 
 
@@ -290,7 +290,7 @@ def test_a_waiting_job_says_what_it_waits_for(deployment):
     first, second, third = (queue.submit(deployment.request()) for _ in range(3))
     assert "no worker is alive" in first.message
     assert "`pairmark worker`" in first.message
-    queue.beat("one")
+    queue.mark_alive("one")
     assert queue.get(first.id).message.startswith("10 of 40 people calibrate")
     assert f"waits behind job {first.id} (queued);" in queue.get(second.id).message
     claim = queue.claim("one")
@@ -303,6 +303,6 @@ def test_a_waiting_job_says_what_it_waits_for(deployment):
         session.execute(update(JobRow).where(JobRow.id == first.id).values(model="other/faces"))
     # A job of another team is counted, not named.
     assert "waits behind other jobs: 1;" in queue.get(second.id).message
-    queue.beat("two")
+    queue.mark_alive("two")
     assert "waits" not in queue.get(second.id).message
     assert "waits behind" in queue.get(third.id).message

@@ -39,7 +39,7 @@ def test_the_hardest_pairs_are_those_of_brute_force(noisy):
     )
     claim = noisy.queue.claim("test", job_id=job.id)
     loaded = Trainer(noisy.db, noisy.blobs, noisy.settings)._load(claim)
-    test = split(loaded).test
+    test = split(loaded).parts.test
     X = np.asarray(noisy.datasets.load(dataset.id).X, dtype=np.float64)
     scores = -np.linalg.norm(X[test.left] - X[test.right], axis=1)
     point = noisy.store.calibrations.load(noisy.store.version("noisy", 1).calibration_id)[0].operating_point(

@@ -9,7 +9,8 @@ from functools import partial
 import pytest
 
 from pairmark.service.errors import RateLimited
-from pairmark.service.shares import LoopTurns, Places, Seats, Turns, noting_limits, own
+from pairmark.service.places import Places
+from pairmark.service.shares import LoopTurns, Seats, Turns, noting_limits, own
 
 
 def test_one_owner_gets_every_seat_and_a_newcomer_one_of_them() -> None:

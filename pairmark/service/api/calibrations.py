@@ -112,5 +112,5 @@ async def get_calibration(
     if not query.band:
         return calibration
     async with services.runtime.batch_place() as place:
-        band = await place.run(lambda: services.runtime.decisions.band(calibration_id))
+        band = await place.run(lambda: services.runtime.points.band(calibration_id))
     return calibration.model_copy(update={"band": None if band is None else FprBandOut.model_validate(band)})

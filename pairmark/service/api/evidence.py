@@ -15,7 +15,7 @@ from pairmark.models.calibration.likelihood_ratios import DEFAULT_METHOD, bayes_
 from pairmark.service.api.answers import ModelUsed
 from pairmark.service.api.query import Query
 from pairmark.service.errors import InvalidInput
-from pairmark.service.runtime.scoring import Ratios, plain
+from pairmark.service.runtime.points import Ratios, plain
 from pairmark.wire.models import Imported
 from pairmark.wire.scoring import IMPORTED_TEXT, ORIGIN_TEXT
 

@@ -42,7 +42,7 @@ from pairmark.service.galleries.schemas import (
     UpsertOut,
 )
 from pairmark.service.pagination import MAX_LIMIT
-from pairmark.service.runtime.scoring import Served
+from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.wire.jobs import Task
 
 Name = Annotated[str, Path(max_length=200, description="the gallery's name")]
@@ -75,7 +75,7 @@ class MeasureQuery(Query):
     )
 
 
-async def version_of(services: Services, state: State) -> Served:
+async def version_of(services: Services, state: State) -> LoadedVersion:
     """The version that serves a gallery, loaded."""
     return await services.runtime.version_for(f"{state.model}:{state.version}", CAPABILITY)
 
@@ -96,8 +96,8 @@ async def put_gallery(
     until this is done. Calibrations belong to one version, so calibrate again after a move. The key also needs the
     right to use the model (`score`, `decide` or `train`).
     """
-    model = await services.runtime.version_for(request.model, CAPABILITY, names_of(http).models)
-    info, new = await asyncio.to_thread(services.galleries.put, gallery, model)
+    version = await services.runtime.version_for(request.model, CAPABILITY, names_of(http).models)
+    info, new = await asyncio.to_thread(services.galleries.put, gallery, version)
     if new:
         response.status_code = 201
         response.headers["Location"] = f"/galleries/{info.name}"
@@ -133,14 +133,14 @@ async def upsert_items(
     if kind is None:
         raise UnsupportedMediaType(f"items come as {', '.join(KINDS)}")
     state = await asyncio.to_thread(services.galleries.state, gallery)
-    model = await version_of(services, state)
-    form = form_of(model.estimator, state.dimension)
+    version = await version_of(services, state)
+    form = form_of(version.estimator, state.dimension)
     errors = RowErrors()
     if kind == "json":
         body = await request.body()
         async with services.galleries.write_place() as place:
             return await place.run(
-                lambda: services.galleries.write(gallery, json_batches(body, form, errors), errors, model)
+                lambda: services.galleries.write(gallery, json_batches(body, form, errors), errors, version)
             )
     async with services.galleries.import_place() as place:
         with services.galleries.workspace() as folder:
@@ -158,7 +158,7 @@ async def upsert_items(
                 with closing(
                     confined_batches(kind, upload, scratch, form, errors, query, limits, has_left)
                 ) as batches:
-                    return services.galleries.write(gallery, batches, errors, model)
+                    return services.galleries.write(gallery, batches, errors, version)
 
             return await while_connected(request, lambda has_left: place.run(lambda: work(has_left)))
 
@@ -208,7 +208,7 @@ async def _measure(
     what: Literal["calibration", "evaluation"],
     request: ProbesRequest,
     background: bool,
-    measure: Callable[[str, Served, Any], Made],
+    measure: Callable[[str, LoadedVersion, Any], Made],
 ) -> Made | Response:
     """Calibrate or evaluate a gallery, now or as a job."""
     if request.dataset is not None:
@@ -218,9 +218,9 @@ async def _measure(
         headers = {"Location": f"/jobs/{job.id}"}
         return JSONResponse(job.model_dump(mode="json"), status_code=202, headers=headers)
     state = await asyncio.to_thread(services.galleries.state, gallery)
-    model = await version_of(services, state)
+    version = await version_of(services, state)
     async with services.runtime.batch_place() as place:
-        result = await place.run(lambda: measure(gallery, model, request))
+        result = await place.run(lambda: measure(gallery, version, request))
     response.headers["Location"] = f"/galleries/{gallery}/{what}s/{result.id}"
     return result
 

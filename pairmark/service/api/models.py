@@ -308,16 +308,16 @@ async def get_tree(
     services: InServices, name: Name, version: Number, query: Annotated[TreeQuery, FROM_QUERY]
 ) -> Any:
     """A tree of the model, if it has trees: its cells with counts and rates, and their splits."""
-    model = await services.runtime.version(name, version)
-    return await asyncio.to_thread(tree_data, model, query.tree)
+    loaded_version = await services.runtime.version(name, version)
+    return await asyncio.to_thread(tree_data, loaded_version, query.tree)
 
 
 async def get_tree_svg(
     services: InServices, name: Name, version: Number, query: Annotated[TreePictureQuery, FROM_QUERY]
 ) -> Response:
     """The tree as a picture (SVG): cells with their splits, numbers of pairs and rates."""
-    model = await services.runtime.version(name, version)
-    body = await asyncio.to_thread(tree_svg, model, query.tree, query.depth)
+    loaded_version = await services.runtime.version(name, version)
+    body = await asyncio.to_thread(tree_svg, loaded_version, query.tree, query.depth)
     return Response(body, media_type=MEDIA_TYPES["svg"], headers={"cache-control": "private, max-age=3600"})
 
 

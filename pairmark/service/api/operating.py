@@ -14,7 +14,7 @@ from pairmark.service.api.query import FROM_QUERY
 from pairmark.service.api.scoring import ThreeWayQuery
 from pairmark.service.api.services import InServices
 from pairmark.service.errors import InvalidInput, UnknownCalibration
-from pairmark.service.runtime.scoring import Served
+from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.store.subjects import SubjectClass
 
 
@@ -66,12 +66,12 @@ async def get_operating_point(
             "has no calibration" if calibration_id is None else f"has no calibration {calibration_id[:64]!r}"
         )
         raise UnknownCalibration(f"{name}:{version} {what}", field="calibration")
-    model = subjects = None
+    loaded_version = subjects = None
     if query.left_samples is not None or query.right_samples is not None:
-        model = await services.runtime.version(name, version)
-        subjects = _subjects(query, model, services.settings.max_subject_samples)
-    decision = await services.runtime.decide(
-        model,
+        loaded_version = await services.runtime.version(name, version)
+        subjects = _subjects(query, loaded_version, services.settings.max_subject_samples)
+    point = await services.runtime.operating_point(
+        loaded_version,
         query.fpr,
         query.confidence,
         query.method,
@@ -80,17 +80,17 @@ async def get_operating_point(
         simultaneous=query.simultaneous,
         subjects=subjects,
     )
-    # As it is: of single vectors a decision says nothing of samples.
-    return JSONResponse(decision.public)
+    # As it is: of single vectors a point says nothing of samples.
+    return JSONResponse(point.public)
 
 
-def _subjects(query: PointOfVersionQuery, model: Served, limit: int) -> SubjectClass | None:
+def _subjects(query: PointOfVersionQuery, version: LoadedVersion, limit: int) -> SubjectClass | None:
     """The class of subjects that is asked about; None for single vectors."""
     k, p = query.left_samples or 1, query.right_samples or 1
     for field, count in (("left_samples", k), ("right_samples", p)):
         if count > limit:
             raise InvalidInput(f"{field} is {count}; expected at most {limit}", field=field)
-    return None if k == p == 1 else SubjectClass(max(k, p), min(k, p), model.aggregation(query.aggregation))
+    return None if k == p == 1 else SubjectClass(max(k, p), min(k, p), version.aggregation(query.aggregation))
 
 
 def get_live(services: InServices, name: Name, version: Number) -> dict[str, Any] | None:

@@ -15,13 +15,13 @@ from pairmark.service.api.query import Query
 from pairmark.service.api.scoring import BYTES_A_SECOND
 from pairmark.service.api.wire import JSON, OCTETS, Answer, Call, media, model_header
 from pairmark.service.errors import InvalidInput, TooLarge
+from pairmark.service.places import RequestWork
 from pairmark.service.runtime.binary import parse_npz_rows, parse_rows
 from pairmark.service.runtime.classifying import classes_json, classified
+from pairmark.service.runtime.growing_body import RequestBody
 from pairmark.service.runtime.parsing import parse_features
-from pairmark.service.runtime.places import Lane
-from pairmark.service.runtime.request_bodies import RequestBody
-from pairmark.service.runtime.scoring import Served, embedded
 from pairmark.service.runtime.vectors import Features
+from pairmark.service.runtime.versions import LoadedVersion, embedded
 
 LABELS_IN_A_HEADER: Final = 4_096
 """Bytes; with more of them probabilities are given as JSON only."""
@@ -56,25 +56,27 @@ async def classify(call: Call) -> Answer:
 async def _answered(
     call: Call,
     capability: str,
-    seconds: Callable[[Served, Features], float],
-    answer: Callable[[Call, Served, Features, bool], Answer],
+    seconds: Callable[[LoadedVersion, Features], float],
+    answer: Callable[[Call, LoadedVersion, Features, bool], Answer],
 ) -> tuple[Features, Answer]:
     kind, raw = media(call)
     body = await call.body()
-    with call.services.runtime.lane() as lane:
-        features, model = await _read(call, lane, capability, kind, body)
+    with call.services.runtime.request_work() as request_work:
+        features, version = await _read(call, request_work, capability, kind, body)
         limit = call.services.settings.max_batch_pairs
         if len(features) > limit:
             raise TooLarge(
                 f"the request has {len(features)} points; at most {limit} are taken at a time", limit=limit
             )
-        reply = await lane.run(seconds(model, features), lambda: answer(call, model, features, raw))
+        reply = await request_work.run(
+            seconds(version, features), lambda: answer(call, version, features, raw)
+        )
     return features, reply
 
 
 async def _read(
-    call: Call, lane: Lane, capability: str, kind: bytes, body: RequestBody
-) -> tuple[Features, Served]:
+    call: Call, request_work: RequestWork, capability: str, kind: bytes, body: RequestBody
+) -> tuple[Features, LoadedVersion]:
     """The points of a body, and the version that they are for."""
     runtime, query = call.services.runtime, call.query
     reading = len(body) / BYTES_A_SECOND[kind]
@@ -83,44 +85,44 @@ async def _read(
             raise InvalidInput(
                 f"a JSON body to {capability} names its model itself; expected no query", field="query"
             )
-        features = await lane.run(reading, lambda: parse_features(body))
+        features = await request_work.run(reading, lambda: parse_features(body))
         return features, await runtime.version_for(features.model, capability, call.models)
-    model = await runtime.version_for(query.model, capability, call.models)
+    version = await runtime.version_for(query.model, capability, call.models)
     if kind == OCTETS:
-        width = query.dim or model.n_features
-        return await lane.run(reading, lambda: parse_rows(body, dim=width)), model
+        width = query.dim or version.n_features
+        return await request_work.run(reading, lambda: parse_rows(body, dim=width)), version
     limit = call.services.settings.max_body_bytes
-    return await lane.run(reading, lambda: parse_npz_rows(body, max_bytes=limit)), model
+    return await request_work.run(reading, lambda: parse_npz_rows(body, max_bytes=limit)), version
 
 
-def _embedded_answer(call: Call, model: Served, features: Features, raw: bool) -> Answer:
-    size, limit = 4 * len(features) * model.n_features, call.services.settings.max_body_bytes
+def _embedded_answer(call: Call, version: LoadedVersion, features: Features, raw: bool) -> Answer:
+    size, limit = 4 * len(features) * version.n_features, call.services.settings.max_body_bytes
     if size > limit:
         raise TooLarge(
             f"the answer to {len(features)} points would have {size} bytes of float32; at most {limit} bytes are "
             "given at a time",
             limit=limit,
         )
-    vectors = embedded(model, features)
+    vectors = embedded(version, features)
     if raw:
         shape = (b"x-pairmark-dimension", b"%d" % vectors.shape[1])
-        return vectors.tobytes(), OCTETS, (model_header(model.model_json), shape)
+        return vectors.tobytes(), OCTETS, (model_header(version.json), shape)
     rows = b",".join(str(row.tolist()).encode() for row in vectors)
-    return b'{"model":%b,"vectors":[%b]}' % (model.model_json, rows), JSON, ()
+    return b'{"model":%b,"vectors":[%b]}' % (version.json, rows), JSON, ()
 
 
-def _classified_answer(call: Call, model: Served, features: Features, raw: bool) -> Answer:
+def _classified_answer(call: Call, version: LoadedVersion, features: Features, raw: bool) -> Answer:
     if not raw:
-        return classes_json(model, features), JSON, ()
+        return classes_json(version, features), JSON, ()
     # A header holds ASCII; the standard library escapes other letters.
-    names = json.dumps(model.class_names).encode()
+    names = json.dumps(version.class_names).encode()
     if len(names) > LABELS_IN_A_HEADER:
         raise NotAcceptable(
-            f"the names of the {len(model.class_names or ())} labels do not fit a header: ask for application/json"
+            f"the names of the {len(version.class_names or ())} labels do not fit a header: ask for application/json"
         )
-    _, probabilities = classified(model, features)
+    _, probabilities = classified(version, features)
     headers = (
-        model_header(model.model_json),
+        model_header(version.json),
         (b"x-pairmark-dimension", b"%d" % probabilities.shape[1]),
         (b"x-pairmark-labels", names),
     )

@@ -12,7 +12,7 @@ from pairmark.service.api.query import Query
 from pairmark.service.api.scoring import BYTES_A_SECOND
 from pairmark.service.api.wire import JSON, Answer, Call, media
 from pairmark.service.errors import TooLarge
-from pairmark.service.runtime.places import Lane
+from pairmark.service.places import RequestWork
 from pairmark.service.runtime.ranking import Points, parse_points, points_by_text, rank
 from pairmark.wire.scoring import RankingFields, RankingsFields
 
@@ -63,8 +63,8 @@ async def rank_point(call: Call) -> Answer:
     values = {name.removeprefix(_PREFIX): text for name, text in (query.model_extra or {}).items()}
     rows = points_by_text(query.features, values)
     points = Points(query.model, rows, True, query.top, query.detail, query.abstain)
-    with call.services.runtime.lane() as lane:
-        return await _ranked(call, lane, points)
+    with call.services.runtime.request_work() as request_work:
+        return await _ranked(call, request_work, points)
 
 
 async def rank_points(call: Call) -> Answer:
@@ -72,20 +72,20 @@ async def rank_points(call: Call) -> Answer:
     if _check_media(call) != JSON:
         raise UnsupportedMediaType("rankings are asked for with Content-Type: application/json")
     body = await call.body()
-    with call.services.runtime.lane() as lane:
-        points = await lane.run(len(body) / BYTES_A_SECOND[JSON], lambda: parse_points(body))
-        return await _ranked(call, lane, points)
+    with call.services.runtime.request_work() as request_work:
+        points = await request_work.run(len(body) / BYTES_A_SECOND[JSON], lambda: parse_points(body))
+        return await _ranked(call, request_work, points)
 
 
-async def _ranked(call: Call, lane: Lane, points: Points) -> Answer:
+async def _ranked(call: Call, request_work: RequestWork, points: Points) -> Answer:
     n, limit = len(points), call.services.settings.max_batch_pairs
     if n > limit:
         raise TooLarge(f"the request has {n} points; at most {limit} are taken at a time", limit=limit)
-    model = await call.services.runtime.version_for(points.model, "rank-labels", call.models)
-    names = model.label_names
+    version = await call.services.runtime.version_for(points.model, "rank-labels", call.models)
+    names = version.label_names
     assert names is not None
-    seconds = model.seconds_a_point * n * (DETAIL_COSTS if points.detail else 1)
-    answer = await lane.run(seconds, lambda: rank(model, names, points))
+    seconds = version.seconds_a_point * n * (DETAIL_COSTS if points.detail else 1)
+    answer = await request_work.run(seconds, lambda: rank(version, names, points))
     _RANKED.inc(n)
     return answer, JSON, ()
 

@@ -88,7 +88,7 @@ from pairmark.service.reviews.schemas import (
     ReviewPage,
     ReviewRequest,
 )
-from pairmark.service.runtime.bodies import FeaturesBody, PairsBody, ScoresBody
+from pairmark.service.runtime.json_forms import FeaturesBody, PairsBody, ScoresBody
 from pairmark.service.runtime.ranking import RankBody
 from pairmark.service.store.schemas import (
     AliasChangePage,

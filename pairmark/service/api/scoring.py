@@ -1,7 +1,7 @@
 """The scoring routes: `/similarity`, `/match`, `/explain`.
 
 Called by the edge itself, because a framework's handling of one body costs more than scoring a pair. Every request
-goes the same way: parse, resolve, score, decide, answer. `Lane` decides which of it runs on the event loop.
+goes the same way: parse, resolve, score, decide, answer. `RequestWork` decides which of it runs on the event loop.
 """
 
 from __future__ import annotations
@@ -19,16 +19,17 @@ from pairmark.service.api.problems import NotAcceptable
 from pairmark.service.api.query import Query
 from pairmark.service.api.wire import JSON, NPZ, OCTETS, Answer, Call, media, model_header
 from pairmark.service.errors import Forbidden, InvalidInput, TooLarge
+from pairmark.service.places import RequestWork
 from pairmark.service.reviews.repository import Deciding
 from pairmark.service.runtime.binary import parse_npz, parse_octets
+from pairmark.service.runtime.growing_body import RequestBody
 from pairmark.service.runtime.live import subsample
 from pairmark.service.runtime.metrics import PAIRS
 from pairmark.service.runtime.parsing import holds_scores, parse_pairs, parse_scores
-from pairmark.service.runtime.places import Lane
-from pairmark.service.runtime.request_bodies import RequestBody
+from pairmark.service.runtime.points import Ratios, ServedPoint, plain
 from pairmark.service.runtime.runtime import CONFIDENCE
-from pairmark.service.runtime.scoring import Decision, Ratios, Served, plain
 from pairmark.service.runtime.vectors import VectorPairs
+from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.store.subjects import SubjectClass
 
 BYTES_A_SECOND: Final = {JSON: 128 * 1024 * 1000.0, OCTETS: 2 * 1024 * 1024 * 1000.0, NPZ: 1.0}
@@ -133,7 +134,7 @@ class ScoredPairs:
 
     scores: Any
     model_json: bytes
-    model: Served | None = None
+    version: LoadedVersion | None = None
     pairs: VectorPairs | None = None
     subjects: SubjectClass | None = None
     """The class of subjects that a decision is about; None for plain vectors."""
@@ -149,14 +150,16 @@ async def similarity(call: Call) -> Answer:
         raise NotAcceptable("log_lr is given as application/json: leave it out, or accept that")
     await call.services.runtime.check_calibration(query.calibration, call.models)
     body = await call.body()
-    with call.services.runtime.lane() as lane:
-        scored = await _score(call, lane, kind, body, "similarity")
+    with call.services.runtime.request_work() as request_work:
+        scored = await _score(call, request_work, kind, body, "similarity")
         ratios = None
         if query.log_lr:
             ratios = await call.services.runtime.ratios(
-                scored.model, query.calibration, query.lr_method, subjects=scored.subjects
+                scored.version, query.calibration, query.lr_method, subjects=scored.subjects
             )
-        answer = await lane.run(_writing(scored, raw), lambda: _scores_answer(call, scored, raw, ratios))
+        answer = await request_work.run(
+            _writing(scored, raw), lambda: _scores_answer(call, scored, raw, ratios)
+        )
     _SCORED.inc(len(scored.scores))
     _watch(call, scored, None)
     return answer
@@ -185,12 +188,12 @@ async def match(call: Call) -> Answer:
             "log_lr and decisions by prior are given as application/json: leave them out, or accept that"
         )
     body = await call.body()
-    with call.services.runtime.lane() as lane:
+    with call.services.runtime.request_work() as request_work:
         if kind == JSON and holds_scores(body):
-            scored = await _given_scores(call, lane, body)
+            scored = await _given_scores(call, request_work, body)
         else:
-            scored = await _score(call, lane, kind, body, "match")
-        with_scores = call.shows_scores(scored.model)
+            scored = await _score(call, request_work, kind, body, "match")
+        with_scores = call.shows_scores(scored.version)
         if query.detail and not with_scores:
             raise Forbidden("detail says how high scores are; the key may only decide", scope="score")
         if query.log_lr and not with_scores:
@@ -198,12 +201,12 @@ async def match(call: Call) -> Answer:
         ratios = None
         if query.log_lr or query.prior is not None:
             ratios = await call.services.runtime.ratios(
-                scored.model, query.calibration, query.lr_method, subjects=scored.subjects
+                scored.version, query.calibration, query.lr_method, subjects=scored.subjects
             )
         if query.prior is not None or query.fpr is None:
-            return await _by_costs(call, lane, scored, ratios, with_scores)
-        decision = await call.services.runtime.decide(
-            scored.model,
+            return await _by_costs(call, request_work, scored, ratios, with_scores)
+        point = await call.services.runtime.operating_point(
+            scored.version,
             query.fpr,
             query.confidence,
             query.method,
@@ -213,26 +216,26 @@ async def match(call: Call) -> Answer:
             subjects=scored.subjects,
         )
         seconds = math.inf if query.detail else _writing(scored, raw)
-        n_matched, answer = await lane.run(
-            seconds, lambda: _match_answer(call, scored, decision, raw, with_scores, ratios)
+        n_matched, answer = await request_work.run(
+            seconds, lambda: _match_answer(call, scored, point, raw, with_scores, ratios)
         )
-    if scored.model is not None:
+    if scored.version is not None:
         _MATCHED.inc(len(scored.scores))
-        _watch(call, scored, (decision, n_matched))
-        _keep(call, scored, decision, n_matched)
+        _watch(call, scored, (point, n_matched))
+        _keep(call, scored, point, n_matched)
     return answer
 
 
 async def _by_costs(
-    call: Call, lane: Lane, scored: ScoredPairs, ratios: Ratios | None, with_scores: bool
+    call: Call, request_work: RequestWork, scored: ScoredPairs, ratios: Ratios | None, with_scores: bool
 ) -> Answer:
     """Decide by prior and costs."""
     assert ratios is not None
-    body = await lane.run(
+    body = await request_work.run(
         _writing(scored, False),
         lambda: bayes_answer(scored.model_json, scored.scores, ratios, call.query, with_scores),
     )
-    if scored.model is not None:
+    if scored.version is not None:
         _MATCHED.inc(len(scored.scores))
         _watch(call, scored, None)
     return body, JSON, ()
@@ -244,14 +247,14 @@ async def explain(call: Call) -> Answer:
     if raw:
         raise NotAcceptable("explanations are given as application/json")
     body = await call.body()
-    with call.services.runtime.lane() as lane:
-        pairs, model = await _read(call, lane, kind, body, "similarity")
+    with call.services.runtime.request_work() as request_work:
+        pairs, version = await _read(call, request_work, kind, body, "similarity")
 
         def work() -> bytes:
-            score, explanation = model.explain(pairs, call.query.aggregation)
-            return to_json({"model": model.model, "score": score, "explanation": plain(explanation)})
+            score, explanation = version.explain(pairs, call.query.aggregation)
+            return to_json({"model": version.public, "score": score, "explanation": plain(explanation)})
 
-        answer = await lane.run(math.inf, work)
+        answer = await request_work.run(math.inf, work)
     _EXPLAINED.inc()
     return answer, JSON, ()
 
@@ -260,26 +263,28 @@ async def explain(call: Call) -> Answer:
 
 
 async def _read(
-    call: Call, lane: Lane, kind: bytes, body: RequestBody, capability: str
-) -> tuple[VectorPairs, Served]:
+    call: Call, request_work: RequestWork, kind: bytes, body: RequestBody, capability: str
+) -> tuple[VectorPairs, LoadedVersion]:
     """The pairs of a body, and the version that they are for."""
     runtime, settings, query = call.services.runtime, call.services.settings, call.query
     reading = len(body) / BYTES_A_SECOND[kind]
     if kind == JSON:
-        pairs = await lane.run(reading, lambda: parse_pairs(body))
+        pairs = await request_work.run(reading, lambda: parse_pairs(body))
         pairs.check_sizes(settings.max_batch_pairs, settings.max_subject_samples)
-        model = await runtime.version_for(_model(pairs, query), capability, call.models)
-        return pairs, model
-    model = await runtime.version_for(query.model, capability, call.models)
+        version = await runtime.version_for(_model(pairs, query), capability, call.models)
+        return pairs, version
+    version = await runtime.version_for(query.model, capability, call.models)
     if kind == OCTETS:
-        dim, n_left = query.dim or model.n_features, query.n_left
+        dim, n_left = query.dim or version.n_features, query.n_left
         samples = (query.left_samples, query.right_samples)
-        pairs = await lane.run(reading, lambda: parse_octets(body, dim=dim, n_left=n_left, samples=samples))
+        pairs = await request_work.run(
+            reading, lambda: parse_octets(body, dim=dim, n_left=n_left, samples=samples)
+        )
     else:
         limit = settings.max_body_bytes
-        pairs = await lane.run(reading, lambda: parse_npz(body, max_bytes=limit))
+        pairs = await request_work.run(reading, lambda: parse_npz(body, max_bytes=limit))
     pairs.check_sizes(settings.max_batch_pairs, settings.max_subject_samples)
-    return pairs, model
+    return pairs, version
 
 
 def _model(pairs: VectorPairs, query: PairsQuery) -> str | None:
@@ -294,20 +299,24 @@ def _model(pairs: VectorPairs, query: PairsQuery) -> str | None:
 # ---------------------------------------------------------------- score
 
 
-async def _score(call: Call, lane: Lane, kind: bytes, body: RequestBody, capability: str) -> ScoredPairs:
+async def _score(
+    call: Call, request_work: RequestWork, kind: bytes, body: RequestBody, capability: str
+) -> ScoredPairs:
     """Scores of the pairs of a body."""
-    pairs, model = await _read(call, lane, kind, body, capability)
+    pairs, version = await _read(call, request_work, kind, body, capability)
     aggregation = call.query.aggregation
-    scores = await lane.run(model.seconds(pairs.n_scored), lambda: model.score_pairs(pairs, aggregation))
+    scores = await request_work.run(
+        version.seconds(pairs.n_scored), lambda: version.score_pairs(pairs, aggregation)
+    )
     if pairs.counts is None:
-        return ScoredPairs(scores, model.model_json, model, pairs)
-    how = model.aggregation(aggregation)
+        return ScoredPairs(scores, version.json, version, pairs)
+    how = version.aggregation(aggregation)
     of = pairs.sample_class() if capability == "match" else None
     subjects = None if of is None else SubjectClass(*of, how)
-    return ScoredPairs(scores, model.model_json, model, pairs, subjects, how)
+    return ScoredPairs(scores, version.json, version, pairs, subjects, how)
 
 
-async def _given_scores(call: Call, lane: Lane, body: RequestBody) -> ScoredPairs:
+async def _given_scores(call: Call, request_work: RequestWork, body: RequestBody) -> ScoredPairs:
     """Scores made elsewhere: no model scores anything, and a calibration must be named."""
     calibration, limit = call.query.calibration, call.services.settings.max_batch_pairs
     if calibration is None:
@@ -315,57 +324,56 @@ async def _given_scores(call: Call, lane: Lane, body: RequestBody) -> ScoredPair
             "scores need calibration=ID; create a calibration with POST /calibrations",
             field="calibration",
         )
-    scores = await lane.run(len(body) / BYTES_A_SECOND[JSON], lambda: parse_scores(body))
+    scores = await request_work.run(len(body) / BYTES_A_SECOND[JSON], lambda: parse_scores(body))
     if len(scores) > limit:
         raise TooLarge(f"the request has {len(scores)} scores; at most {limit} are taken", limit=limit)
     await call.services.runtime.check_calibration(calibration, call.models)
     model = await call.services.runtime.model_of_calibration(calibration)
-    decisions = call.services.runtime.decisions
-    combined = await asyncio.to_thread(decisions.combined, calibration, scores)
+    combined = await asyncio.to_thread(call.services.runtime.points.combined, calibration, scores)
     return ScoredPairs(combined, to_json(model))
 
 
-def _watch(call: Call, scored: ScoredPairs, decided: tuple[Decision, int] | None) -> None:
+def _watch(call: Call, scored: ScoredPairs, matches: tuple[ServedPoint, int] | None) -> None:
     """Show the live check what was scored and decided."""
-    model, pairs = scored.model, scored.pairs
-    assert model is not None
+    version, pairs = scored.version, scored.pairs
+    assert version is not None
     assert pairs is not None
     if pairs.counts is not None:
         # Calibration is of single vectors, and so is what it expects of scores.
         return
-    watch = call.services.runtime.live.watch(model)
+    watch = call.services.runtime.live.watch(version)
     if watch is None:
         return
     n = pairs.n_pairs
     watch.count(subsample(scored.scores), shared=pairs.broadcast)
-    if decided is not None:
-        decision, matched = decided
-        watch.decide(decision.rate, n, matched)
-        point = decision.public
+    if matches is not None:
+        point, n_matched = matches
+        watch.decide(point.rate, n, n_matched)
+        facts = point.public
         # With fixed classes, two requests are often about one class.
-        if point["calibration_id"] == model.calibration_id and point["protocol"] == "open-set":
+        if facts["calibration_id"] == version.calibration_id and facts["protocol"] == "open-set":
             call.services.runtime.unrelated.take(
-                model, pairs.left, decision.rate, point["fpr"], float(decision.threshold)
+                version, pairs.left, point.rate, facts["fpr"], float(point.threshold)
             )
 
 
-def _keep(call: Call, scored: ScoredPairs, decision: Decision, n_matched: int) -> None:
+def _keep(call: Call, scored: ScoredPairs, point: ServedPoint, n_matched: int) -> None:
     """Count decisions, and keep some for reviews, where the model's policy says so."""
-    model, pairs = scored.model, scored.pairs
-    assert model is not None
+    version, pairs = scored.version, scored.pairs
+    assert version is not None
     assert pairs is not None
-    policy = call.services.runtime.review_policy(model.entry.name)
+    policy = call.services.runtime.review_policy(version.entry.name)
     if policy is None:
         return
     n = len(scored.scores)
-    doubtful = 0 if decision.lower is None else int((decision.decided(scored.scores) == 2).sum())
+    doubtful = 0 if point.lower is None else int((point.decided(scored.scores) == 2).sum())
     call.services.recorder.take(
-        Deciding(model.entry.model_id, model.entry.version),
+        Deciding(version.entry.model_id, version.entry.version),
         policy,
         (n - n_matched - doubtful, n_matched, doubtful),
-        lambda: decision.decided(scored.scores),
+        lambda: point.decided(scored.scores),
         scored.scores,
-        float(decision.threshold),
+        float(point.threshold),
         pairs=pairs,
         refs=pairs.refs,
     )
@@ -392,33 +400,33 @@ def _scores_answer(call: Call, scored: ScoredPairs, raw: bool, ratios: Ratios | 
 
 
 def _match_answer(
-    call: Call, scored: ScoredPairs, decision: Decision, raw: bool, with_scores: bool, ratios: Ratios | None
+    call: Call, scored: ScoredPairs, point: ServedPoint, raw: bool, with_scores: bool, ratios: Ratios | None
 ) -> tuple[int, Answer]:
     """How many match, and the answer."""
     if raw:
-        matched = decision.decided(scored.scores)
+        matched = point.decided(scored.scores)
         return int((matched == 1).sum()), (
             matched.tobytes(),
             OCTETS,
-            _point_headers(scored.model_json, decision),
+            _point_headers(scored.model_json, point),
         )
     scores: list[float] = scored.scores.tolist()
-    decided = decision.match_list(scores)
-    if call.query.detail or decision.lower is not None or ratios is not None or not with_scores:
+    decided = point.match_list(scores)
+    if call.query.detail or point.lower is not None or ratios is not None or not with_scores:
         entries: list[dict[str, Any]] = [
             {"score": score, "match": match} if with_scores else {"match": match}
             for score, match in zip(scores, decided, strict=True)
         ]
-        if decision.lower is not None:
-            for entry, code in zip(entries, decision.decided(scored.scores).tolist(), strict=True):
+        if point.lower is not None:
+            for entry, code in zip(entries, point.decided(scored.scores).tolist(), strict=True):
                 entry["decision"] = DECISIONS[code]
         if ratios is not None:
             worth = ratios.maps.log_lr(scored.scores, call.query.lr_method).tolist()
             for entry, log_lr in zip(entries, worth, strict=True):
                 entry["log_lr"] = log_lr
         if call.query.detail:
-            powers = call.services.runtime.decisions.log10_fpr(
-                decision.public["calibration_id"], scored.scores, call.query.confidence, call.query.method
+            powers = call.services.runtime.points.log10_fpr(
+                point.public["calibration_id"], scored.scores, call.query.confidence, call.query.method
             )
             for entry, power in zip(entries, powers.tolist(), strict=True):
                 entry["log10_fpr"] = power
@@ -433,16 +441,16 @@ def _match_answer(
                 ]
             ).encode()
         )
-    body = b'{"model":%b,"matches":%b,"operating_point":%b}' % (scored.model_json, matches, decision.json)
+    body = b'{"model":%b,"matches":%b,"operating_point":%b}' % (scored.model_json, matches, point.json)
     return sum(decided), (body, JSON, ())
 
 
-def _point_headers(model: bytes, decision: Decision) -> tuple[tuple[bytes, bytes], ...]:
-    point = decision.public
+def _point_headers(model: bytes, point: ServedPoint) -> tuple[tuple[bytes, bytes], ...]:
+    facts = point.public
     return (
         model_header(model),
-        (b"x-pairmark-threshold", repr(float(decision.threshold)).encode()),
-        (b"x-pairmark-calibration-id", str(point["calibration_id"]).encode()),
-        (b"x-pairmark-method", str(point["method"]).encode()),
-        (b"x-pairmark-fpr-upper-bound", repr(point["fpr_upper_bound"]).encode()),
+        (b"x-pairmark-threshold", repr(float(point.threshold)).encode()),
+        (b"x-pairmark-calibration-id", str(facts["calibration_id"]).encode()),
+        (b"x-pairmark-method", str(facts["method"]).encode()),
+        (b"x-pairmark-fpr-upper-bound", repr(facts["fpr_upper_bound"]).encode()),
     )

@@ -16,7 +16,8 @@ from pairmark.service.errors import InsufficientCalibration, TooLarge, UnknownMo
 from pairmark.service.galleries.repository import State
 from pairmark.service.galleries.searches import SeenDecision, model_rows, parse_probe, parse_search
 from pairmark.service.reviews.repository import Deciding
-from pairmark.service.runtime.scoring import Decision, Served
+from pairmark.service.runtime.points import ServedPoint
+from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.store.subjects import SubjectClass
 
 CAPABILITY = "search"
@@ -58,34 +59,34 @@ async def search(call: Call) -> Answer:
     body = request.body
     decisions: list[SeenDecision] = []
     async with services.galleries.search_place() as place:
-        model = await _last_model(call, name)
+        version = await _last_version(call, name)
         while True:
-            decision = None
-            if model is not None and body.fpr is not None:
-                decision = await services.runtime.decide(
-                    model, body.fpr, body.confidence, "auto", None, fnr=body.fnr
+            point = None
+            if version is not None and body.fpr is not None:
+                point = await services.runtime.operating_point(
+                    version, body.fpr, body.confidence, "auto", None, fnr=body.fnr
                 )
 
             def work(
-                model: Served | None = model, decision: Decision | None = decision
+                version: LoadedVersion | None = version, point: ServedPoint | None = point
             ) -> State | tuple[bytes, int]:
                 # Read and searched in one go: a turn of the event loop between them would cost as much as both.
                 state = services.galleries.state(name)
                 at = state.model_id, state.version
-                if model is None or (model.entry.model_id, model.entry.version) != at:
+                if version is None or (version.entry.model_id, version.entry.version) != at:
                     return state
                 return services.searches.search(
-                    state, model, request, decision, scores=call.shows_scores(model), decisions=decisions
+                    state, version, request, point, scores=call.shows_scores(version), decisions=decisions
                 )
 
             result = await place.run(work)
             if isinstance(result, tuple):
                 break
-            model = await _model_of(call, result)
+            version = await _version_of(call, result)
     answer, n = result
     _FOUND.inc(n)
-    if decisions and model is not None:
-        _keep(call, model, decisions, body.refs)
+    if decisions and version is not None:
+        _keep(call, version, decisions, body.refs)
     return answer, JSON, ()
 
 
@@ -109,37 +110,39 @@ async def verify(call: Call) -> Answer:
     async with services.galleries.search_place() as place:
         while True:
             state = await place.run(lambda: services.galleries.state(name))
-            model = await _model_of(call, state)
-            if model is not None:
+            version = await _version_of(call, state)
+            if version is not None:
                 break
-        rows = model_rows(probe, "probe", model)
-        items = await place.run(lambda: services.searches.enrolled(state, model, subject))
-        decision, how = await _whole_or_best(call, model, len(items), len(rows))
+        rows = model_rows(probe, "probe", version)
+        items = await place.run(lambda: services.searches.enrolled(state, version, subject))
+        point, how = await _whole_or_best(call, version, len(items), len(rows))
         answer = await place.run(
             lambda: services.searches.verify(
-                model,
+                version,
                 subject,
                 rows,
                 items,
-                decision,
+                point,
                 how,
-                scores=call.shows_scores(model),
+                scores=call.shows_scores(version),
                 decisions=decisions,
             )
         )
-    _keep(call, model, decisions, refs)
+    _keep(call, version, decisions, refs)
     _VERIFIED.inc()
     return answer, JSON, ()
 
 
-def _keep(call: Call, model: Served, seen_decisions: list[SeenDecision], refs: list[str] | None) -> None:
+def _keep(
+    call: Call, version: LoadedVersion, seen_decisions: list[SeenDecision], refs: list[str] | None
+) -> None:
     """Count decisions, and keep some for reviews, where the model's policy says so."""
-    policy = call.services.runtime.review_policy(model.entry.name)
+    policy = call.services.runtime.review_policy(version.entry.name)
     if policy is None:
         return
     decisions = [item.decision for item in seen_decisions]
     call.services.recorder.take(
-        Deciding(model.entry.model_id, model.entry.version, call.path["gallery"]),
+        Deciding(version.entry.model_id, version.entry.version, call.path["gallery"]),
         policy,
         [decisions.count(code) for code in range(3)],
         lambda: decisions,
@@ -150,29 +153,31 @@ def _keep(call: Call, model: Served, seen_decisions: list[SeenDecision], refs: l
     )
 
 
-async def _whole_or_best(call: Call, model: Served, k: int, p: int) -> tuple[Decision, str | None]:
+async def _whole_or_best(
+    call: Call, version: LoadedVersion, k: int, p: int
+) -> tuple[ServedPoint, str | None]:
     """The operating point of a verification, and how the subject is compared as a whole (None: item by item)."""
     query = call.query
-    decide = partial(
-        call.services.runtime.decide,
-        model,
+    operating_point = partial(
+        call.services.runtime.operating_point,
+        version,
         query.fpr,
         query.confidence,
         query.method,
         query.calibration,
         fnr=query.fnr,
     )
-    how = model.aggregation(query.aggregation or "auto")
+    how = version.aggregation(query.aggregation or "auto")
     if k == p == 1:
-        return await decide(), None
+        return await operating_point(), None
     try:
         if query.aggregation is not None or p > 1 or k <= call.services.settings.max_subject_samples:
-            of = SubjectClass(max(k, p), min(k, p), how)
-            return await decide(subjects=of), how
+            subjects = SubjectClass(max(k, p), min(k, p), how)
+            return await operating_point(subjects=subjects), how
     except (InsufficientCalibration, TooLarge):
         if query.aggregation is not None or p > 1:
             raise
-    return await decide(), None
+    return await operating_point(), None
 
 
 def _draw_probes(call: Call, name: str, count: int) -> None:
@@ -189,7 +194,7 @@ def _draw(call: Call, limit: str, a_minute: float, of: str, what: str, count: in
         call.services.rates.draw(call.scope, bucket, limit_of(limit, a_minute / 60, 60), what, count)
 
 
-async def _last_model(call: Call, name: str) -> Served | None:
+async def _last_version(call: Call, name: str) -> LoadedVersion | None:
     """The version that served the gallery last time, if it is still there."""
     reference = call.services.searches.served_by.get(name)
     if reference is None:
@@ -200,12 +205,12 @@ async def _last_model(call: Call, name: str) -> Served | None:
         return None
 
 
-async def _model_of(call: Call, state: State) -> Served | None:
+async def _version_of(call: Call, state: State) -> LoadedVersion | None:
     """The gallery's version; None when the gallery has just moved on and the earlier one was deleted."""
     services = call.services
     reference = f"{state.model}:{state.version}"
     try:
-        model = await services.runtime.version_for(reference, CAPABILITY)
+        version = await services.runtime.version_for(reference, CAPABILITY)
     except UnknownModel:
         now = await asyncio.to_thread(services.galleries.state, state.name)
         if (now.model_id, now.version) == (state.model_id, state.version):
@@ -215,4 +220,4 @@ async def _model_of(call: Call, state: State) -> Served | None:
     if len(served_by) >= 4096:
         served_by.clear()
     served_by[state.name] = reference
-    return model
+    return version

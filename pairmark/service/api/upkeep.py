@@ -36,10 +36,10 @@ async def keep_galleries(services: Services, *, sweep: bool) -> None:
             await asyncio.to_thread(galleries.views.keep_up)
             await asyncio.to_thread(services.thresholds.keep_up)
             for state in await asyncio.to_thread(galleries.moving):
-                model = await services.runtime.version_for(
+                version = await services.runtime.version_for(
                     f"{state.next_model}:{state.next_version}", "search"
                 )
-                await asyncio.to_thread(galleries.move, state, model)
+                await asyncio.to_thread(galleries.move, state, version)
         except NotReady:
             log.info("the database is away; galleries are looked after later")
         except PairmarkError as error:

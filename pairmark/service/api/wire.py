@@ -14,8 +14,8 @@ from pairmark.service.api.services import Services
 from pairmark.service.errors import TooLarge
 from pairmark.service.keys import ActiveKey
 from pairmark.service.names import EVERY_NAME, VisibleNames
-from pairmark.service.runtime.request_bodies import GrowingBody, RequestBody
-from pairmark.service.runtime.scoring import Served
+from pairmark.service.runtime.growing_body import GrowingBody, RequestBody
+from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.settings import Settings
 
 JSON: Final = b"application/json"
@@ -49,12 +49,12 @@ class Call:
         key = self.key
         return EVERY_NAME if key is None else key.grants.usable
 
-    def shows_scores(self, model: Served | None) -> bool:
+    def shows_scores(self, version: LoadedVersion | None) -> bool:
         """Whether who asks may see scores of a version; a key with `decide` alone gets decisions only."""
         key = self.key
         if key is None or not key.allows("decide"):
             return True
-        return key.allows("score", None if model is None else model.entry.name)
+        return key.allows("score", None if version is None else version.entry.name)
 
     async def body(self) -> RequestBody:
         """The whole body, at most `max_body_bytes` of it held at any time."""

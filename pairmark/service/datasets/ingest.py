@@ -22,8 +22,8 @@ from pairmark.service.errors import Conflict, InvalidInput, TooLarge
 from pairmark.service.keys.tenants import check_quotas
 from pairmark.service.names import EVERY_NAME, VisibleNames, checked_name
 from pairmark.service.pagination import start_of
+from pairmark.service.places import Places
 from pairmark.service.settings import Settings
-from pairmark.service.shares import Places
 from pairmark.service.tables import DatasetRow, shows_rows
 from pairmark.wire.base import iso
 

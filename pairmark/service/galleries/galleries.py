@@ -40,11 +40,11 @@ from pairmark.service.galleries.schemas import GalleryOut, GalleryPage, ItemOut,
 from pairmark.service.keys.tenants import check_quotas
 from pairmark.service.names import EVERY_NAME, VisibleNames, checked_name, tenant_of
 from pairmark.service.pagination import start_of
+from pairmark.service.places import Places
 from pairmark.service.reviews.repository import erase_of_gallery
 from pairmark.service.runtime.catalogue import CatalogueView
-from pairmark.service.runtime.scoring import Served
+from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.settings import Settings
-from pairmark.service.shares import Places
 from pairmark.service.store import repository as store_repository
 from pairmark.service.tables import GalleryRow
 from pairmark.wire.base import iso
@@ -80,7 +80,7 @@ class Galleries:
         self.import_place = Places("gallery-import", imports, imports)
         self.on_move: Callable[[], None] = lambda: None
         """Called when a gallery began to move to another version."""
-        self.on_import: Callable[[State, Served], None] = lambda state, version: None
+        self.on_import: Callable[[State, LoadedVersion], None] = lambda state, version: None
         """Called in the background after many items were written."""
 
     def close(self) -> None:
@@ -90,7 +90,7 @@ class Galleries:
 
     # ------------------------------------------------------------ galleries
 
-    def put(self, name: str, version: Served) -> tuple[GalleryOut, bool]:
+    def put(self, name: str, version: LoadedVersion) -> tuple[GalleryOut, bool]:
         """Make a gallery for a version, or move it to that one; says whether it was made.
 
         An empty gallery moves at once; one with items is indexed anew in the background while the version it has
@@ -106,7 +106,7 @@ class Galleries:
                     raise
         raise AssertionError
 
-    def _put(self, name: str, version: Served) -> tuple[GalleryOut, bool]:
+    def _put(self, name: str, version: LoadedVersion) -> tuple[GalleryOut, bool]:
         entry = version.entry
         with self._db.write() as session:
             # Held, so that nobody deletes the version meanwhile.
@@ -146,7 +146,7 @@ class Galleries:
             self.on_move()
         return GalleryOut.of(changed_state), state is None
 
-    def _aim(self, session: Any, state: State, version: Served, now: float) -> None:
+    def _aim(self, session: Any, state: State, version: LoadedVersion, now: float) -> None:
         target = (version.entry.model_id, version.entry.version)
         if target == (state.model_id, state.version):
             if state.next_version is not None:
@@ -222,7 +222,7 @@ class Galleries:
     # ------------------------------------------------------------ items
 
     def write(
-        self, name: str, batches: Iterable[Rows], errors: RowErrors, version: Served | None
+        self, name: str, batches: Iterable[Rows], errors: RowErrors, version: LoadedVersion | None
     ) -> UpsertOut:
         """Store batches of rows, one transaction each: each is whole or not there, and seen by the next search.
         `InvalidInput` when no row could be stored, or the body cannot be read; batches before that stay.
@@ -276,7 +276,7 @@ class Galleries:
             assert written_state is not None
         return len(rows), written_state
 
-    def _index_meanwhile(self, state: State, version: Served, *, at_once: bool = False) -> None:
+    def _index_meanwhile(self, state: State, version: LoadedVersion, *, at_once: bool = False) -> None:
         if (version.entry.model_id, version.entry.version) != (state.model_id, state.version):
             return
         live = self.views.live(state, version.estimator)
@@ -287,7 +287,7 @@ class Galleries:
             # Not tidied either: a request that waits for the last rows would wait for that too.
             self.views.in_background(live, live.fill, tidy=False)
 
-    def _follow(self, live: LiveGallery, state: State, version: Served) -> None:
+    def _follow(self, live: LiveGallery, state: State, version: LoadedVersion) -> None:
         live.view(state.seq)
         self.on_import(state, version)
 
@@ -388,7 +388,7 @@ class Galleries:
         with self._db.read() as session:
             return repository.moving(session)
 
-    def move(self, state: State, version: Served) -> None:
+    def move(self, state: State, version: LoadedVersion) -> None:
         """Index a gallery for the version it moves to, then let that one serve (blocking)."""
         assert state.next_model_id is not None
         assert state.next_version is not None
@@ -439,7 +439,7 @@ def _without_other_spellings(session: Session, state: State, rows: Rows, now: fl
     return without_others
 
 
-def _form(version: Served) -> ItemForm:
+def _form(version: LoadedVersion) -> ItemForm:
     return form_of(version.estimator, version.n_features)
 
 

@@ -281,7 +281,7 @@ def _best_of_rows(
             k_th_best = np.nextafter(best_scores[:, :k].min(), np.float32(-np.inf), dtype=np.float32)
             floor = k_th_best if floor is None else max(floor, k_th_best)
         rows, scores = estimator.top_k(queries, block.index, k, allowed=mask, above=floor)
-        check_finite(np.where(rows < 0, 0, scores), "score of query", "queries")
+        check_finite(np.where(rows < 0, 0, scores), noun="query", what="score", field="queries")
         results.append((rows, scores))
         best_scores = -np.sort(-np.concatenate([best_scores, scores], axis=1), axis=1)[:, :k]
     merged = merge_top_k(results, k, [block.ids for block, _ in blocks])

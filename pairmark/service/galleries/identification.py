@@ -48,7 +48,8 @@ from pairmark.service.galleries.thresholds import (
 from pairmark.service.jobs.leases import persist
 from pairmark.service.jobs.queue import JobQueue
 from pairmark.service.jobs.schemas import JobOut, NewJob
-from pairmark.service.runtime.scoring import Served, plain
+from pairmark.service.runtime.points import plain
+from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.settings import Settings
 from pairmark.service.store.store import ModelStore
 from pairmark.service.tables import GalleryCalibrationRow, GalleryEvaluationRow, shows_rows
@@ -102,7 +103,12 @@ class Identification:
         return self._queue.enqueue(prepare)
 
     def calibrate(
-        self, name: str, version: Served, request: GalleryCalibrationRequest, *, ending: Ending | None = None
+        self,
+        name: str,
+        version: LoadedVersion,
+        request: GalleryCalibrationRequest,
+        *,
+        ending: Ending | None = None,
     ) -> GalleryCalibrationOut:
         """Learn what strangers score in a gallery."""
         state, probes, warnings = self._reader.read(name, version, request, refuse_overlap=True)
@@ -154,7 +160,12 @@ class Identification:
         return calibration_out(state, row)
 
     def evaluate(
-        self, name: str, version: Served, request: GalleryEvaluationRequest, *, ending: Ending | None = None
+        self,
+        name: str,
+        version: LoadedVersion,
+        request: GalleryEvaluationRequest,
+        *,
+        ending: Ending | None = None,
     ) -> GalleryEvaluationOut:
         """Measure who is found: CMC, FNIR at FPIR, and what the gallery's own threshold does; kept under an id."""
         state, probes, warnings = self._reader.read(name, version, request, refuse_overlap=False)
@@ -192,7 +203,7 @@ class Identification:
         result = plain(
             {
                 "gallery": name,
-                "model": version.model,
+                "model": version.public,
                 "gallery_size": view.n_items,
                 "aggregation": aggregation,
                 "n_mated": int(own.size),
@@ -221,7 +232,7 @@ class Identification:
     def _searched(
         self,
         state: State,
-        version: Served,
+        version: LoadedVersion,
         probes: Probes,
         aggregation: str | None,
         view: GalleryView,
@@ -274,7 +285,7 @@ class Identification:
     def _calibrated(
         self,
         state: State,
-        version: Served,
+        version: LoadedVersion,
         request: GalleryEvaluationRequest,
         best: NDArray[np.float32],
         own: NDArray[np.float32],

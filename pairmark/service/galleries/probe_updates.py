@@ -21,7 +21,7 @@ from pairmark.service.galleries.item_forms import Matrix, form_of
 from pairmark.service.galleries.kept_probes import KeptProbes
 from pairmark.service.galleries.repository import State
 from pairmark.service.galleries.subject_search import SubjectTemplates
-from pairmark.service.runtime.scoring import Served
+from pairmark.service.runtime.versions import LoadedVersion
 
 Float32 = NDArray[np.float32]
 Indices = NDArray[np.int64]
@@ -35,7 +35,12 @@ class ProbeUpdate:
     """Brings probes up to a view, a few probes at a time; it can be left and resumed."""
 
     def __init__(
-        self, galleries: Galleries, state: State, version: Served, probes: KeptProbes, view: GalleryView
+        self,
+        galleries: Galleries,
+        state: State,
+        version: LoadedVersion,
+        probes: KeptProbes,
+        view: GalleryView,
     ) -> None:
         self._galleries, self._state, self._probes, self.view = galleries, state, probes, view
         self._records = probes.records.copy()
@@ -61,7 +66,7 @@ class ProbeUpdate:
             todo += [partial(self._search, places, self._probes.seq) for places in _pieces(unchanged)]
         return [*todo, self._number]
 
-    def _enrol(self, version: Served) -> None:
+    def _enrol(self, version: LoadedVersion) -> None:
         """See who of the probes' subjects is enrolled, and score those whose items changed."""
         records, probes, state = self._records, self._probes, self._state
         form = form_of(version.estimator, state.dimension)
@@ -84,7 +89,7 @@ class ProbeUpdate:
                 record["own"] = own
             record["own_items"], record["own_newest"] = n, newest
 
-    def _own(self, version: Served, probe: Matrix, items: Matrix) -> float:
+    def _own(self, version: LoadedVersion, probe: Matrix, items: Matrix) -> float:
         return float(version.score(probe, items).max())
 
     def run(self, deadline: float | None = None, share: float = 0.9) -> KeptProbes:
@@ -162,7 +167,7 @@ class SubjectProbeUpdate(ProbeUpdate):
         self,
         galleries: Galleries,
         state: State,
-        version: Served,
+        version: LoadedVersion,
         probes: KeptProbes,
         view: GalleryView,
         base_scores: BaseScores | None = None,
@@ -181,7 +186,7 @@ class SubjectProbeUpdate(ProbeUpdate):
         )
         super().__init__(galleries, state, version, probes, view)
 
-    def _own(self, version: Served, probe: Matrix, items: Matrix) -> float:
+    def _own(self, version: LoadedVersion, probe: Matrix, items: Matrix) -> float:
         enrolled = SampleSets.of_rows(items, np.array([len(items)]))
         return float(version.score_subjects(SampleSets.of_rows(probe), enrolled, self._aggregation)[0])
 

@@ -29,7 +29,7 @@ from pairmark.service.galleries.rows import StoredRows, id_text
 from pairmark.service.galleries.schemas import ProbesRequest
 from pairmark.service.galleries.subject_search import SubjectHit
 from pairmark.service.heldout.encoding import cells_for
-from pairmark.service.runtime.scoring import Served
+from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.store.store import ModelStore
 
 MAX_LEFT_OUT = 2_000
@@ -64,7 +64,7 @@ class ProbeReader:
         self._store = store
 
     def read(
-        self, name: str, version: Served, request: ProbesRequest, *, refuse_overlap: bool
+        self, name: str, version: LoadedVersion, request: ProbesRequest, *, refuse_overlap: bool
     ) -> tuple[State, Probes, list[str]]:
         """The gallery, one probe a subject, and warnings."""
         state = self._galleries.state(name)
@@ -100,7 +100,7 @@ class ProbeReader:
         return state, probes, warnings
 
     def _labelled(
-        self, version: Served, request: ProbesRequest, form: ItemForm, refuse_overlap: bool
+        self, version: LoadedVersion, request: ProbesRequest, form: ItemForm, refuse_overlap: bool
     ) -> tuple[Matrix, list[str], list[str]]:
         if (request.dataset is None) == (request.vectors is None):
             raise InvalidInput("expected either dataset, or vectors and subjects", field="dataset")
@@ -131,7 +131,7 @@ class ProbeReader:
         return vectors, whose, []
 
     def _of_dataset(
-        self, version: Served, reference: str, form: ItemForm, refuse_overlap: bool
+        self, version: LoadedVersion, reference: str, form: ItemForm, refuse_overlap: bool
     ) -> tuple[Matrix, list[str], list[str]]:
         data = self._datasets.load(self._datasets.get(reference).id)
         if data.y is None:

@@ -12,7 +12,7 @@ from pairmark.service.errors import DamagedRow
 from pairmark.service.galleries.item_forms import body_json
 from pairmark.service.galleries.repository import State
 from pairmark.service.pagination import Page
-from pairmark.service.runtime.bodies import REFS_TEXT, Body, JsonRequest, Ref, Side, Vectors
+from pairmark.service.runtime.json_forms import REFS_TEXT, Body, JsonRequest, Ref, Side, Vectors
 from pairmark.service.tables import GalleryItem
 from pairmark.wire.base import iso
 from pairmark.wire.galleries import (

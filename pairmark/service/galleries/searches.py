@@ -21,15 +21,16 @@ from pairmark.service.galleries.rows import StoredRows, checked_id
 from pairmark.service.galleries.schemas import SearchBody, VerifyBody
 from pairmark.service.galleries.subject_search import SubjectHit
 from pairmark.service.galleries.thresholds import Thresholds
-from pairmark.service.runtime.diagnosis import check_side, check_vectors, validated
-from pairmark.service.runtime.parsing import side_of, subjects_of
-from pairmark.service.runtime.request_bodies import RequestBody
-from pairmark.service.runtime.scoring import Decision, Served
+from pairmark.service.runtime.diagnosis import check_side, check_vectors
+from pairmark.service.runtime.growing_body import RequestBody
+from pairmark.service.runtime.parsing import parse_request, side_of, subjects_of
+from pairmark.service.runtime.points import ServedPoint
 from pairmark.service.runtime.vectors import SideRows, to_rows
+from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.settings import Settings
 
 DECISIONS = ("different", "match", "review")
-"""Names of the codes that `Decision.decided` gives."""
+"""Names of the codes that `ServedPoint.decided` gives."""
 MAX_TEMPLATES = 10_000
 """Most items of one subject that a verification compares."""
 
@@ -53,7 +54,7 @@ class SeenDecision(NamedTuple):
 
 
 def parse_search(body: RequestBody, settings: Settings) -> SearchRequest:
-    parsed = validated(SearchBody, body, queries=check_vectors)
+    parsed = parse_request(SearchBody, body, queries=check_vectors)
     if parsed.fpir is not None and parsed.fpr is not None:
         raise InvalidInput("fpir and fpr exclude one another; expected one of them", field="fpr")
     if parsed.fnr is not None and parsed.fpr is None:
@@ -96,7 +97,7 @@ def _check_whole_subjects(body: SearchBody) -> None:
 
 def parse_probe(body: RequestBody, max_samples: int) -> tuple[SideRows, list[str] | None]:
     """Read the one vector of a verification, or the samples of its one subject, and the caller's name of it."""
-    parsed = validated(VerifyBody, body, probe=check_side)
+    parsed = parse_request(VerifyBody, body, probe=check_side)
     probe, counts = subjects_of(parsed.probe, "probe")
     if counts.size != 1:
         raise InvalidInput(
@@ -124,9 +125,9 @@ class Searches:
     def search(
         self,
         state: State,
-        version: Served,
+        version: LoadedVersion,
         request: SearchRequest,
-        decision: Decision | None,
+        decision: ServedPoint | None,
         *,
         scores: bool = True,
         decisions: list[SeenDecision] | None = None,
@@ -207,9 +208,9 @@ class Searches:
             "warning": warning,
         }
         present_facts = {name: fact for name, fact in facts.items() if fact is not None}
-        return to_json({"model": version.model, "results": results, **present_facts}), sum(map(len, hits))
+        return to_json({"model": version.public, "results": results, **present_facts}), sum(map(len, hits))
 
-    def enrolled(self, state: State, version: Served, subject: str) -> StoredRows:
+    def enrolled(self, state: State, version: LoadedVersion, subject: str) -> StoredRows:
         form = form_of(version.estimator, state.dimension)
         with self._galleries.database.read() as session:
             items = item_repository.subject_rows(
@@ -223,11 +224,11 @@ class Searches:
 
     def verify(
         self,
-        version: Served,
+        version: LoadedVersion,
         subject: str,
         probe: Matrix,
         items: StoredRows,
-        decision: Decision,
+        decision: ServedPoint,
         aggregation: str | None,
         *,
         scores: bool = True,
@@ -257,7 +258,7 @@ class Searches:
                 SeenDecision(0, items.ids[best], subject, float(score[0]), code, float(decision.threshold))
             )
         answer = {
-            "model": version.model,
+            "model": version.public,
             "subject": subject,
             "match": bool(decision.matches(score)[0]),
             **({} if decision.lower is None else {"decision": DECISIONS[int(decision.decided(score)[0])]}),
@@ -276,7 +277,7 @@ class Searches:
         return to_json(answer)
 
 
-def model_rows(rows: SideRows, name: str, version: Served) -> Matrix:
+def model_rows(rows: SideRows, name: str, version: LoadedVersion) -> Matrix:
     """Rows of a request as a version takes them: float32, or cells of records."""
     model_input = to_rows(rows, name, version.n_features, accepts_sparse=False, estimator=version.estimator)
     return model_input if model_input.dtype == object else np.ascontiguousarray(model_input, dtype=np.float32)
@@ -290,7 +291,7 @@ def _decisions_of(hits: Sequence[Sequence[ItemHit | SubjectHit]], threshold: flo
 
 
 def _reported(
-    hits: Sequence[ItemHit | SubjectHit], decides: bool, scores: bool, decision: Decision | None
+    hits: Sequence[ItemHit | SubjectHit], decides: bool, scores: bool, decision: ServedPoint | None
 ) -> list[dict[str, Any]]:
     """Hits as JSON shows them: all of them match, unless some are for review."""
     codes = [1] * len(hits)

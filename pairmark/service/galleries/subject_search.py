@@ -61,7 +61,7 @@ class SubjectTemplates:
         rows, scores = self.estimator._top_k_subjects(
             queries, self.index, min(k, len(self.keys)), allowed, above
         )
-        check_finite(np.where(rows < 0, 0, scores), "score of query", "queries")
+        check_finite(np.where(rows < 0, 0, scores), noun="query", what="score", field="queries")
         return [
             [self._hit(row, score) for row, score in zip(query_rows, values, strict=True) if row >= 0]
             for query_rows, values in zip(rows.tolist(), scores.tolist(), strict=True)

@@ -44,7 +44,8 @@ from pairmark.service.galleries.kept_probes import KeptProbes, columns_of, load
 from pairmark.service.galleries.probe_repository import CalibrationHead
 from pairmark.service.galleries.probe_updates import BaseScores, ProbeUpdate, SubjectProbeUpdate
 from pairmark.service.galleries.repository import State
-from pairmark.service.runtime.scoring import Served, plain
+from pairmark.service.runtime.points import plain
+from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.tables import GalleryCalibrationRow, shows_rows
 
 Float32 = NDArray[np.float32]
@@ -76,7 +77,7 @@ class Thresholds:
     def at(
         self,
         state: State,
-        version: Served,
+        version: LoadedVersion,
         fpir: float,
         confidence: float,
         deadline: float | None = None,
@@ -137,7 +138,7 @@ class Thresholds:
     # ------------------------------------------------------------ following the gallery
 
     def _at_one_moment(
-        self, state: State, version: Served, head: CalibrationHead, deadline: float | None
+        self, state: State, version: LoadedVersion, head: CalibrationHead, deadline: float | None
     ) -> tuple[KeptProbes, GalleryView]:
         live = self._galleries.views.live(state, version.estimator)
         form = form_of(version.estimator, state.dimension)
@@ -178,7 +179,12 @@ class Thresholds:
         return probes
 
     def _caught_up(
-        self, state: State, version: Served, head: CalibrationHead, view: GalleryView, deadline: float | None
+        self,
+        state: State,
+        version: LoadedVersion,
+        head: CalibrationHead,
+        view: GalleryView,
+        deadline: float | None,
     ) -> KeptProbes:
         # One thread a calibration works; others wait for it. A deadline leaves the work where it is, for the next call.
         with self._lock:
@@ -209,7 +215,7 @@ class Thresholds:
             lock.release()
 
     def _new_update(
-        self, state: State, version: Served, probes: KeptProbes, view: GalleryView
+        self, state: State, version: LoadedVersion, probes: KeptProbes, view: GalleryView
     ) -> ProbeUpdate:
         if probes.aggregation is None:
             return ProbeUpdate(self._galleries, state, version, probes, view)
@@ -220,7 +226,7 @@ class Thresholds:
             self._base_scores[probes.id] = probe_update.base_scores
         return probe_update
 
-    def follow(self, state: State, version: Served) -> None:
+    def follow(self, state: State, version: LoadedVersion) -> None:
         """Bring a gallery's probes up to date after a bulk import, before a search waits for it."""
         hows = (None, *version.estimator.aggregations)
         with self._galleries.database.read() as session:

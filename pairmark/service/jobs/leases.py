@@ -64,7 +64,7 @@ class Leases:
             repository.add_event(session, row.id, "log", event, now)
             return _claim(row, worker[:200])
 
-    def beat(self, worker: str, job_id: str | None = None) -> None:
+    def mark_alive(self, worker: str, job_id: str | None = None) -> None:
         """Note that a worker is alive, and which job it runs."""
         with self._db.write() as session:
             now = self._db.now(session)
@@ -94,7 +94,7 @@ class Leases:
             raise Fenced(f"attempt {attempt} at job {job_id} is no longer held")
         return _claim(row, row.worker)
 
-    def heartbeat(self, claim: Claim) -> Lease:
+    def renew(self, claim: Claim) -> Lease:
         """Renew the claim's lease and see whether it still stands."""
         with self._db.write() as session:
             until = self._db.now(session) + self._settings.lease_s

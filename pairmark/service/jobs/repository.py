@@ -51,13 +51,11 @@ def count_by_state(session: Session) -> dict[str, int]:
 
 
 def add_job(session: Session, row: JobRow) -> None:
-    """Insert a job."""
     session.add(row)
     session.flush()
 
 
 def find(session: Session, job_id: str) -> JobRow | None:
-    """The job of that id."""
     return session.get(JobRow, job_id)
 
 
@@ -255,7 +253,6 @@ def mark_worker(session: Session, name: str, job_id: str | None, now: float) -> 
 
 
 def forget_worker(session: Session, name: str) -> None:
-    """Remove a worker."""
     session.execute(delete(WorkerRow).where(WorkerRow.name == name))
 
 

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from enum import Enum
 
 from pairmark.service.audit.actor import Actor, acting
 from pairmark.service.audit.log import AuditLog
@@ -22,7 +23,7 @@ from pairmark.service.errors import Fenced, JobTimeout, PairmarkError, TrainingF
 from pairmark.service.jobs.child import out_of_memory
 from pairmark.service.jobs.limits import is_near_limit, memory_in_use, memory_limit
 from pairmark.service.jobs.queue import JobQueue
-from pairmark.service.jobs.schemas import Claim, Lease
+from pairmark.service.jobs.schemas import Claim
 from pairmark.service.processes import child_environment
 from pairmark.service.settings import Settings
 
@@ -30,6 +31,16 @@ logger = logging.getLogger("pairmark.worker")
 _COLLECT_EVERY_S = 3600.0
 _REAP_S = 10.0
 _LEAVE_S = 2.0
+
+
+class AttemptEnd(Enum):
+    """How the watch over an attempt ended."""
+
+    EXITED = "its process ended by itself"
+    CANCELLED = "somebody asked to cancel the job, and its process was stopped"
+    STOPPED = "the worker was asked to stop, and stopped its process"
+    SUPERSEDED = "another worker has the job, and its process was stopped"
+    AT_LIMIT = "it reached a limit, and its process was stopped or had died of it"
 
 
 class Worker:
@@ -49,7 +60,7 @@ class Worker:
         self._queue = JobQueue(self._db, settings)
         self._memory = memory_limit(settings)
         self._collected = 0.0
-        self._beaten = -math.inf
+        self._marked_at = -math.inf
 
     def run(
         self, stop: threading.Event | None = None, *, drain: bool = False, only_job: str | None = None
@@ -65,7 +76,7 @@ class Worker:
         logger.info("worker started", extra={"worker": self.name})
         try:
             while not stop.is_set():
-                self._beat()
+                self._mark_alive()
                 self._tidy()
                 claim = None
                 with self._bearing("no job could be claimed"):
@@ -92,13 +103,13 @@ class Worker:
         except PairmarkError as error:
             logger.warning(complaint, extra={"worker": self.name, "reason": error.detail[:500]})
 
-    def _beat(self, job_id: str | None = None, *, now: bool = False) -> None:
+    def _mark_alive(self, job_id: str | None = None, *, now: bool = False) -> None:
         """Say that this worker is alive, three times a lease."""
-        if not now and time.monotonic() - self._beaten < self.settings.lease_s / 3:
+        if not now and time.monotonic() - self._marked_at < self.settings.lease_s / 3:
             return
-        self._beaten = time.monotonic()
+        self._marked_at = time.monotonic()
         with self._bearing("heartbeat failed"):
-            self._queue.beat(self.name, job_id)
+            self._queue.mark_alive(self.name, job_id)
 
     def _tidy(self) -> None:
         """Remove what killed processes left in storage, at the start and once an hour."""
@@ -130,15 +141,15 @@ class Worker:
             # A group of its own, to be ended whole; in the same session, since Linux compares priorities within one.
             process_group=0,
         )
-        self._beat(claim.job_id, now=True)
+        self._mark_alive(claim.job_id, now=True)
         try:
-            ended = self._watch(claim, child, stop)
+            end, limit_error = self._watch(claim, child, stop)
         except BaseException:
             _kill(child)
             raise
-        self._beat(now=True)
+        self._mark_alive(now=True)
         try:
-            self._end(claim, child, ended, fields)
+            self._end(claim, child, end, limit_error, fields)
         except Fenced:
             logger.info("attempt superseded", extra=fields)
         except PairmarkError as error:
@@ -147,32 +158,33 @@ class Worker:
 
     def _watch(
         self, claim: Claim, child: subprocess.Popen[bytes], stop: threading.Event
-    ) -> Lease | PairmarkError | None:
-        """Keep the lease while the child works; returns the lease that ended it, the limit that it reached, or none
-        when it ended by itself."""
-        beat_every = self.settings.lease_s / 3
+    ) -> tuple[AttemptEnd, PairmarkError | None]:
+        """Keep the lease while the child works; returns how that ended, and the error of a limit that it reached."""
+        renew_every = self.settings.lease_s / 3
         start = time.monotonic()
-        next_beat = start + beat_every
-        full = False
+        next_renewal = start + renew_every
+        near_memory_limit = False
         while True:
             try:
-                child.wait(timeout=min(self.settings.poll_s, beat_every))
+                child.wait(timeout=min(self.settings.poll_s, renew_every))
             except subprocess.TimeoutExpired:
                 pass
             else:
                 # What could not be allocated may have ended native code at once.
-                return out_of_memory(self._memory) if full and child.returncode < 0 else None
+                if near_memory_limit and child.returncode < 0:
+                    return AttemptEnd.AT_LIMIT, out_of_memory(self._memory)
+                return AttemptEnd.EXITED, None
             limit_error = self._beyond(child, time.monotonic() - start)
             if limit_error is not None:
                 _kill(child)
-                return limit_error
+                return AttemptEnd.AT_LIMIT, limit_error
             near = is_near_limit(child.pid, self._memory)
-            full = full if near is None else near
-            self._beat(claim.job_id)
+            near_memory_limit = near_memory_limit if near is None else near
+            self._mark_alive(claim.job_id)
             try:
-                if time.monotonic() >= next_beat:
-                    lease = self._queue.heartbeat(claim)
-                    next_beat = time.monotonic() + beat_every
+                if time.monotonic() >= next_renewal:
+                    lease = self._queue.renew(claim)
+                    next_renewal = time.monotonic() + renew_every
                 else:
                     lease = self._queue.look(claim)
             except PairmarkError as error:
@@ -185,11 +197,11 @@ class Worker:
                     child.wait(timeout=_LEAVE_S)
                 except subprocess.TimeoutExpired:
                     _kill(child)
-                    return lease
-                return None
+                    return AttemptEnd.SUPERSEDED, None
+                return AttemptEnd.EXITED, None
             if stop.is_set() or lease.cancel_requested:
                 _kill(child)
-                return lease
+                return (AttemptEnd.CANCELLED if lease.cancel_requested else AttemptEnd.STOPPED), None
 
     def _beyond(self, child: subprocess.Popen[bytes], seconds: float) -> PairmarkError | None:
         """The limit that an attempt has passed."""
@@ -207,10 +219,11 @@ class Worker:
         self,
         claim: Claim,
         child: subprocess.Popen[bytes],
-        ended: Lease | PairmarkError | None,
+        end: AttemptEnd,
+        limit_error: PairmarkError | None,
         fields: Mapping[str, object],
     ) -> None:
-        if ended is None:
+        if end is AttemptEnd.EXITED:
             logger.info("attempt ended", extra={**fields, "status": child.returncode})
             lease = self._queue.look(claim)
             if lease.cancel_requested:
@@ -221,13 +234,13 @@ class Worker:
                 self._queue.lost(claim, detail, error)
             return
         self._blobs.sweep()
-        if isinstance(ended, PairmarkError):
-            logger.warning("attempt reached a limit", extra={**fields, "problem": ended.slug})
-            self._queue.fail(claim, ended)
-        elif ended.cancel_requested:
+        if limit_error is not None:
+            logger.warning("attempt reached a limit", extra={**fields, "problem": limit_error.slug})
+            self._queue.fail(claim, limit_error)
+        elif end is AttemptEnd.CANCELLED:
             self._queue.cancelled(claim)
             logger.info("attempt cancelled", extra=dict(fields))
-        elif ended.valid:
+        elif end is AttemptEnd.STOPPED:
             self._queue.release(claim, "its worker was stopped")
             logger.info("attempt given back", extra=dict(fields))
         else:

@@ -17,7 +17,7 @@ from pairmark.service.errors import InvalidInput, UnknownModel
 from pairmark.service.reviews import repository
 from pairmark.service.reviews.progress import MISSED, sizes_of
 from pairmark.service.reviews.reviews import unknown_review
-from pairmark.service.runtime.bodies import JsonRequest
+from pairmark.service.runtime.json_forms import JsonRequest
 
 MOST_PAIRS: Final = 100_000
 

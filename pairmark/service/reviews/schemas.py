@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, Field, model_validator
 
 from pairmark.service.pagination import Page
-from pairmark.service.runtime.bodies import JsonRequest, Number, Ref, RefPair
+from pairmark.service.runtime.json_forms import JsonRequest, Number, Ref, RefPair
 from pairmark.wire.reviews import AgreementFields, JudgedPartFields, Question, ReviewFields
 
 MAX_LISTED = 200_000

@@ -10,7 +10,7 @@ import numpy as np
 
 from pairmark.service.datasets.zips import UNREADABLE_HEAD, checked_members, damage_refused
 from pairmark.service.errors import InvalidInput, TooLarge
-from pairmark.service.runtime.request_bodies import RequestBody
+from pairmark.service.runtime.growing_body import RequestBody
 from pairmark.service.runtime.vectors import Counts, Features, Float32, VectorPairs
 
 

@@ -91,13 +91,13 @@ class CatalogueView:
             return None
         return session, key
 
-    def resolve(self, ref: str | None, capability: str, among: VisibleNames = EVERY_NAME) -> VersionEntry:
-        """The version that a reference means, if it can do what is asked; a refusal lists others ``among`` these."""
+    def resolve(self, ref: str | None, capability: str, visible: VisibleNames = EVERY_NAME) -> VersionEntry:
+        """The version that a reference means, if it can do what is asked; a refusal lists only ``visible`` others."""
         if ref is None:
             return self._only_one(capability)
         entry = self.entry(ref)
         if capability not in entry.capabilities:
-            able = [model.name for model in self._able(capability, among)]
+            able = [model.name for model in self._able(capability, visible)]
             raise ModelNotCapable(
                 f"{entry.name}:{entry.version} is a {entry.kind}, which cannot {capability!r}; it can: "
                 f"{', '.join(sorted(entry.capabilities)) or 'nothing that is served'}",
@@ -140,13 +140,13 @@ class CatalogueView:
             )
         return model.versions[at]
 
-    def among(self, ref: str | None, capability: str, names: VisibleNames) -> str:
+    def restricted_ref(self, ref: str | None, capability: str, visible: VisibleNames) -> str:
         """The reference as one to these models only, for who may use no others; `UnknownModel` for another tenant's."""
         if ref is None:
-            return self._only_one(capability, names).name
+            return self._only_one(capability, visible).name
         name = name_of(ref)
-        check_prefix(name, names, UnknownModel)
-        if name not in names:
+        check_prefix(name, visible, UnknownModel)
+        if name not in visible:
             raise Forbidden(f"the key may not use the model {name[:100]!r} for this", field="model")
         return ref
 
@@ -158,9 +158,9 @@ class CatalogueView:
                 entries.append(entry)
         return entries
 
-    def _only_one(self, capability: str, among: VisibleNames = EVERY_NAME) -> VersionEntry:
-        able = self._able(capability, among)
-        if not able and not among.everything:
+    def _only_one(self, capability: str, visible: VisibleNames = EVERY_NAME) -> VersionEntry:
+        able = self._able(capability, visible)
+        if not able and not visible.everything:
             raise UnknownModel(f"no model that the key may use can {capability!r}", field="model")
         if not able:
             raise UnknownModel(
@@ -186,7 +186,7 @@ def _damaged(ref: str, why: str = "") -> DamagedRow:
 
 
 class Catalogue:
-    """The newest `View`, at most ``ttl_s`` old while the database answers."""
+    """The newest `CatalogueView`, at most ``ttl_s`` old while the database answers."""
 
     def __init__(self, database: Database, ttl_s: float) -> None:
         self._database = database

@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 from pydantic_core import to_json
 
 from pairmark.service.errors import TooLarge
-from pairmark.service.runtime.scoring import Served
 from pairmark.service.runtime.vectors import Features, check_finite, to_rows
+from pairmark.service.runtime.versions import LoadedVersion
 
 Float32 = NDArray[np.float32]
 
@@ -16,29 +16,29 @@ MAX_PROBABILITIES = 2_000_000
 """Most probabilities in one answer."""
 
 
-def classified(model: Served, features: Features) -> tuple[NDArray[np.int64], Float32]:
+def classified(version: LoadedVersion, features: Features) -> tuple[NDArray[np.int64], Float32]:
     """The most probable class of each point, (n,), and the probabilities of all, (n, n_classes)."""
-    assert model.class_names is not None
-    k = len(model.class_names)
+    assert version.class_names is not None
+    k = len(version.class_names)
     if len(features) * k > MAX_PROBABILITIES:
         raise TooLarge(
             f"{len(features)} points and {k} labels make {len(features) * k} probabilities; at most "
             f"{MAX_PROBABILITIES} are given at a time: send fewer points",
             limit=MAX_PROBABILITIES // k,
         )
-    form = {"accepts_sparse": model.accepts_sparse, "estimator": model.estimator}
-    rows = to_rows(features.rows, "features", model.n_features, **form)
-    probabilities = np.asarray(model.estimator.predict_proba(rows))
-    check_finite(probabilities, "distribution of point", "features")
+    form = {"accepts_sparse": version.accepts_sparse, "estimator": version.estimator}
+    rows = to_rows(features.rows, "features", version.n_features, **form)
+    probabilities = np.asarray(version.estimator.predict_proba(rows))
+    check_finite(probabilities, noun="point", what="distribution", field="features")
     best = probabilities.argmax(axis=1).astype(np.int64)
     return best, np.ascontiguousarray(probabilities, dtype=np.float32)
 
 
-def classes_json(model: Served, features: Features) -> bytes:
+def classes_json(version: LoadedVersion, features: Features) -> bytes:
     """The JSON answer: model, labels, and each point's probabilities by label."""
-    names = model.class_names
+    names = version.class_names
     assert names is not None
-    best, probabilities = classified(model, features)
+    best, probabilities = classified(version, features)
     # Names are written once a request rather than once a point.
     marks = [to_json(name) + b":" for name in names]
     rows = []
@@ -46,4 +46,4 @@ def classes_json(model: Served, features: Features) -> bytes:
         parts = [mark + repr(value).encode() for mark, value in zip(marks, row, strict=True)]
         rows.append(b"{" + b",".join(parts) + b"}")
     labels = to_json([names[at] for at in best.tolist()])
-    return b'{"model":%b,"labels":%b,"probabilities":[%b]}' % (model.model_json, labels, b",".join(rows))
+    return b'{"model":%b,"labels":%b,"probabilities":[%b]}' % (version.json, labels, b",".join(rows))

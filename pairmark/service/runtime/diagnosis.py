@@ -5,39 +5,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from mmap import mmap
-from typing import Any, NoReturn, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 
 from pairmark.service.errors import InvalidInput
-from pairmark.service.runtime.bodies import EXPECTED, FLOAT32_MAX
-from pairmark.service.runtime.request_bodies import RequestBody
-
-Form = TypeVar("Form", bound=BaseModel)
+from pairmark.service.runtime.json_forms import EXPECTED, FLOAT32_MAX
 
 
-def validated(form: type[Form], body: RequestBody, **checks: Callable[[Any, str], None]) -> Form:
-    """A JSON body of that form, or `InvalidInput` that names the field and what was expected.
-
-    Parameters
-    ----------
-    checks : of each field that must be there, what raises for the first thing wrong with its value.
-    """
-    if isinstance(body, mmap):
-        body = body[:]
-    try:
-        return form.model_validate_json(body)
-    except ValidationError as error:
-        value = _json_object(body)
-        for name, check in checks.items():
-            if name not in value:
-                description = form.model_fields[name].description
-                raise InvalidInput(f"{name} is missing; expected {description}", field=name) from error
-            check(value[name], name)
-        _raise_first_error(error)
+def raise_problem(
+    form: type[BaseModel],
+    body: bytes | bytearray,
+    checks: Mapping[str, Callable[[Any, str], None]],
+    error: ValidationError,
+) -> NoReturn:
+    """Raise `InvalidInput` for the first thing wrong with a body that ``form`` refused with ``error``; ``checks`` are
+    of each field that must be there, and raise for what is wrong with its value."""
+    value = _json_object(body)
+    for name, check in checks.items():
+        if name not in value:
+            description = form.model_fields[name].description
+            raise InvalidInput(f"{name} is missing; expected {description}", field=name) from error
+        check(value[name], name)
+    _raise_first_error(error)
 
 
 def _json_object(body: bytes | bytearray) -> dict[str, Any]:

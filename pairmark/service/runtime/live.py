@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from pairmark.models.calibration.operating_points import Calibration
 from pairmark.service.errors import PairmarkError
-from pairmark.service.runtime.scoring import Served
+from pairmark.service.runtime.versions import LoadedVersion
 
 Float64 = NDArray[np.float64]
 
@@ -207,9 +207,9 @@ class LiveCheck:
         self._watches: dict[str, Watch | None] = {}
         self._loading: set[asyncio.Task[None]] = set()
 
-    def watch(self, model: Served) -> Watch | None:
+    def watch(self, version: LoadedVersion) -> Watch | None:
         """The version's counts; None while its calibration is being read, or when it has none to hold against."""
-        calibration = model.calibration_id
+        calibration = version.calibration_id
         if calibration is None:
             return None
         try:
@@ -217,7 +217,7 @@ class LiveCheck:
         except KeyError:
             if len(self._watches) < MAX_WATCHED:
                 self._watches[calibration] = None
-                task = asyncio.get_running_loop().create_task(self._start(calibration, model.entry))
+                task = asyncio.get_running_loop().create_task(self._start(calibration, version.entry))
                 self._loading.add(task)
                 task.add_done_callback(self._loading.discard)
             return None

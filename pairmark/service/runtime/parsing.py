@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from mmap import mmap
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel, ValidationError
 
 from pairmark.models.core.json_rows import PlainForm
 from pairmark.models.records.schema import RESERVED
 from pairmark.service.errors import InvalidInput
-from pairmark.service.runtime.bodies import (
+from pairmark.service.runtime.diagnosis import (
+    check_numbers,
+    check_side,
+    check_vectors,
+    kind_of,
+    raise_problem,
+    raise_ragged,
+)
+from pairmark.service.runtime.growing_body import RequestBody
+from pairmark.service.runtime.json_forms import (
     EXPECTED,
     FeaturesBody,
     PairsBody,
@@ -20,15 +31,6 @@ from pairmark.service.runtime.bodies import (
     SparseVector,
     Subject,
 )
-from pairmark.service.runtime.diagnosis import (
-    check_numbers,
-    check_side,
-    check_vectors,
-    kind_of,
-    raise_ragged,
-    validated,
-)
-from pairmark.service.runtime.request_bodies import RequestBody
 from pairmark.service.runtime.vectors import (
     Counts,
     Features,
@@ -38,10 +40,26 @@ from pairmark.service.runtime.vectors import (
     VectorPairs,
 )
 
+Form = TypeVar("Form", bound=BaseModel)
 _SCORES_FIELD = re.compile(rb'"scores"\s*:')
 
 
 _PLAIN_PAIRS, _PLAIN_FEATURES = PlainForm("left", "right"), PlainForm("features")
+
+
+def parse_request(form: type[Form], body: RequestBody, **checks: Callable[[Any, str], None]) -> Form:
+    """A JSON body of that form, or `InvalidInput` that names the field and what was expected.
+
+    Parameters
+    ----------
+    checks : of each field that must be there, what raises for the first thing wrong with its value.
+    """
+    if isinstance(body, mmap):
+        body = body[:]
+    try:
+        return form.model_validate_json(body)
+    except ValidationError as error:
+        raise_problem(form, body, checks, error)
 
 
 def parse_pairs(body: RequestBody) -> VectorPairs:
@@ -50,7 +68,7 @@ def parse_pairs(body: RequestBody) -> VectorPairs:
     if plain is not None:
         model, sides = plain
         return VectorPairs(sides[0], sides[1], None, model)
-    request = validated(PairsBody, body, left=check_side, right=check_side)
+    request = parse_request(PairsBody, body, left=check_side, right=check_side)
     left, right = request.left, request.right
     if _is_subjects(left) or _is_subjects(right):
         # Vectors beside subjects are subjects of one sample.
@@ -66,13 +84,13 @@ def parse_features(body: RequestBody) -> Features:
     if plain is not None:
         model, (rows,) = plain
         return Features(rows, model)
-    request = validated(FeaturesBody, body, features=check_vectors)
+    request = parse_request(FeaturesBody, body, features=check_vectors)
     return Features(side_of(request.features, "features"), request.model)
 
 
 def parse_scores(body: RequestBody) -> NDArray[Any]:
     """Read a JSON body of scores made elsewhere: (n,) float32, or (n, n_systems) float64."""
-    request = validated(ScoresBody, body, scores=_check_scores)
+    request = parse_request(ScoresBody, body, scores=_check_scores)
     if isinstance(request.scores[0], list):
         widths = {len(row) for row in request.scores if isinstance(row, list)}
         if len(widths) > 1:

@@ -13,11 +13,12 @@ from pydantic_core import to_json
 
 from pairmark.models.registry import schema_of_model
 from pairmark.service.errors import InvalidInput, TooLarge
-from pairmark.service.runtime.bodies import FLOAT32_MAX, AskingBody, Dense, Record
-from pairmark.service.runtime.diagnosis import check_numbers, kind_of, raise_ragged, validated
-from pairmark.service.runtime.request_bodies import RequestBody
-from pairmark.service.runtime.scoring import Served
+from pairmark.service.runtime.diagnosis import check_numbers, kind_of, raise_ragged
+from pairmark.service.runtime.growing_body import RequestBody
+from pairmark.service.runtime.json_forms import FLOAT32_MAX, AskingBody, Dense, Record
+from pairmark.service.runtime.parsing import parse_request
 from pairmark.service.runtime.vectors import Float32, RecordRows, SideRows, check_finite, to_rows
+from pairmark.service.runtime.versions import LoadedVersion
 
 MAX_PAIRWISE = 2_000_000
 """Most pairwise confidences in one answer."""
@@ -63,7 +64,7 @@ class Points:
 
 def parse_points(body: RequestBody) -> Points:
     """Read a JSON body of points."""
-    request = validated(RankBody, body, features=_check_features)
+    request = parse_request(RankBody, body, features=_check_features)
     single = isinstance(request.features, dict)
     return Points(
         request.model, _rows(request.features), single, request.top, request.detail, request.abstain
@@ -189,15 +190,15 @@ def _name_list(names: Sequence[str]) -> str:
     return text if len(names) <= NAMES_TOLD else f"{text} and {len(names) - NAMES_TOLD} more"
 
 
-def rank(model: Served, label_names: Sequence[str], points: Points) -> bytes:
+def rank(version: LoadedVersion, label_names: Sequence[str], points: Points) -> bytes:
     """The answer to a request, as JSON."""
-    if schema_of_model(model.estimator) is not None:
+    if schema_of_model(version.estimator) is not None:
         rows = points.rows
         side: SideRows = rows if isinstance(rows, np.ndarray) else RecordRows(rows, single=points.single)
-        form = {"accepts_sparse": model.accepts_sparse, "estimator": model.estimator}
-        X = to_rows(side, "features", model.n_features, **form)
+        form = {"accepts_sparse": version.accepts_sparse, "estimator": version.estimator}
+        X = to_rows(side, "features", version.n_features, **form)
     else:
-        X = features_of(points, model.feature_names, model.n_features)
+        X = features_of(points, version.feature_names, version.n_features)
     k = len(label_names)
     n_labels = k if points.top is None else min(points.top, k)
     if points.detail and len(X) * n_labels * n_labels > MAX_PAIRWISE:
@@ -206,15 +207,15 @@ def rank(model: Served, label_names: Sequence[str], points: Points) -> bytes:
             "a time: send fewer points, or a smaller top",
             limit=MAX_PAIRWISE,
         )
-    estimator = model.estimator
+    estimator = version.estimator
     # Points were checked as they were parsed, so the estimator's own checks are not paid again.
     positions, scores = estimator._ranked(X)
     if points.abstain is not None:
         positions = estimator.predict(X, abstain=points.abstain)
-    check_finite(scores, "ranking of point", "features")
+    check_finite(scores, noun="point", what="ranking", field="features")
     if len(X) == 1 and points.abstain is None and not points.detail:
         ordered = _in_order(label_names, positions[0].tolist(), scores[0].tolist(), n_labels)
-        return b'{"model":%b,"rankings":[%b]}' % (model.model_json, to_json(ordered))
+        return b'{"model":%b,"rankings":[%b]}' % (version.json, to_json(ordered))
     # Labels that share a place are listed best score first, then in the dataset's order.
     order = np.lexsort((-scores, positions), axis=1)[:, :n_labels]
     pairwise = confidence = None
@@ -235,7 +236,7 @@ def rank(model: Served, label_names: Sequence[str], points: Points) -> bytes:
             entry["confidence"] = confidence[row]
             entry["pairwise"] = _pairs(names, pairwise[row][np.ix_(labels, labels)])
         rankings.append(entry)
-    return b'{"model":%b,"rankings":%b}' % (model.model_json, to_json(rankings))
+    return b'{"model":%b,"rankings":%b}' % (version.json, to_json(rankings))
 
 
 def _in_order(

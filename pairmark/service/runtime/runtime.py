@@ -7,7 +7,7 @@ import contextlib
 import os
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,25 +27,44 @@ from pairmark.service.errors import (
     UnknownModel,
 )
 from pairmark.service.names import EVERY_NAME, VisibleNames
+from pairmark.service.places import Places, RequestWork
 from pairmark.service.runtime.catalogue import Catalogue, CatalogueView, VersionEntry
 from pairmark.service.runtime.live import LiveCheck
 from pairmark.service.runtime.loaded import LoadedVersions
-from pairmark.service.runtime.places import Lane
-from pairmark.service.runtime.scoring import Decision, Decisions, LoadedCalibration, Question, Ratios, Served
+from pairmark.service.runtime.points import (
+    LoadedCalibration,
+    OperatingPoints,
+    PointRequest,
+    Ratios,
+    ServedPoint,
+)
 from pairmark.service.runtime.unrelated import UnrelatedCheck
+from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.settings import Settings
-from pairmark.service.shares import Places
 from pairmark.service.store.calibrations import unknown_calibration, weights_of
 from pairmark.service.store.refs import PRODUCTION, split_ref
 from pairmark.service.store.schemas import ReviewPolicy
 from pairmark.service.store.store import ModelStore
 from pairmark.service.store.subjects import SubjectClass
 
-MadeFor = tuple[tuple[str, int] | None, SubjectClass | None, str]
-"""The version and the class of subjects that a calibration is of, and its own name, as `LoadedCalibration` has them."""
 CONFIDENCE = 0.95
 MOST_ASKED = 10_000
 """Rates asked for that a process remembers to have noted."""
+
+
+class CalibrationOwner(NamedTuple):
+    """Whose a calibration is.
+
+    Attributes
+    ----------
+    version : name and version of the model that it was made for; None: scores made elsewhere.
+    subjects : the class of subjects that it is of; None: single vectors.
+    calibration_name : its own.
+    """
+
+    version: tuple[str, int] | None
+    subjects: SubjectClass | None
+    calibration_name: str
 
 
 class Runtime:
@@ -56,40 +75,42 @@ class Runtime:
         self.settings = settings
         self.catalogue = Catalogue(database, settings.catalogue_ttl_s)
         self.versions = LoadedVersions(self._load, settings.max_loaded_models)
-        self.decisions = Decisions(self._load_calibration, self._promised)
-        self.live = LiveCheck(lambda id: self.decisions.fetch(id).calibration)
+        self.points = OperatingPoints(self._load_calibration, self._promised)
+        self.live = LiveCheck(lambda id: self.points.fetch(id).calibration)
         self.unrelated = UnrelatedCheck(enabled=settings.live_probes)
         self.warm = False
         self._last_view: CatalogueView | None = None
-        self._by_reference: dict[tuple[str | None, str], Served] = {}
-        self._made_for: dict[str, MadeFor] = {}
+        self._by_reference: dict[tuple[str | None, str], LoadedVersion] = {}
+        self._owners: dict[str, CalibrationOwner] = {}
         self._classes: dict[tuple[str, SubjectClass], str] = {}
         self._noted_rates: set[tuple[str, float]] = set()
         self.batch_place = Places("batch", os.cpu_count() or 1, settings.max_concurrent_batches)
 
-    async def version_for(self, ref: str | None, capability: str, among: VisibleNames = EVERY_NAME) -> Served:
-        """The version a reference means, loaded and warm; ``among``: the names of the only models that may be used."""
+    async def version_for(
+        self, ref: str | None, capability: str, visible: VisibleNames = EVERY_NAME
+    ) -> LoadedVersion:
+        """The version of a reference, loaded and warm; ``visible``: the names of the only models that may be used."""
         view = await self._view()
-        if not among.everything:
-            ref = view.among(ref, capability, among)
-        model = self._by_reference.get((ref, capability))
-        if model is not None and self.versions.at_hand(model.entry) is not None:
-            return model
+        if not visible.everything:
+            ref = view.restricted_ref(ref, capability, visible)
+        version = self._by_reference.get((ref, capability))
+        if version is not None and self.versions.at_hand(version.entry) is not None:
+            return version
         try:
-            entry = view.resolve(ref, capability, among)
+            entry = view.resolve(ref, capability, visible)
         except UnknownModel:
             # It may be younger than the view: a job that has just ended, say, on another process's word.
             view = await self.catalogue.looked_up()
-            entry = view.resolve(ref, capability, among)
-        model = await self.versions.get(entry, _alias_of(ref))
-        if model.entry is entry and view is self._last_view:
+            entry = view.resolve(ref, capability, visible)
+        version = await self.versions.get(entry, _alias_of(ref))
+        if version.entry is entry and view is self._last_view:
             # References come from clients: the cache must not grow with every spelling they try.
             if len(self._by_reference) >= 1024:
                 self._by_reference.clear()
-            self._by_reference[(ref, capability)] = model
-        return model
+            self._by_reference[(ref, capability)] = version
+        return version
 
-    async def version(self, name: str, version: int) -> Served:
+    async def version(self, name: str, version: int) -> LoadedVersion:
         """A version by its number, loaded and warm, whatever it can do."""
         ref = f"{name}:{version}"
         try:
@@ -98,9 +119,9 @@ class Runtime:
             entry = (await self.catalogue.looked_up()).entry(ref)
         return await self.versions.get(entry, None)
 
-    async def decide(
+    async def operating_point(
         self,
-        model: Served | None,
+        version: LoadedVersion | None,
         fpr: float,
         confidence: float,
         method: str,
@@ -109,50 +130,50 @@ class Runtime:
         fnr: float | None = None,
         simultaneous: bool = False,
         subjects: SubjectClass | None = None,
-    ) -> Decision:
+    ) -> ServedPoint:
         """The operating point that a request asks for.
 
         Parameters
         ----------
-        model : the version that made the scores; None for scores made elsewhere.
+        version : that made the scores; None for scores made elsewhere.
         calibration : id; None: the version's own.
         subjects : numbers of samples and aggregation of what was scored; None for single vectors.
         """
-        calibration = await self._calibration_for(model, calibration, subjects, fpr, confidence)
-        allowed = method == "auto" and await self._allows_asymptotic(model, calibration)
-        question = Question(calibration, fpr, confidence, method, fnr, simultaneous, allowed)
-        answer = self.decisions.at_hand(question)
-        if answer is None:
-            answer = await asyncio.to_thread(self._decide, question)
-        return answer
+        calibration = await self._calibration_for(version, calibration, subjects, fpr, confidence)
+        allowed = method == "auto" and await self._allows_asymptotic(version, calibration)
+        request = PointRequest(calibration, fpr, confidence, method, fnr, simultaneous, allowed)
+        point = self.points.at_hand(request)
+        if point is None:
+            point = await asyncio.to_thread(self._compute_point, request)
+        return point
 
     async def ratios(
         self,
-        model: Served | None,
+        version: LoadedVersion | None,
         calibration: str | None,
         method: str,
         *,
         subjects: SubjectClass | None = None,
     ) -> Ratios:
-        """The likelihood ratios that a request asks for; parameters as `decide`."""
-        calibration_id = await self._calibration_for(model, calibration, subjects)
-        entry = await asyncio.to_thread(self.decisions.fetch, calibration_id)
+        """The likelihood ratios that a request asks for; parameters as `operating_point`."""
+        calibration_id = await self._calibration_for(version, calibration, subjects)
+        entry = await asyncio.to_thread(self.points.fetch, calibration_id)
         maps = entry.calibration.likelihood_ratios
         if maps is None:
             raise ModelNotCapable(
                 f"calibration {calibration_id} holds no likelihood ratios: it has no same pairs, or was made before "
                 "they were kept. Calibrate again, with pairs of both kinds"
             )
-        if method == "own" and model is not None and not spec_of(model.entry.kind).log_lr:
+        if method == "own" and version is not None and not spec_of(version.entry.kind).log_lr:
             raise InvalidInput(
-                f"the score of {model.entry.kind} is not a log-likelihood ratio; expected lr_method logistic or pav",
+                f"the score of {version.entry.kind} is not a log-likelihood ratio; expected lr_method logistic or pav",
                 field="lr_method",
             )
         return Ratios(calibration_id, maps, entry.calibration.origin, entry.imported)
 
     async def _calibration_for(
         self,
-        model: Served | None,
+        version: LoadedVersion | None,
         calibration: str | None,
         subjects: SubjectClass | None,
         fpr: float | None = None,
@@ -160,7 +181,7 @@ class Runtime:
     ) -> str:
         """The calibration that answers: the one named, else the version's own; of subjects, that of their class."""
         if calibration is None:
-            calibration = model.calibration_id if model is not None else None
+            calibration = version.calibration_id if version is not None else None
             if calibration is None:
                 raise UnknownCalibration(
                     "there is no calibration to take a threshold from; calibrate the version "
@@ -168,21 +189,21 @@ class Runtime:
                     field="calibration",
                 )
         else:
-            subjects = await self._left_to_find(model, calibration, subjects)
+            subjects = await self._left_to_find(version, calibration, subjects)
         if subjects is not None:
-            assert model is not None
-            calibration = await self._of_class(model, calibration, subjects, fpr, confidence)
+            assert version is not None
+            calibration = await self._of_class(version, calibration, subjects, fpr, confidence)
         return calibration
 
     async def _left_to_find(
-        self, model: Served | None, calibration: str, subjects: SubjectClass | None
+        self, version: LoadedVersion | None, calibration: str, subjects: SubjectClass | None
     ) -> SubjectClass | None:
         """The class of subjects that is still to be looked for; None where the named calibration is of this one."""
-        owner, own, _ = await self._facts(calibration)
-        if owner is not None and model is not None and owner != (model.entry.name, model.entry.version):
+        owner, own, _ = await self._owner(calibration)
+        if owner is not None and version is not None and owner != (version.entry.name, version.entry.version):
             raise InvalidInput(
                 f"calibration {calibration!r} was made for {owner[0]}:{owner[1]}, not for "
-                f"{model.entry.name}:{model.entry.version}; thresholds do not carry over",
+                f"{version.entry.name}:{version.entry.version}; thresholds do not carry over",
                 field="calibration",
             )
         if own is None or own == subjects:
@@ -195,7 +216,12 @@ class Runtime:
         )
 
     async def _of_class(
-        self, model: Served, calibration: str, subjects: SubjectClass, fpr: float | None, confidence: float
+        self,
+        version: LoadedVersion,
+        calibration: str,
+        subjects: SubjectClass,
+        fpr: float | None,
+        confidence: float,
     ) -> str:
         """The calibration of a class of subjects, from the people of an ordinary one; made where there is none."""
         key = (calibration, subjects)
@@ -204,12 +230,12 @@ class Runtime:
             try:
                 async with self.batch_place() as place:
                     calibration_id = await place.run(
-                        lambda: self.store.subjects.of(calibration, subjects, model.estimator)
+                        lambda: self.store.subjects.of(calibration, subjects, version.estimator)
                     )
             except InsufficientCalibration as error:
-                n_units = None if fpr is None else units_needed(fpr, confidence)
+                required_units = None if fpr is None else units_needed(fpr, confidence)
                 raise InsufficientCalibration(
-                    error.detail, **{**error.facts, "required_units": n_units}
+                    error.detail, **{**error.facts, "required_units": required_units}
                 ) from error
             if len(self._classes) >= 4096:
                 self._classes.clear()
@@ -221,12 +247,12 @@ class Runtime:
         entry = self.catalogue.view.models.get(model)
         return None if entry is None else entry.reviews
 
-    async def _allows_asymptotic(self, version: Served | None, calibration: str) -> bool:
+    async def _allows_asymptotic(self, version: LoadedVersion | None, calibration: str) -> bool:
         """Whether ``auto`` may answer by bootstrap: the model's policy, else the server's."""
         if version is not None:
             name = version.entry.name
         else:
-            owner, _, _ = await self._facts(calibration)
+            owner = (await self._owner(calibration)).version
             name = "" if owner is None else owner[0]
         model = self.catalogue.view.models.get(name)
         policy = None if model is None else model.allow_asymptotic
@@ -237,14 +263,14 @@ class Runtime:
         if calibration is None or names.everything:
             return
         with contextlib.suppress(UnknownCalibration, DamagedRow):
-            owner, _, name = await self._facts(calibration)
+            owner, _, name = await self._owner(calibration)
             if (owner[0] if owner else name) in names and (owner or names.members is None):
                 return
         raise unknown_calibration(calibration)
 
     async def model_of_calibration(self, calibration: str) -> dict[str, Any] | None:
         """The version a calibration was made for, as answers name it; None for scores made elsewhere."""
-        owner, _, _ = await self._facts(calibration)
+        owner = (await self._owner(calibration)).version
         if owner is None:
             return None
         name, version = owner
@@ -256,18 +282,18 @@ class Runtime:
             )
         return {"name": name, "version": version, "kind": entry.kind}
 
-    async def _facts(self, calibration: str) -> MadeFor:
-        facts = self._made_for.get(calibration)
-        if facts is None:
-            entry = await asyncio.to_thread(self.decisions.fetch, calibration)
-            if len(self._made_for) >= 4096:
-                self._made_for.clear()
-            facts = self._made_for[calibration] = (entry.owner, entry.subjects, entry.name)
-        return facts
+    async def _owner(self, calibration: str) -> CalibrationOwner:
+        owner = self._owners.get(calibration)
+        if owner is None:
+            entry = await asyncio.to_thread(self.points.fetch, calibration)
+            if len(self._owners) >= 4096:
+                self._owners.clear()
+            owner = self._owners[calibration] = CalibrationOwner(entry.owner, entry.subjects, entry.name)
+        return owner
 
-    def lane(self) -> Lane:
+    def request_work(self) -> RequestWork:
         """Where the work of one request runs."""
-        return Lane(self.batch_place)
+        return RequestWork(self.batch_place)
 
     async def load_promoted(self) -> None:
         """Load what production means, as far as memory allows, so that no request waits for it.
@@ -304,7 +330,7 @@ class Runtime:
             self.versions.forget_deleted(view)
         return view
 
-    def _load(self, entry: VersionEntry) -> Served:
+    def _load(self, entry: VersionEntry) -> LoadedVersion:
         ranks, classifies = "rank-labels" in entry.capabilities, "classify" in entry.capabilities
         seconds = 0.0
 
@@ -323,7 +349,7 @@ class Runtime:
         # First of all: a kind that this version of Pairmark no longer has is refused as what cannot be loaded.
         estimator = self.store.load(entry.name, entry.version, warm)
         spec = spec_of(entry.kind)
-        return Served(
+        return LoadedVersion(
             entry=entry,
             estimator=estimator,
             n_features=int(estimator.n_features_in_),
@@ -353,9 +379,9 @@ class Runtime:
                 calibration_id=calibration_id,
             ) from error
         owner = None if row.model is None or row.version is None else (row.model, row.version)
-        of, subjects = row.summary.get("samples"), None
-        if of is not None:
-            subjects = SubjectClass(int(of[0]), int(of[1]), str(row.summary["aggregation"]))
+        samples, subjects = row.summary.get("samples"), None
+        if samples is not None:
+            subjects = SubjectClass(int(samples[0]), int(samples[1]), str(row.summary["aggregation"]))
         weights = weights_of(row.summary)
         number, classes = self.store.ledger_number(calibration_id), row.summary.get("classes")
         return LoadedCalibration(
@@ -369,12 +395,12 @@ class Runtime:
         except UnknownModel:
             return None
 
-    def _decide(self, question: Question) -> Decision:
-        """Answer, and note in the ledger what was asked: also where the answer is a refusal."""
+    def _compute_point(self, request: PointRequest) -> ServedPoint:
+        """Compute the point, and note in the ledger what was asked: also where the answer is a refusal."""
         try:
-            return self.decisions.decide(question)
+            return self.points.compute(request)
         finally:
-            rate = (question.calibration_id, question.fpr)
+            rate = (request.calibration_id, request.fpr)
             if rate not in self._noted_rates:
                 if len(self._noted_rates) >= MOST_ASKED:
                     self._noted_rates.clear()

@@ -5,32 +5,32 @@ from __future__ import annotations
 from typing import Any
 
 from pairmark.service.errors import InvalidInput, ModelNotCapable
-from pairmark.service.runtime.scoring import Served
+from pairmark.service.runtime.versions import LoadedVersion
 
 
-def tree_data(model: Served, number: int = 0) -> dict[str, Any]:
+def tree_data(version: LoadedVersion, number: int = 0) -> dict[str, Any]:
     """The version's tree as JSON-able data; ``number`` picks one of a forest's."""
-    _, which = _tree(model, number)
-    tree: dict[str, Any] = model.estimator.tree_data(model.feature_names, **which)
+    _, which = _tree(version, number)
+    tree: dict[str, Any] = version.estimator.tree_data(version.feature_names, **which)
     return tree
 
 
-def tree_svg(model: Served, number: int = 0, depth: int = 5) -> str:
+def tree_svg(version: LoadedVersion, number: int = 0, depth: int = 5) -> str:
     """The same tree as a drawing, SVG text: its first ``depth`` levels. Raises what `tree_data` does."""
-    n_trees, which = _tree(model, number)
-    title = f"{model.entry.name}, version {model.entry.version}"
+    n_trees, which = _tree(version, number)
+    title = f"{version.entry.name}, version {version.entry.version}"
     if which:
         title += f", tree {number} of 0 to {n_trees - 1}"
-    svg: str = model.estimator.tree_svg(model.feature_names, depth=depth, title=title, **which)
+    svg: str = version.estimator.tree_svg(version.feature_names, depth=depth, title=title, **which)
     return svg
 
 
-def _tree(model: Served, number: int) -> tuple[int, dict[str, int]]:
+def _tree(version: LoadedVersion, number: int) -> tuple[int, dict[str, int]]:
     """How many trees there are, and how the learner is asked for one; a lone tree needs no number."""
-    entry = model.entry
-    if not hasattr(model.estimator, "tree_data"):
+    entry = version.entry
+    if not hasattr(version.estimator, "tree_data"):
         raise ModelNotCapable(f"{entry.name}:{entry.version} is a {entry.kind}, which has no tree to show")
-    n_trees = len(getattr(model.estimator, "trees_", [None]))
+    n_trees = len(getattr(version.estimator, "trees_", [None]))
     if not 0 <= number < n_trees:
         raise InvalidInput(
             f"tree: {number}; {entry.name}:{entry.version} has trees 0 to {n_trees - 1}", field="tree"

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from pairmark.models.calibration.live_rate import RateWatch
 from pairmark.service.errors import PairmarkError
-from pairmark.service.runtime.scoring import Served
+from pairmark.service.runtime.versions import LoadedVersion
 
 POOL = 64
 MOST_VERSIONS = 256
@@ -81,7 +81,7 @@ class UnrelatedCheck:
         """Everything that is watched."""
         return list(self._versions.values())
 
-    def take(self, model: Served, rows: Any, rate: str, fpr: float, threshold: float) -> None:
+    def take(self, version: LoadedVersion, rows: Any, rate: str, fpr: float, threshold: float) -> None:
         """Keep one probe of a decision, and watch its threshold.
 
         Parameters
@@ -89,14 +89,14 @@ class UnrelatedCheck:
         rows : the request's left side. Sparse rows are not taken.
         rate : what the rate is called in metrics. fpr : the rate promised. threshold : what decides at it.
         """
-        calibration = model.calibration_id
+        calibration = version.calibration_id
         if not self._enabled or calibration is None or not isinstance(rows, np.ndarray) or not len(rows):
             return
         pairs = self._versions.get(calibration)
         if pairs is None:
             if len(self._versions) >= MOST_VERSIONS:
                 return
-            pairs = UnrelatedPairs(model.entry.name, model.entry.version)
+            pairs = UnrelatedPairs(version.entry.name, version.entry.version)
             self._versions[calibration] = pairs
         # One rate has several thresholds: by confidence and method.
         key = rate, np.float32(threshold)
@@ -114,15 +114,19 @@ class UnrelatedCheck:
         if len(pairs.probes) >= POOL:
             probes, pairs.probes = pairs.probes, []
             self._n_numbers -= sum(probe.size for probe in probes)
-            task = asyncio.get_running_loop().create_task(self._score(model, pairs, probes))
+            task = asyncio.get_running_loop().create_task(self._score(version, pairs, probes))
             self._scoring.add(task)
             task.add_done_callback(self._scoring.discard)
 
-    async def _score(self, model: Served, pairs: UnrelatedPairs, probes: list[NDArray[np.float32]]) -> None:
+    async def _score(
+        self, version: LoadedVersion, pairs: UnrelatedPairs, probes: list[NDArray[np.float32]]
+    ) -> None:
         self._random.shuffle(probes)
         left, right = np.stack(probes[::2]), np.stack(probes[1::2])
         try:
-            scores = await asyncio.get_running_loop().run_in_executor(None, lambda: model.score(left, right))
+            scores = await asyncio.get_running_loop().run_in_executor(
+                None, lambda: version.score(left, right)
+            )
         except PairmarkError:
             # A score that is not finite: these probes say nothing of the rate.
             return

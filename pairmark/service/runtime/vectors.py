@@ -12,7 +12,7 @@ from scipy.sparse import csr_array
 from pairmark.models.records.schema import RecordError, Schema, is_plain
 from pairmark.models.registry import schema_of_model
 from pairmark.service.errors import InvalidInput, TooLarge
-from pairmark.service.runtime.bodies import SparseVector
+from pairmark.service.runtime.json_forms import SparseVector
 from pairmark.service.runtime.metrics import UNKNOWN_COLUMNS
 
 Float32 = NDArray[np.float32]
@@ -161,15 +161,16 @@ class Features:
         return len(self.rows)
 
 
-def check_finite(values: Any, what: str, field: str) -> None:
-    """Refuse results that are not finite, by row; ``what`` ends in what a row is called, as in ``score of pair``."""
+def check_finite(values: Any, *, noun: str, what: str, field: str) -> None:
+    """Refuse results that are not finite, by row: ``noun`` is what a row is called (``pair``), ``what`` its value
+    (``score``), ``field`` where the vectors came in."""
     finite = np.isfinite(values)
     if not finite.all():
         at = int(np.argmin(finite.reshape(len(finite), -1).all(axis=1)))
         raise InvalidInput(
-            f"the {what} {at} is not finite: its vectors are too extreme for this model",
+            f"the {what} of {noun} {at} is not finite: its vectors are too extreme for this model",
             field=field,
-            **{what.rpartition(" ")[2]: at},
+            **{noun: at},
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from joblib import parallel_config
@@ -20,17 +20,17 @@ from pairmark.service.errors import refusals
 from pairmark.service.heldout.scoring import taken_by, widened
 from pairmark.service.jobs.progress import Progress
 from pairmark.service.settings import Settings
-from pairmark.service.training.records import Fitted, LoadedJob, Parts
+from pairmark.service.training.stages import FittedJob, LoadedJob, SplitJob
 
 CONNECT_S = 30
+JobT = TypeVar("JobT", bound=SplitJob)
 
 
-def fit(parts: Parts, settings: Settings, progress: Progress) -> Fitted:
-    """The learner with its parameters, fitted, or `InvalidInput` when it refuses the training part."""
-    job = parts.job
-    spec = job.spec
+def fit(job: SplitJob, settings: Settings, progress: Progress) -> FittedJob:
+    """The job with its learner fitted, or `InvalidInput` when it refuses the training part."""
+    spec, parts = job.spec, job.parts
     estimator = spec.estimator(
-        **{**spec.params.model_validate(job.claim.params).model_dump(), **_data_params(parts)}
+        **{**spec.params.model_validate(job.claim.params).model_dump(), **_data_params(job)}
     )
     options = _unlabelled(job, settings)
     with (
@@ -43,49 +43,48 @@ def fit(parts: Parts, settings: Settings, progress: Progress) -> Fitted:
         elif parts.pairs is None:
             estimator.fit(job.X[parts.rows], np.asarray(job.data.y)[parts.rows], **options)
         else:
-            fit_listed(estimator, parts, **options)
+            fit_listed(estimator, job, **options)
     if job.encoder is not None:
         estimator.encoder_ = job.encoder
-    return Fitted(parts=parts, estimator=estimator)
+    return FittedJob(**vars(job), estimator=estimator)
 
 
-def encoded(parts: Parts, *, always: bool = False) -> Parts:
-    """The parts of a table with vectors for rows, where the learner takes those (or ``always``); others as they are.
+def encoded(job: JobT, *, always: bool = False) -> JobT:
+    """A table's job with vectors for rows, where the learner takes those (or ``always``); others as they are.
 
     The encoder learns from the training rows alone.
     """
-    job = parts.job
     schema = job.data.schema
     if schema is None or job.encoder is not None or (job.spec.takes_records and not always):
-        return parts
+        return job
     sparse = job.spec.accepts_sparse and not always
-    encoder = RecordEncoder(schema, sparse=sparse).fit(np.asarray(job.X)[parts.rows])
-    return replace(parts, job=replace(job, X=encoder.transform(job.X), encoder=encoder))
+    encoder = RecordEncoder(schema, sparse=sparse).fit(np.asarray(job.X)[job.parts.rows])
+    return replace(job, X=encoder.transform(job.X), encoder=encoder)
 
 
-def _data_params(parts: Parts) -> dict[str, Any]:
+def _data_params(job: SplitJob) -> dict[str, Any]:
     """What the job knows and a learner that chooses by cross-validation should: the use it is meant for."""
-    claim = parts.job.claim
+    claim, schema = job.claim, job.data.schema
     params: dict[str, Any] = {}
     if claim.params.get("protocol") == "auto":
-        params["protocol"] = parts.protocol
-    if parts.job.spec.takes_records and parts.job.data.schema is not None:
-        params["columns"] = declaration(parts.job.data.schema)
+        params["protocol"] = job.parts.protocol
+    if job.spec.takes_records and schema is not None:
+        params["columns"] = declaration(schema)
     target = claim.evaluation.target_fpr
     if target is not None and "target_fpr" in claim.params and claim.params["target_fpr"] is None:
         params["target_fpr"] = target
     return params
 
 
-def fit_listed(estimator: Any, parts: Parts, **options: Any) -> None:
+def fit_listed(estimator: Any, job: SplitJob, **options: Any) -> None:
     """Fit on the listed training pairs, or `ValueError` when those of positive weight are not of both kinds."""
-    pairs, X = parts.job.data.pairs, parts.job.X
+    pairs, X, training_pairs = job.data.pairs, job.X, job.parts.pairs
     assert pairs is not None
-    weight = None if pairs.weight is None else np.asarray(pairs.weight)[parts.pairs]
-    same = np.asarray(pairs.same)[parts.pairs]
+    weight = None if pairs.weight is None else np.asarray(pairs.weight)[training_pairs]
+    same = np.asarray(pairs.same)[training_pairs]
     # Some learners take pairs of one kind and learn a constant: nothing that a service should promote.
     checked_pairs(same.size, same.size, same, weight)
-    left, right = (np.asarray(end)[parts.pairs] for end in (pairs.left, pairs.right))
+    left, right = (np.asarray(end)[training_pairs] for end in (pairs.left, pairs.right))
     estimator.fit_pairs(X[left], X[right], same, sample_weight=weight, **options)
 
 

@@ -24,7 +24,7 @@ from pairmark.models.evaluation.comparison import (
 from pairmark.models.evaluation.rankings import kendall_tau
 from pairmark.models.metric.estimator import MetricSimilarity
 from pairmark.service.training.fitting import encoded, fit_listed
-from pairmark.service.training.records import Indices, Parts, Scored
+from pairmark.service.training.stages import Indices, ScoredJob, SplitJob
 
 MODEL = "this model"
 MAX_ROWS = 5_000
@@ -32,7 +32,7 @@ MAX_ROWS = 5_000
 OnProgress = Callable[[float, str], None]
 
 
-def leaderboard(scored: Scored, on_progress: OnProgress) -> dict[str, Any]:
+def leaderboard(job: ScoredJob, on_progress: OnProgress) -> dict[str, Any]:
     """The model among baselines, best first.
 
     Returns
@@ -42,28 +42,27 @@ def leaderboard(scored: Scored, on_progress: OnProgress) -> dict[str, Any]:
     with reasons, ``best_baseline``, ``beaten`` (by a baseline) and ``verdict``, a sentence. For a classifier also
     ``classification``, the same for its classes.
     """
-    parts = scored.model.parts
-    if parts.job.spec.needs == "rankings":
-        return _rankings(scored)
-    board = _pairs(scored, on_progress)
-    if scored.rows is not None:
-        board["classification"] = _classes(scored)
+    if job.spec.needs == "rankings":
+        return _rankings(job)
+    board = _pairs(job, on_progress)
+    if job.scores.rows is not None:
+        board["classification"] = _classes(job)
     return board
 
 
-def _pairs(scored: Scored, on_progress: OnProgress) -> dict[str, Any]:
-    parts = encoded(scored.model.parts, always=True)
-    pairs, X = parts.test, parts.job.X
+def _pairs(job: ScoredJob, on_progress: OnProgress) -> dict[str, Any]:
+    job = encoded(job, always=True)
+    pairs, X, model_scores = job.parts.test, job.X, job.scores.test
     assert pairs is not None
-    assert scored.test is not None
-    scores: dict[str, NDArray[np.float32]] = {MODEL: scored.test}
+    assert model_scores is not None
+    scores: dict[str, NDArray[np.float32]] = {MODEL: model_scores}
     trained_by: dict[str, Any] = {}
     left_out: list[dict[str, str]] = []
     baselines = pair_baselines(int(X.shape[1]))
     for number, (name, params) in enumerate(baselines.items()):
         on_progress(number / (len(baselines) + 1), f"baseline {name}")
         try:
-            estimator = _fit(MetricSimilarity(**params), parts)
+            estimator = _fit(MetricSimilarity(**params), job)
             pair_scores = estimator.score_pairs(X, pairs.left, pairs.right)
             if pair_scores.min() == pair_scores.max():
                 raise ValueError("it scores all held-out pairs alike")
@@ -73,7 +72,7 @@ def _pairs(scored: Scored, on_progress: OnProgress) -> dict[str, Any]:
         scores[name] = pair_scores
         trained_by[name] = {"learner": "metric", "params": params}
     on_progress(len(baselines) / (len(baselines) + 1), "comparing")
-    rates = resolved_rates(int((~pairs.same).sum()), parts.job.claim.evaluation.target_fpr)
+    rates = resolved_rates(int((~pairs.same).sum()), job.claim.evaluation.target_fpr)
     compared = compare_pairs(
         scores,
         pairs.same,
@@ -81,44 +80,45 @@ def _pairs(scored: Scored, on_progress: OnProgress) -> dict[str, Any]:
         reference=MODEL,
         rates=rates,
         protocol=pairs.protocol,
-        random_state=parts.job.seed,
+        random_state=job.seed,
     )
     judged = "mean TPR at FPR " + ", ".join(f"{rate:g}" for rate in rates)
     facts = {"n_pairs": len(pairs), "n_same_pairs": int(pairs.same.sum()), "rates": list(rates)}
     return _board("pairs", judged, compared, left_out=left_out, trained_by=trained_by, facts=facts)
 
 
-def _fit(estimator: MetricSimilarity, parts: Parts) -> MetricSimilarity:
-    if parts.pairs is None:
-        return estimator.fit(parts.job.X[parts.rows], np.asarray(parts.job.data.y)[parts.rows])
-    fit_listed(estimator, parts)
+def _fit(estimator: MetricSimilarity, job: SplitJob) -> MetricSimilarity:
+    if job.parts.pairs is None:
+        rows = job.parts.rows
+        return estimator.fit(job.X[rows], np.asarray(job.data.y)[rows])
+    fit_listed(estimator, job)
     return estimator
 
 
-def _rankings(scored: Scored) -> dict[str, Any]:
-    truth = np.asarray(scored.model.parts.job.data.rankings)
-    positions = np.asarray(scored.rows)
+def _rankings(job: ScoredJob) -> dict[str, Any]:
+    truth = np.asarray(job.data.rankings)
+    positions = np.asarray(job.scores.rows)
 
     def right(predicted: Any, rows: Indices) -> NDArray[np.float64]:
         return np.nan_to_num(kendall_tau(predicted, truth[rows]))
 
     usable = _ordered(truth)
-    return _rows(scored, "rankings", "mean Kendall tau", truth, usable, positions, ranking_baselines, right)
+    return _rows(job, "rankings", "mean Kendall tau", truth, usable, positions, ranking_baselines, right)
 
 
-def _classes(scored: Scored) -> dict[str, Any]:
-    y = np.asarray(scored.model.parts.job.data.y)
-    labels = np.asarray(scored.model.estimator.classes_)[np.asarray(scored.rows).argmax(axis=1)]
+def _classes(job: ScoredJob) -> dict[str, Any]:
+    y = np.asarray(job.data.y)
+    labels = np.asarray(job.estimator.classes_)[np.asarray(job.scores.rows).argmax(axis=1)]
     usable = np.ones(y.size, dtype=np.bool_)
 
     def right(predicted: Any, rows: Indices) -> NDArray[np.bool_]:
         return np.asarray(predicted == y[rows])
 
-    return _rows(scored, "classification", "accuracy", y, usable, labels, class_baselines, right)
+    return _rows(job, "classification", "accuracy", y, usable, labels, class_baselines, right)
 
 
 def _rows(
-    scored: Scored,
+    job: ScoredJob,
     task: str,
     judged_by: str,
     truth: NDArray[Any],
@@ -128,13 +128,12 @@ def _rows(
     right: Callable[[Any, Indices], NDArray[Any]],
 ) -> dict[str, Any]:
     """Compared on held-out rows: ``right`` says how right each prediction is."""
-    parts = scored.model.parts
-    X, units = parts.job.X, parts.row_units
-    rows, at = _judged(parts, usable)
+    X, units, training_rows = job.X, job.row_units, job.parts.rows
+    rows, at = _judged(job, usable)
     predictions = {MODEL: predicted[at]}
     left_out: list[dict[str, str]] = []
     try:
-        predictions |= baselines(X[parts.rows], truth[parts.rows], X[rows], parts.job.seed)
+        predictions |= baselines(X[training_rows], truth[training_rows], X[rows], job.seed)
     except ValueError as error:
         left_out.append({"name": "baselines", "reason": str(error)[:300]})
     values = {name: right(prediction, rows) for name, prediction in predictions.items()}
@@ -148,13 +147,14 @@ def _ordered(truth: NDArray[np.float64]) -> NDArray[np.bool_]:
     return np.asarray(low < np.where(np.isnan(truth), -np.inf, truth).max(axis=1))
 
 
-def _judged(parts: Parts, usable: NDArray[np.bool_]) -> tuple[Indices, Indices]:
+def _judged(job: SplitJob, usable: NDArray[np.bool_]) -> tuple[Indices, Indices]:
     """Test rows that are compared on, and where they stand among `Parts.test_rows`."""
-    assert parts.test_rows is not None
-    at = np.flatnonzero(usable[parts.test_rows])
+    test_rows = job.parts.test_rows
+    assert test_rows is not None
+    at = np.flatnonzero(usable[test_rows])
     if at.size > MAX_ROWS:
-        at = np.sort(np.random.default_rng(parts.job.seed).choice(at, size=MAX_ROWS, replace=False))
-    return parts.test_rows[at], at
+        at = np.sort(np.random.default_rng(job.seed).choice(at, size=MAX_ROWS, replace=False))
+    return test_rows[at], at
 
 
 def _board(

@@ -1,4 +1,4 @@
-"""Score the held-out parts, calibrate on one, report on the other."""
+"""Score the held-out parts, calibrate on one, evaluate on the other."""
 
 from __future__ import annotations
 
@@ -22,95 +22,93 @@ from pairmark.service.settings import Settings
 from pairmark.service.store.store import ModelStore
 from pairmark.service.training.leaderboard import leaderboard
 from pairmark.service.training.promotion import promotion
-from pairmark.service.training.records import Calibrated, Fitted, Reported, Scored
+from pairmark.service.training.stages import CalibratedJob, EvaluatedJob, FittedJob, PartScores, ScoredJob
 
 MAX_LABELS = 40
 """Labels up to which each two of them are looked at by themselves."""
 
 
-def score(model: Fitted, progress: Progress) -> Scored:
-    """Scores of the held-out pairs, predictions for the held-out rows, or `InvalidInput` when the learner cannot score
-    them."""
-    parts, estimator, X = model.parts, model.estimator, model.parts.job.X
+def score(job: FittedJob, progress: Progress) -> ScoredJob:
+    """The job with scores of the held-out pairs and predictions for the held-out rows, or `InvalidInput` when the
+    learner cannot score them."""
+    parts, estimator, X = job.parts, job.estimator, job.X
     calibration = test = rows = None
     with refusals("the learner could not score the held-out part"):
         if parts.calibration is not None and parts.test is not None:
             share = len(parts.calibration) / (len(parts.calibration) + len(parts.test))
 
-            def scored(pairs: HeldOutPairs, start: float, share: float) -> NDArray[np.float32]:
+            def scores_of(pairs: HeldOutPairs, start: float, share: float) -> NDArray[np.float32]:
                 scores: NDArray[np.float32] = estimator.score_pairs(
                     X, pairs.left, pairs.right, lambda part: progress.within(start + part * share)
                 )
                 return scores
 
-            calibration = scored(parts.calibration, 0.0, share)
-            test = scored(parts.test, share, 1 - share)
+            calibration = scores_of(parts.calibration, 0.0, share)
+            test = scores_of(parts.test, share, 1 - share)
         if parts.test_rows is not None:
-            if parts.job.spec.needs == "rankings":
+            if job.spec.needs == "rankings":
                 rows = in_blocks(estimator.predict, X, parts.test_rows)
             else:
                 rows = in_blocks(estimator.predict_proba, X, parts.test_rows, 4_096)
-    return Scored(model=model, calibration=calibration, test=test, rows=rows)
+    return ScoredJob(**vars(job), scores=PartScores(calibration=calibration, test=test, rows=rows))
 
 
-def calibrate(scored: Scored) -> Calibrated:
-    """What operating points are computed from, or `InvalidInput` when the scores cannot be used."""
-    parts = scored.model.parts
-    if parts.calibration is None or scored.calibration is None:
-        return Calibrated(scored=scored, calibration=None)
+def calibrate(job: ScoredJob) -> CalibratedJob:
+    """The job with what operating points are computed from, or `InvalidInput` when the scores cannot be used."""
+    pairs, scores = job.parts.calibration, job.scores.calibration
+    if pairs is None or scores is None:
+        return CalibratedJob(**vars(job), calibration=None)
     with refusals("the held-out calibration pairs cannot be used"):
         calibration = Calibration.fit(
-            scored.calibration,
-            parts.calibration.same,
-            parts.calibration.units,
-            protocol=parts.calibration.protocol,
-            units_assumed=parts.calibration.units_assumed,
-            listing=parts.calibration.listing,
-            blocks=parts.calibration.blocks,
-            chance=parts.chance,
+            scores,
+            pairs.same,
+            pairs.units,
+            protocol=pairs.protocol,
+            units_assumed=pairs.units_assumed,
+            listing=pairs.listing,
+            blocks=pairs.blocks,
+            chance=job.chance,
         )
-    return Calibrated(scored=scored, calibration=calibration)
+    return CalibratedJob(**vars(job), calibration=calibration)
 
 
-def report(calibrated: Calibrated, store: ModelStore, settings: Settings, progress: Progress) -> Reported:
-    """What the test part says: metrics, the model among baselines, and whether it takes production's place."""
-    scored = calibrated.scored
-    curve = None if scored.test is None else _curve(scored)
+def evaluate(job: CalibratedJob, store: ModelStore, settings: Settings, progress: Progress) -> EvaluatedJob:
+    """The job with what the test part says: metrics, the model among baselines, and whether it takes production's
+    place."""
+    curve = None if job.scores.test is None else _curve(job)
     evidence = None
     with refusals("the held-out rows cannot be used"):
         if curve is None:
-            metrics = _rankings(scored)
+            metrics = _rankings(job)
         else:
-            evidence = _evidence(calibrated)
-            metrics = {**curve.metrics, **_of_groups(calibrated), **_of_evidence(evidence)}
-            if scored.rows is not None:
-                metrics["classification"] = _classification(scored)
-        board = leaderboard(scored, lambda share, what: progress.within(0.2 + 0.5 * share, what))
+            evidence = _evidence(job)
+            metrics = {**curve.metrics, **_of_groups(job), **_of_evidence(evidence)}
+            if job.scores.rows is not None:
+                metrics["classification"] = _classification(job)
+        board = leaderboard(job, lambda share, what: progress.within(0.2 + 0.5 * share, what))
     progress.within(0.7, "comparing with production")
-    return Reported(
-        calibrated=calibrated,
+    return EvaluatedJob(
+        **vars(job),
         metrics=metrics,
         curve=curve,
         leaderboard=board,
-        promotion=promotion(scored, store, settings),
+        promotion=promotion(job, store, settings),
         evidence=evidence,
     )
 
 
-def _evidence(calibrated: Calibrated) -> Evidence:
-    scored = calibrated.scored
-    parts, calibration = scored.model.parts, calibrated.calibration
-    assert parts.test is not None
-    assert scored.test is not None
+def _evidence(job: CalibratedJob) -> Evidence:
+    assert job.parts.test is not None
+    assert job.scores.test is not None
     return measure_evidence(
-        scored.model.estimator,
-        parts.job.X,
-        parts.job.data,
-        parts.test,
-        scored.test,
-        None if calibration is None else calibration.likelihood_ratios,
-        own=parts.job.spec.log_lr,
-        random_state=parts.job.seed,
+        job.estimator,
+        job.X,
+        job.data,
+        job.parts.test,
+        job.scores.test,
+        None if job.calibration is None else job.calibration.likelihood_ratios,
+        own=job.spec.log_lr,
+        random_state=job.seed,
     )
 
 
@@ -127,49 +125,49 @@ def _of_evidence(evidence: Evidence) -> dict[str, Any]:
     }
 
 
-def _curve(scored: Scored) -> EvaluationReport:
-    parts = scored.model.parts
-    assert parts.test is not None
-    assert scored.test is not None
+def _curve(job: ScoredJob) -> EvaluationReport:
+    pairs, scores = job.parts.test, job.scores.test
+    assert pairs is not None
+    assert scores is not None
     with refusals("the held-out test pairs cannot be used"):
         return pair_report(
-            scored.test,
-            parts.test.same,
-            parts.test.units,
-            protocol=parts.test.protocol,
-            random_state=parts.job.seed,
+            scores,
+            pairs.same,
+            pairs.units,
+            protocol=pairs.protocol,
+            random_state=job.seed,
         )
 
 
-def _of_groups(calibrated: Calibrated) -> dict[str, Any]:
+def _of_groups(job: CalibratedJob) -> dict[str, Any]:
     """Rates by group of people, where the job asked for them."""
-    parts = calibrated.scored.model.parts
-    if parts.job.claim.evaluation.groups != "compare" or calibrated.calibration is None:
+    evaluation, pairs = job.claim.evaluation, job.parts.test
+    if evaluation.groups != "compare" or job.calibration is None:
         return {}
-    assert parts.test is not None
-    rates = rates_by_group(calibrated.calibration, calibrated.scored.test, parts.test, parts.job.data)
+    assert pairs is not None
+    rates = rates_by_group(job.calibration, job.scores.test, pairs, job.data)
     return {"groups": rates}
 
 
-def _classification(scored: Scored) -> dict[str, Any]:
+def _classification(job: ScoredJob) -> dict[str, Any]:
     """The report on held-out rows of learned classes, and what always naming the largest class would have done."""
-    parts = scored.model.parts
-    y, learned = np.asarray(parts.job.data.y), np.asarray(scored.model.estimator.classes_, dtype=np.int64)
-    column = np.full(len(parts.job.data.identities), -1, dtype=np.int64)
+    parts, rows = job.parts, job.scores.rows
+    y, learned = np.asarray(job.data.y), np.asarray(job.estimator.classes_, dtype=np.int64)
+    column = np.full(len(job.data.identities), -1, dtype=np.int64)
     column[learned] = np.arange(learned.size)
-    assert scored.rows is not None
+    assert rows is not None
     return classification_metrics(
-        scored.rows, column[y[parts.test_rows]], reference=column[y[parts.rows]], units=parts.row_units
+        rows, column[y[parts.test_rows]], reference=column[y[parts.rows]], units=job.row_units
     )
 
 
-def _rankings(scored: Scored) -> dict[str, Any]:
+def _rankings(job: ScoredJob) -> dict[str, Any]:
     """The report on held-out rows, and what one ranking for all would have done there."""
-    parts = scored.model.parts
-    truth = np.asarray(parts.job.data.rankings)
-    assert scored.rows is not None
+    parts, positions = job.parts, job.scores.rows
+    truth = np.asarray(job.data.rankings)
+    assert positions is not None
     truth_of_test = truth[parts.test_rows]
-    metrics = ranking_metrics(scored.rows, truth_of_test, reference=truth[parts.rows], units=parts.row_units)
+    metrics = ranking_metrics(positions, truth_of_test, reference=truth[parts.rows], units=job.row_units)
     if truth_of_test.shape[1] <= MAX_LABELS:
-        metrics["pair_disagreement"] = pair_disagreement(scored.rows, truth_of_test)
+        metrics["pair_disagreement"] = pair_disagreement(positions, truth_of_test)
     return metrics

@@ -26,8 +26,8 @@ from pairmark.service.settings import Settings
 from pairmark.service.store.refs import PRODUCTION, ModelRef
 from pairmark.service.store.schemas import VersionOut
 from pairmark.service.store.store import ModelStore
-from pairmark.service.training.records import Parts, Promotion, Scored
 from pairmark.service.training.schemas import IF_BETTER
+from pairmark.service.training.stages import Promotion, ScoredJob
 
 MARGIN = 0.02
 """How much worse a new version may be and still count as no worse: in mean TPR, or mean Kendall tau."""
@@ -36,20 +36,20 @@ MIN_PAIRS = 30
 _NEW, _OLD = "new", "production"
 
 
-def promotion(scored: Scored, store: ModelStore, settings: Settings) -> Promotion:
+def promotion(job: ScoredJob, store: ModelStore, settings: Settings) -> Promotion:
     """What the job asked for; with ``if-better``, after a comparison with production."""
-    claim = scored.model.parts.job.claim
+    claim = job.claim
     if claim.promote != IF_BETTER:
         return Promotion(alias=claim.promote)
     try:
         production = store.version(*store.resolve(ModelRef(name=claim.model, alias=PRODUCTION)))
     except UnknownModel:
         return Promotion(alias=PRODUCTION, only_from=0, reason="the first version in production")
-    decided = _Comparison(scored, production, store, settings)
+    comparison = _Comparison(job, production, store, settings)
     try:
-        return decided.decision()
+        return comparison.decision()
     except _CannotCompare as error:
-        return decided.refused(str(error))
+        return comparison.refused(str(error))
 
 
 class _CannotCompare(Exception):
@@ -59,10 +59,9 @@ class _CannotCompare(Exception):
 class _Comparison:
     """The new version beside production on this job's test part."""
 
-    def __init__(self, scored: Scored, production: VersionOut, store: ModelStore, settings: Settings) -> None:
-        self._scored = scored
-        self._parts: Parts = scored.model.parts
-        self._data: LabelledData = self._parts.job.data
+    def __init__(self, job: ScoredJob, production: VersionOut, store: ModelStore, settings: Settings) -> None:
+        self._job = job
+        self._data: LabelledData = job.data
         self._production = production
         self._store = store
         self._settings = settings
@@ -79,7 +78,7 @@ class _Comparison:
 
     def decision(self) -> Promotion:
         """Promote what is better, or not worse by more than the margin at that confidence."""
-        compare = self._rankings if self._parts.job.spec.needs == "rankings" else self._pairs
+        compare = self._rankings if self._job.spec.needs == "rankings" else self._pairs
         judged_by, compared = compare()
         new, old = compared[_NEW], compared[_OLD]
         self._facts |= {
@@ -113,9 +112,9 @@ class _Comparison:
         )
 
     def _pairs(self) -> tuple[str, dict[str, ScorerComparison]]:
-        pairs = self._parts.test
+        pairs, new_scores = self._job.parts.test, self._job.scores.test
         assert pairs is not None
-        assert self._scored.test is not None
+        assert new_scores is not None
         self._check_capability("similarity")
         unseen = self._unseen(pairs)
         if min(int(pairs.same[unseen].sum()), int((~pairs.same[unseen]).sum())) < MIN_PAIRS:
@@ -125,12 +124,10 @@ class _Comparison:
         left, right = pairs.left[unseen], pairs.right[unseen]
         try:
             scores = {
-                _NEW: self._scored.test[unseen],
+                _NEW: new_scores[unseen],
                 _OLD: self._estimator().score_pairs(self._X(), left, right),
             }
-            rates = resolved_rates(
-                int((~pairs.same[unseen]).sum()), self._parts.job.claim.evaluation.target_fpr
-            )
+            rates = resolved_rates(int((~pairs.same[unseen]).sum()), self._job.claim.evaluation.target_fpr)
             comparisons = compare_pairs(
                 scores,
                 pairs.same[unseen],
@@ -138,7 +135,7 @@ class _Comparison:
                 reference=_NEW,
                 rates=rates,
                 protocol=pairs.protocol,
-                random_state=self._parts.job.seed,
+                random_state=self._job.seed,
             )
         except ValueError as error:
             raise _CannotCompare(f"{self._name} in production cannot score this data: {error}") from error
@@ -150,7 +147,7 @@ class _Comparison:
         names = self._store.names(self._production.model, self._production.version, "label_names") or []
         if set(names) != set(self._data.label_names):
             raise _CannotCompare(f"{self._name} in production ranks other labels")
-        truth, rows = np.asarray(self._data.rankings), self._parts.test_rows
+        truth, rows = np.asarray(self._data.rankings), self._job.parts.test_rows
         assert rows is not None
         order = [names.index(name) for name in self._data.label_names]
         try:
@@ -159,10 +156,10 @@ class _Comparison:
             raise _CannotCompare(f"{self._name} in production cannot rank this data: {error}") from error
         taus = {
             name: np.nan_to_num(kendall_tau(positions, truth[rows]))
-            for name, positions in ((_NEW, np.asarray(self._scored.rows)), (_OLD, old))
+            for name, positions in ((_NEW, np.asarray(self._job.scores.rows)), (_OLD, old))
         }
         self._facts["n_rows"] = int(rows.size)
-        return "mean Kendall tau", compare_rows(taus, reference=_NEW, units=self._parts.row_units)
+        return "mean Kendall tau", compare_rows(taus, reference=_NEW, units=self._job.row_units)
 
     def _check_capability(self, capability: str) -> None:
         there = self._production

@@ -14,24 +14,24 @@ from pairmark.service.errors import refusals
 from pairmark.service.heldout.groups import without_groups
 from pairmark.service.heldout.pairs import listed_pairs, pairs_among, split_codes, units_of_list
 from pairmark.service.heldout.people import people_of
-from pairmark.service.training.records import Indices, LoadedJob, Parts
+from pairmark.service.training.stages import Indices, LoadedJob, Parts, SplitJob
 
 ROWS = "held-out-rows"
 GROUPED = "held-out-groups"
 
 
-def split(job: LoadedJob) -> Parts:
-    """The parts of a job's dataset, or `InvalidInput` when one would be too small."""
+def split(job: LoadedJob) -> SplitJob:
+    """The job with the parts of its dataset, or `InvalidInput` when one would be too small."""
     data = job.data
     with refusals(f"dataset {data.name}:{data.version} cannot be split"):
         if job.spec.needs == "rankings":
-            return _rankings(job)
+            return SplitJob(**vars(job), parts=_rankings(job))
         together = without_groups(data, job.claim.evaluation.groups)
         if data.pairs is not None:
-            return _pair_list(job, together)
+            return SplitJob(**vars(job), parts=_pair_list(job, together))
         if data.y is None:
             raise ValueError("it has neither a label column nor a list of pairs")
-        return _identities(job, together)
+        return SplitJob(**vars(job), parts=_identities(job, together))
 
 
 def _rankings(job: LoadedJob) -> Parts:
@@ -46,7 +46,6 @@ def _rankings(job: LoadedJob) -> Parts:
         random_state=job.seed,
     )
     return Parts(
-        job=job,
         protocol=ROWS if data.groups is None else GROUPED,
         rows=train,
         learned=train,
@@ -88,7 +87,6 @@ def _pair_list(job: LoadedJob, data: LabelledData) -> Parts:
     pair_numbers = parts.train if parts.train.size else parts.calibration
     rows = np.unique(np.concatenate([end[pair_numbers] for end in ends]))
     return Parts(
-        job=job,
         protocol=parts.protocol,
         rows=rows,
         learned=rows if parts.train.size else rows[:0],
@@ -121,7 +119,6 @@ def _identities(job: LoadedJob, data: LabelledData) -> Parts:
     y = np.asarray(data.y)
     rows = {"train": parts.train, "calibration": parts.calibration, "test": parts.test}
     return Parts(
-        job=job,
         protocol=protocol,
         rows=parts.train if parts.train.size else parts.calibration,
         learned=parts.train,

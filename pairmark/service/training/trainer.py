@@ -1,4 +1,4 @@
-"""From a dataset to a registered version: load, split, fit, score, calibrate, report, register."""
+"""From a dataset to a registered version: load, split, fit, score, calibrate, evaluate, store."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from pairmark.service.settings import Settings
 from pairmark.service.store.secret import service_secret
 from pairmark.service.store.store import ModelStore
 from pairmark.service.training.fitting import encoded, fit
-from pairmark.service.training.measuring import calibrate, report, score
-from pairmark.service.training.records import LoadedJob
-from pairmark.service.training.registering import Registry
+from pairmark.service.training.measuring import calibrate, evaluate, score
 from pairmark.service.training.splitting import split
+from pairmark.service.training.stages import LoadedJob
+from pairmark.service.training.storing import Registrar
 
 STAGES = {
     "loading": (0.0, 0.03),
@@ -50,7 +50,7 @@ class Trainer:
         self._queue = JobQueue(db, settings)
         self._datasets = Datasets(db, blobs, settings)
         self._store = ModelStore(db, blobs, settings)
-        self._registry = Registry(db=db, blobs=blobs, queue=self._queue, store=self._store)
+        self._registrar = Registrar(db=db, blobs=blobs, queue=self._queue, model_store=self._store)
 
     def run(self, claim: Claim) -> int:
         """Train and register; returns the version's number. `Fenced` when the attempt was superseded or cancelled:
@@ -74,17 +74,17 @@ class Trainer:
         progress.stage("loading")
         job = self._load(claim)
         progress.stage("splitting")
-        parts = encoded(split(job))
+        split_job = encoded(split(job))
         progress.stage("fitting")
-        model = fit(parts, self._settings, progress)
+        fitted_job = fit(split_job, self._settings, progress)
         progress.stage("scoring")
-        scored = score(model, progress)
+        scored_job = score(fitted_job, progress)
         progress.stage("calibrating")
-        calibrated = calibrate(scored)
+        calibrated_job = calibrate(scored_job)
         progress.stage("evaluating")
-        reported = report(calibrated, self._store, self._settings, progress)
+        evaluated_job = evaluate(calibrated_job, self._store, self._settings, progress)
         progress.stage("storing")
-        return self._registry.register(reported)
+        return self._registrar.store(evaluated_job)
 
     def _load(self, claim: Claim) -> LoadedJob:
         spec = spec_of(claim.learner)

@@ -32,8 +32,8 @@ FRONT = (
     mutant(
         "ways-out-of-a-refusal-are-left-out",
         "a refusal says the same ways out over HTTP and on the command line",
-        "pairmark/service/runtime/scoring.py",
-        "ways=self._ways(fpr, error, entry) if question.fnr is None else [],",
+        "pairmark/service/runtime/points.py",
+        "ways=self._ways(fpr, error, entry) if request.fnr is None else [],",
         "ways=[],",
         "tests/e2e/test_deciding_commands.py"
         "::test_a_refusal_says_the_same_ways_out_over_http_and_on_the_command_line",

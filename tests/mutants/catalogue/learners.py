@@ -96,8 +96,8 @@ SUBJECTS = (
         "verifications-use-the-threshold-of-pairs",
         "a verification of a whole subject has a calibration of its own",
         "pairmark/service/api/search.py",
-        "return await decide(subjects=of), how",
-        "return await decide(), how",
+        "return await operating_point(subjects=subjects), how",
+        "return await operating_point(), how",
         "tests/e2e/test_subjects.py::test_verification_decides_about_the_whole_subject",
     ),
 )

@@ -220,18 +220,18 @@ VALIDITY = (
     mutant(
         "match-at-the-threshold",
         "match is score > threshold, strictly (arrays)",
-        "pairmark/service/runtime/scoring.py",
+        "pairmark/service/runtime/points.py",
         "= scores > self.threshold",
         "= scores >= self.threshold",
-        "tests/service/runtime/test_decision.py",
+        "tests/service/runtime/test_served_point.py",
     ),
     mutant(
         "match-at-the-threshold-of-few",
         "match is score > threshold, strictly (single pairs)",
-        "pairmark/service/runtime/scoring.py",
+        "pairmark/service/runtime/points.py",
         "[score > threshold for score in scores]",
         "[score >= threshold for score in scores]",
-        "tests/service/runtime/test_decision.py",
+        "tests/service/runtime/test_served_point.py",
     ),
     mutant(
         "people-weighed-by-samples",
@@ -437,7 +437,7 @@ POPULATIONS = (
     mutant(
         "a-population-is-not-named",
         "a closed-set promise names the classes among which it holds",
-        "pairmark/service/training/registering.py",
+        "pairmark/service/training/storing.py",
         "                **class_count(job.data, calibration.protocol),\n",
         "",
         f"{LABEL_ROLES}::test_a_closed_set_promise_names_its_population",
@@ -489,7 +489,7 @@ SECRETS = (
     mutant(
         "bands-of-populations",
         "a band states the guarantee of its calibration",
-        "pairmark/service/runtime/scoring.py",
+        "pairmark/service/runtime/points.py",
         '            "guarantee": calibration.guarantee,\n',
         '            "guarantee": "finite-sample",\n',
         f"{LEDGER}::test_a_band_promises_what_its_calibration_does",

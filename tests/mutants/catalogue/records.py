@@ -68,7 +68,7 @@ RECORDS = (
         "the-encoder-sees-everybody",
         "the encoder of a table learns from training rows alone",
         "pairmark/service/training/fitting.py",
-        "fit(np.asarray(job.X)[parts.rows])",
+        "fit(np.asarray(job.X)[job.parts.rows])",
         "fit(np.asarray(job.X))",
         "tests/service/test_records.py::TestTraining::test_the_encoder_sees_training_rows_alone",
     ),

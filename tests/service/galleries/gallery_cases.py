@@ -10,14 +10,14 @@ from pairmark.service.db import Database
 from pairmark.service.galleries.item_forms import VectorForm
 from pairmark.service.galleries.rows import Rows
 from pairmark.service.runtime.catalogue import CatalogueView, VersionEntry
-from pairmark.service.runtime.scoring import Served
+from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.tables import ModelRow, ModelVersion
 
 WIDTH = 4
 NOTHING = CatalogueView(revision=0, models={}, keys={}, locked=False)
 
 
-def served(estimator: Any, version: int = 1, kind: str = "metric") -> Served:
+def served(estimator: Any, version: int = 1, kind: str = "metric") -> LoadedVersion:
     """An estimator as if it had been loaded from the store."""
     entry = VersionEntry(
         model_id="m" * 32,
@@ -28,7 +28,7 @@ def served(estimator: Any, version: int = 1, kind: str = "metric") -> Served:
         calibration_id=None,
         artefact_sha256="",
     )
-    return Served(
+    return LoadedVersion(
         entry=entry, estimator=estimator, n_features=int(estimator.n_features_in_), accepts_sparse=False
     )
 

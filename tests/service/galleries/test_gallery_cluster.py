@@ -24,7 +24,7 @@ from pairmark.service.galleries.metadata import parse_filter
 from pairmark.service.galleries.rows import RowErrors
 from pairmark.service.processes import child_environment
 from pairmark.service.runtime.catalogue import VersionEntry
-from pairmark.service.runtime.scoring import Served
+from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.settings import Settings
 from tests.service.conftest import Deployment, people
 from tests.service.galleries.gallery_cases import NOTHING, rows
@@ -99,7 +99,7 @@ def galleries(world: tuple[Deployment, Cluster], monkeypatch: pytest.MonkeyPatch
     made.close()
 
 
-def served(deployment: Deployment) -> Served:
+def served(deployment: Deployment) -> LoadedVersion:
     """The trained version."""
     row = deployment.store.version("faces", 1)
     with deployment.db.read() as session:
@@ -118,10 +118,10 @@ def served(deployment: Deployment) -> Served:
         artefact_sha256="",
     )
     estimator = deployment.store.load("faces", 1)
-    return Served(entry=entry, estimator=estimator, n_features=WIDTH, accepts_sparse=False)
+    return LoadedVersion(entry=entry, estimator=estimator, n_features=WIDTH, accepts_sparse=False)
 
 
-def enrolled(galleries: Galleries, name: str, version: Served, n: int) -> dict[str, np.ndarray]:
+def enrolled(galleries: Galleries, name: str, version: LoadedVersion, n: int) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(3)
     galleries.put(name, version)
     items = {
@@ -140,7 +140,9 @@ def enrolled(galleries: Galleries, name: str, version: Served, n: int) -> dict[s
     return {name: item[0] for name, item in items.items()}
 
 
-def both(galleries: Galleries, name: str, version: Served, queries: np.ndarray, **how: Any) -> list[Any]:
+def both(
+    galleries: Galleries, name: str, version: LoadedVersion, queries: np.ndarray, **how: Any
+) -> list[Any]:
     """A search there, which has to be what a search here is."""
     state = galleries.state(name)
     view = galleries.views.live(state, version.estimator).view(state.seq)

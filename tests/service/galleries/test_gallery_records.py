@@ -31,7 +31,7 @@ from pairmark.service.galleries.schemas import GalleryCalibrationRequest
 from pairmark.service.galleries.searches import Searches, parse_search
 from pairmark.service.galleries.thresholds import Thresholds
 from pairmark.service.operations.rows import DatabaseChecks
-from pairmark.service.runtime.scoring import Decision
+from pairmark.service.runtime.points import ServedPoint
 from pairmark.service.settings import Settings
 from tests.models.records.people import people
 from tests.service.galleries.gallery_cases import NOTHING, add_model, served
@@ -252,7 +252,7 @@ def test_fpir_is_calibrated_on_candidates_and_verification_compares_the_subject(
     searches = Searches(galleries, Thresholds(galleries), settings)
     items = searches.enrolled(galleries.state("g"), version, "s20")
     probe_row = model._validated([records_of(model)[41]], "probe")
-    decision = Decision(threshold=np.float32(0.0), public={"fpr": 0.1, "fpr_upper_bound": 0.1}, json=b"{}")
+    decision = ServedPoint(threshold=np.float32(0.0), public={"fpr": 0.1, "fpr_upper_bound": 0.1}, json=b"{}")
     said = json.loads(searches.verify(version, "s20", probe_row, items, decision, None))
     assert (said["match"], said["id"]) == (True, "r040")
     assert said["score"] == float(model.score_pairs(TABLE, [40], [41])[0])

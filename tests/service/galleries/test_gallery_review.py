@@ -16,7 +16,7 @@ from pairmark.service.galleries.galleries import Galleries
 from pairmark.service.galleries.rows import RowErrors
 from pairmark.service.galleries.searches import Searches, parse_search
 from pairmark.service.galleries.thresholds import Thresholds
-from pairmark.service.runtime.scoring import Decision
+from pairmark.service.runtime.points import ServedPoint
 from pairmark.service.settings import Settings
 from tests.service.galleries.gallery_cases import WIDTH, add_model, rows, served
 
@@ -45,7 +45,7 @@ def test_items_between_the_thresholds_are_for_review(galleries: Galleries, setti
     # At a threshold a pair does not match, and at the lower one it is different.
     high, low = np.float32(scores[2]), np.float32(scores[4])
     public = {"fpr": 0.1, "fpr_upper_bound": 0.1}
-    decision = Decision(threshold=high, public=public, json=b"{}", lower=low)
+    decision = ServedPoint(threshold=high, public=public, json=b"{}", lower=low)
     searches = Searches(galleries, Thresholds(galleries), settings)
     state = galleries.state("g")
     body: dict[str, Any] = {"queries": probe.tolist(), "k": 10, "fpr": 0.1, "fnr": 0.1}

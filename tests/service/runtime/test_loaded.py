@@ -13,7 +13,7 @@ from pairmark.service.errors import CorruptArtefact
 from pairmark.service.runtime import loaded as module
 from pairmark.service.runtime.catalogue import CatalogueView, ModelEntry, VersionEntry
 from pairmark.service.runtime.loaded import LoadedVersions
-from pairmark.service.runtime.scoring import Served
+from pairmark.service.runtime.versions import LoadedVersion
 
 
 def entry(version: int, name: str = "faces") -> VersionEntry:
@@ -37,12 +37,12 @@ class Store:
         self.gate = threading.Event()
         self.gate.set()
 
-    def __call__(self, wanted: VersionEntry) -> Served:
+    def __call__(self, wanted: VersionEntry) -> LoadedVersion:
         self.loads.append(wanted.version)
         self.gate.wait(5)
         if wanted.version in self.broken:
             raise CorruptArtefact("bytes were changed")
-        return Served(entry=wanted, estimator=object(), n_features=2, accepts_sparse=False)
+        return LoadedVersion(entry=wanted, estimator=object(), n_features=2, accepts_sparse=False)
 
 
 def test_a_version_is_loaded_once_for_all_who_wait() -> None:

@@ -6,17 +6,17 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pairmark.service.runtime.scoring import Decision
+from pairmark.service.runtime.points import ServedPoint
 
 FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
 
 
 @given(threshold=FLOATS, scores=st.lists(FLOATS, max_size=20))
 def test_matches_are_strictly_above(threshold: float, scores: list[float]) -> None:
-    decision = Decision(threshold=np.float32(threshold), public={}, json=b"")
+    point = ServedPoint(threshold=np.float32(threshold), public={}, json=b"")
     beside = [np.nextafter(np.float32(threshold), np.float32(side)) for side in (-np.inf, np.inf)]
     values = [*scores, threshold, *(float(one) for one in beside if np.isfinite(one))]
     expected = [np.float32(value) > np.float32(threshold) for value in values]
-    assert decision.matches(np.array(values, dtype=np.float32)).tolist() == expected
-    assert decision.match_list(values) == expected
-    assert decision.match_list([threshold]) == [False]
+    assert point.matches(np.array(values, dtype=np.float32)).tolist() == expected
+    assert point.match_list(values) == expected
+    assert point.match_list([threshold]) == [False]

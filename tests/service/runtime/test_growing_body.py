@@ -7,10 +7,10 @@ from mmap import mmap
 import numpy as np
 import pytest
 
-from pairmark.service.runtime import request_bodies
+from pairmark.service.runtime import growing_body
 from pairmark.service.runtime.binary import parse_octets
+from pairmark.service.runtime.growing_body import GrowingBody, RequestBody
 from pairmark.service.runtime.parsing import parse_pairs
-from pairmark.service.runtime.request_bodies import GrowingBody, RequestBody
 
 
 def arrived(data: bytes, part: int) -> RequestBody:
@@ -33,7 +33,7 @@ def test_bodies_of_any_size_are_whole(
             def resize(self, newsize: int) -> None:
                 raise SystemError("no mremap")
 
-        monkeypatch.setattr(request_bodies, "mmap", Fixed)
+        monkeypatch.setattr(growing_body, "mmap", Fixed)
     data = np.random.default_rng(size).bytes(size)
     body = arrived(data, part)
     assert len(body) == size

@@ -21,67 +21,63 @@ from pairmark.service.heldout.report import write_report
 from pairmark.service.heldout.suspects import doubtful
 from pairmark.service.jobs.leases import persist
 from pairmark.service.jobs.queue import JobQueue
-from pairmark.service.jobs.schemas import Claim
 from pairmark.service.store.calibrations import class_count, store_calibration
 from pairmark.service.store.schemas import NewCalibration, NewVersion, VersionSummary
 from pairmark.service.store.store import ModelStore
 from pairmark.service.store.trial import first_use
-from pairmark.service.training.records import LoadedJob, Reported
+from pairmark.service.training.stages import EvaluatedJob, LoadedJob
 from pairmark.version import code_version
 
 FEATURE_NAMES_KEPT = 1_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Registry:
-    """Where versions go."""
+class Registrar:
+    """Stores what a job made and registers its version."""
 
     db: Database
     blobs: Blobs
     queue: JobQueue
-    store: ModelStore
+    model_store: ModelStore
 
-    def register(self, reported: Reported) -> int:
+    def store(self, job: EvaluatedJob) -> int:
         """Store artefact, report and calibration, then register the version; returns its number. `Fenced` when the
         attempt was superseded or cancelled: nothing is left behind."""
-        claim = reported.calibrated.scored.model.parts.job.claim
         keys: list[str] = []
         try:
-            return self._registered(claim, reported, self._store(reported, keys))
+            return self._register(job, self._new_version(job, keys))
         except BaseException:
             delete_unused(self.db, self.blobs, keys)
             raise
 
-    def _store(self, reported: Reported, keys: list[str]) -> NewVersion:
+    def _new_version(self, job: EvaluatedJob, keys: list[str]) -> NewVersion:
         """Write the blobs; ``keys`` takes theirs as they are stored."""
-        scored = reported.calibrated.scored
-        parts, estimator = scored.model.parts, scored.model.estimator
-        job, spec = parts.job, parts.job.spec
+        parts, estimator, spec = job.parts, job.estimator, job.spec
         report = None
         with self.blobs.workspace() as folder:
             artefact_sha256 = save(estimator, folder / "artefact")
             # What does not load and score ends here: a job may die of it, a process that serves may not.
             first_use(folder / "artefact")
             size = sum(path.stat().st_size for path in (folder / "artefact").iterdir())
-            if reported.curve is not None:
+            if job.curve is not None:
                 digests = trained_on(job.data, parts.learned, job.claim.job_id)
                 assert parts.test is not None
-                assert scored.test is not None
-                errors = error_arrays(parts.test, scored.test)
+                assert job.scores.test is not None
+                errors = error_arrays(parts.test, job.scores.test)
                 write_report(
                     folder / "report",
-                    reported.curve,
+                    job.curve,
                     digests,
                     errors,
                     parts.calibration_rows,
-                    reported.evidence,
+                    job.evidence,
                 )
             artefact = self.blobs.put_folder(folder / "artefact")
             keys.append(artefact)
-            if reported.curve is not None:
+            if job.curve is not None:
                 report = self.blobs.put_folder(folder / "report")
                 keys.append(report)
-        calibration = self._calibration(reported, keys)
+        calibration = self._calibration(job, keys)
         names, classes = job.data.given_feature_names, _class_names(spec, job.data, estimator)
         if job.encoder is not None:
             names = tuple(job.encoder.feature_names)
@@ -92,7 +88,7 @@ class Registry:
             kind=spec.kind,
             capabilities=sorted(capabilities),
             params=jsonable_params(spec, estimator),
-            metrics=reported.metrics,
+            metrics=job.metrics,
             lineage=_lineage(job),
             facts={
                 "n_features": int(estimator.n_features_in_),
@@ -105,9 +101,9 @@ class Registry:
                 "protocol": parts.protocol,
                 "parts": parts.sizes,
                 "size_bytes": size,
-                "leaderboard": reported.leaderboard,
-                **_suspects(reported),
-                **({} if reported.promotion.facts is None else {"promotion": reported.promotion.facts}),
+                "leaderboard": job.leaderboard,
+                **_suspects(job),
+                **({} if job.promotion.facts is None else {"promotion": job.promotion.facts}),
             },
             artefact=artefact,
             artefact_sha256=artefact_sha256,
@@ -116,11 +112,10 @@ class Registry:
             job_id=job.claim.job_id,
         )
 
-    def _calibration(self, reported: Reported, keys: list[str]) -> NewCalibration | None:
-        calibration = reported.calibrated.calibration
+    def _calibration(self, job: EvaluatedJob, keys: list[str]) -> NewCalibration | None:
+        calibration = job.calibration
         if calibration is None:
             return None
-        job = reported.calibrated.scored.model.parts.job
         keys.append(store_calibration(self.blobs, calibration))
         dataset = f"{job.data.name}:{job.data.version}"
         return NewCalibration(
@@ -136,19 +131,20 @@ class Registry:
             },
             dataset_id=job.data.dataset_id,
             dataset_sha256=job.data.sha256,
-            people=digests_of(reported.calibrated.scored.model.parts.people, job.secret),
+            people=digests_of(job.parts.people, job.secret),
         )
 
-    def _registered(self, claim: Claim, reported: Reported, new: NewVersion) -> int:
+    def _register(self, job: EvaluatedJob, new: NewVersion) -> int:
         """Register the version, move the alias and end the job, all or nothing."""
+        claim = job.claim
         versions: list[int] = []
 
         def register(session: Session) -> None:
-            if versions and self.store.version_of_job(claim.job_id) in versions:
+            if versions and self.model_store.version_of_job(claim.job_id) in versions:
                 # The commit before went through and only its answer was lost.
                 return
-            promotion = reported.promotion
-            summary = self.store.register(
+            promotion = job.promotion
+            summary = self.model_store.register(
                 session,
                 new,
                 promote=promotion.alias,
@@ -156,7 +152,7 @@ class Registry:
                 by=f"job:{claim.job_id}",
                 reason=promotion.reason,
             )
-            message = _message(new, summary, reported)
+            message = _message(new, summary, job)
             self.queue.finish(claim, session, version=summary.version, message=message)
             versions.append(summary.version)
 
@@ -164,9 +160,9 @@ class Registry:
         return versions[-1]
 
 
-def _message(new: NewVersion, version: VersionSummary, reported: Reported) -> str:
+def _message(new: NewVersion, version: VersionSummary, job: EvaluatedJob) -> str:
     """What became of the job, for its owner: the version, its alias and why, the baselines, what it can promise."""
-    promotion, verdict = reported.promotion, reported.leaderboard["verdict"]
+    promotion, verdict = job.promotion, job.leaderboard["verdict"]
     message = f"registered {new.model}:{version.version}"
     if promotion.alias in version.aliases:
         message += f", now {new.model}@{promotion.alias}"
@@ -188,13 +184,12 @@ def _message(new: NewVersion, version: VersionSummary, reported: Reported) -> st
     return message
 
 
-def _suspects(reported: Reported) -> dict[str, Any]:
+def _suspects(job: EvaluatedJob) -> dict[str, Any]:
     """What looks wrong among the people that the promise counts."""
-    scored = reported.calibrated.scored
-    parts = scored.model.parts
-    if parts.calibration is None or scored.calibration is None:
+    pairs, scores = job.parts.calibration, job.scores.calibration
+    if pairs is None or scores is None:
         return {}
-    suspects = doubtful(parts.calibration, scored.calibration, parts.job.data)
+    suspects = doubtful(pairs, scores, job.data)
     return {} if suspects is None else {"suspects": suspects}
 
 

@@ -1,4 +1,4 @@
-"""The records that the stages of a job pass on."""
+"""What each stage of a training job hands to the next: the same job, with the fields of that stage filled in."""
 
 from __future__ import annotations
 
@@ -58,7 +58,6 @@ class Parts:
     sizes : rows (or listed pairs) in each part, for the lineage.
     """
 
-    job: LoadedJob
     protocol: str
     rows: Indices = field(repr=False)
     pairs: Indices | None = field(repr=False, default=None)
@@ -70,28 +69,34 @@ class Parts:
     test_rows: Indices | None = field(repr=False, default=None)
     sizes: dict[str, int]
 
+
+@dataclass(frozen=True, kw_only=True)
+class SplitJob(LoadedJob):
+    """The job, split."""
+
+    parts: Parts
+
     @property
     def chance(self) -> Chance:
         """What is drawn for the calibration people: no seed of the job's moves a threshold."""
-        return Chance.of_people(self.people, self.job.secret)
+        return Chance.of_people(self.parts.people, self.secret)
 
     @property
     def row_units(self) -> Indices | None:
-        """The group of each of `test_rows`, where rows of one group depend on each other."""
-        groups = self.job.data.groups
-        return None if groups is None else np.asarray(groups)[self.test_rows]
+        """The group of each of `Parts.test_rows`, where rows of one group depend on each other."""
+        groups = self.data.groups
+        return None if groups is None else np.asarray(groups)[self.parts.test_rows]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fitted:
-    """The learner, fitted on the training part."""
+class FittedJob(SplitJob):
+    """The job with its learner, fitted on the training part."""
 
-    parts: Parts
     estimator: Any
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scored:
+class PartScores:
     """What the learner says of the held-out parts.
 
     Attributes
@@ -100,17 +105,22 @@ class Scored:
     rows : of `Parts.test_rows`: predicted positions, or probabilities of classes.
     """
 
-    model: Fitted
     calibration: NDArray[np.float32] | None = field(repr=False, default=None)
     test: NDArray[np.float32] | None = field(repr=False, default=None)
     rows: NDArray[np.float64] | None = field(repr=False, default=None)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Calibrated:
-    """The scores, and what operating points are computed from; None for a learner that scores no pairs."""
+class ScoredJob(FittedJob):
+    """The job with the scores of its held-out parts."""
 
-    scored: Scored
+    scores: PartScores
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibratedJob(ScoredJob):
+    """The job with what operating points are computed from; None for a learner that scores no pairs."""
+
     calibration: Calibration | None
 
 
@@ -133,8 +143,8 @@ class Promotion:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reported:
-    """Everything that was measured.
+class EvaluatedJob(CalibratedJob):
+    """The job with everything that was measured.
 
     Attributes
     ----------
@@ -143,7 +153,6 @@ class Reported:
     promotion : which alias moves to the version, and why.
     """
 
-    calibrated: Calibrated
     metrics: dict[str, Any]
     curve: EvaluationReport | None
     leaderboard: dict[str, Any]

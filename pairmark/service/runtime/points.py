@@ -1,0 +1,245 @@
+"""Operating points and likelihood ratios of calibrations, each computed once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic_core import to_json
+
+from pairmark.models.calibration.likelihood_ratios import LikelihoodRatios
+from pairmark.models.calibration.operating_points import Calibration
+from pairmark.models.calibration.points import InsufficientCalibrationData
+from pairmark.models.calibration.system_weights import SystemWeights
+from pairmark.service.caches import BoundedCache
+from pairmark.service.datasets.promises import Promise, population_of, ways_from
+from pairmark.service.errors import InsufficientCalibration, InvalidInput
+from pairmark.service.runtime.vectors import Float32
+from pairmark.service.store.subjects import SubjectClass
+from pairmark.wire.models import Imported
+
+MOST_POINTS = 4_096
+
+
+@dataclass(frozen=True, slots=True)
+class ServedPoint:
+    """A threshold and what is promised about it. A pair matches when its score is greater, compared in float32."""
+
+    threshold: np.float32
+    public: dict[str, Any]
+    json: bytes
+    rate: str = ""
+    """The rate that was asked for, as metrics name it."""
+    lower: np.float32 | None = None
+    """At or below it a pair is different, and between the two to be reviewed; None where no `fnr` was asked for."""
+
+    def decided(self, scores: Float32) -> NDArray[np.uint8]:
+        """0: different, 1: match, 2: review."""
+        codes = (scores > self.threshold).astype(np.uint8)
+        if self.lower is not None:
+            codes[(scores > self.lower) & (codes == 0)] = 2
+        return codes
+
+    def matches(self, scores: Float32) -> NDArray[np.bool_]:
+        """Which scores match."""
+        matched: NDArray[np.bool_] = scores > self.threshold
+        return matched
+
+    def match_list(self, scores: list[float]) -> list[bool]:
+        """As `matches`, of a few scores: an array costs more than they do. Doubles of float32 order as these."""
+        threshold = float(self.threshold)
+        return [score > threshold for score in scores]
+
+
+class LoadedCalibration(NamedTuple):
+    """A calibration in memory.
+
+    Attributes
+    ----------
+    owner : name and version of the model that it was made for; None: scores made elsewhere.
+    subjects : the class of subjects that it is of; None: single vectors.
+    number : its number in the ledger.
+    weights : how several systems' scores are combined; None: it is of one score.
+    imported : how it came in a file; None: it was made here.
+    classes : the number of classes that a closed-set calibration is of; None: not known.
+    name : its own.
+    """
+
+    calibration: Calibration
+    owner: tuple[str, int] | None
+    subjects: SubjectClass | None = None
+    number: int | None = None
+    weights: SystemWeights | None = None
+    imported: Imported | None = None
+    classes: int | None = None
+    name: str = ""
+
+
+class Ratios(NamedTuple):
+    """The likelihood ratios of a calibration."""
+
+    calibration_id: str
+    maps: LikelihoodRatios
+    origin: str
+    imported: Imported | None = None
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Which calibration they are of, and how that came about, as operating points state it."""
+        return {"calibration_id": self.calibration_id, "origin": self.origin, "imported": self.imported}
+
+
+class PointRequest(NamedTuple):
+    """What an operating point is asked for by."""
+
+    calibration_id: str
+    fpr: float
+    confidence: float
+    method: str
+    fnr: float | None = None
+    simultaneous: bool = False
+    allow_asymptotic: bool = False
+    """Whether ``auto`` may answer by bootstrap."""
+
+
+class OperatingPoints:
+    """Operating points, each computed once; calibrations are immutable, so a point never grows old."""
+
+    def __init__(
+        self, load: Callable[[str], LoadedCalibration], promised: Callable[[tuple[str, int]], Promise | None]
+    ) -> None:
+        self._promised = promised
+        self.fetch = lru_cache(maxsize=32)(load)
+        """The calibration of an id (blocking)."""
+        self._points: BoundedCache[PointRequest, ServedPoint] = BoundedCache(MOST_POINTS)
+
+    def _ways(
+        self, fpr: float, refusal: InsufficientCalibrationData, entry: LoadedCalibration
+    ) -> list[dict[str, Any]]:
+        """Ways out of a refusal. The version's dataset stays unnamed: who may decide need not know it."""
+        smallest, n_units = (
+            refusal.smallest_fpr.get("finite-sample"),
+            refusal.required_units.get("finite-sample"),
+        )
+        if entry.owner is None:
+            return ways_from(fpr, smallest, n_units, None)
+        return ways_from(fpr, smallest, n_units, self._promised(entry.owner), entry.owner[0])
+
+    def at_hand(self, request: PointRequest) -> ServedPoint | None:
+        """The point, when it was computed before."""
+        return self._points.get(request)
+
+    def compute(self, request: PointRequest) -> ServedPoint:
+        """The operating point (blocking: may read a calibration and search its tables). A refusal carries
+        ``smallest_fpr``, ``required_units`` and what other methods would answer (``alternatives``)."""
+        served_point = self._points.get(request)
+        if served_point is not None:
+            return served_point
+        calibration_id, fpr = request.calibration_id, request.fpr
+        entry = self.fetch(calibration_id)
+        calibration = entry.calibration
+        class_facts = {} if entry.subjects is None else entry.subjects.facts
+        try:
+            point = calibration.operating_point(
+                fpr,
+                request.confidence,
+                request.method,
+                allow_asymptotic=request.allow_asymptotic,
+                simultaneous=request.simultaneous,
+                candidate=entry.number if request.simultaneous and request.method != "bootstrap" else None,
+                fnr=request.fnr,
+            )
+        except InsufficientCalibrationData as error:
+            raise InsufficientCalibration(
+                str(error),
+                ways=self._ways(fpr, error, entry) if request.fnr is None else [],
+                smallest_fpr=plain(error.smallest_fpr),
+                required_units=plain(error.required_units),
+                alternatives=plain(error.alternatives),
+                calibration_id=calibration_id,
+                **class_facts,
+            ) from error
+        except ValueError as error:
+            raise InvalidInput(str(error)) from error
+        promise = "simultaneous" if point.simultaneous else "pointwise"
+        number = entry.number
+        public = {**plain(asdict(point)), "promise": promise, "calibration_id": calibration_id, **class_facts}
+        public["number"] = number
+        public["imported"] = entry.imported
+        if entry.classes is not None and point.guarantee != "none":
+            public["population"] = {"classes": entry.classes}
+            public["meaning"] += f" It holds among {population_of(entry.classes)}."
+        if number is not None and number > 1 and not point.simultaneous and point.guarantee != "none":
+            public["meaning"] += (
+                f" This is calibration {number} on these people: the guarantee is not for the best of them, unless it "
+                "was chosen without looking at them; simultaneous=true is for all."
+            )
+        served_point = ServedPoint(
+            threshold=np.float32(point.threshold),
+            public=public,
+            json=to_json(public),
+            rate=f"{fpr:g}",
+            lower=None if point.fnr_threshold is None else np.float32(point.fnr_threshold),
+        )
+        self._points.put(request, served_point)
+        return served_point
+
+    def log10_fpr(
+        self, calibration_id: str, scores: Float32, confidence: float, method: str
+    ) -> NDArray[np.float64]:
+        """How rare each score is among different pairs, in powers of ten; see `Calibration.log10_fpr` (blocking)."""
+        bound_method = method if method == "bootstrap" else "finite-sample"
+        return self.fetch(calibration_id).calibration.log10_fpr(
+            scores, confidence=confidence, method=bound_method
+        )
+
+    def band(self, calibration_id: str, confidence: float = 0.95) -> dict[str, Any] | None:
+        """Finite-sample bounds that hold at every threshold at once; see `Calibration.fpr_band` (blocking)."""
+        calibration = self.fetch(calibration_id).calibration
+        band = calibration.fpr_band(confidence, "finite-sample")
+        if band is None:
+            return None
+        return {
+            "thresholds": band.thresholds.tolist(),
+            "fpr": band.fpr.tolist(),
+            "confidence": band.confidence,
+            "method": band.method,
+            "guarantee": calibration.guarantee,
+        }
+
+    def combined(self, calibration_id: str, scores: NDArray[Any]) -> NDArray[np.float32]:
+        """Scores made elsewhere as the calibration is of them: several systems' combined (blocking). Scores are (n,),
+        or (n, n_systems)."""
+        weights = self.fetch(calibration_id).weights
+        n_columns = 1 if scores.ndim == 1 else scores.shape[1]
+        n_systems = 1 if weights is None else weights.weight.size
+        if n_columns != n_systems or (scores.ndim > 1) != (weights is not None):
+            takes = (
+                "one number per pair"
+                if weights is None
+                else f"a list of {n_systems} a pair, one of each system"
+            )
+            raise InvalidInput(
+                f"scores has {n_columns} per pair; this calibration takes {takes}", field="scores"
+            )
+        single = scores.astype(np.float32)
+        return single if weights is None else weights.combined(single)
+
+
+def plain(value: Any) -> Any:
+    """The value in JSON's own types: numpy scalars unwrapped, infinities as null."""
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if isinstance(value, np.ndarray):
+        return plain(value.tolist())
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and not np.isfinite(value):
+        return None
+    return value
