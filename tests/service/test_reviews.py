@@ -535,7 +535,9 @@ def test_outcomes_from_elsewhere_bound_nothing(reviews: Reviews, database: Datab
     record(database, model_id, 50)
     made = reviews.create(asked())
     told = [{"left": f"b{at}", "right": "right", "same": at % 2 == 0} for at in range(50)]
-    found = reviews.elsewhere(ElsewhereRequest.model_validate({"model": "faces", "outcomes": told}), "key:1")
+    found = reviews.report_outcomes(
+        ElsewhereRequest.model_validate({"model": "faces", "outcomes": told}), "key:1"
+    )
     assert (found.stored, found.contradicted) == (50, 25)
     now = reviews.get(made.id)
     assert (now.judged, now.bound, now.alarm) == (0, 1.0, False)

@@ -164,4 +164,4 @@ async def add_outcomes(
     Nobody drew them at random, so they never bound anything.
     """
     _check_may_review(http, request.model)
-    return await asyncio.to_thread(services.reviews.elsewhere, request, caller)
+    return await asyncio.to_thread(services.reviews.report_outcomes, request, caller)

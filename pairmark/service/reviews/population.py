@@ -157,7 +157,7 @@ def item_rows(review_id: str, strata: Sequence[Stratum]) -> list[dict[str, Any]]
             "stratum": number,
             "place": place,
             "draw": None,
-            "twice": False,
+            "needs_second": False,
             "holder": None,
             "held_until": None,
         }

@@ -64,7 +64,7 @@ def judgements_of(review: ReviewRow, draws: Sequence[Draw]) -> tuple[Judgements,
     sizes = sizes_of(review)
     stratum, wrong = [draw.stratum for draw in draws], [int(bool(draw.wrong)) for draw in draws]
     if review.question != MISSED:
-        return Judgements.of(sizes, stratum, wrong, review.alike), None
+        return Judgements.of(sizes, stratum, wrong, review.n_unstratified_draws), None
     first = [(0, w) for s, w in zip(stratum, wrong, strict=True) if s == 0]
     different = [(s - 1, w) for s, w in zip(stratum, wrong, strict=True) if s > 0]
     return (
@@ -141,7 +141,7 @@ def score_ranges(scores: Sequence[float | None]) -> list[str | None]:
 def next_stratum(review: ReviewRow, draws: Sequence[Draw]) -> int | None:
     """The stratum of the next draw; None: all is drawn. It depends on draws and judgements before it only.
 
-    Sets `ReviewRow.alike` when draws turn to strata. What is still with a reviewer counts as drawn and right.
+    Sets `ReviewRow.n_unstratified_draws` when draws turn to strata. What is still with a reviewer counts as drawn and right.
     """
     if review.question == MISSED:
         first, different = judgements_of(review, draws)
@@ -153,15 +153,15 @@ def next_stratum(review: ReviewRow, draws: Sequence[Draw]) -> int | None:
     if review.question == CHOSEN:
         return 0 if len(draws) < int(review.strata[0]["items"]) else None
     judgements, _ = judgements_of(review, counted_draws(draws))
-    if review.alike is None and not judgements.draws_alike():
-        review.alike = len(draws)
+    if review.n_unstratified_draws is None and not judgements.draws_alike():
+        review.n_unstratified_draws = len(draws)
     sizes = sizes_of(review)
     undrawn = list(sizes)
     for draw in draws:
         undrawn[draw.stratum] -= 1
     if not sum(undrawn):
         return None
-    if review.alike is None:
+    if review.n_unstratified_draws is None:
         place = _RANDOM.randrange(sum(undrawn))
         for stratum, n in enumerate(undrawn):
             if place < n:

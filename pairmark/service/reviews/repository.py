@@ -241,7 +241,7 @@ def free_items(session: Session, review_id: str, reviewer: str, now: float, limi
                 of.draw.is_not(None),
                 of.erased.is_(False),
                 or_(of.held_until.is_(None), of.held_until <= now),
-                or_(n_judgements == 0, and_(n_judgements == 1, of.twice.is_(True), by_them == 0)),
+                or_(n_judgements == 0, and_(n_judgements == 1, of.needs_second.is_(True), by_them == 0)),
             )
             .order_by(n_judgements, of.draw)
             .limit(limit)

@@ -102,12 +102,12 @@ class Reviews:
                 question=request.question,
                 at_most=request.at_most,
                 confidence=request.confidence,
-                twice=request.judged_twice,
+                second_share=request.judged_twice,
                 strata=[
                     {"decision": stratum.decision, "size": stratum.size, "items": len(stratum.items)}
                     for stratum in strata
                 ],
-                alike=0 if request.question == MISSED else None,
+                n_unstratified_draws=0 if request.question == MISSED else None,
                 drawn=0,
                 progress={},
                 created_at=now,
@@ -216,7 +216,7 @@ class Reviews:
             self._alarm(answer)
         return answer
 
-    def elsewhere(self, request: ElsewhereRequest, caller: str) -> ElsewhereOut:
+    def report_outcomes(self, request: ElsewhereRequest, caller: str) -> ElsewhereOut:
         """Keep outcomes that nobody drew: chosen as they are, they bound nothing."""
         with self._db.write() as session:
             model_id = repository.model_id_of(session, request.model)
@@ -324,7 +324,7 @@ def _draw(session: Session, review: ReviewRow, n: int) -> list[ReviewItem]:
         if item is None:
             break
         item.draw = review.drawn
-        item.twice = secrets.randbelow(10**6) < review.twice * 10**6
+        item.needs_second = secrets.randbelow(10**6) < review.second_share * 10**6
         review.drawn += 1
         draws.append(next(iter(draws_of(review, [(item.stratum, item.erased, None, None)]))))
         session.flush()
