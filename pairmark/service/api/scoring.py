@@ -18,6 +18,7 @@ from pairmark.service.api.evidence import BayesQuery, EvidenceQuery, bayes_answe
 from pairmark.service.api.problems import NotAcceptable
 from pairmark.service.api.query import Query
 from pairmark.service.api.wire import JSON, NPZ, OCTETS, Answer, Call, media, model_header
+from pairmark.service.decision_codes import DECISIONS
 from pairmark.service.errors import Forbidden, InvalidInput, TooLarge
 from pairmark.service.reviews.repository import Deciding
 from pairmark.service.runtime.binary import parse_npz, parse_octets
@@ -35,7 +36,6 @@ BYTES_A_SECOND: Final = {JSON: 128 * 1024 * 1000.0, OCTETS: 2 * 1024 * 1024 * 10
 """How fast each kind of body is read; an npz may hold far more than its bytes."""
 WRITING_S: Final = 4e-7
 """What one score takes to be written as JSON."""
-DECISIONS: Final = ("different", "match", "review")
 _SCORED, _MATCHED, _EXPLAINED = (PAIRS.labels(path) for path in ("/similarity", "/match", "/explain"))
 
 
@@ -359,7 +359,7 @@ def _keep(call: Call, scored: ScoredPairs, decision: Decision, n_matched: int) -
         return
     n = len(scored.scores)
     doubtful = 0 if decision.lower is None else int((decision.decided(scored.scores) == 2).sum())
-    call.services.recorder.take(
+    call.services.recorder.record(
         Deciding(model.entry.model_id, model.entry.version),
         policy,
         (n - n_matched - doubtful, n_matched, doubtful),

@@ -138,7 +138,7 @@ def _keep(call: Call, model: Served, seen_decisions: list[SeenDecision], refs: l
     if policy is None:
         return
     decisions = [shown.decision for shown in seen_decisions]
-    call.services.recorder.take(
+    call.services.recorder.record(
         Deciding(model.entry.model_id, model.entry.version, call.path["gallery"]),
         policy,
         [decisions.count(code) for code in range(3)],
