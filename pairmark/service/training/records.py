@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmark.models.calibration.chance import Chance
+from pairmark.models.calibration.calibration_seed import CalibrationSeed
 from pairmark.models.calibration.operating_points import Calibration
 from pairmark.models.core.spec import LearnerSpec
 from pairmark.models.evaluation.pairs import EvaluationReport
@@ -71,9 +71,9 @@ class Parts:
     sizes: dict[str, int]
 
     @property
-    def chance(self) -> Chance:
+    def chance(self) -> CalibrationSeed:
         """What is drawn for the calibration people: no seed of the job's moves a threshold."""
-        return Chance.of_people(self.people, self.job.secret)
+        return CalibrationSeed.of_people(self.people, self.job.secret)
 
     @property
     def row_units(self) -> Indices | None:
