@@ -29,9 +29,14 @@ from pairmark.models.pairs.sampling import MAX_PAIRS, PairMap, PairPopulation
 from pairmark.models.similarity import search
 from pairmark.models.similarity.binning import quantise
 from pairmark.models.similarity.explain import PairWords
-from pairmark.models.similarity.learned import LearnedFeatures, OutOfFold, OutOfFoldMaps, PairFeatures
-from pairmark.models.similarity.learning import default_of_listed, learn
 from pairmark.models.similarity.packing import PackedTrees, RowPairs, packed_trees
+from pairmark.models.similarity.pair_features import default_of_listed, learn
+from pairmark.models.similarity.pair_features.maps import (
+    LearnedFeatures,
+    OutOfFold,
+    OutOfFoldMaps,
+    PairFeatures,
+)
 from pairmark.models.similarity.parallel import Grower, grow_each
 from pairmark.models.similarity.search_arrays import CODES, column_arrays
 from pairmark.models.similarity.splits import KINDS

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from pairmark.models.core.arrays import Float32
 from pairmark.models.core.inputs import checked_weight
 from pairmark.models.pairs.sampling import PairPopulation
-from pairmark.models.similarity.learned import OutOfFold, OutOfFoldMaps
+from pairmark.models.similarity.pair_features.maps import OutOfFold, OutOfFoldMaps
 
 WEIGHT_TOTAL = 2**30
 """Integer weights of a tree's pairs sum to at most this, so that sums fit an int32 and their products an int64."""

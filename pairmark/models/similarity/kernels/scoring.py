@@ -49,7 +49,7 @@ def ordered_bits(values):
 
 @kernel
 def pair_forms(a, b, forms, out):
-    """Learned features of one pair from its rows' learned columns ``z, r, c``, see `similarity.learned`.
+    """Learned features of one pair from its rows' learned columns ``z, r, c``, see `similarity.pair_features.maps`.
 
     Feature k is ``r_k r'_k sum_i forms[k, i] z_i z'_i + (c_k + c'_k)``: a sum in one order, of products that commute.
     """

@@ -20,9 +20,9 @@ from pairmark.models.core.base import Float32
 from pairmark.models.core.kernels import rows as row_kernels
 from pairmark.models.core.two_covariance import COORDINATES, TwoCovariance, pointed, two_covariance
 from pairmark.models.pairs.sampling import TrainingPairs
-from pairmark.models.similarity.distances import TRIED_ROWS, judging_pairs, reached, scalings
-from pairmark.models.similarity.gaussian import forms_of, layer_of, some_rows
-from pairmark.models.similarity.learned import (
+from pairmark.models.similarity.pair_features.common import TRIED_ROWS, judging_pairs, reached, scalings
+from pairmark.models.similarity.pair_features.gaussian import forms_of, layer_of, some_rows
+from pairmark.models.similarity.pair_features.maps import (
     FOLDS,
     CoordinateMap,
     Forms,
