@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pairmark.models.calibration.chance import Chance
+from pairmark.models.calibration.calibration_seed import CalibrationSeed
 from pairmark.models.calibration.held_out import HeldOutScores
 from pairmark.models.pairs.samples import pair_sample
 
@@ -29,7 +29,7 @@ def thresholds_by_chance(
     """The threshold at ``fpr`` for each value of U, of pairs that Pairmark drew; each is answered."""
     held = HeldOutScores.of(
         pair_sample(scores, same, units),
-        chance=Chance(uniform=1.0, seed=seed),
+        chance=CalibrationSeed(uniform=1.0, seed=seed),
         n_replicates=1_000,
         origin="drawn",
     )

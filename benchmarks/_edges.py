@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm
 
-from pairmark.models.calibration.chance import Chance
+from pairmark.models.calibration.calibration_seed import CalibrationSeed
 from pairmark.models.calibration.identification import GalleryCalibration
 from pairmark.models.calibration.likelihood_ratios import LikelihoodRatios, bayes_threshold
 from pairmark.models.calibration.operating_points import Calibration
@@ -138,7 +138,7 @@ def seeds(rng: Rng, *, m: int, share: float = 0.0254, rate: float = 0.05) -> Out
         failed(
             true_rate,
             rate,
-            Calibration.fit(scores, same, units, chance=Chance.of_people(np.arange(m), secret)),
+            Calibration.fit(scores, same, units, chance=CalibrationSeed.of_people(np.arange(m), secret)),
         )
         for _ in range(2)
     ]
@@ -254,7 +254,7 @@ def groups(rng: Rng, *, m: int = 120, share: float = 0.02) -> Outcome:
     """The bound of a group at a threshold that other people gave, as reports state it."""
     units, scores, _ = wolves(rng, m, share)
     threshold = float(np.quantile(wolves(rng, m, share)[1], 0.97))
-    made = Calibration.fit(scores, np.zeros(len(units)), units, chance=Chance(uniform=1.0, seed=0))
+    made = Calibration.fit(scores, np.zeros(len(units)), units, chance=CalibrationSeed(uniform=1.0, seed=0))
     return {"bound of a group": wolves_rate(share, 1.0)(threshold) > made.rate_bound(threshold)}
 
 
@@ -281,7 +281,7 @@ def leaderboard(rng: Rng, *, m: int = 140, versions: int = 20, rate: float = 0.0
     """The best of 20 versions that are calibrated on the same people and share U; in each others match everybody."""
     n_test, share = 100, 0.0254
     people = np.arange(m)
-    chance = Chance.of_people(people, rng.bytes(16))
+    chance = CalibrationSeed.of_people(people, rng.bytes(16))
     true_rate = wolves_rate(share, 1.0)
     offers: dict[str, list[tuple[float, float]]] = {"by the TPR beside the promise": [], "auto": []}
     for _ in range(versions):

@@ -86,7 +86,7 @@ def until_alarm(promised: float, live: float, seed: int, most: int = 50_000) -> 
     """Unrelated pairs up to the end of the pool that raised the alarm; ``most`` where none did."""
     rng = np.random.default_rng([13, seed])
     watch = RateWatch(promised=promised)
-    while not watch.raised and watch.n < most:
+    while not watch.alarms and watch.n < most:
         watch.observe((rng.random(BATCH) < live).tolist())
     return watch.n
 

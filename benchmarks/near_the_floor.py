@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from benchmarks._chances import thresholds_by_chance
 from benchmarks.common import Claim, Parts, Preset, Result
 from pairmark import Plda
-from pairmark.models.calibration.chance import Chance
+from pairmark.models.calibration.calibration_seed import CalibrationSeed
 from pairmark.models.calibration.operating_points import Calibration
 
 FPR = 0.01
@@ -168,7 +168,7 @@ def _tutorial() -> dict[str, Any]:
     names = np.unique(units)
     uniforms = [
         1.0,
-        *(Chance.of_people(names, f"secret {k}".encode()).uniform for k in range(TUTORIAL_SECRETS)),
+        *(CalibrationSeed.of_people(names, f"secret {k}".encode()).uniform for k in range(TUTORIAL_SECRETS)),
     ]
     product, *drawn = thresholds_by_chance(scores, same, units, FPR, uniforms)
     thresholds = [_as_a_caller(scores, same, units, names, np.random.default_rng(k)) for k in range(SETTINGS)]
@@ -198,7 +198,7 @@ def _as_a_caller(scores: Array, same: Array, units: Array, names: Array, rng: np
         types[rng.integers(3)](sides),
         random_state=int(rng.integers(2**31)),
         n_replicates=int(rng.integers(1_000, 3_000)),
-        chance=Chance.of_people(names, b"secret 0"),
+        chance=CalibrationSeed.of_people(names, b"secret 0"),
     )
     return made.operating_point(FPR).threshold
 

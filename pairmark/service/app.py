@@ -178,7 +178,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     upkeep.cancel()
     publishing.cancel()
     await asyncio.to_thread(_keep_use, services)
-    await services.recorder.publish(closing=True)
+    await services.recorder.flush(closing=True)
     services.runtime.close()
     services.galleries.close()
     services.database.dispose()
@@ -206,7 +206,7 @@ async def _publish(services: Services, closing: asyncio.Event) -> None:
     for tick in count(1):
         await asyncio.sleep(PUBLISH_S)
         metrics.publish_live(services.runtime.live.watches())
-        await services.recorder.publish()
+        await services.recorder.flush()
         db_metrics.publish(services.database)
         if tick % KEEP_USE_TICKS == 0:
             await asyncio.to_thread(_keep_use, services)

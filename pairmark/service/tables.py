@@ -632,9 +632,11 @@ class ReviewRow(Base):
     question: Mapped[str] = mapped_column(String(32))
     at_most: Mapped[float]
     confidence: Mapped[float]
-    twice: Mapped[float]
+    second_share: Mapped[float] = mapped_column("twice")
+    """The share of pairs that a second reviewer gets too."""
     strata: Mapped[list[Any]]
-    alike: Mapped[int | None]
+    n_unstratified_draws: Mapped[int | None] = mapped_column("alike")
+    """Draws before those that chose a stratum; None: none has yet."""
     drawn: Mapped[int] = mapped_column(default=0)
     progress: Mapped[dict[str, Any]]
     created_at: Mapped[float]
@@ -661,7 +663,7 @@ class ReviewItem(Base):
     subject: Mapped[str | None] = mapped_column(ByteText)
     sides: Mapped[dict[str, Any] | None] = mapped_column(Json)
     erased: Mapped[bool] = mapped_column(default=False)
-    twice: Mapped[bool] = mapped_column(default=False)
+    needs_second: Mapped[bool] = mapped_column("twice", default=False)
     holder: Mapped[str | None] = mapped_column(String(200))
     held_until: Mapped[float | None]
 

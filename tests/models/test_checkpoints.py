@@ -12,7 +12,7 @@ from sklearn.datasets import load_iris
 from pairmark.models import SimilarityForest, SimilarityTree
 from pairmark.models.core.checkpoints import checkpoints_of, keeping, kept_seed
 from pairmark.models.core.progress import listening
-from pairmark.models.similarity.growing import Grower
+from pairmark.models.similarity.parallel import Grower
 
 X, y = load_iris(return_X_y=True)
 PARAMS: dict[str, Any] = {"n_estimators": 6, "n_pairs": 400, "max_depth": 2}

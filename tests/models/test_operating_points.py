@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from scipy.stats import binom, norm
 
 from pairmark.models import InsufficientCalibrationData, OperatingPoint, operating_point
+from pairmark.models.calibration.held_out import spaced
 from pairmark.models.calibration.operating_points import Calibration
 from pairmark.models.calibration.promises import candidate_share
-from pairmark.models.calibration.steps import spaced
 from pairmark.models.core.artefact import read_artefact, write_artefact
 from pairmark.models.pairs.splits import held_out_pairs
 from tests.models.pair_worlds import Classes, People, Scored

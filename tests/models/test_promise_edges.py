@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from pairmark import operating_point
-from pairmark.models.calibration.chance import Chance
+from pairmark.models.calibration.calibration_seed import CalibrationSeed
 from pairmark.models.calibration.operating_points import Calibration
 from pairmark.models.calibration.points import InsufficientCalibrationData
-from pairmark.models.calibration.price import expected_tpr
+from pairmark.models.calibration.tpr_spread import expected_tpr
 from pairmark.models.pairs.splits import held_out_pairs
 
 NAMES = np.array([f"person {number:03}" for number in range(130)])
@@ -33,14 +33,16 @@ def thin(share: float, seed: int = 1) -> tuple[np.ndarray, np.ndarray, np.ndarra
 
 
 def test_the_random_number_is_the_peoples_own() -> None:
-    drawn = Chance.of_people(NAMES, b"secret")
-    assert Chance.of_people(NAMES[::-1].repeat(2), b"secret") == drawn
-    assert Chance.of_people(NAMES[1:], b"secret") != drawn
-    assert Chance.of_people(NAMES, b"another") != drawn
-    assert Chance.of_people([1, 2, 3]) == Chance.of_people(np.array([3.0, 1.0, 2.0]))
+    drawn = CalibrationSeed.of_people(NAMES, b"secret")
+    assert CalibrationSeed.of_people(NAMES[::-1].repeat(2), b"secret") == drawn
+    assert CalibrationSeed.of_people(NAMES[1:], b"secret") != drawn
+    assert CalibrationSeed.of_people(NAMES, b"another") != drawn
+    assert CalibrationSeed.of_people([1, 2, 3]) == CalibrationSeed.of_people(np.array([3.0, 1.0, 2.0]))
     # Names that join to the same letters are other people.
-    assert Chance.of_people(["ab", "c"]) != Chance.of_people(["a", "bc"])
-    uniform = np.array([Chance.of_people(NAMES, bytes([a, b])).uniform for a in range(20) for b in range(20)])
+    assert CalibrationSeed.of_people(["ab", "c"]) != CalibrationSeed.of_people(["a", "bc"])
+    uniform = np.array(
+        [CalibrationSeed.of_people(NAMES, bytes([a, b])).uniform for a in range(20) for b in range(20)]
+    )
     assert 0 < uniform.min() < 0.02
     assert 0.98 < uniform.max() < 1
     assert uniform.mean() == pytest.approx(0.5, abs=0.06)
@@ -63,10 +65,12 @@ def test_versions_on_the_same_people_share_it_whatever_their_scores_and_rows_are
 
 def test_no_random_number_costs_power_and_none_answers_below_the_floor() -> None:
     scores, same, units = people()
-    plain = Calibration.fit(scores, same, units, chance=Chance(uniform=1.0, seed=0)).operating_point(0.05)
+    plain = Calibration.fit(scores, same, units, chance=CalibrationSeed(uniform=1.0, seed=0)).operating_point(
+        0.05
+    )
     thresholds = []
     for uniform in (0.9, 0.5, 0.1, 0.001):
-        made = Calibration.fit(scores, same, units, chance=Chance(uniform=uniform, seed=0))
+        made = Calibration.fit(scores, same, units, chance=CalibrationSeed(uniform=uniform, seed=0))
         thresholds.append(made.operating_point(0.05).threshold)
         with pytest.raises(InsufficientCalibrationData):
             made.operating_point(0.044)

@@ -90,7 +90,7 @@ def take(
     decisions = more.pop("decisions", [1] * n)
     refs = more.pop("refs", [["wrong" if at < wrong else "right", f"b{at}"] for at in range(n)])
     sides = np.arange(n, dtype=np.float32).reshape(-1, 1)
-    recorder.take(
+    recorder.record(
         Deciding(model_id, more.pop("version", 1), more.pop("gallery", "")),
         policy,
         [decisions.count(code) for code in range(3)],
@@ -104,7 +104,7 @@ def take(
 
 
 def write(recorder: DecisionRecorder) -> None:
-    recorder.settle(recorder.write(recorder.swap(closing=True)))
+    recorder.apply_chances(recorder.write(recorder.drain(closing=True)))
 
 
 def judge_all(reviews: Reviews, review_id: str, most: int = 10_000, by: str = "ada") -> ReviewOut:
@@ -232,7 +232,7 @@ def test_a_review_of_what_is_kept(reviews: Reviews, database: Database, model_id
     assert done.judged < 400
     assert done.curve[-1] == (done.judged, done.bound)
     assert "of 400 matches are false" in done.statement
-    assert reviews.stamps("faces", 1) == [done.statement]
+    assert reviews.statements_of_version("faces", 1) == [done.statement]
     assert not reviews.next(made.id, "ada", 1).items, "it is enough: nobody need judge more"
 
 
@@ -282,7 +282,7 @@ def test_every_decision_has_the_same_chance_to_be_kept(database: Database, model
             n = at % 7 + 1
             take(recorder, model_id, n, policy, refs=[[str(place + k), "b"] for k in range(n)])
             place += n
-        (hour,) = recorder.swap(closing=True)
+        (hour,) = recorder.drain(closing=True)
         assert place * hour.chance <= 30 < 2 * place * hour.chance
         assert hour.chance == 0.9 / 4
         assert all(row.key < hour.chance for row in hour.rows)
@@ -299,7 +299,7 @@ def test_keys_are_uniform_below_the_chance(database: Database, model_id: str) ->
     recorder = DecisionRecorder(database)
     for _ in range(300):
         take(recorder, model_id, 40, ReviewPolicy(share=0.25))
-    (hour,) = recorder.swap(closing=True)
+    (hour,) = recorder.drain(closing=True)
     keys = np.sort([row.key for row in hour.rows])
     assert hour.chance * 12_000 / 4 < 12_000 * 0.25 * 0.9, "the hour has more than the policy keeps"
     grid = hour.chance * np.arange(1, keys.size + 1) / keys.size
@@ -315,7 +315,7 @@ def test_when_decisions_are_written_does_not_depend_on_what_is_kept(
     written = []
     for _ in range(6):
         take(recorder, model_id, 3, ReviewPolicy(share=share))
-        written.append(sum(sum(map(sum, hour.counts.values())) for hour in recorder.swap()))
+        written.append(sum(sum(map(sum, hour.counts.values())) for hour in recorder.drain()))
     assert written == [0, 0, 9, 0, 0, 9]
 
 
@@ -374,7 +374,7 @@ def test_uncertain_pairs_are_chosen_and_never_mixed_with_random_ones(
             assert (found.bound, found.wrong, found.enough, found.alarm) == (1.0, 0, False, False)
             assert found.exhausted
             assert "no bound follows" in found.statement
-            assert reviews.stamps("faces", 1) == []
+            assert reviews.statements_of_version("faces", 1) == []
 
 
 def test_decisions_of_a_deleted_model_are_dropped(database: Database, model_id: str) -> None:
@@ -502,7 +502,7 @@ def test_twenty_reviewers_at_once_never_judge_a_pair_twice(reviews: Reviews, dat
     assert not failed
     with database.read() as session:
         said = Counter(session.scalars(select(ReviewJudgement.item_id)))
-        twice = set(session.scalars(select(ReviewItem.id).where(ReviewItem.twice)))
+        twice = set(session.scalars(select(ReviewItem.id).where(ReviewItem.needs_second)))
         draws = list(
             session.scalars(
                 select(ReviewItem.draw).where(ReviewItem.draw.is_not(None)).order_by(ReviewItem.draw)
@@ -535,7 +535,9 @@ def test_outcomes_from_elsewhere_bound_nothing(reviews: Reviews, database: Datab
     record(database, model_id, 50)
     made = reviews.create(asked())
     told = [{"left": f"b{at}", "right": "right", "same": at % 2 == 0} for at in range(50)]
-    found = reviews.elsewhere(ElsewhereRequest.model_validate({"model": "faces", "outcomes": told}), "key:1")
+    found = reviews.report_outcomes(
+        ElsewhereRequest.model_validate({"model": "faces", "outcomes": told}), "key:1"
+    )
     assert (found.stored, found.contradicted) == (50, 25)
     now = reviews.get(made.id)
     assert (now.judged, now.bound, now.alarm) == (0, 1.0, False)
@@ -560,9 +562,9 @@ def test_an_alarm_moves_production_back_where_the_policy_says_so(deployment: Dep
     assert done.alarm_at is not None
     assert not done.enough
     assert store.alias("faces", "production").version == first
-    (stamp,) = reviews.stamps("faces", second)
+    (stamp,) = reviews.statements_of_version("faces", second)
     assert "more than 2 % are" in stamp
-    assert reviews.stamps("faces", first) == []
+    assert reviews.statements_of_version("faces", first) == []
     assert store.history("faces", "production").items[0].by == f"review:{done.id}"
     store.set_policy("faces", Policy(reviews=None))
     with db.read() as session:
@@ -582,5 +584,5 @@ def test_a_review_is_of_one_version_where_it_says_so(
         source = {"model": "faces", **({} if version is None else {"version": version})}
         assert reviews.create(asked(source=source)).population == n
     done = judge_all(reviews, reviews.create(asked(source={"model": "faces", "version": 2})).id)
-    assert reviews.stamps("faces", 2) == [done.statement]
-    assert reviews.stamps("faces", 1) == []
+    assert reviews.statements_of_version("faces", 2) == [done.statement]
+    assert reviews.statements_of_version("faces", 1) == []

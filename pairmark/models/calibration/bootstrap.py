@@ -30,7 +30,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.models.calibration.kernels.bootstrap import dyadic_replicates
-from pairmark.models.calibration.steps import n_above
 from pairmark.models.pairs.samples import PairSample
 
 Float64 = NDArray[np.float64]
@@ -259,7 +258,7 @@ class _Dyads:
 
 def _observed(sample: PairSample, stops: NDArray[np.int64]) -> tuple[Float64, Float64, Float64, Float64]:
     """Of the sample itself, at each stop: rate, its variance, effective units and the most matched unit's share."""
-    if sample.independent:
+    if sample.rows_independent:
         n = len(sample.different)
         rate = stops / n
         # Rows bring two units each, all alike.
@@ -272,7 +271,7 @@ def _observed(sample: PairSample, stops: NDArray[np.int64]) -> tuple[Float64, Fl
 def _replicated(
     sample: PairSample, stops: NDArray[np.int64], n_replicates: int, seed: int, n_jobs: int | None
 ) -> tuple[Float64, Float64]:
-    if sample.independent:
+    if sample.rows_independent:
         # How many draws fall between stops is all there is to a replicate.
         n = len(sample.different)
         between = np.diff(np.concatenate([[0], stops, [n]])) / n
@@ -321,3 +320,8 @@ def _weight_before(edge: NDArray[np.int64], weight: Float64) -> Float64:
     before = np.empty_like(weight)
     before[order] = np.maximum(running - offset, 0.0)
     return before
+
+
+def n_above(descending: NDArray[np.float32], threshold: np.float32) -> int:
+    """How many entries are strictly above a threshold, without reading (a mapped file) from end to end."""
+    return int(descending.size - np.searchsorted(descending[::-1], threshold, side="right"))

@@ -3,7 +3,7 @@
 - independent rows, and units that are each in one pair: the exact binomial tail;
 - a random sample of a fixed population of pairs: the exact hypergeometric tail;
 - pairs of units, and pairs inside of blocks: a product over independent parts (`matching_product`, `listed_product`,
-  `block_product`), compared with U / (1 - confidence), U being uniform and independent of scores (`chance`).
+  `block_product`), compared with U / (1 - confidence), U being uniform and independent of scores (`calibration_seed`).
 """
 
 from __future__ import annotations

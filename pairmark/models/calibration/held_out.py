@@ -10,15 +10,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.models.calibration.block_product import Blocks
-from pairmark.models.calibration.bootstrap import CONFIDENCES, BootstrapTable, bootstrap_table, empty_table
-from pairmark.models.calibration.chance import Chance
+from pairmark.models.calibration.bootstrap import (
+    CONFIDENCES,
+    BootstrapTable,
+    bootstrap_table,
+    empty_table,
+    n_above,
+)
+from pairmark.models.calibration.calibration_seed import CalibrationSeed
 from pairmark.models.calibration.finite_sample import FiniteSample
 from pairmark.models.calibration.likelihood_ratios import LikelihoodRatios
 from pairmark.models.calibration.listed_product import ListedPairs
 from pairmark.models.calibration.matching_product import AllPairs, ScoredGraph
 from pairmark.models.calibration.origins import Origin
 from pairmark.models.calibration.schema import check_calibration, reading_state
-from pairmark.models.calibration.steps import n_above
 from pairmark.models.pairs.samples import PairSample, matched_scores
 
 Arrays = dict[str, NDArray[Any]]
@@ -38,27 +43,27 @@ class HeldOutScores:
     """
 
     def __init__(
-        self, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any], table: BootstrapTable | None
+        self, arrays: Mapping[str, NDArray[Any]], facts: Mapping[str, Any], table: BootstrapTable | None
     ) -> None:
         self.arrays = dict(arrays)
-        self.facts = dict(meta)
+        self.facts = dict(facts)
         self._table = table
         self._sample: PairSample | None = None
         self._n_jobs: int | None = None
         self._lock = threading.Lock()
         self.thresholds: NDArray[np.float32] = self.arrays["thresholds"]
-        ratios = meta.get("likelihood_ratios")
+        ratios = facts.get("likelihood_ratios")
         self.likelihood_ratios = None if ratios is None else LikelihoodRatios.from_state(self.arrays, ratios)
         self.finite = FiniteSample(
             above=self.arrays["above"],
-            n=int(meta["n_independent"]),
-            n_matched=int(meta["n_matched"]),
-            different_share=float(meta["different_share"]),
-            counts_rows=bool(meta["counted"]),
-            product=_product(self.arrays, meta),
-            uniform=float(meta["uniform"]),
-            population=meta["population"],
-            n_same=int(meta["n_same_pairs"]),
+            n=int(facts["n_independent"]),
+            n_matched=int(facts["n_matched"]),
+            different_share=float(facts["different_share"]),
+            counts_rows=bool(facts["counted"]),
+            product=_product(self.arrays, facts),
+            uniform=float(facts["uniform"]),
+            population=facts["population"],
+            n_same=int(facts["n_same_pairs"]),
         )
 
     @classmethod
@@ -66,36 +71,37 @@ class HeldOutScores:
         cls,
         sample: PairSample,
         *,
-        chance: Chance,
+        chance: CalibrationSeed,
         n_replicates: int,
         n_jobs: int | None = None,
         origin: Origin,
         population: int | None = None,
     ) -> Self:
         """Count what bounds need. The bootstrap, which takes longest, waits until somebody asks for it."""
+        n_different = len(sample.different)
         thresholds, above = sample.different.steps()
-        mate_scores, mate_above = sample.same.steps()
+        same_scores, same_above = sample.same.steps()
         n_matched, n, share = sample.different.n_blocks, sample.different.n_blocks, 1.0
         matched_same = np.sort(sample.same.scores)
-        if not sample.independent:
+        if not sample.rows_independent:
             matched_same, n_matched = matched_scores(sample, np.random.default_rng([chance.seed, 1]))
         if sample.protocol == "closed-set":
             share = sample.different.total()
         # Pairs that share no unit are independent, and counted as such.
-        counts_rows = sample.independent or (
-            not sample.by_block and n_matched == len(sample.different) + len(sample.same) * (share < 1)
+        counts_rows = sample.rows_independent or (
+            not sample.by_block and n_matched == n_different + len(sample.same) * (share < 1)
         )
         if counts_rows:
-            n, above, share = len(sample.different), above / share, 1.0
-        meta: dict[str, Any] = {
+            n, above, share = n_different, above / share, 1.0
+        facts: dict[str, Any] = {
             "state_version": STATE_VERSION,
             "protocol": sample.protocol,
             "n_units": sample.n_units,
             "n_independent": n,
-            "n_negative_pairs": len(sample.different),
+            "n_negative_pairs": n_different,
             "n_same_pairs": len(sample.same),
             "n_same_independent": sample.same.n_blocks,
-            "independent_rows": sample.independent,
+            "independent_rows": sample.rows_independent,
             "weighted": False,
             "different_share": share,
             "counted": counts_rows,
@@ -109,18 +115,18 @@ class HeldOutScores:
         arrays: Arrays = {
             "thresholds": thresholds,
             "above": above,
-            "same_scores": mate_scores,
-            "same_above": mate_above,
+            "same_scores": same_scores,
+            "same_above": same_above,
             "matched_same": matched_same,
         }
         if len(sample.same):
-            ratios, meta["likelihood_ratios"] = LikelihoodRatios.of_sample(sample).to_state()
+            ratios, facts["likelihood_ratios"] = LikelihoodRatios.of_sample(sample).to_state()
             arrays |= ratios
         if sample.by_block:
             arrays |= Blocks.of(sample.different, thresholds).arrays()
         elif not counts_rows:
             arrays |= ScoredGraph.of(sample, thresholds, cells=origin == "drawn").arrays()
-        held_out = cls(arrays, meta, None)
+        held_out = cls(arrays, facts, None)
         held_out._sample, held_out._n_jobs = sample, n_jobs
         return held_out
 
@@ -152,8 +158,8 @@ class HeldOutScores:
             facts = _as_of_today(arrays, meta)
             if facts["origin"] not in get_args(Origin) or not 0 < facts["uniform"] <= 1:
                 raise ValueError("the calibration's origin or random number is none that a fit writes")
-            own = {name: array for name, array in arrays.items() if not name.startswith("bootstrap_")}
-            return cls(own, facts, table)
+            own_arrays = {name: array for name, array in arrays.items() if not name.startswith("bootstrap_")}
+            return cls(own_arrays, facts, table)
 
     @property
     def origin(self) -> Origin:
@@ -191,15 +197,15 @@ class HeldOutScores:
             return self._table
 
 
-def _product(arrays: Arrays, meta: Mapping[str, Any]) -> AllPairs | ListedPairs | Blocks | None:
+def _product(arrays: Arrays, facts: Mapping[str, Any]) -> AllPairs | ListedPairs | Blocks | None:
     """The bound for pairs that are not independent of each other; None where they are counted."""
-    if meta["counted"]:
+    if facts["counted"]:
         return None
-    if meta["origin"] == "blocks":
+    if facts["origin"] == "blocks":
         return Blocks.from_arrays(arrays)
     graph = ScoredGraph.from_arrays(arrays)
     kind = AllPairs if graph.cell.size else ListedPairs
-    return kind(graph, arrays["above"], seed=int(meta["seed"]))
+    return kind(graph, arrays["above"], seed=int(facts["seed"]))
 
 
 def _as_of_today(arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> dict[str, Any]:
@@ -218,3 +224,14 @@ def _as_of_today(arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) ->
     elif complete and origin == "unknown":
         origin = "all"
     return {**facts, "origin": origin, "counted": counts_rows, "population": None, "uniform": 1.0}
+
+
+def spaced(ascending: NDArray[np.float64], max_points: int) -> NDArray[np.int64]:
+    """Indices of at most ``max_points`` values, first and last among them: half even, half dense at the low end."""
+    n = ascending.size
+    if n <= max_points:
+        return np.arange(n, dtype=np.int64)
+    half = max_points // 2
+    low = np.geomspace(1, n - 1, half).astype(np.int64)
+    even = np.linspace(0, n - 1, max_points - half).astype(np.int64)
+    return np.unique(np.concatenate([[0], low, even]))[:max_points] if half else even

@@ -25,6 +25,8 @@ MOST_VISITS = 100_000_000
 """Listed pairs times draws; a longer list gets fewer draws."""
 _PILOT_DRAWS = 48
 _PILOT_ROUNDS = 2
+_PILOT_START = 0.6
+"""Where pilots begin, as a share of the rate asked for. It costs or saves draws; what answers is drawn afresh."""
 _PREFERENCE = 0.8
 
 
@@ -57,7 +59,7 @@ class ListedPairs:
         """Number of the lowest threshold that is admitted; None when not even the highest is."""
         # A pilot threshold on the safe side, moved twice to where its own draws admit; the last search draws
         # afresh.
-        at = int(np.searchsorted(self._above, 0.6 * fpr, side="right")) - 1
+        at = int(np.searchsorted(self._above, _PILOT_START * fpr, side="right")) - 1
         pilot = max(16, min(_PILOT_DRAWS, MOST_VISITS // (8 * self._n_edges)))
         for turn in range(_PILOT_ROUNDS):
             lowest = self._search(at, pilot, [self._seed, 3, turn], fpr, limit, parts)

@@ -30,7 +30,6 @@ class RateWatch:
     ----------
     promised : false positive rate, in (0, 1). n, above : pairs seen, and those above the threshold.
     alarms : how often the alarm was raised. It starts afresh after each.
-    raised : whether the newest run has raised it.
     """
 
     promised: float
@@ -46,11 +45,6 @@ class RateWatch:
         rates = [min(p * multiple, (1 + p) / 2) for multiple in MULTIPLES]
         self._hit = [rate / p for rate in rates]
         self._miss = [(1 - rate) / (1 - p) for rate in rates]
-
-    @property
-    def raised(self) -> bool:
-        """Whether there was an alarm."""
-        return self.alarms > 0
 
     def observe(self, hits: Iterable[bool]) -> None:
         """Take whether each of some unrelated pairs scored above the threshold, in order."""

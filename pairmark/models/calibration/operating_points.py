@@ -29,11 +29,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pairmark.models.calibration.bands import FprBand, bootstrap_band, finite_sample_band
-from pairmark.models.calibration.bootstrap import CONFIDENCES, N_REPLICATES, confidence_row
+from pairmark.models.calibration.bootstrap import CONFIDENCES, N_REPLICATES, confidence_row, n_above
 from pairmark.models.calibration.bounds import small_sample_interval
-from pairmark.models.calibration.chance import Chance
+from pairmark.models.calibration.calibration_seed import CalibrationSeed
 from pairmark.models.calibration.estimate import suggested_threshold
-from pairmark.models.calibration.held_out import Arrays, HeldOutScores
+from pairmark.models.calibration.held_out import Arrays, HeldOutScores, spaced
 from pairmark.models.calibration.matching_product import multiple_of_floor
 from pairmark.models.calibration.origins import Guarantee, Origin, guarantee_of, origin_of
 from pairmark.models.calibration.points import (
@@ -43,7 +43,6 @@ from pairmark.models.calibration.points import (
     Method,
     OperatingPoint,
 )
-from pairmark.models.calibration.price import CHANCES, STEADY_MULTIPLE, Price
 from pairmark.models.calibration.promises import candidate_share, checked_rate
 from pairmark.models.calibration.refusals import (
     joint_refusal,
@@ -51,7 +50,7 @@ from pairmark.models.calibration.refusals import (
     refusal,
     smallest_rates,
 )
-from pairmark.models.calibration.steps import n_above, spaced
+from pairmark.models.calibration.tpr_spread import DRAWS, STEADY_MULTIPLE, TprSpread
 from pairmark.models.pairs.samples import pair_sample
 
 _PUBLIC_FACTS = (
@@ -99,7 +98,7 @@ class Calibration:
         independent: bool = False,
         population: int | None = None,
         random_state: int | np.random.Generator | None = None,
-        chance: Chance | None = None,
+        chance: CalibrationSeed | None = None,
         n_replicates: int = N_REPLICATES,
         n_jobs: int | None = None,
         units_assumed: bool = False,
@@ -160,7 +159,11 @@ class Calibration:
         )
         if chance is None:
             by_seed = random_state is not None
-            chance = Chance.of_generator(random_state) if by_seed else Chance.of_people(sample.names)
+            chance = (
+                CalibrationSeed.of_generator(random_state)
+                if by_seed
+                else CalibrationSeed.of_people(sample.names)
+            )
         held_out = HeldOutScores.of(
             sample,
             chance=chance,
@@ -448,6 +451,7 @@ class Calibration:
             n_negative_pairs=int(self._held_out.facts["n_negative_pairs"]),
             protocol=self.protocol,
             observed_fpr=self._observed_fpr(threshold),
+            # Pairs that share no unit. That of `summary` is `FiniteSample.n`: what an average over all pairs is worth.
             n_independent=self._finite.n_matched,
             origin=self.origin,
             population=None
@@ -459,7 +463,7 @@ class Calibration:
             },
         )
 
-    def _price(self, fpr: float, confidence: float) -> Price | None:
+    def _price(self, fpr: float, confidence: float) -> TprSpread | None:
         """What near the fewest units another random number would have given."""
         multiple = multiple_of_floor(self._finite.n_matched, fpr, confidence)
         if (
@@ -469,12 +473,12 @@ class Calibration:
         ):
             return None
         tprs = []
-        for uniform in CHANCES:
+        for uniform in DRAWS:
             choice = replace(self._finite, uniform=uniform).choose(fpr, confidence)
             at = None if choice is None else np.float32(self._thresholds[choice[0]])
             tprs.append(0.0 if at is None else self._held_out.share_above(at))
         n_units = math.ceil(int(self._held_out.facts["n_units"]) * STEADY_MULTIPLE / multiple)
-        return Price(tpr=tprs[1], low=tprs[0], high=tprs[2], steady_units=n_units)
+        return TprSpread(tpr=tprs[1], low=tprs[0], high=tprs[2], steady_units=n_units)
 
     def _observed_fpr(self, threshold: np.float32) -> float:
         return self._finite.rate(min(n_above(self._thresholds, threshold), self._thresholds.size - 1))

@@ -67,7 +67,7 @@ def origin_of(
         raise ValueError(f"listing is {listing!r}; expected None or one of {', '.join(map(repr, LISTINGS))}")
     if population is not None:
         return "population"
-    if sample.independent:
+    if sample.rows_independent:
         return "independent" if independent else "unnamed"
     if independent:
         raise ValueError(

@@ -17,7 +17,7 @@ AMPLE_MULTIPLE = 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reach:
+class SupportedRate:
     """The smallest false positive rate that ``finite-sample`` promises with so many units, and the next power of ten.
 
     Attributes
@@ -34,7 +34,7 @@ class Reach:
     next_units: int
 
 
-def reach(n_units: int, confidence: float = 0.95, *, different_share: float = 1.0) -> Reach:
+def reach(n_units: int, confidence: float = 0.95, *, different_share: float = 1.0) -> SupportedRate:
     """The smallest rate that so many calibration units can promise, and how many more the next power of ten takes.
 
     Exact for units that `pairmark.models.pairs.splits.held_out_pairs` pairs (whatever its number of pairs) in open-set
@@ -56,7 +56,9 @@ def reach(n_units: int, confidence: float = 0.95, *, different_share: float = 1.
         next_fpr = 10.0 ** (exponent - 1)
     next_units = units_needed(next_fpr, confidence, different_share=different_share)["finite-sample"]
     assert next_units is not None
-    return Reach(confidence=confidence, smallest_fpr=smallest, next_fpr=next_fpr, next_units=next_units)
+    return SupportedRate(
+        confidence=confidence, smallest_fpr=smallest, next_fpr=next_fpr, next_units=next_units
+    )
 
 
 def units_needed(
@@ -64,7 +66,7 @@ def units_needed(
     confidence: float = 0.95,
     *,
     different_share: float = 1.0,
-    independent_rows: bool = False,
+    rows_independent: bool = False,
 ) -> dict[str, int | None]:
     """Method -> units that ``fpr`` takes before any data is there; see `InsufficientCalibrationData.required_units`.
 
@@ -74,7 +76,7 @@ def units_needed(
     Parameters
     ----------
     different_share : share of different pairs among those drawn; 1 in open-set use.
-    independent_rows : whether the pairs are independent of each other, so that each is a unit.
+    rows_independent : whether the pairs are independent of each other, so that each is a unit.
     """
     fpr, confidence = checked_rate(fpr, "fpr"), checked_rate(confidence, "confidence")
     blocks = order_pairs_needed(fpr, confidence)
@@ -83,10 +85,10 @@ def units_needed(
     # With 30 pairs above, the bound is some 1.6 times the observed rate, so about 60 must be expected at fpr.
     n_above = 2 * ENOUGH_PAIRS / max(fpr * different_share, 1.0 / MOST_BLOCKS)
     asymptotic = (
-        n_above if independent_rows else max(_SPARE * ENOUGH_UNITS, (1 + math.sqrt(1 + 8 * n_above)) / 2)
+        n_above if rows_independent else max(_SPARE * ENOUGH_UNITS, (1 + math.sqrt(1 + 8 * n_above)) / 2)
     )
     return {
-        "finite-sample": blocks if independent_rows else 2 * blocks,
+        "finite-sample": blocks if rows_independent else 2 * blocks,
         "bootstrap": None if confidence_row(confidence) is None else math.ceil(min(asymptotic, MOST_BLOCKS)),
     }
 

@@ -26,17 +26,18 @@ def smallest_rates(held_out: HeldOutScores, confidence: float) -> dict[str, floa
 
 def units_required(held_out: HeldOutScores, fpr: float, confidence: float) -> dict[str, int | None]:
     """Method -> units that ``fpr`` takes; see `InsufficientCalibrationData.required_units`."""
-    per_row = bool(held_out.facts["independent_rows"]) or held_out.origin == "blocks"
+    # A unit is one observation: a pair, or a block.
+    rows_independent = bool(held_out.facts["independent_rows"]) or held_out.origin == "blocks"
     required = units_needed(
         fpr,
         confidence,
         different_share=held_out.finite.different_share,
-        independent_rows=per_row,
+        rows_independent=rows_independent,
     )
     reached, here = held_out.bootstrap().smallest(confidence), int(held_out.facts["n_units"])
     if required["bootstrap"] is not None and reached is not None and reached > fpr:
         # These data fall short by more than chance: scale what they reach (pairs grow with units squared).
-        scaled = math.ceil(min(here * (reached / fpr) ** (1.0 if per_row else 0.5), MOST_BLOCKS))
+        scaled = math.ceil(min(here * (reached / fpr) ** (1.0 if rows_independent else 0.5), MOST_BLOCKS))
         required["bootstrap"] = max(required["bootstrap"], scaled)
     return required
 

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pairmark.models.calibration.bounds import wilson_interval
+from pairmark.models.calibration.held_out import spaced
 from pairmark.models.calibration.identification import cmc
-from pairmark.models.calibration.steps import spaced
 from pairmark.models.core.base import PairScorerMixin
 
 DIVISIONS = 2

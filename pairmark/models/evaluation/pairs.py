@@ -18,8 +18,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr, stdtrit
 
 from pairmark.models.calibration.bounds import wilson_interval
-from pairmark.models.calibration.simultaneous import simultaneous_bands
 from pairmark.models.evaluation.kernels.sweep import sweep
+from pairmark.models.evaluation.roc_bands import simultaneous_bands
 from pairmark.models.pairs.samples import PairSample, Side, pair_sample
 
 Float64 = NDArray[np.float64]
@@ -200,7 +200,7 @@ def pair_report(
     seeds = np.random.SeedSequence(int(np.random.default_rng(random_state).integers(0, 2**62)))
     blocks = [min(_BLOCK, n_replicates - start) for start in range(0, n_replicates, _BLOCK)]
     results = joblib.Parallel(n_jobs=n_jobs, prefer="threads")(
-        joblib.delayed(_replicates)(pairs, sample.independent, targets, record, width, seed)
+        joblib.delayed(_replicates)(pairs, sample.rows_independent, targets, record, width, seed)
         for width, seed in zip(blocks, seeds.spawn(len(blocks)), strict=True)
     )
     figures, draws = (np.concatenate(parts) for parts in zip(*results, strict=True))
@@ -262,10 +262,16 @@ def _metrics(
         "n_same_pairs": len(sample.same),
         "confidence": confidence,
         "intervals": f"{100 * confidence:.0f} % intervals, the wider of a bootstrap over "
-        + ("rows" if sample.independent else "identities" if sample.protocol == "open-set" else "samples")
+        + (
+            "rows"
+            if sample.rows_independent
+            else "identities"
+            if sample.protocol == "open-set"
+            else "samples"
+        )
         + f" ({len(figures)} draws) and Wilson's interval",
         "estimand": "every person counts the same, however many samples they have"
-        if sample.protocol == "open-set" and not sample.independent
+        if sample.protocol == "open-set" and not sample.rows_independent
         else "every pair counts the same",
     }
 

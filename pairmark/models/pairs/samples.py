@@ -66,7 +66,7 @@ class PairSample:
     Attributes
     ----------
     protocol : open-set or closed-set.
-    independent : no units were given: every row is an observation of its own.
+    rows_independent : no units were given: every row is an observation of its own.
     n_units : m, units among the pairs that the false positive rate is measured on.
     different, same : the two sides.
     names : every unit that is named, whichever pairs it is in, ascending.
@@ -74,7 +74,7 @@ class PairSample:
     """
 
     protocol: Protocol
-    independent: bool
+    rows_independent: bool
     n_units: int
     different: Side
     same: Side
@@ -87,7 +87,7 @@ class PairSample:
         n_edges = self.different.edge_units.shape[0]
         if self.protocol == "closed-set":
             n_edges += self.same.edge_units.shape[0]
-        return not self.independent and n_edges == self.n_units * (self.n_units - 1) // 2
+        return not self.rows_independent and n_edges == self.n_units * (self.n_units - 1) // 2
 
 
 def pair_sample(
@@ -167,7 +167,7 @@ def pair_sample(
         n_units = int(np.unique(edges).size)
     return PairSample(
         protocol=resolved_protocol,
-        independent=independent,
+        rows_independent=independent,
         n_units=n_units,
         different=different,
         same=mates,

@@ -27,23 +27,29 @@ from pairmark.models.core.search.index import Found, Rows
 from pairmark.models.pairs.identities import distinct_rows, joined_identities
 from pairmark.models.pairs.sampling import MAX_PAIRS, PairMap, PairPopulation
 from pairmark.models.similarity import search
-from pairmark.models.similarity.bagging import (
+from pairmark.models.similarity.binning import quantise
+from pairmark.models.similarity.explain import PairWords
+from pairmark.models.similarity.packing import PackedTrees, RowPairs, packed_trees
+from pairmark.models.similarity.pair_features import default_of_listed, learn
+from pairmark.models.similarity.pair_features.maps import (
+    LearnedFeatures,
+    OutOfFold,
+    OutOfFoldMaps,
+    PairFeatures,
+)
+from pairmark.models.similarity.parallel import Grower, grow_each
+from pairmark.models.similarity.search_arrays import CODES, column_arrays
+from pairmark.models.similarity.splits import KINDS
+from pairmark.models.similarity.training_pairs import (
     EACH_DESCRIBED,
     EACH_GIVEN,
     LEAST_DESCRIBED,
     LEAST_GIVEN,
     PairSource,
+    described,
     integer_weights,
     weighted,
 )
-from pairmark.models.similarity.binning import quantise
-from pairmark.models.similarity.explain import PairWords
-from pairmark.models.similarity.growing import Grower, grow_each
-from pairmark.models.similarity.learned import LearnedFeatures, PairFeatures
-from pairmark.models.similarity.learning import default_of_listed, learn
-from pairmark.models.similarity.packing import PackedTrees, RowPairs, packed_trees
-from pairmark.models.similarity.search_arrays import CODES, column_arrays
-from pairmark.models.similarity.splits import KINDS
 from pairmark.models.similarity.trees import Tree, joined_arrays, parted_trees
 
 TREES_VERSION = 8
@@ -100,9 +106,11 @@ class SimilarityBase(PairScorerMixin, BaseEstimator):
         random = self._begin()
         if rows.shape[0] < 2:
             raise ValueError("X has 1 sample; expected at least two, which make a pair")
-        source = PairSource(self.n_pairs, self.bootstrap, _seeds(random, 1)[0])
-        source.population, source.codes = PairPopulation(codes), codes
-        self._learn(rows, codes, source, random)
+        seed, population = _seeds(random, 1)[0], PairPopulation(codes)
+        learned = self._learn(rows, codes, population, random)
+        source = PairSource.drawn(
+            population, codes, self.n_pairs, learned, bootstrap=self.bootstrap, seed=seed
+        )
         self._grow(rows, source, random)
 
     def _checked_pairs(
@@ -126,22 +134,25 @@ class SimilarityBase(PairScorerMixin, BaseEstimator):
         numbers = np.flatnonzero(weight > 0).astype(np.int32)
         numbers = np.concatenate([numbers[same[numbers]], numbers[~same[numbers]]])
         n_same = int(np.count_nonzero(same[numbers]))
-        source = PairSource(self.n_pairs, self.bootstrap, _seeds(random, 1)[0])
+        seed = _seeds(random, 1)[0]
+        learned: OutOfFold | OutOfFoldMaps | None = None
+        learned_rows: Int64 | None = None
         points = np.concatenate([left, right])
         if self.pair_features != "raw" and 0 < n_same < numbers.size:
             # A row of many pairs is one row, or its identity would seem to vary less than it does.
-            first, number = distinct_rows(points)
-            self._learn(points[first], joined_identities(first.size, number, same), source, random)
-            source.learned_rows = number
+            first, learned_rows = distinct_rows(points)
+            codes = joined_identities(first.size, learned_rows, same)
+            learned = self._learn(points[first], codes, None, random)
         else:
             self.learned_, self.pair_features_ = None, "raw"
-        floor, each = (
-            (LEAST_GIVEN, EACH_GIVEN) if source.learned is None else (LEAST_DESCRIBED, EACH_DESCRIBED)
-        )
-        source.half_learned = self.pair_features is None and self.n_estimators > 1
-        source.max_listed = max(floor, each * n // self.n_estimators)
-        source.listed_pairs = source.described(
-            weighted(numbers, numbers + np.int32(n), weight[numbers], n_same)
+        floor, each = (LEAST_GIVEN, EACH_GIVEN) if learned is None else (LEAST_DESCRIBED, EACH_DESCRIBED)
+        pairs = weighted(numbers, numbers + np.int32(n), weight[numbers], n_same)
+        source = PairSource.listed(
+            described(pairs, learned, learned_rows),
+            max_listed=max(floor, each * n // self.n_estimators),
+            half_learned=self.pair_features is None and self.n_estimators > 1,
+            bootstrap=self.bootstrap,
+            seed=seed,
         )
         self._grow(points, source, random)
 
@@ -172,24 +183,30 @@ class SimilarityBase(PairScorerMixin, BaseEstimator):
     def _explain(self, left: Float32, right: Float32, score: float, words: PairWords) -> dict[str, Any]: ...
 
     def _learn(
-        self, X: Float32, codes: NDArray[np.int64], source: PairSource, random: np.random.RandomState
-    ) -> None:
-        """Learn pair features, where some are asked for and there is something to learn from."""
+        self,
+        X: Float32,
+        codes: NDArray[np.int64],
+        population: PairPopulation | None,
+        random: np.random.RandomState,
+    ) -> OutOfFold | OutOfFoldMaps | None:
+        """Learn pair features, where some are asked for and there is something to learn from; returns their values out
+        of fold. ``population`` None: of listed pairs."""
         self.learned_ = None
-        population = source.population
         if population is not None and not (population.n_same and population.n_different):
             self.pair_features_ = "raw"
         elif self.pair_features is None:
             self.pair_features_ = "raw" if population is not None else default_of_listed(X, codes)
         else:
             self.pair_features_ = self.pair_features
+        out_of_fold: OutOfFold | OutOfFoldMaps | None = None
         if self.pair_features_ != "raw":
             report(0.0, f"learning pair features: {self.pair_features_}")
             # Matrices of a few hundred features gain nothing from threads, and wait for each other's.
             with one_blas_thread():
-                self.learned_, source.learned = learn(
+                self.learned_, out_of_fold = learn(
                     self.pair_features_, X, codes, random, from_pairs=population is None
                 )
+        return out_of_fold
 
     def _begin(self) -> np.random.RandomState:
         """The source of draws."""

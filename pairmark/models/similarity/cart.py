@@ -7,12 +7,12 @@ from numpy.typing import NDArray
 
 from pairmark.models.core.base import Float32
 from pairmark.models.pairs.sampling import PairMap
-from pairmark.models.similarity.bagging import WeightedPairs
 from pairmark.models.similarity.binning import Grid, product_bins
 from pairmark.models.similarity.kernels import layout
 from pairmark.models.similarity.kernels.counting import words_of
 from pairmark.models.similarity.kernels.growing import grow
 from pairmark.models.similarity.splits import AxisSplits
+from pairmark.models.similarity.training_pairs import WeightedPairs
 from pairmark.models.similarity.trees import PAIR_MAPS, Tree
 
 LEARNED_BINS = 1_024

@@ -18,7 +18,7 @@ from pairmark.models.pairs.sampling import PairMap
 from pairmark.models.similarity import drawing, explain
 from pairmark.models.similarity.base import MaxFeatures, SimilarityBase
 from pairmark.models.similarity.explain import PairWords
-from pairmark.models.similarity.learned import PairFeatures
+from pairmark.models.similarity.pair_features.maps import PairFeatures
 from pairmark.models.similarity.trees import RocKnots, Tree
 
 _FEATURES = (
@@ -65,7 +65,7 @@ class SimilarityTree(SimilarityBase):
     Other ways to split a cell (``leaf_rank``): ``exhaustive``, the tree of greatest Lambda among all of depth 2 on a
     grid of borders, the paper's equation (3), for which ``leaf_depth`` plays no part; ``linear``, a plane by
     cost-sensitive logistic regression; or ``boosting``, stumps by gentle AdaBoost. ``pair_features`` are learned out of
-    fold and enter every split beside the raw ones, see `pairmark.models.similarity.learned`.
+    fold and enter every split beside the raw ones, see `pairmark.models.similarity.pair_features.maps`.
 
     Attributes
     ----------

@@ -11,7 +11,7 @@ import numpy as np
 from pairmark.models.core.base import Float32
 from pairmark.models.pairs.sampling import PairMap, pair_features
 from pairmark.models.similarity.kernels import layout
-from pairmark.models.similarity.learned import LearnedFeatures
+from pairmark.models.similarity.pair_features.maps import LearnedFeatures
 from pairmark.models.similarity.trees import HALF_NAMES, Tree
 
 TERMS = 16

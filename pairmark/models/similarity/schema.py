@@ -30,7 +30,7 @@ from pairmark.models.similarity.kernels.layout import (
     CELL_RIGHT,
     CELL_SAME,
 )
-from pairmark.models.similarity.learned import NAMES, PairFeatures
+from pairmark.models.similarity.pair_features.maps import NAMES, PairFeatures
 
 
 class LearnedFacts(BaseModel):

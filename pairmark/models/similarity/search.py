@@ -88,12 +88,13 @@ class _Ledger:
     ----------
     walk, score : one item down one tree by itself; one item by all trees, scored in blocks.
     whole : scoring everything.
+    cost_so_far : what the search took.
     """
 
     walk: float
     score: float
     whole: float
-    cost_so_far: float = 0.0
+    cost_so_far: float
 
     def room(self, n_left: int) -> float:
         """Seconds that may be spent in vain, the items left being scored outright after that."""
@@ -121,12 +122,12 @@ class ForestSearch:
         above: np.float32 | None,
     ) -> None:
         self._trees, self._scorer, self._index, self._allowed = trees, scorer, index, allowed
-        self._row, self._query = query, np.ascontiguousarray(query[0])
+        self._query_row, self._query = query, np.ascontiguousarray(query[0])
         self._vectors = sealed(index.vectors)
         self._codes, self._low, self._high = (index.arrays[name] for name in (CODES, BIN_LOW, BIN_HIGH))
         self._n, self._n_trees = len(index), trees.roots.size
         # What is looked at: all items, or those whose columns were laid side by side, and which rows these are.
-        self._field = self._codes
+        self._columns = self._codes
         self._rows_of: NDArray[np.int64] | None = None
         n_places = self._codes.shape[0] * kernels.BLOCK
         self._total = np.zeros(n_places, dtype=np.uint16)
@@ -137,10 +138,9 @@ class ForestSearch:
         # Sums differ from what the scoring kernel adds up by rounding alone.
         self._rounding = 1e-9 * float(np.abs(trees.leaf_values).max(initial=1.0)) * self._n_trees
         self._n_sampled = int(np.clip(self._n // 2_000, _LEAST_SAMPLED, SAMPLED))
-        n = self._n if allowed is None else int(np.count_nonzero(allowed))
-        self._ledger = _Ledger(walk=0.0, score=0.0, whole=float(n))
+        self._n_allowed = self._n if allowed is None else int(np.count_nonzero(allowed))
         # Seconds that an item takes from here on if no finer cut is made.
-        self._stay = 0.0
+        self._cost_per_item = 0.0
         self._above, self.best = above, Best(k, above)
         self.steps: list[tuple[int, int]] = []
         self.n_walked, self.gave_up = 0, False
@@ -170,7 +170,7 @@ class ForestSearch:
             self._bound(cut, n_steps)
             left = self._reaching(cut)
         left = self._reaching(cut)
-        if left.size * self._stay > _HOPELESS * self._ledger.whole:
+        if left.size * self._cost_per_item > _HOPELESS * self._ledger.whole:
             return self._score_everything()
         self._walk(cut, left)
         return self.best
@@ -179,11 +179,11 @@ class ForestSearch:
         """Give up: rows in their order are scored faster than rows here and there."""
         self.gave_up = True
         rows, scores = PairScorerMixin._top_k(
-            self._scorer, self._row, self._index, self.best.k, self._allowed, self._above
+            self._scorer, self._query_row, self._index, self.best.k, self._allowed, self._above
         )
-        there = rows[0] >= 0
+        filled = rows[0] >= 0
         self.best = Best(self.best.k, self._above)
-        self.best.offer(rows[0, there], scores[0, there])
+        self.best.offer(rows[0, filled], scores[0, filled])
         return self.best
 
     def _sample(self, rows: NDArray[np.intp], *, judged: bool = False) -> None:
@@ -218,11 +218,13 @@ class ForestSearch:
     def _price(self) -> None:
         """What walking and scoring take with these trees and this query, by the nodes that the sample passed."""
         nodes = float(self._visits[:, 0].sum()) / max(self._rows.shape[0], 1)
-        book = self._ledger
-        book.walk = _NODE_TIME * nodes / self._n_trees
-        book.score = _SCORE_NODE_TIME * nodes + _SCORE_VALUE_TIME * self._trees.width
-        book.whole *= book.score
-        book.cost_so_far = self._rows.shape[0] * self._n_trees * _SAMPLE_TIME
+        score = _SCORE_NODE_TIME * nodes + _SCORE_VALUE_TIME * self._trees.width
+        self._ledger = _Ledger(
+            walk=_NODE_TIME * nodes / self._n_trees,
+            score=score,
+            whole=self._n_allowed * score,
+            cost_so_far=self._rows.shape[0] * self._n_trees * _SAMPLE_TIME,
+        )
 
     def _visits_of(self, rows: NDArray[np.intp]) -> NDArray[np.int32]:
         trees = self._trees
@@ -258,7 +260,7 @@ class ForestSearch:
     def _bound(self, cut: _Cut, n_steps: int) -> None:
         """Bound every item that is looked at by a cut."""
         steps, ends = self._program(cut, n_steps)
-        kernels.evaluate(steps, ends, self._field, self._blocks, self._total)
+        kernels.evaluate(steps, ends, self._columns, self._blocks, self._total)
         items = int(self._blocks.size) * kernels.BLOCK
         self.steps.append((items, steps.shape[0]))
         self._ledger.cost_so_far += n_steps * _PROGRAM_TIME + items * steps.shape[0] * _STEP_TIME
@@ -324,8 +326,8 @@ class ForestSearch:
         n_blocks = -(-rows.size // kernels.BLOCK)
         d = self._codes.shape[1]
         features = np.unique(self._trees.nodes[np.flatnonzero(cut.expanded), 0] % d)
-        self._field = np.zeros((n_blocks, d, kernels.BLOCK), dtype=np.uint8)
-        kernels.gather(self._codes, rows, features, self._field)
+        self._columns = np.zeros((n_blocks, d, kernels.BLOCK), dtype=np.uint8)
+        kernels.gather(self._codes, rows, features, self._columns)
         self._rows_of = rows
         self._blocks = np.arange(n_blocks, dtype=np.int64)
         self._total = np.zeros(n_blocks * kernels.BLOCK, dtype=np.uint16)
@@ -356,7 +358,7 @@ class ForestSearch:
             self._waiting[places] = False
             rows = self._rows_at(places)
             self._ledger.cost_so_far += rows.size * self._ledger.score
-            self.best.offer(rows, self._scorer._score_rows(self._row, self._index, rows)[0])
+            self.best.offer(rows, self._scorer._score_rows(self._query_row, self._index, rows)[0])
 
     def _finer(self, cut: _Cut, left: NDArray[np.int64]) -> tuple[_Cut | None, int, bool]:
         """The next cut, if bounding by it is worth its cost; its nodes; whether to lay columns side by side for it.
@@ -364,18 +366,18 @@ class ForestSearch:
         From a sample follows how many items each of some nested cuts would leave, and what walking those takes. The
         cheapest way from each cut on is worked out from the finest backwards: to walk, or to bound by a finer one.
         """
-        book = self._ledger
-        self._stay = book.score
-        at_stake = left.size * book.score
-        if at_stake < _WORTHWHILE or book.room(left.size) < _WEIGH_TIME:
+        ledger = self._ledger
+        self._cost_per_item = ledger.score
+        at_stake = left.size * ledger.score
+        if at_stake < _WORTHWHILE or ledger.room(left.size) < _WEIGH_TIME:
             return None, 0, False
         n = int(np.clip(0.05 * at_stake / (_SAMPLE_TIME * self._n_trees), _LEAST_SAMPLED, 4 * SAMPLED))
         n = min(n, left.size)
-        book.cost_so_far += _WEIGH_TIME + n * self._n_trees * _SAMPLE_TIME
+        ledger.cost_so_far += _WEIGH_TIME + n * self._n_trees * _SAMPLE_TIME
         self._sample(self._rows_at(left[np.linspace(0, left.size - 1, n).astype(np.intp)]), judged=True)
-        (stay,), (cut.order,), _ = self._walking((cut.expanded == 0).astype(np.uint8), 1)
-        self._stay = stay
-        if stay * left.size < _WORTHWHILE:
+        (cost_per_item,), (cut.order,), _ = self._walking((cut.expanded == 0).astype(np.uint8), 1)
+        self._cost_per_item = cost_per_item
+        if cost_per_item * left.size < _WORTHWHILE:
             return None, 0, False
         level, n_nodes = self._levels()
         walking, orders, reached = self._walking(level, len(n_nodes))
@@ -390,11 +392,11 @@ class ForestSearch:
         cutting = np.minimum(in_place, apart)
         costs = cutting + ahead * left.size
         best = int(np.argmin(costs))
-        if not costs[best] < 0.9 * stay * left.size:
+        if not costs[best] < 0.9 * cost_per_item * left.size:
             return None, 0, False
         # Half of the sample has not seen the cut: beyond what is to spare, it has to save several times its own cost.
-        saved = stay * left.size - costs[best]
-        if cutting[best] > book.room(left.size) and saved < _SURELY * cutting[best]:
+        saved = cost_per_item * left.size - costs[best]
+        if cutting[best] > ledger.room(left.size) and saved < _SURELY * cutting[best]:
             return None, 0, False
         finer = _Cut(expanded=(level <= best).astype(np.uint8), order=orders[best])
         return finer, int(n_nodes[best]), bool(apart[best] < in_place[best])
@@ -439,34 +441,34 @@ class ForestSearch:
             order = np.argsort(-gap.sum(axis=0), kind="stable")
             orders.append(order)
             whole = bounds[at].sum(axis=1)
-            there = whole >= to_beat
-            after = whole[there, None] - np.cumsum(gap[there][:, order], axis=1)
+            reaching = whole >= to_beat
+            after = whole[reaching, None] - np.cumsum(gap[reaching][:, order], axis=1)
             walked = 1 + (after >= to_beat).sum(axis=1)
             if n:
-                book, good = self._ledger, whole - gap.sum(axis=1) >= to_beat
-                walking = (_ITEM_TIME + walked * book.walk).sum() + np.count_nonzero(good) * book.score
-                seconds[at] = min(walking, np.count_nonzero(there) * book.score) / n
-                reached[at] = there.mean()
+                ledger, good = self._ledger, whole - gap.sum(axis=1) >= to_beat
+                walking = (_ITEM_TIME + walked * ledger.walk).sum() + np.count_nonzero(good) * ledger.score
+                seconds[at] = min(walking, np.count_nonzero(reaching) * ledger.score) / n
+                reached[at] = reaching.mean()
         return seconds, orders, reached
 
     def _walk(self, cut: _Cut, left: NDArray[np.int64]) -> None:
         """Walk what is left, best bounds first; score it outright where walking spares nothing."""
-        book = self._ledger
+        ledger = self._ledger
         left = left[np.argsort(65_535 - self._total[left], kind="stable")]
         lowest_first = self._total[left][::-1]
-        each = _ITEM_TIME + self._n_trees * book.walk
+        each = _ITEM_TIME + self._n_trees * ledger.walk
         at, size, outright, walking = 0, _CHUNK, _CHUNK, True
         while True:
             # The best bounds come first: once they do not reach, none does.
             n = left.size - int(np.searchsorted(lowest_first, self._total_to_beat(cut)))
             if at >= n:
                 return
-            n_affordable = min(size, int(book.room(n - at) / each))
+            n_affordable = min(size, int(ledger.room(n - at) / each))
             if walking and n_affordable >= min(_LEAST_WALKED, n - at):
                 items = left[at : min(at + n_affordable, n)]
-                before = book.cost_so_far
+                before = ledger.cost_so_far
                 self._walk_some(cut, items)
-                walking = book.cost_so_far - before < items.size * book.score
+                walking = ledger.cost_so_far - before < items.size * ledger.score
                 size = min(2 * size, 65_536) if walking else _CHUNK
             else:
                 # Those after have lower bounds: ever fewer times, some are walked again.

@@ -47,11 +47,6 @@ class Splits(ABC):
         names = [field.name for field in fields(cls)]  # type: ignore[arg-type]
         return cls(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
 
-    def take(self, nodes: NDArray[np.int64]) -> Self:
-        """Some of the nodes, in order."""
-        its = {field.name: getattr(self, field.name)[nodes] for field in fields(self)}  # type: ignore[arg-type]
-        return type(self)(**its)
-
     @abstractmethod
     def value(self, node: int, f: Float32) -> NDArray[Any]:
         """What a node tests, of pairs with features f, (n, width)."""
@@ -194,19 +189,6 @@ class StumpSplits(Splits):
     def starts(self) -> NDArray[np.int64]:
         """(n_nodes + 1,) where each node's stumps begin."""
         return np.concatenate([[0], np.cumsum(self.counts)]).astype(np.int64)
-
-    def take(self, nodes: NDArray[np.int64]) -> Self:
-        """Some of the nodes, in order."""
-        in_nodes = np.zeros(len(self), dtype=np.bool_)
-        in_nodes[nodes] = True
-        stumps = np.repeat(in_nodes, self.counts)
-        return type(self)(
-            counts=self.counts[nodes],
-            features=self.features[stumps],
-            limits=self.limits[stumps],
-            steps=self.steps[stumps],
-            thresholds=self.thresholds[nodes],
-        )
 
     def _of(self, node: int) -> tuple[NDArray[np.int32], Float32, Float32]:
         stop = int(self.counts[: node + 1].sum())

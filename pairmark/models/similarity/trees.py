@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from pairmark.models.similarity.kernels import layout
 from pairmark.models.similarity.splits import Splits
 
-Aggregation = Literal["rank", "log-odds"]
 PAIR_MAPS: dict[str, int] = {
     "diff-sum": layout.DIFF_SUM,
     "max-min": layout.MAX_MIN,
@@ -95,13 +94,9 @@ class Tree:
         """``1/2 + 1/2`` of the sum of Lambda over every split cell: the area under the broken line of `roc`."""
         return 0.5 + float(self.gains().sum())
 
-    def gains(self, counts: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
-        """What each split cell adds to the AUC, (n_cells,), half its Lambda; 0 for leaves.
-
-        ``counts`` : (n_cells, 2) weights of same and of different pairs in each cell; the training pairs' when None.
-        """
-        if counts is None:
-            counts = self.cells[:, [layout.CELL_SAME, layout.CELL_DIFFERENT]].astype(np.float64)
+    def gains(self) -> NDArray[np.float64]:
+        """What each split cell adds to the AUC, (n_cells,), half its Lambda; 0 for leaves."""
+        counts = self.cells[:, [layout.CELL_SAME, layout.CELL_DIFFERENT]].astype(np.float64)
         rates = counts / np.maximum(counts[0], 1e-300)
         out = np.zeros(self.cells.shape[0])
         split = np.flatnonzero(self.cells[:, layout.CELL_NODE] >= 0)

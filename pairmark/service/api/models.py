@@ -226,7 +226,7 @@ def get_version(http: Request, services: InServices, name: Name, version: Number
     Keys without the scope `train` on the model do not see its dataset and job.
     """
     out = _visible(http, services.store.version(name, version))
-    return out.model_copy(update={"reviews": services.reviews.stamps(name, version)})
+    return out.model_copy(update={"reviews": services.reviews.statements_of_version(name, version)})
 
 
 def _visible(http: Request, version: VersionOut) -> VersionOut:

@@ -71,7 +71,7 @@ async def create_review(
     """
     if request.source.gallery is not None:
         check_prefix(request.source.gallery, names_of(http).visible, UnknownGallery)
-    model = await asyncio.to_thread(services.reviews.subject_of, request)
+    model = await asyncio.to_thread(services.reviews.model_of, request)
     _check_may_review(http, model)
     review = await asyncio.to_thread(services.reviews.create, request)
     response.headers["Location"] = f"/reviews/{review.id}"
@@ -164,4 +164,4 @@ async def add_outcomes(
     Nobody drew them at random, so they never bound anything.
     """
     _check_may_review(http, request.model)
-    return await asyncio.to_thread(services.reviews.elsewhere, request, caller)
+    return await asyncio.to_thread(services.reviews.report_outcomes, request, caller)

@@ -18,6 +18,7 @@ from pairmark.service.api.evidence import BayesQuery, EvidenceQuery, bayes_answe
 from pairmark.service.api.problems import NotAcceptable
 from pairmark.service.api.query import Query
 from pairmark.service.api.wire import JSON, NPZ, OCTETS, Answer, Call, media, model_header
+from pairmark.service.decision_codes import DECISIONS
 from pairmark.service.errors import Forbidden, InvalidInput, TooLarge
 from pairmark.service.places import RequestWork
 from pairmark.service.reviews.repository import Deciding
@@ -36,7 +37,6 @@ BYTES_A_SECOND: Final = {JSON: 128 * 1024 * 1000.0, OCTETS: 2 * 1024 * 1024 * 10
 """How fast each kind of body is read; an npz may hold far more than its bytes."""
 WRITING_S: Final = 4e-7
 """What one score takes to be written as JSON."""
-DECISIONS: Final = ("different", "match", "review")
 _SCORED, _MATCHED, _EXPLAINED = (PAIRS.labels(path) for path in ("/similarity", "/match", "/explain"))
 
 
@@ -367,7 +367,7 @@ def _keep(call: Call, scored: ScoredPairs, point: ServedPoint, n_matched: int) -
         return
     n = len(scored.scores)
     doubtful = 0 if point.lower is None else int((point.decided(scored.scores) == 2).sum())
-    call.services.recorder.take(
+    call.services.recorder.record(
         Deciding(version.entry.model_id, version.entry.version),
         policy,
         (n - n_matched - doubtful, n_matched, doubtful),

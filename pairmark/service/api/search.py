@@ -141,7 +141,7 @@ def _keep(
     if policy is None:
         return
     decisions = [item.decision for item in seen_decisions]
-    call.services.recorder.take(
+    call.services.recorder.record(
         Deciding(version.entry.model_id, version.entry.version, call.path["gallery"]),
         policy,
         [decisions.count(code) for code in range(3)],

@@ -179,8 +179,8 @@ def plan(
     json: output.JsonOption = False,
 ) -> None:
     """Show how many people, samples and pairs a false positive rate takes, before you collect them."""
-    from pairmark.models.calibration.price import BEST_TPR, expected_tpr
     from pairmark.models.calibration.promises import AMPLE_MULTIPLE, units_needed
+    from pairmark.models.calibration.tpr_spread import BEST_TPR, expected_tpr
     from pairmark.service.datasets.promises import people_for
     from pairmark.service.heldout.schemas import EvaluationRequest
 
@@ -188,7 +188,7 @@ def plan(
     different = 1.0 if classes is None else 1 - 1 / classes
     try:
         units = units_needed(fpr, confidence, different_share=different)
-        pairs = units_needed(fpr, confidence, independent_rows=True)
+        pairs = units_needed(fpr, confidence, rows_independent=True)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     needs = []

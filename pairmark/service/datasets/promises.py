@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from pairmark.models.calibration.price import BEST_TPR, STEADY_MULTIPLE, expected_tpr
 from pairmark.models.calibration.promises import reach, units_needed
+from pairmark.models.calibration.tpr_spread import BEST_TPR, STEADY_MULTIPLE, expected_tpr
 from pairmark.models.pairs.splits import CALIBRATION_FRACTION, OPEN_SET_FROM, Protocol
 
 MOST_TARGET = 0.5

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from pairmark.models.calibration.steps import spaced
+from pairmark.models.calibration.held_out import spaced
 from pairmark.models.core.artefact import Artefact, ArtefactError, read_artefact, write_artefact
 from pairmark.models.evaluation.pairs import BAND_NAMES, CURVE_NAMES, EvaluationReport, roc_lists
 from pairmark.service.errors import CorruptArtefact

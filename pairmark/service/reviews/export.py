@@ -15,7 +15,7 @@ from pairmark.service.datasets.schemas import DatasetOut, DatasetRequest
 from pairmark.service.db import Database
 from pairmark.service.errors import InvalidInput, UnknownModel
 from pairmark.service.reviews import repository
-from pairmark.service.reviews.progress import MISSED, sizes_of
+from pairmark.service.reviews.progress import sizes_of
 from pairmark.service.reviews.reviews import unknown_review
 from pairmark.service.runtime.json_forms import JsonRequest
 
@@ -65,7 +65,7 @@ class JudgedPairs:
             rows = repository.judged_items(session, review_id)
             sizes = sizes_of(review)
         if request.use == "calibrate":
-            if review.question != MISSED:
+            if review.question != "missed-matches":
                 raise InvalidInput(
                     "use=calibrate needs a review of missed-matches: the pairs of this one were chosen by their score",
                     field="use",

@@ -11,21 +11,21 @@ from typing import Any, Final, NamedTuple
 
 from sqlalchemy.orm import Session
 
+from pairmark.service.decision_codes import DecisionCode
 from pairmark.service.errors import InvalidInput, UnknownModel
 from pairmark.service.reviews import repository
 from pairmark.service.reviews.recorder import HOUR_S
 from pairmark.service.reviews.schemas import ReviewRequest, ReviewSource
 from pairmark.wire.reviews import Question
 
-DIFFERENT, MATCH, DOUBTFUL = 0, 1, 2
 MOST_DRAWN: Final = 5_000
 """Most pairs of a stratum that a review may hand out; the population may have any size."""
 NEAR: Final = 10
 """One in so many decisions, those nearest the threshold, are a stratum of their own."""
-KINDS: Final[dict[Question, tuple[int, ...]]] = {
-    "false-matches": (MATCH,),
-    "missed-matches": (MATCH, DIFFERENT),
-    "uncertain": (DOUBTFUL,),
+KINDS: Final[dict[Question, tuple[DecisionCode, ...]]] = {
+    "false-matches": (DecisionCode.MATCH,),
+    "missed-matches": (DecisionCode.MATCH, DecisionCode.DIFFERENT),
+    "uncertain": (DecisionCode.REVIEW,),
 }
 _RANDOM: Final = SystemRandom()
 Item = dict[str, Any]
@@ -39,7 +39,7 @@ class Stratum(NamedTuple):
     items: list[Item]
 
 
-def population_of(session: Session, request: ReviewRequest, model_id: str | None) -> list[Stratum]:
+def strata_of(session: Session, request: ReviewRequest, model_id: str | None) -> list[Stratum]:
     """The strata of a population; of missed matches the first one is of matches, the others of what is different."""
     source = request.source
     kinds = KINDS[request.question]
@@ -76,33 +76,33 @@ def window_of(source: ReviewSource, model_id: str) -> repository.DecisionWindow:
     return repository.DecisionWindow(model_id, (max(0, first), end), source.gallery, source.version)
 
 
-def _splits(question: Question, kind: int) -> bool:
+def _splits(question: Question, kind: DecisionCode) -> bool:
     # How many matches are true takes few judgements anyway.
-    return question == "false-matches" or kind == DIFFERENT
+    return question == "false-matches" or kind == DecisionCode.DIFFERENT
 
 
-def _listed_strata(source: ReviewSource, kind: int, *, split: bool) -> list[Stratum]:
+def _listed_strata(source: ReviewSource, kind: DecisionCode, *, split: bool) -> list[Stratum]:
     assert source.refs is not None
     matches = source.matches or [True] * len(source.refs)
-    places = [place for place, match in enumerate(matches) if match == (kind == MATCH)]
+    indices = [index for index, match in enumerate(matches) if match == (kind == DecisionCode.MATCH)]
     scores = source.scores
-    groups = [places]
+    groups = [indices]
     if scores is not None and split:
         # Doubtful matches score low, and doubtful others high.
         groups = _near_and_far(
-            places, [scores[place] if kind == MATCH else -scores[place] for place in places]
+            indices, [scores[index] if kind == DecisionCode.MATCH else -scores[index] for index in indices]
         )
 
-    def item(place: int) -> Item:
-        left, right = source.refs[place]  # type: ignore[index]
-        score = None if scores is None else scores[place]
+    def item(index: int) -> Item:
+        left, right = source.refs[index]  # type: ignore[index]
+        score = None if scores is None else scores[index]
         return {"left_ref": left, "right_ref": right, "score": score, "decision": kind}
 
-    return [Stratum(kind, len(group), [item(place) for place in _sample(group)]) for group in groups]
+    return [Stratum(kind, len(group), [item(index) for index in _sample(group)]) for group in groups]
 
 
 def _kept_strata(
-    session: Session, sampled: Sequence[Any], kind: int, size: int, *, split: bool
+    session: Session, sampled: Sequence[Any], kind: DecisionCode, size: int, *, split: bool
 ) -> list[Stratum]:
     groups = [[row.id for row in sampled]]
     if split and len(sampled) == size:
@@ -127,8 +127,8 @@ def _kept_strata(
     return strata
 
 
-def _near_and_far(places: Sequence[int], margins: Sequence[float]) -> list[list[int]]:
-    order = [place for _, place in sorted(zip(margins, places, strict=True))]
+def _near_and_far(indices: Sequence[int], margins: Sequence[float]) -> list[list[int]]:
+    order = [index for _, index in sorted(zip(margins, indices, strict=True))]
     near = math.ceil(len(order) / NEAR)
     return [order] if len(order) < 2 * NEAR else [order[:near], order[near:]]
 
@@ -158,7 +158,7 @@ def item_rows(review_id: str, strata: Sequence[Stratum]) -> list[dict[str, Any]]
             "stratum": number,
             "place": place,
             "draw": None,
-            "twice": False,
+            "needs_second": False,
             "holder": None,
             "held_until": None,
         }

@@ -21,8 +21,6 @@ from pairmark.service.tables import ReviewRow
 
 _RANDOM: Final = SystemRandom()
 _CURVE: Final = 200
-MISSED: Final = "missed-matches"
-CHOSEN: Final = "uncertain"
 
 
 @dataclass
@@ -40,7 +38,9 @@ def draws_of(review: ReviewRow, rows: Sequence[Any]) -> list[Draw]:
     draws = []
     for stratum, is_erased, same, number, *_ in rows:
         # A match is right if it is the same; what was decided to be different, if it is not.
-        right = review.question == CHOSEN or same is (review.question != MISSED or stratum == 0)
+        right = review.question == "uncertain" or same is (
+            review.question != "missed-matches" or stratum == 0
+        )
         draws.append(Draw(stratum, None if number is None and not is_erased else not right, same is not None))
     return draws
 
@@ -59,12 +59,12 @@ def counted_draws(draws: Sequence[Draw]) -> list[Draw]:
     return list(draws)
 
 
-def judgements_of(review: ReviewRow, draws: Sequence[Draw]) -> tuple[Judgements, Judgements | None]:
+def evidence_of(review: ReviewRow, draws: Sequence[Draw]) -> tuple[Judgements, Judgements | None]:
     """As statistics take them; of missed matches those of matches and those of the others."""
     sizes = sizes_of(review)
     stratum, wrong = [draw.stratum for draw in draws], [int(bool(draw.wrong)) for draw in draws]
-    if review.question != MISSED:
-        return Judgements.of(sizes, stratum, wrong, review.alike), None
+    if review.question != "missed-matches":
+        return Judgements.of(sizes, stratum, wrong, review.n_unstratified_draws), None
     first = [(0, w) for s, w in zip(stratum, wrong, strict=True) if s == 0]
     different = [(s - 1, w) for s, w in zip(stratum, wrong, strict=True) if s > 0]
     return (
@@ -76,7 +76,7 @@ def judgements_of(review: ReviewRow, draws: Sequence[Draw]) -> tuple[Judgements,
 def progress_of(review: ReviewRow, draws: Sequence[Draw], curve: Sequence[Any] = ()) -> dict[str, Any]:
     """What is known: numbers and the bound."""
     prefix = counted_draws(draws)
-    if review.question == CHOSEN:
+    if review.question == "uncertain":
         nothing = {
             "waiting": 0,
             "wrong": 0,
@@ -86,13 +86,13 @@ def progress_of(review: ReviewRow, draws: Sequence[Draw], curve: Sequence[Any] =
             "expected_more": None,
         }
         return {"judged": sum(draw.wrong is not None for draw in draws), **nothing, "curve": []}
-    first, different = judgements_of(review, prefix)
+    first, different = evidence_of(review, prefix)
     eps, confidence = review.at_most, review.confidence
     alarm, n_expected = False, None
     if different is None:
         bound = share_bound(first, eps, confidence)
         # What nobody could tell may be right: it raises the bound, and no alarm.
-        certain, _ = judgements_of(
+        certain, _ = evidence_of(
             review, [replace(draw, wrong=draw.wrong and draw.certain) for draw in prefix]
         )
         alarm = exceeds(certain, eps, confidence)
@@ -141,31 +141,32 @@ def score_ranges(scores: Sequence[float | None]) -> list[str | None]:
 def next_stratum(review: ReviewRow, draws: Sequence[Draw]) -> int | None:
     """The stratum of the next draw; None: all is drawn. It depends on draws and judgements before it only.
 
-    Sets `ReviewRow.alike` when draws turn to strata. What is still with a reviewer counts as drawn and right.
+    Sets `ReviewRow.n_unstratified_draws` when draws turn to strata. What is still with a reviewer counts as drawn and
+    right.
     """
-    if review.question == MISSED:
-        first, different = judgements_of(review, draws)
+    if review.question == "missed-matches":
+        first, different = evidence_of(review, draws)
         assert different is not None
         if len(draws) >= sum(sizes_of(review)):
             return None
         is_match, stratum = next_group(first, different, review.at_most)
         return 0 if is_match else 1 + stratum
-    if review.question == CHOSEN:
+    if review.question == "uncertain":
         return 0 if len(draws) < int(review.strata[0]["items"]) else None
-    judgements, _ = judgements_of(review, counted_draws(draws))
-    if review.alike is None and not judgements.draws_alike():
-        review.alike = len(draws)
+    judgements, _ = evidence_of(review, counted_draws(draws))
+    if review.n_unstratified_draws is None and not judgements.draws_alike():
+        review.n_unstratified_draws = len(draws)
     sizes = sizes_of(review)
     undrawn = list(sizes)
     for draw in draws:
         undrawn[draw.stratum] -= 1
     if not sum(undrawn):
         return None
-    if review.alike is None:
-        place = _RANDOM.randrange(sum(undrawn))
+    if review.n_unstratified_draws is None:
+        rank = _RANDOM.randrange(sum(undrawn))
         for stratum, n in enumerate(undrawn):
-            if place < n:
+            if rank < n:
                 return stratum
-            place -= n
-    judgements, _ = judgements_of(review, draws)
+            rank -= n
+    judgements, _ = evidence_of(review, draws)
     return judgements.next_stratum(review.at_most)

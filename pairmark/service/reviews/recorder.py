@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 HOUR_S: Final = 3600
 DAY_S: Final = 86_400
 CALLS_A_WRITE: Final = 3
-"""Every third call of `DecisionRecorder.swap` gives what there is. When must not depend on what is kept: else what a
+"""Every third call of `DecisionRecorder.drain` gives what there is. When must not depend on what is kept: else what a
 killed process loses would be no random part."""
 _DROPPED = Counter(
     "pairmark_decisions_uncounted_total", "decisions that no review is about: the database was away"
@@ -90,7 +90,7 @@ class DecisionStream:
         self.hour = Hour(model_id, 0, policy, policy.share, 0)
         self.skip = 0
 
-    def turn(self, now: float, policy: ReviewPolicy) -> None:
+    def roll_hour(self, now: float, policy: ReviewPolicy) -> None:
         """Begin an hour, or go on under a changed policy.
 
         A new hour begins with a chance near that of the last, so that little is kept in vain. The chance of an hour
@@ -99,6 +99,7 @@ class DecisionStream:
         old, number = self.hour, int(now // HOUR_S)
         same = old.number == number
         if same and policy == self.policy:
+            # Equal, but another object: `DecisionRecorder.record` compares by identity, which costs nothing a decision.
             self.policy = policy
             return
         chance = min(policy.share, old.chance if same or not old.number else 4 * old.chance)
@@ -108,7 +109,7 @@ class DecisionStream:
         self.hour = Hour(old.model_id, number, policy, chance, old.decided if same else 0)
         self.draw()
 
-    def lower(self, chance: float) -> None:
+    def lower_chance(self, chance: float) -> None:
         """Lower the hour's chance, and drop what it does not keep."""
         self.hour.chance = chance
         self.hour.rows[:] = [row for row in self.hour.rows if row.key < chance]
@@ -142,7 +143,7 @@ class DecisionRecorder:
         self._calls = 0
         self._forgot = -math.inf
 
-    def take(
+    def record(
         self,
         deciding: Deciding,
         policy: ReviewPolicy,
@@ -170,7 +171,7 @@ class DecisionRecorder:
         if stream is None:
             stream = self._streams[deciding.model_id] = DecisionStream(deciding.model_id, policy)
         if now >= stream.ends or policy is not stream.policy:
-            stream.turn(now, policy)
+            stream.roll_hour(now, policy)
         hour = stream.hour
         hour.decided += n
         total = hour.counts.get(deciding)
@@ -181,27 +182,27 @@ class DecisionRecorder:
             total[1] += matched
             total[2] += doubtful
         if hour.decided * hour.chance > policy.per_hour:
-            stream.lower(lowered(hour.chance, hour.decided, policy.per_hour))
+            stream.lower_chance(lowered(hour.chance, hour.decided, policy.per_hour))
         stream.skip -= n
         if stream.skip >= 0:
             return
         codes = decisions()
         while stream.skip < 0:
-            place = stream.skip + n
-            left, right = (None, None) if refs is None else refs[place]
-            subject = None if subjects is None else subjects[place]
-            sides = (pairs, place) if policy.sides and pairs is not None else None
-            decided = int(codes[place]), float(scores[place]), threshold
+            row_index = stream.skip + n
+            left, right = (None, None) if refs is None else refs[row_index]
+            subject = None if subjects is None else subjects[row_index]
+            sides = (pairs, row_index) if policy.sides and pairs is not None else None
+            decided = int(codes[row_index]), float(scores[row_index]), threshold
             hour.rows.append(KeptRow(deciding, now, stream.key(), *decided, left, right, subject, sides))
             stream.draw()
-            stream.skip += place + 1 - n
+            stream.skip += row_index + 1 - n
 
-    async def publish(self, *, closing: bool = False) -> None:
+    async def flush(self, *, closing: bool = False) -> None:
         """Write what there is. While the database is away, it is lost, in sample and count alike."""
-        hours = self.swap(closing=closing)
+        hours = self.drain(closing=closing)
         try:
             if hours:
-                self.settle(await asyncio.to_thread(self.write, hours))
+                self.apply_chances(await asyncio.to_thread(self.write, hours))
             if time.monotonic() - self._forgot > HOUR_S:
                 await asyncio.to_thread(self.forget)
                 self._forgot = time.monotonic()
@@ -209,7 +210,7 @@ class DecisionRecorder:
             _DROPPED.inc(sum(sum(map(sum, hour.counts.values())) for hour in hours))
             log.warning("decisions could not be kept for reviews: %s", error.detail)
 
-    def swap(self, *, closing: bool = False) -> list[Hour]:
+    def drain(self, *, closing: bool = False) -> list[Hour]:
         """What is to be written now; ``closing``: all there is."""
         self._calls += 1
         if self._calls % CALLS_A_WRITE and not closing:
@@ -218,7 +219,7 @@ class DecisionRecorder:
 
     def write(self, hours: Sequence[Hour]) -> list[tuple[Hour, float]]:
         """Commit hours, and thin out those that have too many decisions. Returns the chance of each, 0 where the model
-        is gone or keeps none any more: for `settle`."""
+        is gone or keeps none any more: for `apply_chances`."""
         settled = []
         with self._db.write() as session:
             for hour in sorted(hours, key=lambda hour: hour.model_id):
@@ -232,7 +233,7 @@ class DecisionRecorder:
                 rows = [row.columns(hour.number) for row in hour.rows if row.key < chance]
                 repository.add_decisions(session, rows, hour.number, hour.counts, chance)
                 if earlier is not None and chance < earlier:
-                    repository.lower(session, model_id, hour.number, chance)
+                    repository.lower_chance(session, model_id, hour.number, chance)
                 settled.append((hour, chance))
         return settled
 
@@ -244,14 +245,14 @@ class DecisionRecorder:
                 days = ReviewPolicy.model_validate(policy).days
                 repository.forget_before(session, model_id, int((now - days * DAY_S) // HOUR_S))
 
-    def settle(self, settled: Sequence[tuple[Hour, float]]) -> None:
+    def apply_chances(self, settled: Sequence[tuple[Hour, float]]) -> None:
         """Go on with the chances that `write` returned, which the decisions of all processes make."""
         for hour, chance in settled:
             stream = self._streams.get(hour.model_id)
             if not chance:
                 self._streams.pop(hour.model_id, None)
             elif stream is not None and stream.hour.number == hour.number and chance < stream.hour.chance:
-                stream.lower(chance)
+                stream.lower_chance(chance)
 
 
 def lowered(chance: float, decided: int, limit: int) -> float:

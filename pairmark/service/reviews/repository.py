@@ -55,9 +55,11 @@ def model_id_of(session: Session, name: str) -> str | None:
 
 def hour_total(session: Session, model_id: str, hour: int) -> tuple[int, float | None]:
     """How many decisions an hour has, and the chance with which they are kept; None: it has none."""
-    of = DecisionCount
-    where = of.model_id == model_id, of.hour == hour
-    total, chance = session.execute(select(func.sum(of.count), func.min(of.chance)).where(*where)).one()
+    counts = DecisionCount
+    where = counts.model_id == model_id, counts.hour == hour
+    total, chance = session.execute(
+        select(func.sum(counts.count), func.min(counts.chance)).where(*where)
+    ).one()
     return int(total or 0), chance
 
 
@@ -87,10 +89,14 @@ def add_decisions(
     )
 
 
-def lower(session: Session, model_id: str, hour: int, chance: float) -> None:
+def lower_chance(session: Session, model_id: str, hour: int, chance: float) -> None:
     """Lower the chance of an hour, and delete what it does not keep."""
-    of, counts = KeptDecision, DecisionCount
-    session.execute(delete(of).where(of.model_id == model_id, of.hour == hour, of.key >= chance))
+    decision_row, counts = KeptDecision, DecisionCount
+    session.execute(
+        delete(decision_row).where(
+            decision_row.model_id == model_id, decision_row.hour == hour, decision_row.key >= chance
+        )
+    )
     session.execute(
         update(counts).where(counts.model_id == model_id, counts.hour == hour).values(chance=chance)
     )
@@ -110,38 +116,46 @@ class DecisionWindow(NamedTuple):
     gallery: str | None = None
     version: int | None = None
 
-    def where(self, of: type[DecisionCount] | type[KeptDecision]) -> list[ColumnElement[bool]]:
+    def where(self, table: type[DecisionCount] | type[KeptDecision]) -> list[ColumnElement[bool]]:
         """The condition that a row is of this window."""
         first, end = self.hours
-        terms = [of.model_id == self.model_id, of.hour >= first, of.hour < end]
+        terms = [table.model_id == self.model_id, table.hour >= first, table.hour < end]
         if self.gallery is not None:
-            terms.append(of.gallery == self.gallery)
+            terms.append(table.gallery == self.gallery)
         if self.version is not None:
-            terms.append(of.version == self.version)
+            terms.append(table.version == self.version)
         return terms
 
 
 def decision_counts(session: Session, window: DecisionWindow) -> tuple[dict[int, int], float]:
     """Decisions of a window, by kind, and the smallest chance with which any of its hours kept them."""
-    of = DecisionCount
-    totals = select(of.decision, func.sum(of.count), func.min(of.chance)).where(*window.where(of))
-    rows = session.execute(totals.group_by(of.decision)).all()
+    counts = DecisionCount
+    totals = select(counts.decision, func.sum(counts.count), func.min(counts.chance)).where(
+        *window.where(counts)
+    )
+    rows = session.execute(totals.group_by(counts.decision)).all()
     return {row[0]: int(row[1]) for row in rows}, min((row[2] for row in rows), default=1.0)
 
 
 def deciding_versions(session: Session, window: DecisionWindow) -> list[int]:
     """The versions that decided in a window."""
-    of = DecisionCount
-    return list(session.scalars(select(of.version).where(*window.where(of)).distinct().order_by(of.version)))
+    counts = DecisionCount
+    return list(
+        session.scalars(
+            select(counts.version).where(*window.where(counts)).distinct().order_by(counts.version)
+        )
+    )
 
 
 def kept_decisions(
     session: Session, window: DecisionWindow, decision: int, chance: float
 ) -> list[Row[int, float, float]]:
     """(id, score, threshold) of a uniform sample of a window's decisions: those kept with keys below ``chance``."""
-    of = KeptDecision
-    sampled = *window.where(of), of.decision == decision, of.key < chance
-    return list(session.execute(select(of.id, of.score, of.threshold).where(*sampled)))
+    decision_row = KeptDecision
+    sampled = *window.where(decision_row), decision_row.decision == decision, decision_row.key < chance
+    return list(
+        session.execute(select(decision_row.id, decision_row.score, decision_row.threshold).where(*sampled))
+    )
 
 
 def decisions(session: Session, ids: Sequence[int]) -> dict[int, KeptDecision]:
@@ -188,37 +202,45 @@ def add_items(session: Session, items: Sequence[Mapping[str, Any]]) -> None:
 def drawn_items(session: Session, review_id: str) -> list[Row[Any]]:
     """(stratum, erased, same, number, score, version, gallery) of drawn items in the order of draws; number None: not
     judged."""
-    of, judgement = ReviewItem, ReviewJudgement
-    first_judgement = and_(judgement.item_id == of.id, judgement.number == 1)
+    items, judgement = ReviewItem, ReviewJudgement
+    first_judgement = and_(judgement.item_id == items.id, judgement.number == 1)
     return list(
         session.execute(
-            select(of.stratum, of.erased, judgement.same, judgement.number, of.score, of.version, of.gallery)
+            select(
+                items.stratum,
+                items.erased,
+                judgement.same,
+                judgement.number,
+                items.score,
+                items.version,
+                items.gallery,
+            )
             .outerjoin(judgement, first_judgement)
-            .where(of.review_id == review_id, of.draw.is_not(None))
-            .order_by(of.draw)
+            .where(items.review_id == review_id, items.draw.is_not(None))
+            .order_by(items.draw)
         )
     )
 
 
 def next_of_stratum(session: Session, review_id: str, stratum: int) -> ReviewItem | None:
     """The item of a stratum that is next in its random order."""
-    of = ReviewItem
+    items = ReviewItem
     return session.scalar(
-        select(of)
-        .where(of.review_id == review_id, of.stratum == stratum, of.draw.is_(None))
-        .order_by(of.place)
+        select(items)
+        .where(items.review_id == review_id, items.stratum == stratum, items.draw.is_(None))
+        .order_by(items.place)
         .limit(1)
     )
 
 
 def held_items(session: Session, review_id: str, reviewer: str, now: float, limit: int) -> list[ReviewItem]:
     """Items that a reviewer has now."""
-    of = ReviewItem
+    items = ReviewItem
     return list(
         session.scalars(
-            select(of)
-            .where(of.review_id == review_id, of.holder == reviewer, of.held_until > now)
-            .order_by(of.draw)
+            select(items)
+            .where(items.review_id == review_id, items.holder == reviewer, items.held_until > now)
+            .order_by(items.draw)
             .limit(limit)
         )
     )
@@ -226,24 +248,24 @@ def held_items(session: Session, review_id: str, reviewer: str, now: float, limi
 
 def free_items(session: Session, review_id: str, reviewer: str, now: float, limit: int) -> list[ReviewItem]:
     """Drawn items that nobody has now and that lack a judgement: first ones, then second ones by somebody else."""
-    of, judgement = ReviewItem, ReviewJudgement
-    n_judgements = select(func.count()).where(judgement.item_id == of.id).scalar_subquery()
+    items, judgement = ReviewItem, ReviewJudgement
+    n_judgements = select(func.count()).where(judgement.item_id == items.id).scalar_subquery()
     by_them = (
         select(func.count())
-        .where(judgement.item_id == of.id, judgement.reviewer == reviewer)
+        .where(judgement.item_id == items.id, judgement.reviewer == reviewer)
         .scalar_subquery()
     )
     return list(
         session.scalars(
-            select(of)
+            select(items)
             .where(
-                of.review_id == review_id,
-                of.draw.is_not(None),
-                of.erased.is_(False),
-                or_(of.held_until.is_(None), of.held_until <= now),
-                or_(n_judgements == 0, and_(n_judgements == 1, of.twice.is_(True), by_them == 0)),
+                items.review_id == review_id,
+                items.draw.is_not(None),
+                items.erased.is_(False),
+                or_(items.held_until.is_(None), items.held_until <= now),
+                or_(n_judgements == 0, and_(n_judgements == 1, items.needs_second.is_(True), by_them == 0)),
             )
-            .order_by(n_judgements, of.draw)
+            .order_by(n_judgements, items.draw)
             .limit(limit)
         )
     )
@@ -251,11 +273,14 @@ def free_items(session: Session, review_id: str, reviewer: str, now: float, limi
 
 def finished_reviews(session: Session, model: str, limit: int) -> list[ReviewRow]:
     """The newest reviews of a model whose bound was low enough, or that raised the alarm."""
-    of = ReviewRow
-    ended = or_(of.enough_at.is_not(None), of.alarm_at.is_not(None))
+    reviews = ReviewRow
+    ended = or_(reviews.enough_at.is_not(None), reviews.alarm_at.is_not(None))
     return list(
         session.scalars(
-            select(of).where(of.model == model, ended).order_by(of.created_at.desc()).limit(limit)
+            select(reviews)
+            .where(reviews.model == model, ended)
+            .order_by(reviews.created_at.desc())
+            .limit(limit)
         )
     )
 
@@ -268,8 +293,10 @@ def gallery_model(session: Session, gallery: str) -> Row[str, str] | None:
 
 def item(session: Session, review_id: str, item_id: str) -> ReviewItem | None:
     """A drawn item."""
-    of = ReviewItem
-    return session.scalar(select(of).where(of.id == item_id, of.review_id == review_id, of.draw.is_not(None)))
+    items = ReviewItem
+    return session.scalar(
+        select(items).where(items.id == item_id, items.review_id == review_id, items.draw.is_not(None))
+    )
 
 
 def judgements_of(session: Session, item_id: str) -> list[ReviewJudgement]:
@@ -297,13 +324,13 @@ def agreement(session: Session, review_id: str) -> tuple[int, int]:
 
 def judged_items(session: Session, review_id: str) -> list[Row[Any]]:
     """(stratum, sides, same) of judged items that are not erased, in the order of draws."""
-    of, judgement = ReviewItem, ReviewJudgement
+    items, judgement = ReviewItem, ReviewJudgement
     return list(
         session.execute(
-            select(of.stratum, of.sides, judgement.same)
-            .join(judgement, and_(judgement.item_id == of.id, judgement.number == 1))
-            .where(of.review_id == review_id, of.erased.is_(False))
-            .order_by(of.draw)
+            select(items.stratum, items.sides, judgement.same)
+            .join(judgement, and_(judgement.item_id == items.id, judgement.number == 1))
+            .where(items.review_id == review_id, items.erased.is_(False))
+            .order_by(items.draw)
         )
     )
 
@@ -325,17 +352,17 @@ def add_outcomes(session: Session, rows: Sequence[Mapping[str, Any]]) -> None:
 
 def decided_as(session: Session, model_id: str, left: str, right: str) -> int | None:
     """The newest kept decision on a pair by its refs, in either order."""
-    of = KeptDecision
+    decision_row = KeptDecision
     return session.scalar(
-        select(of.decision)
+        select(decision_row.decision)
         .where(
-            of.model_id == model_id,
+            decision_row.model_id == model_id,
             or_(
-                and_(of.left_ref == left, of.right_ref == right),
-                and_(of.left_ref == right, of.right_ref == left),
+                and_(decision_row.left_ref == left, decision_row.right_ref == right),
+                and_(decision_row.left_ref == right, decision_row.right_ref == left),
             ),
         )
-        .order_by(of.at.desc())
+        .order_by(decision_row.at.desc())
         .limit(1)
     )
 
@@ -344,16 +371,16 @@ def outcomes_with_sides(
     session: Session, model: str, model_id: str, limit: int
 ) -> list[Row[dict[str, Any], bool]]:
     """(sides, same) of outcomes whose refs a decision with sides is kept under, newest first."""
-    of, outcome = KeptDecision, OutcomeRow
-    one_way = and_(of.left_ref == outcome.left_ref, of.right_ref == outcome.right_ref)
-    other_way = and_(of.left_ref == outcome.right_ref, of.right_ref == outcome.left_ref)
+    decision_row, outcome = KeptDecision, OutcomeRow
+    one_way = and_(decision_row.left_ref == outcome.left_ref, decision_row.right_ref == outcome.right_ref)
+    other_way = and_(decision_row.left_ref == outcome.right_ref, decision_row.right_ref == outcome.left_ref)
     return [
         row
         for row in session.execute(
-            select(of.sides, outcome.same)
+            select(decision_row.sides, outcome.same)
             .join(outcome, or_(one_way, other_way))
-            .where(outcome.model == model, of.model_id == model_id, of.erased.is_(False))
-            .order_by(outcome.id.desc(), of.id)
+            .where(outcome.model == model, decision_row.model_id == model_id, decision_row.erased.is_(False))
+            .order_by(outcome.id.desc(), decision_row.id)
             .limit(limit)
         )
         if row.sides is not None
@@ -366,9 +393,12 @@ def erase_refs(
     """Erase what is kept under these names; returns numbers of decisions, items of reviews and outcomes."""
     items, outcome = ReviewItem, OutcomeRow
     reviews = select(ReviewRow.id).where(ReviewRow.model == model)
-    of = KeptDecision
+    decision_row = KeptDecision
     decisions_gone = _blank(
-        session, of, of.model_id == model_id, or_(of.left_ref.in_(refs), of.right_ref.in_(refs))
+        session,
+        decision_row,
+        decision_row.model_id == model_id,
+        or_(decision_row.left_ref.in_(refs), decision_row.right_ref.in_(refs)),
     )
     blanked = _blank(
         session,
@@ -390,13 +420,13 @@ def erase_of_gallery(session: Session, gallery: str, ids: Sequence[str], subject
     total = 0
     for start in range(0, max(len(ids), len(subjects)), 500):
         item_ids, subject_names = ids[start : start + 500], subjects[start : start + 500]
-        for of in (KeptDecision, ReviewItem):
-            about = or_(of.right_ref.in_(item_ids), of.subject.in_(subject_names))
-            total += _blank(session, of, of.gallery == gallery, about)
+        for table in (KeptDecision, ReviewItem):
+            about = or_(table.right_ref.in_(item_ids), table.subject.in_(subject_names))
+            total += _blank(session, table, table.gallery == gallery, about)
     return total
 
 
-def _blank(session: Session, of: type[KeptDecision] | type[ReviewItem], *where: Any) -> int:
+def _blank(session: Session, table: type[KeptDecision] | type[ReviewItem], *where: Any) -> int:
     """Erase what says whom rows are about. They stay: what was counted must stay countable."""
     blank = {"left_ref": None, "right_ref": None, "subject": None, "sides": None, "erased": True}
-    return touched(session, update(of).where(*where).values(**blank))
+    return touched(session, update(table).where(*where).values(**blank))

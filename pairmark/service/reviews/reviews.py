@@ -12,14 +12,13 @@ from sqlalchemy.orm import Session
 
 from pairmark.service.audit.log import record
 from pairmark.service.db import Database
+from pairmark.service.decision_codes import DECISIONS, DecisionCode
 from pairmark.service.errors import InvalidInput, PairmarkError, UnknownGallery, UnknownModel, UnknownReview
 from pairmark.service.names import VisibleNames
 from pairmark.service.pagination import start_of
 from pairmark.service.reviews import repository
-from pairmark.service.reviews.population import item_rows, population_of, window_of
+from pairmark.service.reviews.population import item_rows, strata_of, window_of
 from pairmark.service.reviews.progress import (
-    CHOSEN,
-    MISSED,
     breakdown,
     draws_of,
     next_stratum,
@@ -49,7 +48,6 @@ log = logging.getLogger(__name__)
 
 HELD_S: Final = 600.0
 """How long a pair is a reviewer's alone."""
-DECISIONS: Final = ("different", "match", "review")
 _ALARMS = Counter(
     "pairmark_review_alarms_total", "reviews that showed more wrong decisions than allowed", ["model"]
 )
@@ -67,7 +65,7 @@ class Reviews:
         self._db = db
         self._store = store
 
-    def subject_of(self, request: ReviewRequest) -> str | None:
+    def model_of(self, request: ReviewRequest) -> str | None:
         """The model that a review is about, whose rights it takes; None: a list that names none."""
         source = request.source
         if source.gallery is None:
@@ -86,7 +84,7 @@ class Reviews:
                 model_id = repository.model_id_of(session, source.model)
                 if model_id is None:
                     raise UnknownModel(f"there is no model {source.model!r}", field="source.model")
-            strata = population_of(session, request, model_id)
+            strata = strata_of(session, request, model_id)
             now = self._db.now(session)
             facts = source.model_dump(mode="json", exclude={"refs", "scores", "matches"}, exclude_none=True)
             if source.refs is not None:
@@ -102,12 +100,12 @@ class Reviews:
                 question=request.question,
                 at_most=request.at_most,
                 confidence=request.confidence,
-                twice=request.judged_twice,
+                second_share=request.judged_twice,
                 strata=[
                     {"decision": stratum.decision, "size": stratum.size, "items": len(stratum.items)}
                     for stratum in strata
                 ],
-                alike=0 if request.question == MISSED else None,
+                n_unstratified_draws=0 if request.question == "missed-matches" else None,
                 drawn=0,
                 progress={},
                 created_at=now,
@@ -151,7 +149,7 @@ class Reviews:
             repository.delete_review(session, review_id)
         self._db.truncate_log()
 
-    def stamps(self, model: str, version: int) -> list[str]:
+    def statements_of_version(self, model: str, version: int) -> list[str]:
         """What reviews of decisions of this version alone have shown, newest first."""
         with self._db.read() as session:
             rows = repository.finished_reviews(session, model, 100)
@@ -186,15 +184,15 @@ class Reviews:
         with self._db.write() as session:
             review = _existing(session, review_id, lock=True)
             now = self._db.now(session)
-            for place, outcome in enumerate(outcomes):
+            for index, outcome in enumerate(outcomes):
                 item = (
                     repository.item(session, review_id, outcome.item) if "\x00" not in outcome.item else None
                 )
                 if item is None:
                     raise InvalidInput(
-                        f"outcomes[{place}].item was not handed out by this review; expected an item of "
+                        f"outcomes[{index}].item was not handed out by this review; expected an item of "
                         f"GET /reviews/{review_id}/next",
-                        field=f"outcomes[{place}].item",
+                        field=f"outcomes[{index}].item",
                     )
                 reviewer = outcome.by or caller
                 _judge(session, item, reviewer, outcome.same, now)
@@ -216,7 +214,7 @@ class Reviews:
             self._alarm(answer)
         return answer
 
-    def elsewhere(self, request: ElsewhereRequest, caller: str) -> ElsewhereOut:
+    def report_outcomes(self, request: ElsewhereRequest, caller: str) -> ElsewhereOut:
         """Keep outcomes that nobody drew: chosen as they are, they bound nothing."""
         with self._db.write() as session:
             model_id = repository.model_id_of(session, request.model)
@@ -227,7 +225,11 @@ class Reviews:
             rows = []
             for outcome in request.outcomes:
                 decision = repository.decided_as(session, model_id, outcome.left, outcome.right)
-                contradicted += decision is not None and decision != 2 and (decision == 1) != outcome.same
+                contradicted += (
+                    decision is not None
+                    and decision != DecisionCode.REVIEW
+                    and (decision == DecisionCode.MATCH) != outcome.same
+                )
                 rows.append(
                     {
                         "model": request.model,
@@ -316,6 +318,7 @@ def _existing(session: Session, review_id: str, *, lock: bool = False) -> Review
 
 
 def _draw(session: Session, review: ReviewRow, n: int) -> list[ReviewItem]:
+    """Draw up to n more items of a review; erased ones are drawn too, count as wrong, and are not handed out."""
     draws = draws_of(review, repository.drawn_items(session, review.id))
     items = []
     for _ in range(n):
@@ -324,9 +327,9 @@ def _draw(session: Session, review: ReviewRow, n: int) -> list[ReviewItem]:
         if item is None:
             break
         item.draw = review.drawn
-        item.twice = secrets.randbelow(10**6) < review.twice * 10**6
+        item.needs_second = secrets.randbelow(10**6) < review.second_share * 10**6
         review.drawn += 1
-        draws.append(next(iter(draws_of(review, [(item.stratum, item.erased, None, None)]))))
+        draws.append(draws_of(review, [(item.stratum, item.erased, None, None)])[0])
         session.flush()
         if not item.erased:
             items.append(item)
@@ -335,9 +338,9 @@ def _draw(session: Session, review: ReviewRow, n: int) -> list[ReviewItem]:
 
 def _judge(session: Session, item: ReviewItem, reviewer: str, same: bool | None, now: float) -> None:
     judgements = repository.judgements_of(session, item.id)
-    own = next((judgement for judgement in judgements if judgement.reviewer == reviewer), None)
-    if own is not None:
-        own.same, own.at = same, now
+    earlier = next((judgement for judgement in judgements if judgement.reviewer == reviewer), None)
+    if earlier is not None:
+        earlier.same, earlier.at = same, now
     else:
         session.add(
             ReviewJudgement(
@@ -349,7 +352,7 @@ def _judge(session: Session, item: ReviewItem, reviewer: str, same: bool | None,
                 at=now,
             )
         )
-    if item.holder == reviewer or own is None:
+    if item.holder == reviewer or earlier is None:
         item.holder = item.held_until = None
     session.flush()
 
@@ -374,7 +377,7 @@ def _out(session: Session, review: ReviewRow) -> ReviewOut:
     progress = review.progress
     return ReviewOut(
         **{name: getattr(review, name) for name in ("id", "name", "model", "gallery", "source", "question")},
-        chosen=review.question == CHOSEN,
+        chosen=review.question == "uncertain",
         at_most=review.at_most,
         confidence=review.confidence,
         population=sum(sizes),
@@ -390,10 +393,10 @@ def _out(session: Session, review: ReviewRow) -> ReviewOut:
 
 def _statement(review: ReviewRow) -> str:
     sizes, progress = sizes_of(review), review.progress
-    if review.question == CHOSEN:
+    if review.question == "uncertain":
         judged = f"{progress['judged']:,} of {sum(sizes):,} pairs judged"
         return f"{judged}; they were chosen by their score, so no bound follows"
-    if review.question == MISSED:
+    if review.question == "missed-matches":
         what = f"of the same pairs among {sum(sizes):,} decisions are missed"
     else:
         what = f"of {sum(sizes):,} matches are false"

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmark.models.calibration.chance import Chance
+from pairmark.models.calibration.calibration_seed import CalibrationSeed
 from pairmark.models.calibration.operating_points import Calibration
 from pairmark.models.calibration.system_weights import MAX_SYSTEMS, SystemWeights, halves
 from pairmark.models.core.artefact import ArtefactError, read_artefact, write_artefact
@@ -106,7 +106,7 @@ class Calibrations:
             resolve_protocol(protocol_name, len(data.identities)) if data.y is not None else "closed-set"
         )
         people = people_of(data, np.arange(len(data), dtype=np.int64), resolved)
-        chance = Chance.of_people(people, secret)
+        chance = CalibrationSeed.of_people(people, secret)
         scores, pairs = self.scored(
             row,
             name,
@@ -195,7 +195,7 @@ class Calibrations:
             same,
             units,
             protocol=None,
-            chance=Chance.of_people(people, secret),
+            chance=CalibrationSeed.of_people(people, secret),
             independent=independent,
             listing=listing,
             blocks=blocks if blocks is None or isinstance(blocks, str) else [str(block) for block in blocks],

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy.exc import IntegrityError
 
-from pairmark.models.calibration.chance import Chance
+from pairmark.models.calibration.calibration_seed import CalibrationSeed
 from pairmark.models.core.subjects import SampleSets
 from pairmark.models.pairs.subjects import SubjectPairs, TooFewSamples, subject_pairs
 from pairmark.models.registry import spec_of
@@ -112,7 +112,7 @@ class SubjectCalibrations:
         data, rows = self._held_out(parent, version, name, subjects)
         secret = service_secret(self._versions.db)
         people = people_of(data, rows, "open-set")
-        chance = Chance.of_people(people, secret)
+        chance = CalibrationSeed.of_people(people, secret)
         pairs = _draw_pairs(data, rows, subjects, seed=chance.seed)
         X = rows_for(estimator, spec_of(version.kind), data, self._versions.settings.max_dense_bytes)
         sets = SampleSets(rows=X, index=rows[pairs.index], counts=pairs.counts)

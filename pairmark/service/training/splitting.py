@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from pairmark.models.calibration.chance import Chance
+from pairmark.models.calibration.calibration_seed import CalibrationSeed
 from pairmark.models.evaluation.ranking_metrics import split_rankings
 from pairmark.models.pairs.splits import HeldOutPairs, split_data, split_pairs
 from pairmark.service.datasets.data import LabelledData
@@ -76,7 +76,7 @@ def _pair_list(job: LoadedJob, data: LabelledData) -> Parts:
     )
     calibration_rows = np.unique(np.concatenate([end[parts.calibration] for end in ends]))
     people = people_of(data, calibration_rows, units.protocol)
-    seeds = (Chance.of_people(people, job.secret).seed, job.seed + 2)
+    seeds = (CalibrationSeed.of_people(people, job.secret).seed, job.seed + 2)
     calibration, test = (
         listed_pairs(
             data, numbers, units, n_pairs=evaluation.n_pairs, random_state=seed, listing=evaluation.listing
@@ -110,7 +110,7 @@ def _identities(job: LoadedJob, data: LabelledData) -> Parts:
     whole = "open-set" if data.groups is not None else protocol
     parts = split_data(codes, protocol=whole, **_fractions(job))
     people = people_of(data, parts.calibration, protocol)
-    seeds = (Chance.of_people(people, job.secret).seed, job.seed + 2)
+    seeds = (CalibrationSeed.of_people(people, job.secret).seed, job.seed + 2)
     calibration, test = (
         pairs_among(data, rows, protocol=protocol, n_pairs=evaluation.n_pairs, random_state=seed)
         for seed, rows in zip(seeds, (parts.calibration, parts.test), strict=True)

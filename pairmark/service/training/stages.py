@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmark.models.calibration.chance import Chance
+from pairmark.models.calibration.calibration_seed import CalibrationSeed
 from pairmark.models.calibration.operating_points import Calibration
 from pairmark.models.core.spec import LearnerSpec
 from pairmark.models.evaluation.pairs import EvaluationReport
@@ -77,9 +77,9 @@ class SplitJob(LoadedJob):
     parts: Parts
 
     @property
-    def chance(self) -> Chance:
+    def chance(self) -> CalibrationSeed:
         """What is drawn for the calibration people: no seed of the job's moves a threshold."""
-        return Chance.of_people(self.parts.people, self.secret)
+        return CalibrationSeed.of_people(self.parts.people, self.secret)
 
     @property
     def row_units(self) -> Indices | None:

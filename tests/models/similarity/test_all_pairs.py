@@ -10,7 +10,7 @@ from sklearn.datasets import load_digits
 
 from pairmark.models import SimilarityForest, SimilarityTree
 from pairmark.models.pairs.sampling import pair_features
-from pairmark.models.similarity import all_pairs, growing
+from pairmark.models.similarity import all_pairs, parallel
 from pairmark.models.similarity.all_pairs import pair_counts
 from tests.models.similarity.axis_trees import axis
 
@@ -55,7 +55,7 @@ def test_all_pairs_grow_the_trees_that_counting_them_grows(
     )
     trees = []
     for known in (True, False):
-        monkeypatch.setattr(growing, "pair_counts", spy if known else lambda *_: None)
+        monkeypatch.setattr(parallel, "pair_counts", spy if known else lambda *_: None)
         forest = SimilarityForest(
             n_estimators=2, n_pairs=None, max_depth=4, max_features=20, pair_map=pair_map, pair_features=features,
             random_state=0,
@@ -70,7 +70,7 @@ def test_all_pairs_grow_the_trees_that_counting_them_grows(
 
 
 def test_a_sample_of_pairs_is_counted_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(growing, "pair_counts", None)
+    monkeypatch.setattr(parallel, "pair_counts", None)
     SimilarityTree(max_depth=2, random_state=0, n_pairs=1_000).fit(X[:80], y[:80])
 
 

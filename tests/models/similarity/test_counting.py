@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from pairmark.models.pairs.sampling import PairMap, sample_pairs
-from pairmark.models.similarity.bagging import WeightedPairs, evenly
 from pairmark.models.similarity.binning import quantise
 from pairmark.models.similarity.cart import grow_arguments, learned_codes
 from pairmark.models.similarity.kernels import layout
 from pairmark.models.similarity.kernels.growing import grow
+from pairmark.models.similarity.training_pairs import WeightedPairs, evenly
 
 
 @pytest.mark.parametrize("pair_map", ["diff-sum", "max-min"])

@@ -17,10 +17,9 @@ from pairmark.models import SimilarityForest, SimilarityTree
 from pairmark.models.core.two_covariance import ClassSums, moments
 from pairmark.models.pairs.identities import distinct_rows, identities_of_pairs
 from pairmark.models.pairs.sampling import pair_features, sample_pairs
-from pairmark.models.similarity import waves
 from pairmark.models.similarity.kernels import layout
-from pairmark.models.similarity.learned import LearnedFeatures, OutOfFold, OutOfFoldMaps
-from pairmark.models.similarity.learning import learn
+from pairmark.models.similarity.pair_features import learn, waves
+from pairmark.models.similarity.pair_features.maps import LearnedFeatures, OutOfFold, OutOfFoldMaps
 from pairmark.models.similarity.trees import Tree
 from tests.models.similarity.axis_trees import axis
 

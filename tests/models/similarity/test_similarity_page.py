@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import pairmark
-from pairmark.models.similarity.learned import NAMES
+from pairmark.models.similarity.pair_features.maps import NAMES
 from pairmark.models.similarity.splits import KINDS
 
 PAGE = Path(__file__).parents[3] / "docs" / "similarity-forests.md"

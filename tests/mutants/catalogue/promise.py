@@ -311,7 +311,7 @@ PROMISE_EDGES = (
     mutant(
         "a-fixed-uniform",
         "the random number of a threshold is uniform and independent of scores",
-        "pairmark/models/calibration/chance.py",
+        "pairmark/models/calibration/calibration_seed.py",
         "uniform=((first >> 11) + 0.5) * HALVES",
         "uniform=0.5",
         f"{EDGES}::test_the_random_number_is_the_peoples_own",
@@ -319,7 +319,7 @@ PROMISE_EDGES = (
     mutant(
         "uniform-by-rows",
         "the random number of a threshold depends on who the people are, not on rows",
-        "pairmark/models/calibration/chance.py",
+        "pairmark/models/calibration/calibration_seed.py",
         "for name in sorted(encoded):",
         "for name in sorted(encoded, key=id):",
         f"{EDGES}::test_the_random_number_is_the_peoples_own",
@@ -327,7 +327,7 @@ PROMISE_EDGES = (
     mutant(
         "names-that-join",
         "two sets of people never share a random number",
-        "pairmark/models/calibration/chance.py",
+        "pairmark/models/calibration/calibration_seed.py",
         'digest.update(len(name).to_bytes(8, "big") + name)',
         "digest.update(name)",
         f"{EDGES}::test_the_random_number_is_the_peoples_own",
@@ -336,8 +336,8 @@ PROMISE_EDGES = (
         "uniform-by-scores",
         "versions on the same people share one random number, whatever their scores are",
         "pairmark/models/calibration/operating_points.py",
-        "else Chance.of_people(sample.names)",
-        "else Chance.of_people(sample.names, sample.different.scores[:1].tobytes())",
+        "else CalibrationSeed.of_people(sample.names)",
+        "else CalibrationSeed.of_people(sample.names, sample.different.scores[:1].tobytes())",
         f"{EDGES}::test_versions_on_the_same_people_share_it_whatever_their_scores_and_rows_are",
     ),
     mutant(

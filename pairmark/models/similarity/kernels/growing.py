@@ -13,6 +13,7 @@ import numpy as np
 
 from pairmark.models.core.compiled import kernel
 from pairmark.models.similarity.kernels.counting import count_all, subtract
+from pairmark.models.similarity.kernels.greedy_split import grow_leaf_rank
 from pairmark.models.similarity.kernels.layout import (
     CELL_DEPTH,
     CELL_DIFFERENT,
@@ -34,7 +35,6 @@ from pairmark.models.similarity.kernels.layout import (
     Scratch,
     Window,
 )
-from pairmark.models.similarity.kernels.leaf_rank import grow_leaf_rank
 from pairmark.models.similarity.kernels.partition import gather_left, total_weight
 
 EXACT_PAIRS = 48

@@ -18,6 +18,7 @@ from __future__ import annotations
 import numpy as np
 
 from pairmark.models.core.compiled import kernel
+from pairmark.models.similarity.kernels.layout import MAX_MIN, PRODUCTS
 
 BLOCK = 512
 """Pairs at a time: their features stay in the second-level cache while every tree is walked."""
@@ -36,7 +37,6 @@ _SIGN = np.uint64(32)
 _TO_FEATURE = np.uint64(2 * CHILD_BITS)
 _TO_PLACE = np.uint64(2 * CHILD_BITS + FEATURE_BITS)
 _LOW_HALF = np.uint64(0xFFFFFFFF)
-_MAX_MIN, _PRODUCTS = 1, 2
 
 
 @kernel
@@ -49,7 +49,7 @@ def ordered_bits(values):
 
 @kernel
 def pair_forms(a, b, forms, out):
-    """Learned features of one pair from its rows' learned columns ``z, r, c``, see `similarity.learned`.
+    """Learned features of one pair from its rows' learned columns ``z, r, c``, see `similarity.pair_features.maps`.
 
     Feature k is ``r_k r'_k sum_i forms[k, i] z_i z'_i + (c_k + c'_k)``: a sum in one order, of products that commute.
     """
@@ -70,6 +70,27 @@ def forms_of_pairs(left_rows, right_rows, left, right, forms, out):
 
 
 @kernel
+def fill_pair_row(a, b, pair_map, row):
+    """The raw features of one pair of rows (d,): both halves of its pair map, into the first 2 d of ``row``."""
+    d = a.shape[0]
+    if pair_map == MAX_MIN:
+        for f in range(d):
+            row[f] = max(a[f], b[f])
+        for f in range(d):
+            row[d + f] = min(a[f], b[f])
+    elif pair_map == PRODUCTS:
+        for f in range(d):
+            row[f] = a[f] * b[f]
+        for f in range(d):
+            row[d + f] = a[f] + b[f]
+    else:
+        for f in range(d):
+            row[f] = abs(a[f] - b[f])
+        for f in range(d):
+            row[d + f] = a[f] + b[f]
+
+
+@kernel
 def _fill_features(
     block, left, right, step_left, step_right, start, n, pair_map, learned_left, learned_right, forms
 ):  # fmt: skip
@@ -78,21 +99,7 @@ def _fill_features(
     floats = block.view(np.float32)
     for p in range(n):
         a, b, row = left[(start + p) * step_left], right[(start + p) * step_right], floats[p]
-        if pair_map == _MAX_MIN:
-            for f in range(d):
-                row[f] = max(a[f], b[f])
-            for f in range(d):
-                row[d + f] = min(a[f], b[f])
-        elif pair_map == _PRODUCTS:
-            for f in range(d):
-                row[f] = a[f] * b[f]
-            for f in range(d):
-                row[d + f] = a[f] + b[f]
-        else:
-            for f in range(d):
-                row[f] = abs(a[f] - b[f])
-            for f in range(d):
-                row[d + f] = a[f] + b[f]
+        fill_pair_row(a, b, pair_map, row)
         if forms.shape[0] > 0:
             pair_forms(
                 learned_left[(start + p) * step_left],
@@ -279,12 +286,12 @@ def _fill_places(
     d = left.shape[1]
     for p in range(n):
         a, b, row = left[(start + p) * step_left], right[(start + p) * step_right], places[p]
-        if pair_map == _MAX_MIN:
+        if pair_map == MAX_MIN:
             for f in range(d):
                 row[f] = _place(max(a[f], b[f]), lows[f], scales[f])
             for f in range(d):
                 row[d + f] = _place(min(a[f], b[f]), lows[d + f], scales[d + f])
-        elif pair_map == _PRODUCTS:
+        elif pair_map == PRODUCTS:
             for f in range(d):
                 row[f] = _place(a[f] * b[f], lows[f], scales[f])
             for f in range(d):
@@ -309,11 +316,11 @@ def _by_value(word, threshold, a, b, own, pair_map):
     if f >= 2 * d:
         value = own[f - 2 * d]
     elif f >= d:
-        value = min(a[f - d], b[f - d]) if pair_map == _MAX_MIN else a[f - d] + b[f - d]
-    elif pair_map == _MAX_MIN:
+        value = min(a[f - d], b[f - d]) if pair_map == MAX_MIN else a[f - d] + b[f - d]
+    elif pair_map == MAX_MIN:
         value = max(a[f], b[f])
     else:
-        value = a[f] * b[f] if pair_map == _PRODUCTS else abs(a[f] - b[f])
+        value = a[f] * b[f] if pair_map == PRODUCTS else abs(a[f] - b[f])
     return ((word >> _CHILD_BITS) if value > threshold else word) & _CHILD
 
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from pairmark.models.core.compiled import kernel
+from pairmark.models.similarity.kernels.layout import DIFF_SUM, MAX_MIN, PRODUCTS
+from pairmark.models.similarity.kernels.scoring import fill_pair_row
 
 BLOCK = 2_048
 """Items at a time: the columns and the scratch of a block stay in the second-level cache."""
@@ -20,15 +22,15 @@ WALKED = 256
 _TILE = 256
 _CHUNK = 64
 _CODES = 256
-_DIFF_SUM, _MAX_MIN, _PRODUCTS = range(3)
 _BOTH, _HALF, _SURE, _LAST = 0, 1, 2, 3
 """Kinds of steps: two arrays; a constant and an array; the same where the constant is the greater; two constants."""
 STEP_FIELDS = 9
 (
-    _KIND, _COLUMN, _LOW_FIRST, _LOW_MORE, _HIGH_FIRST, _HIGH_MORE, _LOW_VALUE, _HIGH_VALUE, _RESULT,
+    _KIND, _COLUMN, _FIRST_START, _FIRST_MORE, _SECOND_START, _SECOND_MORE, _FIRST_VALUE, _SECOND_VALUE, _RESULT,
 ) = range(STEP_FIELDS)  # fmt: skip
-"""A step: its kind; the column it reads; for each of two branches, "low" and "high", the first code that may take it
-and the number of those less one; each branch's constant or the slot that its result waits in; the step's own slot."""
+"""A step: its kind; the column it reads; for each of two branches the code where those that may take it start and the
+number of those less one; each branch's constant or the slot that its result waits in; the step's own slot. The first
+branch is the constant one, of two constants the greater, whichever side of the split it is on."""
 _MAY_FIRST, _MAY, _MUST_FIRST, _MUST = range(4)
 """Codes that may go low and those that must: the first one and how many."""
 _TESTED, _ALL_LOW, _ALL_HIGH = 1, 2, 3
@@ -117,9 +119,9 @@ def greatest(low, high, values, out):
 @kernel
 def _pair_value(x, q, half, pair_map):
     """One of a pair's two features of a column, as scoring computes it."""
-    if pair_map == _MAX_MIN:
+    if pair_map == MAX_MIN:
         return max(q, x) if half == 0 else min(q, x)
-    if pair_map == _PRODUCTS and half == 0:
+    if pair_map == PRODUCTS and half == 0:
         return q * x
     return abs(q - x) if half == 0 else q + x
 
@@ -301,7 +303,7 @@ def _fill_values_of_codes(low, high, q, half, pair_map, lowest, highest):
         a, b = low[c], high[c]
         at_low, at_high = _pair_value(a, q, half, pair_map), _pair_value(b, q, half, pair_map)
         # A difference is least inside the bin where the query's own value is.
-        inside = half == 0 and pair_map == _DIFF_SUM and a <= q and q <= b
+        inside = half == 0 and pair_map == DIFF_SUM and a <= q and q <= b
         lowest[c] = np.float32(0.0) if inside else min(at_low, at_high)
         highest[c] = max(at_low, at_high)
 
@@ -412,10 +414,13 @@ def compile_cut(
                 first = 1
             step, first_value, second_value = steps[n], sides[first], sides[1 - first]
             step[_COLUMN] = nodes[node, 0] - np.int32(nodes[node, 0] >= d) * d
-            step[_LOW_FIRST], step[_LOW_MORE] = ranges[node, first, 0], ranges[node, first, 1] - 1
-            step[_HIGH_FIRST], step[_HIGH_MORE] = ranges[node, 1 - first, 0], ranges[node, 1 - first, 1] - 1
-            step[_LOW_VALUE] = first_value if first_value >= 0 else -1 - first_value
-            step[_HIGH_VALUE] = second_value if second_value >= 0 else -1 - second_value
+            step[_FIRST_START], step[_FIRST_MORE] = ranges[node, first, 0], ranges[node, first, 1] - 1
+            step[_SECOND_START], step[_SECOND_MORE] = (
+                ranges[node, 1 - first, 0],
+                ranges[node, 1 - first, 1] - 1,
+            )
+            step[_FIRST_VALUE] = first_value if first_value >= 0 else -1 - first_value
+            step[_SECOND_VALUE] = second_value if second_value >= 0 else -1 - second_value
             if first_value >= 0:
                 readers[first_value] -= 1
             if second_value >= 0:
@@ -460,24 +465,28 @@ def _mask(code, first, size_less_one):
 
 
 @kernel
-def _step(columns, f, low_first, low_more, high_first, high_more, slots, low, high, to):
+def _step(
+    columns, f, first_start, first_more, second_start, second_more, slots, first_value, second_value, to
+):
     """Two branches that are arrays: the greater of those that a code may take, 0 for one that it may not."""
     for i in range(BLOCK):
         c = columns[f, i]
         # Bounds count upwards from 0, so a branch that a code may not take is masked to 0 and never the
         # greater.
-        a = np.uint8(slots[low, i] & _mask(c, low_first, low_more))
-        b = np.uint8(slots[high, i] & _mask(c, high_first, high_more))
+        a = np.uint8(slots[first_value, i] & _mask(c, first_start, first_more))
+        b = np.uint8(slots[second_value, i] & _mask(c, second_start, second_more))
         slots[to, i] = max(a, b)
 
 
 @kernel
-def _step_half(columns, f, low_first, low_more, high_first, high_more, slots, low, high, to):
+def _step_half(
+    columns, f, first_start, first_more, second_start, second_more, slots, first_value, second_value, to
+):
     """One branch is a constant."""
     for i in range(BLOCK):
         c = columns[f, i]
-        a = np.uint8(low & _mask(c, low_first, low_more))
-        b = np.uint8(slots[high, i] & _mask(c, high_first, high_more))
+        a = np.uint8(first_value & _mask(c, first_start, first_more))
+        b = np.uint8(slots[second_value, i] & _mask(c, second_start, second_more))
         slots[to, i] = max(a, b)
 
 
@@ -508,20 +517,26 @@ def _evaluate_block(steps, ends, columns, slots, sums):
         to = np.uint64(0)
         while at < ends[t]:
             kind, f, to = steps[at, _KIND], np.uint64(steps[at, _COLUMN]), np.uint64(steps[at, _RESULT])
-            low_first, low_more = np.uint8(steps[at, _LOW_FIRST]), np.uint8(steps[at, _LOW_MORE])
-            high_first, high_more = np.uint8(steps[at, _HIGH_FIRST]), np.uint8(steps[at, _HIGH_MORE])
-            low, high = steps[at, _LOW_VALUE], steps[at, _HIGH_VALUE]
+            first_start, first_more = np.uint8(steps[at, _FIRST_START]), np.uint8(steps[at, _FIRST_MORE])
+            second_start, second_more = np.uint8(steps[at, _SECOND_START]), np.uint8(steps[at, _SECOND_MORE])
+            first_value, second_value = steps[at, _FIRST_VALUE], steps[at, _SECOND_VALUE]
             if kind == _LAST:
-                _step_last(columns, f, low_first, low_more, slots, np.uint8(low), np.uint8(high), to)
+                _step_last(
+                    columns, f, first_start, first_more, slots, np.uint8(first_value), np.uint8(second_value), to
+                )  # fmt: skip
             elif kind == _SURE:
-                _step_sure(columns, f, low_first, low_more, slots, np.uint8(low), np.uint64(high), to)
+                _step_sure(
+                    columns, f, first_start, first_more, slots, np.uint8(first_value), np.uint64(second_value), to
+                )  # fmt: skip
             elif kind == _HALF:
                 _step_half(
-                    columns, f, low_first, low_more, high_first, high_more, slots, np.uint8(low), np.uint64(high), to
+                    columns, f, first_start, first_more, second_start, second_more, slots,
+                    np.uint8(first_value), np.uint64(second_value), to,
                 )  # fmt: skip
             else:
                 _step(
-                    columns, f, low_first, low_more, high_first, high_more, slots, np.uint64(low), np.uint64(high), to
+                    columns, f, first_start, first_more, second_start, second_more, slots,
+                    np.uint64(first_value), np.uint64(second_value), to,
                 )  # fmt: skip
             at += 1
         for i in range(BLOCK):
@@ -602,21 +617,7 @@ def walk_survivors(
             if bounds[first + p] < min_bound:
                 continue
             x, row = vectors[items[first + p]], features[p]
-            if pair_map == _MAX_MIN:
-                for f in range(d):
-                    row[f] = max(query[f], x[f])
-                for f in range(d):
-                    row[d + f] = min(query[f], x[f])
-            elif pair_map == _PRODUCTS:
-                for f in range(d):
-                    row[f] = query[f] * x[f]
-                for f in range(d):
-                    row[d + f] = query[f] + x[f]
-            else:
-                for f in range(d):
-                    row[f] = abs(query[f] - x[f])
-                for f in range(d):
-                    row[d + f] = query[f] + x[f]
+            fill_pair_row(query, x, pair_map, row)
             active[n_active] = p
             n_active += 1
         for number in range(order.shape[0]):

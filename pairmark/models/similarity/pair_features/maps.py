@@ -72,7 +72,6 @@ class Scaling(NamedTuple):
     curved: bool
 
     def scaled(self, X: Float32) -> Float32:
-        """(n, d)."""
         out = np.empty(X.shape, dtype=np.float32)
         row_kernels.squash(np.ascontiguousarray(X), self.centre, self.scale, self.curved, out)
         return out

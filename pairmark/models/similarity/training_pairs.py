@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from pairmark.models.core.arrays import Float32
 from pairmark.models.core.inputs import checked_weight
 from pairmark.models.pairs.sampling import PairPopulation
-from pairmark.models.similarity.learned import OutOfFold, OutOfFoldMaps
+from pairmark.models.similarity.pair_features.maps import OutOfFold, OutOfFoldMaps
 
 WEIGHT_TOTAL = 2**30
 """Integer weights of a tree's pairs sum to at most this, so that sums fit an int32 and their products an int64."""
@@ -62,20 +62,64 @@ def evenly(n: int, weight: int = 1) -> NDArray[np.int32]:
     return np.broadcast_to(np.int32(weight), n)
 
 
+@dataclass(frozen=True, kw_only=True)
 class PairSource:
-    """Where a tree's pairs come from: drawn from identities, or given."""
+    """Where a tree's pairs come from: `drawn` from identities, or `listed`.
 
-    def __init__(self, n_pairs: int | None, bootstrap: bool, seed: int) -> None:
-        self.n_pairs, self.bootstrap, self.seed = n_pairs, bootstrap, seed
-        self.population: PairPopulation | None = None
-        self.codes: NDArray[np.int64] | None = None
-        self.listed_pairs: WeightedPairs | None = None
-        self.learned: OutOfFold | OutOfFoldMaps | None = None
-        self.learned_rows: NDArray[np.int64] | None = None
-        """Where rows are equal: which of the rows that were learned from each is."""
-        self.max_listed: int | None = None
-        self.half_learned = False
-        """Whether trees of odd seeds, about half, grow from given pairs without their learned features."""
+    Attributes
+    ----------
+    bootstrap : whether each tree draws its own pairs. seed : of the pairs that all trees share where not.
+    population, codes : the pairs that are drawn from, and the identity of each row; None of listed pairs.
+    n_pairs : how many are drawn; None: all.
+    learned : out-of-fold values of learned features of drawn pairs, if any are learned.
+    listed_pairs : the listed pairs, with their learned features.
+    max_listed : most listed pairs that a tree resamples.
+    half_learned : whether trees of odd seeds, about half, grow from listed pairs without their learned features.
+    """
+
+    bootstrap: bool
+    seed: int
+    population: PairPopulation | None = None
+    codes: NDArray[np.int64] | None = None
+    n_pairs: int | None = None
+    learned: OutOfFold | OutOfFoldMaps | None = None
+    listed_pairs: WeightedPairs | None = None
+    max_listed: int | None = None
+    half_learned: bool = False
+
+    @classmethod
+    def drawn(
+        cls,
+        population: PairPopulation,
+        codes: NDArray[np.int64],
+        n_pairs: int | None,
+        learned: OutOfFold | OutOfFoldMaps | None,
+        *,
+        bootstrap: bool,
+        seed: int,
+    ) -> PairSource:
+        """Pairs drawn from identities."""
+        return cls(
+            bootstrap=bootstrap,
+            seed=seed,
+            population=population,
+            codes=codes,
+            n_pairs=n_pairs,
+            learned=learned,
+        )
+
+    @classmethod
+    def listed(
+        cls, pairs: WeightedPairs, *, max_listed: int, half_learned: bool, bootstrap: bool, seed: int
+    ) -> PairSource:
+        """Pairs that were given."""
+        return cls(
+            bootstrap=bootstrap,
+            seed=seed,
+            listed_pairs=pairs,
+            max_listed=max_listed,
+            half_learned=half_learned,
+        )
 
     @property
     def takes_all(self) -> bool:
@@ -89,20 +133,29 @@ class PairSource:
         rng = np.random.default_rng(seed if self.bootstrap else self.seed)
         if self.population is not None:
             table, n_same = self.population.table(self.n_pairs, random_state=rng)
-            return self.described(WeightedPairs(pairs=table, weight=evenly(table.shape[1]), n_same=n_same))
+            pairs = WeightedPairs(pairs=table, weight=evenly(table.shape[1]), n_same=n_same)
+            return described(pairs, self.learned)
         assert self.listed_pairs is not None
         pairs = self.listed_pairs
         if self.half_learned and seed % 2:
             pairs = replace(pairs, pairs=pairs.pairs[:2], learned=None)
         return _resampled(pairs, rng, self.max_listed) if self.bootstrap else pairs.copy()
 
-    def described(self, pairs: WeightedPairs) -> WeightedPairs:
-        """The pairs with their learned features, if any are learned."""
-        if self.learned is None:
-            return pairs
-        rows = pairs.pairs if self.learned_rows is None else self.learned_rows[pairs.pairs]
-        numbers = np.arange(pairs.pairs.shape[1], dtype=np.int32)
-        return replace(pairs, pairs=np.vstack([pairs.pairs, numbers]), learned=self.learned.values(*rows))
+
+def described(
+    pairs: WeightedPairs,
+    learned: OutOfFold | OutOfFoldMaps | None,
+    learned_rows: NDArray[np.int64] | None = None,
+) -> WeightedPairs:
+    """The pairs with their learned features, if any are learned.
+
+    ``learned_rows`` : where rows are equal, which of the rows that were learned from each is.
+    """
+    if learned is None:
+        return pairs
+    rows = pairs.pairs if learned_rows is None else learned_rows[pairs.pairs]
+    numbers = np.arange(pairs.pairs.shape[1], dtype=np.int32)
+    return replace(pairs, pairs=np.vstack([pairs.pairs, numbers]), learned=learned.values(*rows))
 
 
 def integer_weights(sample_weight: ArrayLike | None, n: int) -> NDArray[np.int32]:

@@ -12,7 +12,7 @@ BEST_TPR = 0.9
 """What a model could reach at a rate, where nothing is known of it."""
 STEADY_MULTIPLE = 2
 """From so many times the fewest people on, an answer hardly depends on chance."""
-CHANCES = (0.95, 0.5, 0.05)
+DRAWS = (0.95, 0.5, 0.05)
 """Values of U whose thresholds bound what nine in ten draws of it give, and the middle."""
 _USED = (
     (1.0, 0.027, 0.232, 0.865),
@@ -28,7 +28,7 @@ Of simulated people with Gaussian effects of .6, asked for 5 %."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Price:
+class TprSpread:
     """What an answer near the fewest people costs.
 
     Attributes

@@ -1,7 +1,4 @@
-"""Pair features without learning: distances of rows with scaled features.
-
-Also what every learned feature rests on: scalings, forms of coordinates, and pairs that judge.
-"""
+"""What every kind of learned feature rests on: scalings, and pairs that judge."""
 
 from __future__ import annotations
 
@@ -11,14 +8,7 @@ from numpy.typing import NDArray
 from pairmark.models.core.base import Float32
 from pairmark.models.evaluation.pairs import roc_curve_pairs
 from pairmark.models.pairs.sampling import TrainingPairs, sample_pairs
-from pairmark.models.similarity.learned import (
-    CoordinateMap,
-    Forms,
-    LearnedFeatures,
-    OutOfFold,
-    Scaling,
-    pair_values,
-)
+from pairmark.models.similarity.pair_features.maps import Forms, Scaling, pair_values
 
 FIT_ROWS = 100_000
 """Most rows that a covariance is worked out from; quantiles, from four times as many."""
@@ -65,28 +55,3 @@ def judging_pairs(codes: NDArray[np.int64], random: np.random.RandomState) -> Tr
     if np.unique(codes).size < 2 or np.bincount(codes).max() < 2:
         return None
     return sample_pairs(codes, _TRIED_PAIRS, random_state=seed)
-
-
-def learn_distances(
-    X: Float32, codes: NDArray[np.int64], random: np.random.RandomState
-) -> tuple[LearnedFeatures, OutOfFold]:
-    """``distances`` features: cosine and distance under the scaling whose cosine separates pairs best.
-
-    One of four scalings is all that is learned, so training pairs' values flatter no more than others'.
-    """
-    d = X.shape[1]
-    unit_weights, nothing = np.ones(d), np.zeros(d)
-    forms = Forms(
-        np.array([unit_weights, 2 * unit_weights], dtype=np.float32),
-        np.array([unit_weights, nothing]),
-        np.array([nothing, unit_weights]),
-    )
-    sample = np.sort(random.permutation(X.shape[0])[:TRIED_ROWS])
-    pairs = judging_pairs(codes[sample], random)
-    ways = scalings(X)
-    best = ways[-1]
-    if pairs is not None:
-        best = max(ways, key=lambda way: reached(forms, way.scaled(X[sample]), pairs))
-    row_map = CoordinateMap(best, (), forms)
-    values = OutOfFold(np.zeros(X.shape[0], dtype=np.int64), {(0, 0): (row_map.columns(X), forms.forms)})
-    return LearnedFeatures(kind="distances", map=row_map), values

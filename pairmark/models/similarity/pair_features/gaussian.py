@@ -19,8 +19,8 @@ from pairmark.models.core.two_covariance import (
     shrunk_model,
     two_covariance,
 )
-from pairmark.models.similarity.distances import FIT_ROWS, normal_scale
-from pairmark.models.similarity.learned import (
+from pairmark.models.similarity.pair_features.common import FIT_ROWS, normal_scale
+from pairmark.models.similarity.pair_features.maps import (
     FOLDS,
     CoordinateMap,
     Forms,

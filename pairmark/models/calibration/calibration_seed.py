@@ -14,7 +14,7 @@ HALVES = 2.0**-53
 
 
 @dataclass(frozen=True, kw_only=True)
-class Chance:
+class CalibrationSeed:
     """What is drawn once for a set of people, and shared by every version that is calibrated on them.
 
     Attributes

@@ -20,9 +20,9 @@ from pairmark.models.core.base import Float32
 from pairmark.models.core.kernels import rows as row_kernels
 from pairmark.models.core.two_covariance import COORDINATES, TwoCovariance, pointed, two_covariance
 from pairmark.models.pairs.sampling import TrainingPairs
-from pairmark.models.similarity.distances import TRIED_ROWS, judging_pairs, reached, scalings
-from pairmark.models.similarity.gaussian import forms_of, layer_of, some_rows
-from pairmark.models.similarity.learned import (
+from pairmark.models.similarity.pair_features.common import TRIED_ROWS, judging_pairs, reached, scalings
+from pairmark.models.similarity.pair_features.gaussian import forms_of, layer_of, some_rows
+from pairmark.models.similarity.pair_features.maps import (
     FOLDS,
     CoordinateMap,
     Forms,
@@ -50,7 +50,6 @@ class _Waves(NamedTuple):
     phases: Float32
 
     def of(self, scaled: Float32) -> Float32:
-        """(n, w)."""
         turns = scaled @ self.frequencies + self.phases
         row_kernels.wave(turns)
         return turns
@@ -79,7 +78,7 @@ def learn_posteriors(
     scaled = scaling.scaled(X)
     n_waves = int(np.clip(X.shape[0], 64, _MOST_WAVES))
     prior = np.bincount(codes, minlength=n_classes) / codes.size
-    own = np.flatnonzero(folds == 0)
+    judged = np.flatnonzero(folds == 0)
     left_out = np.tile(prior, (X.shape[0], 1))
     sets, weights = [], []
     for number in range(_SETS):
@@ -89,8 +88,8 @@ def learn_posteriors(
             lowest_error, best_ridge = np.inf, ridge
             # More rows and waves than were tuned on bear less of a ridge.
             for lower in (1.0, 0.1, 0.01):
-                scores = prior + _scores(waves, scaled[own], _classifier(sums[1:], prior, lower * ridge))
-                wrong = float((scores.argmax(axis=1) != codes[own]).mean())
+                scores = prior + _scores(waves, scaled[judged], _classifier(sums[1:], prior, lower * ridge))
+                wrong = float((scores.argmax(axis=1) != codes[judged]).mean())
                 if wrong < lowest_error:
                     lowest_error, best_ridge = wrong, lower * ridge
         for fold in range(FOLDS):
@@ -101,13 +100,7 @@ def learn_posteriors(
     sharpness = _sharpness(left_out, codes)
     centre, axes, psi = two_covariance(left_out, codes)
     last = np.concatenate(weights)
-    q = n_classes + psi.size
-    sure, pair = np.zeros((2, q)), forms_of(psi)
-    sure[:, :n_classes] = 1.0
-    forms = Forms(np.zeros((4, q), dtype=np.float32), np.zeros((4, q)), np.zeros((4, q)))
-    forms.forms[:2], forms.norms[1] = sure, sure[1]
-    for name in Forms._fields:
-        getattr(forms, name)[2:, n_classes:] = getattr(pair, name)[:2]
+    forms = _posterior_forms(n_classes, psi)
     layers = (
         (np.hstack([waves.frequencies for waves in sets]), np.concatenate([waves.phases for waves in sets])),
         (
@@ -122,6 +115,26 @@ def learn_posteriors(
     return LearnedFeatures(kind="posteriors", map=row_map), OutOfFold(folds, {(0, 0): (columns, forms.forms)})
 
 
+def _posterior_forms(n_classes: int, psi: NDArray[np.float64]) -> Forms:
+    """The four ``posteriors`` features of a pair, of its rows' posteriors and discriminant coordinates of their scores.
+
+                            posteriors, n_classes    coordinates, psi.size
+    inner product                 1 ... 1                  0 ... 0
+    cosine                        1 ... 1                  0 ... 0          norms: the same line
+    log-likelihood ratio          0 ... 0              `forms_of` psi, first line
+    cosine of scores              0 ... 0              `forms_of` psi, second line
+    """
+    of_coordinates = forms_of(psi)
+    q = n_classes + psi.size
+    forms, norms, offsets = np.zeros((4, q), dtype=np.float32), np.zeros((4, q)), np.zeros((4, q))
+    forms[:2, :n_classes] = 1.0
+    norms[1, :n_classes] = 1.0
+    forms[2:, n_classes:] = of_coordinates.forms[:2]
+    norms[2:, n_classes:] = of_coordinates.norms[:2]
+    offsets[2:, n_classes:] = of_coordinates.offsets[:2]
+    return Forms(forms, norms, offsets)
+
+
 def learn_kernel_discriminant(
     X: Float32, codes: NDArray[np.int64], n_classes: int, random: np.random.RandomState
 ) -> tuple[LearnedFeatures, OutOfFold]:
@@ -132,16 +145,18 @@ def learn_kernel_discriminant(
     waves = _random_waves(X.shape[1], _n_waves(X.shape[0], n_classes), reach, random)
     sums = []
     for fold in range(FOLDS):
-        rows, of = some_rows(scaled[folds == fold], codes[folds == fold], random, FOLDS)
-        sums.append(_sums(rows, of, waves))
-    rows, of = some_rows(scaled[folds == 0], codes[folds == 0], random, FOLDS * _JUDGED_SHARE)
-    pairs = judging_pairs(of, random)
+        rows, row_codes = some_rows(scaled[folds == fold], codes[folds == fold], random, FOLDS)
+        sums.append(_sums(rows, row_codes, waves))
+    rows, row_codes = some_rows(scaled[folds == 0], codes[folds == 0], random, FOLDS * _JUDGED_SHARE)
+    pairs = judging_pairs(row_codes, random)
     highest_tpr, best_ridge = -np.inf, ridge
     if pairs is not None:
-        h = [waves.of(rows[start : start + _ROW_BLOCK]) for start in range(0, rows.shape[0], _ROW_BLOCK)]
+        wave_blocks = [
+            waves.of(rows[start : start + _ROW_BLOCK]) for start in range(0, rows.shape[0], _ROW_BLOCK)
+        ]
         # More rows and waves than were tuned on bear less of a ridge.
         for lower in (1.0, 0.1, 0.01):
-            tpr = _reached(_discriminant(sums[1:], lower * ridge), h, pairs)
+            tpr = _reached(_discriminant(sums[1:], lower * ridge), wave_blocks, pairs)
             if tpr > highest_tpr:
                 highest_tpr, best_ridge = tpr, lower * ridge
     maps = {
@@ -157,9 +172,10 @@ def learn_kernel_discriminant(
     for start in range(0, X.shape[0], _ROW_BLOCK):
         block = waves.of(scaled[start : start + _ROW_BLOCK])
         for key, model in maps.items():
-            own = _coordinates(model, block[in_folds[key][start : start + _ROW_BLOCK]])
-            coordinates[key][n_done[key] : n_done[key] + own.shape[0]] = own
-            n_done[key] += own.shape[0]
+            block_coordinates = _coordinates(model, block[in_folds[key][start : start + _ROW_BLOCK]])
+            end = n_done[key] + block_coordinates.shape[0]
+            coordinates[key][n_done[key] : end] = block_coordinates
+            n_done[key] = end
     columns = {}
     for key, model in maps.items():
         forms = forms_of(model.psi)
@@ -190,10 +206,11 @@ def _sums(scaled: Float32, codes: NDArray[np.int64], waves: _Waves) -> _Sums:
         h = waves.of(scaled[start : start + _ROW_BLOCK])
         # One triangle, at half the work.
         gram = ssyrk(1.0, h.T, beta=1.0, c=gram, overwrite_c=True)
-        here, its = np.unique(place[start : start + _ROW_BLOCK], return_inverse=True)
-        indicators = np.ones(its.size, dtype=np.float32)
+        here, number = np.unique(place[start : start + _ROW_BLOCK], return_inverse=True)
+        indicators = np.ones(number.size, dtype=np.float32)
         by_class[here] += (
-            coo_array((indicators, (its, np.arange(its.size))), shape=(here.size, its.size)).tocsr() @ h
+            coo_array((indicators, (number, np.arange(number.size))), shape=(here.size, number.size)).tocsr()
+            @ h
         )
     return _Sums(gram, classes, by_class, counts)
 
@@ -270,10 +287,10 @@ def _root(squares: NDArray[np.float64], ridge: float) -> NDArray[np.float64]:
     The ridge is a share of the mean square, and more where float32's rounding has left the matrix without a root.
     """
     w = squares.shape[0]
-    own = max(float(np.trace(squares)), 1e-6) / w
+    mean_square = max(float(np.trace(squares)), 1e-6) / w
     while True:
         ridged = squares.copy(order="F")
-        ridged[np.diag_indices(w)] += ridge * own
+        ridged[np.diag_indices(w)] += ridge * mean_square
         try:
             return np.asarray(cholesky(ridged, overwrite_a=True, check_finite=False))
         except LinAlgError:
@@ -285,9 +302,9 @@ def _coordinates(model: TwoCovariance, h: Float32) -> Float32:
     return np.asarray(coordinates, dtype=np.float32)
 
 
-def _reached(model: TwoCovariance, h: Iterable[Float32], pairs: TrainingPairs) -> float:
+def _reached(model: TwoCovariance, wave_blocks: Iterable[Float32], pairs: TrainingPairs) -> float:
     """What the model's log-likelihood ratio finds of the same pairs."""
-    coordinates = np.concatenate([_coordinates(model, block) for block in h])
+    coordinates = np.concatenate([_coordinates(model, block) for block in wave_blocks])
     return reached(forms_of(model.psi), coordinates, pairs)
 
 
@@ -342,9 +359,9 @@ def _tuned_discriminant(
             reach = _reach(scaled, times)
             waves = _random_waves(X.shape[1], n_waves, reach, random)
             sums = [_sums(scaled, codes[learned], waves)]
-            h = [waves.of(unseen)]
+            wave_blocks = [waves.of(unseen)]
             for ridge in (1.0, 1e-1, 1e-2, 1e-3, 1e-4):
-                tpr = _reached(_discriminant(sums, ridge), h, pairs)
+                tpr = _reached(_discriminant(sums, ridge), wave_blocks, pairs)
                 if tpr > best:
                     best, settings = tpr, (scaling, reach, ridge)
     return settings

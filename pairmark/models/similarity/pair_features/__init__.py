@@ -7,10 +7,16 @@ from numpy.typing import NDArray
 
 from pairmark.models.core.base import Float32
 from pairmark.models.core.blas import one_blas_thread
-from pairmark.models.similarity.distances import learn_distances
-from pairmark.models.similarity.gaussian import learn_gaussian, learn_gaussian_of_listed
-from pairmark.models.similarity.learned import FOLDS, LearnedFeatures, OutOfFold, OutOfFoldMaps, PairFeatures
-from pairmark.models.similarity.waves import learn_kernel_discriminant, learn_posteriors
+from pairmark.models.similarity.pair_features.distances import learn_distances
+from pairmark.models.similarity.pair_features.gaussian import learn_gaussian, learn_gaussian_of_listed
+from pairmark.models.similarity.pair_features.maps import (
+    FOLDS,
+    LearnedFeatures,
+    OutOfFold,
+    OutOfFoldMaps,
+    PairFeatures,
+)
+from pairmark.models.similarity.pair_features.waves import learn_kernel_discriminant, learn_posteriors
 
 MAX_CLASSES = 1_000
 """Most classes whose posteriors are estimated; beyond it identities are rather met anew than known."""

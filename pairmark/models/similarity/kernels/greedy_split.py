@@ -18,6 +18,11 @@ from pairmark.models.similarity.kernels.layout import INNER, LEARNED, LEFT, PROD
 from pairmark.models.similarity.kernels.partition import partition, total_weight
 from pairmark.models.similarity.kernels.splitting import best_split, least_gain, split_by_word, threshold_of
 
+_NODE, _BUFFER, _STATE = range(3)
+"""Columns of the stack: a node, its histogram's buffer (-1: none), and the state that it is in."""
+_NONE, _FILLED, _TO_COUNT, _BY_WORD = range(4)
+"""No histogram; one that is filled; one to be counted; none, for eight features at a time are counted and searched."""
+
 
 @kernel
 def _split_by_values(points, pairs, learned, heap, h, bins, totals, costs, lowest, window, most_sorted):
@@ -145,25 +150,26 @@ def grow_leaf_rank(points, pairs, learned, heap, leaf_depth, bins, scratch, inhe
     costs[0], costs[1] = 1.0 / sums[1, 0], 1.0 / sums[1, 1]
     borders = np.empty(2, dtype=np.int64)
     histograms, window = scratch.histograms, scratch.window
-    free, by_word = np.arange(histograms.shape[0]), histograms.shape[0]
-    stack = np.empty((2 * leaf_depth + 2, 2), dtype=np.int64)
+    free = np.arange(histograms.shape[0])
+    stack = np.empty((2 * leaf_depth + 2, 3), dtype=np.int64)
     n_pairs = segments[1, 1] - segments[1, 0] + segments[1, 3] - segments[1, 2]
     sort = n_pairs <= sorted_pairs
     n_bins = 0 if sort else lay_out(points, learned, bins, n_pairs)
     n_free, all_features = histograms.shape[0] - 1, 2 * bins.shift.shape[0] + learned.n_bins.shape[0]
-    # What is on the stack: a node, and the buffer of its histogram: -1 for none, -2 - b for one to be counted into b,
-    # which is beyond them all where eight features at a time are enough.
-    stack[0, 0], stack[0, 1] = 1, -1 if sort else -2 - free[n_free]
+    stack[0, _NODE], stack[0, _BUFFER], stack[0, _STATE] = 1, -1, _NONE
+    if not sort:
+        stack[0, _BUFFER], stack[0, _STATE] = free[n_free], _TO_COUNT
     top = 1
     while top > 0:
         top -= 1
-        h, buffer = stack[top, 0], stack[top, 1]
+        h, buffer, state = stack[top, _NODE], stack[top, _BUFFER], stack[top, _STATE]
         half, feature, threshold, place, last_bin = -1, 0, np.float32(0.0), -1, -1
         splits = h < (1 << leaf_depth) and sums[h, 0] > 0 and sums[h, 1] > 0
-        if buffer == -2 - by_word:
-            buffer = -1
+        if state == _BY_WORD:
+            # The larger child, next on the stack, still has its parent's histogram.
+            sibling = stack[top - 1, _BUFFER]
             half, place, last_bin = split_by_word(
-                histograms[stack[top - 1, 1]],
+                histograms[sibling],
                 points,
                 pairs,
                 learned,
@@ -174,12 +180,12 @@ def grow_leaf_rank(points, pairs, learned, heap, leaf_depth, bins, scratch, inhe
                 scratch,
             )
         else:
-            if buffer < -1:
-                buffer = -2 - buffer
+            if state == _TO_COUNT:
                 _fill_histogram(histograms[buffer], n_bins, points, pairs, learned, heap, h, bins, inherited)
                 if h > 1:
                     # The larger child, next on the stack, has its parent's histogram less the smaller one's.
-                    subtract(histograms[stack[top - 1, 1]], histograms[buffer], n_bins)
+                    sibling = stack[top - 1, _BUFFER]
+                    subtract(histograms[sibling], histograms[buffer], n_bins)
             if splits and not sort:
                 half, place, last_bin, _ = best_split(
                     histograms[buffer], bins, learned, sums[h], costs, scratch, 0, 0, all_features,
@@ -214,17 +220,17 @@ def grow_leaf_rank(points, pairs, learned, heap, leaf_depth, bins, scratch, inhe
             smaller = low if n_low <= n_high else low + 1
             # The smaller child is counted, and first: the larger one then has the parent's histogram less
             # that.
-            stack[top, 0], stack[top, 1] = 2 * low + 1 - smaller, -1
-            stack[top + 1, 0], stack[top + 1, 1] = smaller, -1
+            stack[top, _NODE], stack[top, _BUFFER], stack[top, _STATE] = 2 * low + 1 - smaller, -1, _NONE
+            stack[top + 1, _NODE], stack[top + 1, _BUFFER], stack[top + 1, _STATE] = smaller, -1, _NONE
             if not sort and low < (1 << leaf_depth):
-                stack[top, 1] = buffer
+                stack[top, _BUFFER], stack[top, _STATE] = buffer, _FILLED
                 # Of a child on the last level nobody needs the histogram: its bins are counted and looked at
                 # a word at a time.
                 if points.words.shape[0] > 0 and 2 * low >= (1 << leaf_depth):
-                    stack[top + 1, 1] = -2 - by_word
+                    stack[top + 1, _STATE] = _BY_WORD
                 else:
                     n_free -= 1
-                    stack[top + 1, 1] = -2 - free[n_free]
+                    stack[top + 1, _BUFFER], stack[top + 1, _STATE] = free[n_free], _TO_COUNT
                 buffer = -1
             top += 2
         if buffer >= 0:

@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from pairmark.models.core.base import Float32
 from pairmark.models.pairs.sampling import PairMap
 from pairmark.models.similarity.all_pairs import pair_counts
-from pairmark.models.similarity.bagging import PairSource, WeightedPairs
 from pairmark.models.similarity.binning import Grid
 from pairmark.models.similarity.cart import grow_tree, learned_codes
+from pairmark.models.similarity.classifier_splits import grow_by_classifier
 from pairmark.models.similarity.kernels.layout import LearnedValues
-from pairmark.models.similarity.leaf_rank import grow_by_classifier
+from pairmark.models.similarity.training_pairs import PairSource, WeightedPairs
 from pairmark.models.similarity.trees import Tree
 
 

@@ -1,0 +1,18 @@
+"""The codes of a decision on a pair, as points, searches and reviews write them."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final
+
+
+class DecisionCode(IntEnum):
+    """What was decided of a pair; the name in lower case is that of answers."""
+
+    DIFFERENT = 0
+    MATCH = 1
+    REVIEW = 2
+
+
+DECISIONS: Final = tuple(code.name.lower() for code in DecisionCode)
+"""Names of the codes, in their order."""
