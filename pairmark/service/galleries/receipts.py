@@ -16,7 +16,7 @@ def database_duties(
     Parameters
     ----------
     removed : items and probes. unfinished : why files of the index hold some still; None where none do.
-    log_empty : whether the database's log holds nothing of them any more. spread : Dask workers search blocks too.
+    log_empty : whether the database's log holds nothing of them any more. clustered : Dask workers search blocks too.
     """
     complete = log_empty and unfinished is None
     pending = [

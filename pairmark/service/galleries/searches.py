@@ -239,7 +239,7 @@ class Searches:
         Parameters
         ----------
         probe : (p, d) its samples.
-        how : the aggregation that ``decision`` is calibrated for; None: the best of single comparisons decides.
+        aggregation : the aggregation that ``decision`` is calibrated for; None: the best of single comparisons decides.
         """
         item_scores = version.score(probe[:1], items.vectors)
         best = int(np.argmax(item_scores))

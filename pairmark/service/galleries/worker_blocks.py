@@ -133,7 +133,7 @@ def search(
 
     Parameters
     ----------
-    gone : for each block, the sequence numbers of rows that are no longer so.
+    dead_seqs : for each block, the sequence numbers of rows that have been replaced or removed.
     """
     masked_blocks = []
     for worker_block, seqs in zip(blocks, dead_seqs, strict=True):
