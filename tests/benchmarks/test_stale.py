@@ -8,7 +8,9 @@ from benchmarks import stale, tables
 
 
 def test_a_benchmark_measures_the_modules_that_it_imports_and_those_they_import() -> None:
-    modules = {path.relative_to(tables.ROOT) for path in stale.imported(tables.ROOT / "benchmarks" / "price.py")}
+    modules = {
+        path.relative_to(tables.ROOT) for path in stale.imported(tables.ROOT / "benchmarks" / "price.py")
+    }
     assert Path("benchmarks/price.py") in modules
     assert Path("pairmark/models/calibration/operating_points.py") in modules
     assert Path("pairmark/models/calibration/bounds.py") in modules  # imported by the one before
