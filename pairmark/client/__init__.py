@@ -41,7 +41,7 @@ from pairmark.client.errors import (
     TooLarge,
     Unreachable,
 )
-from pairmark.client.operations import Delivery, Tenant, Webhook
+from pairmark.client.operations import Delivery, NewWebhook, Tenant, Webhook
 from pairmark.client.results import (
     Alias,
     Answer,
@@ -101,6 +101,7 @@ __all__ = [
     "MatchResult",
     "Model",
     "ModelUsed",
+    "NewWebhook",
     "NotFound",
     "OperatingPoint",
     "Problem",

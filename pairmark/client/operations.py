@@ -8,45 +8,32 @@ from typing import Any
 from pairmark.client.calls import Calls
 from pairmark.client.results import Answer
 from pairmark.client.wire import path_part
+from pairmark.wire.operations import DeliveryFields, NewWebhookFields, TenantFields, WebhookFields
 
 
-class Webhook(Answer):
-    """An address that is told of events. ``secret`` signs its messages, and only `create_webhook` returns it."""
-
-    id: str
-    url: str
-    events: list[str]
-    created_at: str
-    secret: str | None
+class Webhook(Answer, WebhookFields):
+    """An address that is told of events."""
 
 
-class Delivery(Answer):
+class NewWebhook(Answer, NewWebhookFields):
+    """A new webhook; ``secret`` signs its messages and is not shown again."""
+
+
+class Delivery(Answer, DeliveryFields):
     """A message to a webhook: ``waiting``, ``delivered`` or ``failed``, and the last attempt's answer."""
 
-    id: str
-    event: str
-    state: str
-    attempts: int
-    created_at: str
-    next_at: str | None
-    answer: str | None
 
-
-class Tenant(Answer):
+class Tenant(Answer, TenantFields):
     """A prefix of names: its quotas (0: no limit) and what it uses of them, by name."""
-
-    name: str
-    quotas: dict[str, int]
-    use: dict[str, int]
 
 
 class Operations(Calls):
     """Webhooks, and tenants with their quotas; they take an ``admin`` key."""
 
-    async def create_webhook(self, url: str, events: Sequence[str] | None = None) -> Webhook:
+    async def create_webhook(self, url: str, events: Sequence[str] | None = None) -> NewWebhook:
         """Have an address told of ``events``, by default of all; its host must be in PAIRMARK_WEBHOOK_HOSTS."""
         body = {"url": url, "events": None if events is None else list(events)}
-        return Webhook.of(await self._send("POST", "/webhooks", body))
+        return NewWebhook.of(await self._send("POST", "/webhooks", body))
 
     async def webhooks(self, *, limit: int | None = None) -> AsyncIterator[Webhook]:
         """Webhooks, oldest first."""

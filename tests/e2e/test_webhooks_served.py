@@ -60,7 +60,7 @@ def test_a_running_service_tells_of_an_ended_job_and_of_a_promotion(
             other = client.create_webhook(listener.url, ["review.alarm"])
             assert (other.events, other.secret[:6]) == (["review.alarm"], "whsec_")
             assert client.delete_webhook(other.id) is None
-            assert [one.secret for one in client.webhooks()] == [None]
+            assert ["secret" in remaining for remaining in client.webhooks()] == [False]
         assert http.delete(path).status_code == 204
         assert http.delete(path).status_code == 404
         assert http.get("/webhooks/..%2fkeys/deliveries").status_code in (404, 422)

@@ -149,20 +149,21 @@ def test_a_restored_place_draws_the_same_thresholds(place, elsewhere, tmp_path, 
         "right_unit": [f"p{one}" for one in right],
     }
 
-    def threshold(where: Place) -> float:
+    def thresholds(where: Place) -> list[float]:
         made = where.store.calibrations.add_scores("vendor", **calibrated)
-        return where.store.calibrations.load(made.id)[0].operating_point(0.2).threshold
+        calibration = where.store.calibrations.load(made.id)[0]
+        return [calibration.operating_point(fpr).threshold for fpr in np.linspace(0.2, 0.6, 20)]
 
-    before = threshold(place)
+    before = thresholds(place)
     place.back_up(tmp_path / "a.tar")
     there = elsewhere(kind)
     there.restore(tmp_path / "a.tar")
     assert service_secret(there.db) == service_secret(place.db)
-    assert threshold(there) == before
+    assert thresholds(there) == before
     # Another service, with a secret of its own, draws another number.
     stranger = elsewhere(kind, migrated=True)
     assert service_secret(stranger.db) != service_secret(place.db)
-    assert threshold(stranger) != before
+    assert thresholds(stranger) != before
 
 
 def test_items_that_an_upload_would_be_refused_are_not_restored(deployment, elsewhere, tmp_path):

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, get_args
 
 from sqlalchemy import insert, select
 from sqlalchemy.orm import Session
 
 from pairmark.service.tables import WebhookDelivery, WebhookRow
 from pairmark.wire.base import iso
+from pairmark.wire.operations import Event
 
-Event = Literal["job.end", "alias.move", "review.enough", "review.alarm", "outcomes.contradict"]
-"""Actions of the audit log that webhooks can be told of."""
 EVENTS: Final = get_args(Event)
 
 

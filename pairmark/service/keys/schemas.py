@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from pairmark.service.names import MAX_TENANT
 from pairmark.service.pagination import Page
-from pairmark.wire.base import Moment
+from pairmark.wire.base import Moment, Text
+from pairmark.wire.operations import TenantFields
 
 Scope = Literal["score", "decide", "gallery", "train", "import", "admin"]
 Level = Literal["read", "items", "all"]
@@ -60,11 +61,10 @@ class Quotas(BaseModel):
     keys: int | None = Field(None, ge=0, le=2**53, description="keys that are not revoked")
 
 
-class TenantOut(BaseModel):
+class TenantOut(BaseModel, TenantFields):
     """A tenant: a prefix of names, with its quotas and what it uses of them."""
 
-    name: str = Field(description="names of the tenant begin with it and a slash")
-    quotas: Quotas = Field(description="the limits in force; 0: none")
+    quotas: Annotated[Quotas, Text("the limits in force; 0: none")]
     use: Quotas
 
 

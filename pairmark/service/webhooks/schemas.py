@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from pydantic import BaseModel, ConfigDict, Field
 
-from pairmark.service.audit.outbox import EVENTS, Event
+from pairmark.service.audit.outbox import EVENTS
 from pairmark.service.pagination import Page
-from pairmark.wire.base import Moment
+from pairmark.wire.operations import DeliveryFields, Event, NewWebhookFields, WebhookFields
 
 
 class WebhookRequest(BaseModel):
@@ -26,37 +24,24 @@ class WebhookRequest(BaseModel):
     )
 
 
-class WebhookOut(BaseModel):
+class WebhookOut(BaseModel, WebhookFields):
     """An address that is told of events."""
 
     model_config = ConfigDict(from_attributes=True)
 
-    id: str
-    url: str
-    events: list[Event]
-    created_at: Moment
 
-
-class NewWebhook(WebhookOut):
+class NewWebhook(BaseModel, NewWebhookFields):
     """A new webhook, with what its messages are signed with."""
 
-    secret: str = Field(description="signs the messages (Standard Webhooks, HMAC-SHA256); not shown again")
+    model_config = ConfigDict(from_attributes=True)
 
 
 class WebhookPage(Page[WebhookOut]):
     """Webhooks, oldest first."""
 
 
-class DeliveryOut(BaseModel):
+class DeliveryOut(BaseModel, DeliveryFields):
     """A message to a webhook, and what became of it."""
-
-    id: str = Field(description="also the header `webhook-id`, the same at each attempt")
-    event: Event
-    state: Literal["waiting", "delivered", "failed"]
-    attempts: int
-    created_at: Moment
-    next_at: Moment | None = Field(description="when it is tried again; null: it is not")
-    answer: str | None = Field(description="the last attempt's status, or why there was no answer")
 
 
 class DeliveryPage(Page[DeliveryOut]):

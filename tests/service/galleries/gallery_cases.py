@@ -61,11 +61,12 @@ def add_model(database: Database, *versions: int) -> None:
 
 def rows(items: dict[str, tuple[np.ndarray, str | None, str | None]]) -> Rows:
     """Id -> (vector, subject, metadata) as checked rows."""
+    vectors = np.array([one[0] for one in items.values()], dtype=np.float32)
     return Rows(
         ids=list(items),
         subjects=[one[1] for one in items.values()],
-        vectors=np.array([one[0] for one in items.values()], dtype=np.float32),
+        vectors=vectors,
         metadata=[one[2] for one in items.values()],
         places=list(range(len(items))),
-        form=VectorForm(WIDTH),
+        form=VectorForm(vectors.shape[1] if items else WIDTH),
     )

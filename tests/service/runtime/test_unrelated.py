@@ -45,8 +45,8 @@ def test_a_live_rate_of_twice_the_promised_one_raises_the_alarm() -> None:
         return pairs.watches["0.02", np.float32(0.5)]
 
     bad, good = asyncio.run(run(0.04)), asyncio.run(run(0.01))
-    assert bad.raised
-    assert not good.raised
+    assert bad.alarms
+    assert not good.alarms
     assert good.n == 4_000 // POOL * POOL // 2
 
 
