@@ -383,7 +383,7 @@ class TestServing:
                     "subjects": [f"new {row}" for row in range(60)],
                 },
             )
-            assert calibrated.status_code == 200, calibrated.text
+            assert calibrated.status_code == 201, calibrated.text
             with Client(served.url) as client:
                 answer = client.search(f"of-{model}", probe, fpir=0.1)
                 assert answer["results"][0][0]["subject"] in ("who 0", None)

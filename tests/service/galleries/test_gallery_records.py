@@ -57,6 +57,8 @@ def galleries(settings: Settings, database: Database, monkeypatch: pytest.Monkey
     made = Galleries(database, settings)
     yield made
     made.close()
+    # Recall is measured in the background: the database is closed when that has ended.
+    made.views._upkeep.shutdown(wait=True)
 
 
 def enrol(
@@ -119,6 +121,7 @@ def test_candidates_follow_writes_and_erasures_and_another_process_sees_the_same
         hits = search(process, model, settings, probe)["results"][0]
         assert "s80" not in [hit["subject"] for hit in hits]
     other.close()
+    other.views._upkeep.shutdown(wait=True)
     # Nothing of the erased is in any file.
     erased = records_of(model)[160]["code"]
     files = [file for file in (settings.home / "galleries").rglob("*") if file.is_file()]
