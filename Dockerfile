@@ -9,11 +9,11 @@ COPY pyproject.toml setup.py README.md LICENSE ./
 COPY pairmark pairmark
 # The commit that lineage records: docker build --build-arg PAIRMARK_COMMIT=$(git rev-parse HEAD)
 ARG PAIRMARK_COMMIT=
-# Numba's cache knows a source by its modification time, and image layers keep whole seconds only.
+# Numba's cache knows a source by its modification time, and image layers keep whole seconds only. What nothing imports at run
+# time goes: tests of packages, AWS services but S3 and its logins, what built the wheel.
 RUN /opt/pairmark/bin/pip install --quiet --no-deps --no-build-isolation . \
  && find /opt/pairmark/lib -name '*.py' -newermt @0 -exec touch -d @1700000000 {} + \
  && /opt/pairmark/bin/python -m compileall -q -j 0 /opt/pairmark/lib/python3*/site-packages/pairmark \
- # What nothing imports at run time: tests of packages, AWS services but S3 and its logins, what built the wheel.
  && cd /opt/pairmark/lib/python3*/site-packages \
  && find . -type d \( -name tests -o -name test \) -prune -exec rm -rf {} + \
  && find botocore/data -mindepth 1 -maxdepth 1 -type d \
