@@ -11,9 +11,9 @@ from typing import Any
 
 import httpx
 
+from pairmark.client.encoding import jsonable, without_none
 from pairmark.client.errors import Unreachable, problem_of
 from pairmark.client.transport import Blocking, Waiting
-from pairmark.client.wire import jsonable, without_none
 
 LONGEST_RETRY_WAIT_S = 30.0
 

@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.client.calls import Calls
-from pairmark.client.results import Answer, Enrolled, Gallery, Item, Job, Receipt, SearchResult, Verification
-from pairmark.client.wire import (
+from pairmark.client.encoding import (
     Progress,
     ProgressReader,
     Side,
@@ -23,6 +22,7 @@ from pairmark.client.wire import (
     records_of,
     without_none,
 )
+from pairmark.client.results import Answer, Enrolled, Gallery, Item, Job, Receipt, SearchResult, Verification
 
 UPSERT_ROWS = 50_000
 """Rows of a gallery sent at a time."""

@@ -13,9 +13,9 @@ import httpx
 from numpy.typing import NDArray
 
 from pairmark.client.calls import Calls
+from pairmark.client.encoding import Progress, ProgressReader, path_part, without_none
 from pairmark.client.errors import Unreachable
 from pairmark.client.results import Alias, Answer, Calibration, Evaluation, Learner, Model, Version
-from pairmark.client.wire import Progress, ProgressReader, path_part, without_none
 
 
 class Models(Calls):

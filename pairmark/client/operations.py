@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from pairmark.client.calls import Calls
+from pairmark.client.encoding import path_part
 from pairmark.client.results import Answer
-from pairmark.client.wire import path_part
 from pairmark.wire.operations import DeliveryFields, NewWebhookFields, TenantFields, WebhookFields
 
 

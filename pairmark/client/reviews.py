@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 from pairmark.client.calls import Calls
+from pairmark.client.encoding import path_part, without_none
 from pairmark.client.results import Answer
-from pairmark.client.wire import path_part, without_none
 from pairmark.wire.reviews import ReviewFields
 
 

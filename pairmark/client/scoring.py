@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.client.calls import Calls
+from pairmark.client.encoding import Side, Vectors, listed_rows, raw_pairs, subjects_npz, without_none
 from pairmark.client.results import (
     BayesResult,
     Classes,
@@ -19,7 +20,6 @@ from pairmark.client.results import (
     OperatingPoint,
     Rankings,
 )
-from pairmark.client.wire import Side, Vectors, listed_rows, raw_pairs, subjects_npz, without_none
 
 OCTETS = "application/octet-stream"
 Packed = tuple[bytes, str, dict[str, int]]

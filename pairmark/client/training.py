@@ -16,9 +16,9 @@ import httpx
 import numpy as np
 
 from pairmark.client.calls import Calls
+from pairmark.client.encoding import Progress, ProgressReader, ServerSent, path_part, without_none
 from pairmark.client.errors import Busy, JobFailed, Unreachable
 from pairmark.client.results import Answer, Dataset, Job
-from pairmark.client.wire import Progress, ProgressReader, ServerSent, path_part, without_none
 
 ENDED = ("succeeded", "failed", "cancelled")
 _LOOKS, _LOOK_S = 3, 0.25

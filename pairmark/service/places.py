@@ -9,6 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
+from functools import partial
 from typing import Any, Final, Self, TypeVar
 
 from prometheus_client import Gauge
@@ -116,14 +117,18 @@ class BatchPlace:
         def in_thread(turn: Turn) -> None:
             with self._lock:
                 self._busy = not self._evicted and future.set_running_or_notify_cancel()
+                wanted = self._busy
+            settle: Callable[[], None] | None = None
             try:
-                if self._busy:
-                    future.set_result(context.run(work))
+                if wanted:
+                    settle = partial(future.set_result, context.run(work))
             except BaseException as error:
-                future.set_exception(error)
-            finally:
-                self._busy = False
-                turns.end(turn)
+                settle = partial(future.set_exception, error)
+            turns.end(turn)
+            # Before the future is done: whoever waits for it may begin the next piece of work here at once.
+            self._busy = False
+            if settle is not None:
+                settle()
 
         with self._lock:
             if self._evicted:

@@ -81,7 +81,11 @@ PLACES = {tidy.HERE, tidy.quick_place()}
 
 def start(folder: Path, source: str, **environment: str) -> subprocess.Popen[str]:
     (folder / "test_it.py").write_text(source)
-    kept = {name: value for name, value in os.environ.items() if name not in ("TMPDIR", "PAIRMARK_TEST_SEED")}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("TMPDIR", "PAIRMARK_TEST_SEED", "PYTEST_ADDOPTS")
+    }
     return subprocess.Popen(
         [
             sys.executable,

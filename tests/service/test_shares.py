@@ -81,6 +81,24 @@ def test_a_turn_that_is_no_longer_wanted_is_passed_on() -> None:
     assert started == ["third"]
 
 
+def test_every_turn_is_given_back_however_short_its_work() -> None:
+    """Work that is done before whoever asked for its turn looks again, of several owners, piece after piece."""
+    places = Places("test", 1, 100, max_threads=2)
+
+    async def work(owner: str) -> None:
+        own(owner)
+        async with places() as place:
+            for _ in range(20):
+                await place.run(lambda: None)
+
+    async def scenario() -> None:
+        await asyncio.gather(*(work(owner) for owner in "abcde" * 4))
+        await work("f")
+
+    asyncio.run(asyncio.wait_for(scenario(), 30))
+    places.close()
+
+
 def test_places_let_another_owner_in_while_one_fills_them() -> None:
     places = Places("test", 1, 3, max_threads=2)
     gate, order = threading.Event(), []

@@ -15,7 +15,7 @@ from typing import Any, Final
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from pairmark.service.api.wire import body_seconds
+from pairmark.service.api.calls import body_seconds
 from pairmark.service.settings import Settings
 
 MAX_HEAD_BYTES: Final = 64 * 1024

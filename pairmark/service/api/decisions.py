@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from starlette.types import Message
 
-from pairmark.service.api.wire import JSON, Answer, Call
+from pairmark.service.api.calls import JSON, Answer, Call
 from pairmark.service.audit.actor import Actor, acting
 
 HEADER: Final = b"pairmark-log-decision"

@@ -19,6 +19,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pairmark.service.api.admission import Admission
+from pairmark.service.api.calls import Call, body_seconds
 from pairmark.service.api.deadlines import Deadlines
 from pairmark.service.api.decisions import HEADER, logged_decision
 from pairmark.service.api.metrics import AUTH_FAILURES, RequestMeter
@@ -36,7 +37,6 @@ from pairmark.service.api.rates import rate_fields
 from pairmark.service.api.routing import Route, RouteTable
 from pairmark.service.api.services import Services
 from pairmark.service.api.tracing import Trace, trace_of
-from pairmark.service.api.wire import Call, body_seconds
 from pairmark.service.audit.actor import Actor, acting
 from pairmark.service.errors import Forbidden, PairmarkError, TooLarge, Unauthenticated
 from pairmark.service.keys import ActiveKey

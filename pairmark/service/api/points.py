@@ -9,11 +9,11 @@ from typing import Final
 
 from pydantic import Field
 
+from pairmark.service.api.calls import JSON, OCTETS, Answer, Call, media, model_header
 from pairmark.service.api.metrics import POINTS
 from pairmark.service.api.problems import NotAcceptable
 from pairmark.service.api.query import Query
 from pairmark.service.api.scoring import BYTES_A_SECOND
-from pairmark.service.api.wire import JSON, OCTETS, Answer, Call, media, model_header
 from pairmark.service.errors import InvalidInput, TooLarge
 from pairmark.service.places import RequestWork
 from pairmark.service.runtime.binary import parse_npz_rows, parse_rows

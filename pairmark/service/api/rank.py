@@ -6,11 +6,11 @@ from typing import Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from pairmark.service.api.calls import JSON, Answer, Call, media
 from pairmark.service.api.metrics import POINTS
 from pairmark.service.api.problems import NotAcceptable, UnsupportedMediaType
 from pairmark.service.api.query import Query
 from pairmark.service.api.scoring import BYTES_A_SECOND
-from pairmark.service.api.wire import JSON, Answer, Call, media
 from pairmark.service.errors import TooLarge
 from pairmark.service.places import RequestWork
 from pairmark.service.runtime.ranking import Points, parse_points, points_by_text, rank

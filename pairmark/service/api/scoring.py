@@ -14,10 +14,10 @@ from typing import Any, Final, Literal
 from pydantic import Field
 from pydantic_core import to_json
 
+from pairmark.service.api.calls import JSON, NPZ, OCTETS, Answer, Call, media, model_header
 from pairmark.service.api.evidence import BayesQuery, EvidenceQuery, bayes_answer, check_apart
 from pairmark.service.api.problems import NotAcceptable
 from pairmark.service.api.query import Query
-from pairmark.service.api.wire import JSON, NPZ, OCTETS, Answer, Call, media, model_header
 from pairmark.service.decision_codes import DECISIONS
 from pairmark.service.errors import Forbidden, InvalidInput, TooLarge
 from pairmark.service.places import RequestWork

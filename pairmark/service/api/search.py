@@ -8,10 +8,10 @@ from typing import Literal
 
 from pydantic import Field
 
+from pairmark.service.api.calls import JSON, Answer, Call, only_json
 from pairmark.service.api.metrics import SEARCHED
 from pairmark.service.api.rates import limit_of
 from pairmark.service.api.scoring import PointQuery
-from pairmark.service.api.wire import JSON, Answer, Call, only_json
 from pairmark.service.errors import InsufficientCalibration, TooLarge, UnknownModel
 from pairmark.service.galleries.repository import State
 from pairmark.service.galleries.searches import SeenDecision, model_rows, parse_probe, parse_search

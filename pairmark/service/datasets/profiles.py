@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pairmark.service.datasets.columns import Columns
 from pairmark.service.datasets.limits import FileLimits
@@ -65,31 +65,46 @@ class Column:
 
 def profiled(path: Path, scratch: Path, kind: str, header: bool, limits: FileLimits) -> list[Column]:
     """The columns of a CSV or Parquet file, at most `PROFILED` of them; `InvalidInput` when it is no table."""
-    with as_texts(path, scratch, kind, header, limits) as (
-        connection,
-        source,
-        query_params,
-        names,
-        cells,
-        vectors,
-    ):
-        looked_at = list(range(min(len(names), PROFILED)))
+    with as_texts(path, scratch, kind, header, limits) as table:
+        looked_at = list(range(min(len(table.names), PROFILED)))
         profiles: list[Column] = []
         for start in range(0, len(looked_at), _AT_ONCE):
             part = looked_at[start : start + _AT_ONCE]
-            profiles += _columns(connection, source, query_params, {n: cells[n] for n in part}, names)
+            profiles += _columns(table, part)
         return [
-            replace(column, kind="vector") if number in vectors else column
+            replace(column, kind="vector") if number in table.vectors else column
             for number, column in enumerate(profiles)
         ]
 
 
+class TextTable(NamedTuple):
+    """A file on a connection of DuckDB, every cell a text.
+
+    Attributes
+    ----------
+    source, query_params : what stands after FROM, and its parameters.
+    names : of the columns. cells : the expression of each column's cells. vectors : columns that hold lists.
+    """
+
+    connection: Any
+    source: str
+    query_params: list[Any]
+    names: list[str]
+    cells: dict[int, str]
+    vectors: set[int]
+
+    def summary(self, selection: str, cells: str, limit: int | None = None) -> tuple[Any, ...]:
+        """One row of aggregates over all rows, or the first ``limit``; ``n`` is a row's number, from 1."""
+        numbered = f"SELECT row_number() OVER () AS n, {cells} FROM {self.source}"
+        if limit is not None:
+            numbered += f" LIMIT {limit}"
+        row = self.connection.execute(f"SELECT {selection} FROM ({numbered})", self.query_params).fetchone()
+        return tuple(row)
+
+
 @contextmanager
-def as_texts(
-    path: Path, scratch: Path, kind: str, header: bool, limits: FileLimits
-) -> Iterator[tuple[Any, str, list[Any], list[str], dict[int, str], set[int]]]:
-    """A connection on which every cell of a CSV or Parquet file is a text: source, its parameters, names of columns,
-    their expressions, and which of them hold lists. `InvalidInput` when it is no table."""
+def as_texts(path: Path, scratch: Path, kind: str, header: bool, limits: FileLimits) -> Iterator[TextTable]:
+    """A CSV or Parquet file as texts, while the context lasts; `InvalidInput` when it is no table."""
     connection = connected(scratch, limits)
     try:
         if kind == "csv":
@@ -109,7 +124,7 @@ def as_texts(
             quoted = ['"' + str(row[0]).replace('"', '""') + '"' for row in described]
             cells = {number: f"CAST({name} AS VARCHAR)" for number, name in enumerate(quoted)}
             vectors = {number for number, row in enumerate(described) if str(row[1]).endswith("]")}
-        yield connection, source, query_params, names, cells, vectors
+        yield TextTable(connection, source, query_params, names, cells, vectors)
     except (InvalidInput, TooLarge):
         raise
     except Exception as error:
@@ -124,15 +139,13 @@ def as_texts(
         connection.close()
 
 
-def _columns(
-    connection: Any, source: str, query_params: list[Any], cells: dict[int, str], names: list[str]
-) -> list[Column]:
+def _columns(table: TextTable, numbers: list[int]) -> list[Column]:
     # An empty cell is NULL in CSV and may be '' in Parquet.
     inner = ", ".join(
-        f"left(nullif(trim({cell}), ''), {_LOOKED_AT}) AS v{number}" for number, cell in cells.items()
+        f"left(nullif(trim({table.cells[number]}), ''), {_LOOKED_AT}) AS v{number}" for number in numbers
     )
     selection = "count(*)"
-    for number in cells:
+    for number in numbers:
         value = f"v{number}"
         selection += (
             f", count({value}), approx_count_distinct({value}), count(TRY_CAST({value} AS DOUBLE)), "
@@ -142,18 +155,15 @@ def _columns(
             # FILTER would take memory for all columns once for each.
             f"arg_min({value}, n, {_EXAMPLES})"
         )
-    row = connection.execute(
-        f"SELECT {selection} FROM (SELECT row_number() OVER () AS n, {inner} FROM {source} LIMIT {ROWS})",
-        query_params,
-    ).fetchone()
+    row = table.summary(selection, inner, ROWS)
     rows, counts, profiles = int(row[0]), row[1:], []
-    for at, number in enumerate(cells):
-        present, distinct, numbers, whole, ranked, dated, examples = counts[7 * at : 7 * at + 7]
+    for at, number in enumerate(numbers):
+        present, distinct, numeric, whole, ranked, dated, examples = counts[7 * at : 7 * at + 7]
         texts = tuple(str(example)[:50] for example in examples or ())
         profiles.append(
             Column(
-                name=names[number],
-                kind="number" if present and numbers == present else "text",
+                name=table.names[number],
+                kind="number" if present and numeric == present else "text",
                 # The sketch is a few per cent off; that it is no more than there are rows is known.
                 distinct=min(int(distinct), int(present)),
                 empty=rows - int(present),

@@ -32,18 +32,11 @@ def troubles_of(
     """Columns of a CSV or Parquet file that are features by the request and hold texts or empty cells."""
     scratch.mkdir()
     troubles: list[Trouble] = []
-    with as_texts(path, scratch, kind, request.header, limits) as (
-        connection,
-        source,
-        query_params,
-        names,
-        cells,
-        vectors,
-    ):
-        features = [n for n in Columns(names).roles(request).features if n not in vectors]
+    with as_texts(path, scratch, kind, request.header, limits) as table:
+        features = [n for n in Columns(table.names).roles(request).features if n not in table.vectors]
         for start in range(0, len(features), _AT_ONCE):
             part = features[start : start + _AT_ONCE]
-            inner = ", ".join(f"nullif(trim({cells[n]}), '') AS v{n}" for n in part)
+            inner = ", ".join(f"nullif(trim({table.cells[n]}), '') AS v{n}" for n in part)
             selection = "count(*)"
             for n in part:
                 bad = f"v{n} IS NOT NULL AND TRY_CAST(v{n} AS DOUBLE) IS NULL"
@@ -52,10 +45,7 @@ def troubles_of(
                     f"min(CASE WHEN v{n} IS NULL THEN n END), arg_min(left(v{n}, 50), CASE WHEN {bad} THEN n END), "
                     f"coalesce(bool_and(regexp_full_match(v{n}, '{DATE}')), false)"
                 )
-            row = connection.execute(
-                f"SELECT {selection} FROM (SELECT row_number() OVER () AS n, {inner} FROM {source})",
-                query_params,
-            ).fetchone()
+            row = table.summary(selection, inner)
             for at, n in enumerate(part):
                 texts, empty, text_row, empty_row, cell, dated = row[1 + 6 * at : 7 + 6 * at]
                 # Of dates, one column may be the time.
@@ -63,7 +53,7 @@ def troubles_of(
                 if texts or empty:
                     troubles.append(
                         _trouble(
-                            names[n],
+                            table.names[n],
                             int(row[0]),
                             int(texts),
                             int(empty),

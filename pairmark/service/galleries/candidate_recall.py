@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,9 +31,9 @@ class CandidateRecall(NamedTuple):
 
 
 def measure_recall(
-    database: Database, gallery_id: int, form: RecordForm, view: GalleryView
-) -> CandidateRecall:
-    """Search for items of the gallery among all others."""
+    database: Database, gallery_id: int, form: RecordForm, view: GalleryView, stop: threading.Event
+) -> CandidateRecall | None:
+    """Search for items of the gallery among all others; None where ``stop`` was set before the last search."""
     rng = np.random.default_rng(0)
     pairs: list[tuple[int, int, Any]] = []
     for at, part in enumerate(view.parts):
@@ -46,6 +47,8 @@ def measure_recall(
     pairs = [pairs[place] for place in rng.permutation(len(pairs))[:MAX_PAIRS].tolist()]
     n_hits = n_searched = 0
     for at, row, other_rows in pairs:
+        if stop.is_set():
+            return None
         block = view.parts[at].block
         with database.read() as session:
             item = item_repository.find_item(session, gallery_id, block.ids[row])

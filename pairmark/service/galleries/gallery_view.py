@@ -219,8 +219,6 @@ def best_of_blocks(
 ) -> list[list[ItemHit]]:
     """The k best rows of some blocks together, of each query: best first, ties by id. Masks say which rows may be
     found; None: all. Of many records, a model that compares cells scores the candidates of each query only."""
-    if not blocks:
-        return [[] for _ in queries]
     n_candidates = scores_candidates(estimator)
     if n_candidates and _n_considered(blocks) > estimator.max_scored:
         hits = []

@@ -78,10 +78,10 @@ class LiveGallery:
                 view = self._view = self._new_view()
         return view
 
-    def measure_recall(self, view: GalleryView) -> None:
-        """Measure the recall of candidates in a view."""
+    def measure_recall(self, view: GalleryView, stop: threading.Event) -> None:
+        """Measure the recall of candidates in a view, unless ``stop`` is set first."""
         if isinstance(self._form, RecordForm) and (self.recall is None or self.recall.is_old(view)):
-            self.recall = measure_recall(self._db, self._id, self._form, view)
+            self.recall = measure_recall(self._db, self._id, self._form, view, stop) or self.recall
 
     def block_names(self) -> set[str]:
         """What a cluster's workers call the blocks that there are."""

@@ -41,10 +41,13 @@ class OpenGalleries:
         self._lock = threading.Lock()
         self._upkeep = ThreadPoolExecutor(1, thread_name_prefix="gallery-upkeep")
         self._scheduled: set[int] = set()
+        self._closing = threading.Event()
         self._cluster = ClusterSearch(settings)
 
     def close(self) -> None:
-        self._upkeep.shutdown(wait=False, cancel_futures=True)
+        """End the background's work: a step of it under way is done first, so that nothing uses the database after."""
+        self._closing.set()
+        self._upkeep.shutdown(wait=True, cancel_futures=True)
         self._cluster.close()
 
     def disk(self, state: State | GalleryRow) -> GalleryDisk:
@@ -67,7 +70,7 @@ class OpenGalleries:
     def measure_later(self, live: LiveGallery, view: GalleryView) -> None:
         """Have the recall of candidates measured in the background, where it was not or much has changed since."""
         if live.recall is None or live.recall.is_old(view):
-            self.in_background(live, partial(live.measure_recall, view))
+            self.in_background(live, partial(live.measure_recall, view, self._closing))
 
     def of(self, key: str) -> list[LiveGallery]:
         """The gallery's views, one a version, as far as there are any."""
@@ -86,7 +89,7 @@ class OpenGalleries:
                     # From here on, what is asked for needs another turn.
                     self._scheduled.discard(id(live))
                 work()
-                while tidy and live.tidy():
+                while tidy and not self._closing.is_set() and live.tidy():
                     pass
                 self._cluster.settle(prefix_of(*live.key), live.block_names())
             except UnknownGallery:

@@ -47,6 +47,23 @@ FRONT = (
         "tests/service/test_inspecting.py::test_a_messy_table_is_told_all_its_troubles_at_once",
     ),
     mutant(
+        "the-client-fills-in-what-an-answer-lacks",
+        "a member that an answer lacks is None in the client, no default of the service",
+        "pairmark/client/results.py",
+        "            setattr(cls, name, field())\n",
+        "            pass\n",
+        "tests/wire/test_declarations.py"
+        "::test_a_member_that_an_answer_lacks_is_none_and_no_default_of_the_service",
+    ),
+    mutant(
+        "objects-in-answers-stay-plain",
+        "members of an answer that are objects are records too",
+        "pairmark/client/results.py",
+        "cls._makers = {name: _maker(hint) for name, hint in members.items()}",
+        "cls._makers = dict.fromkeys(members)",
+        "tests/wire/test_declarations.py::test_members_that_are_objects_are_records_too",
+    ),
+    mutant(
         "contradictory-pairs-are-kept",
         "pairs that contradict others are left out where that was asked for",
         "pairmark/service/datasets/pairs.py",

@@ -26,6 +26,14 @@ GALLERIES = (
         f"{RECORDS}::test_candidates_follow_writes_and_erasures_and_another_process_sees_the_same",
     ),
     mutant(
+        "recall-is-measured-past-the-end",
+        "closing a service ends what its galleries do in the background",
+        "pairmark/service/galleries/candidate_recall.py",
+        "        if stop.is_set():\n            return None\n",
+        "",
+        f"{RECORDS}::test_closing_ends_the_measuring_of_recall_and_waits_for_it",
+    ),
+    mutant(
         "recall-is-of-the-item-itself",
         "the recall of candidates is that of other items of the subject",
         "pairmark/service/galleries/candidate_recall.py",

@@ -313,6 +313,14 @@ TENANTS = (
         f"{SHARES}::test_one_owner_gets_every_seat_and_a_newcomer_one_of_them",
     ),
     mutant(
+        "turns-that-waited-are-kept",
+        "every turn is given back when its work ends",
+        "pairmark/service/shares.py",
+        "            if turn.granted:\n                self._under_way[turn.owner] -= 1",
+        "            if turn.at_once:\n                self._under_way[turn.owner] -= 1",
+        f"{SHARES}::test_every_turn_is_given_back_however_short_its_work",
+    ),
+    mutant(
         "nobody-beyond-the-threads",
         "an owner with nothing under way does not wait for another's long work",
         "pairmark/service/shares.py",

@@ -258,7 +258,7 @@ IDS = (
     mutant(
         "the-client-sends-dots",
         "the client refuses names that libraries resolve",
-        "pairmark/client/wire.py",
+        "pairmark/client/encoding.py",
         'if text in ("", ".", ".."):',
         'if text == "":',
         f"{ODD_IDS}::test_names_that_are_no_segment_are_refused_before_anything_is_sent",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -57,8 +59,6 @@ def galleries(settings: Settings, database: Database, monkeypatch: pytest.Monkey
     made = Galleries(database, settings)
     yield made
     made.close()
-    # Recall is measured in the background: the database is closed when that has ended.
-    made.views._upkeep.shutdown(wait=True)
 
 
 def enrol(
@@ -121,7 +121,6 @@ def test_candidates_follow_writes_and_erasures_and_another_process_sees_the_same
         hits = search(process, model, settings, probe)["results"][0]
         assert "s80" not in [hit["subject"] for hit in hits]
     other.close()
-    other.views._upkeep.shutdown(wait=True)
     # Nothing of the erased is in any file.
     erased = records_of(model)[160]["code"]
     files = [file for file in (settings.home / "galleries").rglob("*") if file.is_file()]
@@ -139,7 +138,7 @@ def test_recall_is_measured_on_items_of_one_subject(
     enrol(galleries, model, range(0, 200))
     search(galleries, model, settings, records_of(model)[0])
     live = galleries.views.live(galleries.state("g"), model)
-    live.measure_recall(live.view(galleries.state("g").seq))
+    live.measure_recall(live.view(galleries.state("g").seq), threading.Event())
     stated = search(galleries, model, settings, records_of(model)[0])["candidates"]
     assert stated["pairs"] >= 60
     assert stated["recall"] >= 0.95
@@ -147,10 +146,36 @@ def test_recall_is_measured_on_items_of_one_subject(
     galleries.put("h", served(model))
     enrol(galleries, model, range(0, 200), name="h", whose=lambda row: row % 100)
     live = galleries.views.live(galleries.state("h"), model)
-    live.measure_recall(live.view(galleries.state("h").seq))
+    live.measure_recall(live.view(galleries.state("h").seq), threading.Event())
     assert live.recall is not None
     assert live.recall.recall is not None
     assert live.recall.recall < 0.9
+
+
+def test_closing_ends_the_measuring_of_recall_and_waits_for_it(
+    galleries: Galleries, model: FellegiSunter, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searching, searched = threading.Event(), []
+    find_item = item_repository.find_item
+
+    def slow_find(*arguments: Any) -> Any:
+        searching.set()
+        time.sleep(0.2)
+        searched.append(arguments[-1])
+        return find_item(*arguments)
+
+    monkeypatch.setattr(type(model), "max_scored", 20)
+    galleries.put("g", served(model))
+    enrol(galleries, model, range(0, 200))
+    monkeypatch.setattr(item_repository, "find_item", slow_find)
+    search(galleries, model, settings, records_of(model)[0])
+    assert searching.wait(30)
+    galleries.close()
+    n_searched = len(searched)
+    assert 1 <= n_searched < 60
+    time.sleep(0.5)
+    assert len(searched) == n_searched, "the background still reads after close"
+    assert galleries.views.live(galleries.state("g"), model).recall is None
 
 
 def test_a_damaged_record_is_left_out_and_named(
