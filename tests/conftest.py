@@ -68,9 +68,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _own_safe_path(monkeypatch: pytest.MonkeyPatch) -> None:
+def _own_safe_path() -> Iterator[None]:
     """A command that a test calls in this process sets this variable, which later tests' processes would inherit."""
-    monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
+    os.environ.pop("PYTHONSAFEPATH", None)
+    yield
+    os.environ.pop("PYTHONSAFEPATH", None)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -27,9 +27,7 @@ GROUPS = {"research": ["train", "score"], "staff": ["gallery:people:read"], "ope
 @pytest.fixture(scope="module")
 def provider_url() -> Iterator[str]:
     command = [sys.executable, "-W", "ignore", "-m", "tests.openid_provider"]
-    with subprocess.Popen(
-        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    ) as process:
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
             yield f"http://127.0.0.1:{int(process.stdout.readline())}"
