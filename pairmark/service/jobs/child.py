@@ -18,7 +18,7 @@ from pairmark.service.audit.actor import Actor, acting
 from pairmark.service.blobs import Blobs, open_blobs
 from pairmark.service.db import Database, open_database
 from pairmark.service.errors import Fenced, NotReady, OutOfMemory, PairmarkError, TrainingFailed
-from pairmark.service.jobs.limits import confine_memory, memory_limit, release_memory_limit
+from pairmark.service.jobs.limits import confine_memory, is_near_limit, memory_limit, release_memory_limit
 from pairmark.service.jobs.queue import JobQueue
 from pairmark.service.jobs.schemas import Claim
 from pairmark.service.logs import configure_logging
@@ -96,11 +96,14 @@ def attempt_error(claim: Claim, runner: Runner, limit: int) -> PairmarkError | N
     except PairmarkError as error:
         logger.warning("job failed", extra={**fields, "problem": error.slug})
         return error
-    except MemoryError:
+    except Exception as error:
+        # The interpreter itself may be refused memory, and then raises whatever comes. What the frames of the error
+        # hold is not freed yet.
+        is_refused = isinstance(error, MemoryError) or is_near_limit(os.getpid(), limit)
         release_memory_limit()
-        logger.warning("job ran out of memory", extra={**fields, "limit_bytes": limit})
-        return out_of_memory(limit)
-    except Exception:
+        if is_refused:
+            logger.warning("job ran out of memory", extra={**fields, "limit_bytes": limit}, exc_info=error)
+            return out_of_memory(limit)
         logger.exception("job failed unexpectedly", extra=fields)
         return TrainingFailed(
             f"something unexpected happened; the worker's log has the details under job {claim.job_id}"

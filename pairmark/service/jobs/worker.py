@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import Enum
 
 from pairmark.service.audit.actor import Actor, acting
@@ -31,6 +31,7 @@ logger = logging.getLogger("pairmark.worker")
 _COLLECT_EVERY_S = 3600.0
 _REAP_S = 10.0
 _LEAVE_S = 2.0
+_MEMORY_LOOK_S = 0.02
 
 
 class AttemptEnd(Enum):
@@ -165,11 +166,15 @@ class Worker:
         next_renewal = start + renew_every
         near_memory_limit = False
         while True:
-            try:
-                child.wait(timeout=min(self.settings.poll_s, renew_every))
-            except subprocess.TimeoutExpired:
-                pass
-            else:
+            looked_at = time.monotonic()
+            while time.monotonic() - looked_at < min(self.settings.poll_s, renew_every):
+                # Often, and without the database: native code that is refused memory ends within milliseconds.
+                near = is_near_limit(child.pid, self._memory)
+                near_memory_limit = near_memory_limit if near is None else near
+                with suppress(subprocess.TimeoutExpired):
+                    child.wait(timeout=_MEMORY_LOOK_S)
+                    break
+            if child.returncode is not None:
                 # What could not be allocated may have ended native code at once.
                 if near_memory_limit and child.returncode < 0:
                     return AttemptEnd.AT_LIMIT, out_of_memory(self._memory)
@@ -178,8 +183,6 @@ class Worker:
             if limit_error is not None:
                 _kill(child)
                 return AttemptEnd.AT_LIMIT, limit_error
-            near = is_near_limit(child.pid, self._memory)
-            near_memory_limit = near_memory_limit if near is None else near
             self._mark_alive(claim.job_id)
             try:
                 if time.monotonic() >= next_renewal:
