@@ -115,10 +115,13 @@ class Parts:
     code : folders of the code that the parts depend on.
     """
 
-    def __init__(self, name: str, question: str, code: Sequence[str] = ("models",)) -> None:
+    def __init__(self, name: str, question: str, code: Sequence[str] = ("pairmark/models",)) -> None:
         state = hashlib.sha256(question.encode())
         root = Path(__file__).parent.parent
-        for file in sorted(file for folder in code for file in root.joinpath(folder).rglob("*.py")):
+        files = [sorted(root.joinpath(folder).rglob("*.py")) for folder in code]
+        if not all(files):
+            raise FileNotFoundError(f"one of {', '.join(code)} holds no code")
+        for file in sorted(file for folder in files for file in folder):
             state.update(file.read_bytes())
         self._of = state.hexdigest()
         self._path = RESULTS / f"{name}.part.json"

@@ -56,7 +56,7 @@ def run(preset: Preset) -> Result:
         import tests.serving  # noqa: F401
     except ImportError as error:
         raise Skip(f"needs the development environment ({error.name}): make .venv/.dev") from error
-    parts = Parts("faults", preset, ("models", "service", "migrations"))
+    parts = Parts("faults", preset, ("pairmark",))
     rows = []
     for kind, kills in KILLS[preset].items():
         some = [

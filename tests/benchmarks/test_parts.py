@@ -18,9 +18,9 @@ from benchmarks.common import Parts
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A place of the test's own, with a learner's code beside the benchmarks."""
     benchmarks = tmp_path / "benchmarks"
-    for name in ("benchmarks", "models/family"):
+    for name in ("benchmarks", "pairmark/models/family"):
         (tmp_path / name).mkdir(parents=True)
-    (tmp_path / "models/family/kernels.py").write_text("STEPS = 1\n")
+    (tmp_path / "pairmark/models/family/kernels.py").write_text("STEPS = 1\n")
     monkeypatch.setattr(common, "RESULTS", benchmarks / "results")
     monkeypatch.setattr(common, "__file__", str(benchmarks / "common.py"))
     return tmp_path
@@ -59,7 +59,7 @@ def test_parts_of_another_question_or_of_other_code_are_forgotten(folder: Path) 
     Parts("slow", "quick").get("first", made(1))
     assert Parts("slow", "full").get("first", made(2)) == 2
     assert Parts("slow", "full").get("first", never) == 2
-    code = folder / "models/family/kernels.py"
+    code = folder / "pairmark/models/family/kernels.py"
     code.write_text("STEPS = 2\n")
     assert Parts("slow", "full").get("first", made(3)) == 3
     code.with_name("state.py").write_text("LINES = 3\n")
@@ -70,11 +70,11 @@ def test_parts_of_another_question_or_of_other_code_are_forgotten(folder: Path) 
 
 def test_parts_of_named_folders_do_not_depend_on_the_others(folder: Path) -> None:
     (folder / "models/other").mkdir()
-    Parts("slow", "full", ("models/family",)).get("first", made(1))
+    Parts("slow", "full", ("pairmark/models/family",)).get("first", made(1))
     (folder / "models/other/estimator.py").write_text("DEPTH = 1\n")
-    assert Parts("slow", "full", ("models/family",)).get("first", never) == 1
-    (folder / "models/family/kernels.py").write_text("STEPS = 2\n")
-    assert Parts("slow", "full", ("models/family",)).get("first", made(2)) == 2
+    assert Parts("slow", "full", ("pairmark/models/family",)).get("first", never) == 1
+    (folder / "pairmark/models/family/kernels.py").write_text("STEPS = 2\n")
+    assert Parts("slow", "full", ("pairmark/models/family",)).get("first", made(2)) == 2
 
 
 def test_a_part_that_cannot_be_written_costs_none_that_was() -> None:
@@ -105,3 +105,8 @@ def test_a_cut_while_writing_leaves_the_whole_parts_before(monkeypatch: pytest.M
     again = Parts("slow", "full")
     assert [again.get("first", never), again.get("second", made(2))] == [1, 2]
     assert kept() == ["slow.part.json"]
+
+
+def test_parts_of_code_that_is_not_there_are_refused() -> None:
+    with pytest.raises(FileNotFoundError, match="holds no code"):
+        Parts("slow", "full", ("models",))
