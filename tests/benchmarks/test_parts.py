@@ -69,9 +69,9 @@ def test_parts_of_another_question_or_of_other_code_are_forgotten(folder: Path) 
 
 
 def test_parts_of_named_folders_do_not_depend_on_the_others(folder: Path) -> None:
-    (folder / "models/other").mkdir()
+    (folder / "pairmark/models/other").mkdir()
     Parts("slow", "full", ("pairmark/models/family",)).get("first", made(1))
-    (folder / "models/other/estimator.py").write_text("DEPTH = 1\n")
+    (folder / "pairmark/models/other/estimator.py").write_text("DEPTH = 1\n")
     assert Parts("slow", "full", ("pairmark/models/family",)).get("first", never) == 1
     (folder / "pairmark/models/family/kernels.py").write_text("STEPS = 2\n")
     assert Parts("slow", "full", ("pairmark/models/family",)).get("first", made(2)) == 2
