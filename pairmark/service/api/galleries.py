@@ -23,7 +23,7 @@ from pairmark.service.errors import InvalidInput, UnknownDataset
 from pairmark.service.galleries.batches import confined_batches
 from pairmark.service.galleries.imports import KINDS, json_batches
 from pairmark.service.galleries.item_forms import form_of
-from pairmark.service.galleries.repository import State
+from pairmark.service.galleries.repository import GalleryState
 from pairmark.service.galleries.rows import RowErrors, checked_id
 from pairmark.service.galleries.schemas import (
     ErasureRequest,
@@ -75,7 +75,7 @@ class MeasureQuery(Query):
     )
 
 
-async def version_of(services: Services, state: State) -> LoadedVersion:
+async def version_of(services: Services, state: GalleryState) -> LoadedVersion:
     """The version that serves a gallery, loaded."""
     return await services.runtime.version_for(f"{state.model}:{state.version}", CAPABILITY)
 

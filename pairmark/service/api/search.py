@@ -13,7 +13,7 @@ from pairmark.service.api.metrics import SEARCHED
 from pairmark.service.api.rates import limit_of
 from pairmark.service.api.scoring import PointQuery
 from pairmark.service.errors import InsufficientCalibration, TooLarge, UnknownModel
-from pairmark.service.galleries.repository import State
+from pairmark.service.galleries.repository import GalleryState
 from pairmark.service.galleries.searches import SeenDecision, model_rows, parse_probe, parse_search
 from pairmark.service.reviews.repository import Deciding
 from pairmark.service.runtime.points import ServedPoint
@@ -69,7 +69,7 @@ async def search(call: Call) -> Answer:
 
             def work(
                 version: LoadedVersion | None = version, point: ServedPoint | None = point
-            ) -> State | tuple[bytes, int]:
+            ) -> GalleryState | tuple[bytes, int]:
                 # Read and searched in one go: a turn of the event loop between them would cost as much as both.
                 state = services.galleries.state(name)
                 at = state.model_id, state.version
@@ -205,7 +205,7 @@ async def _last_version(call: Call, name: str) -> LoadedVersion | None:
         return None
 
 
-async def _version_of(call: Call, state: State) -> LoadedVersion | None:
+async def _version_of(call: Call, state: GalleryState) -> LoadedVersion | None:
     """The gallery's version; None when the gallery has just moved on and the earlier one was deleted."""
     services = call.services
     reference = f"{state.model}:{state.version}"

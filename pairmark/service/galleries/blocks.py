@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.models.core.artefact import ArtefactError, fsync_path, make_folders
-from pairmark.service.galleries.metadata import Columns, columns_of, read_columns, write_columns
+from pairmark.service.galleries.metadata import Columns, metadata_columns, read_columns, write_columns
 from pairmark.service.galleries.rows import StoredRows
 from pairmark.service.galleries.texts import Texts
 
@@ -96,7 +96,7 @@ def make_block(
         names=Texts.of(names),
         seqs=rows.seqs[order],
         order=order,
-        columns=columns_of(rows.metadata),
+        columns=metadata_columns(rows.metadata),
         index=estimator.index(rows.vectors) if len(rows) else None,
     )
 

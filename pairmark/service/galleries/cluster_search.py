@@ -21,7 +21,7 @@ from pairmark.service.errors import InvalidInput, SearchTooLong
 from pairmark.service.galleries import worker_blocks
 from pairmark.service.galleries.gallery_view import ItemHit, MaskedParts, OtherSearch, Part
 from pairmark.service.galleries.metadata import Filter
-from pairmark.service.galleries.repository import State
+from pairmark.service.galleries.repository import GalleryState
 from pairmark.service.galleries.worker_blocks import BlockQuery, Recipe
 from pairmark.service.settings import Settings
 
@@ -52,7 +52,7 @@ class ClusterSearch:
         self._tasks: dict[str, Any] = {}
         self._not_before = 0.0
 
-    def searching(self, state: State, conditions: Filter, seq: int) -> OtherSearch | None:
+    def searching(self, state: GalleryState, conditions: Filter, seq: int) -> OtherSearch | None:
         """Searches of one view there; None: here.
 
         Parameters
@@ -92,7 +92,7 @@ class ClusterSearch:
 
     def _ask_workers(
         self,
-        state: State,
+        state: GalleryState,
         on_cluster: list[Part],
         parts_to_search: MaskedParts,
         block_query: BlockQuery,
@@ -136,7 +136,7 @@ class ClusterSearch:
                 hits_of_query.extend(worker_hits)
         return hits, [(part, mask) for part, mask in parts_to_search if id(part) not in searched]
 
-    def _blocks(self, client: Any, state: State, parts: list[Part]) -> dict[str, Any]:
+    def _blocks(self, client: Any, state: GalleryState, parts: list[Part]) -> dict[str, Any]:
         recipes = [recipe_of(state, part) for part in parts]
         with self._lock:
             for recipe in recipes:
@@ -180,7 +180,7 @@ class ClusterSearch:
             client.close(timeout=2)
 
 
-def recipe_of(state: State, part: Part) -> Recipe:
+def recipe_of(state: GalleryState, part: Part) -> Recipe:
     """What a worker makes a part's block from."""
     block = part.block
     return Recipe(

@@ -34,7 +34,7 @@ from pairmark.service.galleries.leftovers import remove_rows, sweep, workspace
 from pairmark.service.galleries.live_gallery import BLOCK_ROWS, TAIL_ROWS, LiveGallery
 from pairmark.service.galleries.open_galleries import OpenGalleries
 from pairmark.service.galleries.receipts import database_duties, keeping_rows
-from pairmark.service.galleries.repository import State
+from pairmark.service.galleries.repository import GalleryState
 from pairmark.service.galleries.rows import RowErrors, Rows, checked_id, spellings, within_fields
 from pairmark.service.galleries.schemas import GalleryOut, GalleryPage, ItemOut, ItemPage, Receipt, UpsertOut
 from pairmark.service.keys.tenants import check_quotas
@@ -80,7 +80,7 @@ class Galleries:
         self.import_place = Places("gallery-import", imports, imports)
         self.on_move: Callable[[], None] = lambda: None
         """Called when a gallery began to move to another version."""
-        self.on_import: Callable[[State, LoadedVersion], None] = lambda state, version: None
+        self.on_import: Callable[[GalleryState, LoadedVersion], None] = lambda state, version: None
         """Called in the background after many items were written."""
 
     def close(self) -> None:
@@ -146,7 +146,7 @@ class Galleries:
             self.on_move()
         return GalleryOut.of(changed_state), state is None
 
-    def _aim(self, session: Any, state: State, version: LoadedVersion, now: float) -> None:
+    def _aim(self, session: Any, state: GalleryState, version: LoadedVersion, now: float) -> None:
         target = (version.entry.model_id, version.entry.version)
         if target == (state.model_id, state.version):
             if state.next_version is not None:
@@ -174,7 +174,7 @@ class Galleries:
                 session, state.id, next_model_id=target[0], next_version=target[1], updated_at=now
             )
 
-    def state(self, name: str) -> State:
+    def state(self, name: str) -> GalleryState:
         """The gallery's row, or `UnknownGallery`."""
         with self._db.read() as session:
             return _existing(name, partial(repository.state_of, session))
@@ -252,7 +252,7 @@ class Galleries:
             {"upserted": n_stored, "errors": errors.items, "n_errors": errors.count}
         )
 
-    def _write(self, name: str, rows: Rows, errors: RowErrors) -> tuple[int, State]:
+    def _write(self, name: str, rows: Rows, errors: RowErrors) -> tuple[int, GalleryState]:
         with self._db.write() as session:
             state = _existing(name, partial(repository.locked, session))
             if not _holds(state, rows.form):
@@ -276,7 +276,7 @@ class Galleries:
             assert written_state is not None
         return len(rows), written_state
 
-    def _index_meanwhile(self, state: State, version: LoadedVersion, *, at_once: bool = False) -> None:
+    def _index_meanwhile(self, state: GalleryState, version: LoadedVersion, *, at_once: bool = False) -> None:
         if (version.entry.model_id, version.entry.version) != (state.model_id, state.version):
             return
         live = self.views.live(state, version.estimator)
@@ -287,7 +287,7 @@ class Galleries:
             # Not tidied either: a request that waits for the last rows would wait for that too.
             self.views.in_background(live, live.fill, tidy=False)
 
-    def _follow(self, live: LiveGallery, state: State, version: LoadedVersion) -> None:
+    def _follow(self, live: LiveGallery, state: GalleryState, version: LoadedVersion) -> None:
         live.view(state.seq)
         self.on_import(state, version)
 
@@ -384,11 +384,11 @@ class Galleries:
 
     # ------------------------------------------------------------ upkeep
 
-    def moving(self) -> list[State]:
+    def moving(self) -> list[GalleryState]:
         with self._db.read() as session:
             return repository.moving(session)
 
-    def move(self, state: State, version: LoadedVersion) -> None:
+    def move(self, state: GalleryState, version: LoadedVersion) -> None:
         """Index a gallery for the version it moves to, then let that one serve (blocking)."""
         assert state.next_model_id is not None
         assert state.next_version is not None
@@ -428,7 +428,7 @@ class Galleries:
         return workspace(self._home)
 
 
-def _without_other_spellings(session: Session, state: State, rows: Rows, now: float) -> State:
+def _without_other_spellings(session: Session, state: GalleryState, rows: Rows, now: float) -> GalleryState:
     """The gallery without the items that these rows replace under another spelling of their id."""
     other_spellings = [spelling for id in rows.ids if not id.isascii() for spelling in spellings(id)[1:]]
     if not other_spellings:
@@ -443,7 +443,7 @@ def _form(version: LoadedVersion) -> ItemForm:
     return form_of(version.estimator, version.n_features)
 
 
-def _holds(state: State, form: ItemForm) -> bool:
+def _holds(state: GalleryState, form: ItemForm) -> bool:
     """Whether items of a form belong into a gallery."""
     if isinstance(form, RecordForm):
         return state.columns is not None and same_columns(state.columns, form)

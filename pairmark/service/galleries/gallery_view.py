@@ -32,7 +32,7 @@ def owner_of(subject: str | None, id: str) -> Key:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Part:
-    """A block and which of its rows are still so (None: all), as of ``seen``."""
+    """A block and which of its rows are current (None: all), up to the write with number ``as_of``."""
 
     block: IndexBlock
     as_of: int

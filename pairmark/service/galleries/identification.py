@@ -25,10 +25,10 @@ from pairmark.service.galleries import item_repository, probe_repository, reposi
 from pairmark.service.galleries.galleries import Galleries
 from pairmark.service.galleries.gallery_view import GalleryView, ItemHit
 from pairmark.service.galleries.item_forms import Matrix, form_of
-from pairmark.service.galleries.kept_probes import KeptProbes, columns_of, scores_of
+from pairmark.service.galleries.kept_probes import KeptProbes, score_columns, scores_of
 from pairmark.service.galleries.probe_updates import ProbeUpdate, SubjectProbeUpdate
 from pairmark.service.galleries.probes import ProbeReader, Probes, ranks_of, search_left_out
-from pairmark.service.galleries.repository import Measured, State
+from pairmark.service.galleries.repository import GalleryState, Measured
 from pairmark.service.galleries.schemas import (
     GalleryCalibrationOut,
     GalleryCalibrationRequest,
@@ -69,10 +69,10 @@ class Identification:
         datasets: Datasets,
         store: ModelStore,
         settings: Settings,
-        thresholds: Thresholds | None = None,
+        thresholds: Thresholds,
     ) -> None:
         self._galleries = galleries
-        self._thresholds = Thresholds(galleries) if thresholds is None else thresholds
+        self._thresholds = thresholds
         self._reader = ProbeReader(galleries, datasets, store)
         self._queue = JobQueue(galleries.database, settings)
 
@@ -137,7 +137,7 @@ class Identification:
                 version=state.version,
                 aggregation=aggregation,
                 created_at=self._galleries.database.now(session),
-                **columns_of(
+                **score_columns(
                     probe_set.records,
                     probe_set.seq,
                     probe_set.size,
@@ -186,7 +186,7 @@ class Identification:
                     identification.append({"fpir": rate, "refused": error.detail, **error.facts})
         else:
             warnings.append("every probe's subject is enrolled, so nothing is known of strangers")
-        threshold, calibrated = self._calibrated(state, version, request, best, own, aggregation)
+        threshold, calibrated = self._calibrated(state, version, request, best, own, aggregation, warnings)
         left_out = None
         if request.leave_one_out:
             if threshold is None:
@@ -231,7 +231,7 @@ class Identification:
 
     def _searched(
         self,
-        state: State,
+        state: GalleryState,
         version: LoadedVersion,
         probes: Probes,
         aggregation: str | None,
@@ -244,20 +244,22 @@ class Identification:
         return way(self._galleries, state, version, fresh, view).run(share=share)
 
     def _subjects(
-        self, state: State, view: GalleryView, aggregation: str | None, probes: Matrix, k: int
+        self, state: GalleryState, view: GalleryView, aggregation: str | None, probes: Matrix, k: int
     ) -> list[list[ItemHit]] | list[list[SubjectHit]]:
-        """The best subjects of each probe, by their best item or, with ``how``, as wholes."""
+        """The best subjects of each probe, by their best item or, with ``aggregation``, as wholes."""
         views = self._galleries.views
         if aggregation is not None:
             return views.live(state, view.estimator).subjects.at(view, aggregation).search(probes, k)
         return view.search(probes, k, other_search=views.cluster_search(state, (), view.seq), by_subject=True)
 
-    def _store(self, state: State, make: Callable[[Session], Measured], ending: Ending | None) -> Measured:
+    def _store(
+        self, state: GalleryState, make: Callable[[Session], Measured], ending: Ending | None
+    ) -> Measured:
         """What ``make`` inserts, unless the gallery was moved or deleted meanwhile."""
 
         def keep(session: Session) -> Measured:
-            now = repository.state_by_id(session, state.id)
-            if now is None or (now.model_id, now.version) != (state.model_id, state.version):
+            current = repository.state_by_id(session, state.id)
+            if current is None or (current.model_id, current.version) != (state.model_id, state.version):
                 raise Conflict(f"gallery {state.name!r} was moved or deleted meanwhile")
             row = make(session)
             if ending is not None:
@@ -270,7 +272,9 @@ class Identification:
         with self._galleries.database.write() as session:
             return keep(session)
 
-    def _measured_row(self, name: str, table: type[Measured], id: str) -> tuple[State, Measured | None]:
+    def _measured_row(
+        self, name: str, table: type[Measured], id: str
+    ) -> tuple[GalleryState, Measured | None]:
         state = self._galleries.state(name)
         askable = id.isascii() and id.isalnum() and len(id) <= 32
         with self._galleries.database.read() as session:
@@ -284,20 +288,26 @@ class Identification:
 
     def _calibrated(
         self,
-        state: State,
+        state: GalleryState,
         version: LoadedVersion,
         request: GalleryEvaluationRequest,
         best: NDArray[np.float32],
         own: NDArray[np.float32],
         aggregation: str | None,
+        warnings: list[str],
     ) -> tuple[float | None, dict[str, Any] | None]:
+        """The threshold that the gallery's own calibration gives, and what it does to these probes; both None where it
+        gives none, with the reason among the warnings unless nothing was calibrated."""
         if not request.fpir:
             return None, None
         try:
             point, threshold, _ = self._thresholds.at(
                 state, version, request.fpir[0], request.confidence, aggregation=aggregation
             )
-        except (UnknownCalibration, InsufficientCalibration, Conflict):
+        except UnknownCalibration:
+            return None, None
+        except (InsufficientCalibration, Conflict) as error:
+            warnings.append(f"the gallery's own threshold was not tried: {error.detail}")
             return None, None
         observed = {
             "seen_fpir": float((best > threshold).mean()) if best.size else None,
@@ -307,7 +317,7 @@ class Identification:
 
 
 @shows_rows
-def calibration_out(state: State, row: GalleryCalibrationRow) -> GalleryCalibrationOut:
+def calibration_out(state: GalleryState, row: GalleryCalibrationRow) -> GalleryCalibrationOut:
     n_changed = max(state.seq - row.seq, 0)
     size = int(row.summary["gallery_size"])
     same_version = (row.model_id, row.version) == (state.model_id, state.version)

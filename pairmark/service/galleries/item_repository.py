@@ -20,7 +20,7 @@ from sqlalchemy.orm import Session
 
 from pairmark.service.galleries import repository
 from pairmark.service.galleries.item_forms import ItemForm
-from pairmark.service.galleries.repository import State
+from pairmark.service.galleries.repository import GalleryState
 from pairmark.service.galleries.rows import Rows, StoredRows, spellings
 from pairmark.service.tables import GalleryItem, GalleryRemoval
 
@@ -52,7 +52,7 @@ class Removal:
 # ---------------------------------------------------------------- writing items
 
 
-def upsert(session: Session, state: State, rows: Rows, now: float, new_fields: Sequence[str]) -> int:
+def upsert(session: Session, state: GalleryState, rows: Rows, now: float, new_fields: Sequence[str]) -> int:
     """Write rows under the next sequence numbers; the gallery must be locked. Returns how many of them are new; the
     others replaced an item of their id."""
     first = state.seq + 1
@@ -139,7 +139,7 @@ def seqs_of(session: Session, gallery_id: int, ids: Sequence[str]) -> dict[str, 
     return {row[0]: row[1] for row in rows}
 
 
-def erase(session: Session, state: State, ids: Sequence[str], now: float) -> None:
+def erase(session: Session, state: GalleryState, ids: Sequence[str], now: float) -> None:
     """Delete items that are there, and count it; the gallery must be locked."""
     seqs = seqs_of(session, state.id, ids)
     if not seqs:
@@ -158,7 +158,7 @@ def erase(session: Session, state: State, ids: Sequence[str], now: float) -> Non
     repository.change(session, state.id, seq=seq, items=state.items - len(names), updated_at=now)
 
 
-def prune_removals(session: Session, state: State) -> None:
+def prune_removals(session: Session, state: GalleryState) -> None:
     """Forget removals that only a worker far behind would ask for; the gallery must be locked."""
     oldest = state.seq - KEPT_REMOVALS
     if oldest <= state.floor + KEPT_REMOVALS // 10:
@@ -195,7 +195,9 @@ def count_range(session: Session, gallery_id: int, low: int, high: int) -> int:
     )
 
 
-def read_range(session: Session, state: State, form: ItemForm, low: int, high: int) -> Iterator[StoredRows]:
+def read_range(
+    session: Session, state: GalleryState, form: ItemForm, low: int, high: int
+) -> Iterator[StoredRows]:
     """Items with low < seq <= high in order of seq, some thousand at a time."""
     # The driver's own cursor, within the session's transaction: a row object for each of a million rows would cost more
     # than reading them, and so would PostgreSQL's vectors as text.
@@ -215,7 +217,7 @@ def read_range(session: Session, state: State, form: ItemForm, low: int, high: i
                 yield batch
 
 
-def _stored_rows(rows: Sequence[Any], state: State, form: ItemForm) -> StoredRows | None:
+def _stored_rows(rows: Sequence[Any], state: GalleryState, form: ItemForm) -> StoredRows | None:
     """The rows that are whole; None: none is. Items are searched without the others, and answered with their damage."""
     vectors, sound = form.rows([row[2] for row in rows])
     whole = list(rows) if sound.all() else [row for row, good in zip(rows, sound, strict=True) if good]
@@ -275,7 +277,7 @@ def subject_ids(session: Session, gallery_id: int, subject: str) -> list[str]:
 
 
 def subject_rows(
-    session: Session, state: State, form: ItemForm, subject: str, limit: int
+    session: Session, state: GalleryState, form: ItemForm, subject: str, limit: int
 ) -> StoredRows | None:
     """A subject's items by id, at most ``limit``; None when there are none."""
     item = GalleryItem

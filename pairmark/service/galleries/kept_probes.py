@@ -84,7 +84,7 @@ def _probes_of_row(
     return KeptProbes(row.id, row.revision, subjects, vectors, records, row.seq, size, row.aggregation)
 
 
-def columns_of(records: NDArray[np.void], seq: int, size: int, summary: dict[str, Any]) -> dict[str, Any]:
+def score_columns(records: NDArray[np.void], seq: int, size: int, summary: dict[str, Any]) -> dict[str, Any]:
     """Columns of the calibration's row that say what the probes score."""
     best, mated = scores_of(records)
     return {
@@ -113,7 +113,7 @@ def erase_probes(session: Session, gallery_id: int, subject: str) -> int:
             [probe_subject != subject for probe_subject in probe_repository.subjects_of(session, id)]
         )
         records = np.frombuffer(row.kept, dtype=RECORD)[remains]
-        columns = columns_of(records, row.seq, int(row.summary["gallery_size"]), row.summary)
+        columns = score_columns(records, row.seq, int(row.summary["gallery_size"]), row.summary)
         for name, value in columns.items():
             setattr(row, name, value)
         row.revision += 1

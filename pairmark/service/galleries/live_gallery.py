@@ -25,7 +25,7 @@ from pairmark.service.galleries.candidate_recall import CandidateRecall, measure
 from pairmark.service.galleries.gallery_view import GalleryView, Part, TailItem
 from pairmark.service.galleries.item_forms import RecordForm, form_of
 from pairmark.service.galleries.item_repository import Removal
-from pairmark.service.galleries.repository import State
+from pairmark.service.galleries.repository import GalleryState
 from pairmark.service.galleries.rows import StoredRows
 from pairmark.service.galleries.subject_search import SubjectViews
 from pairmark.service.galleries.worker_blocks import prefix_of
@@ -43,7 +43,7 @@ DEAD_SHARE = 0.25
 class LiveGallery:
     """One gallery with one model version."""
 
-    def __init__(self, database: Database, disk: GalleryDisk, state: State, estimator: Any) -> None:
+    def __init__(self, database: Database, disk: GalleryDisk, state: GalleryState, estimator: Any) -> None:
         self._db = database
         self._disk = disk
         self.id = self._id = state.id
@@ -144,18 +144,18 @@ class LiveGallery:
         self._purge(erased_ids)
         return gap is None
 
-    def _state(self, session: Any) -> State:
+    def _state(self, session: Any) -> GalleryState:
         state = repository.state_by_id(session, self._id)
         if state is None:
             raise UnknownGallery("the gallery was deleted")
         return state
 
-    def _since(self, state: State) -> int:
+    def _since(self, state: GalleryState) -> int:
         """After which number removals are to be applied."""
         applied = [part.as_of for part in self._parts]
         return min(applied, default=state.seq) if self._view is None else min([self._seq, *applied])
 
-    def _refresh(self, session: Any, state: State) -> list[str]:
+    def _refresh(self, session: Any, state: GalleryState) -> list[str]:
         """Apply what was removed up to the state; returns the ids of what was erased."""
         erased_ids = self._apply(item_repository.removals(session, self._id, self._since(state)))
         self._parts = [replace(part, as_of=max(part.as_of, state.seq)) for part in self._parts]
@@ -211,7 +211,7 @@ class LiveGallery:
         if erased_ids:
             self._disk.drop_holders(erased_ids)
 
-    def _gap(self, session: Any, state: State, smallest: int) -> tuple[int, int] | None:
+    def _gap(self, session: Any, state: GalleryState, smallest: int) -> tuple[int, int] | None:
         """The first range that needs a block; the last one does from so many rows on."""
         at = 0
         for part in self._parts:
@@ -223,7 +223,7 @@ class LiveGallery:
             n = item_repository.count_range(session, self._id, at, state.seq)
         return (at, state.seq) if n >= smallest else None
 
-    def _fill_tail(self, session: Any, state: State) -> None:
+    def _fill_tail(self, session: Any, state: GalleryState) -> None:
         low = max(self._seq, self._parts[-1].block.high if self._parts else 0)
         for rows in item_repository.read_range(session, state, self._form, low, state.seq):
             for at, name in enumerate(rows.ids):
@@ -234,7 +234,7 @@ class LiveGallery:
 
     # ------------------------------------------------------------ making blocks
 
-    def _new_block(self, session: Any, state: State, low: int, high: int, limit: int) -> IndexBlock:
+    def _new_block(self, session: Any, state: GalleryState, low: int, high: int, limit: int) -> IndexBlock:
         """A block of the first ``limit`` rows in (low, high], in memory."""
         parts: list[StoredRows] = []
         n = 0

@@ -14,6 +14,7 @@ from pairmark.service.db import Database
 from pairmark.service.galleries.galleries import Galleries
 from pairmark.service.galleries.identification import Identification
 from pairmark.service.galleries.schemas import GalleryCalibrationRequest, GalleryEvaluationRequest
+from pairmark.service.galleries.thresholds import Thresholds
 from pairmark.service.jobs.progress import Progress
 from pairmark.service.jobs.queue import JobQueue
 from pairmark.service.jobs.schemas import Claim
@@ -43,7 +44,9 @@ class Measurer:
             state = galleries.state(claim.gallery)
             runtime = Runtime(self._store, self._db, self._settings)
             version = asyncio.run(runtime.version_for(f"{state.model}:{state.version}", "search"))
-            identification = Identification(galleries, self._datasets, self._store, self._settings)
+            identification = Identification(
+                galleries, self._datasets, self._store, self._settings, Thresholds(galleries)
+            )
             # The version of the dataset that there was when the job was submitted.
             params: dict[str, Any] = {**claim.params, "dataset": claim.dataset}
             product = "calibration" if claim.task == "gallery-calibration" else "evaluation"

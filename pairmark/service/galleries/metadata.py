@@ -78,15 +78,15 @@ def checked_column(column: Sequence[Any]) -> list[str | None] | None:
     """
     mark = secrets.token_hex(16)
     separator = f',"{mark}",'
-    places = [at for at, value in enumerate(column) if value is not None]
-    facts = [column[at] for at in places]
-    texts = [at for at, value in enumerate(facts) if isinstance(value, str)]
+    present_positions = [at for at, value in enumerate(column) if value is not None]
+    facts = [column[at] for at in present_positions]
+    text_positions = [at for at, value in enumerate(facts) if isinstance(value, str)]
     try:
-        if texts:
-            parsed = from_json(f"[{separator.join([facts[at] for at in texts])}]")
-            if len(parsed) != 2 * len(texts) - 1 or set(parsed[1::2]) - {mark}:
+        if text_positions:
+            parsed = from_json(f"[{separator.join([facts[at] for at in text_positions])}]")
+            if len(parsed) != 2 * len(text_positions) - 1 or set(parsed[1::2]) - {mark}:
                 return None
-            for at, value in zip(texts, parsed[::2], strict=True):
+            for at, value in zip(text_positions, parsed[::2], strict=True):
                 facts[at] = value
         if not all(type(value) is dict and len(value) <= MAX_FIELDS for value in facts):
             return None
@@ -102,7 +102,7 @@ def checked_column(column: Sequence[Any]) -> list[str | None] | None:
     except (ValueError, TypeError, InvalidInput):
         return None
     texts_or_none: list[str | None] = [None] * len(column)
-    for at, line in zip(places, lines, strict=bool(places)):
+    for at, line in zip(present_positions, lines, strict=bool(present_positions)):
         texts_or_none[at] = None if line == "{}" else line
     return texts_or_none
 
@@ -292,7 +292,7 @@ _ORDER: dict[str, Callable[[Any, Any], Any]] = {
 Columns = dict[str, MetadataColumn]
 
 
-def columns_of(metadata: list[str | None]) -> Columns:
+def metadata_columns(metadata: list[str | None]) -> Columns:
     n = len(metadata)
     columns: Columns = {}
     words: dict[str, dict[str, int]] = {}

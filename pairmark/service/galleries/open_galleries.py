@@ -18,7 +18,7 @@ from pairmark.service.galleries.cluster_search import ClusterSearch
 from pairmark.service.galleries.gallery_view import GalleryView, OtherSearch
 from pairmark.service.galleries.live_gallery import LiveGallery
 from pairmark.service.galleries.metadata import Filter
-from pairmark.service.galleries.repository import State
+from pairmark.service.galleries.repository import GalleryState
 from pairmark.service.galleries.worker_blocks import prefix_of
 from pairmark.service.settings import Settings
 from pairmark.service.tables import GalleryRow
@@ -50,15 +50,15 @@ class OpenGalleries:
         self._upkeep.shutdown(wait=True, cancel_futures=True)
         self._cluster.close()
 
-    def disk(self, state: State | GalleryRow) -> GalleryDisk:
+    def disk(self, state: GalleryState | GalleryRow) -> GalleryDisk:
         return GalleryDisk(self._home / state.key)
 
-    def live(self, state: State, estimator: Any) -> LiveGallery:
+    def live(self, state: GalleryState, estimator: Any) -> LiveGallery:
         """The gallery as this process searches it."""
         key = (state.key, state.model_id, state.version)
         return self._live.get_or_make(key, lambda: LiveGallery(self._db, self.disk(state), state, estimator))
 
-    def cluster_search(self, state: State, conditions: Filter, seq: int) -> OtherSearch | None:
+    def cluster_search(self, state: GalleryState, conditions: Filter, seq: int) -> OtherSearch | None:
         """Who searches blocks of a view for this process, if anybody does: see `ClusterSearch.searching`."""
         return self._cluster.searching(state, conditions, seq)
 

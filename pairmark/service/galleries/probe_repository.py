@@ -10,7 +10,7 @@ from sqlalchemy import delete, insert, select, update
 from sqlalchemy.orm import Session
 
 from pairmark.service.db import touched
-from pairmark.service.galleries.repository import State
+from pairmark.service.galleries.repository import GalleryState
 from pairmark.service.tables import GalleryCalibrationRow, GalleryProbe
 
 
@@ -24,7 +24,9 @@ class CalibrationHead:
     keeps_probes: bool
 
 
-def newest_head(session: Session, state: State, aggregation: str | None = None) -> CalibrationHead | None:
+def newest_head(
+    session: Session, state: GalleryState, aggregation: str | None = None
+) -> CalibrationHead | None:
     """The newest calibration of the gallery with the version that serves it: of searches for single items, or for
     subjects by an aggregation."""
     table = GalleryCalibrationRow

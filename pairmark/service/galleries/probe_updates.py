@@ -19,7 +19,7 @@ from pairmark.service.galleries.galleries import Galleries
 from pairmark.service.galleries.gallery_view import GalleryView, Key, owner_of
 from pairmark.service.galleries.item_forms import Matrix, form_of
 from pairmark.service.galleries.kept_probes import KeptProbes
-from pairmark.service.galleries.repository import State
+from pairmark.service.galleries.repository import GalleryState
 from pairmark.service.galleries.subject_search import SubjectTemplates
 from pairmark.service.runtime.versions import LoadedVersion
 
@@ -37,16 +37,15 @@ class ProbeUpdate:
     def __init__(
         self,
         galleries: Galleries,
-        state: State,
+        state: GalleryState,
         version: LoadedVersion,
         probes: KeptProbes,
         view: GalleryView,
     ) -> None:
         self._galleries, self._state, self._probes, self.view = galleries, state, probes, view
         self._records = probes.records.copy()
-        self._enrol(version)
-        self._todo = self._planned(self._records["own_items"] == 0)
-        self._n = len(self._todo)
+        self._todo: list[Callable[[], None]] = [partial(self._list_enrolled, version)]
+        self._n_searches = 0
 
     def _planned(self, strangers: NDArray[np.bool_]) -> list[Callable[[], None]]:
         """Pieces of work that bring the strangers' best scores up to the view."""
@@ -66,17 +65,35 @@ class ProbeUpdate:
             todo += [partial(self._search, places, self._probes.seq) for places in _pieces(unchanged)]
         return [*todo, self._number]
 
-    def _enrol(self, version: LoadedVersion) -> None:
-        """See who of the probes' subjects is enrolled, and score those whose items changed."""
+    def _list_enrolled(self, version: LoadedVersion) -> None:
+        """See who of the probes' subjects is enrolled: those whose items changed are scored, then strangers search."""
+        with self._galleries.database.read() as session:
+            stamps = item_repository.stamps(session, self._state.id, self._probes.subjects)
+        enrolments = [stamps.get(subject, (0, 0)) for subject in self._probes.subjects]
+        changed = np.flatnonzero(
+            [
+                enrolment != (record["own_items"], record["own_newest"])
+                for enrolment, record in zip(enrolments, self._records, strict=True)
+            ]
+        )
+        self._todo += [
+            partial(self._score_enrolled, version, enrolments, piece) for piece in _pieces(changed)
+        ]
+        self._todo.append(self._plan_searches)
+
+    def _plan_searches(self) -> None:
+        searches = self._planned(self._records["own_items"] == 0)
+        self._todo += searches
+        self._n_searches = len(searches)
+
+    def _score_enrolled(
+        self, version: LoadedVersion, enrolments: list[tuple[int, int]], places: Indices
+    ) -> None:
+        """Score probes with the items of their own subjects."""
         records, probes, state = self._records, self._probes, self._state
         form = form_of(version.estimator, state.dimension)
-        with self._galleries.database.read() as session:
-            stamps = item_repository.stamps(session, state.id, probes.subjects)
-        for at, subject in enumerate(probes.subjects):
-            n, newest = stamps.get(subject, (0, 0))
-            record = records[at]
-            if (n, newest) == (record["own_items"], record["own_newest"]):
-                continue
+        for at in places.tolist():
+            subject, (n, newest), record = probes.subjects[at], enrolments[at], records[at]
             if n:
                 with self._galleries.database.read() as session:
                     items = item_repository.subject_rows(session, state, form, subject, MAX_TEMPLATES)
@@ -96,12 +113,14 @@ class ProbeUpdate:
         """Search until everything is done; that is reported as ``share`` of the whole work. `SearchTooLong` when the
         deadline passed; what was done is kept for the next call."""
         while self._todo:
+            # Nothing is counted before it is known how many searches there are.
+            done = 1 - len(self._todo) / self._n_searches if self._n_searches else 0.0
             if deadline is not None and time.monotonic() > deadline:
                 raise SearchTooLong(
                     f"much was written to gallery {self._state.name!r}: its threshold is being brought up to date "
-                    f"({100 - 100 * len(self._todo) / self._n:.0f} % done); ask again"
+                    f"({100 * done:.0f} % done); ask again"
                 )
-            report(share * (1 - len(self._todo) / self._n), "searching with probes")
+            report(share * done, "searching with probes")
             self._todo[0]()
             self._todo.pop(0)
         return replace(self._probes, records=self._records, seq=self.view.seq, size=self.view.n_items)
@@ -166,7 +185,7 @@ class SubjectProbeUpdate(ProbeUpdate):
     def __init__(
         self,
         galleries: Galleries,
-        state: State,
+        state: GalleryState,
         version: LoadedVersion,
         probes: KeptProbes,
         view: GalleryView,

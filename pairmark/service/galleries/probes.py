@@ -24,7 +24,7 @@ from pairmark.service.galleries.item_forms import (
     form_of,
     refuse_wholes,
 )
-from pairmark.service.galleries.repository import State
+from pairmark.service.galleries.repository import GalleryState
 from pairmark.service.galleries.rows import StoredRows, id_text
 from pairmark.service.galleries.schemas import ProbesRequest
 from pairmark.service.galleries.subject_search import SubjectHit
@@ -65,7 +65,7 @@ class ProbeReader:
 
     def read(
         self, name: str, version: LoadedVersion, request: ProbesRequest, *, refuse_overlap: bool
-    ) -> tuple[State, Probes, list[str]]:
+    ) -> tuple[GalleryState, Probes, list[str]]:
         """The gallery, one probe a subject, and warnings."""
         state = self._galleries.state(name)
         if (state.model_id, state.version) != (version.entry.model_id, version.entry.version):

@@ -70,8 +70,20 @@ _STATE = (
 
 
 @dataclass(frozen=True, slots=True)
-class State:
-    """A gallery's row."""
+class GalleryState:
+    """A gallery at one moment.
+
+    Attributes
+    ----------
+    id, key : its row, and the name of its folder on each machine.
+    model_id, model, version, kind : the version that serves it; ``next_...`` : the one that it moves to, or None.
+    dimension : numbers of a vector. columns : of its records, as the model's schema stores them; None for vectors.
+    items : how many it holds.
+    seq : number of the last write; every item has that of its own write.
+    floor : removals up to this number are no longer listed: whoever has seen less reads everything anew.
+    fields : names of metadata that searches filter by, in order.
+    created_at, updated_at : seconds since the epoch.
+    """
 
     id: int
     key: str
@@ -105,12 +117,12 @@ class State:
 # ---------------------------------------------------------------- galleries
 
 
-def state_of(session: Session, name: str) -> State | None:
+def state_of(session: Session, name: str) -> GalleryState | None:
     row = session.execute(_STATE.where(GalleryRow.name == name)).first()
     return None if row is None else _state(row)
 
 
-def state_by_id(session: Session, gallery_id: int) -> State | None:
+def state_by_id(session: Session, gallery_id: int) -> GalleryState | None:
     row = session.execute(_STATE.where(GalleryRow.id == gallery_id)).first()
     return None if row is None else _state(row)
 
@@ -121,7 +133,7 @@ def _damage(row: Any) -> str | None:
     return damage_of(GalleryRow, row._asdict())
 
 
-def _state(row: Any) -> State:
+def _state(row: Any) -> GalleryState:
     reason = _damage(row)
     if reason is not None:
         raise DamagedRow(
@@ -129,16 +141,16 @@ def _state(row: Any) -> State:
             table="galleries",
             row=str(row.name),
         )
-    return State(**row._mapping)
+    return GalleryState(**row._mapping)
 
 
-def _sound(rows: Iterable[Any]) -> list[State]:
+def _sound(rows: Iterable[Any]) -> list[GalleryState]:
     """Those that are not damaged: one hides no other."""
     states = []
     for row in rows:
         reason = _damage(row)
         if reason is None:
-            states.append(State(**row._mapping))
+            states.append(GalleryState(**row._mapping))
         else:
             log.error("gallery %r is left out: %s; `pairmark doctor` names the repair", row.name, reason)
     return states
@@ -146,7 +158,7 @@ def _sound(rows: Iterable[Any]) -> list[State]:
 
 def page(
     session: Session, *, limit: int | None, after: str | None = None, names: VisibleNames = EVERY_NAME
-) -> list[State]:
+) -> list[GalleryState]:
     """Galleries by name; of some names if given."""
     statement = _STATE.order_by(GalleryRow.name).limit(limit)
     if after is not None:
@@ -154,12 +166,12 @@ def page(
     return _sound(session.execute(statement.where(among(names, GalleryRow.name))))
 
 
-def moving(session: Session) -> list[State]:
+def moving(session: Session) -> list[GalleryState]:
     rows = session.execute(_STATE.where(GalleryRow.next_version.is_not(None)).limit(1000))
     return _sound(rows)
 
 
-def locked(session: Session, name: str) -> State | None:
+def locked(session: Session, name: str) -> GalleryState | None:
     """The gallery of that name, held until the transaction ends: its writers go one at a time."""
     number = session.scalar(select(GalleryRow.id).where(GalleryRow.name == name).with_for_update())
     return None if number is None else state_by_id(session, number)

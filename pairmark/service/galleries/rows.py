@@ -138,8 +138,8 @@ class RowChecks:
         finite = _are_finite(vectors)
         positions: list[int] = []
         names: list[str] = []
-        whose: list[str | None] = []
-        facts: list[str | None] = []
+        row_subjects: list[str | None] = []
+        metadata_texts: list[str | None] = []
         row_of_id = self._row_of_id
         for at, raw_id in enumerate(ids):
             row = start + at
@@ -156,22 +156,22 @@ class RowChecks:
                     raise InvalidInput("vector contains NaN, infinities or numbers beyond float32")
                 subject = None if subjects is None else subjects[at]
                 subject_id = None if subject is None else id_text(subject, "subject")
-                fact = None if metadata is None else metadata[at]
-                reported = None if fact is None else checked_metadata(fact)
+                value = None if metadata is None else metadata[at]
+                metadata_text = None if value is None else checked_metadata(value)
             except InvalidInput as error:
                 self._errors.add(row, name, error.detail)
                 continue
             row_of_id[name] = row
             positions.append(at)
             names.append(name)
-            whose.append(subject_id)
-            facts.append(reported)
+            row_subjects.append(subject_id)
+            metadata_texts.append(metadata_text)
         good_vectors = _contiguous(vectors if len(positions) == len(ids) else vectors[positions])
         return Rows(
             ids=names,
-            subjects=whose,
+            subjects=row_subjects,
             vectors=good_vectors,
-            metadata=facts,
+            metadata=metadata_texts,
             places=[start + at for at in positions],
             form=self._form,
         )
@@ -184,8 +184,9 @@ class RowChecks:
             subjects is not None and not _plain([subject for subject in subjects if subject is not None])
         ):
             return None
-        facts: list[str | None] | None = [None] * len(ids) if metadata is None else checked_column(metadata)
-        if facts is None:
+        no_metadata: list[str | None] = [None] * len(ids)
+        metadata_texts = no_metadata if metadata is None else checked_column(metadata)
+        if metadata_texts is None:
             return None
         if len(set(ids)) < len(ids) or not self._row_of_id.keys().isdisjoint(ids):
             return None
@@ -198,7 +199,7 @@ class RowChecks:
             ids=list(ids),
             subjects=[None] * len(ids) if subjects is None else list(subjects),
             vectors=good_vectors,
-            metadata=facts,
+            metadata=metadata_texts,
             places=list(places),
             form=self._form,
         )

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from pairmark.service.errors import DamagedRow
 from pairmark.service.galleries.item_forms import body_json
-from pairmark.service.galleries.repository import State
+from pairmark.service.galleries.repository import GalleryState
 from pairmark.service.pagination import Page
 from pairmark.service.runtime.json_forms import REFS_TEXT, Body, JsonRequest, Ref, Side, Vectors
 from pairmark.service.tables import GalleryItem
@@ -51,7 +51,7 @@ class GalleryOut(BaseModel, GalleryFields):
     """A gallery."""
 
     @classmethod
-    def of(cls, state: State, subjects: int | None = None) -> Self:
+    def of(cls, state: GalleryState, subjects: int | None = None) -> Self:
         """A gallery's row as JSON shows it."""
         moving = None
         if state.next_version is not None and state.next_model is not None:

@@ -16,7 +16,7 @@ from pairmark.service.galleries.galleries import Galleries
 from pairmark.service.galleries.gallery_view import ItemHit, scores_candidates
 from pairmark.service.galleries.item_forms import Matrix, form_of, refuse_wholes
 from pairmark.service.galleries.metadata import parse_filter
-from pairmark.service.galleries.repository import State
+from pairmark.service.galleries.repository import GalleryState
 from pairmark.service.galleries.rows import StoredRows, checked_id
 from pairmark.service.galleries.schemas import SearchBody, VerifyBody
 from pairmark.service.galleries.subject_search import SubjectHit
@@ -124,7 +124,7 @@ class Searches:
 
     def search(
         self,
-        state: State,
+        state: GalleryState,
         version: LoadedVersion,
         request: SearchRequest,
         decision: ServedPoint | None,
@@ -210,7 +210,7 @@ class Searches:
         present_facts = {name: fact for name, fact in facts.items() if fact is not None}
         return to_json({"model": version.public, "results": results, **present_facts}), sum(map(len, hits))
 
-    def enrolled(self, state: State, version: LoadedVersion, subject: str) -> StoredRows:
+    def enrolled(self, state: GalleryState, version: LoadedVersion, subject: str) -> StoredRows:
         form = form_of(version.estimator, state.dimension)
         with self._galleries.database.read() as session:
             items = item_repository.subject_rows(

@@ -40,10 +40,10 @@ from pairmark.service.galleries import probe_repository
 from pairmark.service.galleries.galleries import Galleries
 from pairmark.service.galleries.gallery_view import GalleryView
 from pairmark.service.galleries.item_forms import ItemForm, form_of
-from pairmark.service.galleries.kept_probes import KeptProbes, columns_of, load
+from pairmark.service.galleries.kept_probes import KeptProbes, load, score_columns
 from pairmark.service.galleries.probe_repository import CalibrationHead
 from pairmark.service.galleries.probe_updates import BaseScores, ProbeUpdate, SubjectProbeUpdate
-from pairmark.service.galleries.repository import State
+from pairmark.service.galleries.repository import GalleryState
 from pairmark.service.runtime.points import plain
 from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.tables import GalleryCalibrationRow, shows_rows
@@ -76,7 +76,7 @@ class Thresholds:
 
     def at(
         self,
-        state: State,
+        state: GalleryState,
         version: LoadedVersion,
         fpir: float,
         confidence: float,
@@ -138,7 +138,7 @@ class Thresholds:
     # ------------------------------------------------------------ following the gallery
 
     def _at_one_moment(
-        self, state: State, version: LoadedVersion, head: CalibrationHead, deadline: float | None
+        self, state: GalleryState, version: LoadedVersion, head: CalibrationHead, deadline: float | None
     ) -> tuple[KeptProbes, GalleryView]:
         live = self._galleries.views.live(state, version.estimator)
         form = form_of(version.estimator, state.dimension)
@@ -180,7 +180,7 @@ class Thresholds:
 
     def _caught_up(
         self,
-        state: State,
+        state: GalleryState,
         version: LoadedVersion,
         head: CalibrationHead,
         view: GalleryView,
@@ -215,7 +215,7 @@ class Thresholds:
             lock.release()
 
     def _new_update(
-        self, state: State, version: LoadedVersion, probes: KeptProbes, view: GalleryView
+        self, state: GalleryState, version: LoadedVersion, probes: KeptProbes, view: GalleryView
     ) -> ProbeUpdate:
         if probes.aggregation is None:
             return ProbeUpdate(self._galleries, state, version, probes, view)
@@ -226,7 +226,7 @@ class Thresholds:
             self._base_scores[probes.id] = probe_update.base_scores
         return probe_update
 
-    def follow(self, state: State, version: LoadedVersion) -> None:
+    def follow(self, state: GalleryState, version: LoadedVersion) -> None:
         """Bring a gallery's probes up to date after a bulk import, before a search waits for it."""
         hows = (None, *version.estimator.aggregations)
         with self._galleries.database.read() as session:
@@ -247,7 +247,7 @@ class Thresholds:
                 with self._galleries.database.write() as session:
                     row = session.get(GalleryCalibrationRow, probes.id)
                     if row is not None:
-                        values = columns_of(probes.records, probes.seq, probes.size, row.summary)
+                        values = score_columns(probes.records, probes.seq, probes.size, row.summary)
                         probe_repository.bring_up(session, probes.id, probes.revision, values)
                 self._stored_seqs[probes.id] = probes.seq
 
@@ -280,7 +280,7 @@ def point_of(calibration: GalleryCalibration, fpir: float, confidence: float) ->
         ) from error
 
 
-def _calibration(probes: KeptProbes, state: State) -> GalleryCalibration:
+def _calibration(probes: KeptProbes, state: GalleryState) -> GalleryCalibration:
     if not np.any(probes.records["own_items"] == 0):
         raise Conflict(
             f"every probe of the calibration of gallery {state.name!r} was enrolled or erased since: calibrate again "

@@ -14,7 +14,12 @@ from pairmark.service.errors import Conflict, Fenced, InvalidInput, RateLimited
 from pairmark.service.galleries.galleries import Galleries
 from pairmark.service.galleries.identification import Identification
 from pairmark.service.galleries.rows import RowErrors
-from pairmark.service.galleries.schemas import GalleryEvaluationRequest, ProbesRequest
+from pairmark.service.galleries.schemas import (
+    GalleryCalibrationRequest,
+    GalleryEvaluationRequest,
+    ProbesRequest,
+)
+from pairmark.service.galleries.thresholds import Thresholds
 from pairmark.service.runtime.runtime import Runtime
 from pairmark.service.tables import GalleryCalibrationRow, GalleryEvaluationRow
 from tests.service.conftest import Deployment, people
@@ -35,7 +40,9 @@ def identification(deployment: Deployment) -> Iterator[Identification]:
     X, _ = people(10, 1, seed=8)
     enrolled = {f"i{at}": (row, f"s{at}", None) for at, row in enumerate(X)}
     galleries.write("g", [rows(enrolled)], RowErrors(), None)
-    yield Identification(galleries, deployment.datasets, deployment.store, deployment.settings)
+    yield Identification(
+        galleries, deployment.datasets, deployment.store, deployment.settings, Thresholds(galleries)
+    )
     galleries.close()
 
 
@@ -86,7 +93,7 @@ def test_jobs_take_probes_of_a_dataset_and_wait_their_turn(
     full = deployment.settings.model_copy(update={"max_queued_jobs": 1})
     galleries = Galleries(deployment.db, full)
     try:
-        other = Identification(galleries, deployment.datasets, deployment.store, full)
+        other = Identification(galleries, deployment.datasets, deployment.store, full, Thresholds(galleries))
         other.submit("g", "gallery-calibration", PROBES)
         with pytest.raises(RateLimited):
             other.submit("g", "gallery-calibration", PROBES)
@@ -96,3 +103,22 @@ def test_jobs_take_probes_of_a_dataset_and_wait_their_turn(
             other.submit("empty", "gallery-calibration", PROBES)
     finally:
         galleries.close()
+
+
+def test_an_evaluation_says_why_the_gallerys_own_threshold_was_not_tried(
+    deployment: Deployment, identification: Identification
+) -> None:
+    runtime = Runtime(deployment.store, deployment.db, deployment.settings)
+    version = asyncio.run(runtime.version_for("faces", "search"))
+
+    def evaluated(fpir: float) -> tuple[bool, list[str]]:
+        request = GalleryEvaluationRequest(dataset="probes", fpir=[fpir])
+        out = identification.evaluate("g", version, request)
+        return out.calibrated is not None, [text for text in out.warnings if "own threshold" in text]
+
+    assert evaluated(0.2) == (False, []), "nothing was calibrated"
+    identification.calibrate("g", version, GalleryCalibrationRequest(dataset="probes"))
+    assert evaluated(0.2) == (True, [])
+    is_tried, (reason,) = evaluated(0.001)
+    assert not is_tried
+    assert "0.001" in reason

@@ -96,7 +96,7 @@ def test_every_interleaving_scores_as_a_fresh_calibration_does(
     """Of items, and with ``how`` of whole subjects."""
     estimator = estimators[kind]
     model = served(estimator)
-    identification = Identification(galleries, None, None, None)
+    identification = Identification(galleries, None, None, None, Thresholds(galleries))
     count = 0
 
     @hypothesis_settings(
@@ -200,7 +200,7 @@ def calibrated(galleries: Galleries, estimators: dict[str, Any]) -> tuple[Identi
         "g",
         {f"i{at}": (rng.normal(size=WIDTH).astype(np.float32), None, None) for at in range(40)},
     )
-    identification = Identification(galleries, None, None, None)
+    identification = Identification(galleries, None, None, None, Thresholds(galleries))
     return identification, model, rng.normal(size=(60, WIDTH)).astype(np.float32)
 
 
@@ -293,6 +293,37 @@ def test_a_long_catching_up_goes_on_where_a_request_gave_up(
     assert (attempts, searched) == (3, 60)
 
 
+def test_scoring_probes_with_their_own_items_keeps_to_the_deadline(
+    galleries: Galleries,
+    calibrated: tuple[Identification, Any, np.ndarray],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    identification, model, probes = calibrated
+    monkeypatch.setattr(probe_updates, "PROBES_AT_A_TIME", 10)
+    made = identification.calibrate("g", model, request(probes))
+    thresholds = Thresholds(galleries)
+    subjects = {
+        f"n{at}": (np.zeros(WIDTH, np.float32), subject, None)
+        for at, subject in enumerate(request(probes).subjects or [])
+    }
+    enrol(galleries, "g", subjects)
+    clock, scored = [0.0], []
+    score = probe_updates.ProbeUpdate._own
+
+    def slow(self: Any, *args: Any) -> float:
+        clock[0] += 1
+        scored.append(1)
+        return score(self, *args)
+
+    monkeypatch.setattr(probe_updates.ProbeUpdate, "_own", slow)
+    monkeypatch.setattr("pairmark.service.galleries.thresholds.time.monotonic", lambda: clock[0])
+    for attempt in range(1, 3):
+        with pytest.raises(SearchTooLong, match="ask again"):
+            thresholds.at(galleries.state("g"), model, 0.2, 0.95, deadline=clock[0] + 15)
+        assert len(scored) == 20 * attempt, "each probe once, in pieces of 10"
+    assert made.n_probes == 60
+
+
 def test_of_whole_subjects_only_what_was_touched_is_searched(
     galleries: Galleries, calibrated: tuple[Identification, Any, np.ndarray], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -344,7 +375,7 @@ def test_no_probe_keeps_the_score_of_a_subject_that_changed(
     }
     galleries.put("g", model)
     enrol(galleries, "g", truth)
-    identification = Identification(galleries, None, None, None)
+    identification = Identification(galleries, None, None, None, Thresholds(galleries))
     made = identification.calibrate("g", model, request(probes, aggregation="mean"))
     thresholds = Thresholds(galleries)
 
