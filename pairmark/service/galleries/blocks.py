@@ -32,7 +32,7 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False, slots=True)
 class IndexBlock:
-    """The items that were written in (low, high] and were still so at ``as_of``.
+    """The items of writes low + 1 to high, as far as they were current at write ``as_of``.
 
     Attributes
     ----------

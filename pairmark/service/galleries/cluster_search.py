@@ -161,7 +161,8 @@ class ClusterSearch:
         return groups
 
     def settle(self, prefix: str, current: Collection[str] = ()) -> None:
-        """Let go of the blocks whose names begin so but these: what was erased is to leave the workers' memory too."""
+        """Have workers drop the blocks with this prefix, but for the current ones: what was erased leaves their memory
+        too."""
         with self._lock:
             for key in [key for key in self._tasks if key.startswith(prefix) and key not in current]:
                 del self._tasks[key]
@@ -197,7 +198,7 @@ def recipe_of(state: GalleryState, part: Part) -> Recipe:
 
 
 def _dead_seqs(part: Part) -> NDArray[np.int64]:
-    """Sequence numbers of a part's rows that are no longer so."""
+    """Sequence numbers of a part's rows that were replaced or removed."""
     if part.alive is None:
         return np.empty(0, dtype=np.int64)
     return np.ascontiguousarray(part.block.seqs[~part.alive[part.block.order]])

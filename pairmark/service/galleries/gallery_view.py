@@ -19,13 +19,13 @@ from pairmark.service.galleries.metadata import Filter, choose
 from pairmark.service.galleries.rows import StoredRows
 from pairmark.service.runtime.vectors import check_finite
 
-Key = tuple[str, str]
+Owner = tuple[str, str]
 """(``subject``, its name), or (``item``, its id) for an item without a subject, which stands for itself."""
 
 QUERIES_AT_A_TIME = 32
 
 
-def owner_of(subject: str | None, id: str) -> Key:
+def owner_of(subject: str | None, id: str) -> Owner:
     """What an item is part of."""
     return ("item", id) if subject is None else ("subject", subject)
 
@@ -119,7 +119,7 @@ class GalleryView:
             present |= here if part.alive is None else here & part.alive[block.order[at]]
         return present
 
-    def tail_keys(self) -> set[Key]:
+    def tail_keys(self) -> set[Owner]:
         """Whose the items of the tail are."""
         return {owner_of(item.subject, name) for name, item in self._tail.items()}
 
@@ -200,7 +200,7 @@ def _best_subjects(best: Search, query: Matrix, k: int, n: int) -> list[ItemHit]
     n_wanted = min(4 * k, n)
     while True:
         items = best(query, n_wanted)[0]
-        best_of: dict[Key, ItemHit] = {}
+        best_of: dict[Owner, ItemHit] = {}
         for hit in items:
             best_of.setdefault(owner_of(hit.subject, hit.id), hit)
         hits = list(best_of.values())

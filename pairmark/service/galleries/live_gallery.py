@@ -97,7 +97,7 @@ class LiveGallery:
         """Make blocks of what waits, full ones only: while rows pour in, smaller ones would all be made again."""
         while True:
             with self._lock:
-                if self._step(BLOCK_ROWS):
+                if self._sync_once(BLOCK_ROWS):
                     return
 
     # ------------------------------------------------------------ catching up
@@ -119,10 +119,10 @@ class LiveGallery:
                 self._purge(erased_ids)
                 return
         # In steps, each under the lock for one block at most: an erasure waits for no more than that.
-        while not self._step():
+        while not self._sync_once():
             pass
 
-    def _step(self, smallest: int | None = None) -> bool:
+    def _sync_once(self, smallest: int | None = None) -> bool:
         """Open what others made, or make one block; says whether that was all. With ``smallest``, no block of fewer
         rows is made at the end, and what is too young for one is left unseen."""
         with self._disk.lock():
@@ -168,14 +168,14 @@ class LiveGallery:
         self._view, self._parts, self._tail, self._seq = None, [], {}, 0
 
     def _adopt(self) -> None:
-        """Take blocks that others made and that lie where nothing is sealed here."""
+        """Take blocks that others made and that lie between those here."""
         open_folders = {part.block.folder for part in self._parts}
         for block in self.blocks.disjoint_blocks(self._estimator):
             fits = all(block.high <= part.block.low or block.low >= part.block.high for part in self._parts)
             if block.folder not in open_folders and fits:
                 self._insert(block)
-        sealed = self._parts[-1].block.high if self._parts else 0
-        for name in [name for name, item in self._tail.items() if item.seq <= sealed]:
+        last_block_end = self._parts[-1].block.high if self._parts else 0
+        for name in [name for name, item in self._tail.items() if item.seq <= last_block_end]:
             del self._tail[name]
 
     def _insert(self, block: IndexBlock) -> None:

@@ -16,7 +16,7 @@ from pairmark.models.core.subjects import SampleSets
 from pairmark.service.errors import SearchTooLong
 from pairmark.service.galleries import item_repository
 from pairmark.service.galleries.galleries import Galleries
-from pairmark.service.galleries.gallery_view import GalleryView, Key, owner_of
+from pairmark.service.galleries.gallery_view import GalleryView, Owner, owner_of
 from pairmark.service.galleries.item_forms import Matrix, form_of
 from pairmark.service.galleries.kept_probes import KeptProbes
 from pairmark.service.galleries.repository import GalleryState
@@ -165,7 +165,7 @@ class BaseScores:
     base: weakref.ref[SubjectTemplates]
     searched: NDArray[np.bool_] = field(repr=False)
     best: Float32 = field(repr=False)
-    best_owner: list[Key | None] = field(repr=False)
+    best_owner: list[Owner | None] = field(repr=False)
 
     @classmethod
     def of(cls, base: SubjectTemplates, n: int) -> BaseScores:

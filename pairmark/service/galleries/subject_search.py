@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pairmark.models.core.subjects import SampleSets, SubjectIndex
 from pairmark.service.errors import TooLarge
 from pairmark.service.galleries.blocks import IndexBlock
-from pairmark.service.galleries.gallery_view import GalleryView, Key, Part, owner_of
+from pairmark.service.galleries.gallery_view import GalleryView, Owner, Part, owner_of
 from pairmark.service.runtime.vectors import check_finite
 
 Float32 = NDArray[np.float32]
@@ -43,12 +43,12 @@ class SubjectTemplates:
     """Subjects in ascending order of their names, prepared for one model's searches."""
 
     estimator: Any = field(repr=False)
-    keys: list[Key] = field(repr=False)
+    keys: list[Owner] = field(repr=False)
     counts: NDArray[np.int64] = field(repr=False)
     index: SubjectIndex | None = field(repr=False)
 
     def best(
-        self, queries: SampleSets, k: int, above: np.float32 | None, left_out: Iterable[Key] = ()
+        self, queries: SampleSets, k: int, above: np.float32 | None, left_out: Iterable[Owner] = ()
     ) -> list[list[SubjectHit]]:
         if self.index is None:
             return [[] for _ in range(len(queries))]
@@ -74,7 +74,7 @@ class SubjectTemplates:
 
 
 def templates_of(
-    estimator: Any, aggregation: str, parts: Iterable[Part], n: int, owners: set[Key] | None = None
+    estimator: Any, aggregation: str, parts: Iterable[Part], n: int, owners: set[Owner] | None = None
 ) -> SubjectTemplates:
     """Subjects of some blocks' live rows; of some ``owners`` only."""
     if n > MAX_ITEMS:
@@ -82,7 +82,7 @@ def templates_of(
             f"the gallery has {n} items; subjects of at most {MAX_ITEMS} are searched as wholes",
             limit=MAX_ITEMS,
         )
-    keys: dict[Key, int] = {}
+    keys: dict[Owner, int] = {}
     codes, vectors = [], []
     for part in parts:
         block = part.block
@@ -127,7 +127,7 @@ def templates_of(
     )
 
 
-def _key(block: IndexBlock, row: int) -> Key:
+def _key(block: IndexBlock, row: int) -> Owner:
     return owner_of(block.subject(row), block.ids[row])
 
 
@@ -136,7 +136,7 @@ class SubjectView:
     """Subjects of one view: a base, those that differ from it now, and these as they are now."""
 
     base: SubjectTemplates
-    touched: frozenset[Key]
+    touched: frozenset[Owner]
     fresh: SubjectTemplates
 
     def search(self, queries: Float32, k: int, above: np.float32 | None = None) -> list[list[SubjectHit]]:
@@ -180,7 +180,7 @@ class SubjectViews:
             return subject_view
 
 
-def _touched(parts: tuple[Part, ...], n_subjects: int, view: GalleryView) -> set[Key] | None:
+def _touched(parts: tuple[Part, ...], n_subjects: int, view: GalleryView) -> set[Owner] | None:
     """Subjects that differ from a base made of these parts; None: of too many, or of other blocks."""
     if len(parts) != len(view.parts):
         return None
