@@ -50,8 +50,8 @@ FRONT = (
         "the-client-fills-in-what-an-answer-lacks",
         "a member that an answer lacks is None in the client, no default of the service",
         "pairmark/client/results.py",
-        "            setattr(cls, name, field())\n",
-        "            pass\n",
+        "else value.get(name)\n            for name, make",
+        "else value.get(name, [])\n            for name, make",
         "tests/wire/test_declarations.py"
         "::test_a_member_that_an_answer_lacks_is_none_and_no_default_of_the_service",
     ),
