@@ -113,6 +113,15 @@ def test_candidates_follow_writes_and_erasures_and_another_process_sees_the_same
     assert search(galleries, model, settings, probe)["results"][0][0]["subject"] != "s80"
     enrol(galleries, model, range(160, 170))
     assert search(galleries, model, settings, probe)["results"][0][0]["id"] == "r161"
+    # In a block, no longer in the rows that wait for one.
+    enrol(galleries, model, range(170, 200))
+    # What an item was before it was replaced is no candidate.
+    replaced = records_of(model)[5]
+    body = json.dumps({"items": [{"id": "r161", "subject": "s80", "vector": replaced}]}).encode()
+    errors = RowErrors()
+    galleries.write("g", json_batches(body, form_of(model, 8), errors), errors, None)
+    hits = {hit["id"]: hit["score"] for hit in search(galleries, model, settings, probe)["results"][0]}
+    assert hits["r160"] == max(hits.values())
     galleries.erase("g", NOTHING, id="r161")
     assert search(galleries, model, settings, probe)["results"][0][0]["id"] == "r160"
     galleries.erase("g", NOTHING, subject="s80")
