@@ -119,7 +119,7 @@ def test_no_likelihood_ratio_is_stronger_than_the_pairs_can_show():
         assert (np.diff(worth) >= 0).all()
         assert worth.min() >= -math.log(4)
         assert worth.max() <= math.log(5)
-    np.testing.assert_allclose(found.log_lr([0.5, 6.5], "pav"), [-math.log(4), math.log(4 / 1.3 + 1)])
+    np.testing.assert_allclose(found.log_lr([0.5, 6.5], "pav"), [-math.log(4), math.log(4 / 1.8 + 1)])
 
 
 def test_no_likelihood_ratio_is_stronger_than_the_people_can_show() -> None:
@@ -130,8 +130,8 @@ def test_no_likelihood_ratio_is_stronger_than_the_people_can_show() -> None:
     scores = np.where(same, 5.0, 0.0) + np.random.default_rng(0).random(same.size)
     found = LikelihoodRatios.fit(scores, same, units)
     for method in ("logistic", "pav", "own"):
-        assert math.exp(found.log_lr([1e6], method)[0]) <= (15 / 1.3 + 1) * (1 + 1e-9)
-    assert math.exp(found.log_lr([5.9], "pav")[0]) == pytest.approx(15 / 1.3 + 1)
+        assert math.exp(found.log_lr([1e6], method)[0]) <= (15 / 1.8 + 1) * (1 + 1e-9)
+    assert math.exp(found.log_lr([5.9], "pav")[0]) == pytest.approx(15 / 1.8 + 1)
     # Somebody who matches everybody is in 29 of 435 pairs: as much as one of the 15 independent ones.
     wolf = (units == 0).any(axis=1) & ~same
     shown = LikelihoodRatios.fit(np.where(wolf, 5.5, scores), same, units)
