@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -10,6 +11,9 @@ import pytest
 import pairmark
 import pairmark.client
 from docs import python_pages, reference_pages
+from pairmark.service.api import meanings
+from pairmark.service.app import create_app
+from pairmark.service.settings import Settings
 
 
 @pytest.fixture(scope="module")
@@ -43,3 +47,31 @@ def test_every_public_name_of_the_client_has_a_heading(folder: Path) -> None:
 
 def test_the_page_of_a_name_that_is_gone_goes(folder: Path) -> None:
     assert not (folder / "python" / "RenamedLearner.md").exists()
+
+
+def test_no_table_of_the_http_reference_leaves_a_meaning_empty(folder: Path) -> None:
+    page = (folder / "http.md").read_text()
+    rows = re.findall(r"^\| (`[^`]+`)(?:<br>.*?)? \| (.*?) ?\|$", page, re.M)
+    assert len(rows) > 500
+    assert [name for name, meaning in rows if not meaning.strip()] == []
+
+
+def test_requests_in_json_are_shown_by_example(folder: Path) -> None:
+    page = (folder / "http.md").read_text()
+    section = page.partition("### `POST /similarity`")[2].partition("\n### ")[0]
+    shown = re.search(r"Body: `application/json`.*?```json\n(.*?)```", section, re.S)
+    assert shown is not None
+    assert set(json.loads(shown[1])) == {"left", "right"}
+
+
+def test_each_meaning_is_of_a_member_that_says_none_itself() -> None:
+    document = create_app(Settings(), warm=False).openapi()
+    members = [
+        (schema, member, shape["description"])
+        for schema, declared in document["components"]["schemas"].items()
+        for member, shape in declared.get("properties", {}).items()
+    ]
+    shown = {(member, text) for _, member, text in members}
+    assert [name for name, text in meanings.FIELDS.items() if (name, text) not in shown] == []
+    of_a_schema = {(f"{schema}.{member}", text) for schema, member, text in members}
+    assert [name for name in meanings.OF_A_SCHEMA.items() if name not in of_a_schema] == []
