@@ -203,8 +203,9 @@ def _constants() -> list[tuple[str, str, str]]:
         for line, text in pairwise(body):
             target = line.targets[0] if isinstance(line, ast.Assign) else getattr(line, "target", None)
             name = getattr(target, "id", "")
-            says = isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)
-            if not _CONSTANT.fullmatch(name) or not says:
+            if not _CONSTANT.fullmatch(name):
+                continue
+            if not isinstance(text, ast.Expr) or not isinstance(text.value, ast.Constant):
                 continue
             module = ".".join(path.relative_to(root).with_suffix("").parts)
             value = getattr(importlib.import_module(module), name)
@@ -302,7 +303,7 @@ def code_map_page() -> str:
 
 def _type(schema: dict[str, Any]) -> str:
     if "$ref" in schema:
-        return schema["$ref"].rsplit("/", 1)[1]
+        return str(schema["$ref"]).rsplit("/", 1)[1]
     for key in ("anyOf", "oneOf", "allOf"):
         if key in schema:
             return " or ".join(dict.fromkeys(_type(one) for one in schema[key]))

@@ -271,10 +271,13 @@ def add_meanings(document: dict[str, Any]) -> None:
     """Describe the members of schemas and the parameters of paths that have no description of their own."""
     for name, schema in document["components"]["schemas"].items():
         for field, shape in schema.get("properties", {}).items():
-            if not shape.get("description"):
-                shape["description"] = OF_A_SCHEMA.get(f"{name}.{field}") or FIELDS[field]
+            _describe(shape, OF_A_SCHEMA.get(f"{name}.{field}") or FIELDS.get(field))
     for operations in document["paths"].values():
         for operation in operations.values():
             for parameter in operation.get("parameters", ()):
-                if not parameter.get("description"):
-                    parameter["description"] = _PATHS[parameter["name"]]
+                _describe(parameter, _PATHS.get(parameter["name"]))
+
+
+def _describe(entry: dict[str, Any], meaning: str | None) -> None:
+    if meaning is not None and not entry.get("description"):
+        entry["description"] = meaning
