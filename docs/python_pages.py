@@ -117,11 +117,18 @@ def _client() -> list[str]:
         *documented("Client", client.Client),
         "",
         "Calls return [records](client-answers.md) and raise [errors of one tree](client-errors.md).",
+        *block(_session(), "python"),
         *_methods(client.Client),
         "",
         "## AsyncClient",
         *documented("AsyncClient", client.AsyncClient),
     ]
+
+
+def _session() -> str:
+    """What the client's own documentation shows first."""
+    paragraphs = (inspect.getdoc(pairmark.client) or "").split("\n\n")
+    return next(text for text in paragraphs if text.startswith(">>>"))
 
 
 def _answers() -> list[str]:
