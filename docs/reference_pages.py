@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import ast
 import importlib
-import inspect
 import json
 import re
-from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+
+from docs import python_pages
+from docs.markdown import block, table
 
 
 def write(folder: Path) -> None:
@@ -27,13 +28,17 @@ def write(folder: Path) -> None:
         "errors": errors_page(),
         "metrics": metrics_page(),
         "learners": learners_page(),
-        "python": python_page(),
         "code-map": code_map_page(),
+        **python_pages.pages(),
     }
     for name, text in pages.items():
         path = folder / f"{name}.md"
+        path.parent.mkdir(exist_ok=True)
         if not path.exists() or path.read_text() != text:
             path.write_text(text)
+    for path in (folder / "python").glob("*.md"):
+        if f"python/{path.stem}" not in pages:
+            path.unlink()
 
 
 def http_page() -> str:
@@ -67,10 +72,12 @@ def http_page() -> str:
                 for one in operation.get("parameters", [])
             ]
             if parameters:
-                lines += ["", *_table(("parameter", "meaning"), parameters)]
+                lines += ["", *table(("parameter", "meaning"), parameters)]
             for media, content in operation.get("requestBody", {}).get("content", {}).items():
                 shape = _type(content.get("schema", {}))
                 lines += ["", f"Body: `{media}`" + ("" if shape == "string" else f", {shape}")]
+                for example in content.get("examples", {}).values():
+                    lines += block(_json(example["value"]), "json")
             answers = [
                 (
                     f"`{status}`",
@@ -80,7 +87,7 @@ def http_page() -> str:
                 for status, answer in operation["responses"].items()
                 if not status.startswith(("4", "5"))
             ]
-            lines += ["", *_table(("status", "meaning", "body"), answers)]
+            lines += ["", *table(("status", "meaning", "body"), answers)]
     lines += ["", "## Schemas"]
     for name, schema in sorted(document.get("components", {}).get("schemas", {}).items()):
         lines += ["", f"### {name}", "", schema.get("description", "").strip()]
@@ -93,7 +100,7 @@ def http_page() -> str:
             for field, shape in schema.get("properties", {}).items()
         ]
         if fields:
-            lines += ["", *_table(("field", "meaning"), fields)]
+            lines += ["", *table(("field", "meaning"), fields)]
     return "\n".join(lines) + "\n"
 
 
@@ -130,7 +137,7 @@ def command_line_page() -> str:
             shown = "required" if one.required else f"default `{default}`" if default else ""
             options.append((f"`{name}`{shown and '<br>' + shown}", getattr(one, "help", "") or ""))
         if options:
-            lines.extend(["", *_table(("argument or option", "meaning"), options)])
+            lines.extend(["", *table(("argument or option", "meaning"), options)])
 
     visit(root, "pairmark")
     return "\n".join(lines) + "\n"
@@ -151,7 +158,7 @@ def settings_page() -> str:
         "",
         "Set them as environment variables before you start `pairmark serve`, `pairmark worker` or another command.",
         "",
-        *_table(("variable", "meaning"), rows),
+        *table(("variable", "meaning"), rows),
     ]
     return "\n".join(lines) + "\n"
 
@@ -178,11 +185,11 @@ def limits_page() -> str:
         "",
         "## Settings",
         "",
-        *_table(("variable", "bounds"), settings),
+        *table(("variable", "bounds"), settings),
         "",
         "## Fixed",
         "",
-        *_table(("limit", "where", "bounds"), _constants()),
+        *table(("limit", "where", "bounds"), _constants()),
     ]
     return "\n".join(lines) + "\n"
 
@@ -196,8 +203,9 @@ def _constants() -> list[tuple[str, str, str]]:
         for line, text in pairwise(body):
             target = line.targets[0] if isinstance(line, ast.Assign) else getattr(line, "target", None)
             name = getattr(target, "id", "")
-            says = isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)
-            if not _CONSTANT.fullmatch(name) or not says:
+            if not _CONSTANT.fullmatch(name):
+                continue
+            if not isinstance(text, ast.Expr) or not isinstance(text.value, ast.Constant):
                 continue
             module = ".".join(path.relative_to(root).with_suffix("").parts)
             value = getattr(importlib.import_module(module), name)
@@ -243,7 +251,7 @@ def metrics_page() -> str:
         "",
         "`GET /metrics`, in the Prometheus text format.",
         "",
-        *_table(("metric", "type", "meaning"), sorted(rows)),
+        *table(("metric", "type", "meaning"), sorted(rows)),
     ]
     return "\n".join(lines) + "\n"
 
@@ -259,60 +267,21 @@ def learners_page() -> str:
     ]
     for spec in LEARNERS:
         schema = spec.params.model_json_schema()
+        name = spec.estimator.__name__
         lines += [
             "",
             f"## `{spec.kind}`",
             "",
-            f"{spec.title}. Python: `{spec.estimator.__name__}`. Serves: {', '.join(sorted(spec.capabilities))}.",
+            f"{spec.title}. Python: [`{name}`](python/{name}.md). Serves: {', '.join(sorted(spec.capabilities))}.",
         ]
         rows = [
             (
-                f"`{name}`<br>{_type(shape)}, default `{json.dumps(shape.get('default'))}`",
+                f"`{parameter}`<br>{_type(shape)}, default `{json.dumps(shape.get('default'))}`",
                 shape.get("description", ""),
             )
-            for name, shape in schema.get("properties", {}).items()
+            for parameter, shape in schema.get("properties", {}).items()
         ]
-        lines += ["", *_table(("parameter", "meaning"), rows)]
-    return "\n".join(lines) + "\n"
-
-
-def python_page() -> str:
-    """Every public name with its signature and docstring, and the methods that Pairmark defines."""
-    import pairmark
-    import pairmark.client
-    from pairmark.models.registry import LEARNERS
-
-    kinds = {spec.estimator.__name__: spec.kind for spec in LEARNERS}
-    lines = [
-        "# Python",
-        "",
-        "`from pairmark import ...` gives scikit-learn estimators and the statistics. `from pairmark.client import "
-        "Client` talks to a running service.",
-    ]
-    named = [("pairmark", name, getattr(pairmark, name)) for name in sorted(pairmark.__all__)]
-    named += [
-        ("pairmark.client", name, one)
-        for name, one in ((name, getattr(pairmark.client, name)) for name in sorted(pairmark.client.__all__))
-        if not (inspect.isclass(one) and issubclass(one, Exception))
-    ]
-    for module, name, one in named:
-        lines += [
-            "",
-            f"## {name}",
-            "",
-            *_block(f"from {module} import {name}", "python"),
-            *_documented(name, one),
-        ]
-        if name in kinds:
-            anchor = f"learners.md#{kinds[name]}"
-            lines += ["", f"Every parameter with its default and meaning: [`{kinds[name]}`]({anchor})."]
-        if inspect.isclass(one):
-            for method in sorted(dir(one)):
-                member = inspect.getattr_static(one, method)
-                function = getattr(member, "__func__", member)
-                ours = str(getattr(function, "__module__", "")).startswith("pairmark.")
-                if ours and callable(function) and not method.startswith("_"):
-                    lines += ["", f"### {name}.{method}", "", *_documented(method, function)]
+        lines += ["", *table(("parameter", "meaning"), rows)]
     return "\n".join(lines) + "\n"
 
 
@@ -328,97 +297,13 @@ def code_map_page() -> str:
             if sentence:
                 rows.append((f"`{path.name}`", sentence))
         if rows:
-            lines += ["", f"## {folder.relative_to(root)}", "", *_table(("module", "what it is for"), rows)]
+            lines += ["", f"## {folder.relative_to(root)}", "", *table(("module", "what it is for"), rows)]
     return "\n".join(lines) + "\n"
-
-
-def _documented(name: str, one: Any) -> list[str]:
-    signature = str(inspect.signature(one)) if callable(one) else ""
-    # Annotations are strings, and a method's reader never passes itself.
-    signature = re.sub(r"(: |-> )(['\"])(.*?)\2(?=[,)\s]|$)", r"\1\3", signature)
-    signature = re.sub(r"^\((self|cls)(, )?", "(", signature)
-    if inspect.isclass(one):
-        signature = signature.removesuffix(" -> None")
-    return ["", *_block(_wrapped(f"{name}{signature}"), "python"), *_prose(inspect.getdoc(one) or "")]
-
-
-def _prose(text: str) -> list[str]:
-    """A numpydoc docstring as Markdown: paragraphs, lists of what sections name, and code."""
-    lines: list[str] = []
-    section = ""
-    for part in re.split(r"\n\n+", text):
-        rows = part.splitlines()
-        while len(rows) > 1 and set(rows[1]) == {"-"}:
-            section, rows = rows[0], rows[2:]
-            lines += ["", f"**{section}**"]
-        if not rows:
-            continue
-        if section == "Examples" or rows[0].startswith((">>>", "    ")):
-            code = [re.sub(r"\s*# doctest:.*", "", row) for row in rows]
-            lines += _block(inspect.cleandoc("\n".join(["", *code])), "python" if ">>>" in part else "text")
-        elif section:
-            lines.append("")
-            for row in rows:
-                named, _, meaning = row.partition(" : ")
-                if row.startswith(" "):
-                    lines.append("  " + _escaped(row.strip()))
-                elif meaning:
-                    lines.append(f"- `{named.strip().replace('`', '')}`: {_escaped(meaning)}")
-                else:
-                    name = row.removesuffix(" :").strip()
-                    is_code = re.fullmatch(r"[\w.*]+(, [\w.*]+)*", name) is not None
-                    lines.append(f"- `{name}`" if is_code else f"- {_escaped(name)}")
-        else:
-            lines += ["", *(_escaped(row) for row in rows)]
-    return lines
-
-
-def _escaped(text: str) -> str:
-    """Text whose code is Markdown's, and whose other signs mean themselves."""
-    parts = re.split(r"(``.+?``|`[^`]+`)", text)
-    return "".join(
-        f"`{part.strip('`')}`" if at % 2 else re.sub(r"([\\*_<>\[\]$#~|])", r"\\\1", part)
-        for at, part in enumerate(parts)
-    )
-
-
-def _wrapped(signature: str) -> str:
-    head, _, rest = signature.partition("(")
-    if len(signature) <= 100:
-        return signature
-    *arguments, last = _arguments(rest)
-    last, closing, answer = last.rpartition(")")
-    return f"{head}(\n    " + ",\n    ".join([*arguments, last]) + f",\n{closing}{answer}"
-
-
-def _arguments(rest: str) -> list[str]:
-    """The arguments of a signature, split at commas outside brackets."""
-    parts, depth, last = [], 0, 0
-    for at, sign in enumerate(rest):
-        depth += (sign in "([{") - (sign in ")]}")
-        if sign == "," and depth == 0:
-            parts.append(rest[last:at].strip())
-            last = at + 1
-    return [*parts, rest[last:].strip()]
-
-
-def _block(text: str, language: str) -> list[str]:
-    return ["", f"```{language}", *text.splitlines(), "```"] if text else []
-
-
-def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> list[str]:
-    columns = list(head)
-    said = [[" ".join(str(cell).split()).replace("|", "\\|") for cell in row] for row in rows]
-    return [
-        "| " + " | ".join(columns) + " |",
-        "|" + "---|" * len(columns),
-        *("| " + " | ".join(row) + " |" for row in said),
-    ]
 
 
 def _type(schema: dict[str, Any]) -> str:
     if "$ref" in schema:
-        return schema["$ref"].rsplit("/", 1)[1]
+        return str(schema["$ref"]).rsplit("/", 1)[1]
     for key in ("anyOf", "oneOf", "allOf"):
         if key in schema:
             return " or ".join(dict.fromkeys(_type(one) for one in schema[key]))
@@ -429,6 +314,13 @@ def _type(schema: dict[str, Any]) -> str:
     if schema.get("type") == "array":
         return f"list of {_type(schema.get('items', {})) or 'any'}"
     return str(schema.get("type", "any"))
+
+
+def _json(value: Any) -> str:
+    """A JSON object with a member a line."""
+    if not isinstance(value, dict):
+        return json.dumps(value)
+    return "{\n" + ",\n".join(f'  "{key}": {json.dumps(member)}' for key, member in value.items()) + "\n}"
 
 
 def _media(answer: dict[str, Any]) -> str:

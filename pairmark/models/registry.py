@@ -67,7 +67,19 @@ def spec_for(estimator: object) -> LearnerSpec:
 
 
 def save(estimator: Any, path: str | os.PathLike[str]) -> str:
-    """Save a fitted learner as an artefact folder; returns the artefact's sha256."""
+    """Save a fitted learner as an artefact folder; returns the artefact's sha256.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pairmark import MetricSimilarity, load, save
+    >>> model = MetricSimilarity().fit([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]], ["ana", "ana", "bo"])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     sha256 = save(model, f"{folder}/faces")
+    ...     again = load(f"{folder}/faces", mmap=False)
+    >>> len(sha256), type(again).__name__
+    (64, 'MetricSimilarity')
+    """
     spec = spec_for(estimator)
     arrays, meta = estimator.to_state()
     if "fill_" in vars(estimator):
@@ -96,6 +108,17 @@ def load(path: str | os.PathLike[str], *, mmap: bool = True) -> Any:
     ArtefactError
         When the folder is not a whole, unchanged artefact of a known kind, or its arrays are none that a fit writes
         (`StateSchema`): the message names the array and its row.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pairmark import MetricSimilarity, load, save
+    >>> model = MetricSimilarity().fit([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]], ["ana", "ana", "bo"])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     sha256 = save(model, f"{folder}/faces")
+    ...     again = load(f"{folder}/faces", mmap=False)
+    >>> bool(again.pair_score([[1.0, 0.0]], [[0.9, 0.1]]) == model.pair_score([[1.0, 0.0]], [[0.9, 0.1]]))
+    True
     """
     artefact = read_artefact(path, mmap=mmap)
     try:

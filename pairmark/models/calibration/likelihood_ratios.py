@@ -62,6 +62,16 @@ class LikelihoodRatios:
     cap_scores, cap_values : (c,) scores above which the log LR may be at most the value, both ascending; at most 0 up
         to the first.
     low, high : what the numbers of people can show at most.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pairmark import LikelihoodRatios
+    >>> same = np.repeat([1, 0], 500)
+    >>> scores = np.random.default_rng(0).normal(size=1000) + 3 * same
+    >>> ratios = LikelihoodRatios.fit(scores, same)
+    >>> ratios.log_lr([0.0, 3.0]) > 0  # evidence against and for the same person
+    array([False,  True])
     """
 
     slope: float

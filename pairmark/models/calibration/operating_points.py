@@ -512,8 +512,14 @@ def operating_point(
 
     Examples
     --------
-    >>> point = operating_point(scores, same, 0.01, units=identities)  # doctest: +SKIP
-    >>> matches = scores.astype("float32") > point.threshold  # doctest: +SKIP
+    >>> import numpy as np
+    >>> from pairmark import operating_point
+    >>> same = np.repeat([1, 0], 500)
+    >>> scores = np.random.default_rng(0).normal(size=1000) + 3 * same
+    >>> point = operating_point(scores, same, 0.05, independent=True)
+    >>> matches = scores.astype("float32") > point.threshold
+    >>> bool(matches[same == 0].mean() <= 0.05), bool(matches[same == 1].mean() > 0.8)
+    (True, True)
     """
     checked_rate(fpr, "fpr")
     checked_rate(confidence, "confidence")

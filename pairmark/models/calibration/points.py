@@ -26,6 +26,18 @@ class InsufficientCalibrationData(ValueError):
         about).
     alternatives : other method -> what it would answer, the fields of an operating point with its ``guarantee``;
         ``{"refused": True, "smallest_fpr": ...}`` where it would not either.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pairmark import InsufficientCalibrationData, operating_point
+    >>> people = np.column_stack([np.arange(40), np.arange(40) + 40])
+    >>> scores = np.linspace(0, 1, 40)
+    >>> try:
+    ...     operating_point(scores, np.zeros(40), 0.001, units=people, listing="random")
+    ... except InsufficientCalibrationData as error:
+    ...     print(round(error.smallest_fpr["finite-sample"], 3), error.required_units["finite-sample"])
+    0.072 5990
     """
 
     def __init__(
@@ -83,6 +95,17 @@ class OperatingPoint:
     guarantee : ``finite-sample``, ``finite-population``, ``asymptotic`` or ``none``; what each says is in
         `pairmark.models.calibration.origins.GUARANTEES`.
     meaning : the guarantee in words: what holds, for whom, and under which assumption.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pairmark import operating_point
+    >>> same = np.repeat([1, 0], 500)
+    >>> scores = np.random.default_rng(0).normal(size=1000) + 3 * same
+    >>> point = operating_point(scores, same, 0.05, independent=True)
+    >>> point.guarantee, point.fpr_upper_bound <= 0.05, round(point.tpr, 2)
+    ('finite-sample', True, 0.89)
+    >>> matches = scores.astype("float32") > point.threshold
     """
 
     fpr: float

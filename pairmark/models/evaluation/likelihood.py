@@ -52,12 +52,29 @@ def cllr(log_lr: ArrayLike, same: ArrayLike, units: ArrayLike | None = None) -> 
     ----------
     log_lr : (n,) natural, finite. same : (n,) 0 or 1, both present.
     units : (n, 2) the sampling unit on each side; None: every pair weighs the same.
+
+    Examples
+    --------
+    >>> from pairmark import cllr
+    >>> round(cllr([3.0, 2.0, -2.0, -3.0], [1, 1, 0, 0]), 2)
+    0.13
+    >>> cllr([0.0, 0.0], [1, 0])  # knows nothing
+    1.0
     """
     return evidence(log_lr, same, units).cross_entropy()
 
 
 def cllr_min(scores: ArrayLike, same: ArrayLike, units: ArrayLike | None = None) -> float:
-    """The least Cllr that a rising map of the scores can have on these very pairs; parameters as `cllr`."""
+    """The least Cllr that a rising map of the scores can have on these very pairs; parameters as `cllr`.
+
+    Examples
+    --------
+    >>> from pairmark import cllr_min
+    >>> cllr_min([0.9, 0.8, 0.2, 0.1], [1, 1, 0, 0])  # the scores tell both kinds apart
+    0.0
+    >>> round(cllr_min([0.9, 0.2, 0.8, 0.1], [1, 1, 0, 0]), 2)
+    0.5
+    """
     return _best(evidence(scores, same, units)).cross_entropy()
 
 

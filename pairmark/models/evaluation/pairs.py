@@ -139,6 +139,13 @@ def roc_curve_pairs(
     ------
     ValueError
         As `operating_point`, and when there is no same pair.
+
+    Examples
+    --------
+    >>> from pairmark import roc_curve_pairs
+    >>> fpr, tpr, thresholds = roc_curve_pairs([0.9, 0.8, 0.3, 0.1], [1, 0, 1, 0])
+    >>> fpr, tpr
+    (array([0. , 0. , 0.5, 0.5, 1. ]), array([0. , 0.5, 0.5, 1. , 1. ]))
     """
     return _roc(pair_sample(scores, same, units, sample_weight=sample_weight, both_kinds=True))
 

@@ -38,6 +38,12 @@ def kendall_tau(a: ArrayLike, b: ArrayLike) -> NDArray[np.float64]:
     ------
     ValueError
         When shapes differ, are not two-dimensional, or values are infinite.
+
+    Examples
+    --------
+    >>> from pairmark import kendall_tau
+    >>> kendall_tau([[0, 1, 2], [0, 1, 2]], [[0, 1, 2], [2, 1, 0]])  # the same order, and its reverse
+    array([ 1., -1.])
     """
     left, right = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     if left.ndim != 2 or left.shape != right.shape:

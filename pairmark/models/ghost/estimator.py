@@ -72,6 +72,18 @@ class Ghost(GhostState, ClassifierMixin, BaseEstimator):
     strategy_ : the strategy in use; validation_: balanced accuracy of each on withheld rows and on
         learning rows, each judged without itself.
     history_ : one `pairmark.models.ghost.learning.Iteration` an iteration.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pairmark import Ghost
+    >>> rng = np.random.default_rng(0)
+    >>> y = np.repeat(np.arange(30), 4)  # 30 people, 4 samples each
+    >>> X = rng.normal(size=(30, 6))[y] + 0.3 * rng.normal(size=(120, 6))
+    >>> model = Ghost(max_iter=10).fit(X[:80], y[:80])
+    >>> same, different = model.pair_score(X[[80, 80]], X[[81, 84]])
+    >>> bool(same > different)
+    True
     """
 
     score = ClassifierMixin.score

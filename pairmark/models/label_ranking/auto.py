@@ -46,6 +46,17 @@ class LabelRankingAuto(LabelRankingAutoState):
     blend_tau_ : the blend's mean tau on rows left out. The blend was chosen on these rows, so it is a little
         optimistic: judge by rows held out from `fit`.
     aggregation_ : the aggregation used.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pairmark import LabelRankingAuto
+    >>> X = np.random.default_rng(0).normal(size=(60, 2))
+    >>> Y = np.column_stack([X[:, 0] > 0, X[:, 0] <= 0, np.full(60, 2)])  # of 3 labels, 0 is the best
+    >>> model = LabelRankingAuto(candidates=["neighbours", "logistic"]).fit(X, Y)
+    >>> model.predict([[2.0, 0.0], [-2.0, 0.0]])
+    array([[1., 0., 2.],
+           [0., 1., 2.]])
     """
 
     def __init__(

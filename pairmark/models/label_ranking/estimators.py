@@ -234,6 +234,17 @@ class LabelRankingTree(_TreesBase):
     n_labels_ : k.
     trees_ : the grown `Trees`.
     calibration_ : map from shares to probabilities.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pairmark import LabelRankingTree
+    >>> X = np.random.default_rng(0).normal(size=(60, 2))
+    >>> Y = np.column_stack([X[:, 0] > 0, X[:, 0] <= 0, np.full(60, 2)])  # of 3 labels, 0 is the best
+    >>> model = LabelRankingTree(max_depth=2).fit(X, Y)
+    >>> model.predict([[2.0, 0.0], [-2.0, 0.0]])
+    array([[1., 0., 2.],
+           [0., 1., 2.]])
     """
 
 
@@ -244,6 +255,17 @@ class LabelRankingForest(_TreesBase):
     Attributes
     ----------
     order_, n_labels_, trees_, calibration_ : as in `LabelRankingTree`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pairmark import LabelRankingForest
+    >>> X = np.random.default_rng(0).normal(size=(60, 2))
+    >>> Y = np.column_stack([X[:, 0] > 0, X[:, 0] <= 0, np.full(60, 2)])  # of 3 labels, 0 is the best
+    >>> model = LabelRankingForest(n_estimators=20).fit(X, Y)
+    >>> model.predict([[2.0, 0.0], [-2.0, 0.0]])
+    array([[1., 0., 2.],
+           [0., 1., 2.]])
     """
 
     def __init__(

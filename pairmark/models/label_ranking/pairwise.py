@@ -43,6 +43,17 @@ class PairwiseLabelRanker(PairwiseState):
     ----------
     order_, n_labels_, calibration_ : as in `LabelRankingTree`.
     unseen_pairs_ : (m, 2) pairs of labels that no training row orders.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pairmark import PairwiseLabelRanker
+    >>> X = np.random.default_rng(0).normal(size=(60, 2))
+    >>> Y = np.column_stack([X[:, 0] > 0, X[:, 0] <= 0, np.full(60, 2)])  # of 3 labels, 0 is the best
+    >>> model = PairwiseLabelRanker().fit(X, Y)
+    >>> model.predict([[2.0, 0.0], [-2.0, 0.0]])
+    array([[1., 0., 2.],
+           [0., 1., 2.]])
     """
 
     def __init__(

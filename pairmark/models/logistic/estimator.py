@@ -49,6 +49,20 @@ class SimilarityLogistic(LogisticState, PairScorerMixin, BaseEstimator):
     ----------
     rows_ : ``unit`` or ``standard``.
     coef_ : (d,) weight of each feature's difference.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pairmark import SimilarityLogistic
+    >>> rng = np.random.default_rng(0)
+    >>> y = np.repeat(np.arange(30), 4)  # 30 people, 4 samples each
+    >>> X = rng.normal(size=(30, 6))[y] + 0.3 * rng.normal(size=(120, 6))
+    >>> model = SimilarityLogistic(n_pairs=2000).fit(X[:80], y[:80])
+    >>> same, different = model.pair_score(X[[80, 80]], X[[81, 84]])
+    >>> bool(same > different)
+    True
+    >>> model.score(X[80:], y[80:]) > 0.9  # the AUC of pairs of people never seen
+    True
     """
 
     _accepts_sparse = True

@@ -90,6 +90,20 @@ class MetricSimilarity(DeclaredState, PairScorerMixin, EmbedderMixin, BaseEstima
     Attributes
     ----------
     mean_, whitening_ : (d,) and (d, d) float64, when ``whiten``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pairmark import MetricSimilarity
+    >>> rng = np.random.default_rng(0)
+    >>> y = np.repeat(np.arange(30), 4)  # 30 people, 4 samples each
+    >>> X = rng.normal(size=(30, 6))[y] + 0.3 * rng.normal(size=(120, 6))
+    >>> model = MetricSimilarity("euclidean", whiten=True).fit(X[:80], y[:80])
+    >>> same, different = model.pair_score(X[[80, 80]], X[[81, 84]])
+    >>> bool(same > different)
+    True
+    >>> model.score(X[80:], y[80:]) > 0.9  # the AUC of pairs of people never seen
+    True
     """
 
     mean_: Annotated[Float64, Array(shape=("features",), when=_whitens)]

@@ -79,6 +79,20 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
         choose. Rates that folds of so few identities cannot show are left out; empty where the data was too small to
         hold any out, and where no setting was left to choose.
     psi_ : (q,) variances between identities of the latent coordinates, falling; within identities they are 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pairmark import Plda
+    >>> rng = np.random.default_rng(0)
+    >>> y = np.repeat(np.arange(30), 4)  # 30 people, 4 samples each
+    >>> X = rng.normal(size=(30, 6))[y] + 0.3 * rng.normal(size=(120, 6))
+    >>> model = Plda().fit(X[:80], y[:80])
+    >>> log_ratios = model.pair_score(X[[80, 80]], X[[81, 84]])  # a same and a different pair
+    >>> log_ratios > 0
+    array([ True, False])
+    >>> model.score(X[80:], y[80:]) > 0.9  # the AUC of pairs of people never seen
+    True
     """
 
     _missing = "median"

@@ -52,6 +52,18 @@ class AlignedKernel(NetworkState, KnownColumns, PairScorerMixin, EmbedderMixin, 
     ----------
     learning_rate_ : the rate used. rates_ : with ``auto``, each rate's loss on the folds; infinite where it diverged.
     loss_curve_ : mean loss of each pass.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pairmark import AlignedKernel
+    >>> rng = np.random.default_rng(0)
+    >>> y = np.repeat(np.arange(30), 4)  # 30 people, 4 samples each
+    >>> X = rng.normal(size=(30, 6))[y] + 0.3 * rng.normal(size=(120, 6))
+    >>> model = AlignedKernel(learning_rate=0.1, n_iter=20).fit(X[:80], y[:80])
+    >>> same, different = model.pair_score(X[[80, 80]], X[[81, 84]])
+    >>> bool(same > different)
+    True
     """
 
     _accepts_sparse = True

@@ -71,6 +71,18 @@ class RankBoostKernel(RankersState, RanksRows, PairScorerMixin, EmbedderMixin, B
     ----------
     rules_ : the rankers of all tasks. task_ : (T,) which task each belongs to.
     classes_ : distinct labels, or levels, in order; None when learned from pairs.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pairmark import RankBoostKernel
+    >>> rng = np.random.default_rng(0)
+    >>> y = np.repeat(np.arange(30), 4)  # 30 people, 4 samples each
+    >>> X = rng.normal(size=(30, 6))[y] + 0.3 * rng.normal(size=(120, 6))
+    >>> model = RankBoostKernel(n_estimators=50).fit(X[:80], y[:80])
+    >>> same, different = model.pair_score(X[[80, 80]], X[[81, 84]])
+    >>> bool(same > different)
+    True
     """
 
     _accepts_sparse = True

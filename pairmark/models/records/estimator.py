@@ -28,6 +28,17 @@ class RecordSimilarity(RecordSimilarityState, RecordScorer):
     ----------
     schema_ : the columns with their types.
     trees_ : the fitted trees.
+
+    Examples
+    --------
+    >>> from pairmark import RecordSimilarity
+    >>> rows = [{"name": f"name{at}", "town": f"town{at % 7}", "year": str(1950 + at % 40)} for at in range(80)]
+    >>> columns = {"name": "text", "town": "category", "year": "category"}
+    >>> model = RecordSimilarity(columns=columns, n_estimators=10, n_forest=10)
+    >>> model = model.fit(rows + rows, [*range(80), *range(80)])
+    >>> same, different = model.score_pairs(rows, [0, 0], [0, 1])
+    >>> bool(same > different)
+    True
     """
 
     def __init__(

@@ -43,6 +43,15 @@ class FellegiSunter(FellegiSunterState, RecordScorer):
     ----------
     m_, u_ : (d, 3) shares of the levels apart, alike and equal of each field.
     prior_ : share of same pairs among all pairs of the training records.
+
+    Examples
+    --------
+    >>> from pairmark import FellegiSunter
+    >>> rows = [{"name": f"name{at}", "town": f"town{at % 7}", "year": str(1950 + at % 40)} for at in range(80)]
+    >>> model = FellegiSunter(columns={"name": "text", "town": "category", "year": "category"}).fit(rows + rows)
+    >>> same, different = model.score_pairs(rows, [0, 0], [0, 1])
+    >>> bool(same > different)
+    True
     """
 
     def __init__(

@@ -63,6 +63,20 @@ class RSBL(RSBLState, ClassifierMixin, BaseEstimator):
     depth_errors_ : with ``choose_depth``, share of errors at depth 0, 1, ...
     layers_ : what each layer adds.
     n_components_ : width of the space that has grown.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pairmark import RSBL
+    >>> rng = np.random.default_rng(0)
+    >>> y = np.repeat(np.arange(30), 4)  # 30 people, 4 samples each
+    >>> X = rng.normal(size=(30, 6))[y] + 0.3 * rng.normal(size=(120, 6))
+    >>> model = RSBL(depth=1, k_max=3).fit(X[:80], y[:80])
+    >>> model.predict(X[:3])
+    array([0, 0, 0])
+    >>> same, different = model.pair_score(X[[80, 80]], X[[81, 84]])
+    >>> bool(same > different)
+    True
     """
 
     score = ClassifierMixin.score

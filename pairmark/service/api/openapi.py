@@ -11,6 +11,7 @@ from fastapi import Body, FastAPI, Path
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 
+from pairmark.service.api.meanings import add_meanings
 from pairmark.service.api.problems import Problem, responses
 from pairmark.service.api.routing import JSON_TYPE, Route, RouteTable
 
@@ -57,6 +58,7 @@ def document(app: FastAPI, table: RouteTable) -> dict[str, Any]:
         for route in public:
             _complete(route, schema["paths"][route.label][route.method.lower()])
         app.openapi_schema = _with_clean_names(schema)
+        add_meanings(app.openapi_schema)
     return app.openapi_schema
 
 
