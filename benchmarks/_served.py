@@ -96,18 +96,18 @@ def read_answer(wire: socket.socket) -> None:
 
 
 class Served:
-    """A server process and one kept-alive connection to it."""
+    """A server process."""
 
     def __init__(self, process: subprocess.Popen[bytes], port: int) -> None:
         self.process, self.port = process, port
-        self._wire = socket.create_connection(("127.0.0.1", port))
-        self._wire.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def ask(self, request: bytes, times: int) -> None:
-        """Send the request so often, one after another, and read each answer whole."""
-        for _ in range(times):
-            self._wire.sendall(request)
-            read_answer(self._wire)
+        """Send the request so often on one connection, one after another, and read each answer whole."""
+        with socket.create_connection(("127.0.0.1", self.port)) as wire:
+            wire.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for _ in range(times):
+                wire.sendall(request)
+                read_answer(wire)
 
     def cpu(self) -> float:
         """Seconds of CPU that every thread of the server has used, in nanosecond steps."""
@@ -118,7 +118,6 @@ class Served:
 
     def close(self) -> None:
         """Stop the server."""
-        self._wire.close()
         stop(self.process)
 
 
