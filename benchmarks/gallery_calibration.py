@@ -114,8 +114,8 @@ def price(n: int, rounds: int) -> dict[str, float]:
         )
         served = _served(database, estimator)
         galleries = Galleries(database, settings)
-        room = Identification(galleries, None, None, settings)
         thresholds = Thresholds(galleries)
+        room = Identification(galleries, None, None, settings, thresholds)
         probes = rng.standard_normal((PROBES, DIMENSION)).astype(np.float32)
         spent: dict[bool, list[float]] = {False: [], True: []}
         for turn in range(2 * rounds):

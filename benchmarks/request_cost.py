@@ -1,8 +1,8 @@
 """What a request costs since an earlier commit: server CPU of both commits' services, measured in turns.
 
 The earlier commit's files are unpacked under ``var/bench`` (``PAIRMARK_BENCH_BEFORE`` names another; default: the last
-before tenants, quotas and reviews). Today's service has all of them on: a key with a rate, a trace context,
-and decisions of /match in the audit log only where a row says so. Linux only (it reads /proc).
+before tenants, quotas and reviews). Both have all on that they know: a key with a rate, a trace context, and decisions
+of /match in the audit log only where a row says so. Linux only (it reads /proc).
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from benchmarks.http_overhead import DIMENSION
 
 BEFORE = "a390aac"
 GOAL = 1.03
+SETTINGS = {"PAIRMARK_RATE_LIMIT": "1000000"}
 TRACE = {"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}
 
 
@@ -43,8 +44,8 @@ def run(preset: Preset) -> Result:
         earlier = _checkout(commit)
         before_cli = "pairmark.service.cli" if (earlier / "pairmark").exists() else "service.cli"
         places = {
-            "before": _Side(earlier, before_cli, folder / "before", {}),
-            "now": _Side(ROOT, "pairmark.service.cli", folder / "now", {"PAIRMARK_RATE_LIMIT": "1000000"}),
+            "before": _Side(earlier, before_cli, folder / "before", SETTINGS),
+            "now": _Side(ROOT, "pairmark.service.cli", folder / "now", SETTINGS),
         }
         served = {}
         for name, side in places.items():
@@ -55,12 +56,12 @@ def run(preset: Preset) -> Result:
             )
         cases = {
             "/similarity": {
-                "before": request_of("/similarity", body, {**JSON, **places["before"].key}),
-                "now": request_of("/similarity", body, {**JSON, **places["now"].key, **TRACE}),
+                name: request_of("/similarity", body, {**JSON, **side.key, **TRACE})
+                for name, side in places.items()
             },
             "/match": {
-                "before": request_of("/match?fpr=0.2", body, {**JSON, **places["before"].key}),
-                "now": request_of("/match?fpr=0.2", body, {**JSON, **places["now"].key, **TRACE}),
+                name: request_of("/match?fpr=0.2", body, {**JSON, **side.key, **TRACE})
+                for name, side in places.items()
             },
         }
         rows: list[dict[str, Any]] = []

@@ -31,7 +31,7 @@ from pairmark.client import (
     Problem,
     Unreachable,
     calls,
-    wire,
+    encoding,
 )
 from tests.serving import RunningServer, Serve
 
@@ -54,7 +54,7 @@ def test_scores_are_equal_however_they_travel(client: Client, digits: np.ndarray
     raw = client.similarity(left, right, model="digits")
     assert raw.dtype == np.float32
     assert raw.shape == (40,)
-    assert left.size + right.size >= wire.RAW_FROM
+    assert left.size + right.size >= encoding.RAW_FROM
     as_json = client.similarity(left.tolist(), right.tolist(), model="digits")
     as_sparse = client.similarity(csr_array(left), csr_array(right), model="digits")
     np.testing.assert_array_equal(raw, as_json)
