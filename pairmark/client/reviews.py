@@ -53,9 +53,9 @@ class Reviews(Calls):
         async for review in self.pages("/reviews", limit=limit):
             yield Review.of(review)
 
-    async def review(self, review: str) -> Review:
-        """A review and what it has shown so far."""
-        return Review.of(await self._get(f"/reviews/{path_part(review)}"))
+    async def review(self, review: str, *, group_by: str | None = None) -> Review:
+        """A review and what it has shown so far; ``by_group`` by the values of the records' field ``group_by``."""
+        return Review.of(await self._get(f"/reviews/{path_part(review)}", group_by=group_by))
 
     async def pairs_to_judge(self, review: str, n: int = 1, *, by: str | None = None) -> list[dict[str, Any]]:
         """Pairs that are this reviewer's for ten minutes; none when all are drawn or with others."""

@@ -60,6 +60,10 @@ class ReviewFields(Declaration):
     by_gallery: Annotated[
         list[JudgedPartFields], Text("wrong ones by gallery; those of `/match` have none")
     ] = []
+    by_group: Annotated[
+        list[JudgedPartFields],
+        Text("wrong ones by the field that `group_by` names; `a / b` where the two records differ"),
+    ] = []
     statement: str
     created_at: Moment
     enough_at: Moment | None

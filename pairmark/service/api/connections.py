@@ -97,12 +97,34 @@ def connections() -> Connections:
 
 
 class LingeringTransport:
-    """What uvicorn writes the answers of a connection to. `close` ends the connection once the client can have read
-    them: closing a socket to which the client still sends would discard what it has not read yet."""
+    """What uvicorn writes the answers of a connection to.
+
+    The head of an answer goes out with the first piece of its body: one call of the system, and one packet. `close`
+    ends the connection once the client can have read the answers: closing a socket to which the client still sends
+    would discard what it has not read yet.
+    """
 
     def __init__(self, connection: GuardedProtocol) -> None:
         self._connection = connection
-        self.write: Callable[[bytes], object] = connection.socket.write
+        self._send: Callable[[bytes], object] = connection.socket.write
+        self._call_soon = asyncio.get_running_loop().call_soon
+        self._head = b""
+
+    def write(self, data: bytes) -> None:
+        """Send, or keep a head until its body comes, at the latest until the event loop's next turn."""
+        if self._head:
+            data, self._head = self._head + data, b""
+        elif data.startswith(b"HTTP/1.1 ") and data.endswith(b"\r\n\r\n"):
+            self._head = data
+            self._call_soon(self.flush)
+            return
+        self._send(data)
+
+    def flush(self) -> None:
+        """Send the head that waits, if one does."""
+        if self._head:
+            data, self._head = self._head, b""
+            self._send(data)
 
     def is_closing(self) -> bool:
         """Whether nothing more can be sent."""
@@ -110,12 +132,13 @@ class LingeringTransport:
 
     def close(self) -> None:
         """Close at once, or only the sending side while the client is in the middle of a request."""
+        self.flush()
         connection = self._connection
         if connection.socket.is_closing() or not connection.is_receiving():
             connection.socket.close()
             return
         connection.linger()
-        self.write = _discard
+        self._send = _discard
 
 
 def _discard(data: bytes) -> None:

@@ -44,6 +44,17 @@ class NextQuery(Query):
     )
 
 
+class ReviewQuery(Query):
+    """What the wrong decisions are broken down by."""
+
+    group_by: str | None = Field(
+        None,
+        min_length=1,
+        max_length=200,
+        description="a field of the records whose sides were kept: adds `by_group`, the 50 values judged most",
+    )
+
+
 def _check_may_review(http: Request, model: str | None) -> None:
     """Refuse a key that may not train the model a review is about; a list that names none takes the right to all."""
     if model is not None:
@@ -52,8 +63,10 @@ def _check_may_review(http: Request, model: str | None) -> None:
         raise Forbidden("a review of a list takes a key that may train every model", scope="train")
 
 
-async def _visible(http: Request, services: Services, review_id: str) -> ReviewOut:
-    review = await asyncio.to_thread(services.reviews.get, review_id)
+async def _visible(
+    http: Request, services: Services, review_id: str, group_by: str | None = None
+) -> ReviewOut:
+    review = await asyncio.to_thread(services.reviews.get, review_id, group_by)
     if review.model is not None and review.model not in names_of(http).visible:
         raise unknown_review(review_id)
     _check_may_review(http, review.model)
@@ -83,9 +96,14 @@ def list_reviews(http: Request, services: InServices, query: Annotated[PageQuery
     return services.reviews.page(query.limit, query.cursor, names_of(http).resources("train"))
 
 
-async def get_review(http: Request, services: InServices, review_id: ReviewId) -> ReviewOut:
+async def get_review(
+    http: Request,
+    services: InServices,
+    review_id: ReviewId,
+    query: Annotated[ReviewQuery, FROM_QUERY],
+) -> ReviewOut:
     """A review and what its judgements show so far."""
-    return await _visible(http, services, review_id)
+    return await _visible(http, services, review_id, query.group_by)
 
 
 async def next_of_review(

@@ -9,6 +9,7 @@ from fastapi import Request
 from fastapi.responses import HTMLResponse
 
 from pairmark.service.api.query import FROM_QUERY
+from pairmark.service.api.reviews import ReviewQuery
 from pairmark.service.api.routing import Route
 from pairmark.service.api.services import InServices
 from pairmark.service.console.ask import Api
@@ -26,11 +27,13 @@ async def reviews_page(request: Request, query: Annotated[CursorQuery, FROM_QUER
     return page(request, "reviews.html", **listing(reviews, query), models=reviewable)
 
 
-async def show_review(request: Request, services: InServices, review_id: str) -> HTMLResponse:
+async def show_review(
+    request: Request, services: InServices, review_id: str, query: Annotated[ReviewQuery, FROM_QUERY]
+) -> HTMLResponse:
     """One review, with the pairs to judge."""
     images = services.settings.review_images
-    review = await Api(request).need(f"/reviews/{review_id}")
-    response = page(request, "review.html", review=review, images=images)
+    review = await Api(request).need(f"/reviews/{review_id}", group_by=query.group_by)
+    response = page(request, "review.html", review=review, images=images, group_by=query.group_by)
     if images:
         host = "{0.scheme}://{0.netloc}".format(urlsplit(images))
         policy = HEADERS["content-security-policy"]
@@ -42,5 +45,7 @@ async def show_review(request: Request, services: InServices, review_id: str) ->
 
 ROUTES = (
     Route("GET", "/console/reviews", reviews_page, access="any", query=CursorQuery, gives="text/html"),
-    Route("GET", "/console/reviews/{review_id}", show_review, access="any", gives="text/html"),
+    Route(
+        "GET", "/console/reviews/{review_id}", show_review, access="any", query=ReviewQuery, gives="text/html"
+    ),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -21,6 +22,8 @@ from pairmark.service.tables import ReviewRow
 
 _RANDOM: Final = SystemRandom()
 _CURVE: Final = 200
+MAX_PARTS: Final = 50
+"""Parts in one breakdown."""
 
 
 @dataclass
@@ -116,14 +119,16 @@ def progress_of(review: ReviewRow, draws: Sequence[Draw], curve: Sequence[Any] =
 
 
 def breakdown(draws: Sequence[Draw], keys: Sequence[Any]) -> list[dict[str, Any]]:
-    """Judged and wrong ones by key, in order of the keys; what has none is left out."""
+    """Judged and wrong ones by key, in order of the keys, of those `MAX_PARTS` with most judgements; what has no key is
+    left out."""
     parts: dict[Any, list[int]] = {}
     for draw, key in zip(draws, keys, strict=True):
         if draw.wrong is not None and key is not None:
             entry = parts.setdefault(key, [0, 0])
             entry[0] += 1
             entry[1] += draw.wrong
-    return [{"of": str(key), "judged": n, "wrong": wrong} for key, (n, wrong) in sorted(parts.items())]
+    largest = sorted(parts, key=lambda key: (-parts[key][0], key))[:MAX_PARTS]
+    return [{"of": str(key), "judged": parts[key][0], "wrong": parts[key][1]} for key in sorted(largest)]
 
 
 def score_ranges(scores: Sequence[float | None]) -> list[str | None]:
@@ -136,6 +141,19 @@ def score_ranges(scores: Sequence[float | None]) -> list[str | None]:
     return [
         None if score is None else names[min(4, max(0, bisect_left(edges, score) - 1))] for score in scores
     ]
+
+
+def groups_of(sides: Sequence[dict[str, Any] | None], field: str) -> list[str | None]:
+    """The value of a field on both sides of each pair of records, "a / b" where they differ; None without records."""
+    groups: list[str | None] = []
+    for pair in sides:
+        records = [pair.get(side) for side in ("left", "right")] if pair else []
+        cells = [record.get(field) for record in records if isinstance(record, dict)]
+        values = sorted(
+            {cell if isinstance(cell, str) else json.dumps(cell) for cell in cells if cell is not None}
+        )
+        groups.append(" / ".join(values) or None)
+    return groups
 
 
 def next_stratum(review: ReviewRow, draws: Sequence[Draw]) -> int | None:

@@ -222,6 +222,18 @@ def drawn_items(session: Session, review_id: str) -> list[Row[Any]]:
     )
 
 
+def drawn_sides(session: Session, review_id: str) -> list[dict[str, Any] | None]:
+    """The two sides of drawn items, where they were kept, in the order of draws."""
+    items = ReviewItem
+    return list(
+        session.scalars(
+            select(items.sides)
+            .where(items.review_id == review_id, items.draw.is_not(None))
+            .order_by(items.draw)
+        )
+    )
+
+
 def next_of_stratum(session: Session, review_id: str, stratum: int) -> ReviewItem | None:
     """The item of a stratum that is next in its random order."""
     items = ReviewItem

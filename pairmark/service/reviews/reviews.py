@@ -21,6 +21,7 @@ from pairmark.service.reviews.population import item_rows, strata_of, window_of
 from pairmark.service.reviews.progress import (
     breakdown,
     draws_of,
+    groups_of,
     next_stratum,
     progress_of,
     score_ranges,
@@ -125,8 +126,8 @@ class Reviews:
             )
             return _out(session, review)
 
-    def get(self, review_id: str) -> ReviewOut:
-        """A review and what it has shown so far, or `UnknownReview`."""
+    def get(self, review_id: str, group_by: str | None = None) -> ReviewOut:
+        """A review and what it has shown so far, by a field of its records where one is named, or `UnknownReview`."""
         with self._db.read() as session:
             row = _existing(session, review_id)
             rows = repository.drawn_items(session, review_id)
@@ -136,6 +137,9 @@ class Reviews:
                 "by_version": breakdown(draws, [row.version for row in rows]),
                 "by_gallery": breakdown(draws, [row.gallery or None for row in rows]),
             }
+            if group_by is not None:
+                sides = repository.drawn_sides(session, review_id)
+                parts["by_group"] = breakdown(draws, groups_of(sides, group_by))
             return _out(session, row).model_copy(
                 update={name: [JudgedPart(**part) for part in listing] for name, listing in parts.items()}
             )
