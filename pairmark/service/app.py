@@ -74,6 +74,13 @@ class Application(FastAPI):
         )
         return self.edge(framework)
 
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Give a request to the edge: the framework's two steps of this, in one."""
+        scope["app"] = self
+        if self.middleware_stack is None:
+            self.middleware_stack = self.build_middleware_stack()
+        await self.middleware_stack(scope, receive, send)
+
     async def _dispatch(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The handler of the route that the edge has found; what is no request (the lifespan) is the framework's."""
         route: Route | None = scope.get("pairmark.route")

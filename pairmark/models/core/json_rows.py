@@ -22,13 +22,14 @@ class PlainForm:
         names = [b"model", *(field.encode() for field in fields)]
         self._names = np.frombuffer(b"".join(names), dtype=np.uint8)
         self._ends = np.cumsum([len(name) for name in names])
+        self._absent = np.full((len(names), 3), -1)
 
     def read(self, body: bytes | bytearray | mmap) -> tuple[str | None, list[Float32]] | None:
         """The model (None: not named) and the rows of each field, (n, d) finite float32; None for any other body, also
         for one that is wrong: what is wrong with it is said by whoever reads every form."""
         if not body:
             return None
-        places = np.full((self._ends.size, 3), -1)
+        places = self._absent.copy()
         values = np.empty(len(body) // 2 + 1, dtype=np.float32)
         if (
             read_rows(np.frombuffer(body, dtype=np.uint8), self._names, self._ends, values, places)
