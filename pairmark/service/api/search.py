@@ -167,7 +167,7 @@ async def _whole_or_best(
         query.calibration,
         fnr=query.fnr,
     )
-    how = version.aggregation(query.aggregation or "auto")
+    how = version.aggregation(query.aggregation or "auto", max(k, p))
     if k == p == 1:
         return await operating_point(), None
     try:
