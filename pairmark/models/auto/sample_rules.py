@@ -111,7 +111,10 @@ def _classes(folds: Sequence[Fold]) -> list[_SampleClass]:
 
     sizes = [size for size in SIZES if suffices(size + 1)]
     classes = [
-        _SampleClass(size, size, other) for size in sizes for other in (1, size) if suffices(size + other)
+        _SampleClass(size, size, n_probes)
+        for size in sizes
+        for n_probes in (1, size)
+        if suffices(size + n_probes)
     ]
     return [*classes, _SampleClass(None, sizes[-1], 1)] if sizes else []
 
