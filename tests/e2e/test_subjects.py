@@ -212,8 +212,8 @@ def test_the_whole_decision_is_calibrated_for_its_numbers_of_samples(
 def test_auto_is_what_training_chose_and_the_answer_names_it(deployment: RunningServer) -> None:
     """Photos of one sitting are alike: five are compared by the best of their scores, two and mixed ones exactly."""
     version = deployment.http.get("/models/sitters/versions/1").json()
-    rules = {rule["samples"]: rule["aggregation"] for rule in version["facts"]["race"]["samples"]}
-    assert rules == {2: "plda", 5: "best", None: "plda"}
+    rules = {str(rule["samples"]): rule["aggregation"] for rule in version["facts"]["race"]["samples"]}
+    assert rules == {"[2, 1]": "plda", "[2, 2]": "plda", "[5, 1]": "best", "None": "plda"}
     others = photos(12, 2, 6, session=0.6, noise=0.4, seed=7)[0].reshape(12, 12, -1)
     five, two, probe = subject(others[0, :5]), subject(others[0, :2]), others[1, 0].tolist()
 

@@ -37,7 +37,7 @@ def test_the_chosen_candidate_and_the_others_are_shown() -> None:
     assert "Samples of a subject" not in page
 
     board["race"] = model.model_facts()["race"]
-    rules = "of a subject are compared by plda from 2 on, plda otherwise"
+    rules = "of a subject are compared by plda (2 and 1), plda (2 and 2), plda otherwise"
     page = frame._templates().get_template("leaderboard.html").render(leaderboard=board, pages=[], version={})
     assert f"Samples {rules}." in page
     show_leaderboard(Console(file=text, width=200), {"race": board["race"]})

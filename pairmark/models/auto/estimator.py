@@ -333,17 +333,16 @@ class SimilarityAuto(SimilarityAutoState, PairScorerMixin, BaseEstimator):
         """The winner's, see `PairScorerMixin.aggregations`."""
         return self.model_.aggregations
 
-    def auto_aggregation(self, n_samples: int | None = None) -> str:
-        """See `PairScorerMixin.auto_aggregation`: the rule of the nearest number of samples at or below, if any."""
-        of_number = {rule.samples: rule.aggregation for rule in self.sample_rules_}
-        sizes = [
-            size for size in of_number if size is not None and n_samples is not None and size <= n_samples
-        ]
-        return of_number.get(max(sizes, default=None), self.aggregations[0])
+    def auto_aggregation(self, samples: tuple[int, int] | None = None) -> str:
+        """See `PairScorerMixin.auto_aggregation`: the rule of the nearest numbers of samples at or below."""
+        k, p = samples or (0, 0)
+        rules = {rule.samples and tuple(rule.samples): rule.aggregation for rule in self.sample_rules_}
+        measured = [numbers for numbers in rules if numbers and numbers[0] <= k and numbers[1] <= p]
+        return rules.get(max(measured, default=None), self.aggregations[0])
 
     def subjects(self, samples: Samples, *, aggregation: str = "auto") -> Any:
         """See `PairScorerMixin.subjects`."""
-        ways = {self.auto_aggregation(rule.samples) for rule in self.sample_rules_}
+        ways = {rule.aggregation for rule in self.sample_rules_}
         if aggregation == "auto" and len(ways | {self.auto_aggregation()}) > 1:
             # Which way it is depends on the other side, too: of scores of samples nothing is prepared.
             aggregation = OF_SCORES[0]

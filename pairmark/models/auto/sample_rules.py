@@ -37,31 +37,31 @@ class SampleRule(BaseModel):
 
     Attributes
     ----------
-    samples : of the larger side; up to the next larger number the same holds. None: of different numbers.
+    samples : of the two sides, the larger number first; None: of different numbers.
     aggregation : the way chosen. mean_tpr : by way, over ``folds`` folds and the rates that they resolve.
     """
 
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid", allow_inf_nan=False)
 
-    samples: Annotated[int, Field(ge=2)] | None
+    samples: Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=2, max_length=2)] | None
     aggregation: Way
     mean_tpr: dict[Way, Annotated[float, Field(ge=0, le=1)]]
     folds: Annotated[int, Field(ge=2)]
 
 
 class _SampleClass(NamedTuple):
-    """Subjects of k samples against p, for a rule; those of no number have 1 to k."""
+    """Subjects of k samples, or of 1 to k, against p."""
 
-    samples: int | None
     k: int
     p: int
+    varies: bool = False
 
     def draw(self, codes: Int64, seed: int) -> tuple[SubjectPairs, SampleSets]:
         """Pairs of rows' subjects, and the numbers of their rows."""
         n_pairs = max(_FEWEST_PAIRS, min(_PAIRS, _CELLS // (self.k * self.p)))
         pairs = subject_pairs(codes, self.k, self.p, n_pairs=n_pairs, random_state=seed)
         index, counts = pairs.index, pairs.counts
-        if self.samples is None:
+        if self.varies:
             n = counts.size // 2
             sizes = np.random.default_rng(seed).integers(1, self.k + 1, n)
             enrolled = index[: n * self.k].reshape(n, self.k)[np.arange(self.k) < sizes[:, None]]
@@ -95,9 +95,7 @@ def sample_rules(
             for number, fold in enumerate(folds)
         )
     )
-    rules = [
-        _rule(samples, ways, rates, classes) for samples in dict.fromkeys(cls.samples for cls in classes)
-    ]
+    rules = [_rule(cls, ways, rates[:, number]) for number, cls in enumerate(classes)]
     return [rule for rule in rules if rule is not None]
 
 
@@ -110,13 +108,8 @@ def _classes(folds: Sequence[Fold]) -> list[_SampleClass]:
         return bool(np.count_nonzero(counts >= n_samples) >= LEAST_PEOPLE)
 
     sizes = [size for size in SIZES if suffices(size + 1)]
-    classes = [
-        _SampleClass(size, size, n_probes)
-        for size in sizes
-        for n_probes in (1, size)
-        if suffices(size + n_probes)
-    ]
-    return [*classes, _SampleClass(None, sizes[-1], 1)] if sizes else []
+    classes = [_SampleClass(k, p) for k in sizes for p in (1, k) if suffices(k + p)]
+    return [*classes, _SampleClass(sizes[-1], 1, varies=True)] if sizes else []
 
 
 def _rates(
@@ -158,20 +151,18 @@ def _rates(
     return rates
 
 
-def _rule(
-    samples: int | None, ways: tuple[Way, ...], rates: Float64, classes: Sequence[_SampleClass]
-) -> SampleRule | None:
-    """The choice for one number of samples: the first way, unless another is ahead beyond chance."""
-    own = rates[:, [cls.samples == samples for cls in classes]]
-    # A class that a fold lacks is lacking for all ways.
-    judged = [fold[~np.isnan(fold).any(axis=1)] for fold in own]
-    means_of_folds = [fold.mean(axis=0) for fold in judged if fold.size]
-    if len(means_of_folds) < 2:
+def _rule(cls: _SampleClass, ways: tuple[Way, ...], rates: Float64) -> SampleRule | None:
+    """The choice by rates, (n_folds, n_ways): the first way, unless another is ahead beyond chance."""
+    rates = rates[~np.isnan(rates).any(axis=1)]
+    if rates.shape[0] < 2:
         return None
-    by_fold = np.stack(means_of_folds)
-    best = int(by_fold.mean(axis=0).argmax())
-    lead = by_fold[:, best] - by_fold[:, 0]
+    best = int(rates.mean(axis=0).argmax())
+    lead = rates[:, best] - rates[:, 0]
     if lead.mean() <= lead.std(ddof=1) / np.sqrt(lead.size):
         best = 0
-    means = dict(zip(ways, by_fold.mean(axis=0).tolist(), strict=True))
-    return SampleRule(samples=samples, aggregation=ways[best], mean_tpr=means, folds=by_fold.shape[0])
+    return SampleRule(
+        samples=None if cls.varies else [cls.k, cls.p],
+        aggregation=ways[best],
+        mean_tpr=dict(zip(ways, rates.mean(axis=0).tolist(), strict=True)),
+        folds=rates.shape[0],
+    )

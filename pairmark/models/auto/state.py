@@ -42,13 +42,14 @@ class SimilarityAutoState(DeclaredState):
     ) -> None:
         """Check what a file holds; an `ArtefactError` names the fact, or the array and its row."""
         super().check_state(params, meta, arrays)
-        facts: Any = facts_model(cls).model_validate(meta)
+        declared: Any = cls
+        facts: Any = facts_model(declared).model_validate(meta)
         ways = RACING[facts.model.kind].estimator(**facts.model.params).aggregations
-        sizes = [np.inf if rule.samples is None else rule.samples for rule in facts.sample_rules]
-        if sizes != sorted(set(sizes)):
+        sizes = [(np.inf, 1) if rule.samples is None else tuple(rule.samples) for rule in facts.sample_rules]
+        if sizes != sorted(set(sizes)) or any(not k > 1 or k < p for k, p in sizes):
             raise ArtefactError(
-                "sample_rules is not in rising order of samples, each number once, null last: restore the artefact or "
-                "train again"
+                "sample_rules is not in rising order of samples, the larger number first, each pair once, null last: "
+                "restore the artefact or train again"
             )
         for number, rule in enumerate(facts.sample_rules):
             strange = [way for way in rule.mean_tpr if way not in ways]

@@ -244,12 +244,13 @@ class PairScorerMixin(Stateful):
         """Ways in which the model compares subjects of several samples; the first is its usual one."""
         return OF_SCORES
 
-    def auto_aggregation(self, n_samples: int | None = None) -> str:
+    def auto_aggregation(self, samples: tuple[int, int] | None = None) -> str:
         """What ``aggregation="auto"`` means: the first of `aggregations`, unless the model has compared them.
 
         Parameters
         ----------
-        n_samples : samples of the larger subject of a pair; None for pairs of different numbers, as in searches.
+        samples : numbers of samples of the two subjects of a pair, the larger first; None for pairs of different
+            numbers, as in searches.
         """
         return self.aggregations[0]
 
@@ -282,8 +283,8 @@ class PairScorerMixin(Stateful):
         left, right : one (k, d) array for each subject, or what `subjects` made of them with the same aggregation;
             equally many, or one on a side.
         aggregation : ``mean``, ``best`` or ``median`` of the scores of all samples of the left side with all of the
-            right; ``plda``, exact, where the model has it; ``auto``: what `auto_aggregation` says for the larger number
-            of samples of a pair, or, where pairs of one call differ in it, for different numbers.
+            right; ``plda``, exact, where the model has it; ``auto``: what `auto_aggregation` says for the numbers of
+            samples of a pair, or, where pairs of one call differ in them, for different numbers.
 
         Returns
         -------
@@ -297,7 +298,7 @@ class PairScorerMixin(Stateful):
         """
         check_is_fitted(self)
         a, b = (self._sets(side, "samples") if isinstance(side, Sequence) else side for side in (left, right))
-        how = self._aggregation(aggregation, subject_scores.common_size(a.counts, b.counts))
+        how = self._aggregation(aggregation, subject_scores.common_samples(a.counts, b.counts))
         return self._subject_score(a, b, how)
 
     def index_subjects(self, samples: Samples, *, aggregation: str = "auto") -> SubjectIndex:
@@ -361,9 +362,9 @@ class PairScorerMixin(Stateful):
     ) -> Found:
         return subject_scores.best_subjects(self._score_rows, queries, index, k, allowed, above)
 
-    def _aggregation(self, aggregation: str, n_samples: int | None = None) -> str:
+    def _aggregation(self, aggregation: str, samples: tuple[int, int] | None = None) -> str:
         if aggregation == "auto":
-            return self.auto_aggregation(n_samples)
+            return self.auto_aggregation(samples)
         return subject_scores.checked_aggregation(aggregation, self.aggregations, type(self).__name__)
 
     def index(self, gallery: ArrayLike) -> GalleryIndex:

@@ -100,8 +100,8 @@ def checked_aggregation(aggregation: str, able: Sequence[str], name: str) -> str
     return aggregation
 
 
-def common_size(left: Int64, right: Int64) -> int | None:
-    """The larger number of samples of every pair, where all pairs have the same; None where they differ.
+def common_samples(left: Int64, right: Int64) -> tuple[int, int] | None:
+    """Numbers of samples of the two subjects of every pair, the larger first; None where pairs differ in them.
 
     Parameters
     ----------
@@ -109,8 +109,10 @@ def common_size(left: Int64, right: Int64) -> int | None:
     """
     if left.size != right.size and 1 not in (left.size, right.size):
         return None
-    sizes = np.maximum(left, right)
-    return int(sizes[0]) if (sizes == sizes[0]).all() else None
+    larger, smaller = np.maximum(left, right), np.minimum(left, right)
+    if (larger != larger[0]).any() or (smaller != smaller[0]).any():
+        return None
+    return int(larger[0]), int(smaller[0])
 
 
 def sides_of(n: int, m: int) -> tuple[int, int, int]:

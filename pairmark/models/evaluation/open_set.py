@@ -155,7 +155,7 @@ def play_enrolment(
     draws = np.array([rng.choice(rows[name], largest + 1, replace=False) for name in people])
     at = []
     for k in counts:
-        rule = scorer.auto_aggregation(k)
+        rule = scorer.auto_aggregation((k, 1))
         enrolled, probes = (
             scorer.subjects([X[row] for row in rows_of], aggregation=rule)
             for rows_of in (draws[:, :k], draws[:, -1:])

@@ -92,7 +92,8 @@ def _subjects(query: PointOfVersionQuery, version: LoadedVersion, limit: int) ->
             raise InvalidInput(f"{field} is {count}; expected at most {limit}", field=field)
     if k == p == 1:
         return None
-    return SubjectClass(max(k, p), min(k, p), version.aggregation(query.aggregation, max(k, p)))
+    samples = max(k, p), min(k, p)
+    return SubjectClass(*samples, version.aggregation(query.aggregation, samples))
 
 
 def get_live(services: InServices, name: Name, version: Number) -> dict[str, Any] | None:

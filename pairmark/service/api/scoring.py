@@ -307,7 +307,7 @@ async def _score(
     pairs, version = await _read(call, request_work, kind, body, capability)
     how = call.query.aggregation
     if pairs.counts is not None:
-        how = version.aggregation(how, pairs.n_samples)
+        how = version.aggregation(how, pairs.common_samples)
     scores = await request_work.run(version.seconds(pairs.n_scored), lambda: version.score_pairs(pairs, how))
     if pairs.counts is None:
         return ScoredPairs(scores, version.json, version, pairs)

@@ -424,7 +424,7 @@ def show_leaderboard(to: Console, facts: dict[str, Any]) -> None:
             to.print(VALIDATED, markup=False)
         rules = [
             f"{rule['aggregation']} "
-            + ("otherwise" if rule["samples"] is None else f"from {rule['samples']} on")
+            + ("otherwise" if rule["samples"] is None else "({} and {})".format(*rule["samples"]))
             for rule in race.get("samples") or ()
         ]
         if rules:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from pairmark.models.core.subjects import common_size
+from pairmark.models.core.subjects import common_samples
 from pairmark.models.records.schema import RecordError, Schema, is_plain
 from pairmark.models.registry import schema_of_model
 from pairmark.service.errors import InvalidInput, TooLarge
@@ -81,9 +81,9 @@ class VectorPairs:
         return int(np.sum(left * right)) if 1 in (left.size, right.size) else int(left @ right)
 
     @property
-    def n_samples(self) -> int | None:
-        """The larger number of samples of every pair; None where pairs differ, and for plain vectors."""
-        return None if self.counts is None else common_size(*self.counts)
+    def common_samples(self) -> tuple[int, int] | None:
+        """Numbers of samples of every pair, the larger first; None where pairs differ, and for plain vectors."""
+        return None if self.counts is None else common_samples(*self.counts)
 
     @property
     def broadcast(self) -> bool:

@@ -17,8 +17,9 @@ from pairmark.models.registry import spec_of
 
 Rows = tuple[np.ndarray, np.ndarray]
 BY_NUMBER = [
-    {"samples": 2, "aggregation": "plda", "mean_tpr": {"plda": 0.5, "best": 0.4}, "folds": 8},
-    {"samples": 5, "aggregation": "best", "mean_tpr": {"plda": 0.5, "best": 0.7}, "folds": 8},
+    {"samples": [2, 1], "aggregation": "plda", "mean_tpr": {"plda": 0.5, "best": 0.4}, "folds": 8},
+    {"samples": [5, 1], "aggregation": "best", "mean_tpr": {"plda": 0.5, "best": 0.7}, "folds": 8},
+    {"samples": [5, 5], "aggregation": "mean", "mean_tpr": {"plda": 0.5, "mean": 0.7}, "folds": 8},
     {"samples": None, "aggregation": "median", "mean_tpr": {"plda": 0.5, "median": 0.7}, "folds": 8},
 ]
 
@@ -44,8 +45,8 @@ def fitted(rows: Rows, *candidates: Any, **params: Any) -> SimilarityAuto:
     return SimilarityAuto(candidates=list(candidates or ("plda",)), random_state=0, **params).fit(*rows)
 
 
-def rules(model: SimilarityAuto) -> dict[int | None, str]:
-    return {rule.samples: rule.aggregation for rule in model.sample_rules_}
+def rules(model: SimilarityAuto) -> dict[Any, str]:
+    return {rule.samples and tuple(rule.samples): rule.aggregation for rule in model.sample_rules_}
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +78,9 @@ def test_where_photos_of_a_sitting_are_alike_auto_is_as_good_as_the_best_way(can
 
 
 def test_where_samples_are_independent_the_exact_ratio_stays() -> None:
-    assert rules(fitted(independent())) == {2: "plda", 5: "plda", 10: "plda", None: "plda"}
+    found = rules(fitted(independent()))
+    assert list(found) == [(2, 1), (2, 2), (5, 1), (5, 5), (10, 1), None]
+    assert set(found.values()) == {"plda"}
 
 
 def test_another_way_must_be_ahead_beyond_chance() -> None:
@@ -112,9 +115,17 @@ def with_rules(model: SimilarityAuto, found: list[dict[str, Any]]) -> Similarity
 
 def test_auto_goes_by_the_number_of_samples(sittings: SimilarityAuto) -> None:
     model, (X, _) = with_rules(sittings, BY_NUMBER), alike()
-    assert [model.auto_aggregation(n) for n in (1, 2, 4, 5, 40, None)] == [
-        "median", "plda", "plda", "best", "best", "median",
-    ]  # fmt: skip
+    by_class = {
+        (2, 1): "plda",
+        (4, 3): "plda",
+        (5, 4): "best",
+        (5, 5): "mean",
+        (40, 1): "best",
+        (40, 7): "mean",
+    }
+    for samples, way in by_class.items():
+        assert model.auto_aggregation(samples) == way, samples
+    assert model.auto_aggregation() == model.auto_aggregation((1, 1)) == "median"
     sides = {2: [X[:2], X[12:14]], 6: [X[20:26], X[40:46]]}
     probes = [X[50:51], X[60:61]]
     for (k, enrolled), way in zip(sides.items(), ("plda", "best"), strict=True):
@@ -138,8 +149,11 @@ def test_auto_goes_by_the_number_of_samples(sittings: SimilarityAuto) -> None:
     [
         ({"aggregation": "max"}, r"sample_rules\.0\.aggregation"),
         ({"aggregation": "median"}, r"sample_rules\.0 names 'median'"),
-        ({"samples": 1}, r"sample_rules\.0\.samples"),
-        ({"samples": 5}, "rising order"),
+        ({"samples": [2]}, r"sample_rules\.0\.samples"),
+        ({"samples": [2, 0]}, r"sample_rules\.0\.samples"),
+        ({"samples": [1, 1]}, "rising order"),
+        ({"samples": [1, 2]}, "larger number first"),
+        ({"samples": [5, 1]}, "rising order"),
         ({"samples": None}, "rising order"),
         ({"mean_tpr": {"plda": 1.5}}, r"sample_rules\.0\.mean_tpr"),
         ({"folds": 0}, r"sample_rules\.0\.folds"),
@@ -165,7 +179,7 @@ def test_a_model_without_a_choice_does_as_before(sittings: SimilarityAuto) -> No
     arrays, meta = sittings.to_state()
     earlier = {name: fact for name, fact in meta.items() if name != "sample_rules"}
     model = SimilarityAuto().from_state(arrays, {**earlier, "n_features_in": 8})
-    assert model.auto_aggregation(5) == "plda"
+    assert model.auto_aggregation((5, 1)) == "plda"
     assert model.to_state()[1] == earlier
     assert "samples" not in model.model_facts()["race"]
 
@@ -181,7 +195,7 @@ def test_a_model_without_a_choice_does_as_before(sittings: SimilarityAuto) -> No
 def test_few_people_and_few_samples_are_left_as_they_were(rows: Rows, protocol: Any) -> None:
     model = fitted(rows, protocol=protocol)
     assert model.sample_rules_ == []
-    assert model.auto_aggregation(5) == model.auto_aggregation() == "plda"
+    assert model.auto_aggregation((5, 1)) == model.auto_aggregation() == "plda"
 
 
 def test_of_listed_pairs_nothing_is_compared() -> None:
@@ -189,4 +203,4 @@ def test_of_listed_pairs_nothing_is_compared() -> None:
     left, right = np.arange(0, X.shape[0] - 1), np.arange(1, X.shape[0])
     model = SimilarityAuto(candidates=["cosine"]).fit_pairs(X[left], X[right], y[left] == y[right])
     assert model.sample_rules_ == []
-    assert model.auto_aggregation(5) == "mean"
+    assert model.auto_aggregation((5, 1)) == "mean"
