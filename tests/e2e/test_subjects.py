@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from pairmark.client import AsyncClient, Client, InsufficientCalibration
+from tests.models.auto.test_sample_rules import photos
 from tests.serving import RunningServer, serving
 
 pytestmark = pytest.mark.database("sqlite")
@@ -38,6 +39,12 @@ def deployment(module_database_url: str, tmp_path_factory: pytest.TempPathFactor
         ):
             job = server.train(learner=learner, dataset="people", model=model, params=params, promote=True)
             assert job["state"] == "succeeded", job
+        server.upload("sittings", *photos(N, 2, ROWS // 2, session=0.6, noise=0.4))
+        chosen = {"candidates": ["plda"]}
+        job = server.train(
+            learner="similarity-auto", dataset="sittings", model="sitters", params=chosen, promote=True
+        )
+        assert job["state"] == "succeeded", job
         yield server
 
 
@@ -202,6 +209,44 @@ def test_the_whole_decision_is_calibrated_for_its_numbers_of_samples(
     assert best["threshold"] != point["threshold"]
 
 
+def test_auto_is_what_training_chose_and_the_answer_names_it(deployment: RunningServer) -> None:
+    """Photos of one sitting are alike: five are compared by the best of their scores, two and mixed ones exactly."""
+    version = deployment.http.get("/models/sitters/versions/1").json()
+    rules = {str(rule["samples"]): rule["aggregation"] for rule in version["facts"]["race"]["samples"]}
+    assert rules == {"[2, 1]": "plda", "[2, 2]": "plda", "[5, 1]": "best", "None": "plda"}
+    others = photos(12, 2, 6, session=0.6, noise=0.4, seed=7)[0].reshape(12, 12, -1)
+    five, two, probe = subject(others[0, :5]), subject(others[0, :2]), others[1, 0].tolist()
+
+    def similarity(left: Any, aggregation: str = "auto") -> dict[str, Any]:
+        body = {"model": "sitters", "left": left, "right": probe}
+        answer = deployment.http.post(f"/similarity?aggregation={aggregation}", json=body)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    for left, way in ((five, "best"), (two, "plda"), ([five, two], "plda")):
+        assert similarity(left)["aggregation"] == way
+        assert similarity(left)["scores"] == similarity(left, way)["scores"]
+    body = {"model": "sitters", "left": five, "right": probe}
+    decided = deployment.http.post("/match?fpr=0.1", json=body).json()
+    point = decided["operating_point"]
+    assert (point["samples"], point["aggregation"]) == ([5, 1], "best")
+    assert decided["matches"][0]["score"] == similarity(five, "best")["scores"][0]
+    assert deployment.http.post("/match?fpr=0.1&aggregation=best", json=body).json() == decided
+    asked = "/models/sitters/versions/1/operating-point?fpr=0.1&left_samples=5&right_samples=1"
+    assert deployment.http.get(asked).json() == point
+    assert deployment.http.post("/explain", json=body).json()["explanation"]["aggregation"] == "best"
+    enrol(deployment, "sitters", "sitters", others[:3, :5])
+    verified = deployment.http.post("/galleries/sitters/subjects/s000/verify?fpr=0.1", json={"probe": probe})
+    assert verified.json()["aggregation"] == "best"
+    assert verified.json()["operating_point"] == point
+    # A gallery's subjects have different numbers of samples, whatever they are today.
+    whole = {"queries": probe, "k": 3, "group_by": "subject", "aggregation": "auto"}
+    searched = deployment.http.post("/galleries/sitters/search", json=whole).json()
+    assert searched["aggregation"] == "plda"
+    hit = next(hit for hit in searched["results"][0] if hit["subject"] == "s000")
+    assert [hit["score"]] == similarity(five, "plda")["scores"]
+
+
 def test_a_class_that_nobody_supports_says_what_is_needed(
     deployment: RunningServer, strangers: np.ndarray
 ) -> None:
@@ -255,10 +300,10 @@ def test_what_is_wrong_is_named(deployment: RunningServer, strangers: np.ndarray
 
 def enrol(deployment: RunningServer, name: str, model: str, samples: np.ndarray, first: int = 0) -> None:
     assert deployment.http.put(f"/galleries/{name}", json={"model": model}).status_code in (200, 201)
-    n, k, _ = samples.shape
+    n, k, width = samples.shape
     body = npz(
         ids=np.array([f"s{first + at:03}-{number}" for at in range(n) for number in range(k)]),
-        vectors=samples.reshape(-1, D),
+        vectors=samples.reshape(-1, width),
         subjects=np.array([f"s{first + at:03}" for at in range(n) for _ in range(k)]),
     )
     made = deployment.http.put(f"/galleries/{name}/items", content=body, headers={"content-type": NPZ})

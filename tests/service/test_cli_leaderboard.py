@@ -33,3 +33,12 @@ def test_the_chosen_candidate_and_the_others_are_shown() -> None:
     assert f"Chosen by cross-validation: {model.winner_}, of 2 candidates" in page
     assert page.count('class="wins"') == 1
     assert "at FPR 0.01, – at FPR 0.003" in page
+    # Versions trained earlier say nothing of samples.
+    assert "Samples of a subject" not in page
+
+    board["race"] = model.model_facts()["race"]
+    rules = "of a subject are compared by plda (2 and 1), plda (2 and 2), plda otherwise"
+    page = frame._templates().get_template("leaderboard.html").render(leaderboard=board, pages=[], version={})
+    assert f"Samples {rules}." in page
+    show_leaderboard(Console(file=text, width=200), {"race": board["race"]})
+    assert f"samples {rules}" in text.getvalue()

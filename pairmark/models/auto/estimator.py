@@ -26,6 +26,7 @@ from pairmark.models.auto.candidates import (
     Data,
 )
 from pairmark.models.auto.race import Entry, IdentityTask, PairTask, Race, RaceTask, leaderboard, winner
+from pairmark.models.auto.sample_rules import SampleRule, sample_rules
 from pairmark.models.auto.state import SimilarityAutoState
 from pairmark.models.core.arrays import Bool, Float64, Int64
 from pairmark.models.core.base import Float32, GalleryIndex, Matrix, PairScorerMixin
@@ -35,7 +36,7 @@ from pairmark.models.core.progress import preparing, report
 from pairmark.models.core.row_pairs import PairsOfRows
 from pairmark.models.core.search.index import Found, Rows
 from pairmark.models.core.spec import RandomState, document_parameters
-from pairmark.models.core.subjects import SampleSets, SubjectIndex
+from pairmark.models.core.subjects import OF_SCORES, Samples, SampleSets, SubjectIndex
 from pairmark.models.evaluation.pair_folds import pair_folds
 from pairmark.models.evaluation.validation import (
     REPEATS,
@@ -76,6 +77,8 @@ class SimilarityAuto(SimilarityAutoState, PairScorerMixin, BaseEstimator):
     ----------
     model_ : the winner, fitted to all rows. winner_ : its name.
     leaderboard_ : list of dicts, best first; see `pairmark.models.auto.race.leaderboard`.
+    sample_rules_ : list of `pairmark.models.auto.sample_rules.SampleRule`: how subjects of several samples are
+        compared, by number of samples. Empty where too few people have several: then exact PLDA, else the mean.
 
     Examples
     --------
@@ -202,6 +205,7 @@ class SimilarityAuto(SimilarityAutoState, PairScorerMixin, BaseEstimator):
             "protocol": "closed-set" if task.data.closed else "open-set",
             "target_fpr": self.target_fpr,
         }
+        rules: list[SampleRule] = []
         # Matrices of a few hundred features gain nothing from several threads, which would stand in others' way.
         with one_blas_thread():
             if task.folds:
@@ -215,6 +219,16 @@ class SimilarityAuto(SimilarityAutoState, PairScorerMixin, BaseEstimator):
                 )
                 entries = race.run(racing)
                 best = winner(entries) if any(entry.rates.size for entry in entries) else entries[0]
+                if isinstance(task, IdentityTask) and best.rates.size:
+                    report(0.7, "comparing ways to combine samples")
+                    rules = sample_rules(
+                        task,
+                        race.folds_again(best),
+                        lambda: best.candidate.build(task.data, best.params, shared),
+                        at,
+                        seed,
+                        self.n_jobs,
+                    )
             else:
                 # Too little to hold any of it out: the simplest.
                 entries = [Entry(candidate=racing[0], params={}, rates=np.empty((0, len(at))))]
@@ -226,6 +240,7 @@ class SimilarityAuto(SimilarityAutoState, PairScorerMixin, BaseEstimator):
                 self.model_ = fit(model)
         self.winner_ = best.candidate.name
         self.leaderboard_ = leaderboard(entries, best, at, task.folds)
+        self.sample_rules_ = rules
 
     def _racing(self, data: Data) -> list[Candidate]:
         names = None if self.candidates is None else set(self.candidates)
@@ -266,7 +281,10 @@ class SimilarityAuto(SimilarityAutoState, PairScorerMixin, BaseEstimator):
         """What a version says of itself: the winner and the race."""
         check_is_fitted(self)
         facts = self._winner.model_facts(feature_names) if hasattr(self.model_, "model_facts") else {}
-        return {**facts, "race": {"winner": self.winner_, "candidates": self.leaderboard_}}
+        race: dict[str, Any] = {"winner": self.winner_, "candidates": self.leaderboard_}
+        if self.sample_rules_:
+            race["samples"] = [rule.model_dump() for rule in self.sample_rules_]
+        return {**facts, "race": race}
 
     @property
     def _winner(self) -> Any:
@@ -314,6 +332,21 @@ class SimilarityAuto(SimilarityAutoState, PairScorerMixin, BaseEstimator):
     def aggregations(self) -> tuple[str, ...]:
         """The winner's, see `PairScorerMixin.aggregations`."""
         return self.model_.aggregations
+
+    def auto_aggregation(self, samples: tuple[int, int] | None = None) -> str:
+        """See `PairScorerMixin.auto_aggregation`: the rule of the nearest numbers of samples at or below."""
+        k, p = samples or (0, 0)
+        rules = {rule.samples and tuple(rule.samples): rule.aggregation for rule in self.sample_rules_}
+        measured = [numbers for numbers in rules if numbers and numbers[0] <= k and numbers[1] <= p]
+        return rules.get(max(measured, default=None), self.aggregations[0])
+
+    def subjects(self, samples: Samples, *, aggregation: str = "auto") -> Any:
+        """See `PairScorerMixin.subjects`."""
+        ways = {rule.aggregation for rule in self.sample_rules_}
+        if aggregation == "auto" and len(ways | {self.auto_aggregation()}) > 1:
+            # Which way it is depends on the other side, too: of scores of samples nothing is prepared.
+            aggregation = OF_SCORES[0]
+        return super().subjects(samples, aggregation=aggregation)
 
     def _prepared_subjects(self, sets: SampleSets, how: str) -> Any:
         return self.model_._prepared_subjects(self._taken_sets(sets), how)

@@ -42,6 +42,8 @@ _COSTED_FOLDS = 8
 _NOTHING = 0.002
 _FREE_SHARE, _FREE_SECONDS = 0.5, 3.0
 """As many candidates as are thought to take less together, of the budget, are raced whatever the clock says."""
+_CHEAP_SHARE = 0.1
+"""A candidate that is thought to take less of the budget is fitted on all folds again for a second question."""
 _FIT_FOLDS = 1.5
 """What fitting the winner to all rows is thought to take, in folds."""
 
@@ -203,6 +205,19 @@ class Race:
         if slow:
             self._race_slow(slow, 0.6 * len(quick) / len(entries))
         return entries
+
+    def folds_again(self, entry: Entry) -> list[Any]:
+        """Folds to fit a candidate on once more: all of a cheap one, else those of one repeat.
+
+        Cheap and quick are so by the data; a slow one gets none where the budget would not last.
+        """
+        folds = list(self._task.folds)
+        if self._cost(entry) <= _CHEAP_SHARE * self._budget:
+            return folds
+        folds = [fold for fold in folds if fold.repeat == folds[0].repeat]
+        is_quick = any(entry is quick_entry for quick_entry in self._quick(self._entries))
+        seconds = self._seconds_for(entry, entry.rates.shape[0] + len(folds))
+        return folds if is_quick or self._elapsed() + seconds < self._budget else []
 
     def _quick(self, entries: list[Entry]) -> list[Entry]:
         """By the data, not by the clock: where everybody is quick, the same seed has the same winner everywhere."""

@@ -241,8 +241,18 @@ class PairScorerMixin(Stateful):
 
     @property
     def aggregations(self) -> tuple[str, ...]:
-        """Ways in which the model compares subjects of several samples; the first is what ``auto`` means."""
+        """Ways in which the model compares subjects of several samples; the first is its usual one."""
         return OF_SCORES
+
+    def auto_aggregation(self, samples: tuple[int, int] | None = None) -> str:
+        """What ``aggregation="auto"`` means: the first of `aggregations`, unless the model has compared them.
+
+        Parameters
+        ----------
+        samples : numbers of samples of the two subjects of a pair, the larger first; None for pairs of different
+            numbers, as in searches.
+        """
+        return self.aggregations[0]
 
     def subjects(self, samples: Samples, *, aggregation: str = "auto") -> Any:
         """People by their samples, prepared for `subject_score`.
@@ -250,6 +260,7 @@ class PairScorerMixin(Stateful):
         Parameters
         ----------
         samples : one (k, d) array for each subject, k >= 1.
+        aggregation : as `subject_score`.
 
         Returns
         -------
@@ -272,7 +283,8 @@ class PairScorerMixin(Stateful):
         left, right : one (k, d) array for each subject, or what `subjects` made of them with the same aggregation;
             equally many, or one on a side.
         aggregation : ``mean``, ``best`` or ``median`` of the scores of all samples of the left side with all of the
-            right; ``plda``, exact, where the model has it; ``auto``: ``plda``, else ``mean``.
+            right; ``plda``, exact, where the model has it; ``auto``: what `auto_aggregation` says for the numbers of
+            samples of a pair, or, where pairs of one call differ in them, for different numbers.
 
         Returns
         -------
@@ -285,15 +297,15 @@ class PairScorerMixin(Stateful):
             On bad samples, numbers that do not fit, and an aggregation that the model does not have.
         """
         check_is_fitted(self)
-        how = self._aggregation(aggregation)
-        a, b = (
-            self.subjects(side, aggregation=how) if isinstance(side, Sequence) else side
-            for side in (left, right)
-        )
+        a, b = (self._sets(side, "samples") if isinstance(side, Sequence) else side for side in (left, right))
+        how = self._aggregation(aggregation, subject_scores.common_samples(a.counts, b.counts))
         return self._subject_score(a, b, how)
 
     def index_subjects(self, samples: Samples, *, aggregation: str = "auto") -> SubjectIndex:
-        """Prepare subjects, one (k, d) array each, for repeated searches with `top_k_subjects`."""
+        """Prepare subjects, one (k, d) array each, for repeated searches with `top_k_subjects`.
+
+        ``auto`` is what `auto_aggregation` says for different numbers of samples, whatever the subjects have.
+        """
         check_is_fitted(self)
         how = self._aggregation(aggregation)
         return self._indexed_subjects(self._sets(samples, "samples"), how)
@@ -317,7 +329,7 @@ class PairScorerMixin(Stateful):
 
         Returns
         -------
-        ids, scores : as `top_k`; scores equal `subject_score` to the last bit.
+        ids, scores : as `top_k`; scores equal `subject_score` with the index's aggregation to the last bit.
         """
         check_is_fitted(self)
         sets = self._sets(queries, "queries")
@@ -350,7 +362,9 @@ class PairScorerMixin(Stateful):
     ) -> Found:
         return subject_scores.best_subjects(self._score_rows, queries, index, k, allowed, above)
 
-    def _aggregation(self, aggregation: str) -> str:
+    def _aggregation(self, aggregation: str, samples: tuple[int, int] | None = None) -> str:
+        if aggregation == "auto":
+            return self.auto_aggregation(samples)
         return subject_scores.checked_aggregation(aggregation, self.aggregations, type(self).__name__)
 
     def index(self, gallery: ArrayLike) -> GalleryIndex:

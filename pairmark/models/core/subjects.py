@@ -25,7 +25,7 @@ Aggregation = Literal["auto", "mean", "plda", "best", "median"]
 
 AGGREGATIONS: Final = ("auto", "mean", "plda", "best", "median")
 OF_SCORES: Final = ("mean", "best", "median")
-"""Ways to make one score of those of samples, which every pair scorer has; the first is what ``auto`` means."""
+"""Ways to make one score of those of samples, which every pair scorer has; the first is the usual one."""
 _CODES: Final = {"mean": kernels.MEAN, "best": kernels.BEST, "median": kernels.MEDIAN}
 _CELLS: Final = 65_536
 """Pairs of samples scored at a time."""
@@ -89,17 +89,30 @@ def joined(samples: Samples) -> tuple[Any, Int64]:
 
 
 def checked_aggregation(aggregation: str, able: Sequence[str], name: str) -> str:
-    """What an aggregation means for a learner; ``able`` are those that it has, the default first."""
+    """An aggregation other than ``auto``; ``able`` are those that a learner has."""
     if aggregation not in AGGREGATIONS:
         raise ValueError(f"aggregation is {aggregation!r}; expected one of {', '.join(AGGREGATIONS)}")
-    if aggregation == "auto":
-        return able[0]
     if aggregation not in able:
         raise ValueError(
             f"aggregation {aggregation!r} needs a PLDA model that scores log-likelihood ratios; {name} has "
             f"{', '.join(able)}"
         )
     return aggregation
+
+
+def common_samples(left: Int64, right: Int64) -> tuple[int, int] | None:
+    """Numbers of samples of the two subjects of every pair, the larger first; None where pairs differ in them.
+
+    Parameters
+    ----------
+    left, right : (n,) and (m,) samples of the subjects of both sides; n = m, or one of them is 1.
+    """
+    if left.size != right.size and 1 not in (left.size, right.size):
+        return None
+    larger, smaller = np.maximum(left, right), np.minimum(left, right)
+    if (larger != larger[0]).any() or (smaller != smaller[0]).any():
+        return None
+    return int(larger[0]), int(smaller[0])
 
 
 def sides_of(n: int, m: int) -> tuple[int, int, int]:

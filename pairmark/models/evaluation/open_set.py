@@ -140,8 +140,8 @@ def play_enrolment(
 
     Returns
     -------
-    JSON-able: ``n_people``, ``rule`` and ``at``: by number of ``samples`` its ``eer`` and ``fnmr_at_fmr`` (rate ->
-    value and interval). None where fewer than `LEAST_PEOPLE` people have three samples.
+    JSON-able: ``n_people``, ``rule`` (of the largest number) and ``at``: by number of ``samples`` its ``rule``, ``eer``
+    and ``fnmr_at_fmr`` (rate -> value and interval). None where fewer than `LEAST_PEOPLE` people have three samples.
     """
     rng, rows = np.random.default_rng([random_state, 21]), _rows_of_people(y)
     sizes = np.array([own.size for own in rows])
@@ -153,11 +153,17 @@ def play_enrolment(
     n = min(eligible.size, int(np.sqrt(MAX_COMPARISONS / largest)))
     people = eligible[rng.permutation(eligible.size)[:n]]
     draws = np.array([rng.choice(rows[name], largest + 1, replace=False) for name in people])
-    probes = scorer.subjects([X[row] for row in draws[:, -1:]])
     at = []
     for k in counts:
-        enrolled = scorer.subjects([X[row] for row in draws[:, :k]])
-        columns = [scorer.subject_score(enrolled, probes.take(np.array([probe]))) for probe in range(n)]
+        rule = scorer.auto_aggregation((k, 1))
+        enrolled, probes = (
+            scorer.subjects([X[row] for row in rows_of], aggregation=rule)
+            for rows_of in (draws[:, :k], draws[:, -1:])
+        )
+        columns = [
+            scorer.subject_score(enrolled, probes.take(np.array([probe])), aggregation=rule)
+            for probe in range(n)
+        ]
         scores = np.asarray(columns, dtype=np.float32)
         own, impostors = np.diagonal(scores), np.sort(scores[~np.eye(n, dtype=np.bool_)])[::-1]
         fnmr = {}
@@ -166,8 +172,8 @@ def play_enrolment(
                 continue
             missed = float((own <= impostors[int(rate * impostors.size)]).mean())
             fnmr[f"{rate:g}"] = {"value": missed, "interval": list(wilson_interval(missed, n, CONFIDENCE))}
-        at.append({"samples": k, "eer": _equal_errors(own, impostors), "fnmr_at_fmr": fnmr})
-    return {"n_people": n, "rule": scorer.aggregations[0], "confidence": CONFIDENCE, "at": at}
+        at.append({"samples": k, "rule": rule, "eer": _equal_errors(own, impostors), "fnmr_at_fmr": fnmr})
+    return {"n_people": n, "rule": rule, "confidence": CONFIDENCE, "at": at}
 
 
 def _rows_of_people(y: ArrayLike) -> list[NDArray[np.int64]]:

@@ -90,7 +90,10 @@ def _subjects(query: PointOfVersionQuery, version: LoadedVersion, limit: int) ->
     for field, count in (("left_samples", k), ("right_samples", p)):
         if count > limit:
             raise InvalidInput(f"{field} is {count}; expected at most {limit}", field=field)
-    return None if k == p == 1 else SubjectClass(max(k, p), min(k, p), version.aggregation(query.aggregation))
+    if k == p == 1:
+        return None
+    samples = max(k, p), min(k, p)
+    return SubjectClass(*samples, version.aggregation(query.aggregation, samples))
 
 
 def get_live(services: InServices, name: Name, version: Number) -> dict[str, Any] | None:

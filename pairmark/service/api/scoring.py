@@ -65,7 +65,8 @@ class PairsQuery(Query):
     aggregation: Literal["auto", "mean", "plda", "best", "median"] = Field(
         "auto",
         description="how subjects are compared. `mean`, `best`, `median`: over all scores between samples of the two "
-        "sides; `plda`: the exact score of a PLDA model; `auto`: `plda` if the model has it, otherwise `mean`",
+        "sides; `plda`: the exact score of a PLDA model; `auto`: what the version chose in training for these numbers "
+        "of samples, else `plda` if the model has it, otherwise `mean`",
     )
 
 
@@ -304,13 +305,12 @@ async def _score(
 ) -> ScoredPairs:
     """Scores of the pairs of a body."""
     pairs, version = await _read(call, request_work, kind, body, capability)
-    aggregation = call.query.aggregation
-    scores = await request_work.run(
-        version.seconds(pairs.n_scored), lambda: version.score_pairs(pairs, aggregation)
-    )
+    how = call.query.aggregation
+    if pairs.counts is not None:
+        how = version.aggregation(how, pairs.common_samples)
+    scores = await request_work.run(version.seconds(pairs.n_scored), lambda: version.score_pairs(pairs, how))
     if pairs.counts is None:
         return ScoredPairs(scores, version.json, version, pairs)
-    how = version.aggregation(aggregation)
     of = pairs.sample_class() if capability == "match" else None
     subjects = None if of is None else SubjectClass(*of, how)
     return ScoredPairs(scores, version.json, version, pairs, subjects, how)

@@ -167,13 +167,13 @@ async def _whole_or_best(
         query.calibration,
         fnr=query.fnr,
     )
-    how = version.aggregation(query.aggregation or "auto")
+    samples = max(k, p), min(k, p)
+    how = version.aggregation(query.aggregation or "auto", samples)
     if k == p == 1:
         return await operating_point(), None
     try:
         if query.aggregation is not None or p > 1 or k <= call.services.settings.max_subject_samples:
-            subjects = SubjectClass(max(k, p), min(k, p), how)
-            return await operating_point(subjects=subjects), how
+            return await operating_point(subjects=SubjectClass(*samples, how)), how
     except (InsufficientCalibration, TooLarge):
         if query.aggregation is not None or p > 1:
             raise

@@ -422,6 +422,13 @@ def show_leaderboard(to: Console, facts: dict[str, Any]) -> None:
             )
             to.print(f"TPR to expect: {', '.join(rates_text)}", markup=False)
             to.print(VALIDATED, markup=False)
+        rules = [
+            f"{rule['aggregation']} "
+            + ("otherwise" if rule["samples"] is None else "({} and {})".format(*rule["samples"]))
+            for rule in race.get("samples") or ()
+        ]
+        if rules:
+            to.print(f"samples of a subject are compared by {', '.join(rules)}", markup=False)
     board = facts.get("leaderboard")
     for table in () if not board else (board, board.get("classification")):
         if not table:

@@ -181,8 +181,9 @@ class SearchBody(Body):
     )
     aggregation: Aggregation | None = Field(
         None,
-        description="with `group_by`: compare each subject as a whole, by all of its items; `auto` is `plda` if the "
-        "model has it, otherwise `mean`. `fpir` needs a calibration with the same `aggregation`",
+        description="with `group_by`: compare each subject as a whole, by all of its items; `auto` is what the version "
+        "chose in training for different numbers of samples, else `plda` if the model has it, otherwise `mean`. `fpir` "
+        "needs a calibration with the same `aggregation`",
     )
     fpir: Rate | None = Field(
         None,

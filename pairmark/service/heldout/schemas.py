@@ -203,6 +203,7 @@ class EnrolmentAt(BaseModel):
     """Errors with this number of enrolled samples and one probe."""
 
     samples: int
+    rule: str | None = Field(None, description="how the scores of so many samples are combined")
     eer: float
     fnmr_at_fmr: dict[str, RateOut]
 
@@ -211,7 +212,9 @@ class EnrolmentOut(BaseModel):
     """Errors by number of enrolled samples, measured on the same held-out people."""
 
     n_people: int
-    rule: str = Field(description="how the scores of several samples are combined")
+    rule: str = Field(
+        description="how the scores of several samples are combined: of the most samples in `at`"
+    )
     confidence: float
     at: list[EnrolmentAt]
 

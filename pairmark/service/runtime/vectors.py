@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from pairmark.models.core.subjects import common_samples
 from pairmark.models.records.schema import RecordError, Schema, is_plain
 from pairmark.models.registry import schema_of_model
 from pairmark.service.errors import InvalidInput, TooLarge
@@ -78,6 +79,11 @@ class VectorPairs:
             return self.n_pairs
         left, right = self.counts
         return int(np.sum(left * right)) if 1 in (left.size, right.size) else int(left @ right)
+
+    @property
+    def common_samples(self) -> tuple[int, int] | None:
+        """Numbers of samples of every pair, the larger first; None where pairs differ, and for plain vectors."""
+        return None if self.counts is None else common_samples(*self.counts)
 
     @property
     def broadcast(self) -> bool:

@@ -77,11 +77,14 @@ class LoadedVersion:
         check_finite(scores, noun="pair", what="score", field="left")
         return scores
 
-    def aggregation(self, name: str) -> str:
-        """How subjects of several samples are compared: what ``auto`` means for this model, or what was asked."""
+    def aggregation(self, name: str, samples: tuple[int, int] | None = None) -> str:
+        """How subjects of several samples are compared: what was asked, or what ``auto`` means for this model.
+
+        ``samples`` : of the two subjects of each pair, larger number first; None for different ones, as in searches.
+        """
         able: tuple[str, ...] = self.estimator.aggregations
         if name == "auto":
-            return able[0]
+            return str(self.estimator.auto_aggregation(samples))
         if name not in able:
             raise ModelNotCapable(
                 f"aggregation {name!r} needs a PLDA model that scores log-likelihood ratios; {self.entry.name}:"
@@ -114,7 +117,7 @@ class LoadedVersion:
                 SampleSets.of_rows(rows, counts)
                 for rows, counts in zip((left, right), pairs.counts, strict=True)
             )
-            return self.score_subjects(a, b, self.aggregation(aggregation))
+            return self.score_subjects(a, b, self.aggregation(aggregation, pairs.common_samples))
         if aggregation != "auto":
             self.aggregation(aggregation)
         return self.score(left, right)
@@ -135,7 +138,7 @@ class LoadedVersion:
         score = float(self.score_pairs(pairs, aggregation)[0])
         if pairs.counts is None:
             return score, explain(left, right, feature_names=self.feature_names)
-        how = self.aggregation(aggregation)
+        how = self.aggregation(aggregation, pairs.common_samples)
         grid = self.estimator.score_against(left, right)
         # Of all pairs of samples the one whose score is nearest to that of the subjects stands for them.
         i, j = np.unravel_index(int(np.argmin(np.abs(grid - np.float32(score)))), grid.shape)

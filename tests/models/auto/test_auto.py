@@ -195,6 +195,7 @@ def test_threads_and_processes_change_nothing() -> None:
     with parallel_config(backend="loky", n_jobs=2):
         elsewhere = SimilarityAuto(candidates=names).fit(X, Y)
     for other in (SimilarityAuto(candidates=names, n_jobs=2).fit(X, Y), elsewhere):
+        assert other.sample_rules_ == alone.sample_rules_ != []
         for mine, theirs in zip(alone.leaderboard_, other.leaderboard_, strict=True):
             assert {**mine, "seconds": 0} == {**theirs, "seconds": 0}
         assert other.pair_score(X[:9], X[9:18]).tobytes() == alone.pair_score(X[:9], X[9:18]).tobytes()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants.mutant import mutant
 
 AUTO = "tests/models/auto/test_auto.py"
+SAMPLE_RULES = "tests/models/auto/test_sample_rules.py"
 
 RACE = (
     mutant(
@@ -60,6 +61,38 @@ RACE = (
 
 SUBJECTS = (
     mutant(
+        "samples-are-combined-as-always",
+        "similarity-auto chooses how samples of a subject are combined",
+        "pairmark/models/auto/sample_rules.py",
+        "best = int(rates.mean(axis=0).argmax())",
+        "best = 0",
+        f"{SAMPLE_RULES}::test_where_photos_of_a_sitting_are_alike_auto_is_as_good_as_the_best_way",
+    ),
+    mutant(
+        "another-way-by-luck",
+        "the learner's own way stays unless another is ahead by more than a standard error",
+        "pairmark/models/auto/sample_rules.py",
+        "if lead.mean() <= lead.std(ddof=1) / np.sqrt(lead.size):",
+        "if lead.mean() < 0:",
+        f"{SAMPLE_RULES}::test_another_way_must_be_ahead_beyond_chance",
+    ),
+    mutant(
+        "one-way-for-all-numbers",
+        "auto goes by the number of samples of a pair",
+        "pairmark/models/core/base.py",
+        "return self.auto_aggregation(samples)",
+        "return self.auto_aggregation()",
+        f"{SAMPLE_RULES}::test_auto_goes_by_the_number_of_samples",
+    ),
+    mutant(
+        "decisions-name-another-way",
+        "what training chose for a number of samples scores and decides about subjects of so many",
+        "pairmark/service/api/scoring.py",
+        "how = version.aggregation(how, pairs.common_samples)",
+        "how = version.aggregation(how)",
+        "tests/e2e/test_subjects.py::test_auto_is_what_training_chose_and_the_answer_names_it",
+    ),
+    mutant(
         "scores-of-samples-are-not-sorted",
         "the order of samples and sides changes no bit of a subject's score",
         "pairmark/models/core/kernels/subjects.py",
@@ -96,7 +129,7 @@ SUBJECTS = (
         "verifications-use-the-threshold-of-pairs",
         "a verification of a whole subject has a calibration of its own",
         "pairmark/service/api/search.py",
-        "return await operating_point(subjects=subjects), how",
+        "return await operating_point(subjects=SubjectClass(*samples, how)), how",
         "return await operating_point(), how",
         "tests/e2e/test_subjects.py::test_verification_decides_about_the_whole_subject",
     ),
