@@ -43,6 +43,7 @@ def write(folder: Path) -> None:
 
 def http_page() -> str:
     """Every endpoint, from the OpenAPI document."""
+    from pairmark.service.api.examples import answer_examples, json_text
     from pairmark.service.app import create_app
     from pairmark.service.settings import Settings
 
@@ -77,7 +78,7 @@ def http_page() -> str:
                 shape = _type(content.get("schema", {}))
                 lines += ["", f"Body: `{media}`" + ("" if shape == "string" else f", {shape}")]
                 for example in content.get("examples", {}).values():
-                    lines += block(_json(example["value"]), "json")
+                    lines += block(json_text(example["value"]), "json")
             answers = [
                 (
                     f"`{status}`",
@@ -88,6 +89,11 @@ def http_page() -> str:
                 if not status.startswith(("4", "5"))
             ]
             lines += ["", *table(("status", "meaning", "body"), answers)]
+            shown = [
+                text for one in operation["responses"].values() for text in answer_examples(document, one)
+            ]
+            for text in dict.fromkeys(shown):
+                lines += block(text, "json")
     lines += ["", "## Schemas"]
     for name, schema in sorted(document.get("components", {}).get("schemas", {}).items()):
         lines += ["", f"### {name}", "", schema.get("description", "").strip()]
@@ -314,13 +320,6 @@ def _type(schema: dict[str, Any]) -> str:
     if schema.get("type") == "array":
         return f"list of {_type(schema.get('items', {})) or 'any'}"
     return str(schema.get("type", "any"))
-
-
-def _json(value: Any) -> str:
-    """A JSON object with a member a line."""
-    if not isinstance(value, dict):
-        return json.dumps(value)
-    return "{\n" + ",\n".join(f'  "{key}": {json.dumps(member)}' for key, member in value.items()) + "\n}"
 
 
 def _media(answer: dict[str, Any]) -> str:

@@ -11,6 +11,7 @@ from fastapi import Request
 from fastapi.responses import HTMLResponse, JSONResponse
 from pydantic import Field
 
+from pairmark.service.api.examples import answer_examples
 from pairmark.service.api.query import FROM_QUERY, Query
 
 POLICY = (
@@ -129,6 +130,7 @@ def _operation(
         answer["media_types"] = ", ".join(content)
         schemas = [media.get("schema", {}) for media in content.values()]
         answer["fields"] = _fields(document, schemas[0]) if schemas else []
+        answer["examples"] = answer_examples(document, answer)
     return {
         "id": operation["operationId"],
         "path": path,

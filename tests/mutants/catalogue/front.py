@@ -6,6 +6,25 @@ from tests.mutants.mutant import mutant
 
 FRONT = (
     mutant(
+        "answers-have-no-example",
+        "the reference shows each answer by an example",
+        "pairmark/service/api/examples.py",
+        """                content["examples"] = {
+                    component: {"$ref": f"#/components/examples/{component}"} for component in made
+                }
+""",
+        "",
+        "tests/service/api/test_examples.py::test_each_answer_in_json_has_an_example_that_fits_its_schema",
+    ),
+    mutant(
+        "an-example-that-the-service-refuses",
+        "each request is shown by an example that the service takes",
+        "pairmark/service/api/example_values.py",
+        '"right_unit": ["ada", "bob", "eve"], "listing": "random"}',
+        '"right_unit": ["ada", "bob", "eve"], "listing": "some"}',
+        "tests/service/api/test_examples.py::test_each_body_in_json_has_an_example_that_the_service_takes",
+    ),
+    mutant(
         "objects-in-answers-are-left-as-json",
         "the client's records have every member of an answer, objects as records too",
         "pairmark/client/results.py",
