@@ -165,6 +165,8 @@ def ways_out(units: int, *, different_share: float = 1.0, fewest: int = FEWEST) 
             continue
         percent = in_percent(smallest)
         fpr = _rate_of(percent)
+        if ways and fpr >= ways[-1].fpr:
+            continue
         options = f"{learner}--target-fpr {fpr:g}"
         ways.append(WayOut(options=options, fpr=fpr, text=f"{percent} with `{options}`"))
     return ways
