@@ -158,7 +158,7 @@ def ways_out(units: int, *, different_share: float = 1.0, fewest: int = FEWEST) 
     units : people (open-set) or samples (closed-set) in the dataset.
     fewest : units that are left to test on, and to train on.
     """
-    ways = []
+    ways: list[WayOut] = []
     for learner, reserved in _RESERVED.items():
         smallest = reach(max(units - reserved * fewest, 0), different_share=different_share).smallest_fpr
         if smallest is None or smallest >= MOST_TARGET:

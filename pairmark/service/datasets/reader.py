@@ -132,7 +132,7 @@ def read_dataset(
     dataset.warnings[:0] = warnings + contradictions
     dataset.warnings += [f"column {each.name!r}: {line}" for each in notes or () for line in each.warnings]
     if kind in ("csv", "parquet") and request.columns is None:
-        dataset.warnings += _numbering_warnings(out, dataset.feature_names)
+        dataset.warnings += _numbering_warnings(out, dataset.feature_names or [])
     dataset.warnings += _duplicate_warnings(out)
     summary = _summary(dataset, kind, request, spec, read)
     if notes is not None:

@@ -28,7 +28,7 @@ FRONT = (
         "a-count-of-the-rows-is-a-feature",
         "an upload warns of features that number the rows",
         "pairmark/service/datasets/reader.py",
-        "        dataset.warnings += _numbering_warnings(out, dataset.feature_names)\n",
+        "        dataset.warnings += _numbering_warnings(out, dataset.feature_names or [])\n",
         "        pass\n",
         "tests/service/test_inspecting.py::test_a_column_that_numbers_the_rows_is_no_feature_in_silence",
     ),
