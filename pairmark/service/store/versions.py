@@ -73,7 +73,7 @@ class VersionStore:
                 )
             )
             raise UnknownModel(
-                f"there is no model {name[:100]!r}; known: {names or 'there are none yet'}", field="model"
+                f"there is no model {name[:100]!r}; known: {names or 'none'}", field="model"
             )
         return model
 
