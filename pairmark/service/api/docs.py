@@ -84,15 +84,15 @@ def _template() -> Any:
     environment = Environment(
         loader=FileSystemLoader(folder), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters["code"] = _with_code
+    environment.filters["code"] = with_code
     return environment.get_template("docs.html")
 
 
-def _with_code(text: str) -> Any:
-    """Text whose words between backticks are set as code."""
+def with_code(text: str) -> Any:
+    """Text whose words between backticks are set as code, and whose numbers keep their percent signs."""
     from markupsafe import Markup, escape
 
-    parts = str(escape(text)).split("`")
+    parts = str(escape(text)).replace(" %", "\u00a0%").split("`")
     return Markup("".join(f"<code>{part}</code>" if at % 2 else part for at, part in enumerate(parts)))
 
 
