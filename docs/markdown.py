@@ -60,23 +60,19 @@ def escaped(text: str) -> str:
 
 
 def _wrapped(signature: str) -> str:
-    head, _, rest = signature.partition("(")
+    """A signature of more than a line with an argument a line."""
     if len(signature) <= 100:
         return signature
-    *arguments, last = _arguments(rest)
-    last, closing, answer = last.rpartition(")")
-    return f"{head}(\n    " + ",\n    ".join([*arguments, last]) + f",\n{closing}{answer}"
-
-
-def _arguments(rest: str) -> list[str]:
-    """The arguments of a signature, split at commas outside brackets."""
-    parts, depth, last = [], 0, 0
-    for at, sign in enumerate(rest):
+    arguments, depth, start = [], 0, signature.index("(") + 1
+    for at, sign in enumerate(signature):
         depth += (sign in "([{") - (sign in ")]}")
-        if sign == "," and depth == 0:
-            parts.append(rest[last:at].strip())
-            last = at + 1
-    return [*parts, rest[last:].strip()]
+        if (sign == "," and depth == 1) or (sign == ")" and depth == 0):
+            arguments.append(signature[start:at].strip())
+            start = at + 1
+        if sign == ")" and depth == 0:
+            break
+    head = signature[: signature.index("(")]
+    return f"{head}(\n    " + ",\n    ".join(arguments) + f",\n){signature[start:]}"
 
 
 def block(text: str, language: str) -> list[str]:

@@ -43,6 +43,7 @@ def write(folder: Path) -> None:
 
 def http_page() -> str:
     """Every endpoint, from the OpenAPI document."""
+    from pairmark.service.api.examples import answer_examples, json_text
     from pairmark.service.app import create_app
     from pairmark.service.settings import Settings
 
@@ -58,6 +59,7 @@ def http_page() -> str:
         for method, operation in operations.items():
             tag = operation.get("tags", ["other"])[0]
             groups.setdefault(tag, []).append((method.upper(), path, operation))
+    shown: set[str] = set()
     for tag, operations_of in groups.items():
         lines += ["", f"## {tag.capitalize()}"]
         for method, path, operation in operations_of:
@@ -74,10 +76,10 @@ def http_page() -> str:
             if parameters:
                 lines += ["", *table(("parameter", "meaning"), parameters)]
             for media, content in operation.get("requestBody", {}).get("content", {}).items():
-                shape = _type(content.get("schema", {}))
+                shape = _linked(content["schema"])
                 lines += ["", f"Body: `{media}`" + ("" if shape == "string" else f", {shape}")]
                 for example in content.get("examples", {}).values():
-                    lines += block(_json(example["value"]), "json")
+                    lines += block(json_text(example["value"]), "json")
             answers = [
                 (
                     f"`{status}`",
@@ -88,6 +90,11 @@ def http_page() -> str:
                 if not status.startswith(("4", "5"))
             ]
             lines += ["", *table(("status", "meaning", "body"), answers)]
+            for answer in operation["responses"].values():
+                for text in answer_examples(document, answer):
+                    # Several operations give the same answer: the first shows it, the others name its schema.
+                    lines += block("" if text in shown else text, "json")
+                    shown.add(text)
     lines += ["", "## Schemas"]
     for name, schema in sorted(document.get("components", {}).get("schemas", {}).items()):
         lines += ["", f"### {name}", "", schema.get("description", "").strip()]
@@ -316,15 +323,12 @@ def _type(schema: dict[str, Any]) -> str:
     return str(schema.get("type", "any"))
 
 
-def _json(value: Any) -> str:
-    """A JSON object with a member a line."""
-    if not isinstance(value, dict):
-        return json.dumps(value)
-    return "{\n" + ",\n".join(f'  "{key}": {json.dumps(member)}' for key, member in value.items()) + "\n}"
+def _linked(schema: dict[str, Any]) -> str:
+    """Its type, schemas with the address of their table."""
+    return re.sub(r"\b[A-Z]\w+", lambda name: f"[{name[0]}](#{name[0].lower()})", _type(schema))
 
 
 def _media(answer: dict[str, Any]) -> str:
     return ", ".join(
-        f"`{media}` {_type(content.get('schema', {}))}"
-        for media, content in answer.get("content", {}).items()
+        f"`{media}` {_linked(content['schema'])}" for media, content in answer.get("content", {}).items()
     )

@@ -26,16 +26,10 @@ print(f"TPR {point.tpr:.2f}, guarantee {point.guarantee}, from {point.n_units} p
 naive = np.quantile(scores[~same], 0.99)
 print(f"the 99th percentile of the negative scores would be {naive:.2f}")
 # [file]
-import json
+import csv
 
-few = rng.permutation(scores.size)[:20_000]
-body = {
-    "name": "vendor",
-    "scores": scores[few].round(4).tolist(),
-    "same": same[few].astype(int).tolist(),
-    "left_unit": units[few, 0].tolist(),
-    "right_unit": units[few, 1].tolist(),
-    "listing": "random",
-}
-with open("scores.json", "w", encoding="utf-8") as file:
-    json.dump(body, file)
+with open("scores.csv", "w", encoding="utf-8", newline="") as file:
+    writer = csv.writer(file)
+    writer.writerow(["left", "right", "score", "same"])
+    for at in rng.permutation(scores.size)[:20_000]:
+        writer.writerow([*units[at], round(scores[at], 4), int(same[at])])

@@ -49,6 +49,15 @@ def test_the_page_of_a_name_that_is_gone_goes(folder: Path) -> None:
     assert not (folder / "python" / "RenamedLearner.md").exists()
 
 
+def test_a_long_signature_has_an_argument_a_line_and_its_answer_whole(folder: Path) -> None:
+    page = (folder / "python" / "Plda.md").read_text()
+    shown = page.partition("## explain")[2].partition("```python\n")[2].partition("```")[0]
+    assert shown.splitlines()[-2:] == [
+        "    feature_names: Sequence[str] | None = None,",
+        ") -> dict[str, Any]",
+    ]
+
+
 def test_no_table_of_the_http_reference_leaves_a_meaning_empty(folder: Path) -> None:
     page = (folder / "http.md").read_text()
     rows = re.findall(r"^\| (`[^`]+`)(?:<br>.*?)? \| (.*?) ?\|$", page, re.M)
@@ -56,12 +65,12 @@ def test_no_table_of_the_http_reference_leaves_a_meaning_empty(folder: Path) -> 
     assert [name for name, meaning in rows if not meaning.strip()] == []
 
 
-def test_requests_in_json_are_shown_by_example(folder: Path) -> None:
+def test_requests_and_answers_in_json_are_shown_by_example(folder: Path) -> None:
     page = (folder / "http.md").read_text()
     section = page.partition("### `POST /similarity`")[2].partition("\n### ")[0]
-    shown = re.search(r"Body: `application/json`.*?```json\n(.*?)```", section, re.S)
-    assert shown is not None
-    assert set(json.loads(shown[1])) == {"left", "right"}
+    body, answer = re.findall(r"```json\n(.*?)```", section, re.S)
+    assert set(json.loads(body)) == {"left", "right"}
+    assert set(json.loads(answer)) == {"model", "scores"}
 
 
 def test_each_meaning_is_of_a_member_that_says_none_itself() -> None:

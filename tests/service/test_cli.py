@@ -172,6 +172,35 @@ def test_an_upload_of_pairs_counts_them_and_lists_contradictions(pairmark: Pairm
     assert (dropped.json["n_pairs"], dropped.json["n_same_pairs"], dropped.json["version"]) == (4, 2, 2)
 
 
+def test_an_upload_of_rankings_names_the_labels_and_a_repeated_one_says_so(
+    pairmark: Pairmark, tmp_path: Path
+) -> None:
+    table = tmp_path / "drinks.csv"
+    table.write_text("a,order\n" + "".join(f"{at},tea>milk\n{at}.5,milk>tea\n" for at in range(10)))
+    words = ("datasets", "add", "drinks", table, "--ranking", "order")
+    added = pairmark(*words, home=tmp_path / "home")
+    assert added.code == 0, added.err
+    assert "ranked labels milk, tea" in " ".join(added.out.split())
+    assert "label_role" not in added.out
+    assert "nothing was added" not in added.out
+    assert "has this content already: nothing was added" in pairmark(*words, home=tmp_path / "home").out
+    assert "rankings of milk, tea" in pairmark("datasets", "inspect", table, home=tmp_path / "home").out
+
+
+def test_a_target_out_of_reach_is_said_before_the_training(pairmark: Pairmark, tmp_path: Path) -> None:
+    table = tmp_path / "few.csv"
+    table.write_text("who,a,b\n" + "".join(f"p{at // 3},{at % 7},{at // 3}\n" for at in range(120)))
+    assert pairmark("datasets", "add", "few", table, "--identity", "who", home=tmp_path).code == 0
+    words = ("train", "--dataset", "few", "--model", "few", "--learner", "metric", "--target-fpr", "1%")
+    trained = pairmark(*words, home=tmp_path)
+    assert trained.code == 0, trained.err
+    first, _, _ = trained.err.partition("training:")
+    assert "The target of 0.01 cannot be promised from this dataset. Within reach: " in first
+    refused = pairmark("match", "1,2", "3,4", "--model", "few", "--fpr", "1%", home=tmp_path)
+    assert "--dataset DATASET" in refused.err
+    assert "DATASET: what the version learned from; `pairmark models show` names it" in refused.err
+
+
 def test_an_address_without_a_scheme_is_http_and_a_wrong_one_is_said(pairmark: Pairmark) -> None:
     away = pairmark("models", "list", "--url", "localhost:9")
     assert away.code == 1

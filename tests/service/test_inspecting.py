@@ -180,3 +180,40 @@ def test_the_preview_offers_a_column_of_dates_as_the_time(deployment):
     assert seen.request["time"] == "born"
     assert seen.request["exclude"] == ["city"]
     assert [each.column for each in seen.troubles] == ["age"]
+
+
+def test_columns_that_few_cells_keep_from_being_features_are_not_left_out_in_silence(deployment):
+    lines = [f"p{at // 2},{'n/a' if at == 4 else at / 8},{at}%3,{'Oslo'},{at},25" for at in range(20)]
+    seen = look(deployment, "\n".join(["who,a,share,city,b,c", *lines, ""]).encode())
+    assert seen.request["exclude"] == ["a", "share", "city"]
+    assert [text for text in seen.warnings if text.startswith("left out")] == [
+        "left out: column 'a': 1 of 20 cells are no numbers, the first is 'n/a' in row 5 (--exclude a)"
+    ]
+
+
+def test_decimal_commas_are_named(deployment):
+    lines = [f"p{at // 2};1,{at:02d}" for at in range(20)]
+    seen = look(deployment, "\n".join(["who;a", *lines, ""]).encode())
+    assert "no feature column is left" in seen.problem
+    assert seen.warnings == [
+        "left out: column 'a': 20 of 20 cells are no numbers, the first is '1,00' in row 1: numbers take a decimal "
+        "point (--exclude a)"
+    ]
+
+
+def test_a_column_that_numbers_the_rows_is_no_feature_in_silence(deployment):
+    rows = [{"who": f"p{at // 3}", "record_id": at + 1, "n": at + 1, "a": at % 7} for at in range(60)]
+    content = table(**{name: [row[name] for row in rows] for name in rows[0]})
+    assert look(deployment, content).request["id"] == "record_id"
+    added = deployment.datasets.add(
+        io.BytesIO(content), DatasetRequest(name="numbered", identity="who"), filename="a.csv"
+    )
+    assert added.warnings[0] == (
+        "features that number the rows: 'record_id', 'n'. Exclude them, unless order means something"
+    )
+
+
+def test_different_values_of_a_small_table_are_counted(deployment):
+    seen = look(deployment, faces(n=900), label="nobody")
+    assert "there is no column 'nobody'" in seen.problem
+    assert {column.name: column.distinct for column in seen.columns}["person"] == 900

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pairmark.models.calibration.points import InsufficientCalibrationData
-from pairmark.service.datasets.promises import FEWEST, promise_of, ways_from
+from pairmark.service.datasets.promises import FEWEST, promise_of, ways_from, ways_out
 from tests.service.conftest import people
 
 pytestmark = pytest.mark.database("sqlite")
@@ -82,3 +82,8 @@ def test_ways_out_are_ranked_and_each_gives_a_smaller_rate() -> None:
         "2 %: ask with fpr=0.02",
         "0.1 %: calibrate on 5,990 people",
     ]
+
+
+def test_a_way_that_gives_no_smaller_rate_is_not_offered() -> None:
+    assert [way.options for way in ways_out(900)] == ["--target-fpr 0.0067"]
+    assert len(ways_out(40)) == 2

@@ -123,7 +123,7 @@ def test_a_classifier_is_compared_by_its_classes_too(deployment):
 def test_who_names_no_learner_gets_the_one_for_the_data(deployment):
     request = deployment.request(learner=None, params={})
     assert deployment.queue.submit(request).learner in ("similarity-auto", "similarity-forest")
-    with pytest.raises(InvalidInput, match="does not compare candidates"):
+    with pytest.raises(InvalidInput, match="takes no budget"):
         deployment.queue.submit(deployment.request(budget_seconds=5))
 
 

@@ -11,6 +11,7 @@ from fastapi import Request
 from fastapi.responses import HTMLResponse, JSONResponse
 from pydantic import Field
 
+from pairmark.service.api.examples import answer_examples
 from pairmark.service.api.query import FROM_QUERY, Query
 
 POLICY = (
@@ -83,15 +84,15 @@ def _template() -> Any:
     environment = Environment(
         loader=FileSystemLoader(folder), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters["code"] = _with_code
+    environment.filters["code"] = with_code
     return environment.get_template("docs.html")
 
 
-def _with_code(text: str) -> Any:
-    """Text whose words between backticks are set as code."""
+def with_code(text: str) -> Any:
+    """Text whose words between backticks are set as code, and whose numbers keep their percent signs."""
     from markupsafe import Markup, escape
 
-    parts = str(escape(text)).split("`")
+    parts = str(escape(text)).replace(" %", "\u00a0%").split("`")
     return Markup("".join(f"<code>{part}</code>" if at % 2 else part for at, part in enumerate(parts)))
 
 
@@ -129,6 +130,7 @@ def _operation(
         answer["media_types"] = ", ".join(content)
         schemas = [media.get("schema", {}) for media in content.values()]
         answer["fields"] = _fields(document, schemas[0]) if schemas else []
+        answer["examples"] = answer_examples(document, answer)
     return {
         "id": operation["operationId"],
         "path": path,

@@ -11,9 +11,10 @@ from fastapi import Body, FastAPI, Path
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 
+from pairmark.service.api.examples import add_examples
 from pairmark.service.api.meanings import add_meanings
 from pairmark.service.api.problems import Problem, responses
-from pairmark.service.api.routing import JSON_TYPE, Route, RouteTable
+from pairmark.service.api.routing import Route, RouteTable
 
 DESCRIPTION: Final = """\
 Pairmark learns similarity from your own labelled vectors and answers "same" or "different" at the false positive
@@ -59,6 +60,7 @@ def document(app: FastAPI, table: RouteTable) -> dict[str, Any]:
             _complete(route, schema["paths"][route.label][route.method.lower()])
         app.openapi_schema = _with_clean_names(schema)
         add_meanings(app.openapi_schema)
+        add_examples(app.openapi_schema)
     return app.openapi_schema
 
 
@@ -100,8 +102,6 @@ def _complete(route: Route, operation: dict[str, Any]) -> None:
                 headers.update(_RATE_LIMITS)
     success = answers[str(route.status)]
     content = operation.get("requestBody", {}).get("content", {})
-    if route.example is not None:
-        content[JSON_TYPE]["examples"] = {"example": {"value": route.example}}
     if route.links:
         success["links"] = {
             target: {"operationId": target, "parameters": dict(arguments)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from html import escape
@@ -278,13 +279,18 @@ def status_problem(error: HTTPException) -> PairmarkError:
     return errors.InvalidInput(str(error.detail))
 
 
+_ALTERNATIVE = re.compile(r"bool|int|float|str|(list|dict|tuple)\[.*")
+
+
 def invalid_request(error: RequestValidationError) -> PairmarkError:
     """The first thing wrong with a request, by field. Never what was sent: a NaN in it could not be serialised."""
     first = error.errors()[0]
     place, *parts = first["loc"] or ("body",)
     if place == "body" and first["type"] == "json_invalid":
         return errors.InvalidInput("the body is not JSON", field="body")
-    field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts).lstrip(".")[:200]
+    # Of alternatives, Pydantic names the one that it tried: `scores.list[float][5]`.
+    named = (part for part in parts if isinstance(part, int) or not _ALTERNATIVE.fullmatch(part))
+    field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in named).lstrip(".")[:200]
     message = "is missing" if first["type"] == "missing" else first["msg"]
     return errors.InvalidInput(f"{field or place}: {message}"[:1000], field=field or str(place))
 

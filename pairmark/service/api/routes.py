@@ -118,7 +118,6 @@ LONG: Final = BodyLimits(timed=False)
 
 _OCTETS, _NPZ = "application/octet-stream", "application/x-npz"
 _SVG, _PNG, _HTML = "image/svg+xml", "image/png", "text/html"
-_PAIR: Final = {"left": [0.12, -0.4, 1.7], "right": [0.1, -0.38, 1.66]}
 _MODEL: Final = {"X-Pairmark-Model": "JSON of the version that answered"}
 _PAIRS_TEXT: Final = (
     "Bulk bodies: `application/octet-stream` is little-endian float32, row-major: all left rows, then all right rows "
@@ -153,27 +152,25 @@ _AS_A_JOB: Final[dict[int, tuple[Any, str]]] = {
 
 SCORING: Final = (
     Route("POST", "/similarity", scoring.similarity, access="score", tag="scoring", summary="Score pairs",
-          query=scoring.SimilarityQuery, body=PairsBody, answer=ScoresOut, direct=True, example=_PAIR,
+          query=scoring.SimilarityQuery, body=PairsBody, answer=ScoresOut, direct=True,
           binary=Binary(bodies=(_OCTETS, _NPZ), answer_headers=_MODEL,
                         text=_PAIRS_TEXT + _RAW_TEXT + "float32 scores.")),
     Route("POST", "/match", scoring.match, access="decide", tag="scoring",
           summary="Decide pairs at a false positive rate, or by costs",
           query=scoring.MatchQuery, body=PairsBody | ScoresBody, answer=MatchesOut | BayesOut, direct=True,
-          decides=True, example=_PAIR,
+          decides=True,
           binary=Binary(bodies=(_OCTETS, _NPZ), answer_headers={**_MODEL, **_POINT},
                         text=_SAME_BODIES_TEXT + _RAW_TEXT + "one uint8 per pair (1 = match, with `fnr` 2 = review), "
                         "and the threshold and calibration in headers.")),
     Route("POST", "/explain", scoring.explain, access="score", tag="scoring", summary="Explain one pair's score",
-          query=scoring.PairsQuery, body=PairsBody, answer=ExplanationOut, direct=True, example=_PAIR,
+          query=scoring.PairsQuery, body=PairsBody, answer=ExplanationOut, direct=True,
           binary=Binary(bodies=(_OCTETS, _NPZ), text=_SAME_BODIES_TEXT)),
     Route("POST", "/embed", points.embed, access="score", tag="scoring", summary="Embed points",
           query=points.PointsQuery, body=FeaturesBody, answer=VectorsOut, direct=True,
-          example={"features": [0.12, -0.4, 1.7]},
           binary=Binary(bodies=(_OCTETS, _NPZ), text=_POINTS_TEXT + ".",
                         answer_headers={**_MODEL, "X-Pairmark-Dimension": "numbers in a vector"})),
     Route("POST", "/classify", points.classify, access="score", tag="scoring", summary="Classify points",
           query=points.PointsQuery, body=FeaturesBody, answer=ClassesOut, direct=True,
-          example={"features": [0.12, -0.4, 1.7]},
           binary=Binary(bodies=(_OCTETS, _NPZ),
                         text=_POINTS_TEXT + ", one column per label, their names in `X-Pairmark-Labels` (406 when they "
                         "do not fit).",
@@ -182,7 +179,7 @@ SCORING: Final = (
     Route("GET", "/rank-labels", rank.rank_point, access="score", tag="ranking", summary="Rank labels of one point",
           query=rank.RankQuery, answer=rank.RankingsOut, direct=True),
     Route("POST", "/rank-labels", rank.rank_points, access="score", tag="ranking", summary="Rank labels",
-          body=RankBody, answer=rank.RankingsOut, direct=True, example={"features": [[5.1, 3.5, 1.4, 0.2]]}),
+          body=RankBody, answer=rank.RankingsOut, direct=True),
 )  # fmt: skip
 
 DATASETS: Final = (
@@ -283,14 +280,11 @@ GALLERIES: Final = (
     Route("DELETE", _GALLERY, galleries.delete_gallery, access="gallery", tag="galleries", status=204),
     Route("POST", f"{_GALLERY}/search", search.search, access="gallery", reading=True, tag="galleries",
           name="search_gallery",
-          summary="Search a gallery", body=SearchBody, answer=SearchOut, direct=True, decides=True, errors=(409,),
-          example={"queries": [0.12, -0.4, 1.7], "k": 5}),
+          summary="Search a gallery", body=SearchBody, answer=SearchOut, direct=True, decides=True, errors=(409,)),
     Route("PUT", f"{_GALLERY}/items", galleries.upsert_items, access="gallery", tag="galleries",
           query=galleries.ImportQuery, body=ItemsBody, answer=UpsertOut, of_items=True, limits=UPLOAD,
           errors=(409, 415, 429, 507),
-          binary=Binary(bodies=tuple(kind for kind in KINDS if "json" not in kind)),
-          example={"items": [{"id": "a-1", "subject": "a", "vector": [0.12, -0.4, 1.7],
-                              "metadata": {"site": "north", "year": 2024}}]}),
+          binary=Binary(bodies=tuple(kind for kind in KINDS if "json" not in kind))),
     Route("GET", f"{_GALLERY}/items", galleries.list_items, access="gallery", tag="galleries",
           query=galleries.ItemsQuery, answer=ItemPage),
     Route("GET", f"{_GALLERY}/items/{{id:path}}", galleries.get_item, access="gallery", tag="galleries",
@@ -298,11 +292,10 @@ GALLERIES: Final = (
     Route("DELETE", f"{_GALLERY}/items/{{id:path}}", galleries.delete_item, access="gallery", tag="galleries",
           of_items=True, answer=Receipt),
     Route("POST", f"{_GALLERY}/erase", galleries.erase, access="gallery", tag="galleries", name="erase_from_gallery",
-          of_items=True, summary="Erase an item or a subject", body=ErasureRequest, answer=Receipt,
-          example={"subject": "ada"}),
+          of_items=True, summary="Erase an item or a subject", body=ErasureRequest, answer=Receipt),
     Route("POST", f"{_GALLERY}/subjects/{{subject:path}}/verify", search.verify, access="gallery", reading=True,
           tag="galleries", name="verify_subject", summary="Verify one subject", query=search.VerifyQuery,
-          body=VerifyBody, answer=VerifyOut, direct=True, decides=True, example={"probe": [0.12, -0.4, 1.7]}),
+          body=VerifyBody, answer=VerifyOut, direct=True, decides=True),
     Route("DELETE", f"{_GALLERY}/subjects/{{subject:path}}", galleries.delete_subject, access="gallery",
           of_items=True, tag="galleries", answer=Receipt),
     Route("POST", f"{_GALLERY}/calibrations", galleries.calibrate_gallery, access="gallery", tag="galleries",
@@ -330,8 +323,7 @@ _OF_REVIEW: Final = {
 }
 REVIEWS: Final = (
     Route("POST", "/reviews", reviews.create_review, access="train", tag="reviews", body=ReviewRequest,
-          answer=ReviewOut, status=201, errors=(404,), links=_OF_REVIEW,
-          example={"source": {"model": "people"}, "question": "false-matches", "at_most": 0.02}),
+          answer=ReviewOut, status=201, errors=(404,), links=_OF_REVIEW),
     Route("GET", "/reviews", reviews.list_reviews, access="train", tag="reviews", query=PageQuery, answer=ReviewPage),
     Route("POST", "/reviews/erase", reviews.erase_refs, access="train", tag="reviews", body=RefsErasure,
           answer=RefsErased, errors=(404,), summary="Erase refs"),
@@ -354,7 +346,6 @@ REVIEWS: Final = (
 KEYS: Final = (
     Route("GET", "/keys", keys.list_keys, access="admin", tag="keys", query=PageQuery, answer=KeyPage),
     Route("POST", "/keys", keys.create_key, access="admin", tag="keys", body=KeyRequest, answer=NewKey, status=201,
-          example={"name": "turnstile", "scopes": ["decide:people", "gallery:people:read"], "expires_in_days": 90},
           links={name: {"key_id": "$response.body#/id"} for name in ("rotate_key", "revoke_key")}),
     Route("POST", "/keys/{key_id}/rotate", keys.rotate_key, access="admin", tag="keys", body=RotationRequest,
           answer=NewKey, status=201, errors=(409,),

@@ -109,7 +109,6 @@ class Route:
     direct: bool = False
     decides: bool = False
     binary: Binary | None = None
-    example: Any = None
     links: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     @property

@@ -142,21 +142,19 @@ def add_dataset(
         points=points,
         columns=_types(column, table or right_file is not None),
     )
-    _check_before_sending(name, file, reading)
-    with (
-        connected(url, creates=True) as client,
-        output.progress_bar(f"uploading {file.name}") as progress,
-    ):
-        dataset = client.add_dataset(
-            name,
-            file,
-            **reading,
-            pairs=pairs,
-            drop_contradictions=drop_contradictions,
-            unlabelled=unlabelled,
-            right_file=right_file,
-            progress=progress,
-        )
+    with output.progress_bar(f"uploading {file.name}") as progress:
+        _check_before_sending(name, file, reading)
+        with connected(url, creates=True) as client:
+            dataset = client.add_dataset(
+                name,
+                file,
+                **reading,
+                pairs=pairs,
+                drop_contradictions=drop_contradictions,
+                unlabelled=unlabelled,
+                right_file=right_file,
+                progress=progress,
+            )
     output.show(dataset, lambda to: _show_dataset(to, dataset.json))
 
 
@@ -194,8 +192,8 @@ def inspect_dataset(
         columns=_types(column, table),
     )
     with (
-        connected(url, creates=True) as client,
         output.progress_bar(f"reading {file.name}") as progress,
+        connected(url, creates=True) as client,
     ):
         inspection = client.inspect_dataset(file, **reading, progress=progress)
     output.show(inspection, lambda to: _show_inspection(to, file, inspection.json))
@@ -239,7 +237,7 @@ def list_datasets(
         page = client.datasets(limit=limit)
     columns = ("name", "version", "rows", "features", "created_at")
     rows = [[entry.get(column) for column in columns] for entry in page]
-    empty = "No datasets yet: pairmark datasets add NAME FILE --label COLUMN"
+    empty = "No datasets yet: pairmark datasets add NAME FILE --identity COLUMN"
     output.show({"items": page}, output.table(columns, rows, empty=empty))
 
 
@@ -412,7 +410,7 @@ def import_model(
     json: output.JsonOption = False,
 ) -> None:
     """Register a version from an exported file. The file is checked and tried in a separate process first."""
-    with connected(url, creates=True) as client, output.progress_bar(f"importing {file.name}") as progress:
+    with output.progress_bar(f"importing {file.name}") as progress, connected(url, creates=True) as client:
         version = client.import_version(file, name=name, progress=progress)
     output.show(
         version, lambda to: to.print(f"registered {version['model']}:{version['version']}", markup=False)
@@ -443,10 +441,14 @@ def confirm(question: str, yes: bool) -> None:
 
 
 def _show_dataset(to: Console, dataset: dict[str, Any]) -> None:
-    keys = ("rows", "features", "sha256", "label", "label_role", "ranking", "group", "created_at")
-    facts = {"dataset": f"{dataset['name']}:{dataset['version']}", **{key: dataset.get(key) for key in keys}}
-    counts = dataset.get("label_counts")
-    if isinstance(counts, dict):
+    keys = ("rows", "features", "sha256", "label", "label_role", "created_at")
+    facts = {"dataset": f"{dataset['name']}:{dataset['version']}", **{key: dataset[key] for key in keys}}
+    if dataset["label"] is None:
+        del facts["label_role"]
+    if dataset["ranking_labels"]:
+        facts["ranked labels"] = dataset["ranking_labels"]
+    counts = dataset["label_counts"]
+    if counts:
         n_hidden = (dataset.get("n_labels") or len(counts)) - LABELS_SHOWN
         first = ", ".join(f"{key}: {value}" for key, value in list(counts.items())[:LABELS_SHOWN])
         facts["label_counts"] = first + (f", and {n_hidden:,} more" if n_hidden > 0 else "")
@@ -456,6 +458,8 @@ def _show_dataset(to: Console, dataset: dict[str, Any]) -> None:
             f"{dataset['n_pairs']:,}: {n_same:,} the same, {dataset['n_pairs'] - n_same:,} different"
         )
     output.facts(facts)(to)
+    if dataset["existing"]:
+        to.print("the newest version has this content already: nothing was added", markup=False)
     show_promise(to, dataset)
     if dataset["n_pairs"]:
         to.print(
@@ -481,18 +485,21 @@ def _show_inspection(to: Console, file: Path, inspection: dict[str, Any]) -> Non
     output.table(("column", "holds", "role", "distinct, about", "first values"), rows, empty="")(to)
     if len(inspection["columns"]) > COLUMNS_SHOWN:
         to.print(f"and {len(inspection['columns']) - COLUMNS_SHOWN} more columns", markup=False)
+    for warning in inspection["warnings"]:
+        to.print(f"warning: {warning}", style="yellow", markup=False)
     if inspection["problem"]:
         to.print(f"it would be refused: {inspection['problem']}", style="yellow", markup=False)
         output.show_troubles(inspection.get("troubles") or [])
         return
+    ranked = inspection["ranking_labels"]
+    labels = (
+        f"rankings of {', '.join(ranked)}" if ranked else f"{inspection['n_labels']:,} identities or classes"
+    )
     to.print(
-        f"{inspection['rows']:,} rows of {inspection['features']:,} features, "
-        f"{inspection['n_labels']:,} identities or classes",
+        f"{inspection['rows']:,} rows of {inspection['features']:,} features, {labels}",
         markup=False,
     )
     show_promise(to, inspection)
-    for warning in inspection["warnings"]:
-        to.print(f"warning: {warning}", style="yellow", markup=False)
     words = [f"pairmark datasets add NAME {file}"]
     for name, value in inspection["request"].items():
         values = value if isinstance(value, list) else [value]

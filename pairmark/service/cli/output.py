@@ -165,6 +165,8 @@ def complain(detail: str, *, problem: Mapping[str, Any] | None = None) -> None:
     if ways:
         # These say in words what the other members say for machines.
         sys.stderr.write("ways out:\n" + "".join(f"  {way['text']}\n" for way in ways))
+        if any(" DATASET " in way["text"] for way in ways):
+            sys.stderr.write("  DATASET: what the version learned from; `pairmark models show` names it\n")
         hidden |= {"smallest_fpr", "required_units", "alternatives"}
     show_troubles((problem or {}).get("troubles") or [])
     for name, value in (problem or {}).items():

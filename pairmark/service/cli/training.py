@@ -128,6 +128,8 @@ def train(
         if no_wait:
             output.show(submitted, output.facts({"job": submitted["id"], "state": submitted["state"]}))
             return
+        if submitted["message"]:
+            output.say(submitted["message"])
         with _worker_for(submitted["id"], url), output.progress_bar("training") as progress:
             try:
                 job_done = client.wait(
@@ -413,7 +415,7 @@ def show_leaderboard(to: Console, facts: dict[str, Any]) -> None:
     """What the learner chose from, and the model among the baselines, on the same held-out data."""
     race = facts.get("race") or {}
     if race.get("candidates"):
-        to.print(f"\nchosen by cross-validation: {race['winner']}", markup=False)
+        to.print(f"\nchosen by cross-validation: {race['winner']}, the simplest of the best", markup=False)
         of = ("candidate", "mean TPR", "difference", "folds", "CPU seconds")
         output.table(of, [_candidate(table) for table in race["candidates"]], empty="")(to)
         for rates in (table["validated_tpr"] for table in race["candidates"] if table.get("validated_tpr")):

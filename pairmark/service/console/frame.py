@@ -13,6 +13,7 @@ from fastapi import Request
 from fastapi.responses import HTMLResponse
 from pydantic import Field
 
+from pairmark.service.api.docs import with_code
 from pairmark.service.api.guide import FOLDER as GUIDE
 from pairmark.service.api.query import Query
 from pairmark.service.api.services import may
@@ -26,8 +27,6 @@ HEADERS = {
     "cache-control": "no-store",
 }
 HERE = Path(__file__).parent
-
-
 NAVIGATION: tuple[tuple[str, str, Scope | None], ...] = (
     ("/", "Overview", None),
     ("/console/models", "Models", None),
@@ -103,6 +102,7 @@ def _templates() -> Any:
         lstrip_blocks=True,
     )
     templates.filters["percent"] = percent
+    templates.filters["code"] = with_code
     templates.filters["moment"] = lambda iso: str(iso)[:16].replace("T", " ") if iso else "–"
     templates.filters["count"] = lambda number: f"{number:,}"
     templates.filters["size"] = size

@@ -14,7 +14,7 @@ from pairmark.service.datasets.profiles import Column, inferred, profiled
 from pairmark.service.datasets.promises import Promise, ProtocolChoice, dataset_promise, protocol_choices
 from pairmark.service.datasets.reader import read_dataset
 from pairmark.service.datasets.schemas import DatasetRequest, Format
-from pairmark.service.datasets.troubles import Trouble
+from pairmark.service.datasets.troubles import Trouble, troubles_of
 from pairmark.service.errors import InvalidInput, TooLarge
 
 _FEATURE = "feature"
@@ -31,8 +31,8 @@ class ColumnOut(BaseModel):
     )
     inferred: bool = Field(description="whether the role was guessed instead of requested")
     distinct: int | None = Field(
-        description="approximate number of different values in the first 20,000 rows; for the label column, the "
-        "exact number in all rows"
+        description="number of different values in the first 20,000 rows, an estimate in tables of more than 100 "
+        "columns; for the label column, the number in all rows"
     )
     empty: int | None
     examples: list[str]
@@ -78,9 +78,18 @@ def inspected(
     scratch = work / "scratch"
     scratch.mkdir()
     requested_roles, columns = _roles(request), _columns(upload, scratch, kind, request, limits)
+    left_out: list[str] = []
     if kind in ("csv", "parquet") and request.columns is None:
         profiles = profiled(upload, scratch, kind, request.header, limits)
-        request = inferred(profiles, request)
+        full_request = inferred(profiles, request)
+        names = set(full_request.exclude) - set(request.exclude)
+        repairable = {column.name for column in profiles if column.nearly_numbers and column.name in names}
+        if repairable:
+            exclude = [name for name in full_request.exclude if name not in repairable]
+            wider = full_request.model_copy(update={"exclude": exclude})
+            troubles = troubles_of(upload, work / "troubles", kind, wider, limits)
+            left_out = [f"left out: {each.text}" for each in troubles if each.column in repairable]
+        request = full_request
         roles = _roles(request)
         columns = [_column(profile, roles, requested_roles) for profile in profiles]
     out = work / "dataset"
@@ -110,7 +119,7 @@ def inspected(
             n_labels=None,
             label_counts={},
             ranking_labels=[],
-            warnings=[],
+            warnings=left_out,
             promise=None,
             problem=error.detail,
             troubles=error.facts.get("troubles", []),
@@ -141,7 +150,7 @@ def inspected(
         n_labels=summary["n_labels"],
         label_counts=dict(summary["label_counts"]),
         ranking_labels=summary["ranking_labels"],
-        warnings=dataset.warnings,
+        warnings=[*left_out, *dataset.warnings],
         promise=dataset_promise(summary, dataset.rows),
         choices=protocol_choices(summary, dataset.rows),
         problem=None,

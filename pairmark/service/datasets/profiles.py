@@ -19,6 +19,8 @@ from pairmark.service.errors import InvalidInput, TooLarge
 
 ROWS = 20_000
 """Rows that are looked at."""
+COUNTED = 100
+"""Columns of a table up to which different values are counted; of more they are estimated, a few per cent off."""
 PROFILED = 1_000
 """Columns that are looked at one by one; further ones are taken for features."""
 _AT_ONCE = 100
@@ -26,12 +28,14 @@ _EXAMPLES = 3
 _LOOKED_AT = 200
 """Characters of a value that are looked at."""
 _LABEL = re.compile(
-    r"(label|class|target|y|who|person|people|identity|subject|user|name|species|category)(_?(id|name))?",
+    r"(label|class|target|y|who|person|people|identity|subject|user|customer|client|employee|patient|member|name|species|"
+    r"category)(_?(id|name))?",
     re.I,
 )
-_ID = re.compile(r"(id|row_?id|uuid|guid|key|file(_?name)?|path|unnamed\.\d+|)", re.I)
+_ID = re.compile(r"((.+[ _.-])?(id|uuid|guid)|row_?id|row|index|key|file(_?name)?|path|unnamed\.\d+|)", re.I)
 DATE = "[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.]+)?(Z|[+-][0-9:]+)?"
 """A date, perhaps with a time, in ISO 8601."""
+DECIMAL_COMMA = re.compile(r"[-+]?[0-9]+,[0-9]+")
 _RANKING = re.compile(r"[^>=]+([>=][^>=]+)*>[^>]+")
 
 
@@ -42,7 +46,7 @@ class Column:
     Attributes
     ----------
     kind : ``number``, ``text`` or ``vector`` (a list of numbers in each row).
-    distinct, empty, rows : of the rows that were looked at.
+    distinct, empty, numbers, rows : of the rows that were looked at.
     examples : its first values, as text.
     whole, ranked, dated : whether every value is a whole number, a ranking such as ``b>a>c``, or an ISO 8601 date.
     """
@@ -51,6 +55,7 @@ class Column:
     kind: str
     distinct: int
     empty: int
+    numbers: int
     rows: int
     examples: tuple[str, ...]
     whole: bool
@@ -61,6 +66,14 @@ class Column:
     def repeats(self) -> bool:
         """Whether values come again, as those of identities and classes do."""
         return 1 < self.distinct < self.rows - self.empty
+
+    @property
+    def nearly_numbers(self) -> bool:
+        """Whether it would hold numbers if some cells, or decimal commas, were corrected."""
+        if self.kind != "text":
+            return False
+        commas = [DECIMAL_COMMA.fullmatch(example) for example in self.examples]
+        return 2 * self.numbers >= self.rows - self.empty or all(commas)
 
 
 def profiled(path: Path, scratch: Path, kind: str, header: bool, limits: FileLimits) -> list[Column]:
@@ -144,11 +157,15 @@ def _columns(table: TextTable, numbers: list[int]) -> list[Column]:
     inner = ", ".join(
         f"left(nullif(trim({table.cells[number]}), ''), {_LOOKED_AT}) AS v{number}" for number in numbers
     )
+    distinct_of = "approx_count_distinct({0})"
+    if len(table.names) <= COUNTED:
+        # Hashes, so that long texts take no memory.
+        distinct_of = "count(DISTINCT CASE WHEN {0} IS NOT NULL THEN hash({0}) END)"
     selection = "count(*)"
     for number in numbers:
         value = f"v{number}"
         selection += (
-            f", count({value}), approx_count_distinct({value}), count(TRY_CAST({value} AS DOUBLE)), "
+            f", count({value}), {distinct_of.format(value)}, count(TRY_CAST({value} AS DOUBLE)), "
             f"coalesce(bool_and(regexp_full_match({value}, '-?[0-9]+([.]0+)?')), false), "
             f"coalesce(bool_and(contains({value}, '>')), false), "
             f"coalesce(bool_and(regexp_full_match({value}, '{DATE}')), false), "
@@ -164,9 +181,10 @@ def _columns(table: TextTable, numbers: list[int]) -> list[Column]:
             Column(
                 name=table.names[number],
                 kind="number" if present and numeric == present else "text",
-                # The sketch is a few per cent off; that it is no more than there are rows is known.
+                # That an estimate is no more than there are rows is known.
                 distinct=min(int(distinct), int(present)),
                 empty=rows - int(present),
+                numbers=int(numeric),
                 rows=rows,
                 examples=texts,
                 whole=bool(whole),

@@ -158,13 +158,15 @@ def ways_out(units: int, *, different_share: float = 1.0, fewest: int = FEWEST) 
     units : people (open-set) or samples (closed-set) in the dataset.
     fewest : units that are left to test on, and to train on.
     """
-    ways = []
+    ways: list[WayOut] = []
     for learner, reserved in _RESERVED.items():
         smallest = reach(max(units - reserved * fewest, 0), different_share=different_share).smallest_fpr
         if smallest is None or smallest >= MOST_TARGET:
             continue
         percent = in_percent(smallest)
         fpr = _rate_of(percent)
+        if ways and fpr >= ways[-1].fpr:
+            continue
         options = f"{learner}--target-fpr {fpr:g}"
         ways.append(WayOut(options=options, fpr=fpr, text=f"{percent} with `{options}`"))
     return ways

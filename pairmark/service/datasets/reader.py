@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
@@ -31,6 +31,8 @@ from pairmark.wire.datasets import MAX_LISTED_FEATURES, MAX_LISTED_LABELS
 
 _SHOWN = 3
 """Near-duplicate pairs that a warning names."""
+_NUMBERED = 10
+"""Rows from which numbers that go up by one are taken for a count of the rows."""
 FORMATS: dict[str, Format] = {
     ".csv": "csv",
     ".tsv": "csv",
@@ -129,6 +131,8 @@ def read_dataset(
         dataset = writer.finish(read, spec)
     dataset.warnings[:0] = warnings + contradictions
     dataset.warnings += [f"column {each.name!r}: {line}" for each in notes or () for line in each.warnings]
+    if kind in ("csv", "parquet") and request.columns is None:
+        dataset.warnings += _numbering_warnings(out, dataset.feature_names or [])
     dataset.warnings += _duplicate_warnings(out)
     summary = _summary(dataset, kind, request, spec, read)
     if notes is not None:
@@ -188,6 +192,24 @@ def _summary(
         "n_same_pairs": 0 if pairs is None else int(pairs.same.sum()),
         "warnings": dataset.warnings,
     }
+
+
+def _numbering_warnings(folder: Path, names: Sequence[str]) -> list[str]:
+    """What a stored table says about features that count its rows."""
+    X: Any = np.load(folder / "X.npy", mmap_mode="r", allow_pickle=False)
+    if len(X) < _NUMBERED or len(X) > 2**24:
+        return []
+    steps = np.arange(len(X), dtype=np.float32)
+    numbering = [
+        names[at]
+        for at in np.flatnonzero(X[-1] - X[0] == steps[-1]).tolist()
+        if at < len(names) and np.array_equal(X[:, at], X[0, at] + steps)
+    ]
+    if not numbering:
+        return []
+    return [
+        f"features that number the rows: {name_list(numbering)}. Exclude them, unless order means something"
+    ]
 
 
 def _duplicate_warnings(folder: Path) -> list[str]:

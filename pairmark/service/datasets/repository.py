@@ -40,7 +40,8 @@ def dataset_of(session: Session, reference: str, *, hold: bool = False) -> Datas
     row = session.scalar(query.with_for_update(read=True) if hold else query)
     if row is None:
         raise UnknownDataset(
-            f"there is no dataset {reference[:120]!r}; GET /datasets lists them", dataset=reference[:120]
+            f"there is no dataset {reference[:120]!r}; GET /datasets or `pairmark datasets list` lists them",
+            dataset=reference[:120],
         )
     return row
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 from pydantic import BaseModel, Field
 
 from pairmark.service.datasets.columns import Columns
 from pairmark.service.datasets.limits import FileLimits
-from pairmark.service.datasets.profiles import DATE, as_texts
+from pairmark.service.datasets.profiles import DATE, DECIMAL_COMMA, as_texts
 from pairmark.service.datasets.schemas import DatasetRequest
 
 _AT_ONCE = 100
@@ -78,7 +79,10 @@ def _trouble(
 ) -> Trouble:
     parts = []
     if texts:
-        parts.append(f"{texts:,} of {rows:,} cells are no numbers, the first is {cell!r} in row {text_row}")
+        point = ": numbers take a decimal point" if DECIMAL_COMMA.fullmatch(cell or "") else ""
+        parts.append(
+            f"{texts:,} of {rows:,} cells are no numbers, the first is {cell!r} in row {text_row}{point}"
+        )
     if empty:
         parts.append(f"{empty:,} of {rows:,} cells are empty, the first in row {empty_row}")
     role = "time" if dated and texts else "exclude"
@@ -88,5 +92,5 @@ def _trouble(
         row=min(at for at in (text_row, empty_row) if at is not None),
         rows=texts + empty,
         role=role,
-        text=f"column {column!r}: {'; '.join(parts)} ({mend} {column})",
+        text=f"column {column!r}: {'; '.join(parts)} ({mend} {shlex.quote(column)})",
     )

@@ -113,7 +113,7 @@ class CatalogueView:
         model = self.models.get(name)
         if model is None:
             neighbours = [neighbour for neighbour in self.models if neighbour in beside(name)]
-            names = ", ".join(neighbours[:20]) or "there are none yet"
+            names = ", ".join(neighbours[:20]) or "none"
             raise UnknownModel(f"there is no model {name[:100]!r}; known: {names}", field="model")
         if separator == ":":
             number = int(suffix) if suffix.isascii() and suffix.isdigit() and len(suffix) < 10 else -1

@@ -72,9 +72,7 @@ class VersionStore:
                     session, limit=_KNOWN_SHOWN, after=None, names=beside(name)
                 )
             )
-            raise UnknownModel(
-                f"there is no model {name[:100]!r}; known: {names or 'there are none yet'}", field="model"
-            )
+            raise UnknownModel(f"there is no model {name[:100]!r}; known: {names or 'none'}", field="model")
         return model
 
     def version(self, session: Session, model: ModelRow, version: int) -> ModelVersion:

@@ -110,8 +110,8 @@ def _data_params(spec: LearnerSpec, request: JobRequest, dataset: DatasetOut) ->
     if request.budget_seconds is not None and "budget_seconds" not in spec.params.model_fields:
         racing = [learner.kind for learner in LEARNERS if "budget_seconds" in learner.params.model_fields]
         raise InvalidInput(
-            f"budget_seconds: {spec.kind} does not compare candidates; leave it out, or choose a learner that does "
-            f"({', '.join(racing) or 'none yet'})",
+            f"budget_seconds: {spec.kind} takes no budget; leave it out, or choose a learner that does "
+            f"({', '.join(racing)})",
             field="budget_seconds",
         )
     if dataset.columns is not None and request.params.get("columns") is not None:

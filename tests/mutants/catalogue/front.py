@@ -6,6 +6,61 @@ from tests.mutants.mutant import mutant
 
 FRONT = (
     mutant(
+        "answers-have-no-example",
+        "the reference shows each answer by an example",
+        "pairmark/service/api/examples.py",
+        """                content["examples"] = {
+                    component: {"$ref": f"#/components/examples/{component}"} for component in made
+                }
+""",
+        "",
+        "tests/service/api/test_examples.py::test_each_answer_in_json_has_an_example_that_fits_its_schema",
+    ),
+    mutant(
+        "an-example-that-the-service-refuses",
+        "each request is shown by an example that the service takes",
+        "pairmark/service/api/example_values.py",
+        '"right_unit": ["ada", "bob", "eve"], "listing": "random"}',
+        '"right_unit": ["ada", "bob", "eve"], "listing": "some"}',
+        "tests/service/api/test_examples.py::test_each_body_in_json_has_an_example_that_the_service_takes",
+    ),
+    mutant(
+        "a-count-of-the-rows-is-a-feature",
+        "an upload warns of features that number the rows",
+        "pairmark/service/datasets/reader.py",
+        "        dataset.warnings += _numbering_warnings(out, dataset.feature_names or [])\n",
+        "        pass\n",
+        "tests/service/test_inspecting.py::test_a_column_that_numbers_the_rows_is_no_feature_in_silence",
+    ),
+    mutant(
+        "columns-of-numbers-are-left-out-in-silence",
+        "a preview says which cells keep a column from being a feature",
+        "pairmark/service/datasets/inspecting.py",
+        "        if repairable:\n",
+        "        if False:\n",
+        "tests/service/test_inspecting.py"
+        "::test_columns_that_few_cells_keep_from_being_features_are_not_left_out_in_silence",
+        "tests/service/test_inspecting.py::test_decimal_commas_are_named",
+    ),
+    mutant(
+        "a-target-out-of-reach-is-trained-in-silence",
+        "a training says first what it cannot promise",
+        "pairmark/service/cli/training.py",
+        """        if submitted["message"]:
+            output.say(submitted["message"])
+""",
+        "",
+        "tests/service/test_cli.py::test_a_target_out_of_reach_is_said_before_the_training",
+    ),
+    mutant(
+        "checks-load-the-learners",
+        "commands that check a file do not wait for the learners to load",
+        "pairmark/models/__init__.py",
+        "if TYPE_CHECKING:\n",
+        "if True:\n",
+        "tests/service/test_quick_commands.py::test_checks_load_no_learner",
+    ),
+    mutant(
         "objects-in-answers-are-left-as-json",
         "the client's records have every member of an answer, objects as records too",
         "pairmark/client/results.py",

@@ -39,8 +39,8 @@ async function build(entry) {
   const form = el("form", { class: "card try" }, el("h3", {}, "Try it"), el("div", { class: "fields" }, (operation.parameters ?? []).filter((one) => one.in !== "cookie").map(input)));
   if (json) {
     const id = `${entry.id}-body`;
-    const example = Object.values(json.examples ?? {})[0]?.value ?? json.example ?? Object.fromEntries((resolved(api, json.schema)?.required ?? []).map((name) => [name, null]));
-    form.append(el("div", { class: "field" }, el("label", { for: id }, "Body (JSON)"), el("textarea", { id, "data-body": true, spellcheck: "false" }, JSON.stringify(example, null, 2))));
+    const example = JSON.stringify(Object.values(json.examples)[0].value, null, 2).replace(/\[[^[\]{}]*\]/g, (list) => list.replace(/\s+/g, " "));
+    form.append(el("div", { class: "field" }, el("label", { for: id }, "Body (JSON)"), el("textarea", { id, "data-body": true, spellcheck: "false" }, example)));
   } else if (files) {
     const schema = resolved(api, files.schema);
     form.append(el("div", { class: "fields" }, Object.entries(schema.properties ?? {}).map(([name, field]) => {

@@ -1,6 +1,6 @@
 // Upload with a preview, a form for the learner's parameters, and the job. Every request is one of the public API.
 
-import { api, say, sendFile, troubles } from "./api.js";
+import { api, coded, say, sendFile, troubles } from "./api.js";
 import { $, $$, count, el } from "./dom.js";
 
 const learners = {};
@@ -48,7 +48,7 @@ async function inspect(guess) {
 
 // What a dataset can promise; where that depends on what its labels are, under either answer.
 function promises(reported) {
-  const note = (promise, opening) => el("p", { class: `note${promise.smallest_fpr === null ? " warn" : ""}` }, `${opening}${[promise.text, ...(promise.ways.length ? [`Smaller rates with the same data: ${promise.ways.map((way) => way.text).join(", ")}`] : [])].join(". ")}.`);
+  const note = (promise, opening) => el("p", { class: `note${promise.smallest_fpr === null ? " warn" : ""}` }, ...coded(`${opening}${[promise.text, ...(promise.ways.length ? [`Smaller rates with the same data: ${promise.ways.map((way) => way.text).join(", ")}`] : [])].join(". ")}.`));
   const choices = reported.choices.filter((choice) => choice.promise);
   return reported.promise ? [note(reported.promise, "")] : choices.map((choice) => note(choice.promise, `If they are ${choice.meaning}: `));
 }
@@ -65,9 +65,9 @@ function shown(reported) {
   const heads = ["Column", "Role", "Kind", "Different values, about", "Examples"];
   $("#preview").replaceChildren(
     el("p", {}, [reported.rows !== null && `${count(reported.rows)} rows`, reported.features !== null && `${count(reported.features)} features`, reported.n_labels && `${count(reported.n_labels)} identities or classes`, reported.ranking_labels.length && `rankings of ${reported.ranking_labels.join(", ")}`].filter(Boolean).join("; ").replace(/.$/, "$&. "), "Check the roles below."),
-    ...(reported.problem ? [el("p", { class: "note bad" }, reported.problem, ...troubles(reported))] : []),
+    ...(reported.problem ? [el("p", { class: "note bad" }, ...coded(reported.problem), ...troubles(reported))] : []),
     ...promises(reported),
-    ...reported.warnings.map((warning) => el("p", { class: "note warn" }, warning)),
+    ...reported.warnings.map((warning) => el("p", { class: "note warn" }, ...coded(warning))),
     el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Columns" }, el("table", {}, el("thead", {}, el("tr", {}, heads.map((head, at) => el("th", { scope: "col", class: at === 3 ? "number" : null }, head)))), el("tbody", {}, rows))),
     reported.columns.length > LISTED ? el("p", { class: "small quiet" }, `And ${count(reported.columns.length - LISTED)} more columns.`) : "",
   );
@@ -112,7 +112,7 @@ async function describe() {
   try {
     const reported = await api("GET", `/datasets/${encodeURIComponent(chosen.value)}`);
     ask(reported.choices);
-    place.replaceChildren(el("p", { class: "small" }, facts(reported), "."), ...promises(reported), ...reported.warnings.map((warning) => el("p", { class: "note warn" }, warning)));
+    place.replaceChildren(el("p", { class: "small" }, facts(reported), "."), ...promises(reported), ...reported.warnings.map((warning) => el("p", { class: "note warn" }, ...coded(warning))));
   } catch (error) {
     place.replaceChildren(el("p", { class: "note bad" }, error.message));
   }

@@ -1,0 +1,80 @@
+"""Examples of the OpenAPI document: every request and answer in JSON has one, which fits its schema."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import jsonschema_rs
+import pytest
+from pydantic import TypeAdapter
+
+from pairmark.service.api import example_values
+from pairmark.service.api.docs import operation_groups
+from pairmark.service.api.routes import ROUTES
+from pairmark.service.api.routing import JSON_TYPE
+from pairmark.service.app import create_app
+from pairmark.service.settings import Settings
+
+BODIES = {route.operation_id: route.body for route in ROUTES if route.body is not None}
+
+
+@pytest.fixture(scope="module")
+def document() -> dict[str, Any]:
+    return create_app(Settings(), warm=False).openapi()
+
+
+def _operations(document: dict[str, Any]) -> list[dict[str, Any]]:
+    return [operation for operations in document["paths"].values() for operation in operations.values()]
+
+
+def test_each_body_in_json_has_an_example_that_the_service_takes(document: dict[str, Any]) -> None:
+    shown = set()
+    for operation in _operations(document):
+        content = operation.get("requestBody", {}).get("content", {}).get(JSON_TYPE)
+        if content is not None:
+            name = operation["operationId"]
+            for example in content["examples"].values():
+                TypeAdapter(BODIES[name]).validate_json(json.dumps(example["value"]))
+                shown.add(name)
+    assert shown == set(BODIES) == set(example_values.REQUESTS)
+
+
+def test_each_answer_in_json_has_an_example_that_fits_its_schema(document: dict[str, Any]) -> None:
+    components = document["components"]
+    for operation in _operations(document):
+        for status, answer in operation["responses"].items():
+            content = answer.get("content", {}).get(JSON_TYPE)
+            if content is None or not status.startswith("2"):
+                continue
+            validator = jsonschema_rs.Draft202012Validator({**content["schema"], "components": components})
+            assert content["examples"], operation["operationId"]
+            for example in content["examples"].values():
+                value = components["examples"][example["$ref"].rpartition("/")[2]]["value"]
+                errors = [error.message for error in validator.iter_errors(value)]
+                assert errors == [], operation["operationId"]
+
+
+def test_a_decision_is_shown_by_rate_and_by_costs(document: dict[str, Any]) -> None:
+    answer = document["paths"]["/match"]["post"]["responses"]["200"]
+    assert set(answer["content"][JSON_TYPE]["examples"]) == {"MatchesOut", "BayesOut"}
+
+
+def test_each_value_is_in_an_example(document: dict[str, Any]) -> None:
+    schemas = document["components"]["schemas"]
+    members = {
+        f"{schema}.{name}" for schema, shape in schemas.items() for name in shape.get("properties", ())
+    }
+    assert [name for name in example_values.OF_A_SCHEMA if name not in members] == []
+    names = {name.rpartition(".")[2] for name in members}
+    assert [name for name in example_values.FIELDS if name not in names] == []
+    untyped = {name for name in example_values.ANSWERS if name in document["components"]["examples"]}
+    assert untyped == set(example_values.ANSWERS)
+
+
+def test_the_page_of_an_operation_shows_its_answer_and_a_request_that_can_be_sent(
+    document: dict[str, Any],
+) -> None:
+    ((_, (operation,)),) = operation_groups(document, "http://localhost:8000", "submit_job")
+    assert '"dataset": "people"' in operation["curl"]
+    assert [json.loads(text)["model"] for text in operation["responses"][0]["examples"]] == ["people"]
