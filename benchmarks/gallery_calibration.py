@@ -115,7 +115,7 @@ def price(n: int, rounds: int) -> dict[str, float]:
         served = _served(database, estimator)
         galleries = Galleries(database, settings)
         thresholds = Thresholds(galleries)
-        room = Identification(galleries, None, None, settings, thresholds)
+        identification = Identification(galleries, None, None, settings, thresholds)
         probes = rng.standard_normal((PROBES, DIMENSION)).astype(np.float32)
         spent: dict[bool, list[float]] = {False: [], True: []}
         for turn in range(2 * rounds):
@@ -124,7 +124,7 @@ def price(n: int, rounds: int) -> dict[str, float]:
             galleries.put(name, served)
             galleries.write(name, [_rows(rng, 1_000, "first")], RowErrors(), None)
             if calibrated:
-                _calibrate(room, name, served, probes)
+                _calibrate(identification, name, served, probes)
             batches = [_rows(rng, BATCH, f"{at}-") for at in range(n // BATCH)]
             started = time.process_time()
             galleries.write(name, batches, RowErrors(), None)
@@ -220,8 +220,8 @@ def _singles(
     }
 
 
-def _calibrate(room: Identification, name: str, served: LoadedVersion, probes: np.ndarray) -> None:
-    made = room.calibrate(
+def _calibrate(identification: Identification, name: str, served: LoadedVersion, probes: np.ndarray) -> None:
+    made = identification.calibrate(
         name,
         served,
         GalleryCalibrationRequest(

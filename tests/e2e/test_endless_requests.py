@@ -178,6 +178,16 @@ def test_a_whole_request_that_is_refused_keeps_its_connection(locked: RunningSer
     assert answers.count(b"connection: close") == 1
 
 
+def test_an_answer_without_a_body_is_not_waited_for(locked: RunningServer) -> None:
+    head = b"HEAD /healthz HTTP/1.1\r\n" + HOST
+    with connect(locked) as wire:
+        for _ in range(2):
+            wire.sendall(head + b"\r\n")
+            assert wire.recv(65536).startswith(b"HTTP/1.1 200 ")
+        wire.sendall(head + b"Connection: close\r\n\r\n")
+        assert heard(wire).startswith(b"HTTP/1.1 200 ")
+
+
 def test_a_client_that_sends_on_reads_its_refusal(locked: RunningServer) -> None:
     """A closed socket would answer what comes later with a reset, which discards what was not read."""
     with connect(locked) as wire:

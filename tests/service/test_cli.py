@@ -393,7 +393,8 @@ def test_keys_are_shown_once_and_revoked(pairmark: Pairmark, tmp_path: Path) -> 
     assert pairmark("datasets", "list", home=tmp_path).code == 0
 
 
-def test_what_is_not_understood_ends_with_2(pairmark: Pairmark, flowers: Path, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("trained")
+def test_what_is_not_understood_ends_with_2(pairmark: Pairmark, tmp_path: Path) -> None:
     for words in (
         ["nonsense"],
         ["train", "--learner", "similarity-tree"],

@@ -18,6 +18,7 @@ from sqlalchemy import func, select, text, update
 from pairmark.service.db import Database
 from pairmark.service.errors import InvalidInput, PairmarkError, UnknownModel, UnknownReview
 from pairmark.service.reviews.export import same_chance
+from pairmark.service.reviews.progress import MAX_PARTS, Draw, breakdown, groups_of
 from pairmark.service.reviews.recorder import DecisionRecorder
 from pairmark.service.reviews.repository import Deciding
 from pairmark.service.reviews.reviews import Reviews
@@ -115,6 +116,33 @@ def judge_all(reviews: Reviews, review_id: str, most: int = 10_000, by: str = "a
         said = [Outcome(item=one.item, same=one.refs[0] != "wrong", by=by) for one in items]
         reviews.judge(review_id, said, "key:1")
     return reviews.get(review_id)
+
+
+# ---------------------------------------------------------------- breakdown
+
+
+def test_wrong_decisions_are_broken_down_by_both_records() -> None:
+    sides = [
+        {"left": {"country": "pt"}, "right": {"country": "pt"}},
+        {"left": {"country": "pt"}, "right": {"country": "es"}},
+        {"left": {"country": None}, "right": {"country": True}},
+        {"left": {"name": "ana"}, "right": {}},
+        {"left": [1.0], "right": [2.0]},
+        None,
+    ]
+    groups = groups_of(sides, "country")
+    assert groups == ["pt", "es / pt", "true", None, None, None]
+    draws = [Draw(0, wrong) for wrong in (True, False, None, True, True, True)]
+    assert breakdown(draws, groups) == [
+        {"of": "es / pt", "judged": 1, "wrong": 0},
+        {"of": "pt", "judged": 1, "wrong": 1},
+    ]
+
+
+def test_a_breakdown_has_the_parts_that_were_judged_most() -> None:
+    keys = [f"{part:03}" for part in range(2 * MAX_PARTS) for _ in range(1 + part % 2)]
+    parts = breakdown([Draw(0, False)] * len(keys), keys)
+    assert [part["of"] for part in parts] == [f"{part:03}" for part in range(1, 2 * MAX_PARTS, 2)]
 
 
 # ---------------------------------------------------------------- edges

@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
+from pairmark.service.jobs.child import FENCED
 from pairmark.service.jobs.limits import memory_in_use
-from pairmark.service.jobs.worker import Worker
+from pairmark.service.jobs.worker import AttemptEnd, Worker
 from pairmark.service.processes import child_environment
 from pairmark.service.settings import Settings
 
@@ -222,6 +223,22 @@ def test_a_job_that_reaches_its_memory_limit_fails_at_once_and_names_it(quick):
     assert job.error.type == "/problems/out-of-memory"
     assert "ran out of memory at 0.25 GiB" in job.error.detail
     assert "PAIRMARK_JOB_MEMORY_BYTES" in job.error.detail
+
+
+@pytest.mark.database("sqlite")
+@pytest.mark.parametrize(("status", "is_limit"), [(1, True), (0, False), (FENCED, False)])
+def test_a_process_that_exits_near_its_limit_ran_out_of_memory(quick, status, is_limit):
+    settings = quick.settings.model_copy(
+        update={"job_memory_bytes": 256 * 2**20, "poll_s": 30.0, "lease_s": 120.0}
+    )
+    worker = Worker(settings, name="small")
+    submit(quick)
+    claim = quick.queue.claim("small")
+    code = f"import os, time; filled = b'x' * (230 * 2**20); time.sleep(1); os._exit({status})"
+    with subprocess.Popen([sys.executable, "-c", code], process_group=0) as child:
+        end, error = worker._watch(claim, child, threading.Event())
+    assert (end is AttemptEnd.AT_LIMIT) == is_limit
+    assert (error is not None) == is_limit
 
 
 @pytest.mark.database("sqlite")

@@ -112,8 +112,11 @@ class LingeringTransport:
 
     def write(self, data: bytes) -> None:
         """Send, or keep a head until its body comes, at the latest until the event loop's next turn."""
-        if self._head:
+        if self._head and len(data) <= SLICE_BYTES:
             data, self._head = self._head + data, b""
+        elif self._head:
+            # Copying a long body would cost more than the call.
+            self.flush()
         elif data.startswith(b"HTTP/1.1 ") and data.endswith(b"\r\n\r\n"):
             self._head = data
             self._call_soon(self.flush)

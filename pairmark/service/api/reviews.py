@@ -14,6 +14,7 @@ from pairmark.service.datasets.schemas import DatasetOut
 from pairmark.service.errors import Forbidden, UnknownGallery
 from pairmark.service.names import check_prefix
 from pairmark.service.reviews.export import JudgedDatasetRequest, OutcomesDatasetRequest
+from pairmark.service.reviews.progress import MAX_PARTS
 from pairmark.service.reviews.reviews import unknown_review
 from pairmark.service.reviews.schemas import (
     MAX_HANDED,
@@ -51,7 +52,8 @@ class ReviewQuery(Query):
         None,
         min_length=1,
         max_length=200,
-        description="a field of the records whose sides were kept: adds `by_group`, the 50 values judged most",
+        description="a field of the records whose sides were kept: adds `by_group`, "
+        f"the {MAX_PARTS} values judged most",
     )
 
 

@@ -20,7 +20,7 @@ from pairmark.service.audit.log import AuditLog
 from pairmark.service.blobs import collect, open_blobs
 from pairmark.service.db import open_database
 from pairmark.service.errors import Fenced, JobTimeout, PairmarkError, TrainingFailed, TrainingKilled
-from pairmark.service.jobs.child import out_of_memory
+from pairmark.service.jobs.child import FENCED, out_of_memory
 from pairmark.service.jobs.limits import is_near_limit, memory_in_use, memory_limit
 from pairmark.service.jobs.queue import JobQueue
 from pairmark.service.jobs.schemas import Claim
@@ -175,8 +175,8 @@ class Worker:
                     child.wait(timeout=_MEMORY_LOOK_S)
                     break
             if child.returncode is not None:
-                # What could not be allocated may have ended native code at once.
-                if near_memory_limit and child.returncode < 0:
+                # What could not be allocated may have ended native code at once, by a signal or by an exit.
+                if near_memory_limit and child.returncode not in (0, FENCED):
                     return AttemptEnd.AT_LIMIT, out_of_memory(self._memory)
                 return AttemptEnd.EXITED, None
             limit_error = self._beyond(child, time.monotonic() - start)

@@ -115,6 +115,14 @@ DURABILITY = (
         f"{POWER}::test_an_artefact_survives_a_power_cut_and_its_replacement_is_the_old_or_the_new",
     ),
     mutant(
+        "exits-near-the-limit-are-tried-again",
+        "a job that reaches its memory limit is not tried again",
+        "pairmark/service/jobs/worker.py",
+        "child.returncode not in (0, FENCED)",
+        "child.returncode < 0",
+        "tests/service/test_worker.py::test_a_process_that_exits_near_its_limit_ran_out_of_memory",
+    ),
+    mutant(
         "writes-of-superseded-attempts",
         "every write to a job is fenced by its attempt",
         "pairmark/service/jobs/repository.py",

@@ -13,6 +13,23 @@ CONNECTIONS = "pairmark/service/api/connections.py"
 
 REQUESTS = (
     mutant(
+        "heads-wait-for-a-body",
+        "an answer without a body goes out",
+        CONNECTIONS,
+        "self._call_soon(self.flush)",
+        "self._call_soon(self.is_closing)",
+        f"{ENDLESS}::test_an_answer_without_a_body_is_not_waited_for",
+    ),
+    mutant(
+        "closing-forgets-a-head",
+        "an answer without a body goes out before its connection ends",
+        CONNECTIONS,
+        """        self.flush()
+        connection = self._connection""",
+        "        connection = self._connection",
+        f"{ENDLESS}::test_an_answer_without_a_body_is_not_waited_for",
+    ),
+    mutant(
         "trailers-without-a-bound",
         "trailers and chunk extensions of a body are bounded",
         CONNECTIONS,

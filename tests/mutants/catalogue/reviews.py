@@ -8,6 +8,14 @@ SERVED_REVIEWS = "tests/service/test_reviews.py"
 
 REVIEWS = (
     mutant(
+        "any-number-of-parts",
+        "the breakdown of a review is bounded",
+        "pairmark/service/reviews/progress.py",
+        "key))[:MAX_PARTS]",
+        "key))",
+        "tests/service/test_reviews.py::test_a_breakdown_has_the_parts_that_were_judged_most",
+    ),
+    mutant(
         "a-review-looks-once",
         "a review's bound holds at every look",
         "pairmark/models/reviews/evidence.py",
