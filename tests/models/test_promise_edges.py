@@ -80,6 +80,30 @@ def test_no_random_number_costs_power_and_none_answers_below_the_floor() -> None
     assert thresholds[0] > thresholds[-1]
 
 
+def test_no_random_number_serves_a_rate_above_what_was_asked() -> None:
+    """A tiny U passes thresholds whose own pairs show more: nobody would believe that promise."""
+    chance = CalibrationSeed(uniform=1e-4, seed=0)
+    listed, same_listed, units_listed = thin(0.3)
+    inside = units_listed[:, 0] // 5 == units_listed[:, 1] // 5
+    blocks = listed[inside], same_listed[inside], units_listed[inside]
+    for (scores, same, units), origin in (
+        (people(), {}),
+        ((listed, same_listed, units_listed), {"listing": "random"}),
+        (blocks, {"blocks": "components"}),
+    ):
+        made = Calibration.fit(scores, same, units, chance=chance, **origin)
+        smallest = made.smallest_fpr()["finite-sample"]
+        assert smallest is not None
+        rates = [fpr for fpr in (0.1, 0.2, 0.3, 0.5) if fpr > smallest]
+        assert rates
+        for fpr in rates:
+            assert (scores[~same] > made.operating_point(fpr).threshold).mean() <= fpr
+        band = made.fpr_band()
+        assert band is not None
+        for threshold, fpr in zip(band.thresholds, band.fpr, strict=True):
+            assert (scores[~same] > threshold).mean() <= fpr
+
+
 @pytest.mark.parametrize(
     ("options", "origin", "guarantee"),
     [

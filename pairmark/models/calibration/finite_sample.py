@@ -73,7 +73,7 @@ class FiniteSample:
             if multiple < 1 - _HAIR:
                 return None
             at = self.product.lookup(fpr, self._limit(confidence), mixture(multiple))
-            return None if at is None else (at, fpr)
+            return None if at is None else (min(at, self._last_within(fpr)), fpr)
         rank = self._rank(fpr, confidence)
         if rank is None:
             return None
@@ -88,6 +88,14 @@ class FiniteSample:
         if self.population is None:
             return order_rank(self.n, fpr, confidence)
         return population_rank(self.n, self.population - self.n_same, fpr, confidence)
+
+    def _last_within(self, fpr: float) -> int:
+        """The lowest threshold whose observed rate is at most ``fpr``.
+
+        A small U admits thresholds with a higher one: true in the mean over U, and nothing anybody would believe.
+        A higher threshold keeps the promise.
+        """
+        return max(0, int(np.searchsorted(self.above, fpr * self.different_share, side="right")) - 1)
 
     def rate(self, at: int) -> float:
         """The observed false positive rate at a threshold."""

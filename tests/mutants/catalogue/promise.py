@@ -26,6 +26,14 @@ VALIDITY = (
         "test_an_order_that_looks_at_scores_breaks_the_promise_and_ours_keeps_it",
     ),
     mutant(
+        "a-lucky-number-serves-more-than-asked",
+        "no random number serves a rate that its own pairs exceed",
+        "pairmark/models/calibration/finite_sample.py",
+        "(min(at, self._last_within(fpr)), fpr)",
+        "(at, fpr)",
+        "tests/models/test_promise_edges.py::test_no_random_number_serves_a_rate_above_what_was_asked",
+    ),
+    mutant(
         "bound-at-a-threshold-that-was-not-admitted",
         "a group's bound is of the served threshold",
         "pairmark/models/calibration/finite_sample.py",
