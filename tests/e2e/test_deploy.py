@@ -127,7 +127,7 @@ def test_the_manifests_that_kustomize_puts_together_use_one_image_and_namespace(
     documents = [one for file in listed for one in yaml.safe_load_all(file.read_text())]
     tagged = {one["name"]: f"{one['newName']}:{one['newTag']}" for one in together["images"]}
     images = [
-        tagged[container["image"]]
+        tagged[container["image"].partition(":")[0]]
         for document in documents
         for container in document.get("spec", {}).get("template", {}).get("spec", {}).get("containers", [])
     ]

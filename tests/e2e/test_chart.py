@@ -1,0 +1,148 @@
+"""The Helm chart, rendered by Helm's own code: every value reaches a document, and Kubernetes takes the documents."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+
+import kubernetes_validate
+import pytest
+import yaml
+from typer.main import get_command
+
+from pairmark.service.cli.root import app
+from pairmark.service.settings import Settings
+from pairmark.version import VERSION
+
+helm = pytest.importorskip("helm_python")
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+CHART = str(DEPLOY / "chart")
+
+
+def rendered(values: dict | None = None, *, name: str = "shop", revision: int = 3) -> list[dict]:
+    """The documents that the chart makes."""
+    texts = helm.Chart.load(CHART).render(values, name=name, namespace="any", revision=revision)
+    return [
+        document
+        for path, text in texts.items()
+        if path.endswith(".yaml")
+        for document in yaml.safe_load_all(text)
+        if document
+    ]
+
+
+WISHES = {
+    "image": {
+        "repository": "registry.example/pairmark",
+        "tag": "1.2",
+        "pullPolicy": "Always",
+        "pullSecrets": ["pull"],
+    },
+    "settings": {"PAIRMARK_LOG_LEVEL": "DEBUG", "PAIRMARK_METRICS_PUBLIC": True},
+    "secret": "shop-secret",
+    "api": {
+        "replicas": 5,
+        "scheduling": {"nodeSelector": {"disk": "ssd"}, "tolerations": [{"operator": "Exists"}]},
+    },
+    "worker": {"replicas": 0, "resources": {"limits": {"memory": "1Gi"}}},
+    "service": {"type": "NodePort", "port": 8080},
+    "ingress": {
+        "host": "match.example",
+        "className": "nginx",
+        "tlsSecret": "tls",
+        "annotations": {"nginx.ingress.kubernetes.io/proxy-body-size": "64m"},
+    },
+}
+
+
+@pytest.mark.parametrize("values", [None, WISHES], ids=["defaults", "all values"])
+def test_the_chart_makes_documents_that_kubernetes_takes(values: dict | None):
+    settings = {f"PAIRMARK_{name.upper()}" for name in Settings.model_fields}
+    documents = rendered(values)
+    assert {"Deployment", "Service", "Job", "ConfigMap", "PodDisruptionBudget"} <= {
+        document["kind"] for document in documents
+    }
+    for document in documents:
+        kubernetes_validate.validate(document, "1.34", strict=True)
+        assert document["metadata"]["name"].startswith("shop")
+        if document["kind"] == "ConfigMap":
+            assert set(document["data"]) <= settings
+            assert all(isinstance(value, str) for value in document["data"].values())
+        pod = document["spec"]["template"]["spec"] if document["kind"] in ("Deployment", "Job") else None
+        for container in (pod or {}).get("containers", []):
+            words = container["args"]
+            command = get_command(app).commands[words[0]]  # type: ignore[attr-defined]
+            command.make_context(words[0], list(words[1:])).close()
+        for container in [*(pod or {}).get("containers", []), *(pod or {}).get("initContainers", [])]:
+            assert container["securityContext"]["readOnlyRootFilesystem"]
+    report = helm.lint(CHART, values, strict=True)
+    assert not report["errors"], report
+
+
+def test_every_value_of_the_chart_reaches_a_document():
+    documents = {(document["kind"], document["metadata"]["name"]): document for document in rendered(WISHES)}
+    api = documents["Deployment", "shop-api"]["spec"]
+    pod = api["template"]["spec"]
+    assert (api["replicas"], pod["nodeSelector"], pod["tolerations"]) == (
+        5,
+        {"disk": "ssd"},
+        [{"operator": "Exists"}],
+    )
+    assert pod["imagePullSecrets"] == [{"name": "pull"}]
+    for container in [*pod["containers"], *pod["initContainers"]]:
+        assert (container["image"], container["imagePullPolicy"]) == (
+            "registry.example/pairmark:1.2",
+            "Always",
+        )
+    assert pod["containers"][0]["envFrom"] == [
+        {"configMapRef": {"name": "shop"}},
+        {"secretRef": {"name": "shop-secret"}},
+    ]
+    worker = documents["Deployment", "shop-worker"]["spec"]
+    assert worker["replicas"] == 0
+    assert worker["template"]["spec"]["containers"][0]["resources"]["limits"] == {"memory": "1Gi"}
+    service = documents["Service", "shop"]["spec"]
+    assert (service["type"], service["ports"][0]["port"]) == ("NodePort", 8080)
+    # The selectors name the pods.
+    assert service["selector"].items() <= api["template"]["metadata"]["labels"].items()
+    assert api["selector"]["matchLabels"].items() <= api["template"]["metadata"]["labels"].items()
+    assert documents["ConfigMap", "shop"]["data"]["PAIRMARK_METRICS_PUBLIC"] == "true"
+    ingress = documents["Ingress", "shop"]
+    assert ingress["metadata"]["annotations"] == WISHES["ingress"]["annotations"]
+    assert ingress["spec"]["tls"] == [{"hosts": ["match.example"], "secretName": "tls"}]
+    assert ingress["spec"]["rules"][0]["http"]["paths"][0]["backend"]["service"]["name"] == "shop"
+    # Every revision migrates by a job of its own, and other settings start new pods.
+    assert ("Job", "shop-setup-3") in documents
+    plain = {(document["kind"], document["metadata"]["name"]): document for document in rendered()}
+    assert ("Ingress", "shop") not in plain
+    digests = [
+        deployment["spec"]["template"]["metadata"]["annotations"]["checksum/settings"]
+        for deployment in (plain["Deployment", "shop-api"], documents["Deployment", "shop-api"])
+    ]
+    assert digests[0] != digests[1]
+
+
+@pytest.mark.parametrize(
+    ("values", "name"),
+    [
+        ({"settings": {"PAIRMARK_DATABASE_URL": "postgresql://u:secret@h/d"}}, "settings"),
+        ({"settings": {"LOG_LEVEL": "DEBUG"}}, "LOG_LEVEL"),
+        ({"replicas": 3}, "replicas"),
+        ({"api": {"replicas": 0}}, "replicas"),
+        ({"worker": {"replicas": "two"}}, "replicas"),
+        ({"image": {"tag": ""}}, "tag"),
+    ],
+)
+def test_the_chart_refuses_values_that_are_none(values: dict, name: str):
+    with pytest.raises(helm.HelmValuesError, match=name):
+        helm.Chart.load(CHART).validate_schema(values)
+
+
+def test_chart_and_manifests_are_of_this_version():
+    chart = yaml.safe_load((DEPLOY / "chart" / "Chart.yaml").read_text())
+    assert (chart["version"], chart["appVersion"]) == (VERSION, VERSION)
+    manifests = runpy.run_path(str(DEPLOY / "manifests.py"))["manifests"]()
+    assert set(manifests) == {"api.yaml", "config.yaml", "setup.yaml", "worker.yaml"}
+    for file, text in manifests.items():
+        assert (DEPLOY / "kubernetes" / file).read_text() == text, "run python deploy/manifests.py"
