@@ -105,13 +105,18 @@ def imports_of(file: Path) -> set[Path]:
 
 
 def made_at(module: str, name: str | None) -> Path | None:
-    """Where a name comes from that a package's ``__init__`` imports."""
+    """Where a name comes from that a package's ``__init__``, or its ``public`` module, imports."""
     package = file_of(module)
-    if package is None or package.name != "__init__.py" or name is None:
+    if package is None or package.name not in ("__init__.py", "public.py") or name is None:
         return None
     for node in import_statements(package):
-        if isinstance(node, ast.ImportFrom) and node.module and any(a.name == name for a in node.names):
-            return made_at(node.module, name) or file_of(node.module)
+        if not isinstance(node, ast.ImportFrom) or not node.module:
+            continue
+        for alias in node.names:
+            if alias.name == name:
+                return made_at(node.module, name) or file_of(node.module)
+            if alias.name == "*" and (origin := made_at(node.module, name)):
+                return origin
     return None
 
 

@@ -85,4 +85,5 @@ def test_learners_are_learners() -> None:
     kinds = {spec.kind for spec in LEARNERS}
     found = names(r"--learner ([a-z-]+)") + names(r'"(?:learner|kind)": "([a-z-]+)"')
     assert found
-    assert [one for one in found if one[1] not in kinds] == []
+    # In bodies of the generated page, which tests hold against their schemas, a kind may be another thing's.
+    assert [one for one in found if one[1] not in kinds and one[0] != "docs/reference/http.md"] == []

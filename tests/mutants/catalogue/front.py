@@ -14,7 +14,7 @@ FRONT = (
                 }
 """,
         "",
-        "tests/service/api/test_examples.py::test_each_answer_in_json_has_an_example_that_fits_its_schema",
+        "tests/service/api/test_body_examples.py::test_each_answer_in_json_has_an_example_that_fits_its_schema",
     ),
     mutant(
         "an-example-that-the-service-refuses",
@@ -22,7 +22,7 @@ FRONT = (
         "pairmark/service/api/example_values.py",
         '"right_unit": ["ada", "bob", "eve"], "listing": "random"}',
         '"right_unit": ["ada", "bob", "eve"], "listing": "some"}',
-        "tests/service/api/test_examples.py::test_each_body_in_json_has_an_example_that_the_service_takes",
+        "tests/service/api/test_body_examples.py::test_each_body_in_json_has_an_example_that_the_service_takes",
     ),
     mutant(
         "a-count-of-the-rows-is-a-feature",
@@ -80,7 +80,7 @@ FRONT = (
         "a-file-is-sent-before-its-columns-are-looked-at",
         "what would be refused is refused before the file is sent",
         "pairmark/service/cli/catalogue.py",
-        "    _check_before_sending(name, file, reading)\n",
+        "        _check_before_sending(name, file, reading)\n",
         "",
         "tests/service/test_cli.py::test_what_would_be_refused_is_refused_before_the_file_is_sent",
     ),
