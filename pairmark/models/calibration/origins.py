@@ -21,10 +21,10 @@ Origin = Literal[
 ]
 Guarantee = Literal["finite-sample", "finite-population", "asymptotic", "none"]
 GUARANTEES: dict[Guarantee, str] = {
-    "finite-sample": "about new people (closed-set: new samples of these classes; blocks: new blocks), for every "
-    "distribution of scores and every number of people",
-    "finite-population": "about one stated list of pairs, from a random sample of it, whatever its pairs depend on",
-    "asymptotic": "about new people, approximately, if there are many and no rare extreme ones",
+    "finite-sample": "for new people (closed-set: for new samples of these classes; blocks: for new blocks), whatever "
+    "their scores look like and however few calibrate",
+    "finite-population": "for one fixed list of pairs, of which a random part was judged",
+    "asymptotic": "approximately, for new people: it takes hundreds, none of whom looks like everybody",
     "none": "nothing is guaranteed",
 }
 """What holds with the confidence asked, by `guarantee`; `meaning_of` says it of one answer."""
