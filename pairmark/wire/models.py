@@ -1,11 +1,14 @@
-"""Answers about learners, models, versions and calibrations."""
+"""Requests and answers about learners, models, versions and calibrations."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pairmark.wire.base import Declaration, Moment, Text
+from pairmark.wire.base import Declaration, Limits, Moment, Parameters, Text
+from pairmark.wire.jobs import Groups, Listing, Protocol
 
+LONGEST_REASON = 500
+"""Characters of a reason that are kept."""
 Imported = Literal["signed", "unsigned"]
 """How a calibration came in a file."""
 
@@ -136,3 +139,50 @@ class EvaluationFields(Declaration):
     operating_points: list[SeenPointFields]
     overlap: Any
     warnings: list[str]
+
+
+class AliasParameters(Parameters):
+    version: Any
+    reason: Annotated[
+        str | None,
+        Limits(longest=LONGEST_REASON),
+        Text(
+            "why the alias moves; kept in its history and the audit log",
+            help="The reason, for the alias's history and the audit log.",
+        ),
+    ] = None
+
+
+class MeasureParameters(Parameters):
+    dataset: Annotated[
+        str,
+        Limits(longest=200),
+        Text("`name` or `name:version`; training data in it are counted and reported"),
+    ]
+    protocol: Annotated[
+        Protocol, Text("`auto`: the protocol of the version's training", help="auto, open-set or closed-set.")
+    ] = "auto"
+    n_pairs: Annotated[
+        int | None, Limits(minimum=2), Text("largest number of pairs to score; default: 200,000")
+    ] = None
+    groups: Groups = "together"
+    random_state: Annotated[
+        int, Limits(minimum=0, maximum=2**32 - 1), Text("draws the pairs that are measured")
+    ] = 0
+
+
+class VersionCalibrationParameters(MeasureParameters):
+    dataset: Annotated[
+        str,
+        Limits(longest=200),
+        Text("`name` or `name:version`; it must not contain training data of the version"),
+    ]
+    random_state: Annotated[
+        int,
+        Limits(minimum=0, maximum=2**32 - 1),
+        Text("accepted for earlier callers: no seed moves a threshold"),
+    ] = 0
+    listing: Listing = None
+    default: Annotated[
+        bool | None, Text("use it for `/match` from now on; default: only if the version has no calibration")
+    ] = None

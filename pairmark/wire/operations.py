@@ -1,4 +1,4 @@
-"""Answers about webhooks and tenants."""
+"""Requests and answers about webhooks and tenants."""
 
 from __future__ import annotations
 

@@ -36,7 +36,6 @@ from pairmark.service.heldout.overlap import overlap_with
 from pairmark.service.heldout.pairs import whole_dataset
 from pairmark.service.heldout.people import digests_of, people_of
 from pairmark.service.heldout.report import read_trained_on
-from pairmark.service.heldout.schemas import GroupRole, ListOrigin, Protocol
 from pairmark.service.keys.tenants import check_quotas
 from pairmark.service.names import EVERY_NAME, VisibleNames, checked_name, tenant_of
 from pairmark.service.pagination import start_of
@@ -46,6 +45,7 @@ from pairmark.service.store.secret import service_secret
 from pairmark.service.store.versions import VersionStore
 from pairmark.service.store.views import calibration_out, imported_as
 from pairmark.service.tables import CalibrationRow, ModelVersion
+from pairmark.wire.jobs import GroupRole, ListOrigin, Protocol
 
 KIND = "calibration"
 _COMBINED = "combined"

@@ -23,7 +23,6 @@ from pairmark.wire.models import (
     VersionSummaryFields,
 )
 
-LONGEST_REASON = 500
 """Characters of a reason for moving an alias."""
 
 

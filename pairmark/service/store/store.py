@@ -30,7 +30,6 @@ from pairmark.service.store.quarantine import refuse_quarantined
 from pairmark.service.store.refs import PRODUCTION, ModelRef, checked_alias, parse_ref
 from pairmark.service.store.reports import Reports
 from pairmark.service.store.schemas import (
-    LONGEST_REASON,
     AliasChangeOut,
     AliasChangePage,
     AliasOut,
@@ -49,6 +48,7 @@ from pairmark.service.store.versions import VersionStore
 from pairmark.service.store.views import alias_out, version_out, version_promise, version_summary
 from pairmark.service.tables import AliasRow, ModelRow, ModelVersion
 from pairmark.wire.base import iso
+from pairmark.wire.models import LONGEST_REASON
 
 log = logging.getLogger(__name__)
 

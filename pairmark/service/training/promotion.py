@@ -26,8 +26,8 @@ from pairmark.service.settings import Settings
 from pairmark.service.store.refs import PRODUCTION, ModelRef
 from pairmark.service.store.schemas import VersionOut
 from pairmark.service.store.store import ModelStore
-from pairmark.service.training.schemas import IF_BETTER
 from pairmark.service.training.stages import Promotion, ScoredJob
+from pairmark.wire.jobs import IF_BETTER
 
 MARGIN = 0.02
 """How much worse a new version may be and still count as no worse: in mean TPR, or mean Kendall tau."""

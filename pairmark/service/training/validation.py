@@ -24,7 +24,8 @@ from pairmark.service.jobs.schemas import NewJob
 from pairmark.service.names import checked_name
 from pairmark.service.settings import Settings
 from pairmark.service.store.refs import PRODUCTION, checked_alias
-from pairmark.service.training.schemas import IF_BETTER, JobRequest
+from pairmark.service.training.schemas import JobRequest
+from pairmark.wire.jobs import IF_BETTER
 
 _DEFAULT_PAIRS = ("similarity-auto", "similarity-forest")
 _DEFAULT_RECORDS = "record-trees"
