@@ -109,9 +109,7 @@ def run():
 
     @app.command()
     @with_options
-    def command(
-        file: str, given: Annotated[Request, Members("rate count names header strict")]
-    ) -> None:
+    def command(file: str, given: Annotated[Request, Members("rate count names header strict")]) -> None:
         seen.append((file, vars(given), given.count, given.header))
 
     def run(*words: str):

@@ -9,7 +9,7 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from pairmark.service.errors import DamagedRow
-from pairmark.service.galleries.item_forms import body_json
+from pairmark.service.galleries.items.item_forms import body_json
 from pairmark.service.galleries.repository import GalleryState
 from pairmark.service.pagination import Page
 from pairmark.service.runtime.json_forms import REFS_TEXT, Body, JsonRequest, Ref, Side, Vectors

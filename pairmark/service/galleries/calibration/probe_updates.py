@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from pairmark.models.core.progress import report
 from pairmark.models.core.subjects import SampleSets
 from pairmark.service.errors import SearchTooLong
-from pairmark.service.galleries import item_repository
+from pairmark.service.galleries.calibration.kept_probes import KeptProbes
 from pairmark.service.galleries.galleries import Galleries
-from pairmark.service.galleries.gallery_view import GalleryView, Owner, owner_of
-from pairmark.service.galleries.item_forms import Matrix, form_of
-from pairmark.service.galleries.kept_probes import KeptProbes
+from pairmark.service.galleries.index.gallery_view import GalleryView, Owner, owner_of
+from pairmark.service.galleries.index.subject_search import SubjectTemplates
+from pairmark.service.galleries.items import item_repository
+from pairmark.service.galleries.items.item_forms import Matrix, form_of
 from pairmark.service.galleries.repository import GalleryState
-from pairmark.service.galleries.subject_search import SubjectTemplates
 from pairmark.service.runtime.versions import LoadedVersion
 
 Float32 = NDArray[np.float32]

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.service.errors import InvalidInput, UnknownItem
-from pairmark.service.galleries.item_forms import ItemForm, Matrix
-from pairmark.service.galleries.metadata import MAX_FIELDS, checked_column, checked_metadata, fields_of
+from pairmark.service.galleries.items.item_forms import ItemForm, Matrix
+from pairmark.service.galleries.items.metadata import MAX_FIELDS, checked_column, checked_metadata, fields_of
 
 MAX_ID_BYTES = 512
 _RELATIVE = re.compile(r"(?:^|[/\\])\.\.?(?:[/\\]|$)", re.MULTILINE)
