@@ -28,7 +28,7 @@ UPSERT_ROWS = 50_000
 """Rows of a gallery sent at a time."""
 
 
-class Galleries(Calls):
+class GalleryCalls(Calls):
     """Enrolling, searching, erasing."""
 
     async def search(self, /, gallery: str, queries: Vectors, *, k: int = 10, **options: Any) -> SearchResult:

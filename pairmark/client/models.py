@@ -18,7 +18,7 @@ from pairmark.client.errors import Unreachable
 from pairmark.client.results import Alias, Answer, Calibration, Evaluation, Learner, Model, Version
 
 
-class Models(Calls):
+class ModelCalls(Calls):
     """What was learned, and what it promises."""
 
     async def learners(self) -> list[Learner]:

@@ -24,7 +24,7 @@ ENDED = ("succeeded", "failed", "cancelled")
 _LOOKS, _LOOK_S = 3, 0.25
 
 
-class Training(Calls):
+class TrainingCalls(Calls):
     """Uploads, and the jobs that learn from them."""
 
     async def add_dataset(

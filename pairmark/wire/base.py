@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Annotated, Any, overload
 
 
-class Declaration:
+class Fields:
     """Base of declarations: an object of an answer, by its members' names, types, descriptions and defaults.
 
     The service makes a model of it (``class JobOut(BaseModel, JobFields)``), the client a record (``class Job(Answer,
@@ -31,8 +31,8 @@ class Parameters:
     of it holds what was given; its other attributes are the defaults.
     """
 
-    def __init__(self, **given: Any) -> None:
-        vars(self).update(given)
+    def __init__(self, **values: Any) -> None:
+        vars(self).update(values)
 
 
 @dataclass(frozen=True)
@@ -52,15 +52,16 @@ class Text:
     @staticmethod
     def of(field: Any) -> str | None:
         """What a field of a model means."""
-        stated = (entry.description for entry in field.metadata if isinstance(entry, Text))
+        texts = (entry.description for entry in field.metadata if isinstance(entry, Text))
         description: str | None = field.description
-        return next(stated, description)
+        return next(texts, description)
 
     def __get_pydantic_json_schema__(
         self, core: Any, handler: Callable[[Any], dict[str, Any]]
     ) -> dict[str, Any]:
-        stated = {"description": self.description} if self.description else {}
-        return {**handler(core), **stated, **({} if self.example is None else {"examples": [self.example]})}
+        description = {"description": self.description} if self.description else {}
+        examples = {} if self.example is None else {"examples": [self.example]}
+        return {**handler(core), **description, **examples}
 
 
 @dataclass(frozen=True)

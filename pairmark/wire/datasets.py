@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any, Literal
 
-from pairmark.wire.base import Declaration, Parameters, Read, Text
+from pairmark.wire.base import Fields, Parameters, Read, Text
 
 MAX_LISTED_LABELS = 100
 MAX_LISTED_FEATURES = 1_000
 
 
-class RecordColumnFields(Declaration):
+class RecordColumnFields(Fields):
     name: str
     type: str
     format: str | None
@@ -22,7 +22,7 @@ class RecordColumnFields(Declaration):
     distinct: int
 
 
-class DatasetFields(Declaration):
+class DatasetFields(Fields):
     id: str
     name: str
     version: int

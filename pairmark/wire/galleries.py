@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pairmark.wire.base import Declaration, Limits, Parameters, Rate, Text
+from pairmark.wire.base import Fields, Limits, Parameters, Rate, Text
 from pairmark.wire.scoring import Aggregation, ModelUsedFields, PointParameters
 
 
@@ -14,7 +14,7 @@ class GalleryModelFields(ModelUsedFields):
     kind: str | None = None
 
 
-class GalleryFields(Declaration):
+class GalleryFields(Fields):
     name: str
     model: Annotated[GalleryModelFields, Text("the version that searches it")]
     moving_to: Annotated[GalleryModelFields | None, Text("the version for which it is being indexed")] = None
@@ -34,26 +34,26 @@ class GalleryFields(Declaration):
     updated_at: str
 
 
-class RowErrorFields(Declaration):
+class RowErrorFields(Fields):
     row: Annotated[int, Text("0-based index in the request")]
     id: str | None = None
     detail: str
 
 
-class UpsertFields(Declaration):
+class UpsertFields(Fields):
     upserted: int
     errors: Annotated[list[RowErrorFields], Text("the first 1,000 rows that were not stored")]
     n_errors: Annotated[int, Text("number of rows that were not stored")]
 
 
-class ItemFields(Declaration):
+class ItemFields(Fields):
     id: str
     subject: str | None = None
     metadata: dict[str, Any] | None = None
     vector: Annotated[list[float] | dict[str, Any] | None, Text("numbers, or the record")] = None
 
 
-class ReceiptFields(Declaration):
+class ReceiptFields(Fields):
     gallery: str
     id: str | None = None
     subject: str | None = None
@@ -77,7 +77,7 @@ class ReceiptFields(Declaration):
     erased_at: str
 
 
-class HitFields(Declaration):
+class HitFields(Fields):
     id: Annotated[str | None, Text("the item's id; null if the subject was compared as a whole")]
     subject: str | None
     items: Annotated[int | None, Text("number of the subject's items, if it was compared as a whole")] = None
@@ -86,7 +86,7 @@ class HitFields(Declaration):
     decision: Annotated[Literal["match", "review"] | None, Text("with `fnr`")] = None
 
 
-class CandidatesFields(Declaration):
+class CandidatesFields(Fields):
     scored: Annotated[int, Text("records that were scored for each query, those that share most with it")]
     recall: Annotated[
         float | None,
@@ -98,7 +98,7 @@ class CandidatesFields(Declaration):
     pairs: Annotated[int, Text("number of items that were searched for to measure it")]
 
 
-class SearchFields(Declaration):
+class SearchFields(Fields):
     model: GalleryModelFields
     results: list[list[HitFields]]
     aggregation: Annotated[str | None, Text("how subjects were compared as a whole")] = None
@@ -110,7 +110,7 @@ class SearchFields(Declaration):
     warning: str | None = None
 
 
-class VerificationFields(Declaration):
+class VerificationFields(Fields):
     model: GalleryModelFields
     subject: str
     match: Annotated[bool, Text("score > threshold, compared in float32")]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pairmark.wire.base import Declaration, Limits, Moment, Parameters, Rate, Text
+from pairmark.wire.base import Fields, Limits, Moment, Parameters, Rate, Text
 
 JobState = Literal["queued", "running", "succeeded", "failed", "cancelled"]
 AttemptOutcome = Literal["succeeded", "failed", "cancelled", "lost", "released"]
 Task = Literal["training", "gallery-calibration", "gallery-evaluation"]
 
 
-class AttemptFields(Declaration):
+class AttemptFields(Fields):
     attempt: int
     worker: str
     started_at: Moment
@@ -26,13 +26,13 @@ class AttemptFields(Declaration):
     detail: str
 
 
-class JobErrorFields(Declaration):
+class JobErrorFields(Fields):
     type: Annotated[str, Text("/problems/SLUG, a page that says how to fix it")]
     title: str
     detail: str
 
 
-class JobFields(Declaration):
+class JobFields(Fields):
     id: str
     task: Annotated[
         Task,

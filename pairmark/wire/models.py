@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pairmark.wire.base import Declaration, Limits, Moment, Parameters, Text
+from pairmark.wire.base import Fields, Limits, Moment, Parameters, Text
 from pairmark.wire.jobs import Groups, Listing, Protocol
 
 LONGEST_REASON = 500
@@ -13,7 +13,7 @@ Imported = Literal["signed", "unsigned"]
 """How a calibration came in a file."""
 
 
-class LearnerFields(Declaration):
+class LearnerFields(Fields):
     kind: str
     title: str
     capabilities: Annotated[
@@ -32,7 +32,7 @@ class LearnerFields(Declaration):
     params: Annotated[dict[str, Any], Text("JSON Schema of `params` in POST /jobs")]
 
 
-class AliasFields(Declaration):
+class AliasFields(Fields):
     model: str
     alias: str
     version: int
@@ -40,7 +40,7 @@ class AliasFields(Declaration):
     updated_at: Moment
 
 
-class CalibrationFields(Declaration):
+class CalibrationFields(Fields):
     id: str
     name: str
     model: Annotated[str | None, Text("null for scores of another system")]
@@ -58,7 +58,7 @@ class CalibrationFields(Declaration):
     created_at: Moment
 
 
-class LineageFields(Declaration):
+class LineageFields(Fields):
     dataset: str | None
     dataset_sha256: str | None
     job: str | None
@@ -66,7 +66,7 @@ class LineageFields(Declaration):
     artefact_sha256: str
 
 
-class VersionSummaryFields(Declaration):
+class VersionSummaryFields(Fields):
     version: int
     kind: str
     capabilities: list[str]
@@ -101,7 +101,7 @@ class VersionFields(VersionSummaryFields):
     reviews: Annotated[list[str], Text("what reviews of decisions of this version alone have shown")] = []
 
 
-class ModelFields(Declaration):
+class ModelFields(Fields):
     name: str
     created_at: Moment
     latest_version: int
@@ -113,7 +113,7 @@ class ModelFields(Declaration):
     ]
 
 
-class SeenPointFields(Declaration):
+class SeenPointFields(Fields):
     fpr: Annotated[float, Text("the requested rate")]
     calibration_id: Annotated[str, Text("the calibration that the threshold comes from")]
     threshold: float | None = None
@@ -128,7 +128,7 @@ class SeenPointFields(Declaration):
     refused: Annotated[str | None, Text("why the calibration gives no threshold for this rate")] = None
 
 
-class EvaluationFields(Declaration):
+class EvaluationFields(Fields):
     model: str
     version: int
     dataset: str

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pairmark.wire.base import Declaration, Limits, Moment, Parameters, Text
+from pairmark.wire.base import Fields, Limits, Moment, Parameters, Text
 
 Question = Literal["false-matches", "missed-matches", "uncertain"]
 
 
-class AgreementFields(Declaration):
+class AgreementFields(Fields):
     pairs: int
     agreed: int
 
 
-class JudgedPartFields(Declaration):
+class JudgedPartFields(Fields):
     of: str
     judged: int
     wrong: int
 
 
-class ReviewFields(Declaration):
+class ReviewFields(Fields):
     id: str
     name: str
     model: str | None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pairmark.wire.base import Declaration, Limits, Parameters, Rate, Text
+from pairmark.wire.base import Fields, Limits, Parameters, Rate, Text
 from pairmark.wire.models import Imported
 
 ORIGIN_TEXT = (
@@ -19,13 +19,13 @@ IMPORTED_TEXT = (
 )
 
 
-class ModelUsedFields(Declaration):
+class ModelUsedFields(Fields):
     name: str
     version: int
     kind: str | None
 
 
-class OperatingPointFields(Declaration):
+class OperatingPointFields(Fields):
     fpr: Annotated[float, Text("the requested rate")]
     threshold: Annotated[float, Text("a float32 value")]
     fpr_upper_bound: Annotated[
@@ -114,7 +114,7 @@ class OperatingPointFields(Declaration):
     aggregation: Annotated[str | None, Text("for subjects: how their samples are compared")] = None
 
 
-class ExplanationFields(Declaration):
+class ExplanationFields(Fields):
     model: ModelUsedFields
     score: float
     explanation: Annotated[
@@ -122,7 +122,7 @@ class ExplanationFields(Declaration):
     ]
 
 
-class ClassesFields(Declaration):
+class ClassesFields(Fields):
     model: ModelUsedFields
     labels: Annotated[list[str], Text("the most probable label of each point, as the dataset names it")]
     probabilities: Annotated[
@@ -130,7 +130,7 @@ class ClassesFields(Declaration):
     ]
 
 
-class RankingFields(Declaration):
+class RankingFields(Fields):
     labels: list[str]
     positions: Annotated[
         dict[str, float],
@@ -149,7 +149,7 @@ class RankingFields(Declaration):
     ] = None
 
 
-class RankingsFields(Declaration):
+class RankingsFields(Fields):
     model: ModelUsedFields
     rankings: list[RankingFields]
 

@@ -45,10 +45,10 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     def run(context: typer.Context, **values: Any) -> None:
         for argument, (request, names) in groups.items():
             options = {name: values.pop(name) for name in names}
-            given = {name: value for name, value in options.items() if _is_given(context, name)}
+            values_given = {name: value for name, value in options.items() if _is_given(context, name)}
             # What holds by default has an option that turns it off.
-            turned_off = {name: False for name in given if getattr(request, name, None) is True}
-            values[argument] = request(**(given | turned_off))
+            turned_off = {name: False for name in values_given if getattr(request, name, None) is True}
+            values[argument] = request(**(values_given | turned_off))
         command(**values)
 
     run.__signature__ = signature.replace(parameters=arguments)  # type: ignore[attr-defined]

@@ -320,14 +320,14 @@ def _record_sql(columns: list[str], names: dict[str, str], schema: Schema) -> li
 
 def _vector_sql(features: list[str], names: dict[str, str], dimension: int) -> list[str]:
     """SQL of a vector's width, and of the vector, NULL if it has another one."""
-    listed = [name for name in features if names[name].endswith("]")]
-    if listed:
+    lists = [name for name in features if names[name].endswith("]")]
+    if lists:
         if len(features) > 1:
             raise InvalidInput(
-                f"column {listed[0][:60]!r} is a list, and there are other columns; name those in metadata=",
+                f"column {lists[0][:60]!r} is a list, and there are other columns; name those in metadata=",
                 field="file",
             )
-        cell = _quoted(listed[0])
+        cell = _quoted(lists[0])
         return [f"len({cell})", f"CASE WHEN len({cell}) = {dimension} THEN CAST({cell} AS FLOAT[]) END"]
     if len(features) != dimension:
         raise InvalidInput(
