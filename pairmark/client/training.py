@@ -297,7 +297,7 @@ class TrainingCalls(Calls):
 
 def form_fields(members: Mapping[str, Any]) -> dict[str, str]:
     """Members of a request as a form has them: lists by commas, objects as JSON; without None and empty lists."""
-    fields = {}
+    fields: dict[str, str | None] = {}
     for name, value in members.items():
         if isinstance(value, bool):
             fields[name] = str(value).lower()

@@ -286,7 +286,7 @@ class SimilarityParameters(PairsParameters, EvidenceParameters):
 
 
 class MatchParameters(PairsParameters, ThreeWayParameters, BayesParameters):
-    fpr: Annotated[  # type: ignore[assignment]
+    fpr: Annotated[
         Rate | None,
         Text(
             "the highest false positive rate that you accept. Give exactly one of `fpr` and `prior`; "
@@ -294,7 +294,7 @@ class MatchParameters(PairsParameters, ThreeWayParameters, BayesParameters):
             help="The false positive rate that you choose, as 0.01 or 1%.",
             example=0.01,
         ),
-    ] = None
+    ] = None  # type: ignore[assignment]
     detail: Annotated[
         bool,
         Text(

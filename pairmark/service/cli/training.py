@@ -133,9 +133,8 @@ def plan(
     from pairmark.models.calibration.promises import AMPLE_MULTIPLE, units_needed
     from pairmark.models.calibration.tpr_spread import BEST_TPR, expected_tpr
     from pairmark.service.datasets.promises import people_for
-    from pairmark.service.heldout.schemas import EvaluationRequest
 
-    fraction = EvaluationRequest().calibration_fraction
+    fraction = EvaluationParameters.calibration_fraction
     different = 1.0 if classes is None else 1 - 1 / classes
     try:
         units = units_needed(fpr, confidence, different_share=different)

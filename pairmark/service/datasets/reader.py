@@ -17,17 +17,13 @@ from pairmark.service.datasets.limits import FileLimits
 from pairmark.service.datasets.pairs import read_pairs, without_contradictions
 from pairmark.service.datasets.rankings import RankingColumn
 from pairmark.service.datasets.records import RecordTable, column_notes, read_records
-from pairmark.service.datasets.schemas import (
-    DatasetRequest,
-    Format,
-    RecordColumnOut,
-)
+from pairmark.service.datasets.schemas import DatasetRequest, RecordColumnOut
 from pairmark.service.datasets.tabular import Table
 from pairmark.service.datasets.text import plain_text
 from pairmark.service.datasets.troubles import troubles_of
 from pairmark.service.datasets.writer import MAX_RANKED, Block, DatasetWriter, Stored, as_text, name_list
 from pairmark.service.errors import InvalidInput, TooLarge
-from pairmark.wire.datasets import MAX_LISTED_FEATURES, MAX_LISTED_LABELS
+from pairmark.wire.datasets import MAX_LISTED_FEATURES, MAX_LISTED_LABELS, Format
 
 _SHOWN = 3
 """Near-duplicate pairs that a warning names."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -196,13 +196,25 @@ class VerifyOut(BaseModel, VerificationFields):
 class ProbesRequest(JsonRequest, ProbesParameters):
     """Probes with known subjects: a dataset, or vectors and subjects."""
 
+    if TYPE_CHECKING:
+        # The checker's plugin for models sees no members that are declared elsewhere.
+        def __init__(self, **values: Any) -> None: ...
+
 
 class GalleryCalibrationRequest(ProbesRequest, GalleryCalibrationParameters):
     """The probes that calibrate a gallery."""
 
+    if TYPE_CHECKING:
+        # The checker's plugin for models sees no members that are declared elsewhere.
+        def __init__(self, **values: Any) -> None: ...
+
 
 class GalleryEvaluationRequest(ProbesRequest, GalleryEvaluationParameters):
     """The probes and rates that a gallery is measured with."""
+
+    if TYPE_CHECKING:
+        # The checker's plugin for models sees no members that are declared elsewhere.
+        def __init__(self, **values: Any) -> None: ...
 
 
 class GalleryCalibrationOut(BaseModel):

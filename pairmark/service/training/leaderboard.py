@@ -72,7 +72,7 @@ def _pairs(job: ScoredJob, on_progress: OnProgress) -> dict[str, Any]:
         scores[name] = pair_scores
         trained_by[name] = {"learner": "metric", "params": params}
     on_progress(len(baselines) / (len(baselines) + 1), "comparing")
-    rates = resolved_rates(int((~pairs.same).sum()), job.claim.evaluation.target_fpr)
+    rates = resolved_rates(int((~pairs.same).sum()), job.evaluation.target_fpr)
     compared = compare_pairs(
         scores,
         pairs.same,

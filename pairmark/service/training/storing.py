@@ -207,7 +207,7 @@ def _lineage(job: LoadedJob) -> dict[str, Any]:
         "job": job.claim.job_id,
         "code_version": code_version(),
         "random_state": job.seed,
-        "evaluation": job.claim.evaluation.model_dump(),
+        "evaluation": job.evaluation.model_dump(),
     }
 
 
