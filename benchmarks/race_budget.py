@@ -1,9 +1,9 @@
 """Whether `SimilarityAuto(budget_seconds=...)` keeps to it where people start: the first fit of a fresh environment.
 
 Made people of several shapes, each fit in a new process whose cache of compiled kernels is empty: what compiles in a
-fit is part of its seconds, imports are not. Beside other programs a fit gets fewer CPU seconds in the same time, and the
-race's clock goes by time: ``load`` is the machine's when the fit ends, over a minute. ``quick``: six shapes at 5 s. ``full``: all shapes at 5 and 30 s, six at
-120 s; it goes on where an earlier run stood.
+fit is part of its seconds, imports are not. Beside other programs a fit gets fewer CPU seconds in the same time, and
+the race's clock goes by time: ``load`` is the machine's when the fit ends, over a minute. ``quick``: six shapes at 5
+s. ``full``: all shapes at 5 and 30 s, six at 120 s; it goes on where an earlier run stood.
 """
 
 from __future__ import annotations
