@@ -260,7 +260,7 @@ class TestPairScorers:
 
     def test_saved_and_loaded_scores_alike(self, spec: LearnerSpec, tmp_path: Path) -> None:
         model = fitted(spec)
-        pairmark.save(model, tmp_path / "model")
+        model.save(tmp_path / "model")
         a, b = some_pairs()
         for mmap in (True, False):
             loaded = pairmark.models.registry.load(tmp_path / "model", mmap=mmap)
@@ -416,7 +416,7 @@ class TestLabelRankers:
 
     def test_saved_and_loaded_ranks_alike(self, spec: LearnerSpec, tmp_path: Path) -> None:
         model = fitted(spec)
-        pairmark.save(model, tmp_path / "model")
+        model.save(tmp_path / "model")
         for mmap in (True, False):
             loaded = pairmark.models.registry.load(tmp_path / "model", mmap=mmap)
             assert loaded.predict_scores(X).tobytes() == model.predict_scores(X).tobytes()

@@ -361,14 +361,13 @@ async def move_alias(
     if_match: IfMatch = None,
 ) -> AliasOut:
     """Point an alias to a version, to promote or roll back. With `If-Match`, only if it has not moved since."""
-    revision = _revision(if_match)
     target = await asyncio.to_thread(
         services.store.promote,
         name,
         alias,
         request.version,
         by=caller,
-        if_match=revision,
+        if_match=_revisions(if_match),
         reason=(request.reason or "").strip() or None,
     )
     await services.runtime.catalogue.after_change()
@@ -383,13 +382,11 @@ def alias_history(
     return services.store.history(name, alias, limit=query.limit, cursor=query.cursor)
 
 
-def _revision(if_match: str | None) -> int | Literal["*"] | None:
+def _revisions(if_match: str | None) -> frozenset[int] | Literal["*"] | None:
+    """The revisions that ETags name; one of something else names none, so that nothing is at it."""
     if if_match is None:
         return None
-    text = if_match.strip()
-    if text == "*":
+    if if_match.strip() == "*":
         return "*"
-    matched = re.fullmatch(r'"?([0-9]{1,9})"?', text)
-    if matched is None:
-        raise InvalidInput('If-Match: expected one ETag of this alias, e.g. "3", or *', field="If-Match")
-    return int(matched[1])
+    tags = [re.fullmatch(r'"?([0-9]{1,9})"?', tag.strip()) for tag in if_match.split(",")]
+    return frozenset(int(tag[1]) for tag in tags if tag is not None)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, Field, model_validator
 
 from pairmark.service.pagination import Page
-from pairmark.service.runtime.json_forms import JsonRequest, Number, Ref, RefPair
+from pairmark.service.runtime.json_forms import JsonRequest, Number, Ref, RefPair, StoredRef
 from pairmark.wire.reviews import (
     AgreementFields,
     JudgedPartFields,
@@ -136,7 +136,8 @@ class RefsErasure(JsonRequest):
     """Names whose decisions are erased."""
 
     model: str = Field(max_length=100)
-    refs: list[Ref] = Field(min_length=1, max_length=1_000)
+    # Those that would be refused today are stored all the same.
+    refs: list[StoredRef] = Field(min_length=1, max_length=1_000)
 
 
 class RefsErased(BaseModel):

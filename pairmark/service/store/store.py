@@ -289,7 +289,7 @@ class ModelStore:
         version: int,
         *,
         by: str,
-        if_match: int | Literal["*"] | None = None,
+        if_match: frozenset[int] | Literal["*"] | None = None,
         reason: str | None = None,
     ) -> AliasOut:
         """Point an alias at a version, making the alias when there is none.
@@ -297,7 +297,7 @@ class ModelStore:
         Parameters
         ----------
         by : who asked, for the history.
-        if_match : the alias's `revision` as last seen, or ``"*"`` for any that exists.
+        if_match : the alias is moved only from one of these `revision`; ``"*"``: from any, if it exists.
         reason : why, for the history and the audit log; at most 500 characters.
 
         Raises
@@ -312,7 +312,7 @@ class ModelStore:
             model = self._locked(session, name)
             row = self._versions.version(session, model, version)
             at = repository.find_alias(session, model.id, alias)
-            if if_match is not None and (at is None or if_match not in ("*", at.revision)):
+            if if_match is not None and (at is None or (if_match != "*" and at.revision not in if_match)):
                 stands = (
                     "does not exist" if at is None else f"is at revision {at.revision}, version {at.version}"
                 )
