@@ -13,7 +13,14 @@ from typing import Any, NamedTuple
 from pairmark.service.datasets.columns import Columns
 from pairmark.service.datasets.limits import FileLimits
 from pairmark.service.datasets.schemas import DatasetRequest
-from pairmark.service.datasets.tabular import CSV_SOURCE, check_width, connected, csv_given, raise_if_full
+from pairmark.service.datasets.tabular import (
+    CSV_SOURCE,
+    check_width,
+    connected,
+    csv_given,
+    raise_if_full,
+    refuse_csv,
+)
 from pairmark.service.datasets.text import first_record, plain_text
 from pairmark.service.errors import InvalidInput, TooLarge
 
@@ -144,10 +151,9 @@ def as_texts(path: Path, scratch: Path, kind: str, header: bool, limits: FileLim
         raise_if_full(error, limits)
         if type(error).__module__.split(".")[0] not in ("duckdb", "_duckdb"):
             raise
-        raise InvalidInput(
-            f"the file cannot be read as {kind}: is it truncated, or are lines of different length?",
-            field="file",
-        ) from error
+        if kind == "csv":
+            refuse_csv(error)
+        raise InvalidInput("the file is not whole Parquet; is it truncated?", field="file") from error
     finally:
         connection.close()
 
