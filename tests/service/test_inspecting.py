@@ -192,6 +192,13 @@ def test_the_preview_names_the_line_that_is_no_csv(deployment):
         look(deployment, b"who,a,b\nx,1,2\nx,1,2,3\n")
 
 
+def test_rankings_are_known_where_some_rank_one_label(deployment):
+    orders = ["tea>juice", "juice>tea", "tea", "tea>juice"] * 5
+    seen = look(deployment, table(a=list(range(20)), order=orders))
+    assert seen.request["ranking"] == ["order"]
+    assert seen.ranking_labels == ["juice", "tea"]
+
+
 def test_a_column_in_other_capitals_is_offered(deployment):
     with pytest.raises(InvalidInput, match="did you mean 'who'"):
         add(deployment, identity="Who")
