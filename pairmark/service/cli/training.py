@@ -416,7 +416,11 @@ def show_leaderboard(to: Console, facts: dict[str, Any]) -> None:
         of = ("candidate", "mean TPR", "difference", "folds", "CPU seconds")
         output.table(of, [_candidate(table) for table in race["candidates"]], empty="")(to)
         for rates in (table["validated_tpr"] for table in race["candidates"] if table.get("validated_tpr")):
-            shown = [f"{tpr:.3f} at FPR {rate}" for rate, tpr in rates.items() if tpr is not None]
+            shown = [
+                f"{tpr:.3f} at FPR {100 * float(rate):.3g} %"
+                for rate, tpr in rates.items()
+                if tpr is not None
+            ]
             to.print(f"TPR to expect: {', '.join(shown) or 'too few people to say'}", markup=False)
             if shown:
                 to.print(VALIDATED, markup=False)
