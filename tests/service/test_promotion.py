@@ -29,7 +29,7 @@ def test_a_worse_version_is_registered_and_does_not_take_production(deployment):
     assert message.startswith("registered faces:1, now faces@production: the first version")
     assert "promotion" not in facts
     message, facts = trained(deployment, **BAD)
-    assert message.startswith("registered faces:2, not promoted: mean TPR at FPR 0.1, 0.03")
+    assert message.startswith("registered faces:2, not promoted: mean TPR at FPR 10 %, 3 %")
     assert "of faces:1 in production on the same held-out data (difference -" in message
     reported = facts["promotion"]
     assert reported["promoted"] is False

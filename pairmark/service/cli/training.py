@@ -340,10 +340,7 @@ def _show_trained(to: Console, job: dict[str, Any], version: dict[str, Any]) -> 
     show_promise(to, version)
 
 
-VALIDATED = (
-    "(each fold counts with the candidate that wins on the others, so choosing adds no optimism; -: too few people a "
-    "fold to show it)"
-)
+VALIDATED = "(each fold counts with the candidate that wins on the others, so choosing adds no optimism)"
 
 
 def show_promise(to: Console, of: dict[str, Any]) -> None:
@@ -366,18 +363,24 @@ def show_leaderboard(to: Console, facts: dict[str, Any]) -> None:
         of = ("candidate", "mean TPR", "difference", "folds", "CPU seconds")
         output.table(of, [_candidate(table) for table in race["candidates"]], empty="")(to)
         for rates in (table["validated_tpr"] for table in race["candidates"] if table.get("validated_tpr")):
-            rates_text = (
-                f"{'-' if tpr is None else f'{tpr:.3f}'} at FPR {rate}" for rate, tpr in rates.items()
-            )
-            to.print(f"TPR to expect: {', '.join(rates_text)}", markup=False)
-            to.print(VALIDATED, markup=False)
-        rules = [
-            f"{rule['aggregation']} "
-            + ("otherwise" if rule["samples"] is None else "({} and {})".format(*rule["samples"]))
+            shown = [
+                f"{tpr:.3f} at FPR {100 * float(rate):.3g} %"
+                for rate, tpr in rates.items()
+                if tpr is not None
+            ]
+            to.print(f"TPR to expect: {', '.join(shown) or 'too few people to say'}", markup=False)
+            if shown:
+                to.print(VALIDATED, markup=False)
+        ways = {
+            rule["samples"] and tuple(rule["samples"]): rule["aggregation"]
             for rule in race.get("samples") or ()
-        ]
-        if rules:
-            to.print(f"samples of a subject are compared by {', '.join(rules)}", markup=False)
+        }
+        if len(set(ways.values())) == 1:
+            ways = {None: next(iter(ways.values()))}
+        if ways:
+            rules = [f"{way} ({of[0]} against {of[1]})" if of else way for of, way in ways.items()]
+            rules[-1] += " otherwise" if len(rules) > 1 else ""
+            to.print(f"several samples of a subject are compared by {', '.join(rules)}", markup=False)
     board = facts.get("leaderboard")
     for table in () if not board else (board, board.get("classification")):
         if not table:

@@ -12,6 +12,7 @@ from pairmark.models.evaluation.comparison import (
     ScorerComparison,
     compare_pairs,
     compare_rows,
+    judged_by,
     resolved_rates,
 )
 from pairmark.models.evaluation.rankings import kendall_tau
@@ -140,7 +141,7 @@ class _Comparison:
         except ValueError as error:
             raise _CannotCompare(f"{self._name} in production cannot score this data: {error}") from error
         self._facts |= {"n_pairs": int(unseen.sum()), "n_left_out": int((~unseen).sum())}
-        return "mean TPR at FPR " + ", ".join(f"{rate:g}" for rate in rates), comparisons
+        return judged_by(rates), comparisons
 
     def _rankings(self) -> tuple[str, dict[str, ScorerComparison]]:
         self._check_capability("rank-labels")
