@@ -64,6 +64,18 @@ ColumnTypes = Annotated[
 AsTable = Annotated[
     bool, typer.Option("--table", help="Read the file as a table of records; types are inferred.")
 ]
+PairsFile = Annotated[
+    Path | None,
+    typer.Option(
+        help="File of explicit pairs: columns left, right, same and optionally weight, left_unit, right_unit, "
+        "drawn_from.",
+        exists=True,
+    ),
+]
+RightFile = Annotated[
+    Path | None,
+    typer.Option(help="A second table of records: the pairs' right side names its ids.", exists=True),
+]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
@@ -104,13 +116,7 @@ def add_dataset(
     unlabelled: Annotated[
         bool, typer.Option("--unlabelled", help="Accept rows without labels, for learners that use them.")
     ] = False,
-    pairs: Annotated[
-        Path | None,
-        typer.Option(
-            help="File of explicit pairs, with columns left, right, same and optionally weight, left_unit, right_unit.",
-            exists=True,
-        ),
-    ] = None,
+    pairs: PairsFile = None,
     drop_contradictions: Annotated[
         bool,
         typer.Option(
@@ -120,10 +126,7 @@ def add_dataset(
     ] = False,
     column: ColumnTypes = None,
     table: AsTable = False,
-    right_file: Annotated[
-        Path | None,
-        typer.Option(help="A second table of records: the pairs' right side names its ids.", exists=True),
-    ] = None,
+    right_file: RightFile = None,
     url: UrlOption = None,
     json: output.JsonOption = False,
 ) -> None:
@@ -140,7 +143,7 @@ def add_dataset(
         header=not no_header,
         format=format,
         points=points,
-        columns=_types(column, table or right_file is not None),
+        columns=column_types(column, table or right_file is not None),
     )
     with output.progress_bar(f"uploading {file.name}") as progress:
         _check_before_sending(name, file, reading)
@@ -171,8 +174,10 @@ def inspect_dataset(
     no_header: NoHeader = False,
     format: Format = None,
     points: Points = None,
+    pairs: PairsFile = None,
     column: ColumnTypes = None,
     table: AsTable = False,
+    right_file: RightFile = None,
     url: UrlOption = None,
     json: output.JsonOption = False,
 ) -> None:
@@ -189,14 +194,17 @@ def inspect_dataset(
         header=not no_header,
         format=format,
         points=points,
-        columns=_types(column, table),
+        columns=column_types(column, table or right_file is not None),
     )
     with (
         output.progress_bar(f"reading {file.name}") as progress,
         connected(url, creates=True) as client,
     ):
-        inspection = client.inspect_dataset(file, **reading, progress=progress)
-    output.show(inspection, lambda to: _show_inspection(to, file, inspection.json))
+        inspection = client.inspect_dataset(
+            file, **reading, pairs=pairs, right_file=right_file, progress=progress
+        )
+    more_files = {"--right-file": right_file, "--pairs": pairs}
+    output.show(inspection, lambda to: _show_inspection(to, file, inspection.json, more_files))
     if inspection["problem"]:
         raise typer.Exit(1)
 
@@ -211,7 +219,7 @@ def _check_before_sending(name: str, file: Path, reading: Reading) -> None:
         check_beginning(fields, file.name, stream.read(MAX_HEAD))
 
 
-def _types(columns: list[str] | None, table: bool) -> dict[str, str] | None:
+def column_types(columns: list[str] | None, table: bool) -> dict[str, str] | None:
     """Types by column; None where the file holds vectors."""
     if not columns:
         return {} if table else None
@@ -461,7 +469,7 @@ def _show_dataset(to: Console, dataset: dict[str, Any]) -> None:
     if dataset["existing"]:
         to.print("the newest version has this content already: nothing was added", markup=False)
     show_promise(to, dataset)
-    if dataset["n_pairs"]:
+    if dataset["n_pairs"] and dataset["population"] is None:
         to.print(
             "promise: depends on how the list of pairs came about. Name it with `pairmark train --listing all`, "
             "`random` or `blocks`; of a list of unknown origin nothing is guaranteed",
@@ -471,7 +479,9 @@ def _show_dataset(to: Console, dataset: dict[str, Any]) -> None:
         to.print(f"warning: {warning}", style="yellow", markup=False)
 
 
-def _show_inspection(to: Console, file: Path, inspection: dict[str, Any]) -> None:
+def _show_inspection(
+    to: Console, file: Path, inspection: dict[str, Any], more_files: dict[str, Path | None]
+) -> None:
     rows = [
         (
             column["name"],
@@ -500,8 +510,13 @@ def _show_inspection(to: Console, file: Path, inspection: dict[str, Any]) -> Non
         markup=False,
     )
     show_promise(to, inspection)
-    words = [f"pairmark datasets add NAME {file}"]
-    for name, value in inspection["request"].items():
+    words = [f"pairmark datasets add NAME {shlex.quote(str(file))}"]
+    words += [f"{option} {shlex.quote(str(path))}" for option, path in more_files.items() if path is not None]
+    request = dict(inspection["request"])
+    columns = request.pop("columns", None)
+    if columns is not None:
+        words += ["--table", *(f"--column {shlex.quote(f'{name}:{kind}')}" for name, kind in columns.items())]
+    for name, value in request.items():
         values = value if isinstance(value, list) else [value]
         words += [f"--{name}" if part is True else f"--{name} {shlex.quote(str(part))}" for part in values]
     to.print("keep it with: " + " ".join(words), markup=False)
