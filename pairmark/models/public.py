@@ -6,6 +6,7 @@ from pairmark.models.auto.estimator import SimilarityAuto
 from pairmark.models.calibration.likelihood_ratios import LikelihoodRatios
 from pairmark.models.calibration.operating_points import operating_point
 from pairmark.models.calibration.points import InsufficientCalibrationData, OperatingPoint
+from pairmark.models.core.scaling import from_pipeline
 from pairmark.models.evaluation.likelihood import cllr, cllr_min
 from pairmark.models.evaluation.pairs import roc_curve_pairs
 from pairmark.models.evaluation.plots import (
@@ -53,6 +54,7 @@ __all__ = [  # noqa: RUF022, sorted as Python sorts
     "SimilarityTree",
     "cllr",
     "cllr_min",
+    "from_pipeline",
     "kendall_tau",
     "load",
     "operating_point",

@@ -10,10 +10,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from sklearn.pipeline import Pipeline
 
 from pairmark.models.auto import spec as auto
 from pairmark.models.core.artefact import Artefact, ArtefactError, read_artefact, write_artefact
-from pairmark.models.core.base import FILL
+from pairmark.models.core.base import FILL, PairScorerMixin
+from pairmark.models.core.scaling import SCALING, ColumnScaling, from_pipeline
 from pairmark.models.core.spec import LearnerSpec, jsonable_params
 from pairmark.models.ghost import spec as ghost
 from pairmark.models.label_ranking import spec as label_ranking
@@ -67,7 +69,7 @@ def spec_for(estimator: object) -> LearnerSpec:
 
 
 def save(estimator: Any, path: str | os.PathLike[str]) -> str:
-    """Save a fitted learner as an artefact folder; returns the artefact's sha256.
+    """Save a fitted learner, or pipeline that `from_pipeline` takes, as an artefact folder; returns its sha256.
 
     Examples
     --------
@@ -80,8 +82,12 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> str:
     >>> len(sha256), type(again).__name__
     (64, 'MetricSimilarity')
     """
+    if isinstance(estimator, Pipeline):
+        estimator = from_pipeline(estimator)
     spec = spec_for(estimator)
     arrays, meta = estimator.to_state()
+    if "scaling_" in vars(estimator):
+        arrays = arrays | {SCALING: np.stack(estimator.scaling_)}
     if "fill_" in vars(estimator):
         arrays = arrays | {FILL: estimator.fill_}
     encoder = getattr(estimator, "encoder_", None)
@@ -137,6 +143,7 @@ def restored(artefact: Artefact) -> Any:
         params = spec.params.model_validate(_current_params(spec, artefact.params)).model_dump()
         arrays, encoder = _without_encoder(artefact)
         fill = _popped_fill(spec, artefact, arrays)
+        scaling = _popped_scaling(spec, artefact, arrays)
         spec.state.check(params, artefact.meta, arrays)
         learner: Any = spec.estimator(**params).from_state(arrays, artefact.meta)
     except (ValueError, LookupError, TypeError) as error:
@@ -147,6 +154,8 @@ def restored(artefact: Artefact) -> Any:
         learner.encoder_ = encoder
     if fill is not None:
         learner.fill_ = fill
+    if scaling is not None:
+        learner.scaling_ = scaling
     names = artefact.meta.get("feature_names_in")
     if names is not None:
         learner.feature_names_in_ = np.asarray(names, dtype=object)
@@ -166,6 +175,16 @@ def _popped_fill(spec: LearnerSpec, artefact: Artefact, arrays: dict[str, Any]) 
     if fill.dtype != np.float32 or not np.isfinite(fill).all():
         raise ArtefactError(f"array {FILL!r}: expected finite float32 numbers")
     return np.array(fill)
+
+
+def _popped_scaling(spec: LearnerSpec, artefact: Artefact, arrays: dict[str, Any]) -> ColumnScaling | None:
+    """How columns are scaled first, out of the learner's own arrays; None where they are not."""
+    array = arrays.pop(SCALING, None)
+    if array is None:
+        return None
+    if not issubclass(spec.estimator, PairScorerMixin) or spec.takes_records:
+        raise ArtefactError(f"array {SCALING!r}: expected of a similarity of vectors")
+    return ColumnScaling.of_array(array, artefact.meta["n_features_in"])
 
 
 def _without_encoder(artefact: Artefact) -> tuple[dict[str, Any], RecordEncoder | None]:

@@ -63,11 +63,12 @@ def _winner_has(name: str) -> Any:
 class SimilarityAuto(SimilarityAutoState, PairScorerMixin, BaseEstimator):
     """Race simple and strong similarities on held-out identities, and be the winner.
 
-    Candidates that are cheap for the budget, by the size of the data, always race; the others race on all folds if
-    that fits, and by successive halving if not. Everybody is judged on the same folds, twice four, of at most 10,000
-    numbers four times four. They hold identities out (rows, where classes are shared). What counts is the mean true
-    positive rate at those low false positive rates that a fold's pairs resolve. The simplest candidate within one
-    standard error of the best, paired fold by fold, and at most .01 behind it, wins and learns from all rows.
+    Candidates that are cheap for the budget, by the size of the data and by what of them is still to be compiled,
+    always race; the others race on all folds if that fits, and by successive halving if not. Everybody is judged on
+    the same folds, twice four, of at most 10,000 numbers four times four. They hold identities out (rows, where
+    classes are shared). What counts is the mean true positive rate at those low false positive rates that a fold's
+    pairs resolve. The simplest candidate within one standard error of the best, paired fold by fold, and at most .01
+    behind it, wins and learns from all rows.
 
     ``protocol="auto"`` cannot ask what ``y`` is. From 15 identities on it takes them for people or things that new ones
     will join (open-set), below that for classes that are all there are (closed-set). Name the protocol where ``y`` is
@@ -107,7 +108,8 @@ class SimilarityAuto(SimilarityAutoState, PairScorerMixin, BaseEstimator):
                 gt=0.0,
                 le=86_400.0,
                 description="about how many seconds the comparison and the winner's fit take. Candidates that are "
-                "cheap by the size of the data always race; of the others the leaderboard records which ran",
+                "cheap by the size of the data, and by what is still to be compiled, always race; of the others the "
+                "leaderboard records which ran",
             ),
         ] = 120.0,
         protocol: Annotated[
@@ -325,7 +327,8 @@ class SimilarityAuto(SimilarityAutoState, PairScorerMixin, BaseEstimator):
         self, left: ArrayLike, right: ArrayLike, feature_names: Sequence[str] | None = None
     ) -> dict[str, Any]:
         """The winner's account of one pair's score."""
-        described: dict[str, Any] = self._winner.explain(left, right, feature_names=feature_names)
+        sides = self._one_pair(left, right)
+        described: dict[str, Any] = self._winner.explain(*sides, feature_names=feature_names)
         return {"learner": self._kind, **described}
 
     @property

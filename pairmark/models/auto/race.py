@@ -18,8 +18,9 @@ import numpy as np
 from joblib import Parallel, delayed
 from numpy.typing import NDArray
 
-from pairmark.models.auto.candidates import Candidate, Data
+from pairmark.models.auto.candidates import Candidate, Data, KernelGroup
 from pairmark.models.core.checkpoints import Checkpoints
+from pairmark.models.core.compiled import CompileClock
 from pairmark.models.core.progress import note, preparing, report
 from pairmark.models.evaluation.pair_folds import PairFold
 from pairmark.models.evaluation.validation import (
@@ -136,7 +137,8 @@ class Entry:
     Attributes
     ----------
     rates : (n_folds judged, n_rates), NaN where a fold does not resolve a rate. seconds : CPU seconds. elapsed : wall
-        seconds. status : ``raced``, or why it did not race to the end.
+        seconds without those of compilation, which further folds do not take. status : ``raced``, or why it did not
+        race to the end.
     """
 
     candidate: Candidate
@@ -193,6 +195,7 @@ class Race:
         ]
         self._entries = entries
         quick = self._quick(entries)
+        self._raced_at_once = {entry.candidate.name for entry in quick}
         for number, entry in enumerate(quick):
             report(0.6 * number / len(entries), f"racing {entry.candidate.name}")
             with self._surviving(entry):
@@ -200,7 +203,7 @@ class Race:
         slow = [
             entry
             for entry in entries
-            if not any(entry is quick_entry for quick_entry in quick) and not self._restored(entry)
+            if entry.candidate.name not in self._raced_at_once and not self._restored(entry)
         ]
         if slow:
             self._race_slow(slow, 0.6 * len(quick) / len(entries))
@@ -215,16 +218,27 @@ class Race:
         if self._cost(entry) <= _CHEAP_SHARE * self._budget:
             return folds
         folds = [fold for fold in folds if fold.repeat == folds[0].repeat]
-        is_quick = any(entry is quick_entry for quick_entry in self._quick(self._entries))
+        is_quick = entry.candidate.name in self._raced_at_once
         seconds = self._seconds_for(entry, entry.rates.shape[0] + len(folds))
         return folds if is_quick or self._elapsed() + seconds < self._budget else []
 
     def _quick(self, entries: list[Entry]) -> list[Entry]:
-        """By the data, not by the clock: where everybody is quick, the same seed has the same winner everywhere."""
+        """By the data and what is to be compiled, not by the clock.
+
+        Where everybody is quick, the same seed has the same winner everywhere. A budget too small to compile anything
+        asks for the quick ones and no others, so there only the data count.
+        """
         free, quick = max(_FREE_SECONDS, _FREE_SHARE * self._budget), []
+        to_compile = self._budget >= _FREE_SECONDS
+        compiled: set[KernelGroup] = set()
         for entry in entries:
-            if self._cost(entry) <= free:
-                free -= self._cost(entry)
+            groups = {
+                group for group in entry.candidate.compiles if to_compile and not group.is_ready
+            } - compiled
+            cost = self._cost(entry) + sum(group.seconds for group in groups)
+            if cost <= free:
+                free -= cost
+                compiled |= groups
                 quick.append(entry)
         return quick
 
@@ -235,7 +249,7 @@ class Race:
         if self._restored(entry):
             return
         cpu_start, wall_start = time.process_time(), time.monotonic()
-        with preparing(f"racing {entry.candidate.name}"):
+        with preparing(f"racing {entry.candidate.name}"), CompileClock() as compiling:
             tuned = self._task.tuned(entry.candidate, self._build(entry))
             if tuned is not None:
                 entry.params = tuned.params
@@ -246,7 +260,8 @@ class Race:
                 self._judge_at_once(entry, len(self._task.folds))
             else:
                 self._judge(entry, len(self._task.folds))
-        entry.seconds, entry.elapsed = time.process_time() - cpu_start, time.monotonic() - wall_start
+        entry.seconds = time.process_time() - cpu_start
+        entry.elapsed = time.monotonic() - wall_start - compiling.seconds
         self._store(entry)
         self._tell(entry)
 
@@ -309,8 +324,11 @@ class Race:
     def _seconds_for(self, entry: Entry, n_folds: int, fits: float = _FIT_FOLDS) -> float:
         """Wall seconds to judge a candidate on further folds, up to a number of them, and to fit it in the end."""
         n_judged = entry.rates.shape[0]
-        each = entry.elapsed / n_judged if n_judged else self._cost(entry) / len(self._task.folds)
-        return float((n_folds - n_judged + fits) * each)
+        n_fits = n_folds - n_judged + fits
+        if n_judged:
+            return float(n_fits * entry.elapsed / n_judged)
+        compiling = sum(group.seconds for group in entry.candidate.compiles if not group.is_ready)
+        return float(n_fits * self._cost(entry) / len(self._task.folds) + compiling)
 
     def _advance(self, entry: Entry, n_folds: int, share: float) -> None:
         report(share, f"racing {entry.candidate.name}")
@@ -353,10 +371,11 @@ class Race:
                 entry.status = f"{_OUT_OF_TIME} after {n_judged} of {len(self._task.folds)} folds"
                 return
             cpu_start, wall_start = time.process_time(), time.monotonic()
-            rates = self._task.rates(self._build(entry), self._task.folds[n_judged], self._at)
+            with CompileClock() as compiling:
+                rates = self._task.rates(self._build(entry), self._task.folds[n_judged], self._at)
             entry.rates = np.vstack([entry.rates, rates])
             entry.seconds += time.process_time() - cpu_start
-            entry.elapsed += time.monotonic() - wall_start
+            entry.elapsed += time.monotonic() - wall_start - compiling.seconds
 
     def _judge_at_once(self, entry: Entry, n_folds: int) -> None:
         """Folds side by side, on as many threads as joblib is configured with, or on its cluster."""

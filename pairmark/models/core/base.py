@@ -521,6 +521,8 @@ class PairScorerMixin(Stateful):
         arrays, meta = self.to_state()
         if "fill_" in now:
             arrays = {**arrays, FILL: self.fill_}
+        if "scaling_" in now:
+            arrays = {**arrays, "scaling": np.stack(now["scaling_"])}
         facts = {
             "index": search.INDEX_VERSION,
             "learner": type(self).__name__,

@@ -10,15 +10,17 @@ from __future__ import annotations
 import hashlib
 import inspect
 import platform
+import time
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numba
 from llvmlite.binding import get_host_cpu_features
 from numba import types
 from numba.core.caching import IndexDataCacheFile
+from numba.core.event import Listener, register, unregister
 
 PORTABLE_CPU = {"x86_64": "x86-64-v3", "aarch64": "generic", "arm64": "apple-m1"}.get(platform.machine())
 """What shipped machine code is made for, in LLVM's words: x86-64 from 2013 on (AVX2), any arm64."""
@@ -39,6 +41,39 @@ def kernel(function: Callable[..., Any]) -> Any:
 def estimating_kernel(function: Callable[..., Any]) -> Any:
     """As `kernel`, for sums that may be taken in any order: several times faster, and never to be shown as a score."""
     return _compiled(function, fastmath={"reassoc", "contract"})
+
+
+def is_ready(compiled: Any) -> bool:
+    """Whether a kernel was compiled in this process, or `is_cached`: a first call takes no more than moments."""
+    return bool(compiled.signatures) or is_cached(compiled)
+
+
+class CompileClock(Listener):  # type: ignore[misc]
+    """Wall seconds for which numba compiled kernels, while the block runs, in any thread of the process."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._depth, self._begun = 0, 0.0
+
+    def __enter__(self) -> Self:
+        register("numba:compile", self)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        unregister("numba:compile", self)
+
+    # Numba holds its lock while it compiles: events of two threads do not cross.
+    def on_start(self, event: Any) -> None:
+        """A kernel begins, or one that it calls."""
+        if not self._depth:
+            self._begun = time.monotonic()
+        self._depth += 1
+
+    def on_end(self, event: Any) -> None:
+        """It is compiled."""
+        self._depth -= 1
+        if not self._depth:
+            self.seconds += time.monotonic() - self._begun
 
 
 def is_cached(compiled: Any) -> bool:

@@ -44,8 +44,12 @@ def checked_matrix(
 ) -> Matrix:
     """A float32 matrix of the estimator's width (which ``reset`` sets), or a `ValueError` that names it.
 
-    ``missing`` : whether NaN is let through, in dense rows; infinities never are.
+    ``missing`` : whether NaN is let through, in dense rows; infinities never are. Columns are scaled where the
+    estimator does that for itself (`core.scaling`), which ``reset`` ends.
     """
+    if reset:
+        vars(estimator).pop("scaling_", None)
+    scaling = vars(estimator).get("scaling_")
     if isinstance(X, np.ndarray) and X.ndim == 1:
         raise ValueError(
             f"{name} has one dimension; expected rows of features, shape (n, d). Reshape your data: "
@@ -56,7 +60,7 @@ def checked_matrix(
             estimator,
             X,
             reset=reset,
-            dtype=np.float32,
+            dtype=np.float32 if scaling is None else np.float64,
             order="C",
             accept_sparse="csr" if accept_sparse else False,
             ensure_all_finite="allow-nan" if missing and not issparse(X) else True,
@@ -65,7 +69,7 @@ def checked_matrix(
         if "contains NaN" in str(error):
             raise ValueError(f"{name} contains NaN: {_way_out(estimator, reset=reset)}") from error
         raise ValueError(f"{name}: {error}") from error
-    return matrix
+    return matrix if scaling is None else scaling.applied(matrix, name)
 
 
 def _way_out(estimator: Any, *, reset: bool) -> str:

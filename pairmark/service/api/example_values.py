@@ -136,7 +136,7 @@ FIELDS: Final[dict[str, Any]] = {
     "item": "5d41402abc4b2a76b9719d91",
     "job": _RECORD,
     "judged": 180,
-    "judged_by": "mean TPR at FPR 0.001, 0.01",
+    "judged_by": "mean TPR at FPR 0.1 %, 1 %",
     "key": "pm_8c1f_...",
     "kind": "similarity-auto",
     "label": "person",
@@ -234,7 +234,7 @@ FIELDS: Final[dict[str, Any]] = {
     "value": 0.97,
     "vector": _LEFT,
     "vectors": [[0.61, -0.2]],
-    "verdict": "better than every baseline on held-out data (mean TPR at FPR 0.001, 0.01: 0.970 against 0.890 of "
+    "verdict": "better than every baseline on held-out data (mean TPR at FPR 0.1 %, 1 %: 0.970 against 0.890 of "
                "cosine)",
     "version": 1,
     "warnings": [],

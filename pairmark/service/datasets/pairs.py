@@ -180,7 +180,7 @@ def without_contradictions(pairs: DatasetPairs, *, drop: bool) -> tuple[DatasetP
 
 def _open_table(path: Path, scratch: Path, kind: str, limits: FileLimits) -> tuple[Table, bool]:
     """The file, and whether it names units: texts in the roles of labels and times, which are never numbers."""
-    request = DatasetRequest(name="pairs", group="left", id="right")
+    request = DatasetRequest.model_validate({"name": "pairs", "group": "left", "id": "right"})
     try:
         with_units = request.model_copy(update={"label": "left_unit", "time": "right_unit"})
         return Table(path, scratch, kind, with_units, limits), True

@@ -12,7 +12,7 @@ from pairmark.models.pairs.listed import ListedUnits, listed_units
 from pairmark.models.pairs.splits import HeldOutPairs, held_out_pairs, joined_groups, resolve_protocol
 from pairmark.service.datasets.data import LabelledData
 from pairmark.service.errors import InvalidInput
-from pairmark.service.heldout.schemas import ListOrigin
+from pairmark.wire.jobs import ListOrigin
 
 Indices = NDArray[np.int64]
 

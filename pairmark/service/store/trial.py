@@ -72,13 +72,19 @@ def first_use(folder: Path) -> Tried:
     """Load the artefact in this process and score a few rows with it; says what it holds."""
     import numpy as np
 
-    from pairmark.models.core.artefact import read_artefact
+    from pairmark.models.core.artefact import ArtefactError, read_artefact
     from pairmark.models.core.spec import capabilities_of
     from pairmark.models.records.schema import sample_cells
     from pairmark.models.registry import restored, schema_of_model, spec_of
 
     artefact = read_artefact(folder)
     model, spec = restored(artefact), spec_of(artefact.kind)
+    if "scaling_" in vars(model):
+        # Vectors are checked as they are parsed, and scored as they are.
+        raise ArtefactError(
+            "it scales columns itself, which no served model does: save the pipeline's last step alone, "
+            "and scale vectors before they are sent"
+        )
     n_features = int(model.n_features_in_)
     capabilities = capabilities_of(spec, model)
     # Some rows: as wide as the model, but no more numbers than a request may bring.

@@ -26,7 +26,7 @@ def split(job: LoadedJob) -> SplitJob:
     with refusals(f"dataset {data.name}:{data.version} cannot be split"):
         if job.spec.needs == "rankings":
             return SplitJob(**vars(job), parts=_rankings(job))
-        together = without_groups(data, job.claim.evaluation.groups)
+        together = without_groups(data, job.evaluation.groups)
         if data.pairs is not None:
             return SplitJob(**vars(job), parts=_pair_list(job, together))
         if data.y is None:
@@ -41,7 +41,7 @@ def _rankings(job: LoadedJob) -> Parts:
         raise ValueError("it has no rankings: upload it with `ranking`")
     train, test = split_rankings(
         len(data),
-        test_fraction=job.claim.evaluation.test_fraction,
+        test_fraction=job.evaluation.test_fraction,
         groups=data.groups,
         random_state=job.seed,
     )
@@ -55,7 +55,7 @@ def _rankings(job: LoadedJob) -> Parts:
 
 
 def _fractions(job: LoadedJob) -> dict[str, Any]:
-    evaluation = job.claim.evaluation
+    evaluation = job.evaluation
     # Of a table an encoder learns, whatever the learner does.
     learns = job.data.schema is not None or job.spec.learns(job.claim.params)
     return {
@@ -68,7 +68,7 @@ def _fractions(job: LoadedJob) -> dict[str, Any]:
 
 def _pair_list(job: LoadedJob, data: LabelledData) -> Parts:
     assert data.pairs is not None
-    evaluation, pairs = job.claim.evaluation, data.pairs
+    evaluation, pairs = job.evaluation, data.pairs
     ends = np.asarray(pairs.left), np.asarray(pairs.right)
     same, units = np.asarray(pairs.same), units_of_list(data, evaluation.protocol)
     if pairs.population is None:
@@ -114,7 +114,7 @@ def _pair_list(job: LoadedJob, data: LabelledData) -> Parts:
 
 
 def _identities(job: LoadedJob, data: LabelledData) -> Parts:
-    evaluation = job.claim.evaluation
+    evaluation = job.evaluation
     codes, protocol = split_codes(data, evaluation.protocol)
     whole = "open-set" if data.groups is not None else protocol
     parts = split_data(codes, protocol=whole, **_fractions(job))

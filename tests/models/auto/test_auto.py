@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numba
 import numpy as np
 import pytest
 from joblib import parallel_config
@@ -15,10 +16,11 @@ from sklearn.datasets import load_digits
 
 import pairmark
 from pairmark import MetricSimilarity, Plda, SimilarityAuto
-from pairmark.models.auto.candidates import CANDIDATES, Candidate, Data
+from pairmark.models.auto.candidates import CANDIDATES, Candidate, Data, KernelGroup
 from pairmark.models.auto.race import Entry, Race, leaderboard, winner
 from pairmark.models.core.artefact import ArtefactError
 from pairmark.models.core.checkpoints import keeping
+from pairmark.models.core.compiled import CompileClock
 from pairmark.models.core.progress import listening
 from pairmark.models.evaluation.validation import Fold
 from pairmark.models.registry import spec_of
@@ -339,6 +341,39 @@ def test_everybody_races_on_all_folds_while_the_budget_lasts_and_the_better_half
     few = folds(4.0)
     assert few[0] > 1
     assert few[2:] == [1, 1]
+
+
+def test_what_is_still_to_be_compiled_counts_as_cost_but_not_for_further_folds() -> None:
+    slow = numba.njit(lambda x: np.sort(x)[0])
+    groups = (KernelGroup(slow, 100.0),)
+
+    class Compiled(Costly):
+        def rates(self, estimator: Any, fold: Any, at: tuple[float, ...]) -> np.ndarray:
+            slow(np.ones(3))
+            return np.full(len(at), 0.5)
+
+    def folds(budget: float) -> list[int]:
+        candidates = [
+            Candidate(name="cosine", kind="metric", params=lambda data: {}),
+            Candidate(name="plda", kind="metric", params=lambda data: {}, compiles=groups),
+        ]
+        race = Race(Compiled(0.0), at=(0.1,), shared={"n_jobs": 1}, budget_seconds=budget, shelf=None)
+        entries = race.run(candidates if budget < 100 else candidates[1:])
+        return [entry.rates.shape[0] for entry in entries]
+
+    assert not groups[0].is_ready
+    with CompileClock() as clock:
+        # Its turn comes by the clock: what it compiles takes most of its first fold, and is not held against the rest.
+        assert folds(150.0) == [8]
+    assert clock.seconds > 0
+    assert groups[0].is_ready
+    with CompileClock() as clock:
+        assert folds(1.0) == [8, 8]
+    assert clock.seconds == 0
+    other = numba.njit(lambda x: x)
+    groups = (KernelGroup(other, 100.0),)
+    assert folds(4.0) == [8, 0]
+    assert folds(1.0) == [8, 8]
 
 
 def test_wide_rows_and_a_small_budget_stay_within_it() -> None:

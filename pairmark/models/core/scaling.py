@@ -1,0 +1,132 @@
+"""Scaling of columns that a model does for itself: what steps of a scikit-learn pipeline did before its last one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import copy
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array, issparse
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, RobustScaler, StandardScaler
+from sklearn.utils.validation import check_is_fitted
+
+from pairmark.models.core.arrays import Float64, Matrix
+from pairmark.models.core.artefact import ArtefactError
+from pairmark.models.core.base import PairScorerMixin
+
+SCALING = "column-scaling"
+"""Name in artefacts of the array that holds it, (2, d)."""
+_KNOWN = (StandardScaler, MinMaxScaler, MaxAbsScaler, RobustScaler)
+
+
+class ColumnScaling(NamedTuple):
+    """``(x - centre) / scale``, column by column, in float64: both (d,), scales above zero."""
+
+    centre: Float64
+    scale: Float64
+
+    @classmethod
+    def of_array(cls, array: NDArray[Any], width: int) -> Self:
+        """From an artefact's array; `ArtefactError` where no fit writes it."""
+        if array.dtype != np.float64 or array.shape != (2, width):
+            raise ArtefactError(
+                f"array {SCALING!r} is {array.shape} {array.dtype}; expected (2, {width}) float64"
+            )
+        if not np.isfinite(array).all() or (array[1] <= 0).any():
+            raise ArtefactError(f"array {SCALING!r}: expected finite numbers, those of line 1 above zero")
+        return cls(*np.array(array))
+
+    def then(self, other: ColumnScaling) -> ColumnScaling:
+        """Both, one after the other."""
+        return ColumnScaling(self.centre + self.scale * other.centre, self.scale * other.scale)
+
+    def applied(self, rows: Any, name: str) -> Matrix:
+        """Float64 rows, dense or CSR, as float32 ones of the scaled columns; NaN stays."""
+        if issparse(rows) and self.centre.any():
+            raise ValueError(f"{name} is sparse, and the model centres columns first: pass {name}.toarray()")
+        with np.errstate(over="ignore"):
+            if issparse(rows):
+                scaled: Any = csr_array(rows.multiply(1 / self.scale), dtype=np.float32)
+            else:
+                scaled = ((rows - self.centre) / self.scale).astype(np.float32)
+        if np.isinf(scaled.data if issparse(scaled) else scaled).any():
+            raise ValueError(f"{name} holds values too large for float32 once its columns are scaled")
+        return scaled  # type: ignore[no-any-return]
+
+
+def from_pipeline(pipeline: Pipeline) -> Any:
+    """The similarity at the end of a fitted pipeline, which takes rows as the pipeline does.
+
+    scikit-learn's pipelines have no ``pair_score``, ``top_k`` or ``index``; what this returns has them all, and is
+    saved and loaded with its scaling. Fitted again, it learns from rows as they are: fit the pipeline instead.
+
+    Parameters
+    ----------
+    pipeline : its last step is a similarity, those before it `StandardScaler`, `MinMaxScaler`, `MaxAbsScaler` (both
+        without ``clip``), `RobustScaler` or ``"passthrough"``.
+
+    Returns
+    -------
+    A copy of the last step. Its scores are those of scaled rows, but for the rounding of float32.
+
+    Raises
+    ------
+    ValueError
+        On any other step. `sklearn.exceptions.NotFittedError` where the pipeline is not fitted.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from sklearn.preprocessing import StandardScaler
+    >>> from pairmark import MetricSimilarity, from_pipeline
+    >>> rng = np.random.default_rng(0)
+    >>> y = np.repeat(np.arange(10), 4)
+    >>> X = rng.normal(size=(10, 3))[y] * [1, 10, 100] + rng.normal(size=(40, 3))
+    >>> model = from_pipeline(make_pipeline(StandardScaler(), MetricSimilarity()).fit(X, y))
+    >>> model.top_k(X[:2], X, 1)[0].ravel().tolist()
+    [0, 1]
+    """
+    steps: Sequence[Any] = [step for _, step in pipeline.steps if step not in (None, "passthrough")]
+    if not steps or not isinstance(steps[-1], PairScorerMixin):
+        raise ValueError(
+            "the pipeline does not end with a similarity of vectors: nothing to score pairs with"
+        )
+    if getattr(steps[-1], "schema_", None) is not None:
+        raise ValueError(
+            "the pipeline ends with a similarity of records, which takes cells: scale nothing before it"
+        )
+    for step in steps:
+        check_is_fitted(step)
+    model = copy(steps[-1])
+    scalings = [_scaling_of(step) for step in steps[:-1]]
+    if "scaling_" in vars(model):
+        scalings.append(model.scaling_)
+    if scalings:
+        whole = scalings[0]
+        for following in scalings[1:]:
+            whole = whole.then(following)
+        model.scaling_ = whole
+    names = getattr(steps[0], "feature_names_in_", None)
+    if names is not None:
+        model.feature_names_in_ = names
+    return model
+
+
+def _scaling_of(step: Any) -> ColumnScaling:
+    if type(step) not in _KNOWN or getattr(step, "clip", False):
+        known = ", ".join(kind.__name__ for kind in _KNOWN)
+        raise ValueError(
+            f"step {step!r} cannot become part of the model: known are {known}, without clip. Fit it apart, and give "
+            "the similarity what it returns"
+        )
+    width = step.n_features_in_
+    scale = np.ones(width) if step.scale_ is None else np.asarray(step.scale_, dtype=np.float64)
+    if isinstance(step, MinMaxScaler):
+        return ColumnScaling(-step.min_ / scale, 1 / scale)
+    centre = getattr(step, "mean_" if isinstance(step, StandardScaler) else "center_", None)
+    is_centred = centre is not None and getattr(step, "with_mean", True)
+    return ColumnScaling(np.asarray(centre, dtype=np.float64) if is_centred else np.zeros(width), scale)
