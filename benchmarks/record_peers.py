@@ -12,17 +12,15 @@ Needs ``records/`` in ``PAIRMARK_DATA``.
 from __future__ import annotations
 
 import logging
-import os
 import time
 import warnings
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.common import Claim, Preset, Result, Skip
-from benchmarks.records import GOALS, judged, peers, read_published
+from benchmarks.common import Claim, Preset, Result
+from benchmarks.records import GOALS, judged, peers, read_published, records_folder
 from pairmark.models.records.comparators import Comparators
 from pairmark.models.records.estimator import RecordSimilarity
 from pairmark.models.records.schema import Records, Schema
@@ -190,10 +188,7 @@ LEARNERS: Mapping[str, Callable[[Schema, Records, Any], Score]] = {
 
 def run(preset: Preset) -> Result:
     """All peers on all sets; ``quick`` takes the smallest set."""
-    data = os.environ.get("PAIRMARK_DATA")
-    folder = Path(data or "") / "records"
-    if not data or not folder.is_dir():
-        raise Skip("needs records/ in PAIRMARK_DATA")
+    folder = records_folder()
     rows, ahead = [], []
     for name in GOALS if preset == "full" else ("amazon-google",):
         schema, cells, pairs = read_published(folder / name)

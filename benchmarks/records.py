@@ -11,9 +11,8 @@ fitted share of same pairs gives. Different seeds give different trees: the mean
 and highest.
 XGBoost and logistic regression learn from the same comparators; RapidFuzz compares the same strings.
 
-Besides: F1 by the number of labelled pairs, chosen as `pairmark label` does and drawn at random; searches of one record
-among 1,000,000; server CPU of a decision about two records; whether thresholds keep their rate among candidate pairs
-and for lone pairs, where households make both depend on fields; and the four commands from a messy CSV to a decision.
+Labels and promises are measured in `record_labels`, searches, decisions and first steps in `record_service`, other
+packages in `record_peers`.
 
 Needs ``records/`` in ``PAIRMARK_DATA``.
 """
@@ -34,8 +33,6 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from benchmarks._record_labels import learning_curve, promise_among_candidates, promise_of_lone_pairs
-from benchmarks._record_service import decision, journey, search
 from benchmarks.common import Claim, Preset, Result, Skip
 from pairmark.models.records.blocking import candidate_pairs, recall
 from pairmark.models.records.comparators import Comparators
@@ -47,11 +44,7 @@ from pairmark.models.records.tables import declaration
 
 GOALS = {"dblp-acm": 0.985, "dblp-acm-dirty": 0.98, "amazon-google": 0.75, "abt-buy": 0.925}
 PARTS = ("train", "valid", "test")
-CURVE = "test F1 by labelled pairs, chosen and drawn at random:"
-CURVES, N_LABELS = ("abt-buy", "amazon-google"), (100, 200, 400, 800)
 SHORT, LONG = "ten short fields, three scorers each, and tokens of all fields", "long text"
-PROMISED = 0.05 + 3 * (0.05 * 0.95 / 50) ** 0.5
-"""Of 50 calibrations of one world, how many may be beyond the rate: the 5 % promised, and three standard errors."""
 
 
 def table(folder: Path, file: str) -> tuple[Schema, Records, dict[str, list[str]]]:
@@ -214,62 +207,28 @@ def rates(folder: Path, n: int) -> dict[str, float]:
     return found
 
 
-def claims_of(facts: dict[str, Any], mean_f1: dict[str, float]) -> list[Claim]:
-    """The goals, beside what was measured."""
-    speed, febrl3, search_, cost = (facts[key] for key in ("pairs a CPU minute", "febrl3", "search", "match"))
-    listed, lone = facts["promise among candidates"], facts["promise of lone pairs"]
-    least = {
-        **{f"{name}: test F1": (goal, mean_f1[name]) for name, goal in GOALS.items()},
-        "febrl3, identities unseen: F1": (0.9995, febrl3["supervised"][0]),
-        "febrl3, no labels: F1": (0.999, febrl3["unlabelled"]),
-        "pairs of ten short fields, three scorers each, a CPU minute": (5e6, speed[SHORT]),
-        "pairs of long text a CPU minute": (5e5, speed[LONG]),
-        "recall of candidates of a search": (0.99, search_["recall of candidates"]),
-    }
-    most = {
-        f"one search in {search_['records']:,} records, p50 CPU ms": (20.0, search_["p50 CPU ms"]),
-        "/match of two records of ten fields, times the CPU of two vectors": (2.0, cost["ratio"]),
-        "calibrations beyond the rate among candidates, worst world": (PROMISED, listed["worst world"]),
-        "calibrations beyond the rate of lone pairs, worst world": (PROMISED, lone["worst world"]),
-        "CPU seconds of four commands from a messy CSV to a decision": (
-            120.0,
-            facts["four commands"]["CPU seconds"],
-        ),
-    }
-    return [
-        Claim(what=what, goal=f"at {word} {goal:,g}", measured=round(float(got), 4), holds=holds(got, goal))
-        for word, goals, holds in (
-            ("least", least, lambda got, goal: bool(got >= goal)),
-            ("most", most, lambda got, goal: bool(got <= goal)),
-        )
-        for what, (goal, got) in goals.items()
-    ]
-
-
 def run(preset: Preset) -> Result:
-    """All sets; ``quick`` uses a single seed, smaller tables and fewer calibrations."""
+    """All sets; ``quick`` uses a single seed."""
+    folder = records_folder()
+    full = preset == "full"
+    return result_of({name: part() for name, part in parts_of(folder, full=full).items()})
+
+
+def records_folder() -> Path:
+    """Where the tables are, or `Skip`."""
     data = os.environ.get("PAIRMARK_DATA")
-    folder = Path(data or "") / "records"
-    if not data or not folder.is_dir():
+    if not data or not (Path(data) / "records").is_dir():
         raise Skip("needs records/ in PAIRMARK_DATA")
-    parts = {name: part() for name, part in parts_of(folder, full=preset == "full").items()}
-    return result_of(parts)
+    return Path(data) / "records"
 
 
 def parts_of(folder: Path, *, full: bool) -> dict[str, Callable[[], Any]]:
-    """What is measured, by name: each part by itself takes about a minute."""
-    seeds, worlds = (5, (6, 50)) if full else (1, (4, 25))
-    curves, labels = (CURVES, N_LABELS) if full else (CURVES[:1], N_LABELS[:2])
+    """What is measured, by name: each part by itself takes a minute or two."""
+    seeds = 5 if full else 1
     return {
         **{name: partial(published, folder / name, seeds) for name in GOALS},
-        **{f"{CURVE} {name}": partial(curve_of, folder / name, labels) for name in curves},
         "febrl3": partial(febrl, folder / "febrl", seeds),
         "pairs a CPU minute": partial(rates, folder, 100_000 if full else 20_000),
-        "search": partial(search, *(1_000_000, 500) if full else (20_000, 100)),
-        "match": partial(decision, *(15, 400) if full else (5, 100)),
-        "promise among candidates": partial(promise_among_candidates, *worlds),
-        "promise of lone pairs": partial(promise_of_lone_pairs, *worlds),
-        "four commands": partial(journey, 5_000 if full else 500),
     }
 
 
@@ -280,13 +239,16 @@ def result_of(parts: dict[str, Any]) -> Result:
         for name in GOALS
         for learner, (mean, low, high) in parts[name].items()
     ]
-    facts = {name: part for name, part in parts.items() if name not in GOALS}
-    return Result(
-        rows=rows, claims=claims_of(facts, {name: parts[name]["pairmark"][0] for name in GOALS}), facts=facts
-    )
-
-
-def curve_of(folder: Path, labels: tuple[int, ...]) -> dict[str, tuple[float, float]]:
-    """Test F1 of a set by the number of labels, chosen and drawn."""
-    schema, cells, pairs = read_published(folder)
-    return learning_curve(schema, cells, pairs, labels, judged)
+    speed, febrl3 = parts["pairs a CPU minute"], parts["febrl3"]
+    goals = {
+        **{f"{name}: test F1": (goal, parts[name]["pairmark"][0]) for name, goal in GOALS.items()},
+        "febrl3, identities unseen: F1": (0.9995, febrl3["supervised"][0]),
+        "febrl3, no labels: F1": (0.999, febrl3["unlabelled"]),
+        "pairs of ten short fields, three scorers each, a CPU minute": (5e6, speed[SHORT]),
+        "pairs of long text a CPU minute": (5e5, speed[LONG]),
+    }
+    claims = [
+        Claim(what=what, goal=f"at least {goal:,g}", measured=round(float(got), 4), holds=bool(got >= goal))
+        for what, (goal, got) in goals.items()
+    ]
+    return Result(rows=rows, claims=claims, facts={"febrl3": febrl3, "pairs a CPU minute": speed})

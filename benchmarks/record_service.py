@@ -15,9 +15,42 @@ import numpy as np
 
 from benchmarks._customers import COLUMNS, customers, entered_again, twice, write_messy
 from benchmarks._served import JSON, environment_of, request_of, running_server
+from benchmarks.common import Claim, Preset, Result
 from benchmarks.http_overhead import DIMENSION, train
 from pairmark.models.records.estimator import RecordSimilarity
 from pairmark.models.records.schema import Records
+
+
+def run(preset: Preset) -> Result:
+    """1,000,000 records and 5,000 people; ``quick``: 20,000 and 500."""
+    full = preset == "full"
+    facts = {
+        "search": search(*(1_000_000, 500) if full else (20_000, 100)),
+        "match": decision(*(15, 400) if full else (5, 100)),
+        "four commands": journey(5_000 if full else 500),
+    }
+    found, cost, steps = facts.values()
+    goals = [
+        (f"one search in {found['records']:,} records, p50 CPU ms", "at most", 20.0, found["p50 CPU ms"]),
+        ("recall of a search's candidates", "at least", 0.99, found["recall of candidates"]),
+        ("/match of two records of ten fields, times the CPU of two vectors", "at most", 2.0, cost["ratio"]),
+        ("four commands from a messy CSV to a decision, CPU seconds", "at most", 120.0, steps["CPU seconds"]),
+    ]
+    claims = [
+        Claim(
+            what=what,
+            goal=f"{side} {goal:g}",
+            measured=got,
+            holds=got >= goal if side == "at least" else got <= goal,
+        )
+        for what, side, goal, got in goals
+    ]
+    rows = [
+        {"part": part, "measure": measure, "value": value}
+        for part, measures in facts.items()
+        for measure, value in measures.items()
+    ]
+    return Result(rows=rows, claims=claims, facts={"load_average": os.getloadavg()[0]})
 
 
 def model_of(random: np.random.Generator, n: int = 1_000) -> RecordSimilarity:
