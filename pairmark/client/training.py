@@ -110,10 +110,10 @@ class TrainingCalls(Calls):
                 filename = Path(file).name
             else:
                 stream, filename = file, Path(str(getattr(file, "name", name))).name
-            files = {"file": (filename, ProgressReader(stream, progress) if progress else stream)}
-            for field, path in (("pairs", pairs), ("right_file", right_file)):
-                if path is not None:
-                    files[field] = (Path(path).name, stack.enter_context(Path(path).open("rb")))
+            files: dict[str, Any] = {
+                "file": (filename, ProgressReader(stream, progress) if progress else stream)
+            }
+            files |= _more_files(stack, pairs=pairs, right_file=right_file)
             return Dataset.of((await self.request("POST", "/datasets", data=fields, files=files)).json())
 
     async def inspect_dataset(
@@ -131,7 +131,9 @@ class TrainingCalls(Calls):
         header: bool = True,
         format: str | None = None,
         points: str | None = None,
+        pairs: str | os.PathLike[str] | None = None,
         columns: Mapping[str, str] | None = None,
+        right_file: str | os.PathLike[str] | None = None,
         progress: Progress | None = None,
     ) -> Answer:
         """What would be read of a file, without keeping it: columns and roles (inferred where not named), rows,
@@ -152,8 +154,12 @@ class TrainingCalls(Calls):
                 "columns": columns,
             }
         )
-        with Path(file).open("rb") as stream:
-            files = {"file": (Path(file).name, ProgressReader(stream, progress) if progress else stream)}
+        with contextlib.ExitStack() as stack:
+            stream = stack.enter_context(Path(file).open("rb"))
+            files: dict[str, Any] = {
+                "file": (Path(file).name, ProgressReader(stream, progress) if progress else stream)
+            }
+            files |= _more_files(stack, pairs=pairs, right_file=right_file)
             response = await self.request("POST", "/datasets/inspect", data=fields, files=files)
             return Answer.of(response.json())
 
@@ -293,6 +299,17 @@ class TrainingCalls(Calls):
     async def cancel(self, job_id: str) -> Job:
         """Cancel a job."""
         return Job.of((await self.request("POST", f"/jobs/{path_part(job_id)}/cancel")).json())
+
+
+def _more_files(
+    stack: contextlib.ExitStack, **paths: str | os.PathLike[str] | None
+) -> dict[str, tuple[str, IO[bytes]]]:
+    """Files that go with an upload, by field."""
+    return {
+        field: (Path(path).name, stack.enter_context(Path(path).open("rb")))
+        for field, path in paths.items()
+        if path is not None
+    }
 
 
 def form_fields(members: Mapping[str, Any]) -> dict[str, str]:

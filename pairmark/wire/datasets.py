@@ -41,6 +41,12 @@ class DatasetFields(Fields):
     ranking_labels: Annotated[list[str], Text("the labels that are ranked; empty without rankings")]
     n_pairs: Annotated[int, Text("number of explicit pairs")]
     n_same_pairs: int
+    n_drawn_different: Annotated[
+        int, Text("explicit pairs that were drawn at random (`drawn_from`) and are different")
+    ] = 0
+    population: Annotated[
+        int | None, Text("number of pairs that they were drawn from; null: no pair was drawn")
+    ] = None
     warnings: list[str]
     columns: Annotated[
         list[RecordColumnFields] | None,

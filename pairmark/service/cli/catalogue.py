@@ -41,6 +41,18 @@ ColumnTypes = Annotated[
 AsTable = Annotated[
     bool, typer.Option("--table", help="Read the file as a table of records; types are inferred.")
 ]
+PairsFile = Annotated[
+    Path | None,
+    typer.Option(
+        help="File of explicit pairs: columns left, right, same and optionally weight, left_unit, right_unit, "
+        "drawn_from.",
+        exists=True,
+    ),
+]
+RightFile = Annotated[
+    Path | None,
+    typer.Option(help="A second table of records: the pairs' right side names its ids.", exists=True),
+]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
@@ -54,24 +66,15 @@ def add_dataset(
         Members("identity classes label ranking group time id exclude header format points"),
     ],
     contents: Annotated[DatasetParameters, Members("unlabelled drop_contradictions")],
-    pairs: Annotated[
-        Path | None,
-        typer.Option(
-            help="File of explicit pairs, with columns left, right, same and optionally weight, left_unit, right_unit.",
-            exists=True,
-        ),
-    ] = None,
+    pairs: PairsFile = None,
     column: ColumnTypes = None,
     table: AsTable = False,
-    right_file: Annotated[
-        Path | None,
-        typer.Option(help="A second table of records: the pairs' right side names its ids.", exists=True),
-    ] = None,
+    right_file: RightFile = None,
     url: UrlOption = None,
     json: output.JsonOption = False,
 ) -> None:
     """Upload a dataset."""
-    options = {**vars(reading), "columns": _types(column, table or right_file is not None)}
+    options = {**vars(reading), "columns": column_types(column, table or right_file is not None)}
     with output.progress_bar(f"uploading {file.name}") as progress:
         _check_before_sending(name, file, {**options, **vars(contents)})
         with connected(url, creates=True) as client:
@@ -88,17 +91,21 @@ def inspect_dataset(
     reading: Annotated[
         ReadingParameters, Members("identity classes label ranking group time exclude header format points")
     ],
+    pairs: PairsFile = None,
     column: ColumnTypes = None,
     table: AsTable = False,
+    right_file: RightFile = None,
     url: UrlOption = None,
     json: output.JsonOption = False,
 ) -> None:
     """Show how a file would be read and which rate it supports, without storing it."""
+    options = {**vars(reading), "columns": column_types(column, table or right_file is not None)}
     with output.progress_bar(f"reading {file.name}") as progress, connected(url, creates=True) as client:
         inspection = client.inspect_dataset(
-            file, columns=_types(column, table), progress=progress, **vars(reading)
+            file, pairs=pairs, right_file=right_file, progress=progress, **options
         )
-    output.show(inspection, lambda to: _show_inspection(to, file, inspection.json))
+    more_files = {"--right-file": right_file, "--pairs": pairs}
+    output.show(inspection, lambda to: _show_inspection(to, file, inspection.json, more_files))
     if inspection["problem"]:
         raise typer.Exit(1)
 
@@ -113,7 +120,7 @@ def _check_before_sending(name: str, file: Path, options: dict[str, Any]) -> Non
         check_beginning(fields, file.name, stream.read(MAX_HEAD))
 
 
-def _types(columns: list[str] | None, table: bool) -> dict[str, str] | None:
+def column_types(columns: list[str] | None, table: bool) -> dict[str, str] | None:
     """Types by column; None where the file holds vectors."""
     if not columns:
         return {} if table else None
@@ -363,7 +370,7 @@ def _show_dataset(to: Console, dataset: dict[str, Any]) -> None:
     if dataset["existing"]:
         to.print("the newest version has this content already: nothing was added", markup=False)
     show_promise(to, dataset)
-    if dataset["n_pairs"]:
+    if dataset["n_pairs"] and dataset["population"] is None:
         to.print(
             "promise: depends on how the list of pairs came about. Name it with `pairmark train --listing all`, "
             "`random` or `blocks`; of a list of unknown origin nothing is guaranteed",
@@ -373,7 +380,9 @@ def _show_dataset(to: Console, dataset: dict[str, Any]) -> None:
         to.print(f"warning: {warning}", style="yellow", markup=False)
 
 
-def _show_inspection(to: Console, file: Path, inspection: dict[str, Any]) -> None:
+def _show_inspection(
+    to: Console, file: Path, inspection: dict[str, Any], more_files: dict[str, Path | None]
+) -> None:
     rows = [
         (
             column["name"],
@@ -399,8 +408,13 @@ def _show_inspection(to: Console, file: Path, inspection: dict[str, Any]) -> Non
     )
     to.print(f"{inspection['rows']:,} rows of {inspection['features']:,} features, {labels}", markup=False)
     show_promise(to, inspection)
-    words = [f"pairmark datasets add NAME {file}"]
-    for name, value in inspection["request"].items():
+    words = [f"pairmark datasets add NAME {shlex.quote(str(file))}"]
+    words += [f"{option} {shlex.quote(str(path))}" for option, path in more_files.items() if path is not None]
+    request = dict(inspection["request"])
+    columns = request.pop("columns", None)
+    if columns is not None:
+        words += ["--table", *(f"--column {shlex.quote(f'{name}:{kind}')}" for name, kind in columns.items())]
+    for name, value in request.items():
         values = value if isinstance(value, list) else [value]
         words += [f"--{name}" if part is True else f"--{name} {shlex.quote(str(part))}" for part in values]
     to.print("keep it with: " + " ".join(words), markup=False)

@@ -127,9 +127,30 @@ def plan(
             min=2,
         ),
     ] = None,
+    pairs: Annotated[
+        bool,
+        typer.Option(
+            "--pairs", help="For tables of records: how many pairs to label, with `pairmark label`."
+        ),
+    ] = False,
+    same_share: Annotated[
+        float,
+        typer.Option(
+            parser=rate, metavar="RATE", help="With --pairs: the share of candidate pairs that are the same."
+        ),
+    ] = 0.1,
     json: output.JsonOption = False,
 ) -> None:
     """Show how many people, samples and pairs a false positive rate takes, before you collect them."""
+    if pairs:
+        from pairmark.service.cli.pair_labels import plan_pairs, show_plan
+
+        try:
+            to_label = plan_pairs(fpr, confidence, same_share)
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from error
+        output.show(to_label, lambda to: show_plan(to, to_label))
+        return
     from pairmark.models.calibration.promises import AMPLE_MULTIPLE, units_needed
     from pairmark.models.calibration.tpr_spread import BEST_TPR, expected_tpr
     from pairmark.service.datasets.promises import people_for

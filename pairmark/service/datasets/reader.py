@@ -186,6 +186,10 @@ def _summary(
         "ranking_labels": dataset.label_names,
         "n_pairs": 0 if pairs is None else pairs.same.size,
         "n_same_pairs": 0 if pairs is None else int(pairs.same.sum()),
+        "n_drawn_different": 0
+        if pairs is None or pairs.drawn_from is None
+        else int(((pairs.drawn_from > 0) & ~pairs.same).sum()),
+        "population": None if pairs is None else pairs.population,
         "warnings": dataset.warnings,
     }
 

@@ -126,6 +126,7 @@ class Calibrations:
             units_assumed=pairs.units_assumed,
             listing=pairs.listing,
             blocks=pairs.blocks,
+            population=pairs.population,
         )
         return self.registered(
             calibration,

@@ -8,7 +8,7 @@ import numpy as np
 
 from pairmark.models.calibration.calibration_seed import CalibrationSeed
 from pairmark.models.evaluation.ranking_metrics import split_rankings
-from pairmark.models.pairs.splits import HeldOutPairs, split_data, split_pairs
+from pairmark.models.pairs.splits import HeldOutPairs, split_data, split_drawn, split_pairs
 from pairmark.service.datasets.data import LabelledData
 from pairmark.service.errors import refusals
 from pairmark.service.heldout.groups import without_groups
@@ -71,9 +71,18 @@ def _pair_list(job: LoadedJob, data: LabelledData) -> Parts:
     evaluation, pairs = job.evaluation, data.pairs
     ends = np.asarray(pairs.left), np.asarray(pairs.right)
     same, units = np.asarray(pairs.same), units_of_list(data, evaluation.protocol)
-    parts = split_pairs(
-        units.units, same, units.usable, protocol=units.protocol, name=units.name, **_fractions(job)
-    )
+    if pairs.population is None:
+        parts = split_pairs(
+            units.units, same, units.usable, protocol=units.protocol, name=units.name, **_fractions(job)
+        )
+    else:
+        parts = split_drawn(
+            np.asarray(pairs.drawn_from) > 0,
+            same,
+            protocol=units.protocol,
+            test_fraction=evaluation.test_fraction,
+            random_state=job.seed,
+        )
     calibration_rows = np.unique(np.concatenate([end[parts.calibration] for end in ends]))
     people = people_of(data, calibration_rows, units.protocol)
     seeds = (CalibrationSeed.of_people(people, job.secret).seed, job.seed + 2)

@@ -282,7 +282,7 @@ def _outlook(evaluation: EvaluationRequest, dataset: DatasetOut) -> str:
     """What the job will be able to promise, a sentence for its owner; empty where the size does not say."""
     units = _calibration_units(dataset, evaluation.protocol)
     if units is None:
-        return ""
+        return "" if dataset.population is None or dataset.promise is None else dataset.promise.text
     count, different, protocol = units
     outlook = promise_of(
         count,
