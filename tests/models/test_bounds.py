@@ -10,7 +10,6 @@ from scipy.special import rel_entr
 from scipy.stats import beta, binom, binomtest
 
 from pairmark.models.calibration.bounds import (
-    average_log_tail,
     binomial_log_tail,
     log_tail,
     order_rank,
@@ -55,7 +54,7 @@ def test_the_bound_for_people_is_the_inverse_of_the_rule(n: int, share: float, c
             tail = (
                 binomial_log_tail(round(above[at] * n), upper, n)
                 if counted
-                else average_log_tail(above[at] + upper * (1 - share), upper, n)
+                else n * log_tail(above[at] + upper * (1 - share), upper)
             )
             assert tail == pytest.approx(math.log1p(-confidence), rel=1e-6)
 
@@ -106,22 +105,6 @@ def test_wilson() -> None:
         assert low == pytest.approx(expected.low, abs=1e-12)
         assert high == pytest.approx(expected.high, abs=1e-12)
     assert wilson_interval(0.5, 0, 0.95) == (0.0, 1.0)
-
-
-@pytest.mark.parametrize(
-    ("n", "p", "mean"),
-    [(10, 0.3, 0.0), (10, 0.3, 0.15), (200, 0.05, 0.023), (2_000, 0.1, 0.085), (300, 0.5, 0.4)],
-)
-def test_the_average_takes_the_best_convex_function(n: int, p: float, mean: float) -> None:
-    """min over c of E(c - B/n)+ / (c - mean): between the binomial tail and Chernoff's bound."""
-    i = np.arange(n + 1)
-    mass = binom.pmf(i, n, p)
-    knots = np.arange(int(mean * n) + 1, n + 1) / n
-    brute = min(np.maximum(c - i / n, 0) @ mass / (c - mean) for c in knots)
-    found = average_log_tail(mean, p, n)
-    assert found == pytest.approx(math.log(brute), abs=1e-7)
-    assert found >= math.log(brute) - 1e-12
-    assert binom.logcdf(int(mean * n), n, p) <= found + 1e-9 <= n * log_tail(mean, p) + 2e-9
 
 
 @pytest.mark.parametrize("n", [1, 29, 30, 59, 500])

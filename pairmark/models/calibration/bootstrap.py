@@ -144,8 +144,7 @@ def bootstrap_table(
         everywhere[row] = (
             np.where(deviation > 0, rate - critical * deviation, rate) + TWICE_MORE * largest_share
         )
-    # The rate rises as the threshold falls and the bound as the confidence rises, so neither may come out
-    # lower.
+    # The rate rises as the threshold falls and the bound as the confidence rises, so neither may come out lower.
     upper = np.maximum.accumulate(np.maximum.accumulate(upper, axis=1), axis=0)
     # At each threshold by itself a bound is never looser than at all of them at once.
     everywhere = np.maximum(np.clip(everywhere, 0.0, 1.0), upper)

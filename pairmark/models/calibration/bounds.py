@@ -3,11 +3,9 @@
 Rows of one pair of units are averaged, then pairs of units: A(t) is the average of 1{different, score > t} and B
 that of 1{different}. The average of 1{different, score > t} + alpha 1{same}, that is A(t) + alpha (1 - B), has an
 expectation above alpha exactly when FPR(t) is above alpha, whatever the mix of classes in the draw, so labels need
-not be conditioned on (in open-set use B = 1). `average_log_tail` bounds how often it is so small. With n independent
-blocks (`pairmark.models.pairs.samples.independent_blocks`) Chernoff's bound for U-statistics is -n KL (Hoeffding 1963).
-The same averaging over blocks holds for every convex function, so the best function of the form (c - u)+ is used beside
-it: P(U <= x) <= min over c > x of E(c - B/n)+ / (c - x), B binomial (Bentkus 2004). The curves that people look at and
-the caps of likelihood ratios take this bound, which costs no search; thresholds take sharper ones (`finite_sample`).
+not be conditioned on (in open-set use B = 1). `log_tail` bounds how often it is so small, with n independent blocks
+(`pairmark.models.pairs.samples.independent_blocks`) in the place of n observations (Hoeffding 1963, section 5). The
+curves that people look at take this bound, which costs no search; thresholds take sharper ones (`finite_sample`).
 """
 
 from __future__ import annotations
@@ -18,8 +16,6 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import bdtr, bdtri, ndtr, ndtri, stdtrit
-
-from pairmark.models.calibration.kernels.bounds import stop_loss_log_tail
 
 _STEPS = 200
 _CASES = 1_000
@@ -121,15 +117,6 @@ def t_reach(shares: NDArray[np.float64], owner: NDArray[np.int64], confidence: f
         return None
     error = math.sqrt(float((np.bincount(owner, shares) ** 2).sum()) * n_owners / (n_owners - 1))
     return float(stdtrit(n_owners - 1, (1 + confidence) / 2)) * error
-
-
-def average_log_tail(mean: float, p: float, n: int) -> float:
-    """log of a bound on P(average of n independent blocks <= mean), their expectation being at least p."""
-    chernoff = n * log_tail(mean, p)
-    # Far out, where sums would underflow, the two differ by nothing that matters.
-    if not 0 < mean < p or chernoff < -500:
-        return chernoff
-    return min(chernoff, float(stop_loss_log_tail(mean, p, n)))
 
 
 def order_rank(n: int, p: float, confidence: float) -> int | None:

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from pairmark.models.calibration.block_product import Blocks
 from pairmark.models.calibration.bounds import (
-    average_log_tail,
     binomial_log_tail,
     last_true,
+    log_tail,
     order_rank,
     order_upper,
     population_rank,
@@ -116,7 +116,7 @@ class FiniteSample:
         else:
             # The average of 1{different, above} + fpr 1{same}, whose expectation exceeds fpr exactly when the
             # rate does.
-            tail = average_log_tail(float(self.above[at]) + fpr * (1 - self.different_share), fpr, self.n)
+            tail = self.n * log_tail(float(self.above[at]) + fpr * (1 - self.different_share), fpr)
         return tail <= math.log1p(-confidence)
 
     def bound_at(self, at: int, confidence: float) -> float:

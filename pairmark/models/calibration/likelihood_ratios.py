@@ -303,8 +303,7 @@ def _caps(sample: PairSample) -> tuple[NDArray[np.float32], Float64]:
     scores, weight = sample.same.scores, np.cumsum(sample.same.weight) / sample.same.weight.sum()
     tpr = np.concatenate([[0.0], weight])[np.searchsorted(-scores, -thresholds, side="left")]
     with np.errstate(divide="ignore"):
-        # log of TPR over FPR above the threshold, the FPR with `UNSEEN` more false matches in as many more
-        # blocks.
+        # log of TPR over FPR above the threshold, the FPR with `UNSEEN` more false matches in as many more blocks.
         worth = np.log(tpr) - np.log((n * above / share + UNSEEN) / (n + UNSEEN))
     # From the lowest threshold up: what a score above one threshold is worth, a score above a higher one is.
     rising = np.maximum.accumulate(np.maximum(worth[::-1], 0.0))

@@ -57,8 +57,7 @@ class ListedPairs:
 
     def lookup(self, fpr: float, limit: float, parts: Mixture) -> int | None:
         """Number of the lowest threshold that is admitted; None when not even the highest is."""
-        # A pilot threshold on the safe side, moved twice to where its own draws admit; the last search draws
-        # afresh.
+        # A pilot threshold on the safe side, moved twice to where its own draws admit; the last search draws afresh.
         at = int(np.searchsorted(self._above, _PILOT_START * fpr, side="right")) - 1
         pilot = max(16, min(_PILOT_DRAWS, MOST_VISITS // (8 * self._n_edges)))
         for turn in range(_PILOT_ROUNDS):

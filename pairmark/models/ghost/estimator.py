@@ -96,15 +96,12 @@ class Ghost(GhostState, ClassifierMixin, BaseEstimator):
         meta_features: Annotated[
             Literal["auto"] | list[Annotated[str, Field(min_length=1, max_length=100)]],
             Field(
-                description="what is weighed: 'features' (the distance in each feature), distances of whole rows "
-                "(euclidean, "
-                "minkowski, cityblock, chebyshev, braycurtis, cosine, correlation, pearson, spearman, "
-                "kendall, hamming, "
-                "jaccard, matching, yule, dice, kulsinski, russellrao), with a graph 'path', and for order "
-                "3 and more "
-                "perimeter, area, mahalanobis, and with a graph eccentricity, hub, cliques, resilience; "
-                "'auto': features, "
-                "and what graph and order allow"
+                description="what is weighed: 'features' (the distance in each feature), distances of "
+                "whole rows (euclidean, minkowski, cityblock, chebyshev, braycurtis, cosine, correlation, "
+                "pearson, spearman, kendall, hamming, jaccard, matching, yule, dice, kulsinski, "
+                "russellrao), with a graph 'path', and for order 3 and more perimeter, area, mahalanobis, "
+                "and with a graph eccentricity, hub, cliques, resilience; 'auto': features, and what "
+                "graph and order allow"
             ),
             AfterValidator(_known_meta_features),
         ] = "auto",
@@ -132,10 +129,9 @@ class Ghost(GhostState, ClassifierMixin, BaseEstimator):
         strategy: Annotated[
             Literal["auto", "average", "minimum", "maximum", "center", "knn"],
             Field(
-                description="how the distance to a class is read: average, minimum or maximum over its points, to "
-                "its "
-                "center, or by the k nearest; 'auto': whatever was most accurate on rows judged without "
-                "themselves"
+                description="how the distance to a class is read: average, minimum or maximum over its "
+                "points, to its center, or by the k nearest; 'auto': whatever was most accurate on rows "
+                "judged without themselves"
             ),
         ] = "auto",
         max_iter: Annotated[int, Field(ge=1, le=100_000, description="maximum number of iterations")] = 50,
@@ -419,9 +415,8 @@ class Ghost(GhostState, ClassifierMixin, BaseEstimator):
         if linked:
             if X.shape[0] > MAX_POINTS:
                 raise ValueError(
-                    f"X has {X.shape[0]} different rows; a graph takes at most {MAX_POINTS}: train on fewer, "
-                    f"or "
-                    "graph=None"
+                    f"X has {X.shape[0]} different rows; a graph takes at most {MAX_POINTS}: train on "
+                    "fewer, or graph=None"
                 )
             space.graph_rows, points = X, space.points(X)
             space.graph = (
@@ -469,9 +464,8 @@ class Ghost(GhostState, ClassifierMixin, BaseEstimator):
     ) -> None:
         self._check_alive(
             weights,
-            "all weights were projected to zero: no meta-feature separates the classes at this penalty; use "
-            "a "
-            "smaller tau or other meta_features",
+            "all weights were projected to zero: no meta-feature separates the classes at this penalty; "
+            "use a smaller tau or other meta_features",
         )
         meta_features = self._space.meta_features
         self.weights_ = weights.flat

@@ -73,11 +73,9 @@ class SimilarityLogistic(LogisticState, PairScorerMixin, BaseEstimator):
         rows: Annotated[
             Literal["auto"] | RowScale,
             Field(
-                description="unit: rows weighed by the rarity of their features and scaled to length one, for "
-                "counts of words "
-                "and n-grams; standard: features centred and scaled one by one; auto: unit where rows are "
-                "sparse, or never "
-                "negative and at least half zeros"
+                description="unit: rows weighed by the rarity of their features and scaled to length one, "
+                "for counts of words and n-grams; standard: features centred and scaled one by one; auto: "
+                "unit where rows are sparse, or never negative and at least half zeros"
             ),
         ] = "auto",
         C: Annotated[

@@ -130,9 +130,8 @@ class MetricSimilarity(DeclaredState, PairScorerMixin, EmbedderMixin, BaseEstima
         shrinkage: Annotated[
             Literal["auto"] | Annotated[float, Field(ge=0.0, le=1.0)],
             Field(
-                description="how far the covariance within identities is shrunk to a multiple of the identity "
-                "before "
-                "whitening: 0 to 1, or auto (Ledoit and Wolf)"
+                description="how far the covariance within identities is shrunk to a multiple of the "
+                "identity before whitening: 0 to 1, or auto (Ledoit and Wolf)"
             ),
         ] = "auto",
     ) -> None:

@@ -77,17 +77,15 @@ class AlignedKernel(NetworkState, KnownColumns, PairScorerMixin, EmbedderMixin, 
         psd: Annotated[
             bool,
             Field(
-                description="a positive semi-definite kernel: the inner product of what both rows make of the "
-                "network; false: "
-                "one network reads both rows, and its two orders are averaged"
+                description="a positive semi-definite kernel: the inner product of what both rows make of "
+                "the network; false: one network reads both rows, and its two orders are averaged"
             ),
         ] = True,
         loss: Annotated[
             Literal["squared", "alignment"],
             Field(
-                description="squared: (K - yy')^2; alignment: one minus the cosine between the kernel matrix and "
-                "the "
-                "perfect one"
+                description="squared: (K - yy')^2; alignment: one minus the cosine between the kernel "
+                "matrix and the perfect one"
             ),
         ] = "alignment",
         learning_rate: Annotated[

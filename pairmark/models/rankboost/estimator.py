@@ -102,11 +102,9 @@ class RankBoostKernel(RankersState, RanksRows, PairScorerMixin, EmbedderMixin, B
             Field(
                 ge=1,
                 le=1_000,
-                description="rankings learned on bootstrap samples of the rows, each on a random half of the "
-                "features, and "
-                "averaged; 1: one ranking of all rows and features, as in the paper; null: 60 for two "
-                "classes with more "
-                "features than rows (fewer beyond 10,000 rows), else 1",
+                description="rankings learned on bootstrap samples of the rows, each on a random half of "
+                "the features, and averaged; 1: one ranking of all rows and features, as in the paper; "
+                "null: 60 for two classes with more features than rows (fewer beyond 10,000 rows), else 1",
             ),
         ] = None,
         weak: Annotated[
@@ -116,49 +114,43 @@ class RankBoostKernel(RankersState, RanksRows, PairScorerMixin, EmbedderMixin, B
         criterion: Annotated[
             Literal["r", "z"],
             Field(
-                description="how weak rankers are chosen: r, the approximation of Freund's third method, or z, the "
-                "exact "
-                "normalisation factor"
+                description="how weak rankers are chosen: r, the approximation of Freund's third method, "
+                "or z, the exact normalisation factor"
             ),
         ] = "z",
         ranking: Annotated[
             Ranking,
             Field(
-                description="classes: one class against the rest, for each class; graded: labels are levels, and a "
-                "higher one "
-                "is to be ranked above a lower one"
+                description="classes: one class against the rest, for each class; graded: labels are "
+                "levels, and a higher one is to be ranked above a lower one"
             ),
         ] = "classes",
         preference: Annotated[
             list[list[Annotated[float, Field(ge=0.0, le=1e12)]]] | None,
             Field(
-                description="for graded labels: how much it matters that a row of level j is ranked above one of "
-                "level i < j, "
-                "at [i][j] (levels in order); null: the difference of the labels"
+                description="for graded labels: how much it matters that a row of level j is ranked above "
+                "one of level i < j, at [i][j] (levels in order); null: the difference of the labels"
             ),
         ] = None,
         coordinates: Annotated[
             Literal["rankers", "features"],
             Field(
-                description="what the kernel multiplies: one coordinate a weak ranker, or one a feature (the sum of "
-                "the "
-                "rankers that look at it; stumps only)"
+                description="what the kernel multiplies: one coordinate a weak ranker, or one a feature "
+                "(the sum of the rankers that look at it; stumps only)"
             ),
         ] = "rankers",
         center: Annotated[
             bool,
             Field(
-                description="take the kernel between differences from the mean row in the rankers' space: what most "
-                "rows share "
-                "makes no two of them similar; false: the paper's plain inner product"
+                description="take the kernel between differences from the mean row in the rankers' space: "
+                "what most rows share makes no two of them similar; false: the paper's plain inner product"
             ),
         ] = True,
         chain: Annotated[
             Literal["A-D", "A-B-D", "A-C-D", "A-B-C-D"],
             Field(
-                description="stages of the embedding. A: outputs of the weak rankers; B: kernel with pivots; C: "
-                "random "
-                "projection; D: linear SVM"
+                description="stages of the embedding. A: outputs of the weak rankers; B: kernel with "
+                "pivots; C: random projection; D: linear SVM"
             ),
         ] = "A-B-C-D",
         n_pivots: Annotated[
@@ -300,8 +292,7 @@ class RankBoostKernel(RankersState, RanksRows, PairScorerMixin, EmbedderMixin, B
         if not len(rules):
             raise ValueError(
                 "no feature separates the labels: every weak ranker ranks as many pairs wrong as right; "
-                "expected "
-                "some column whose values, or presence, depend on the label"
+                "expected some column whose values, or presence, depend on the label"
             )
         self.rules_, self.task_, self.value_ = rules, task, value
         self._map = FeatureMap(rules, value, task, self.coordinates, self.n_features_in_)

@@ -95,10 +95,9 @@ class RSBL(RSBLState, ClassifierMixin, BaseEstimator):
         beta: Annotated[
             Annotated[float, Field(gt=0.0, le=1e12)] | Literal["median", "search"],
             Field(
-                description="width of the Gaussian features exp(-beta d^2), above 0; median: one over the median "
-                "squared "
-                "distance, chosen for each layer; search: the multiple of that which errs least on inner "
-                "folds"
+                description="width of the Gaussian features exp(-beta d^2), above 0; median: one over the "
+                "median squared distance, chosen for each layer; search: the multiple of that which errs "
+                "least on inner folds"
             ),
         ] = 0.1,
         metric: Annotated[
@@ -329,9 +328,8 @@ class RSBL(RSBLState, ClassifierMixin, BaseEstimator):
             if 4 * n * width > MAX_FINAL_BYTES:
                 raise ValueError(
                     f"final '1nn' keeps all {n} rows in {width} dimensions, {4 * n * width / 1024**3:.1f} "
-                    f"GiB; at "
-                    f"most {MAX_FINAL_BYTES // 1024**3} are taken: lower max_references or depth, or use "
-                    f"final 'svm'"
+                    f"GiB; at most {MAX_FINAL_BYTES // 1024**3} are taken: lower max_references or depth, "
+                    "or use final 'svm'"
                 )
             self._final_rows = [np.ascontiguousarray(block.T) for block in blocks]
             self._final_codes = codes

@@ -97,9 +97,8 @@ class RSBLScores(PairScorerMixin, EmbedderMixin):
     def _training_rows(self, X: Any, name: str, *, reset: bool = False) -> Float32:
         if issparse(X):
             raise ValueError(
-                f"{name} is sparse and {type(self).__name__} compares dense rows: pass {name}.toarray(), or "
-                f"reduce the "
-                "dimension first"
+                f"{name} is sparse and {type(self).__name__} compares dense rows: pass {name}.toarray(), "
+                "or reduce the dimension first"
             )
         rows: Float32 = checked_matrix(self, X, name, reset=reset)
         # Kernels are compiled for one kind of array.

@@ -59,9 +59,8 @@ def dyadic_replicates(
     for i in range(m):
         for k in range(width):
             sum_dd[k] += count[i, k] * at_unit[i, k] * at_unit[i, k]
-    # The numerator, of rows above the stop: sums of a_e (sum_a), a_e^2 (sum_aa), a_e b_e (sum_ab), and over
-    # units the squares of a (sum_rr) and its products with b (sum_rd). `above` is what of a_e meets each unit
-    # so far.
+    # The numerator, of rows above the stop: sums of a_e (sum_a), a_e^2 (sum_aa), a_e b_e (sum_ab), and over units the
+    # squares of a (sum_rr) and its products with b (sum_rd). `above` is what of a_e meets each unit so far.
     above = np.zeros((m, width))
     sum_a = np.zeros(width)
     sum_rr = np.zeros(width)
@@ -79,8 +78,7 @@ def dyadic_replicates(
                 sum_a[k] += product * v
                 sum_aa[k] += product * vv
                 sum_ab[k] += product * vb
-                # (x + d)^2 - x^2 = d (2 x + d) at both of the row's units; the other unit's count, cj or ci,
-                # is in d.
+                # (x + d)^2 - x^2 = d (2 x + d) at both of the row's units; the other unit's count, cj or ci, is in d.
                 sum_rr[k] += product * v * (2.0 * (above[i, k] + above[j, k]) + (ci + cj) * v)
                 sum_rd[k] += product * v * (at_unit[i, k] + at_unit[j, k])
                 above[i, k] += cj * v

@@ -99,8 +99,7 @@ def _kendall(a, b):
     for i in range(width):
         equal = equal and a[i] == b[i]
         for j in range(i):
-            # Each pair of features votes once: +1 where both rows order it alike, -1 where they disagree, 0
-            # for ties.
+            # Each pair of features votes once: +1 where both rows order it alike, -1 where they disagree, 0 for ties.
             x, y = a[i] - a[j], b[i] - b[j]
             score += np.sign(x) * np.sign(y)
             ties_a += 1.0 if x != 0 else 0.0
@@ -254,8 +253,7 @@ def solve_points(costs, multipliers, exemplars, votes):
     share = 1.0 / (n + 1)
     own = np.empty(n, dtype=np.float64)
     for q in range(n):
-        # What q costs as an exemplar is shared out evenly among its n + 1 slaves: one a point, and its
-        # cluster's.
+        # What q costs as an exemplar is shared out evenly among its n + 1 slaves: one a point, and its cluster's.
         own[q] = costs[q, q] * share
     total = 0.0
     for p in range(n):
@@ -315,8 +313,7 @@ def solve_clusters(costs, multipliers, clusters, over, none, is_exemplar):
         gains[c] += min(costs[q, q] * share + multipliers[q] - over[c], 0.0)
     total = 0.0
     for c in range(n_clusters):
-        # The first exemplar earns nothing, hence + over. The other choice is no exemplar at all, which earns
-        # `none`.
+        # The first exemplar earns nothing, hence + over. The other choice is no exemplar at all, which earns `none`.
         total += min(gains[c] + over[c], -none[c])
     for q in range(n):
         c = clusters[q]

@@ -120,8 +120,7 @@ def _gain(criterion, fired, pull, cross, alone_w, alone_u):
     for i in range(fired.shape[0]):
         for j in range(fired.shape[0]):
             if cross[i, j] != 0.0:
-                # Pairs of which both rows fire are ordered neither right nor wrong: they count for neither W-
-                # nor W+.
+                # Pairs of which both rows fire are ordered neither right nor wrong: they count for neither W- nor W+.
                 joint += cross[i, j] * fired[i] * fired[j]
     right, wrong = -joint, -joint
     for slot in range(fired.shape[0]):
@@ -167,8 +166,7 @@ def _best_of_two(criterion, mass, begin, end, low_all, high_all, pull, favour, u
             # Below the first bin there is nothing to fire on.
             if side == 1 and (at == begin or upper_only):
                 break
-            # The pull of the lesser is negative: -pull[0] and pull[1] scale sums to shares of the pairs'
-            # weight.
+            # The pull of the lesser is negative: -pull[0] and pull[1] scale sums to shares of the pairs' weight.
             a = (low if side == 0 else low_all - low) * -pull[0]
             b = (high if side == 0 else high_all - high) * pull[1]
             gain = _gain_of_two(criterion, a, b, favour, upper_only, best, square)

@@ -28,8 +28,7 @@ def _compare(
 ) -> None:
     mean = 0.0
     for g in range(sizes.size):
-        # Wrong ones found here over those expected if all strata were alike, each with half a one more: never
-        # 0.
+        # Wrong ones found here over those expected if all strata were alike, each with half a one more: never 0.
         risk[g] = (s_h[g] + 0.5) / (s * n_h[g] / max(n, 1.0) + 0.5)
         mean += risk[g] * sizes[g] / total
     for g in range(sizes.size):
@@ -166,8 +165,7 @@ def log_envelope(
         else:
             high = middle
     total, value = _likeliest(size, n, s, low)
-    # Just below that price some are missing, and each costs about as much: an upper bound, since none costs
-    # less.
+    # Just below that price some are missing, and each costs about as much: an upper bound, since none costs less.
     value -= (min_wrong - total) * low
     return value
 

@@ -108,8 +108,7 @@ def nearest(distances, own, k, out):
             here = np.float64(distances[i, t])
             if n_found == k and here >= best[k - 1]:
                 continue
-            # Insertion from the far end; a strict comparison keeps the reference of the smaller number in
-            # front.
+            # Insertion from the far end; a strict comparison keeps the reference of the smaller number in front.
             at = min(n_found, k - 1)
             while at > 0 and here < best[at - 1]:
                 best[at] = best[at - 1]

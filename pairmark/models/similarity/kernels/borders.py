@@ -82,8 +82,7 @@ def _narrowed(pairs, below, totals, costs, values, owners, n):
         gain = cross * cross / max((a + c) * (e + g), 1e-300)
         if gain > greatest:
             best, greatest = b, gain
-    # The border lies between the last value of the best bin and the next there is, so empty bins after it are
-    # skipped.
+    # The border lies between the last value of the best bin and the next there is, so empty bins after it are skipped.
     after = best + 1
     while after < _SUB_BINS - 1 and counts[0, after] == 0 and counts[1, after] == 0:
         after += 1

@@ -145,8 +145,7 @@ def grow_leaf_rank(points, pairs, learned, heap, leaf_depth, bins, scratch, inhe
     side, sums, segments = heap.side, heap.sums, heap.segments
     side[:] = 0
     costs, totals = np.empty(2), np.empty(2)
-    # Each kind of pair weighs 1 in all in the cell: the split does not depend on how many there are of
-    # either.
+    # Each kind of pair weighs 1 in all in the cell: the split does not depend on how many there are of either.
     costs[0], costs[1] = 1.0 / sums[1, 0], 1.0 / sums[1, 1]
     borders = np.empty(2, dtype=np.int64)
     histograms, window = scratch.histograms, scratch.window
@@ -218,8 +217,7 @@ def grow_leaf_rank(points, pairs, learned, heap, leaf_depth, bins, scratch, inhe
             _fill_children(pairs, heap, h, borders)
             low = 2 * h
             smaller = low if n_low <= n_high else low + 1
-            # The smaller child is counted, and first: the larger one then has the parent's histogram less
-            # that.
+            # The smaller child is counted, and first: the larger one then has the parent's histogram less that.
             stack[top, _NODE], stack[top, _BUFFER], stack[top, _STATE] = 2 * low + 1 - smaller, -1, _NONE
             stack[top + 1, _NODE], stack[top + 1, _BUFFER], stack[top + 1, _STATE] = smaller, -1, _NONE
             if not sort and low < (1 << leaf_depth):
