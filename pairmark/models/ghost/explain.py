@@ -8,12 +8,10 @@ from typing import Any
 import numpy as np
 
 from pairmark.models.core.arrays import Float32
+from pairmark.models.core.contributions import LISTED
 from pairmark.models.core.inputs import feature_names_of
 from pairmark.models.ghost.classify import Weighing
 from pairmark.models.ghost.space import Space
-
-LISTED = 1_000
-"""Most contributions listed one by one; the rest are added up."""
 
 
 def contributions(

@@ -7,12 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from pairmark.models.core.contributions import by_feature
 from pairmark.models.core.inputs import feature_names_of
 from pairmark.models.logistic.learning import LogisticWeights
 from pairmark.models.logistic.rows import PreparedRows, RowPreparation
-
-LISTED = 1_000
-"""Features listed one by one; the contributions of the rest are added up."""
 
 
 def contributions(
@@ -29,22 +27,8 @@ def contributions(
     _, cosine_weight, plain, _, _ = weights.terms
     scale = pair[0].tails[0, 0] * pair[1].tails[0, 0]
     parts = weights.weights[:d] * np.abs(a - b) + (cosine_weight + plain * rows.plain[:d] * scale) * a * b
-    names = feature_names_of(estimator, feature_names)
-    order = [int(i) for i in np.argsort(-np.abs(parts), kind="stable")[:LISTED] if parts[i] != 0]
-    return {
-        "score": score,
-        "rows": rows.kind,
-        "features": [
-            {
-                "feature": names[i],
-                "left": float(a[i]),
-                "right": float(b[i]),
-                "contribution": float(parts[i]),
-            }
-            for i in order
-        ],
-        "rest": score - float(parts[order].sum()) if order else score,
-    }
+    features, total = by_feature(feature_names_of(estimator, feature_names), a, b, parts)
+    return {"score": score, "rows": rows.kind, "features": features, "rest": score - total}
 
 
 def _dense(rows: PreparedRows) -> Any:

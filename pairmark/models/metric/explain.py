@@ -9,10 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.models.core.arrays import Float32
+from pairmark.models.core.contributions import by_feature
 from pairmark.models.core.inputs import feature_names_of
-
-LISTED = 1_000
-"""Features listed one by one; the contributions of the rest are added up."""
 
 
 def contributions(
@@ -31,24 +29,15 @@ def contributions(
     (cosine, correlation, dot), or minus its part of the distance (of ``euclidean`` and ``minkowski`` in proportion to
     the power of the difference; of ``chebyshev`` all on the largest difference). ``rest`` is what all others add.
     """
-    names = feature_names_of(estimator, feature_names)
     parts = _parts(
         estimator.metric, float(estimator.p), left.astype(np.float64), right.astype(np.float64), score
     )
-    order = [int(i) for i in np.argsort(-np.abs(parts), kind="stable")[:LISTED] if parts[i] != 0]
+    features, total = by_feature(feature_names_of(estimator, feature_names), left, right, parts)
     return {
         "metric": estimator.metric,
         "whitened": bool(estimator.whiten),
-        "features": [
-            {
-                "feature": names[i],
-                "left": float(left[i]),
-                "right": float(right[i]),
-                "contribution": float(parts[i]),
-            }
-            for i in order
-        ],
-        "rest": float(parts.sum() - parts[order].sum()) if order else 0.0,
+        "features": features,
+        "rest": float(parts.sum() - total) if features else 0.0,
     }
 
 
