@@ -13,7 +13,7 @@ from pairmark.models.core.arrays import Float32
 from pairmark.models.core.json_rows import warm_json_rows
 from pairmark.models.core.spec import capabilities_of
 from pairmark.models.registry import LEARNERS, sample_rows
-from pairmark.models.reviews.warmup import warm_reviews
+from pairmark.models.reviews.evidence import Judgements, missed_bound, next_group, share_bound
 
 _SMALL = {
     "n_estimators": 2,
@@ -88,7 +88,7 @@ def warm(kinds: Collection[str] | None = None) -> None:
     if kinds is None:
         warm_calibration()
         warm_json_rows()
-        warm_reviews()
+        _warm_reviews()
     rng = np.random.default_rng(0)
     X = rng.standard_normal((24, 3)).astype(np.float32)
     y = np.repeat(np.arange(6), 4)
@@ -139,3 +139,12 @@ def compile_all() -> None:
         raise RuntimeError("a process that compiled kernels failed; its error is printed above")
     # What both compiled at once is kept by one of them; the rest is compiled here.
     warm()
+
+
+def _warm_reviews() -> None:
+    """Bound and continue small reviews of both kinds."""
+    judgements = Judgements.of([5, 20], [0, 1, 0, 1, 1], [1, 0, 0, 0, 0], 3)
+    second_stratum = Judgements.of([9], [0], [0], 0)
+    share_bound(judgements, 0.3, 0.95)
+    missed_bound(second_stratum, judgements, 0.3, 0.95)
+    next_group(second_stratum, judgements, 0.3)

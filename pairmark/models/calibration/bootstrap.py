@@ -81,11 +81,11 @@ class BootstrapTable:
         row = confidence_row(confidence)
         if row is None:
             return None
-        within = int(np.searchsorted(self.upper[row], fpr, side="right"))
-        allowed = np.flatnonzero(self.admitted[:within])
-        if not allowed.size:
+        n_within = int(np.searchsorted(self.upper[row], fpr, side="right"))
+        candidates = np.flatnonzero(self.admitted[:n_within])
+        if not candidates.size:
             return None
-        last = int(allowed[-1])
+        last = int(candidates[-1])
         return np.float32(self.thresholds[last]), float(self.upper[row, last])
 
     def bounds_at(self, thresholds: NDArray[np.float32], confidence: float) -> list[float | None]:
@@ -128,27 +128,27 @@ def bootstrap_table(
     stars, star_variances = _replicated(sample, stops, n_replicates, seed, n_jobs)
     centre = stars.mean(axis=1, keepdims=True)
     # A replicate without a single false positive has no spread of its own: it counts as infinitely far below.
-    far = np.where(stars < centre, -np.inf, np.inf)
-    scaled = np.divide(stars - centre, np.sqrt(star_variances), out=far, where=star_variances > 0)
+    infinities = np.where(stars < centre, -np.inf, np.inf)
+    scaled = np.divide(stars - centre, np.sqrt(star_variances), out=infinities, where=star_variances > 0)
     # One critical value for all thresholds: of each replicate only its worst threshold counts.
     lowest = np.sort(scaled[admitted].min(axis=0))
     scaled.sort(axis=1)
     upper = np.empty((len(CONFIDENCES), stops.size))
-    everywhere = np.empty_like(upper)
+    simultaneous = np.empty_like(upper)
     for row, confidence in enumerate(CONFIDENCES):
         # round: 1 - 0.9 is a hair below 0.1, which must not cost a whole order statistic.
         rank = max(0, int(np.floor(round((n_replicates + 1) * (1 - confidence), 6))) - 1)
         deviation = np.sqrt(variance)
         upper[row] = np.clip(rate - scaled[:, rank] * deviation + TWICE_MORE * largest_share, rate, 1.0)
         critical = lowest[rank]
-        everywhere[row] = (
+        simultaneous[row] = (
             np.where(deviation > 0, rate - critical * deviation, rate) + TWICE_MORE * largest_share
         )
     # The rate rises as the threshold falls and the bound as the confidence rises, so neither may come out lower.
     upper = np.maximum.accumulate(np.maximum.accumulate(upper, axis=1), axis=0)
     # At each threshold by itself a bound is never looser than at all of them at once.
-    everywhere = np.maximum(np.clip(everywhere, 0.0, 1.0), upper)
-    return BootstrapTable(thresholds=thresholds, upper=upper, admitted=admitted, simultaneous=everywhere)
+    simultaneous = np.maximum(np.clip(simultaneous, 0.0, 1.0), upper)
+    return BootstrapTable(thresholds=thresholds, upper=upper, admitted=admitted, simultaneous=simultaneous)
 
 
 def empty_table() -> BootstrapTable:
@@ -167,13 +167,13 @@ def _grid(sample: PairSample) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     values, mass = sample.different.steps()
     rows = np.searchsorted(-scores, -values, side="left")
     total = sample.different.total()
-    usable = np.flatnonzero((rows >= ENOUGH_PAIRS) & (mass <= _GRID_TOP * total))
-    if not usable.size:
+    candidates = np.flatnonzero((rows >= ENOUGH_PAIRS) & (mass <= _GRID_TOP * total))
+    if not candidates.size:
         return values[:0], rows[:0].astype(np.int64)
-    first, last = mass[usable[0]], mass[usable[-1]]
+    first, last = mass[candidates[0]], mass[candidates[-1]]
     # Even steps of the logarithm of the rate; thresholds that several targets share are taken once.
     targets = first * _GRID_RATIO ** np.arange(np.ceil(np.log(last / first) / np.log(_GRID_RATIO)) + 1)
-    picks = np.unique(usable[np.minimum(np.searchsorted(mass[usable], targets), usable.size - 1)])
+    picks = np.unique(candidates[np.minimum(np.searchsorted(mass[candidates], targets), candidates.size - 1)])
     return values[picks], rows[picks].astype(np.int64)
 
 
@@ -313,11 +313,11 @@ def _weight_before(edge: NDArray[np.int64], weight: Float64) -> Float64:
     """Weight of the same edge in earlier rows."""
     order = np.argsort(edge, kind="stable")
     # A running sum over all edges, less what it was where the edge's own rows begin.
-    running = np.cumsum(weight[order]) - weight[order]
+    cumulated = np.cumsum(weight[order]) - weight[order]
     starts = np.concatenate([[True], np.diff(edge[order]) > 0])
-    offset = running[starts][np.cumsum(starts) - 1]
+    offset = cumulated[starts][np.cumsum(starts) - 1]
     before = np.empty_like(weight)
-    before[order] = np.maximum(running - offset, 0.0)
+    before[order] = np.maximum(cumulated - offset, 0.0)
     return before
 
 

@@ -66,9 +66,9 @@ def differentials(group_rates: Sequence[GroupRates]) -> list[Differential]:
             group.group: _ends(group.tpr, missed=True) for group in group_rates if group.tpr.value is not None
         },
     }
-    everybody = [group.group for group in group_rates]
+    names = [group.group for group in group_rates]
     return [
-        _compared(rate, groups, [name for name in everybody if name not in groups])
+        _compare(rate, groups, [name for name in names if name not in groups])
         for rate, groups in rates.items()
         if len(groups) > 1
     ]
@@ -80,11 +80,11 @@ def _ends(rate: Rate, *, missed: bool = False) -> tuple[float, float, float]:
     return (1 - rate.value, 1 - high, 1 - low) if missed else (rate.value, low, high)
 
 
-def _compared(rate: str, groups: dict[str, tuple[float, float, float]], left_out: list[str]) -> Differential:
+def _compare(rate: str, groups: dict[str, tuple[float, float, float]], left_out: list[str]) -> Differential:
     with np.errstate(divide="ignore"):
         value, low, high = np.log(np.maximum(np.array(list(groups.values())).T, 0.0))
     mean = value.mean()
-    largest = max(_own(g, high, low) for g in range(value.size))
+    largest = max(_group_ratio(g, high, low) for g in range(value.size))
     reached = float(low.max())
     overall = Ratio(
         value=_power(value.max() - mean) if np.isfinite(mean) else None,
@@ -98,8 +98,8 @@ def _compared(rate: str, groups: dict[str, tuple[float, float, float]], left_out
         groups={
             name: Ratio(
                 value=_power(value[g] - mean) if np.isfinite(mean) else None,
-                low=_power(_own(g, low, high)) or 0.0,
-                high=_power(_own(g, high, low)),
+                low=_power(_group_ratio(g, low, high)) or 0.0,
+                high=_power(_group_ratio(g, high, low)),
             )
             for g, name in enumerate(groups)
         },
@@ -107,12 +107,12 @@ def _compared(rate: str, groups: dict[str, tuple[float, float, float]], left_out
     )
 
 
-def _own(g: int, mine: Float64, ends: Float64) -> float:
+def _group_ratio(g: int, own_ends: Float64, ends: Float64) -> float:
     """log of group g's rate over the geometric mean, g at one end of its interval and all others at the other."""
     remainder = np.delete(ends, g).sum()
-    if np.isneginf(mine[g]):
+    if np.isneginf(own_ends[g]):
         return -math.inf
-    return math.inf if np.isneginf(remainder) else float(mine[g] - (mine[g] + remainder) / ends.size)
+    return math.inf if np.isneginf(remainder) else float(own_ends[g] - (own_ends[g] + remainder) / ends.size)
 
 
 def _power(log: float) -> float | None:

@@ -87,8 +87,8 @@ def group_rates(
     corrected = 1 - (1 - confidence) / max(1, names.size)
     rates = []
     for g, name in enumerate(names):
-        inside = member == g
-        both_inside, any_inside = inside.all(axis=1), inside.any(axis=1)
+        in_group = member == g
+        both_inside, any_inside = in_group.all(axis=1), in_group.any(axis=1)
         fpr = _rate(above, units, both_inside & ~same, confidence, corrected)
         rates.append(
             GroupRates(
@@ -102,36 +102,37 @@ def group_rates(
     return rates
 
 
-def _warning(group: str, fpr: Rate, promised: float | None, confidence: float) -> str | None:
-    if promised is None or fpr.value is None or fpr.joint_interval[0] <= promised:
+def _warning(group: str, fpr: Rate, promised_fpr: float | None, confidence: float) -> str | None:
+    if promised_fpr is None or fpr.value is None or fpr.joint_interval[0] <= promised_fpr:
         return None
     return (
         f"group {group!r}: the false positive rate among its own people is {fpr.value:.3g} (at least "
-        f"{fpr.joint_interval[0]:.3g} with confidence {confidence:g} over all groups), above the promised {promised:g}"
+        f"{fpr.joint_interval[0]:.3g} with confidence {confidence:g} over all groups), above "
+        f"the promised {promised_fpr:g}"
     )
 
 
 def _rate(
     above: NDArray[np.bool_],
     units: NDArray[np.int64],
-    mine: NDArray[np.bool_],
+    selection: NDArray[np.bool_],
     confidence: float,
     corrected: float,
 ) -> Rate:
-    n = int(mine.sum())
+    n = int(selection.sum())
     if not n:
         return Rate(value=None, interval=(0.0, 1.0), joint_interval=(0.0, 1.0), n_pairs=0, n_units=0)
-    ends = np.sort(units[mine], axis=1)
+    ends = np.sort(units[selection], axis=1)
     edges, edge, rows = np.unique(ends, axis=0, return_inverse=True, return_counts=True)
-    hit: Float64 = np.bincount(edge.ravel(), weights=above[mine], minlength=edges.shape[0]) / rows
+    hit: Float64 = np.bincount(edge.ravel(), weights=above[selection], minlength=edges.shape[0]) / rows
     value = float(hit.mean())
-    worth = effective_observations(hit - value, edges, value)
+    n_effective = effective_observations(hit - value, edges, value)
     n_independent = max(1, independent_blocks(edges))
     n_units = int(np.unique(edges).size)
     return Rate(
         value=value,
-        interval=small_sample_interval(value, worth, n_units, confidence, floor=n_independent),
-        joint_interval=small_sample_interval(value, worth, n_units, corrected, floor=n_independent),
+        interval=small_sample_interval(value, n_effective, n_units, confidence, floor=n_independent),
+        joint_interval=small_sample_interval(value, n_effective, n_units, corrected, floor=n_independent),
         n_pairs=n,
         n_units=n_units,
     )
@@ -154,16 +155,16 @@ def effective_observations(deviation: Float64, edges: NDArray[np.int64], value: 
     _, codes = np.unique(edges, return_inverse=True)
     codes = codes.reshape(-1, 2)
     m = int(codes.max()) + 1
-    own = codes[:, 0] == codes[:, 1]
-    degree = np.bincount(codes[:, 0], minlength=m) + np.bincount(codes[~own, 1], minlength=m)
+    is_loop = codes[:, 0] == codes[:, 1]
+    degree = np.bincount(codes[:, 0], minlength=m) + np.bincount(codes[~is_loop, 1], minlength=m)
     # Sums of the deviations at each unit; an edge of one unit with itself counts once.
     at_unit = np.bincount(codes[:, 0], weights=deviation, minlength=m)
-    at_unit = at_unit + np.bincount(codes[~own, 1], weights=deviation[~own], minlength=m)
-    left = n_edges - degree
-    if m < 3 or left.min() <= 0:
+    at_unit = at_unit + np.bincount(codes[~is_loop, 1], weights=deviation[~is_loop], minlength=m)
+    n_remaining = n_edges - degree
+    if m < 3 or n_remaining.min() <= 0:
         return floor
     # Without unit i the mean moves by minus its sum over the edges left.
-    variance = float(((at_unit / left) ** 2).sum()) * (m - 1) / m
+    variance = float(((at_unit / n_remaining) ** 2).sum()) * (m - 1) / m
     if variance <= 0 or not 0 < value < 1:
         return floor
     return int(min(max(value * (1 - value) / variance, floor), max(n_edges, floor)))

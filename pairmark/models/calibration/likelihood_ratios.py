@@ -157,10 +157,10 @@ class LikelihoodRatios:
                 return math.inf
             return -math.inf if at == 0 else float(np.nextafter(self.pav_scores[at], np.float32(-np.inf)))
         # Scores have to be past the first cap that allows more, too.
-        allowed = -math.inf if log_lr < 0 else float(self.cap_scores[np.argmax(self.cap_values > log_lr)])
+        lowest = -math.inf if log_lr < 0 else float(self.cap_scores[np.argmax(self.cap_values > log_lr)])
         if method == "own":
-            return max(log_lr, allowed)
-        return max((log_lr - self.intercept) / self.slope, allowed) if self.slope > 0 else math.inf
+            return max(log_lr, lowest)
+        return max((log_lr - self.intercept) / self.slope, lowest) if self.slope > 0 else math.inf
 
     def to_state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         """Arrays and JSON-able facts; `from_state` gives the same answers to the last bit."""
@@ -191,8 +191,8 @@ class LikelihoodRatios:
         if not begins.size:
             raise refuse("lr_scores", None, "has no rows", "one or more")
         require(begins[1:] > begins[:-1], "lr_scores", begins[1:], "more than the row before it", first_row=1)
-        inside = (values >= facts["low"]) & (values <= facts["high"])
-        require(inside, "lr_values", values, "within the limits of the likelihood ratios")
+        in_range = (values >= facts["low"]) & (values <= facts["high"])
+        require(in_range, "lr_values", values, "within the limits of the likelihood ratios")
         if "lr_cap_values" in arrays:
             steps, caps = arrays["lr_cap_scores"], arrays["lr_cap_values"]
             if not steps.size or (np.diff(steps) <= 0).any() or (np.diff(caps) < 0).any() or caps[0] < 0:
@@ -248,9 +248,9 @@ def by_score(same: Side, different: Side) -> tuple[NDArray[np.float32], Float64,
     scores = np.concatenate([same.scores, different.scores])
     distinct, code = np.unique(scores, return_inverse=True)
     n = len(same)
-    mine: Any = np.bincount(code[:n], same.weight / same.weight.sum(), distinct.size)
-    theirs: Any = np.bincount(code[n:], different.weight / different.weight.sum(), distinct.size)
-    return distinct, mine, theirs
+    same_weight: Any = np.bincount(code[:n], same.weight / same.weight.sum(), distinct.size)
+    different_weight: Any = np.bincount(code[n:], different.weight / different.weight.sum(), distinct.size)
+    return distinct, same_weight, different_weight
 
 
 def _logistic(same: Side, different: Side) -> tuple[float, float]:
@@ -266,7 +266,7 @@ def _logistic(same: Side, different: Side) -> tuple[float, float]:
         line = a * z + b
         return float(weight @ (np.logaddexp(0.0, line) - target * line)) + _PULL * a * a / 2
 
-    a, b, now = 0.0, 0.0, loss(0.0, 0.0)
+    a, b, value = 0.0, 0.0, loss(0.0, 0.0)
     for _ in range(_STEPS):
         # A Newton step, halved until the loss no longer rises.
         p = expit(a * z + b)
@@ -275,11 +275,11 @@ def _logistic(same: Side, different: Side) -> tuple[float, float]:
         hessian = np.array([[curve @ (z * z) + _PULL, curve @ z], [curve @ z, curve.sum()]])
         step = np.linalg.solve(hessian + 1e-12 * np.eye(2), gradient)
         size = 1.0
-        while size > 1e-8 and loss(a - size * step[0], b - size * step[1]) > now:
+        while size > 1e-8 and loss(a - size * step[0], b - size * step[1]) > value:
             size /= 2
         a, b = float(a - size * step[0]), float(b - size * step[1])
-        before, now = now, loss(a, b)
-        if abs(before - now) < 1e-13:
+        before, value = value, loss(a, b)
+        if abs(before - value) < 1e-13:
             break
     if a <= 0:
         # Scores that fall where pairs are the same are no evidence: the best rising line is flat.
@@ -289,8 +289,8 @@ def _logistic(same: Side, different: Side) -> tuple[float, float]:
 
 def _pav(same: Side, different: Side) -> tuple[NDArray[np.float32], Float64]:
     """Steps of the PAV map: the first score of each, and its log LR, infinite at the ends where one kind is alone."""
-    scores, mine, theirs = by_score(same, different)
-    values = pooled(mine, theirs)
+    scores, same_weight, different_weight = by_score(same, different)
+    values = pooled(same_weight, different_weight)
     first = np.flatnonzero(np.concatenate([[True], values[1:] > values[:-1]]))
     return scores[first], values[first]
 
@@ -304,9 +304,9 @@ def _caps(sample: PairSample) -> tuple[NDArray[np.float32], Float64]:
     tpr = np.concatenate([[0.0], weight])[np.searchsorted(-scores, -thresholds, side="left")]
     with np.errstate(divide="ignore"):
         # log of TPR over FPR above the threshold, the FPR with `UNSEEN` more false matches in as many more blocks.
-        worth = np.log(tpr) - np.log((n * above / share + UNSEEN) / (n + UNSEEN))
+        log_ratio = np.log(tpr) - np.log((n * above / share + UNSEEN) / (n + UNSEEN))
     # From the lowest threshold up: what a score above one threshold is worth, a score above a higher one is.
-    rising = np.maximum.accumulate(np.maximum(worth[::-1], 0.0))
+    rising = np.maximum.accumulate(np.maximum(log_ratio[::-1], 0.0))
     first = np.flatnonzero(np.concatenate([[True], rising[1:] > rising[:-1]]))
     return thresholds[::-1][first], rising[first]
 

@@ -177,11 +177,11 @@ class _Split:
         """Numbers of the edges between the halves, their rows and their columns."""
         left = self.side[edges[:, 0]]
         crossing = np.flatnonzero(left != self.side[edges[:, 1]])
-        first, second, turned = edges[crossing, 0], edges[crossing, 1], left[crossing]
+        first, second, is_reversed = edges[crossing, 0], edges[crossing, 1], left[crossing]
         return (
             crossing,
-            self.place[np.where(turned, second, first)],
-            self.place[np.where(turned, first, second)],
+            self.place[np.where(is_reversed, second, first)],
+            self.place[np.where(is_reversed, first, second)],
         )
 
 
@@ -213,7 +213,7 @@ class AllPairs:
         """Whether thresholds up to number ``high`` are admitted; scalings are kept from one threshold to the next."""
         matrices = self.matrices(high, fpr)
         scales = [[np.ones(part.split.block_of_column.size) for _ in parts] for part in matrices]
-        weighed = [
+        log_weights = [
             # The denominator (1 - lambda alpha)^n, n pairs in a matching; splits and parts are averaged,
             # hence their shares.
             (math.log(share / len(matrices)) - self.n * math.log1p(-shrink * fpr), shrink)
@@ -223,8 +223,8 @@ class AllPairs:
         def admits(at: int) -> bool:
             logs = [
                 log_weight + entries.log_mean(at, shrink, scale)
-                for entries, its in zip(matrices, scales, strict=True)
-                for (log_weight, shrink), scale in zip(weighed, its, strict=True)
+                for entries, part_scales in zip(matrices, scales, strict=True)
+                for (log_weight, shrink), scale in zip(log_weights, part_scales, strict=True)
             ]
             return bool(np.logaddexp.reduce(logs) >= limit)
 

@@ -388,13 +388,13 @@ class Calibration:
         """Two promises that hold together, by Bonferroni's inequality."""
         if method not in ("auto", "finite-sample"):
             raise ValueError(f"fnr goes with method 'finite-sample' (or 'auto'), not {method!r}")
-        each = 1 - (1 - confidence) / 2
+        level = 1 - (1 - confidence) / 2
         upper = self.operating_point(
-            fpr, each, "finite-sample", simultaneous=simultaneous, candidate=candidate
+            fpr, level, "finite-sample", simultaneous=simultaneous, candidate=candidate
         )
         # The other promise is to hold for as many candidates.
-        each = 1 - (1 - each) * (candidate_share(candidate) if simultaneous and candidate else 1.0)
-        score, bound = lower_threshold(self._held_out, fnr, each, confidence, simultaneous=simultaneous)
+        level = 1 - (1 - level) * (candidate_share(candidate) if simultaneous and candidate else 1.0)
+        score, bound = lower_threshold(self._held_out, fnr, level, confidence, simultaneous=simultaneous)
         lower = min(score, upper.threshold)
         cut = np.float32(lower)
         return replace(

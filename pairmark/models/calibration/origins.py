@@ -108,7 +108,7 @@ def meaning_of(
             f"With {sure} confidence, at most {rate} of the different pairs of this population of {pairs:,} pairs "
             "score above the threshold, if the judged pairs are a random sample of it. Nothing is said of other pairs."
         )
-    whom = {
+    pair_words = {
         "blocks": "pairs of different people in a new block",
         "independent": "new pairs that are different",
     }.get(
@@ -116,7 +116,7 @@ def meaning_of(
         "pairs of different new people" if protocol == "open-set" else "new pairs of different classes",
     )
     assumed = _ASSUMED[origin].format(units="people" if protocol == "open-set" else "samples")
-    words = f"With {sure} confidence, at most {rate} of {whom} score above the threshold, if {assumed}."
+    words = f"With {sure} confidence, at most {rate} of {pair_words} score above the threshold, if {assumed}."
     return (
         words
         if guarantee == "finite-sample"

@@ -34,10 +34,10 @@ def units_required(held_out: HeldOutScores, fpr: float, confidence: float) -> di
         different_share=held_out.finite.different_share,
         rows_independent=rows_independent,
     )
-    reached, here = held_out.bootstrap().smallest(confidence), int(held_out.facts["n_units"])
+    reached, n_units = held_out.bootstrap().smallest(confidence), int(held_out.facts["n_units"])
     if required["bootstrap"] is not None and reached is not None and reached > fpr:
         # These data fall short by more than chance: scale what they reach (pairs grow with units squared).
-        scaled = math.ceil(min(here * (reached / fpr) ** (1.0 if rows_independent else 0.5), MOST_BLOCKS))
+        scaled = math.ceil(min(n_units * (reached / fpr) ** (1.0 if rows_independent else 0.5), MOST_BLOCKS))
         required["bootstrap"] = max(required["bootstrap"], scaled)
     return required
 
@@ -104,13 +104,13 @@ def joint_refusal(
 
 
 def lower_threshold(
-    held_out: HeldOutScores, fnr: float, each: float, confidence: float, *, simultaneous: bool
+    held_out: HeldOutScores, fnr: float, level: float, confidence: float, *, simultaneous: bool
 ) -> tuple[float, float]:
     """The largest score that keeps the false negative rate of scores at or below it, and the rate's upper bound.
 
     Parameters
     ----------
-    each : the confidence of this promise; ``confidence`` is that of both promises together.
+    level : the confidence of this promise; ``confidence`` is that of both promises together.
     simultaneous : whether it is to hold for all rates at once: those of a band, ten to the decade, the k-th of which
         from the smallest fails with probability (1 - each) / 2^(k + 1), as in `pairmark.models.calibration.bands`.
 
@@ -124,12 +124,12 @@ def lower_threshold(
     same = held_out.arrays.get("matched_same")
     if same is None or not same.size:
         raise ValueError("fnr takes same pairs, which this calibration does not keep: calibrate again")
-    rate, sure, k = fnr, each, 0
+    rate, sure, k = fnr, level, 0
     if simultaneous:
-        sure = 1 - (1 - each) / 2
+        sure = 1 - (1 - level) / 2
         step = math.ceil(-math.log10(fnr) * STEPS_PER_DECADE - 1e-9)
         k = math.floor(-math.log10(order_upper(0, same.size, sure)) * STEPS_PER_DECADE) - step
-        rate, sure = 10 ** (-step / STEPS_PER_DECADE), 1 - (1 - each) / 2 ** (max(k, 0) + 1)
+        rate, sure = 10 ** (-step / STEPS_PER_DECADE), 1 - (1 - level) / 2 ** (max(k, 0) + 1)
     rank = None if k < 0 else order_rank(same.size, rate, sure)
     if rank is None:
         n_people = order_pairs_needed(rate, sure)
@@ -138,7 +138,7 @@ def lower_threshold(
             f"{sure:g}, which each rate needs so that both hold at {confidence:g}: the smallest supported rate is "
             f"{order_upper(0, same.size, sure):.3g}; {fnr:g} takes {n_people:,} people with two samples. Ask for a "
             "higher rate, or calibrate with more people",
-            smallest_fpr=smallest_rates(held_out, each),
+            smallest_fpr=smallest_rates(held_out, level),
             required_units={"finite-sample": n_people},
         )
     rank = min(rank, same.size - 1)

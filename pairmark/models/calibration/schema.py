@@ -15,19 +15,19 @@ _ROUNDING = 1e-9
 
 
 @contextmanager
-def reading_state(what: str, meta: Mapping[str, Any], newest: int) -> Iterator[None]:
+def reading_state(title: str, meta: Mapping[str, Any], newest: int) -> Iterator[None]:
     """For the time in which a stored state is read: newer versions and missing parts are a ValueError that says so.
 
-    ``what`` : the state, as a message begins. ``newest`` : the latest state version that is understood.
+    ``title`` : the state, as a message begins. ``newest`` : the latest state version that is understood.
     """
     try:
         if int(meta["state_version"]) > newest:
             raise ValueError(
-                f"{what} has state version {meta['state_version']}, this code reads up to {newest}: upgrade pairmark"
+                f"{title} has state version {meta['state_version']}, this code reads up to {newest}: upgrade pairmark"
             )
         yield
     except KeyError as error:
-        raise ValueError(f"{what} lacks {error}: expected what to_state() returned") from error
+        raise ValueError(f"{title} lacks {error}: expected what to_state() returned") from error
 
 
 def check_calibration(arrays: Mapping[str, NDArray[Any]], n_confidences: int) -> None:

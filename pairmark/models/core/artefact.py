@@ -15,13 +15,14 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
 _KINDS_OF_DTYPE = frozenset("biufSU")
+_NPY_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
 
 class ArtefactError(ValueError):
@@ -59,11 +60,11 @@ def make_folders(path: Path) -> None:
 
     Flushes up to the first folder that was there before, and at least the folder's own entry.
     """
-    missing = [path]
-    while not missing[-1].parent.exists():
-        missing.append(missing[-1].parent)
+    absent = [path]
+    while not absent[-1].parent.exists():
+        absent.append(absent[-1].parent)
     path.mkdir(parents=True, exist_ok=True)
-    for folder in missing:
+    for folder in absent:
         fsync_path(folder.parent)
 
 
@@ -188,10 +189,13 @@ def _read_array(folder: Path, entry: Any, *, verify: bool, mmap: bool) -> np.nda
                 f"{file} was changed after it was saved (sha256 differs): restore it or retrain"
             )
         # The head says how much memory to take: it is believed once it agrees with the file's size.
-        head, in_columns, start = _head_of(file)
-        if in_columns or head[0] != shape or head[1].str != dtype or head[1].kind not in _KINDS_OF_DTYPE:
+        with file.open("rb") as stream:
+            stored_shape, in_columns, stored = npy_header(stream)
+            start = stream.tell()
+        matches = (stored_shape, stored.str) == (shape, dtype) and not (in_columns and len(shape) > 1)
+        if not matches or stored.kind not in _KINDS_OF_DTYPE:
             raise ArtefactError(f"{file} does not match its manifest entry: restore it or retrain")
-        if file.stat().st_size != start + head[1].itemsize * math.prod(shape):
+        if file.stat().st_size != start + stored.itemsize * math.prod(shape):
             raise ArtefactError(f"{file} is not as long as its shape says: restore it or retrain")
         array: np.ndarray[Any, Any] = np.load(file, mmap_mode="r" if mmap else None, allow_pickle=False)
     except ArtefactError:
@@ -201,12 +205,15 @@ def _read_array(folder: Path, entry: Any, *, verify: bool, mmap: bool) -> np.nda
     return array
 
 
-def _head_of(file: Path) -> tuple[tuple[tuple[int, ...], np.dtype[Any]], bool, int]:
-    """Shape and dtype of a ``.npy`` file, whether it is stored by columns, and where its numbers begin."""
-    with file.open("rb") as stream:
-        version = np.lib.format.read_magic(stream)
-        read = (
-            np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        )
-        shape, in_columns, dtype = read(stream)
-        return (shape, dtype), in_columns and len(shape) > 1, stream.tell()
+def npy_header(stream: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Shape, whether columns come first, and dtype of a ``.npy`` file, whose numbers follow; nothing else is read.
+
+    Raises
+    ------
+    ValueError
+        For another version; and whatever else numpy raises for a damaged one.
+    """
+    version = np.lib.format.read_magic(stream)
+    if version not in _NPY_HEADERS:
+        raise ValueError(f"the array has .npy version {version}; expected 1.0 or 2.0")
+    return _NPY_HEADERS[version](stream)

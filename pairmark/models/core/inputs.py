@@ -174,7 +174,7 @@ def checked_pairs(
     if n_left != n_right:
         raise ValueError(f"left has {n_left} rows and right {n_right}: expected one of each a pair")
     flags, weight = checked_same(same, n_left), checked_weight(sample_weight, n_left)
-    for kind, there in (("same", flags), ("different", ~flags)):
-        if not (weight[there] > 0).any():
+    for kind, flag in (("same", flags), ("different", ~flags)):
+        if not (weight[flag] > 0).any():
             raise ValueError(f"pairs of positive weight hold no {kind} pair: expected some of each")
     return flags, weight

@@ -68,8 +68,8 @@ def identity_auc(score: PairsOfRows, codes: Int64) -> float:
     n = codes.size
     if n * (n - 1) // 2 <= AUC_PAIRS:
         left, right = np.triu_indices(n, 1)
-        alike = codes[left] == codes[right]
-        sides = [(left[which], right[which]) for which in (alike, ~alike)]
+        is_same = codes[left] == codes[right]
+        sides = [(left[rows], right[rows]) for rows in (is_same, ~is_same)]
     else:
         random = np.random.default_rng(0)
         order = np.argsort(codes, kind="stable")

@@ -184,8 +184,10 @@ class DeclaredState(Stateful):
         file.sizes.update(cls._sizes(file))
         layout = _Layout().add(declared, file, facts, "")
         inner = tuple(prefix for _, _, prefix in layout.learners)
-        own = {name: array for name, array in arrays.items() if not inner or not name.startswith(inner)}
-        check_arrays(replace(file, arrays=own), layout.arrays)
+        own_arrays = {
+            name: array for name, array in arrays.items() if not inner or not name.startswith(inner)
+        }
+        check_arrays(replace(file, arrays=own_arrays), layout.arrays)
         for record, prefix in layout.records:
             record.relate(file, prefix)
         cls._relate(file)

@@ -60,9 +60,9 @@ class SampleSets:
         counts = np.ones(n, dtype=np.int64) if counts is None else np.asarray(counts, dtype=np.int64)
         return cls(rows=rows, index=np.arange(n, dtype=np.int64), counts=counts)
 
-    def take(self, which: NDArray[Any]) -> SampleSets:
+    def take(self, numbers: NDArray[Any]) -> SampleSets:
         """Some of the subjects; rows are shared."""
-        counts, starts = self.counts[which], (self.ends - self.counts)[which]
+        counts, starts = self.counts[numbers], (self.ends - self.counts)[numbers]
         ends = np.cumsum(counts)
         index = np.repeat(starts - (ends - counts), counts) + np.arange(int(ends[-1]) if ends.size else 0)
         return SampleSets(rows=self.rows, index=self.index[index], counts=counts)
@@ -124,13 +124,13 @@ def sides_of(n: int, m: int) -> tuple[int, int, int]:
     return max(n, m), int(n > 1), int(m > 1)
 
 
-def scored(score: Callable[[Any, Any], Float32], left: SampleSets, right: SampleSets, how: str) -> Float32:
+def scored(score: Callable[[Any, Any], Float32], left: SampleSets, right: SampleSets, rule: str) -> Float32:
     """Scores of subjects from scores of their samples.
 
     Parameters
     ----------
     score : rows of equal numbers -> their scores.
-    how : ``mean``, ``best`` or ``median``.
+    rule : ``mean``, ``best`` or ``median``.
     """
     n, step_a, step_b = sides_of(len(left), len(right))
     at = np.arange(n)
@@ -146,7 +146,7 @@ def scored(score: Callable[[Any, Any], Float32], left: SampleSets, right: Sample
         width = np.repeat(m[part], cells[part])
         rows_a = left.index[np.repeat(starts_a[part], cells[part]) + cell // width]
         rows_b = right.index[np.repeat(starts_b[part], cells[part]) + cell % width]
-        kernels.combine(score(left.rows[rows_a], right.rows[rows_b])[None, :], ends, _CODES[how], out[part])
+        kernels.combine(score(left.rows[rows_a], right.rows[rows_b])[None, :], ends, _CODES[rule], out[part])
     return out
 
 
@@ -187,7 +187,7 @@ def best_subjects(
     queries: SampleSets,
     index: SubjectIndex,
     k: int,
-    allowed: Bool | None,
+    rows: Bool | None,
     above: np.float32 | None,
 ) -> Found:
     """The best subjects of each query by scoring all their samples.
@@ -211,7 +211,7 @@ def best_subjects(
             )
             block: Float32 = np.empty(last - first, dtype=np.float32)
             kernels.combine(scores, index.ends[first:last] - start, _CODES[index.aggregation], block)
-            numbers = search.numbered(search.considered(first, last, allowed))
+            numbers = search.numbered(search.considered(first, last, rows))
             if numbers.size:
                 best.offer(numbers, block[numbers - first])
         bests.append(best)

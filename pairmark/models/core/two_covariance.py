@@ -105,17 +105,17 @@ class ClassSums(NamedTuple):
             (np.ones(n), np.argsort(place, kind="stable"), np.append(0, np.cumsum(counts))), (counts.size, n)
         )
         for start in range(0, counts.size, _ROW_BLOCK):
-            its = counts[start : start + _ROW_BLOCK, None]
-            m = (member[start : start + _ROW_BLOCK] @ U) / its
+            block_counts = counts[start : start + _ROW_BLOCK, None]
+            m = (member[start : start + _ROW_BLOCK] @ U) / block_counts
             means += m.sum(axis=0)
-            weighted += (m * its).T @ m
+            weighted += (m * block_counts).T @ m
             apart += m.T @ m
         return cls(n, counts.size, total, means, squares, weighted, apart, float((1.0 / counts).sum()))
 
     @classmethod
     def together(cls, parts: Sequence[ClassSums]) -> ClassSums:
         """Of parts that share no identity."""
-        return cls(*(sum(its[1:], its[0]) for its in zip(*parts, strict=True)))
+        return cls(*(sum(sums[1:], sums[0]) for sums in zip(*parts, strict=True)))
 
     def moments(self) -> Moments:
         """As `moments` of the rows, but for rounding."""
@@ -157,8 +157,8 @@ def shrunk_model(
     between[np.diag_indices(d)] += shrink_between * max(float(np.trace(sample.between)) / d, 0.0)
     psi, axes = eigh(between, within, check_finite=False, driver="gvd")
     psi, axes = np.maximum(psi[::-1], 0.0), axes[:, ::-1]
-    telling = d if idle else int(np.count_nonzero(psi > _LEAST_PSI * max(psi[0], _LEAST_PSI)))
-    n_kept = max(min(telling, n_coordinates), 1)
+    n_informative = d if idle else int(np.count_nonzero(psi > _LEAST_PSI * max(psi[0], _LEAST_PSI)))
+    n_kept = max(min(n_informative, n_coordinates), 1)
     return TwoCovariance(sample.centre, pointed(axes[:, :n_kept]), psi[:n_kept])
 
 

@@ -20,14 +20,14 @@ def rates_by_time(
     scores: NDArray[np.float32],
     same: NDArray[np.bool_],
     units: NDArray[np.int64],
-    apart: NDArray[np.float64],
+    gap: NDArray[np.float64],
 ) -> dict[str, Any] | None:
     """Missed matches by the time between samples, in about equally many same pairs, at thresholds of all pairs.
 
     Parameters
     ----------
     scores, same : (n,) of held-out pairs. units : (n, 2) the person on each side, who weigh equally.
-    apart : (n,) time between the two samples, NaN where it is not known.
+    gap : (n,) time between the two samples, NaN where it is not known.
 
     Returns
     -------
@@ -35,12 +35,12 @@ def rates_by_time(
     and ``fnmr_at_fmr`` (rate -> value and interval). None where times of fewer than 40 same pairs are known, or all
     are equal.
     """
-    own = np.flatnonzero(same & np.isfinite(apart))
+    same_rows = np.flatnonzero(same & np.isfinite(gap))
     impostors = np.sort(scores[~same])[::-1]
     rates = [rate for rate in FMRS if rate * impostors.size >= 10]
-    if own.size < LEAST_PAIRS or not rates:
+    if same_rows.size < LEAST_PAIRS or not rates:
         return None
-    times = apart[own]
+    times = gap[same_rows]
     edges = np.unique(np.quantile(times, np.linspace(0, 1, PARTS + 1)))
     if edges.size < 3:
         return None
@@ -48,7 +48,7 @@ def rates_by_time(
     part = np.clip(np.searchsorted(edges, times, side="right") - 1, 0, edges.size - 2)
     at = []
     for number in range(edges.size - 1):
-        part_rows = own[part == number]
+        part_rows = same_rows[part == number]
         people, place = np.unique(units[part_rows, 0], return_inverse=True)
         if people.size < LEAST_UNITS:
             continue
@@ -62,8 +62,8 @@ def rates_by_time(
             }
         at.append(
             {
-                "shortest": float(apart[part_rows].min()),
-                "longest": float(apart[part_rows].max()),
+                "shortest": float(gap[part_rows].min()),
+                "longest": float(gap[part_rows].max()),
                 "n_pairs": int(part_rows.size),
                 "n_units": int(people.size),
                 "fnmr_at_fmr": fnmr,

@@ -60,13 +60,13 @@ def classification_metrics(
         "accuracy": {"value": accuracy, "interval": intervals[0]},
         "balanced_accuracy": {"value": balanced, "interval": intervals[1]},
     }
-    judged = np.flatnonzero(true >= 0)
-    if judged.size:
-        truth_shares = np.maximum(estimated[judged, true[judged]], 1e-6)
+    rows = np.flatnonzero(true >= 0)
+    if rows.size:
+        truth_shares = np.maximum(estimated[rows, true[rows]], 1e-6)
         metrics["log_loss"] = float(-np.log(truth_shares).mean())
     if reference is not None:
-        learned = np.asarray(reference, dtype=np.int64)
-        metrics["constant_accuracy"] = float((true == np.bincount(learned).argmax()).mean())
+        reference_codes = np.asarray(reference, dtype=np.int64)
+        metrics["constant_accuracy"] = float((true == np.bincount(reference_codes).argmax()).mean())
     return {
         **metrics,
         "n_rows": int(true.size),

@@ -153,7 +153,7 @@ def _replicates(
         rng = np.random.default_rng(seed)
         while True:
             count = first.draw(rng)
-            weights = [pairs.weighed(pairs.times(count)) for pairs in sorted_pairs.values()]
+            weights = [pairs.weights_at(pairs.times(count)) for pairs in sorted_pairs.values()]
             # All scorers have the same pairs, so that none has a kind that another one lacks.
             if weights[0] is not None:
                 break

@@ -119,20 +119,20 @@ def draw_det(curve: Curve, title: str = "", *, ax: Any = None) -> Picture:
     """
     with _drawing:
         fmr, fnmr = (np.asarray(curve[name], dtype=np.float64) for name in ("fmr", "fnmr"))
-        inside = (fmr > 0) & (fmr < 1) & (fnmr > 0) & (fnmr < 1)
+        drawable = (fmr > 0) & (fmr < 1) & (fnmr > 0) & (fnmr < 1)
         picture, axes = _axes(ax, title, "false match rate (%)", "false non-match rate (%)")
-        if not inside.any():
+        if not drawable.any():
             axes.text(
                 0.5, 0.5, "no threshold makes errors of both kinds", ha="center", transform=axes.transAxes
             )
             return picture
-        x, low = _deviate(fmr[inside]), float(max(fmr[inside].min(), _SMALLEST))
+        x, low = _deviate(fmr[drawable]), float(max(fmr[drawable].min(), _SMALLEST))
         bands = curve.get("bands")
         if bands is not None:
-            sides = [_deviate(np.asarray(bands[name])[inside]) for name in ("fnmr_low", "fnmr_high")]
+            sides = [_deviate(np.asarray(bands[name])[drawable]) for name in ("fnmr_low", "fnmr_high")]
             _band(axes, x, *sides)
-        axes.plot(x, _deviate(fnmr[inside]), color=_LINE, linewidth=1.6)
-        lowest_fnmr = min(low, float(fnmr[inside].min()), 0.01)
+        axes.plot(x, _deviate(fnmr[drawable]), color=_LINE, linewidth=1.6)
+        lowest_fnmr = min(low, float(fnmr[drawable].min()), 0.01)
         for axis, lowest in ((axes.xaxis, min(low, 0.01)), (axes.yaxis, max(lowest_fnmr, 1e-4))):
             ticks = [tick for tick in _DET_TICKS if tick >= lowest * 0.9]
             axis.set_ticks(_deviate(np.array(ticks)), [f"{100 * tick:g}" for tick in ticks])
@@ -296,8 +296,8 @@ def _axes(ax: Any, title: str, x: str, y: str) -> tuple[Picture, Any]:
     return Picture(ax.figure), ax
 
 
-def _band(axes: Any, x: Any, low: Any, high: Any, **how: Any) -> None:
-    axes.fill_between(x, low, high, color=_LINE, alpha=0.22, linewidth=0, **how)
+def _band(axes: Any, x: Any, low: Any, high: Any, **options: Any) -> None:
+    axes.fill_between(x, low, high, color=_LINE, alpha=0.22, linewidth=0, **options)
 
 
 def _legend(axes: Any) -> None:

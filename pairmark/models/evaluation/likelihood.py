@@ -84,10 +84,10 @@ def evidence(log_lr: ArrayLike, same: ArrayLike, units: ArrayLike | None = None)
     is_same = np.asarray(same)
     if ratios.ndim == 1 and ratios.size and (ratios == ratios[0]).all() and np.isfinite(ratios[0]):
         # Equal values weigh what they weigh.
-        value, whole = ratios[:1], np.ones(1)
+        value, weight = ratios[:1], np.ones(1)
         if is_same.shape != ratios.shape or not (is_same == 1).any() or not (is_same == 0).any():
             raise ValueError("same should hold 0 or 1 for each pair, both kinds present")
-        return LogRatios(same=value, same_weight=whole, different=value, different_weight=whole)
+        return LogRatios(same=value, same_weight=weight, different=value, different_weight=weight)
     sample = pair_sample(ratios, same, units, both_kinds=True)
     return LogRatios(
         same=sample.same.scores.astype(np.float64),
@@ -172,15 +172,15 @@ def _best(log_ratios: LogRatios) -> LogRatios:
     """The same pairs under the best rising map of their own values."""
     values, code = np.unique(np.concatenate([log_ratios.same, log_ratios.different]), return_inverse=True)
     n = log_ratios.same.size
-    mine: Any = np.bincount(code[:n], log_ratios.same_weight, values.size)
-    theirs: Any = np.bincount(code[n:], log_ratios.different_weight, values.size)
-    log_lr = pooled(mine, theirs)
-    kept_same, kept_different = mine > 0, theirs > 0
+    same_weight: Any = np.bincount(code[:n], log_ratios.same_weight, values.size)
+    different_weight: Any = np.bincount(code[n:], log_ratios.different_weight, values.size)
+    log_lr = pooled(same_weight, different_weight)
+    kept_same, kept_different = same_weight > 0, different_weight > 0
     return LogRatios(
         same=log_lr[kept_same],
-        same_weight=mine[kept_same],
+        same_weight=same_weight[kept_same],
         different=log_lr[kept_different],
-        different_weight=theirs[kept_different],
+        different_weight=different_weight[kept_different],
     )
 
 

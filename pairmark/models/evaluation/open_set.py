@@ -52,11 +52,11 @@ def play_gallery(
     ``thresholds``) and ``cmc``. None with fewer than `LEAST_PEOPLE` people to enrol.
     """
     rng, rows = np.random.default_rng([random_state, 21]), _rows_of_people(y)
-    twice = [name for name, own in enumerate(rows) if own.size > 1]
+    twice = [name for name, rows_of in enumerate(rows) if rows_of.size > 1]
     size = min(len(twice), len(rows) // 2, int(np.sqrt(MAX_COMPARISONS / (2 * DIVISIONS))))
     if size < LEAST_PEOPLE:
         return None
-    best, own, ranks, n_strangers = [], [], [], 0
+    best, mated_scores, ranks, n_strangers = [], [], [], 0
     for _ in range(DIVISIONS):
         enrolled = [twice[at] for at in rng.permutation(len(twice))[:size]]
         enrolled_set = set(enrolled)
@@ -66,14 +66,14 @@ def play_gallery(
         probes = np.array([rng.choice(rows[name]) for name in strangers])
         gallery = X[draws[:, 0]]
         mated = np.asarray(scorer.score_against(X[draws[:, 1]], gallery))
-        mine = np.diagonal(mated)
-        own.append(mine)
+        diagonal = np.diagonal(mated)
+        mated_scores.append(diagonal)
         impostors = mated.copy()
         np.fill_diagonal(impostors, -np.inf)
         # A tie with another counts against the right one.
-        ranks.append(1 + (impostors >= mine[:, None]).sum(axis=1))
+        ranks.append(1 + (impostors >= diagonal[:, None]).sum(axis=1))
         best.append(np.asarray(scorer.score_against(X[probes], gallery)).max(axis=1))
-    fpir, fnir, thresholds = identification_curve(np.concatenate(best), np.concatenate(own))
+    fpir, fnir, thresholds = identification_curve(np.concatenate(best), np.concatenate(mated_scores))
     points = spaced(fpir, _POINTS)
     at = []
     for rate in FPIRS:
@@ -107,20 +107,20 @@ def play_gallery(
 
 
 def identification_curve(
-    best: ArrayLike, own: ArrayLike
+    best: ArrayLike, mated: ArrayLike
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float32]]:
     """FPIR and FNIR of ``score > threshold`` at each stranger's best score, and below all of them.
 
     Parameters
     ----------
-    best : (n,) best score of each stranger's search. own : (m,) score of each enrolled person's probe with their own.
+    best : (n,) best score of each stranger's search. mated : (m,) score of each enrolled person's probe with their own.
 
     Returns
     -------
     fpir (ascending), fnir, thresholds (descending).
     """
     top = np.sort(np.asarray(best, dtype=np.float32))
-    mates = np.sort(np.asarray(own, dtype=np.float32))
+    mates = np.sort(np.asarray(mated, dtype=np.float32))
     distinct = np.unique(top)[::-1]
     thresholds = np.append(distinct, np.nextafter(distinct[-1], np.float32(-np.inf))).astype(np.float32)
     fpir = 1 - np.searchsorted(top, thresholds, side="right") / top.size
@@ -144,7 +144,7 @@ def play_enrolment(
     and ``fnmr_at_fmr`` (rate -> value and interval). None where fewer than `LEAST_PEOPLE` people have three samples.
     """
     rng, rows = np.random.default_rng([random_state, 21]), _rows_of_people(y)
-    sizes = np.array([own.size for own in rows])
+    sizes = np.array([rows_of.size for rows_of in rows])
     counts = [k for k in samples if (sizes > k).sum() >= LEAST_PEOPLE]
     if len(counts) < 2:
         return None
@@ -165,14 +165,14 @@ def play_enrolment(
             for probe in range(n)
         ]
         scores = np.asarray(columns, dtype=np.float32)
-        own, impostors = np.diagonal(scores), np.sort(scores[~np.eye(n, dtype=np.bool_)])[::-1]
+        mated, impostors = np.diagonal(scores), np.sort(scores[~np.eye(n, dtype=np.bool_)])[::-1]
         fnmr = {}
         for rate in FMRS:
             if rate * impostors.size < 10:
                 continue
-            missed = float((own <= impostors[int(rate * impostors.size)]).mean())
+            missed = float((mated <= impostors[int(rate * impostors.size)]).mean())
             fnmr[f"{rate:g}"] = {"value": missed, "interval": list(wilson_interval(missed, n, CONFIDENCE))}
-        at.append({"samples": k, "rule": rule, "eer": _equal_errors(own, impostors), "fnmr_at_fmr": fnmr})
+        at.append({"samples": k, "rule": rule, "eer": _equal_errors(mated, impostors), "fnmr_at_fmr": fnmr})
     return {"n_people": n, "rule": rule, "confidence": CONFIDENCE, "at": at}
 
 
@@ -181,9 +181,9 @@ def _rows_of_people(y: ArrayLike) -> list[NDArray[np.int64]]:
     return np.split(np.argsort(codes, kind="stable"), np.cumsum(np.bincount(codes))[:-1])
 
 
-def _equal_errors(own: NDArray[np.float32], impostors: NDArray[np.float32]) -> float:
-    thresholds = np.unique(np.concatenate([own, impostors]))
+def _equal_errors(mated: NDArray[np.float32], impostors: NDArray[np.float32]) -> float:
+    thresholds = np.unique(np.concatenate([mated, impostors]))
     fmr = 1 - np.searchsorted(impostors[::-1], thresholds, side="right") / impostors.size
-    fnmr = np.searchsorted(np.sort(own), thresholds, side="right") / own.size
+    fnmr = np.searchsorted(np.sort(mated), thresholds, side="right") / mated.size
     at = int(np.argmin(np.maximum(fmr, fnmr)))
     return float((fmr[at] + fnmr[at]) / 2)

@@ -87,9 +87,9 @@ def pair_folds(
             train = numbers[(left[numbers] != number) & (right[numbers] != number)]
             if all(0 < np.count_nonzero(same[rows]) < rows.size for rows in (train, test)):
                 sides = np.sort(np.stack([unit[:n], unit[n:]])[:, test[~same[test]]], axis=0)
-                telling = sides if closed else sides[0] * n_units + sides[1]
+                pair_codes = sides if closed else sides[0] * n_units + sides[1]
                 folds.append(
-                    PairFold(train=train, test=test, n_independent=np.unique(telling).size, repeat=repeat)
+                    PairFold(train=train, test=test, n_independent=np.unique(pair_codes).size, repeat=repeat)
                 )
         repeats.append(folds)
     return PairFolds(repeats=repeats, n_points=int(points.max()) + 1, n_groups=n_groups, closed=closed)

@@ -93,7 +93,7 @@ def det_curve(roc: Mapping[str, Any]) -> dict[str, Any]:
     ``fmr_low, fmr_high, fnmr_low, fnmr_high``. Both axes are usually drawn on a normal deviate or log scale.
     """
 
-    def turned(bands: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    def as_error_rates(bands: Mapping[str, Any] | None) -> dict[str, Any] | None:
         if bands is None:
             return None
         return {
@@ -108,8 +108,8 @@ def det_curve(roc: Mapping[str, Any]) -> dict[str, Any]:
         "fmr": roc["fpr"],
         "fnmr": [1 - value for value in roc["tpr"]],
         "thresholds": roc["thresholds"],
-        "bands": turned(roc["bands"]),
-        "simultaneous_bands": turned(roc["simultaneous_bands"]),
+        "bands": as_error_rates(roc["bands"]),
+        "simultaneous_bands": as_error_rates(roc["simultaneous_bands"]),
     }
 
 
@@ -323,7 +323,7 @@ class SortedPairs:
         sweep(weight, self.is_same, self.ends, targets, record, summary, curve)
         return summary, curve
 
-    def weighed(self, times: Float64) -> Float64 | None:
+    def weights_at(self, times: Float64) -> Float64 | None:
         """Row weights for rows drawn so many times; None for a draw without one of the kinds, which has no ROC."""
         weight = self.weight * times
         return weight if weight[self.is_same].any() and weight[~self.is_same].any() else None
@@ -354,7 +354,7 @@ def _replicates(
             if independent
             else pairs.times(pairs.draw(rng))
         )
-        weight = pairs.weighed(times)
+        weight = pairs.weights_at(times)
         # Only a handful of units is ever drawn without one of the kinds: draw again.
         if weight is not None:
             replicates.append(pairs.measure(weight, targets, record))
@@ -373,9 +373,9 @@ def _widened(value: float, draws: Float64, sample: PairSample, confidence: float
     # Draws of few units vary too little. This factor, found by simulation (thirty people with unequal numbers of
     # samples), brings the AUC's coverage from .92 to .95 there; it vanishes as units grow in number.
     variance *= 1 + 8 / max(8, sample.n_units)
-    worth = n_independent if variance <= 0 else max(n_independent, int(share * (1 - share) / variance))
+    n_effective = n_independent if variance <= 0 else max(n_independent, int(share * (1 - share) / variance))
     wider = 2 * float(ndtr(stdtrit(n_independent - 1, 0.5 + confidence / 2))) - 1
-    return wilson_interval(share, worth, min(wider, 1 - 1e-12))
+    return wilson_interval(share, n_effective, min(wider, 1 - 1e-12))
 
 
 def _roc(sample: PairSample) -> tuple[Float64, Float64, NDArray[np.float32]]:

@@ -103,8 +103,8 @@ def plot_histograms(
         "same": np.histogram(values[is_same], edges)[0],
         "different": np.histogram(values[~is_same], edges)[0],
     }
-    marked = None if threshold is None else {"threshold": threshold}
-    return drawing.draw_histograms(counts, title, thresholds=marked, ax=ax)
+    thresholds = None if threshold is None else {"threshold": threshold}
+    return drawing.draw_histograms(counts, title, thresholds=thresholds, ax=ax)
 
 
 def plot_cmc(

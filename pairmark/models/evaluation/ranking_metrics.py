@@ -72,11 +72,11 @@ def ranking_metrics(
     """
     answers, observed = np.asarray(predicted, dtype=np.float64), np.asarray(truth, dtype=np.float64)
     low, high = _extremes(observed)
-    judged = np.flatnonzero(low < high)
-    if not judged.size:
+    rows = np.flatnonzero(low < high)
+    if not rows.size:
         raise ValueError("no held-out row orders two labels; bring more rows, or rankings of more labels")
-    answers, observed, low = answers[judged], observed[judged], low[judged]
-    owners = judged if units is None else np.unique(np.asarray(units)[judged], return_inverse=True)[1]
+    answers, observed, low = answers[rows], observed[rows], low[rows]
+    owners = rows if units is None else np.unique(np.asarray(units)[rows], return_inverse=True)[1]
 
     def entry(values: Float64, lowest: float = 0.0) -> dict[str, Any]:
         return _mean_with_interval(values, owners, lowest)
@@ -95,7 +95,7 @@ def ranking_metrics(
         metrics["constant_kendall_tau"] = entry(np.nan_to_num(kendall_tau(constant, observed), nan=0.0), -1.0)
     return {
         **metrics,
-        "n_rows": int(judged.size),
+        "n_rows": int(rows.size),
         "n_units": int(np.unique(owners).size),
         "confidence": CONFIDENCE,
         "intervals": "Student's t over " + ("rows" if units is None else "groups"),
@@ -141,10 +141,10 @@ def _pairs_right(answers: Float64, observed: Float64) -> Float64:
     for label in range(observed.shape[1] - 1):
         # Comparisons with NaN are false, so absent labels are in no pair.
         for sign in (1.0, -1.0):
-            ordered = sign * observed[:, label, None] < sign * observed[:, label + 1 :]
+            is_before = sign * observed[:, label, None] < sign * observed[:, label + 1 :]
             gap = sign * (answers[:, label + 1 :] - answers[:, label, None])
-            right += (ordered * np.where(gap > 0, 1.0, np.where(gap == 0, 0.5, 0.0))).sum(axis=1)
-            n_ordered += ordered.sum(axis=1)
+            right += (is_before * np.where(gap > 0, 1.0, np.where(gap == 0, 0.5, 0.0))).sum(axis=1)
+            n_ordered += is_before.sum(axis=1)
     return right / n_ordered
 
 

@@ -34,23 +34,23 @@ def simultaneous_bands(
     variance = replicates.var(axis=0)
     lowest, highest = (np.maximum(1.0, np.array(ends, dtype=np.float64))[:, None] for ends in (blocks, edges))
     bernoulli_variance = curve * (1 - curve)
-    worth = np.divide(
+    size = np.divide(
         bernoulli_variance,
         variance,
         out=np.broadcast_to(lowest, curve.shape).copy(),
         where=(variance > 0) & (bernoulli_variance > 0),
     )
     # No fewer than disjoint blocks, which are independent, and no more than pairs of units.
-    worth = np.clip(worth, lowest, np.maximum(lowest, highest))
-    centre = (worth * curve + 2) / (worth + 4)
+    size = np.clip(size, lowest, np.maximum(lowest, highest))
+    centre = (size * curve + 2) / (size + 4)
     # How far off a replicate is, in standard errors; its largest over thresholds and both rates sets the
     # critical value.
-    far = np.abs(replicates - curve) / np.sqrt(centre * (1 - centre) / worth)
-    critical = float(np.quantile(far.max(axis=(1, 2)), confidence))
+    deviations = np.abs(replicates - curve) / np.sqrt(centre * (1 - centre) / size)
+    critical = float(np.quantile(deviations.max(axis=(1, 2)), confidence))
     # No narrower than at one threshold by itself.
     z = max(critical, float(ndtri(0.5 + confidence / 2)))
-    middle = (curve + z * z / (2 * worth)) / (1 + z * z / worth)
-    half = z / (1 + z * z / worth) * np.sqrt(bernoulli_variance / worth + (z / (2 * worth)) ** 2)
+    middle = (curve + z * z / (2 * size)) / (1 + z * z / size)
+    half = z / (1 + z * z / size) * np.sqrt(bernoulli_variance / size + (z / (2 * size)) ** 2)
     low = np.where(curve <= 0, 0.0, np.clip(middle - half, 0.0, curve))
     high = np.where(curve >= 1, 1.0, np.clip(middle + half, curve, 1.0))
     # A rate cannot fall below what a higher threshold guarantees, nor rise above what a lower one allows.

@@ -67,8 +67,8 @@ def near_duplicates(X: Any, y: ArrayLike | None = None, *, random_state: int = 0
     weights = rng.integers(1, 2**62, size=_PROJECTIONS, dtype=np.int64) | 1
     blocks: list[Indices] = []
     for table in range(_TABLES):
-        mine = cells[:, table * _PROJECTIONS : (table + 1) * _PROJECTIONS]
-        key = (mine * weights).sum(axis=1)
+        table_cells = cells[:, table * _PROJECTIONS : (table + 1) * _PROJECTIONS]
+        key = (table_cells * weights).sum(axis=1)
         order = np.argsort(key, kind="stable")
         for step in range(1, _NEIGHBOURS + 1):
             together = key[order[step:]] == key[order[:-step]]
@@ -115,15 +115,15 @@ def suspects(
     scores : (n,) finite. same : (n,) 0 or 1. rows : (n, 2) row of each side. identities : (n, 2) code of each side.
     """
     values, is_same = np.asarray(scores, dtype=np.float64), np.asarray(same).astype(np.bool_)
-    ends, who = np.asarray(rows), np.asarray(identities)
-    none = np.empty((0, 2), np.int64), np.empty(0, np.int64)
+    ends, owners = np.asarray(rows), np.asarray(identities)
+    no_pairs = np.empty((0, 2), np.int64), np.empty(0, np.int64)
     if is_same.all() or not is_same.any():
-        return none
+        return no_pairs
     typical_same, typical_different = float(np.median(values[is_same])), float(np.median(values[~is_same]))
     if typical_same <= typical_different:
-        return none
+        return no_pairs
     couples, of, counts = np.unique(
-        np.sort(who[~is_same], axis=1), axis=0, return_inverse=True, return_counts=True
+        np.sort(owners[~is_same], axis=1), axis=0, return_inverse=True, return_counts=True
     )
     means = np.bincount(of.ravel(), weights=values[~is_same], minlength=counts.size) / counts
     doubtful = np.flatnonzero(means > typical_same)

@@ -64,9 +64,9 @@ class Fold:
         """Same and different pairs as places in the flattened square of scores."""
         n = self.test.size
         left, right = np.triu_indices(n, 1)
-        alike = self.test_codes[left] == self.test_codes[right]
+        is_same = self.test_codes[left] == self.test_codes[right]
         flat = left * n + right
-        return flat[alike], flat[~alike]
+        return flat[is_same], flat[~is_same]
 
     @property
     def n_independent(self) -> int:
@@ -130,9 +130,9 @@ def shown_rates(rates: Float64, folds: Sequence[Any], at: tuple[float, ...]) -> 
         rates
     )
     return {
-        rate: float(rates[which, column].mean())
-        for column, (rate, which) in enumerate(zip(at, is_shown.T, strict=True))
-        if 2 * which.sum() >= max(which.size, 1)
+        rate: float(rates[is_shown_at, column].mean())
+        for column, (rate, is_shown_at) in enumerate(zip(at, is_shown.T, strict=True))
+        if 2 * is_shown_at.sum() >= max(is_shown_at.size, 1)
     }
 
 
@@ -143,11 +143,11 @@ def tpr_at(
     allowed = [min(int(rate * different.size), different.size - 1) for rate in at]
     ranks = sorted({different.size - 1 - count for count in allowed})
     partial_order = np.partition(different, ranks)
-    ordered = np.sort(same)
+    ascending = np.sort(same)
     return np.array(
         [
             1.0
-            - np.searchsorted(ordered, partial_order[different.size - 1 - count], side="right") / same.size
+            - np.searchsorted(ascending, partial_order[different.size - 1 - count], side="right") / same.size
             for count in allowed
         ]
     )
@@ -228,12 +228,12 @@ def _sample_rows(rows: Indices, codes: Indices, random: np.random.Generator, lim
         return rows
     rows = random.permutation(rows)
     identities, place = np.unique(codes[rows], return_inverse=True)
-    each = max(8, limit // identities.size)
+    per_identity = max(8, limit // identities.size)
     turn = random.permutation(identities.size)[place]
     order = np.argsort(turn, kind="stable")
     starts = np.concatenate([[True], np.diff(turn[order]) > 0])
     rank = np.arange(order.size) - np.maximum.accumulate(np.where(starts, np.arange(order.size), 0))
-    return np.sort(rows[order[rank < each]][:limit])
+    return np.sort(rows[order[rank < per_identity]][:limit])
 
 
 def _has_pairs(codes: Indices) -> bool:

@@ -57,8 +57,8 @@ def weighing_of(space: Space, weights: Float64, other_scales: Float64, n_inputs:
     n_features = n_inputs if meta_features.features else 0
     features = weights[:n_features] * space.inverse[:n_features]
     columns = np.flatnonzero(features > 0)
-    there = other_scales > 0
-    meta_weights = np.divide(weights[n_features:], other_scales, out=np.zeros(there.size), where=there)
+    in_use = other_scales > 0
+    meta_weights = np.divide(weights[n_features:], other_scales, out=np.zeros(in_use.size), where=in_use)
     n_pairs, n_sets = len(meta_features.pairs), len(meta_features.sets)
     return Weighing(
         columns=columns.astype(np.int64),
@@ -89,8 +89,8 @@ def described(
         rows = np.flatnonzero(codes == c)
         # Of a large class, so many are tried as centers for so many that the best is still near the best.
         sample = rows if rows.size <= 1_024 else np.sort(rng.choice(rows, 1_024, replace=False))
-        inside = points.take(sample)
-        exemplars[c] = sample[distances(space, weighing, inside, inside).sum(axis=0).argmin()]
+        sample_points = points.take(sample)
+        exemplars[c] = sample[distances(space, weighing, sample_points, sample_points).sum(axis=0).argmin()]
     companions: dict[int, Companions] = {}
     for size in sorted({size for _, size in weighing.sets}):
         draws = np.random.default_rng([seed, size])
@@ -141,33 +141,33 @@ def _of_block(
 ) -> dict[str, Float64]:
     members, codes, n_classes = classes.members, classes.codes, classes.n_classes
     table = distances(space, weighing, P, members)
-    own: Bool = np.equal(P.ids[:, None], members.ids[None, :])
+    is_own: Bool = np.equal(P.ids[:, None], members.ids[None, :])
     centers = np.ascontiguousarray(table[:, classes.exemplars])
     extra: dict[str, Any] = {}
     tables: dict[str, Float64] = {}
     for strategy in strategies:
-        how = strategy if strategy in ("minimum", "maximum") else "average"
-        if how not in extra:
-            extra[how] = _beside(space, weighing, classes, P, how)
+        rule = strategy if strategy in ("minimum", "maximum") else "average"
+        if rule not in extra:
+            extra[rule] = _beside(space, weighing, classes, P, rule)
         if strategy == "center":
-            tables[strategy] = centers + extra[how]
+            tables[strategy] = centers + extra[rule]
         elif strategy == "knn":
             tables[strategy] = _votes(
-                np.where(own, np.inf, table + extra[how][:, codes]), codes, n_classes, k
+                np.where(is_own, np.inf, table + extra[rule][:, codes]), codes, n_classes, k
             )
         else:
-            tables[strategy] = reduced(table, own, codes, n_classes, strategy) + extra[how]
+            tables[strategy] = reduced(table, is_own, codes, n_classes, strategy) + extra[rule]
     return tables
 
 
-def _beside(space: Space, weighing: Weighing, classes: GhostClasses, P: GhostPoints, how: str) -> Float64:
+def _beside(space: Space, weighing: Weighing, classes: GhostClasses, P: GhostPoints, rule: str) -> Float64:
     """What sets and cluster metrics add to the distance of each class."""
     out = np.zeros((len(P), classes.n_classes))
     centers, class_numbers = classes.members.take(classes.exemplars), np.arange(classes.n_classes)
     for (name, size), weight in weighing.sets.items():
         sets = classes.companions[size]
         beside = classes.members.take(sets.rows)
-        out += weight * space.set_grid(name, size, P, centers, beside, sets, class_numbers, how)
+        out += weight * space.set_grid(name, size, P, centers, beside, sets, class_numbers, rule)
     for name, weight in weighing.clusters.items():
         out += weight * space.cluster_values(name, P, classes.members, classes.codes, classes.n_classes)
     return out
@@ -198,17 +198,17 @@ def fitted_temperature(table: Float64, codes: Int64) -> float:
     """The temperature of least log loss on rows whose class is known."""
     from scipy.optimize import minimize_scalar
 
-    apart = table - table.min(axis=1, keepdims=True)
-    unit = float(apart.mean())
+    excess = table - table.min(axis=1, keepdims=True)
+    unit = float(excess.mean())
     if unit <= 0:
         return 1.0
     rows = np.arange(codes.size)
 
     def loss(log_temperature: float) -> float:
-        power = -apart / (unit * np.exp(log_temperature))
+        power = -excess / (unit * np.exp(log_temperature))
         # A thousandth of doubt keeps one far-off row from deciding for all.
-        likely = 0.999 * np.exp(power[rows, codes]) / np.exp(power).sum(axis=1) + 0.001 / table.shape[1]
-        return float(-np.log(likely).mean())
+        chance = 0.999 * np.exp(power[rows, codes]) / np.exp(power).sum(axis=1) + 0.001 / table.shape[1]
+        return float(-np.log(chance).mean())
 
     optimum = minimize_scalar(loss, bounds=(-7.0, 4.0), method="bounded")
     return float(unit * np.exp(optimum.x))

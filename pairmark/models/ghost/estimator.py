@@ -271,9 +271,9 @@ class Ghost(GhostState, ClassifierMixin, BaseEstimator):
         if numbers.size > MAX_PAIRS:
             numbers = np.sort(np.random.default_rng(seed).choice(numbers, MAX_PAIRS, replace=False))
         a, b, flags, weight = a[numbers], b[numbers], flags[numbers], weight[numbers]
-        for there in (flags, ~flags):
-            if self.balanced and there.any():
-                weight[there] *= flags.size / (2.0 * weight[there].sum())
+        for flag in (flags, ~flags):
+            if self.balanced and flag.any():
+                weight[flag] *= flags.size / (2.0 * weight[flag].sum())
         rows = np.unique(np.vstack([a, b]), axis=0)
         self._space = self._new_space(rows, None)
         meta_features = self._space.meta_features
@@ -292,7 +292,7 @@ class Ghost(GhostState, ClassifierMixin, BaseEstimator):
         table = np.hstack(columns).astype(np.float32)
         if not np.isfinite(table).all():
             raise ValueError("left, right: differences are too large for float32: scale the features down")
-        alone = 0.0 if self.balanced else self.alpha
+        lone_cost = 0.0 if self.balanced else self.alpha
         margin = self.alpha + self.beta
         weights, history = learn_from_pairs(
             table,
@@ -300,7 +300,7 @@ class Ghost(GhostState, ClassifierMixin, BaseEstimator):
             flags,
             weight,
             self,
-            over=alone,
+            over=lone_cost,
             margin=margin if margin > 0 else 1.0,
         )
         weights.meta_features = np.concatenate([weights.meta_features, np.zeros(n_rest)])
@@ -407,12 +407,12 @@ class Ghost(GhostState, ClassifierMixin, BaseEstimator):
         return explain.selected(self, self._space, feature_names, classifies=self._classes is not None)
 
     def _new_space(self, X: Float32, edges: ArrayLike | None) -> Space:
-        linked = self.graph is not None or edges is not None
+        has_graph = self.graph is not None or edges is not None
         meta_features = choose(
-            self.meta_features, order=self.order, graph=linked, cluster_metric=self.cluster_metric
+            self.meta_features, order=self.order, graph=has_graph, cluster_metric=self.cluster_metric
         )
         space = Space(meta_features, scales_of(X))
-        if linked:
+        if has_graph:
             if X.shape[0] > MAX_POINTS:
                 raise ValueError(
                     f"X has {X.shape[0]} different rows; a graph takes at most {MAX_POINTS}: train on "
@@ -444,10 +444,10 @@ class Ghost(GhostState, ClassifierMixin, BaseEstimator):
         rows, each judged without itself, take part in the choice. Probabilities are calibrated on withheld rows.
         """
         strategies = STRATEGIES if self.strategy == "auto" else (self.strategy,)
-        judged = learning
-        if judged.size > _MOST_JUDGED:
-            judged = np.sort(np.random.default_rng([seed, 98]).choice(judged, _MOST_JUDGED, replace=False))
-        rows = np.concatenate([withheld, judged])
+        sample = learning
+        if sample.size > _MOST_JUDGED:
+            sample = np.sort(np.random.default_rng([seed, 98]).choice(sample, _MOST_JUDGED, replace=False))
+        rows = np.concatenate([withheld, sample])
         tables = class_distances(
             self._space, self._weighing, classes, points.take(rows), strategies, self.n_neighbors
         )
@@ -477,9 +477,9 @@ class Ghost(GhostState, ClassifierMixin, BaseEstimator):
         self.history_ = history
         self._weighing = weighing_of(self._space, self.weights_, scales, self.n_features_in_)
 
-    def _check_alive(self, weights: GhostWeights, why: str) -> None:
+    def _check_alive(self, weights: GhostWeights, reason: str) -> None:
         if not (weights.flat > 0).any():
-            raise ValueError(why)
+            raise ValueError(reason)
 
     def _known_classes(self) -> GhostClasses:
         check_is_fitted(self)

@@ -37,14 +37,14 @@ def contributions(
     by its mean), and the ``contribution`` to the score, never above 0; ``rest`` is what all others add.
     """
     features, names = feature_names_of(estimator, feature_names), estimator.meta_feature_names_
-    apart = np.abs(left[0].astype(np.float64) - right[0])
+    gaps = np.abs(left[0].astype(np.float64) - right[0])
     entries: list[dict[str, Any]] = [
         {
             "meta_feature": features[column],
             "weight": float(estimator.weights_[column]),
             "left": float(left[0, column]),
             "right": float(right[0, column]),
-            "contribution": 0.0 - float(weight * apart[column]),
+            "contribution": 0.0 - float(weight * gaps[column]),
         }
         for column, weight in zip(weighing.columns, weighing.features, strict=True)
     ]
@@ -83,12 +83,12 @@ def selected(
     if feature_names is not None and space.meta_features.features and len(feature_names) == d:
         names[:d] = [str(name) for name in feature_names]
     order = np.argsort(-estimator.weights_, kind="stable")
-    there = [int(at) for at in order if estimator.weights_[at] > 0]
+    positive = [int(at) for at in order if estimator.weights_[at] > 0]
     summary: dict[str, Any] = {
         "weights": [
-            {"meta_feature": names[at], "weight": float(estimator.weights_[at])} for at in there[:LISTED]
+            {"meta_feature": names[at], "weight": float(estimator.weights_[at])} for at in positive[:LISTED]
         ],
-        "n_weights": len(there),
+        "n_weights": len(positive),
         "n_meta_features": len(names),
         "exemplar_price": estimator.exemplar_price_,
     }

@@ -47,8 +47,8 @@ def learn_from_pairs(
     best, lowest, history, steps = weights, np.inf, [], Steps(table.shape[1])
     for _ in range(settings.max_iter * settings.n_updates):
         distance = (table @ weights.flat.astype(np.float32)).astype(np.float64)
-        lost = np.where(same, distance - weights.exemplar + over, weights.exemplar + margin - distance)
-        loss = float(weight @ np.maximum(lost, 0.0))
+        losses = np.where(same, distance - weights.exemplar + over, weights.exemplar + margin - distance)
+        loss = float(weight @ np.maximum(losses, 0.0))
         objective = loss + penalty(weights, settings)
         history.append(
             Iteration(
@@ -61,7 +61,7 @@ def learn_from_pairs(
         )
         if objective < lowest:
             best, lowest = weights, objective
-        push: Any = weight * (lost > 0) * np.where(same, 1.0, -1.0)
+        push: Any = weight * (losses > 0) * np.where(same, 1.0, -1.0)
         slope = (push.astype(np.float32) @ table).astype(np.float64) + slope_of_penalty(weights, settings)
         updated = np.maximum(weights.flat - steps.of(slope, n) * margin / max(size, 1e-12), 0.0)
         price = float(-push.sum())

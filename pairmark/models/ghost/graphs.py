@@ -62,12 +62,12 @@ def nearest_graph(distances: Float32, n_neighbours: int = LINKS) -> Graph:
     """Link two points when either is among the other's nearest (section 3.9), by (n, n) symmetric distances."""
     n = distances.shape[0]
     k = min(n_neighbours, n - 1)
-    apart = distances.astype(np.float64, copy=True)
-    np.fill_diagonal(apart, np.inf)
+    gaps = distances.astype(np.float64, copy=True)
+    np.fill_diagonal(gaps, np.inf)
     # Ties go to the lower row number, whatever the sorting.
-    near = np.argsort(apart, axis=1, kind="stable")[:, :k]
+    near = np.argsort(gaps, axis=1, kind="stable")[:, :k]
     rows = np.repeat(np.arange(n), k)
-    return _graph(n, rows, near.ravel(), apart[rows, near.ravel()], n_neighbours, by_features=True)
+    return _graph(n, rows, near.ravel(), gaps[rows, near.ravel()], n_neighbours, by_features=True)
 
 
 def given_graph(edges: ArrayLike, n: int, n_neighbours: int = LINKS) -> Graph:
@@ -119,9 +119,9 @@ def attach_given(graph: Graph, edges: ArrayLike, nearest: Attachment) -> Attachm
     slot = np.arange(left.size) - np.repeat(np.cumsum(counts) - counts, counts)
     places[left[order], slot] = right[order]
     apart[left[order], slot] = lengths[order]
-    alone = counts == 0
+    isolated = counts == 0
     width = nearest.places.shape[1]
-    places[alone, :width], apart[alone, :width] = nearest.places[alone], nearest.lengths[alone]
+    places[isolated, :width], apart[isolated, :width] = nearest.places[isolated], nearest.lengths[isolated]
     return Attachment(places=places, lengths=apart)
 
 
@@ -135,9 +135,9 @@ def paths_to_graph(graph: Graph, attached: Attachment) -> Float32:
 def links_to_graph(graph: Graph, attached: Attachment) -> Bool:
     """(n_new, n) which points of the graph new points are linked to."""
     links = np.zeros((attached.places.shape[0], len(graph)), dtype=np.bool_)
-    there = np.isfinite(attached.lengths)
-    rows = np.broadcast_to(np.arange(links.shape[0])[:, None], there.shape)
-    links[rows[there], attached.places[there]] = True
+    reachable = np.isfinite(attached.lengths)
+    rows = np.broadcast_to(np.arange(links.shape[0])[:, None], reachable.shape)
+    links[rows[reachable], attached.places[reachable]] = True
     return links
 
 
@@ -160,13 +160,13 @@ def _graph(n: int, left: Any, right: Any, lengths: Any, n_neighbours: int, *, by
     paths = np.minimum(paths, paths.T)
     reached = np.isfinite(paths)
     longest = float(paths[reached].max(initial=0.0)) + float(lengths.max(initial=0.0))
-    far = 2.0 * longest or 1.0
+    farthest = 2.0 * longest or 1.0
     links = np.zeros((n, n), dtype=np.bool_)
     links[low, high] = links[high, low] = True
     return Graph(
-        paths=np.where(reached, paths, far).astype(np.float32),
+        paths=np.where(reached, paths, farthest).astype(np.float32),
         links=links,
-        far=far,
+        far=farthest,
         n_neighbours=n_neighbours,
         top_degree=int(links.sum(axis=1).max(initial=0)),
         unit=unit,

@@ -248,8 +248,8 @@ def learn(
     losses: dict[int, float] = {}
     lowest, calm, unit = np.inf, 0, 1.0 / len(sets)
     for turn in range(settings.max_iter):
-        which = turn % len(sets)
-        training = sets[which]()
+        number = turn % len(sets)
+        training = sets[number]()
         truth: Int64 | None = None
         for update in range(settings.n_updates):
             distances = training.distances(weights)
@@ -265,7 +265,7 @@ def learn(
             solution = training.solve(costs)
             if update == 0:
                 energy = training.true_energy(paid, truth, weights)
-                losses[which] = energy - solution.dual
+                losses[number] = energy - solution.dual
                 objective = sum(losses.values()) + penalty(weights, settings)
                 history.append(
                     Iteration(

@@ -48,9 +48,9 @@ class GhostScores(PairScorerMixin, EmbedderMixin):
             )
         if self._weighing.columns.size == 0:
             raise ValueError("no single feature has a weight, so there are no coordinates to give")
-        weighed = rows[:, self._weighing.columns].astype(np.float64) * self._weighing.features
+        weighted = rows[:, self._weighing.columns].astype(np.float64) * self._weighing.features
         with np.errstate(over="ignore"):
-            return np.ascontiguousarray(weighed, dtype=np.float32)
+            return np.ascontiguousarray(weighted, dtype=np.float32)
 
     def get_metric(self) -> Callable[[ArrayLike, ArrayLike], float]:
         """The learned distance as a function of two (d,) vectors, as metric-learn's ``get_metric`` gives one."""

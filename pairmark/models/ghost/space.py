@@ -48,19 +48,19 @@ def scales_of(X: Float32) -> Scales:
     The mean absolute difference of all pairs comes from one sort a column (Gini's mean difference).
     """
     n = X.shape[0]
-    ordered = np.sort(X, axis=0).astype(np.float64)
+    ascending = np.sort(X, axis=0).astype(np.float64)
     ranks = 2.0 * np.arange(n) - n + 1
-    size = np.abs(ordered).max(axis=0)
+    size = np.abs(ascending).max(axis=0)
     unit = np.where(size > 0, size, 1.0)
-    differences = np.maximum(ranks @ (ordered / unit), 0.0) * 2.0 / max(n * (n - 1), 1)
+    differences = np.maximum(ranks @ (ascending / unit), 0.0) * 2.0 / max(n * (n - 1), 1)
     # Below rounding, a feature is one number; dividing by its noise would make a feature of that.
-    constant = (ordered[0] == ordered[-1]) | (differences < 1e-12)
+    constant = (ascending[0] == ascending[-1]) | (differences < 1e-12)
     differences = np.where(constant, 0.0, differences * unit)
-    middle = np.median(ordered, axis=0)
-    two = ((ordered[0] == X) | (ordered[-1] == X)).all(axis=0)
-    thresholds = np.where(two, ordered[0] / 2 + ordered[-1] / 2, middle)
+    middle = np.median(ascending, axis=0)
+    two = ((ascending[0] == X) | (ascending[-1] == X)).all(axis=0)
+    thresholds = np.where(two, ascending[0] / 2 + ascending[-1] / 2, middle)
     safe = np.where(differences > 0, differences, 1.0)
-    variances = np.where(differences > 0, (ordered / safe).var(axis=0), 0.0)
+    variances = np.where(differences > 0, (ascending / safe).var(axis=0), 0.0)
     return Scales(differences=differences, thresholds=thresholds, variances=variances)
 
 
@@ -153,21 +153,23 @@ class Companions:
         require_offsets(name, file.arrays[name], file.sizes[f"{prefix}sets"], f"{prefix}members")
 
 
-def by_class(how: np.ufunc, table: Float64, codes: Int64, n_classes: int) -> Float64:
+def by_class(reduction: np.ufunc, table: Float64, codes: Int64, n_classes: int) -> Float64:
     """Sums, least or greatest of the columns of each class, (n, n_classes); every class has a column."""
     order = np.argsort(codes, kind="stable")
     starts = np.searchsorted(codes[order], np.arange(n_classes))
-    return np.asarray(how.reduceat(table[:, order], starts, axis=1), dtype=np.float64)
+    return np.asarray(reduction.reduceat(table[:, order], starts, axis=1), dtype=np.float64)
 
 
-def reduced(table: Float64, own: Bool, codes: Int64, n_classes: int, how: str) -> Float64:
+def reduced(table: Float64, is_own: Bool, codes: Int64, n_classes: int, reduction: str) -> Float64:
     """Mean, least or most of the columns of each class, a point's own column left out; 0 of a class without others."""
-    if how == "average":
-        sums = by_class(np.add, np.where(own, 0.0, table), codes, n_classes)
-        return np.asarray(sums / np.maximum(by_class(np.add, (~own).astype(np.float64), codes, n_classes), 1))
-    if how == "maximum":
-        return by_class(np.maximum, np.where(own, 0.0, table), codes, n_classes)
-    lowest = by_class(np.minimum, np.where(own, np.inf, table), codes, n_classes)
+    if reduction == "average":
+        sums = by_class(np.add, np.where(is_own, 0.0, table), codes, n_classes)
+        return np.asarray(
+            sums / np.maximum(by_class(np.add, (~is_own).astype(np.float64), codes, n_classes), 1)
+        )
+    if reduction == "maximum":
+        return by_class(np.maximum, np.where(is_own, 0.0, table), codes, n_classes)
+    lowest = by_class(np.minimum, np.where(is_own, np.inf, table), codes, n_classes)
     return np.where(np.isfinite(lowest), lowest, 0.0)
 
 
@@ -209,8 +211,8 @@ def draw_companions(
 
 
 def _repeats(places: NDArray[Any]) -> Bool:
-    ordered = np.sort(places, axis=1)
-    has_repeats: Bool = (ordered[:, 1:] == ordered[:, :-1]).any(axis=1)
+    ascending = np.sort(places, axis=1)
+    has_repeats: Bool = (ascending[:, 1:] == ascending[:, :-1]).any(axis=1)
     return has_repeats
 
 
@@ -226,9 +228,9 @@ class Space:
     inverse: Float64 = field(init=False)
 
     def __post_init__(self) -> None:
-        there = self.scales.differences > 0
-        self.inverse = np.divide(1.0, self.scales.differences, out=np.zeros(there.size), where=there)
-        self._all_features = np.arange(there.size, dtype=np.int64)
+        varies = self.scales.differences > 0
+        self.inverse = np.divide(1.0, self.scales.differences, out=np.zeros(varies.size), where=varies)
+        self._all_features = np.arange(varies.size, dtype=np.int64)
 
     @cached_property
     def graph_points(self) -> GhostPoints:
@@ -286,7 +288,7 @@ class Space:
         R: GhostPoints,
         sets: Companions,
         q_class: Int64,
-        how: str = "average",
+        reduction: str = "average",
     ) -> Float64:
         """(n_P, n_Q) a feature of the sets {p} + companions + {q}, over the companions of q's class.
 
@@ -295,7 +297,7 @@ class Space:
         size : points in a set, 3 or more.
         R : the rows that ``sets`` names.
         q_class : (n_Q,) class of each q.
-        how : the mean, least or most over the sets; a class without companions gives 0.
+        reduction : the mean, least or most over the sets; a class without companions gives 0.
         """
         out = np.zeros((len(P), len(Q)))
         feature = SETS[name]
@@ -303,7 +305,7 @@ class Space:
             members = sets.members[:, 0]
             kernels.mahalanobis_sets(
                 P.scaled, R.scaled[members], Q.scaled, np.maximum(self.scales.variances, 1e-12),
-                P.ids, Q.ids, R.ids[members], sets.first, q_class, HOW[how], out,
+                P.ids, Q.ids, R.ids[members], sets.first, q_class, HOW[reduction], out,
             )  # fmt: skip
             return out
         PQ, PR, RQ = self.between_points(feature.between, P, Q, R)
@@ -312,26 +314,26 @@ class Space:
             members = sets.members[:, 0]
             kernels.triangles(
                 feature.code, PQ, np.ascontiguousarray(PR[:, members]), np.ascontiguousarray(RQ[members]),
-                P.ids, Q.ids, R.ids[members], sets.first, q_class, top, HOW[how], out,
+                P.ids, Q.ids, R.ids[members], sets.first, q_class, top, HOW[reduction], out,
             )  # fmt: skip
             return out
         RR = self.between_points(feature.between, R, R, R)[0]
         kernels.sets_of_points(
             feature.code, PQ, PR, RQ, RR, P.ids, Q.ids, R.ids, sets.members, sets.first, q_class, top,
-            HOW[how], out,
+            HOW[reduction], out,
         )  # fmt: skip
         return out
 
     def between_points(
-        self, what: str, P: GhostPoints, Q: GhostPoints, R: GhostPoints
+        self, quantity: str, P: GhostPoints, Q: GhostPoints, R: GhostPoints
     ) -> tuple[Float32, Float32, Float32]:
         grids = []
         for A, B in ((P, Q), (P, R), (R, Q)):
-            if what == "distances":
+            if quantity == "distances":
                 values: Any = self.pair_values("euclidean", A, B, grid=True)
             else:
                 assert B.trained is not None, "centres and companions are training rows"
-                values = (A.paths if what == "paths" else A.links)[:, B.trained]
+                values = (A.paths if quantity == "paths" else A.links)[:, B.trained]
             grids.append(np.ascontiguousarray(values, dtype=np.float32))
         return grids[0], grids[1], grids[2]
 
@@ -339,9 +341,9 @@ class Space:
         self, name: str, P: GhostPoints, members: GhostPoints, codes: Int64, n_classes: int
     ) -> Float64:
         """(n_P, n_classes) a metric between each point and each cluster, itself left out (section 3.8)."""
-        own: Bool = np.equal(P.ids[:, None], members.ids[None, :])
+        is_own: Bool = np.equal(P.ids[:, None], members.ids[None, :])
         if name == "cluster-spread":
-            return self._mahalanobis(P, members, codes, n_classes, own)
+            return self._mahalanobis(P, members, codes, n_classes, is_own)
         if name == "cluster-distance":
             values = self.pair_values("euclidean", P, members, grid=True)
         elif name == "cluster-links":
@@ -350,24 +352,24 @@ class Space:
         else:
             assert members.trained is not None
             values = P.paths[:, members.trained].astype(np.float64)
-        how = "maximum" if name == "cluster-eccentricity" else "average"
-        return reduced(values, own, codes, n_classes, how)
+        reduction = "maximum" if name == "cluster-eccentricity" else "average"
+        return reduced(values, is_own, codes, n_classes, reduction)
 
     def _mahalanobis(
-        self, P: GhostPoints, members: GhostPoints, codes: Int64, n_classes: int, own: Bool
+        self, P: GhostPoints, members: GhostPoints, codes: Int64, n_classes: int, is_own: Bool
     ) -> Float64:
         """Mahalanobis with a diagonal covariance, shrunk by a half to that of all rows; p itself left out."""
         floor = np.maximum(self.scales.variances, 1e-12)
         out = np.zeros((len(P), n_classes))
         for c in range(n_classes):
-            there = np.flatnonzero(codes == c)
-            rows = members.scaled[there]
-            hidden: Any = own[:, there]
-            first, inside = hidden.argmax(axis=1), hidden.any(axis=1)
-            leave: Any = np.where(inside[:, None], rows[first], 0.0)
-            count = np.maximum(there.size - inside, 1)[:, None]
+            members_of_class = np.flatnonzero(codes == c)
+            rows = members.scaled[members_of_class]
+            hidden: Any = is_own[:, members_of_class]
+            first, is_member = hidden.argmax(axis=1), hidden.any(axis=1)
+            leave: Any = np.where(is_member[:, None], rows[first], 0.0)
+            count = np.maximum(members_of_class.size - is_member, 1)[:, None]
             mean = (rows.sum(axis=0) - leave) / count
             variance = np.maximum(((rows**2).sum(axis=0) - leave**2) / count - mean**2, 0.0)
-            apart = (P.scaled - mean) ** 2 / (variance / 2 + floor / 2)
-            out[:, c] = np.sqrt(apart.sum(axis=1))
+            terms = (P.scaled - mean) ** 2 / (variance / 2 + floor / 2)
+            out[:, c] = np.sqrt(terms.sum(axis=1))
         return out

@@ -133,9 +133,9 @@ class GhostState(DeclaredState, GhostScores):
     _classes: GhostClasses | None
 
     def _restored(self) -> None:
-        linked = self._graph is not None
+        has_graph = self._graph is not None
         self._space = Space(
-            _meta_features(self._params(), linked), self._scales, self._graph, self._graph_rows
+            _meta_features(self._params(), has_graph), self._scales, self._graph, self._graph_rows
         )
         self.n_features_in_ = int(self._scales.differences.size)
         self._weighing = weighing_of(self._space, self.weights_, self.other_scales_, self.n_features_in_)
@@ -188,10 +188,10 @@ class GhostState(DeclaredState, GhostScores):
                 raise refuse(f"sets{size}_members", None, "has too many columns or too few", f"{size - 2}")
         meta_features = _meta_features(file.params, facts.graph is not None)
         meta_weights = arrays["weights"][arrays["weights"].size - len(meta_features.names) :]
-        weighed = (meta_weights > 0) & (arrays["other_scales"] > 0)
+        in_use = (meta_weights > 0) & (arrays["other_scales"] > 0)
         start = len(meta_features.pairs)
         for (name, size), has_weight in zip(
-            meta_features.sets, weighed[start : start + len(meta_features.sets)], strict=True
+            meta_features.sets, in_use[start : start + len(meta_features.sets)], strict=True
         ):
             if has_weight and size not in facts.classes.sizes:
                 raise refuse(

@@ -109,23 +109,23 @@ def training_sets(
     # Multipliers live on between visits, whether the rest is kept or made again.
     multipliers: dict[int, tuple[Float32, Float64, int]] = {}
 
-    def maker(which: int) -> Callable[[], TrainingSet]:
+    def maker(at: int) -> Callable[[], TrainingSet]:
         def make() -> TrainingSet:
-            if which in cache:
-                return cache[which]
-            training_set = _training_set(plan, parts[which], _potentials(plan, parts[which])[0], scales)
+            if at in cache:
+                return cache[at]
+            training_set = _training_set(plan, parts[at], _potentials(plan, parts[at])[0], scales)
             if size > _KEPT_BYTES:
                 for number, training in list(cache.items()):
                     multipliers[number] = training.points, training.clusters, training.visits
                     del cache[number]
-                if which in multipliers:
-                    training_set.points, training_set.clusters, training_set.visits = multipliers.pop(which)
-            cache[which] = training_set
+                if at in multipliers:
+                    training_set.points, training_set.clusters, training_set.visits = multipliers.pop(at)
+            cache[at] = training_set
             return training_set
 
         return make
 
-    return [maker(which) for which in range(len(parts))], scales
+    return [maker(part_number) for part_number in range(len(parts))], scales
 
 
 def _potentials(plan: Plan, rows: Int64) -> tuple[tuple[Float32, Float32, Int64, int], Float64]:
@@ -159,8 +159,8 @@ def _potentials(plan: Plan, rows: Int64) -> tuple[tuple[Float32, Float32, Int64,
         values = space.cluster_values(name, points, points, codes, classes.size)
         slaves[at] = truths[at] = values[:, codes]
         at += 1
-    apart = ~np.eye(n, dtype=np.bool_)
-    means = np.array([table[apart].mean(dtype=np.float64) if n > 1 else 0.0 for table in truths])
+    off_diagonal = ~np.eye(n, dtype=np.bool_)
+    means = np.array([table[off_diagonal].mean(dtype=np.float64) if n > 1 else 0.0 for table in truths])
     if not np.isfinite(means).all():
         name = meta_features.names[int(np.argmin(np.isfinite(means)))]
         raise ValueError(f"meta-feature {name!r} is too large for float32: scale the features down")
@@ -198,8 +198,8 @@ def _training_set(
     slaves /= divisors
     if not same:
         truths /= divisors
-    how = plan.ghost
-    error = error_of(codes, n_clusters, alpha=how.alpha, beta=how.beta, balanced=how.balanced)
+    options = plan.ghost
+    error = error_of(codes, n_clusters, alpha=options.alpha, beta=options.beta, balanced=options.balanced)
     features = (
         plan.points.take(rows).scaled if plan.space.meta_features.features else np.empty((rows.size, 0))
     )

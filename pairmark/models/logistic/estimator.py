@@ -16,7 +16,8 @@ from sklearn.utils.validation import check_is_fitted
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64, Matrix
 from pairmark.models.core.base import GalleryIndex, PairScorerMixin
 from pairmark.models.core.blas import one_blas_thread
-from pairmark.models.core.inputs import one_of_equals
+from pairmark.models.core.contributions import by_feature
+from pairmark.models.core.inputs import feature_names_of, one_of_equals
 from pairmark.models.core.row_pairs import PairsOfRows
 from pairmark.models.core.search.index import Rows as RowNumbers
 from pairmark.models.core.spec import RandomState, document_parameters
@@ -150,12 +151,18 @@ class SimilarityLogistic(LogisticState, PairScorerMixin, BaseEstimator):
         -------
         ``features``, the largest contributions first; ``rest``: what all others, sizes and the intercept add.
         """
-        from pairmark.models.logistic.explain import contributions
-
-        a, b = self._one_pair(left, right)
-        pair = self._map.prepared(a), self._map.prepared(b)
-        score = float(self._pair_score(a, b)[0])
-        return contributions(self, self._map, self._weights, pair, score, feature_names)
+        left_rows, right_rows = self._one_pair(left, right)
+        rows = self._map.prepared(left_rows), self._map.prepared(right_rows)
+        score, d = float(self._pair_score(left_rows, right_rows)[0]), self._map.scale.size
+        a, b = (_dense(side)[:d].astype(np.float64) for side in rows)
+        weights = self._weights.weights[:d]
+        _, cosine_weight, plain, _, _ = self._weights.terms
+        lengths = rows[0].tails[0, 0] * rows[1].tails[0, 0]
+        contributions = (
+            weights * np.abs(a - b) + (cosine_weight + plain * self._map.plain[:d] * lengths) * a * b
+        )
+        features, total = by_feature(feature_names_of(self, feature_names), a, b, contributions)
+        return {"score": score, "rows": self._map.kind, "features": features, "rest": score - total}
 
     def _index_arrays(self, vectors: Matrix) -> dict[str, Any]:
         rows = self._map.prepared(vectors)
@@ -205,3 +212,8 @@ def _dense(rows: Any) -> Any:
 def _stacked(a: Any, b: Any) -> Any:
     csr: Any = sparse
     return csr.csr_array(csr.vstack([a, b])) if is_sparse(a) else np.concatenate([a, b])
+
+
+def _dense(rows: PreparedRows) -> Any:
+    values = rows.values
+    return values.toarray()[0] if is_sparse(values) else values[0]

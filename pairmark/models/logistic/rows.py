@@ -62,8 +62,8 @@ class RowPreparation:
             return cls(kind="unit", sparse=is_sparse(X), centre=np.zeros(d), scale=rarity)
         centre, deviations = X.mean(axis=0, dtype=np.float64), X.std(axis=0, dtype=np.float64)
         # What never varies says nothing; nor does what varies by less than float32 can tell.
-        telling = deviations > 1e-6 * np.maximum(np.abs(centre), 1e-30)
-        scale = np.divide(1.0, deviations, out=np.zeros(d), where=telling) / np.sqrt(d)
+        varies = deviations > 1e-6 * np.maximum(np.abs(centre), 1e-30)
+        scale = np.divide(1.0, deviations, out=np.zeros(d), where=varies) / np.sqrt(d)
         return cls(kind="standard", sparse=False, centre=centre, scale=scale)
 
     @property

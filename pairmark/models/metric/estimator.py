@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from pairmark.models.core.arrays import Bool, Float64, Int64
 from pairmark.models.core.base import EmbedderMixin, Float32, GalleryIndex, Matrix, PairScorerMixin
 from pairmark.models.core.inputs import one_of_equals
+from pairmark.models.core.kernels.rows import unit_rows
 from pairmark.models.core.row_pairs import PairsOfRows
 from pairmark.models.core.schema import Array, StoredState
 from pairmark.models.core.search.forms import (
@@ -154,8 +155,8 @@ class MetricSimilarity(DeclaredState, PairScorerMixin, EmbedderMixin, BaseEstima
             self.mean_ = (share @ a.astype(np.float64) + share @ b.astype(np.float64)) / 2
             # The covariance within is half that of the difference of two rows of one identity.
             of_same = weight[same] / weight[same].mean()
-            apart = a[same].astype(np.float64) - b[same]
-            self.whitening_ = whitening_matrix(apart * np.sqrt(of_same / 2)[:, None], self.shrinkage)
+            differences = a[same].astype(np.float64) - b[same]
+            self.whitening_ = whitening_matrix(differences * np.sqrt(of_same / 2)[:, None], self.shrinkage)
         self._restored()
 
     def transform(self, X: ArrayLike) -> Float32:
@@ -276,7 +277,7 @@ class MetricSimilarity(DeclaredState, PairScorerMixin, EmbedderMixin, BaseEstima
         if self.metric == "correlation":
             kernels.centre_rows(padded, d)
         if self.metric in ("cosine", "correlation"):
-            kernels.unit_rows(padded)
+            unit_rows(padded)
         return padded
 
     def _prepared_in_blocks(self, X: Any) -> Float32:

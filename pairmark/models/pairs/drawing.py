@@ -27,11 +27,11 @@ def open_set_pairs(
 
     available = counts * (counts - 1) // 2
     quota = _even_quota(available, max(1, n_pairs // SAME_SHARE))
-    who, k = _repeat_with_rank(quota)
-    step_left, step_right = _nth_pair(k, counts[who])
-    same_left, same_right = rows[start[who] + step_left], rows[start[who] + step_right]
+    owner, k = _repeat_with_rank(quota)
+    step_left, step_right = _nth_pair(k, counts[owner])
+    same_left, same_right = rows[start[owner] + step_left], rows[start[owner] + step_right]
 
-    budget = max(1, n_pairs - who.size)
+    budget = max(1, n_pairs - owner.size)
     first, second, complete = unit_pairs(counts.size, budget, rng)
     cells = counts[first] * counts[second]
     quota = _even_quota(cells, budget) if complete else np.minimum(cells, 1)
@@ -43,7 +43,7 @@ def open_set_pairs(
     lap = k // np.lcm(counts[i], counts[j])
     left = rows[start[i] + (turn_i + k) % counts[i]]
     right = rows[start[j] + (turn_j + k + lap) % counts[j]]
-    units = np.concatenate([np.stack([who, who], axis=1), np.stack([i, j], axis=1)])
+    units = np.concatenate([np.stack([owner, owner], axis=1), np.stack([i, j], axis=1)])
     return np.concatenate([same_left, left]), np.concatenate([same_right, right]), units
 
 
@@ -79,14 +79,14 @@ def _even_quota(available: Indices, budget: int) -> Indices:
     """The same number for everybody, bounded by what each has, summing to at most the budget (at least 1 each)."""
     if int(available.sum()) <= budget:
         return available.astype(np.int64)
-    ordered = np.sort(available)
+    ascending = np.sort(available)
     # With level L the sum is sum(min(available, L)); find the largest L that fits.
-    cumulative = np.concatenate([[0], np.cumsum(ordered)])
-    low, high = 1, int(ordered[-1])
+    cumulative = np.concatenate([[0], np.cumsum(ascending)])
+    low, high = 1, int(ascending[-1])
     while low < high:
         level = (low + high + 1) // 2
-        at = int(np.searchsorted(ordered, level, side="right"))
-        if int(cumulative[at]) + level * (ordered.size - at) <= budget:
+        at = int(np.searchsorted(ascending, level, side="right"))
+        if int(cumulative[at]) + level * (ascending.size - at) <= budget:
             low = level
         else:
             high = level - 1

@@ -48,7 +48,7 @@ def contradictory_pairs(
     bonds = []
     if units is not None:
         bonds.append((np.concatenate([i, j]), np.asarray(units).T.reshape(-1)))
-    person = _joined(points.size, i[is_same], j[is_same], bonds)
+    person = _merge(points.size, i[is_same], j[is_same], bonds)
     return np.flatnonzero(~is_same & (person[i] == person[j]))
 
 
@@ -89,8 +89,8 @@ def listed_units(
         sides = np.asarray(units)
         bonds.append((np.concatenate([i, j]), np.concatenate([sides[:, 0], sides[:, 1]])))
     in_group = [(np.arange(points.size), np.asarray(groups)[points])] if groups is not None else []
-    person = _joined(points.size, i[is_same], j[is_same], bonds)
-    people = _joined(points.size, i[is_same], j[is_same], bonds + in_group)
+    person = _merge(points.size, i[is_same], j[is_same], bonds)
+    people = _merge(points.size, i[is_same], j[is_same], bonds + in_group)
     resolved_protocol = resolve_protocol(protocol, int(people.max()) + 1)
     if resolved_protocol == "open-set":
         contradictory = np.flatnonzero(~is_same & (person[i] == person[j]))
@@ -103,12 +103,12 @@ def listed_units(
             )
         of_point, name, assumed = people, "people", not (bonds or in_group)
     elif in_group:
-        of_point, name, assumed = _joined(points.size, i[:0], j[:0], in_group), "groups", False
+        of_point, name, assumed = _merge(points.size, i[:0], j[:0], in_group), "groups", False
     else:
         of_point, name, assumed = np.arange(points.size), "points", False
     sides_of = np.stack([of_point[i], of_point[j]], axis=1).astype(np.int64)
-    within = sides_of[:, 0] == sides_of[:, 1]
-    usable = ~within | is_same if resolved_protocol == "open-set" else ~within
+    is_within = sides_of[:, 0] == sides_of[:, 1]
+    usable = ~is_within | is_same if resolved_protocol == "open-set" else ~is_within
     if resolved_protocol == "closed-set" and in_group:
         # Several pairs of two groups depend on each other: the first of them stands for all.
         keys = np.sort(sides_of, axis=1)
@@ -119,13 +119,13 @@ def listed_units(
     return ListedUnits(units=sides_of, usable=usable, protocol=resolved_protocol, assumed=assumed, name=name)
 
 
-def _joined(n: int, i: Indices, j: Indices, bonds: list[tuple[Indices, Indices]]) -> Indices:
+def _merge(n: int, i: Indices, j: Indices, bonds: list[tuple[Indices, Indices]]) -> Indices:
     """Group of each point when points i and j, and points of one code, belong together."""
     first, second, nodes = [i], [j], n
     for at, codes in bonds:
-        there = codes >= 0
-        values, inverse = np.unique(codes[there], return_inverse=True)
-        first.append(at[there])
+        is_named = codes >= 0
+        values, inverse = np.unique(codes[is_named], return_inverse=True)
+        first.append(at[is_named])
         second.append(nodes + inverse)
         nodes += values.size
     group = joined_groups(nodes, np.concatenate(first), np.concatenate(second))[1][:n]
@@ -140,7 +140,7 @@ def some_pairs(
     candidates = np.flatnonzero(weight > 0)
     if candidates.size <= limit:
         return candidates
-    alike = random.permutation(candidates[same[candidates]])
-    apart = random.permutation(candidates[~same[candidates]])
-    n_same = min(alike.size, max(limit // 2, limit - apart.size))
-    return np.sort(np.concatenate([alike[:n_same], apart[: limit - n_same]]))
+    same_pairs = random.permutation(candidates[same[candidates]])
+    different_pairs = random.permutation(candidates[~same[candidates]])
+    n_same = min(same_pairs.size, max(limit // 2, limit - different_pairs.size))
+    return np.sort(np.concatenate([same_pairs[:n_same], different_pairs[: limit - n_same]]))

@@ -273,18 +273,18 @@ def _side(
     scores: NDArray[np.float32],
     weight: Float64,
     pairs: Indices,
-    mine: NDArray[np.bool_],
+    selection: NDArray[np.bool_],
     n_edges: int | None,
     *,
     blocks: int | None,
 ) -> Side:
     """One side; `n_edges` is what weights are shared out over when it is not the side's own number of edges."""
-    scores, weight, ends = scores[mine], weight[mine], np.sort(pairs[mine], axis=1)
+    scores, weight, ends = scores[selection], weight[selection], np.sort(pairs[selection], axis=1)
     span = int(ends.max()) + 1 if ends.size else 1
     keys, edge, rows = np.unique(ends[:, 0] * span + ends[:, 1], return_inverse=True, return_counts=True)
     edge_units = np.stack([keys // span, keys % span], axis=1)
-    own = int(keys.size)
-    share = weight / (rows[edge] * max(1, own if n_edges is None else n_edges))
+    n_keys = int(keys.size)
+    share = weight / (rows[edge] * max(1, n_keys if n_edges is None else n_edges))
     order = np.lexsort((share, edge, -scores))
     return Side(
         scores=scores[order],
@@ -395,22 +395,22 @@ def _checked_protocol(protocol: str) -> Protocol:
 
 
 def _protocol_of(pairs: Indices, is_same: NDArray[np.bool_], protocol: str | None) -> Protocol:
-    alike = pairs[:, 0] == pairs[:, 1]
-    crossing = bool((is_same & ~alike).any())
+    is_within = pairs[:, 0] == pairs[:, 1]
+    crossing = bool((is_same & ~is_within).any())
     resolved_protocol = _checked_protocol(protocol or ("closed-set" if crossing else "open-set"))
-    if (~is_same & alike).any():
-        row = int(np.flatnonzero(~is_same & alike)[0])
+    if (~is_same & is_within).any():
+        row = int(np.flatnonzero(~is_same & is_within)[0])
         raise ValueError(
             f"pair {row} is marked different but carries the same unit twice: correct same or units"
         )
     if resolved_protocol == "open-set" and crossing:
-        row = int(np.flatnonzero(is_same & ~alike)[0])
+        row = int(np.flatnonzero(is_same & ~is_within)[0])
         raise ValueError(
             f"pair {row} is marked same but carries two units: in open-set use the unit is the identity; "
             "if units are samples, the protocol is 'closed-set'"
         )
-    if resolved_protocol == "closed-set" and alike.any():
-        row = int(np.flatnonzero(alike)[0])
+    if resolved_protocol == "closed-set" and is_within.any():
+        row = int(np.flatnonzero(is_within)[0])
         raise ValueError(
             f"pair {row} carries the same unit twice, a sample with itself in closed-set use: leave such pairs out"
         )

@@ -67,13 +67,13 @@ class PairPopulation:
         if n > np.iinfo(np.int32).max:
             raise ValueError(f"{n} rows; expected fewer than 2^31")
         self._rows = np.argsort(codes, kind="stable").astype(np.int32)
-        ordered = codes[self._rows]
-        sizes = np.unique(ordered, return_counts=True)[1] if n else np.zeros(0, dtype=np.int64)
+        sorted_codes = codes[self._rows]
+        sizes = np.unique(sorted_codes, return_counts=True)[1] if n else np.zeros(0, dtype=np.int64)
         self._of_identity = sizes * (sizes - 1) // 2
         """Same pairs of each identity, in the order of their ranks."""
         places = np.arange(n, dtype=np.int64)
         # One past the last row of each row's identity, in the order sorted by identity.
-        ends = np.searchsorted(ordered, ordered, side="right").astype(np.int64)
+        ends = np.searchsorted(sorted_codes, sorted_codes, side="right").astype(np.int64)
         # Of each place, one past the ranks of the pairs whose earlier row is there; and what, added to such a rank, is
         # the place of the later row.
         n_same, n_different = ends - places - 1, n - ends
@@ -136,19 +136,19 @@ class PairPopulation:
             (out[:, :n_same], self.n_same, self._ends_same, self._shift_same),
             (out[:, n_same:], self.n_different, self._ends_different, self._shift_different),
         )
-        for its, population, ends, shift in kinds:
-            if not its.size:
+        for pairs_of_kind, population, ends, shift in kinds:
+            if not pairs_of_kind.size:
                 continue
             ranks = (
-                _even_ranks(its.shape[1], self._of_identity, rng)
+                _even_ranks(pairs_of_kind.shape[1], self._of_identity, rng)
                 if evenly and ends is self._ends_same
-                else _distinct_ranks(its.shape[1], population, rng)
+                else _distinct_ranks(pairs_of_kind.shape[1], population, rng)
             )
             for start in range(0, ranks.size, _DECODED_AT_A_TIME):
                 block = slice(start, start + _DECODED_AT_A_TIME)
                 place = np.searchsorted(ends, ranks[block], side="right")
-                its[0, block] = self._rows[place]
-                its[1, block] = self._rows[shift[place] + ranks[block]]
+                pairs_of_kind[0, block] = self._rows[place]
+                pairs_of_kind[1, block] = self._rows[shift[place] + ranks[block]]
             # One kind after the other: ranks take as much memory as the pairs themselves.
             del ranks
         return out
@@ -230,11 +230,11 @@ def _even_ranks(take: int, sizes: NDArray[np.int64], rng: np.random.Generator) -
 
     A run is cut into as many parts as numbers come from it, and one is drawn in each part.
     """
-    ordered = np.sort(sizes)
+    ascending = np.sort(sizes)
     # The level to which all runs are drawn: so many numbers from each, or all of it.
-    reach = np.cumsum(ordered) + ordered * np.arange(sizes.size - 1, -1, -1)
+    reach = np.cumsum(ascending) + ascending * np.arange(sizes.size - 1, -1, -1)
     first = int(np.searchsorted(reach, take))
-    quota = np.minimum(sizes, (take - int(ordered[:first].sum())) // (sizes.size - first))
+    quota = np.minimum(sizes, (take - int(ascending[:first].sum())) // (sizes.size - first))
     spare = np.flatnonzero(quota < sizes)
     quota[rng.permutation(spare)[: take - int(quota.sum())]] += 1
     length, number = np.repeat(sizes, quota), np.arange(take) - np.repeat(np.cumsum(quota) - quota, quota)
@@ -292,11 +292,11 @@ def _lent(n: int, dtype: np.dtype[Any]) -> NDArray[Any]:
 
 def _truncated(values: NDArray[np.float64]) -> NDArray[np.int64]:
     """The numbers without their fractions, in the same memory."""
-    whole = values.view(np.int64)
+    bits = values.view(np.int64)
     for start in range(0, values.size, _MOVED_AT_A_TIME):
         block = slice(start, start + _MOVED_AT_A_TIME)
-        whole[block] = values[block].astype(np.int64)
-    return whole
+        bits[block] = values[block].astype(np.int64)
+    return bits
 
 
 def _compacted(numbers: NDArray[np.int64], keep: NDArray[np.bool_]) -> NDArray[np.int64]:
@@ -304,7 +304,7 @@ def _compacted(numbers: NDArray[np.int64], keep: NDArray[np.bool_]) -> NDArray[n
     at = 0
     for start in range(0, numbers.size, _MOVED_AT_A_TIME):
         block = slice(start, start + _MOVED_AT_A_TIME)
-        its = numbers[block][keep[block]]
-        numbers[at : at + its.size] = its
-        at += its.size
+        numbers_of_block = numbers[block][keep[block]]
+        numbers[at : at + numbers_of_block.size] = numbers_of_block
+        at += numbers_of_block.size
     return numbers[:at]

@@ -204,9 +204,9 @@ def split_pairs(
             continue
         n_same = int(same[rows].sum())
         if rows.size - n_same == 0 or (needs_same and n_same == 0):
-            missing = "different" if rows.size - n_same == 0 else "same"
+            absent = "different" if rows.size - n_same == 0 else "same"
             raise ValueError(
-                f"the {part_name} part holds no pair marked {missing} ({rows.size} pairs after a split by {name}, "
+                f"the {part_name} part holds no pair marked {absent} ({rows.size} pairs after a split by {name}, "
                 f"{int((~is_uncrossed).sum())} crossed parts): bring more pairs, or change the fractions"
             )
     return Split(

@@ -86,11 +86,11 @@ def subject_pairs(
     TooFewSamples
         When fewer than two people have max(k, p) samples.
     """
-    people, who = np.unique(np.asarray(y), return_inverse=True)
-    counts = np.bincount(who, minlength=people.size)
+    people, code = np.unique(np.asarray(y), return_inverse=True)
+    counts = np.bincount(code, minlength=people.size)
     unit_of = np.arange(people.size)
     if units is not None:
-        unit_of[who] = np.unique(np.asarray(units), return_inverse=True)[1]
+        unit_of[code] = np.unique(np.asarray(units), return_inverse=True)[1]
     n_needed = max(k, p)
     eligible = np.flatnonzero(counts >= n_needed)
     if np.unique(unit_of[eligible]).size < 2:
@@ -106,7 +106,7 @@ def subject_pairs(
     m = eligible.size
     ways = 1 if k == p else 2
     draws = int(np.clip(np.sqrt(2.0 * n_pairs / (ways * m * (m - 1))), LEAST_DRAWS, MOST_DRAWS))
-    enrolled, probes, mated = _draw_pairs(who, eligible, counts, k, p, draws, random)
+    enrolled, probes, mated = _draw_pairs(code, eligible, counts, k, p, draws, random)
     # Subjects: all enrolled ones, person after person and draw after draw, then all probes.
     n = m * draws
     different = held_out_pairs(
@@ -115,35 +115,35 @@ def subject_pairs(
         n_pairs=max(2, n_pairs // ways),
         random_state=int(random.integers(2**31)),
     )
-    apart = np.flatnonzero(~different.same)
-    a, b = different.left[apart], different.right[apart]
+    rows = np.flatnonzero(~different.same)
+    a, b = different.left[rows], different.right[rows]
     same = np.flatnonzero(np.repeat(mated, draws))
     limit = max(m, n_pairs // SAME_SHARE)
     if same.size > limit:
         # As many draws of everybody: the first ones.
         same = same[same % draws < max(1, limit // m)]
-    whose = np.repeat(unit_of[eligible], draws)
+    unit_of_draw = np.repeat(unit_of[eligible], draws)
     left = [a] if ways == 1 else [a, b]
     right = [b] if ways == 1 else [n + b, n + a]
-    there = np.stack([whose[a], whose[b]], axis=1)
-    units_apart = there if ways == 1 else np.concatenate([there, there[:, ::-1]])
+    ends = np.stack([unit_of_draw[a], unit_of_draw[b]], axis=1)
+    units_apart = ends if ways == 1 else np.concatenate([ends, ends[:, ::-1]])
     return SubjectPairs(
         index=np.concatenate([enrolled.ravel(), probes.ravel()]),
         counts=np.concatenate([np.full(n, k), np.full(n, p)]),
         left=np.concatenate([*left, same]),
         right=np.concatenate([*right, n + same]),
         same=np.concatenate([np.zeros(ways * a.size, dtype=np.bool_), np.ones(same.size, dtype=np.bool_)]),
-        units=np.concatenate([units_apart, np.stack([whose[same], whose[same]], axis=1)]),
+        units=np.concatenate([units_apart, np.stack([unit_of_draw[same], unit_of_draw[same]], axis=1)]),
         n_people=int(m),
         n_mated=int(mated.sum()),
     )
 
 
 def _draw_pairs(
-    who: Indices, eligible: Indices, counts: Indices, k: int, p: int, draws: int, random: np.random.Generator
+    code: Indices, eligible: Indices, counts: Indices, k: int, p: int, draws: int, random: np.random.Generator
 ) -> tuple[Indices, Indices, NDArray[np.bool_]]:
     """Rows of enrolled samples, (n_people * draws, k), of probes, and who has k + p samples."""
-    order = np.argsort(who, kind="stable")
+    order = np.argsort(code, kind="stable")
     starts = np.cumsum(counts) - counts
     enrolled = np.empty((eligible.size * draws, k), dtype=np.int64)
     probes = np.empty((eligible.size * draws, p), dtype=np.int64)

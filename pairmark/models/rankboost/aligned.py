@@ -126,9 +126,9 @@ class AlignedKernel(NetworkState, KnownColumns, PairScorerMixin, EmbedderMixin, 
         rng = np.random.default_rng(self.random_state)
         balanced = labels.size > 2
 
-        def batches_of(mine: Int64) -> network.Batches:
+        def batches_of(numbers: Int64) -> network.Batches:
             def batches(rng: np.random.Generator) -> Iterator[network.Batch]:
-                order = rng.permutation(mine)
+                order = rng.permutation(numbers)
                 size = network.batch_size(order.size)
                 for at in range(0, order.size, size):
                     part = order[at : at + size]
@@ -137,8 +137,8 @@ class AlignedKernel(NetworkState, KnownColumns, PairScorerMixin, EmbedderMixin, 
 
             return batches
 
-        def watched_batch(mine: Int64) -> network.Batch:
-            part = mine[:_WATCHED]
+        def watched_batch(numbers: Int64) -> network.Batch:
+            part = numbers[:_WATCHED]
             return network.batch_of_rows(scaled[part], codes[part], balanced, np.random.default_rng(0))
 
         self._train(scaled, rows.shape[0], batches_of, watched_batch, rng)
@@ -175,16 +175,16 @@ class AlignedKernel(NetworkState, KnownColumns, PairScorerMixin, EmbedderMixin, 
         def of(part: Int64) -> network.Batch:
             return network.batch_of_pairs(scaled[np.concatenate([part, n + part])], flags[part], weight[part])
 
-        def batches_of(mine: Int64) -> network.Batches:
+        def batches_of(numbers: Int64) -> network.Batches:
             def batches(rng: np.random.Generator) -> Iterator[network.Batch]:
-                order = rng.permutation(mine)
+                order = rng.permutation(numbers)
                 size = network.batch_size(order.size)
                 for at in range(0, order.size, size):
                     yield of(order[at : at + size])
 
             return batches
 
-        self._train(scaled, n, batches_of, lambda mine: of(mine[: _WATCHED**2]), rng)
+        self._train(scaled, n, batches_of, lambda numbers: of(numbers[: _WATCHED**2]), rng)
         return self._finish(pool, rng)
 
     def _train(
@@ -337,20 +337,20 @@ class AlignedKernel(NetworkState, KnownColumns, PairScorerMixin, EmbedderMixin, 
         n = left.shape[0]
         sides = one_of_equals(left), one_of_equals(right)
         places = [np.arange(n) if side.shape[0] == n else np.zeros(n, np.int64) for side in sides]
-        return self._scored(sides[0], self._index_arrays_of(sides[1]), places[0], places[1])
+        return self._kernel_values(sides[0], self._index_arrays_of(sides[1]), places[0], places[1])
 
     def _index_arrays_of(self, rows: Matrix) -> tuple[Any, ...]:
         return (self._phi(rows),) if self.psd else self._halves(rows)
 
-    def _scored(self, queries: Matrix, theirs: tuple[Any, ...], left: Any, right: Any) -> Float32:
+    def _kernel_values(self, queries: Matrix, gallery: tuple[Any, ...], left: Any, right: Any) -> Float32:
         out = np.empty(left.size, dtype=np.float32)
         # Read-only views, as galleries have: one compiled form serves both.
-        mine = tuple(sealed(part) for part in self._index_arrays_of(queries))
-        theirs = tuple(sealed(part) for part in theirs)
+        query_parts = tuple(sealed(part) for part in self._index_arrays_of(queries))
+        gallery = tuple(sealed(part) for part in gallery)
         if self.psd:
-            kernels.inner(*mine, *theirs, left, right, out)
+            kernels.inner(*query_parts, *gallery, left, right, out)
         else:
-            kernels.symmetrised(*mine, *theirs, left, right, self._sizes_of_layers, self._flat, out)
+            kernels.symmetrised(*query_parts, *gallery, left, right, self._sizes_of_layers, self._flat, out)
         return out
 
     def _score_rows(self, queries: Matrix, index: GalleryIndex, rows: Rows) -> Float32:
@@ -359,7 +359,7 @@ class AlignedKernel(NetworkState, KnownColumns, PairScorerMixin, EmbedderMixin, 
         n = queries.shape[0]
         left, right = np.repeat(np.arange(n), numbers.size), np.tile(numbers, n)
         gallery = tuple(index.arrays[name] for name in names)
-        scores = self._scored(queries, gallery, left, right)
+        scores = self._kernel_values(queries, gallery, left, right)
         return np.asarray(scores.reshape(n, numbers.size))
 
     def __sklearn_is_fitted__(self) -> bool:

@@ -55,7 +55,7 @@ class BoostSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Found:
+class _Candidate:
     """A weak ranker: one or two ranges of bins, and what it was chosen by."""
 
     conditions: tuple[tuple[int, int, int], ...]
@@ -133,10 +133,10 @@ class _Weights:
 
     def factors(self) -> tuple[Float64, Float64, Float64, Float64]:
         """``pull, cross, alone_w, alone_u`` of `kernels.scan`: shares of the weight of all pairs."""
-        whole = float(self.totals @ self.cross @ self.totals)
-        alone_w = self.totals @ self.cross / whole
-        alone_u = self.cross @ self.totals / whole
-        return alone_w - alone_u, self.cross / whole, alone_w, alone_u
+        total = float(self.totals @ self.cross @ self.totals)
+        alone_w = self.totals @ self.cross / total
+        alone_u = self.cross @ self.totals / total
+        return alone_w - alone_u, self.cross / total, alone_w, alone_u
 
     def add(self, rows: NDArray[np.int32], alpha: float) -> None:
         """Let the scores of some rows grow by alpha."""
@@ -146,7 +146,7 @@ class _Weights:
             self.slot_w, self.mass, self.sums, self.drift, self.totals, self.tops,
         )  # fmt: skip
 
-    def worn(self) -> bool:
+    def is_worn(self) -> bool:
         """Whether weights shrank or grew so far that rounding errors could show."""
         return bool(
             (self.totals < _SHRUNK * self._fresh).any() or (_SHRUNK * self.totals > self._fresh).any()
@@ -182,7 +182,7 @@ def boost(
     smooth = 0.5 / max(1, int((task.weight > 0).sum()))
     rankers: list[Rules] = []
     for number in range(settings.n_estimators):
-        if number and (number % _REFRESH == 0 or weights.worn()):
+        if number and (number % _REFRESH == 0 or weights.is_worn()):
             weights.refresh()
         elif number and number % _LOWER == 0:
             weights.lower_tops()
@@ -197,7 +197,7 @@ def boost(
         weights.add(ranker.rows, alpha)
         if on_progress is not None:
             on_progress((number + 1) / settings.n_estimators)
-    return Rules.joined(rankers)
+    return Rules.concatenate(rankers)
 
 
 def _alpha(weights: _Weights, rows: NDArray[np.int32], criterion: str, smooth: float) -> tuple[float, bool]:
@@ -221,9 +221,9 @@ class _Search:
     def __init__(self, data: BinnedRows, settings: BoostSettings) -> None:
         self._data, self._settings = data, settings
         self._stamps, self._stamp = np.zeros(data.n_rows, np.int64), 0
-        self._within = np.empty((0, 0))
+        self._mass = np.empty((0, 0))
 
-    def best(self, weights: _Weights, favour: float) -> _Found | None:
+    def best(self, weights: _Weights, favour: float) -> _Candidate | None:
         """The ranker of the largest gain; of equal ones, of the most frequent feature. None when nothing helps."""
         factors = weights.factors()
         stump = self._settings.weak == "stump"
@@ -232,14 +232,16 @@ class _Search:
             return None
         if stump:
             gain, condition = firsts[0]
-            return _Found(conditions=(condition,), rows=self._data.rows_within(*condition), gain=gain)
+            return _Candidate(conditions=(condition,), rows=self._data.rows_within(*condition), gain=gain)
         best = None
         for _, first in firsts:
             rows = self._data.rows_within(*first)
             seconds = self._complete(weights, factors, favour, 1, rows)
             if seconds and (best is None or seconds[0][0] > best.gain * (1 + 1e-9)):
                 gain, second = seconds[0]
-                best = _Found(conditions=(first, second), rows=self._rows_of_both(rows, second), gain=gain)
+                best = _Candidate(
+                    conditions=(first, second), rows=self._rows_of_both(rows, second), gain=gain
+                )
         return best
 
     def _complete(
@@ -253,8 +255,8 @@ class _Search:
         while gains.size:
             mass, sums = weights.mass, weights.sums
             if rows is not None:
-                mass, sums = weights.of_rows(rows, self._within)
-                self._within = mass
+                mass, sums = weights.of_rows(rows, self._mass)
+                self._mass = mass
             short = kernels.scan(
                 criterion, mass, sums, weights.drift, weights.memory, rows is None, data.offsets, data.support,
                 weights.active, *factors, weights.tops, favour, settings.upper_only, gains, features, ats, sides,
@@ -278,7 +280,7 @@ class _Search:
         return out[: kernels.rows_of_both(rows, second_rows, self._stamps, self._stamp, out)]
 
 
-def _as_rules(data: BinnedRows, ranker: _Found, alpha: float) -> Rules:
+def _as_rules(data: BinnedRows, ranker: _Candidate, alpha: float) -> Rules:
     """One ranker as rules in terms of values. Conditions on one feature become one range."""
     conditions = list(ranker.conditions)
     if len(conditions) == 2 and conditions[0][0] == conditions[1][0]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,9 +34,9 @@ def number_of_pivots(n_pivots: int | None, n_rows: int) -> int:
     return n_pivots
 
 
-def candidate_rows(how: str, n_pivots: int, n_rows: int, rng: np.random.Generator) -> NDArray[np.int64]:
+def candidate_rows(rule: str, n_pivots: int, n_rows: int, rng: np.random.Generator) -> NDArray[np.int64]:
     """Rows to draw, ascending: the pivots themselves, or what learned pivots are learned from."""
-    if how == "random":
+    if rule == "random":
         n_candidates = n_pivots
     else:
         n_candidates = min(n_rows, max(n_pivots, min(_MOST_CANDIDATES, _CANDIDATES_EACH * n_pivots)))
@@ -44,16 +44,16 @@ def candidate_rows(how: str, n_pivots: int, n_rows: int, rng: np.random.Generato
 
 
 def chosen_pivots(
-    how: Literal["random", "kmeans", "greedy"], candidates: csr_array, n_pivots: int, seed: int
+    rule: Literal["random", "kmeans", "greedy"], candidates: csr_array, n_pivots: int, seed: int
 ) -> Float64:
     """Pivots in the space of the kernel, (n_pivots or fewer, width), from candidates in that space.
 
     ``greedy`` takes the row that the pivots so far explain worst, again and again (pivoted Cholesky factorisation of
     the kernel matrix: Fine and Scheinberg 2001), and ends early when they explain all. ``kmeans`` takes centres.
     """
-    if how == "random":
+    if rule == "random":
         return np.asarray(candidates.toarray(), dtype=np.float64)
-    if how == "kmeans":
+    if rule == "kmeans":
         import warnings
 
         from sklearn.cluster import MiniBatchKMeans
@@ -145,33 +145,3 @@ def composed(
         projection = binary_projection(n_in, n_components, rng)
         matrix = projection if matrix is None else matrix @ projection
     return None if matrix is None else np.ascontiguousarray(matrix)
-
-
-def kernel_alignment(K1: Any, K2: Any) -> float:
-    """Alignment of two kernel matrices: the cosine between them, unfolded into vectors (equation 5).
-
-    Parameters
-    ----------
-    K1, K2 : (n, m) finite numbers, of one shape.
-
-    Returns
-    -------
-    Between -1 and 1; for positive semi-definite matrices between 0 and 1.
-
-    Raises
-    ------
-    ValueError
-        When shapes differ, a number is not finite, or a matrix is zero.
-    """
-    first, second = np.asarray(K1, dtype=np.float64), np.asarray(K2, dtype=np.float64)
-    if first.shape != second.shape or first.ndim != 2:
-        raise ValueError(
-            f"K1 has shape {first.shape} and K2 {second.shape}; expected two matrices of one shape"
-        )
-    for name, matrix in (("K1", first), ("K2", second)):
-        if not np.isfinite(matrix).all():
-            raise ValueError(f"{name} holds NaN or infinities; expected finite numbers")
-        if not matrix.any():
-            raise ValueError(f"{name} is zero everywhere; a cosine with it is not defined")
-    first, second = first / np.abs(first).max(), second / np.abs(second).max()
-    return float((first * second).sum() / np.sqrt((first**2).sum() * (second**2).sum()))

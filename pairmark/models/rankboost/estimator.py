@@ -279,7 +279,7 @@ class RankBoostKernel(RankersState, RanksRows, PairScorerMixin, EmbedderMixin, B
             )
             bag_rules.append(replace(rules, alpha=rules.alpha / bags))
             ranked += [number // bags] * len(rules)
-        rules = Rules.joined(bag_rules)
+        rules = Rules.concatenate(bag_rules)
         self._keep(rules, np.asarray(ranked, dtype=np.int64), rules.alpha)
 
     def _bags(self, n_tasks: int, n_rows: int) -> int:
@@ -389,7 +389,7 @@ class RankBoostKernel(RankersState, RanksRows, PairScorerMixin, EmbedderMixin, B
         n = left.shape[0]
         a, b = self._mapped(left), self._mapped(right)
         out = np.empty(n, dtype=np.float32)
-        scoring_kernels.pair_products(*_as_args(a), *_as_args(b), self._map.whole, out)
+        scoring_kernels.pair_products(*_as_args(a), *_as_args(b), self._map.centre_square, out)
         return out
 
     def _mapped(self, rows: Any) -> Coordinates:
@@ -403,7 +403,7 @@ class RankBoostKernel(RankersState, RanksRows, PairScorerMixin, EmbedderMixin, B
         gallery = (index.arrays[name] for name in _INDEXED)
         mapped = self._map(sparse_rows(queries))
         scoring_kernels.grid_products(
-            *_as_args(mapped), *gallery, numbers, self._map.width, self._map.whole, out
+            *_as_args(mapped), *gallery, numbers, self._map.width, self._map.centre_square, out
         )
         return out
 

@@ -71,12 +71,12 @@ class RanksRows(KnownColumns):
         tasks = self._tasks_of(y, rows.shape[0])
         phi = FeatureMap(self.rules_, self.rules_.alpha, self.task_, "rankers", self.n_features_in_)
         columns = phi(rows).matrix().tocsc()
-        mine = [np.flatnonzero(self.task_ == task) for task in range(len(tasks))]
+        rules_of_task = [np.flatnonzero(self.task_ == task) for task in range(len(tasks))]
         scores, aucs = np.zeros((len(tasks), rows.shape[0])), np.full(len(tasks), 0.5)
-        for number in range(max(part.size for part in mine)):
+        for number in range(max(part.size for part in rules_of_task)):
             for at, task in enumerate(tasks):
-                if number < mine[at].size:
-                    part = slice(*columns.indptr[mine[at][number] : mine[at][number] + 2])
+                if number < rules_of_task[at].size:
+                    part = slice(*columns.indptr[rules_of_task[at][number] : rules_of_task[at][number] + 2])
                     scores[at, columns.indices[part]] += columns.data[part]
                     aucs[at] = ranking_auc(scores[at], task)
             yield float(aucs.mean())
@@ -114,8 +114,8 @@ class RanksRows(KnownColumns):
         if unknown.any():
             raise ValueError(f"y holds {labels[unknown][0]!r}, which was not learned")
         if self.ranking == "graded":
-            learned = graded_task(classes, self.preference)
-            return [replace(learned, levels=codes.astype(np.int64), weight=np.ones(n_rows))]
+            task = graded_task(classes, self.preference)
+            return [replace(task, levels=codes.astype(np.int64), weight=np.ones(n_rows))]
         if classes.size > MOST_CLASSES:
             raise ValueError(f"over {MOST_CLASSES} classes are ranked by random halves, which have no score")
         return class_tasks(codes.astype(np.int64), classes.size, np.random.default_rng(0))
@@ -145,17 +145,17 @@ def preferred(scores: Float64, task: RankingTask) -> list[tuple[Float64, Float64
         (scores[task.levels == i], scores[task.levels == j], float(task.preference[i, j]))
         for i, j in zip(*np.nonzero(task.preference), strict=True)
     ]
-    ordered = [part for part in levels if part[0].size and part[1].size]
-    if not ordered:
+    parts = [part for part in levels if part[0].size and part[1].size]
+    if not parts:
         raise ValueError("the labels order no two rows; expected rows of at least two levels")
-    return ordered
+    return parts
 
 
 def ranking_auc(scores: Float64, task: RankingTask) -> float:
     """Share of the preferences that scores respect, ties counting half: the AUC where there are two levels."""
-    right = whole = 0.0
+    right = total = 0.0
     for low, high, preference in preferred(scores, task):
         low = np.sort(low)
         above = np.searchsorted(low, high, "left").sum() + np.searchsorted(low, high, "right").sum()
-        right, whole = right + preference * above / 2, whole + preference * low.size * high.size
-    return right / whole
+        right, total = right + preference * above / 2, total + preference * low.size * high.size
+    return right / total

@@ -40,13 +40,13 @@ class Rules:
         return int(self.alpha.size)
 
     @classmethod
-    def joined(cls, sets: Sequence[Rules]) -> Rules:
+    def concatenate(cls, sets: Sequence[Rules]) -> Rules:
         """All rankers of some sets of rules, in order."""
         bounds = np.empty((0, 2), np.float32)
-        none = cls(features=np.empty((0, 2), np.int64), low=bounds, high=bounds, alpha=np.empty(0))
+        empty = cls(features=np.empty((0, 2), np.int64), low=bounds, high=bounds, alpha=np.empty(0))
         names = [field.name for field in fields(cls)]
         return cls(
-            **{name: np.concatenate([getattr(rules, name) for rules in (none, *sets)]) for name in names}
+            **{name: np.concatenate([getattr(rules, name) for rules in (empty, *sets)]) for name in names}
         )
 
 
@@ -113,14 +113,14 @@ class FeatureMap:
         second = rules.features[:, 1] >= 0
         self.n_conditions = (1 + second).astype(np.int32)
         self.value = np.ascontiguousarray(value, dtype=np.float64)
-        which = np.concatenate([np.arange(len(rules)), np.flatnonzero(second)])
+        rule_of = np.concatenate([np.arange(len(rules)), np.flatnonzero(second)])
         feature = np.concatenate([rules.features[:, 0], rules.features[second, 1]])
         low = np.concatenate([rules.low[:, 0], rules.low[second, 1]])
         high = np.concatenate([rules.high[:, 0], rules.high[second, 1]])
-        order = np.lexsort((which, feature))
+        order = np.lexsort((rule_of, feature))
         self.features, begins = np.unique(feature[order], return_index=True)
         self._begins = np.append(begins, feature.size).astype(np.int64)
-        self._rankers = which[order].astype(np.int64)
+        self._rankers = rule_of[order].astype(np.int64)
         self._low, self._high = low[order].astype(np.float32), high[order].astype(np.float32)
         self._lookup = np.empty(0, dtype=np.int32)
         if n_features <= _LOOKUP:
@@ -140,7 +140,7 @@ class FeatureMap:
     def centred(self, centre: Float64) -> None:
         """Take inner products of differences from this point, (width,), from now on."""
         self.centre = np.ascontiguousarray(centre, dtype=np.float64)
-        self.whole = float(np.sum(self.centre**2))
+        self.centre_square = float(np.sum(self.centre**2))
 
     def __call__(self, rows: csr_array) -> Coordinates:
         """Coordinates of rows that `sparse_rows` made."""

@@ -62,7 +62,7 @@ def _squared_hinge(X: Float64, gram: Float64, signs: Float64, C: float) -> Float
     The loss is quadratic as long as the same rows lie within the margin, so a whole step that changes none of them ends
     at the minimum. ``gram`` is ``X.T @ X``; rows that change sides are added to it or taken off.
     """
-    within, hessian = np.ones(signs.size, dtype=np.bool_), gram.copy()
+    in_margin, hessian = np.ones(signs.size, dtype=np.bool_), gram.copy()
     pull = X.T @ signs
     plane, outputs = np.zeros(X.shape[1]), np.zeros(signs.size)
     loss = C * signs.size
@@ -72,7 +72,7 @@ def _squared_hinge(X: Float64, gram: Float64, signs: Float64, C: float) -> Float
         step = np.linalg.solve(system, pull) - plane
         along, share = X @ step, 1.0
         # The loss falls from its slope on: half steps until it does so by enough.
-        slope = float(plane @ step) - 2.0 * C * float(np.dot(within * (signs - outputs), along))
+        slope = float(plane @ step) - 2.0 * C * float(np.dot(in_margin * (signs - outputs), along))
         while True:
             new_plane, new_outputs = plane + share * step, outputs + share * along
             short = np.maximum(0.0, 1.0 - signs * new_outputs)
@@ -81,15 +81,15 @@ def _squared_hinge(X: Float64, gram: Float64, signs: Float64, C: float) -> Float
                 break
             share *= 0.5
         plane, outputs, loss = new_plane, new_outputs, new_loss
-        now = short > 0.0
-        switched = np.flatnonzero(now != within)
+        is_short = short > 0.0
+        switched = np.flatnonzero(is_short != in_margin)
         if not switched.size and share == 1.0:
             break
-        sides = np.where(now[switched], 1.0, -1.0)
+        sides = np.where(is_short[switched], 1.0, -1.0)
         switched_rows = X[switched]
         hessian += (switched_rows * sides[:, None]).T @ switched_rows
         pull += switched_rows.T @ (sides * signs[switched])
-        within = now
+        in_margin = is_short
     return plane
 
 

@@ -17,8 +17,8 @@ _MOST = 8.0
 
 def strata_differ(sizes: NDArray[np.int64], n: NDArray[np.int64], s: NDArray[np.int64]) -> bool:
     """Whether wrong items concentrate in some stratum, by the likelihood of one share each against one for all."""
-    apart = sum(_fit(float(a), float(b)) for a, b in zip(n, s, strict=True))
-    return apart - _fit(float(n.sum()), float(s.sum())) >= _CONVINCING
+    log_separate = sum(_fit(float(a), float(b)) for a, b in zip(n, s, strict=True))
+    return log_separate - _fit(float(n.sum()), float(s.sum())) >= _CONVINCING
 
 
 def _fit(n: float, s: float) -> float:

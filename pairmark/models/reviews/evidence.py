@@ -79,10 +79,10 @@ class Judgements:
             above_limit = shares > at_most
             shares, weights = shares[above_limit], weights[above_limit] / weights[above_limit].sum()
         log = np.log(weights)
-        whole, zero = np.array([self.sizes.sum()], dtype=np.int64), np.zeros(1, dtype=np.int64)
+        total, zero = np.array([self.sizes.sum()], dtype=np.int64), np.zeros(1, dtype=np.int64)
         split = min(self.alike, self.stratum.size)
         single_stratum = np.zeros(split, dtype=np.int64)
-        log_numerators(single_stratum, self.wrong[:split], whole, zero, zero, False, shares, log)
+        log_numerators(single_stratum, self.wrong[:split], total, zero, zero, False, shares, log)
         if split < self.stratum.size:
             # From here on, half of Q follows what the strata show, and half expects the first one to hold the most.
             later_draws = self.stratum[split:], self.wrong[split:], self.sizes, *self.counts(0, split)
@@ -125,20 +125,22 @@ def exceeds(judgements: Judgements, at_most: float, confidence: float) -> bool:
     """Whether the judgements show that more than ``at_most`` is wrong: said wrongly, at any look ever, with probability
     at most 1 - confidence."""
     sizes = judgements.sizes
-    allowed = math.floor(at_most * int(sizes.sum()) + 1e-9)
-    if int(judgements.wrong.sum()) > allowed:
+    limit = math.floor(at_most * int(sizes.sum()) + 1e-9)
+    if int(judgements.wrong.sum()) > limit:
         return True
     if at_most >= 0.95 / _RATIO or not judgements.stratum.size:
         return False
     split = min(judgements.alike, judgements.stratum.size)
     n, s = judgements.counts(0, split)
     later_n, later_s = judgements.counts(split)
-    whole, n_draws, right = (np.array([counts.sum()], dtype=np.int64) for counts in (sizes, n, n - s))
+    total, n_draws, right = (np.array([counts.sum()], dtype=np.int64) for counts in (sizes, n, n - s))
     # Right items instead of wrong ones, so that "at most" becomes "at least".
-    likely = log_envelope(whole, n_draws, right, int(sizes.sum()) - allowed)
+    log_ratio = log_envelope(total, n_draws, right, int(sizes.sum()) - limit)
     undrawn = sizes - n
-    likely += log_envelope(undrawn, later_n, later_n - later_s, int(undrawn.sum()) - (allowed - int(s.sum())))
-    return bool(judgements.log_numerator(at_most, above=True) - likely >= -math.log1p(-confidence))
+    log_ratio += log_envelope(
+        undrawn, later_n, later_n - later_s, int(undrawn.sum()) - (limit - int(s.sum()))
+    )
+    return bool(judgements.log_numerator(at_most, above=True) - log_ratio >= -math.log1p(-confidence))
 
 
 def missed_bound(matched: Judgements, different: Judgements, at_most: float, confidence: float) -> float:
@@ -156,7 +158,7 @@ def missed_bound(matched: Judgements, different: Judgements, at_most: float, con
     undrawn = np.array([different.sizes.sum(), 0, 0], dtype=np.int64)
     limit = n_matched - int(of_matched[0].sum() - of_matched[1].sum())
     grid = np.unique(np.linspace(0, limit, 200).astype(np.int64)) if limit else np.zeros(1, dtype=np.int64)
-    worst = 0.0
+    largest = 0.0
     for at, false in enumerate(grid):
         value = log_envelope(matched.sizes, *of_matched, int(false))
         if value == -math.inf:
@@ -166,8 +168,8 @@ def missed_bound(matched: Judgements, different: Judgements, at_most: float, con
             break
         most_false = limit if at + 1 == grid.size else int(grid[at + 1]) - 1
         same = missed + n_matched - most_false
-        worst = max(worst, missed / same if same else 1.0)
-    return worst
+        largest = max(largest, missed / same if same else 1.0)
+    return largest
 
 
 def next_group(matched: Judgements, different: Judgements, at_most: float) -> tuple[bool, int]:
@@ -198,9 +200,9 @@ def expected_judgements(judgements: Judgements, at_most: float, confidence: floa
     """About how many more judgements bring the bound down to ``at_most`` if they go on as so far; None: none may."""
     size = int(judgements.sizes.sum())
     n, s = judgements.stratum.size, int(judgements.wrong.sum())
-    allowed = math.floor(at_most * size + 1e-9)
+    limit = math.floor(at_most * size + 1e-9)
     share = (s + 0.5 * (s > 0)) / (n + 1.0 / at_most)
-    if s > allowed:
+    if s > limit:
         return None
     if share >= at_most:
         return size - n
@@ -208,8 +210,8 @@ def expected_judgements(judgements: Judgements, at_most: float, confidence: floa
     def suffices(further: int) -> bool:
         steps = np.diff(np.floor(share * np.arange(further + 1) + 0.5)).astype(np.int64)
         wrong = np.concatenate([judgements.wrong, steps])
-        whole = Judgements(np.array([size]), np.zeros(wrong.size, dtype=np.int64), wrong, wrong.size)
-        return whole.most_wrong(at_most, confidence) <= allowed
+        total = Judgements(np.array([size]), np.zeros(wrong.size, dtype=np.int64), wrong, wrong.size)
+        return total.most_wrong(at_most, confidence) <= limit
 
     low, high = -1, min(64, size - n)
     while not suffices(high):

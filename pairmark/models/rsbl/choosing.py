@@ -110,10 +110,10 @@ class Judge:
         if distances is None:
             return float((self._linear(gram)[self.judged].argmax(axis=1) != truth).sum())
         train, squared = self.growth.train, distances.squared()
-        own = np.full(squared.shape[0], -1, dtype=np.int64)
-        own[train] = np.arange(train.size)
+        places = np.full(squared.shape[0], -1, dtype=np.int64)
+        places[train] = np.arange(train.size)
         neighbours = np.zeros((self.judged.size, 1), dtype=np.int64)
-        kernels.nearest(squared[self.judged], own[self.judged], 1, neighbours)
+        kernels.nearest(squared[self.judged], places[self.judged], 1, neighbours)
         return float((self._codes[train][neighbours[:, 0]] != truth).sum())
 
 

@@ -247,9 +247,9 @@ class RSBL(RSBLState, ClassifierMixin, BaseEstimator):
             choice = choose(judges, choose_depth=self.choose_depth, held_out=True, span=(0.0, 0.8), **options)
             return choice, choice.errors
         everyone = np.arange(X.shape[0])
-        whole = self.judge(X, codes, n_classes, everyone, everyone, beta, relative)
-        first = choose([whole], choose_depth=False, held_out=False, span=(0.0, 0.6), **options)
-        del whole
+        errors = self.judge(X, codes, n_classes, everyone, everyone, beta, relative)
+        first = choose([errors], choose_depth=False, held_out=False, span=(0.0, 0.6), **options)
+        del errors
         again = choose(
             judges, choose_depth=self.choose_depth, held_out=True, fixed=first.ks, span=(0.6, 0.8), **options
         )
@@ -278,15 +278,15 @@ class RSBL(RSBLState, ClassifierMixin, BaseEstimator):
         codes: Int64,
         n_classes: int,
         train: Int64,
-        judged: Int64,
+        test_rows: Int64,
         beta: float,
         relative: bool,
     ) -> Judge:
-        """What judges spaces grown from the rows ``train`` by how they classify the rows ``judged``."""
+        """What judges spaces grown from the rows ``train`` by how they classify the rows ``test_rows``."""
         # Standardised by the rows that train, so that held-out rows say nothing before they judge.
         rows = self._fitted_inputs(X[train]).transform(X)
         growth = self._growth(rows, train, train, beta, relative)
-        return Judge(growth, codes, n_classes, judged, final=self.final, C=float(self.C))
+        return Judge(growth, codes, n_classes, test_rows, final=self.final, C=float(self.C))
 
     def _growth(self, rows: Float32, train: Int64, references: Int64, beta: float, relative: bool) -> Growth:
         return Growth(
@@ -387,19 +387,19 @@ class RSBL(RSBLState, ClassifierMixin, BaseEstimator):
         rows_a_time = max(1, BLOCK_BYTES // (8 * width))
         for at in range(0, X.shape[0], rows_a_time):
             blocks = self._walked(X[at : at + rows_a_time])
-            here = out[at : at + rows_a_time]
+            part_of_out = out[at : at + rows_a_time]
             if self._final_rows is not None:
                 assert self._final_codes is not None
                 among = Distances(self.metric, blocks[0].shape[0], self._final_codes.size, n_jobs=self.n_jobs)
                 counts = [np.ones(blocks[0].shape[1]), *(layer.counts for layer in self.layers_)]
                 for block, rows, count in zip(blocks, self._final_rows, counts, strict=True):
                     among.extend(block, rows, count)
-                here[:] = class_distances(among.squared(), self._final_codes, n_classes)
+                part_of_out[:] = class_distances(among.squared(), self._final_codes, n_classes)
             else:
                 assert self._coef is not None
                 assert self._intercept is not None
                 wide = np.concatenate(blocks, axis=1).astype(np.float64)
-                here[:] = by_class(wide @ self._coef.T + self._intercept, n_classes)
+                part_of_out[:] = by_class(wide @ self._coef.T + self._intercept, n_classes)
         return out
 
     def __sklearn_is_fitted__(self) -> bool:

@@ -83,8 +83,8 @@ class Distances:
         rows = np.ascontiguousarray(rows)
 
         def part(start: int) -> None:
-            here = slice(start, start + _ROWS_A_TASK)
-            kernels.accumulate(self._code, rows[here], factor32, counts, scaled, self._acc[here])
+            block = slice(start, start + _ROWS_A_TASK)
+            kernels.accumulate(self._code, rows[block], factor32, counts, scaled, self._acc[block])
 
         in_threads(part, rows.shape[0], self._jobs, work=rows.size * refs.shape[1])
         if self._code == kernels.DOT:
@@ -158,11 +158,11 @@ class Growth:
         if self._looked is None:
             squared = self.distances.squared()
             near = squared if self.train.size == squared.shape[0] else squared[self.train]
-            where = np.full(int(self.train.max()) + 1, -1, dtype=np.int64)
-            where[self.references] = np.arange(self.references.size)
-            own = where[self.train]
+            place_of = np.full(int(self.train.max()) + 1, -1, dtype=np.int64)
+            place_of[self.references] = np.arange(self.references.size)
+            places = place_of[self.train]
             neighbours = np.empty((self.train.size, self.k_max), dtype=np.int64)
-            kernels.nearest(near, own, self.k_max, neighbours)
+            kernels.nearest(near, places, self.k_max, neighbours)
             self._looked = squared, neighbours, self._beta / typical(near) if self._relative else self._beta
         return self._looked
 
@@ -177,8 +177,8 @@ class Growth:
         block = np.empty((squared.shape[0], columns.size), dtype=np.float32)
 
         def part(start: int) -> None:
-            here = slice(start, start + _ROWS_A_TASK)
-            kernels.gaussians(beta, squared[here], columns, scale, block[here])
+            rows = slice(start, start + _ROWS_A_TASK)
+            kernels.gaussians(beta, squared[rows], columns, scale, block[rows])
 
         in_threads(part, squared.shape[0], self._jobs, work=16 * block.size)
         return block

@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from pairmark.models.core.arrays import Float32, Matrix
 from pairmark.models.core.base import EmbedderMixin, GalleryIndex, PairScorerMixin
 from pairmark.models.core.inputs import checked_matrix, one_of_equals
+from pairmark.models.core.kernels.rows import unit_rows
 from pairmark.models.core.search.forms import LENGTHS, SearchForm, lengths, same_measure
 from pairmark.models.core.search.index import Rows, sealed
 from pairmark.models.rsbl.growth import Layer, walked
@@ -76,7 +77,7 @@ class RSBLScores(PairScorerMixin, EmbedderMixin):
         lanes = kernels.LANES
         padded = np.zeros((X.shape[0], -(-self.n_components_ // lanes) * lanes), dtype=np.float32)
         padded[:, : self.n_components_] = np.concatenate(self._walked(X), axis=1)
-        kernels.unit_rows(padded)
+        unit_rows(padded)
         return padded
 
     def _pair_score(self, left: Matrix, right: Matrix) -> Float32:

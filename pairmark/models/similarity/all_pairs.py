@@ -49,30 +49,30 @@ def pair_counts(
     # Few classes are sorted by counting.
     order = np.argsort(classes.astype(np.uint16) if classes.max() < 2**16 else classes, kind="stable")
     borders = np.concatenate([[0], np.cumsum(np.bincount(classes))])
-    ordered = np.empty_like(codes)
-    in_order(codes, order, ordered)
+    sorted_codes = np.empty_like(codes)
+    in_order(codes, order, sorted_codes)
     extremes = pair_map == "max-min"
     counts = np.zeros((2, 2, codes.shape[1], N_CODES if extremes else 2 * N_CODES - 1))
     sizes = np.diff(borders)
-    add_one_by_one(ordered, borders, np.flatnonzero(sizes <= ONE_BY_ONE), extremes, counts[0])
-    whole, own = np.zeros((codes.shape[1], N_CODES)), np.empty((codes.shape[1], N_CODES))
-    histograms(_rows_of(ordered, borders, sizes <= ONE_BY_ONE), whole)
+    add_one_by_one(sorted_codes, borders, np.flatnonzero(sizes <= ONE_BY_ONE), extremes, counts[0])
+    totals, of_identity = np.zeros((codes.shape[1], N_CODES)), np.empty((codes.shape[1], N_CODES))
+    histograms(_rows_of(sorted_codes, borders, sizes <= ONE_BY_ONE), totals)
     within, all_pairs = _Correlations(codes.shape[1]), _Correlations(codes.shape[1])
     for c in np.flatnonzero(sizes > ONE_BY_ONE):
-        histograms(ordered[borders[c] : borders[c + 1]], own)
-        whole += own
+        histograms(sorted_codes[borders[c] : borders[c + 1]], of_identity)
+        totals += of_identity
         if extremes:
-            add_extremes(own, float(sizes[c]), counts[0])
+            add_extremes(of_identity, float(sizes[c]), counts[0])
         elif sizes[c] > TRANSFORMED:
-            add_products(own, counts[0])
+            add_products(of_identity, counts[0])
         else:
-            within.add(own)
+            within.add(of_identity)
     if extremes:
-        add_extremes(whole, float(codes.shape[0]), counts[1])
+        add_extremes(totals, float(codes.shape[0]), counts[1])
     elif codes.shape[0] > TRANSFORMED:
-        add_products(whole, counts[1])
+        add_products(totals, counts[1])
     else:
-        all_pairs.add(whole)
+        all_pairs.add(totals)
     if not extremes:
         within.add_to(counts[0])
         all_pairs.add_to(counts[1])
@@ -81,12 +81,12 @@ def pair_counts(
 
 
 def _rows_of(
-    ordered: NDArray[np.uint8], borders: NDArray[np.int64], classes: NDArray[np.bool_]
+    sorted_codes: NDArray[np.uint8], borders: NDArray[np.int64], classes: NDArray[np.bool_]
 ) -> NDArray[np.uint8]:
     """The rows of some classes."""
     if not classes.any():
-        return ordered[:0]
-    return ordered if classes.all() else ordered[np.repeat(classes, np.diff(borders))]
+        return sorted_codes[:0]
+    return sorted_codes if classes.all() else sorted_codes[np.repeat(classes, np.diff(borders))]
 
 
 class _Correlations:
@@ -108,10 +108,10 @@ class _Correlations:
         """Add the pairs within each histogram to ``counts`` (2, u, 511), by the codes' difference and sum."""
         if not self._rows.any():
             return
-        apart = np.rint(np.fft.irfft(self._power, 2 * N_CODES, axis=1)[:, :N_CODES])
+        by_difference = np.rint(np.fft.irfft(self._power, 2 * N_CODES, axis=1)[:, :N_CODES])
         # A row is no pair with itself, and a pair of one code is counted from both ends, as one of any sum is.
-        apart[:, 0] = (apart[:, 0] - self._rows.sum(axis=1)) / 2.0
-        counts[0, :, :N_CODES] += apart
+        by_difference[:, 0] = (by_difference[:, 0] - self._rows.sum(axis=1)) / 2.0
+        counts[0, :, :N_CODES] += by_difference
         summed = np.rint(np.fft.irfft(self._square, 2 * N_CODES, axis=1)[:, : 2 * N_CODES - 1])
         summed[:, ::2] -= self._rows
         counts[1] += summed / 2.0

@@ -108,7 +108,7 @@ class SimilarityBase(PairScorerMixin, BaseEstimator):
             raise ValueError("X has 1 sample; expected at least two, which make a pair")
         seed, population = _seeds(random, 1)[0], PairPopulation(codes)
         learned = self._learn(rows, codes, population, random)
-        source = PairSource.drawn(
+        source = PairSource.of_identities(
             population, codes, self.n_pairs, learned, bootstrap=self.bootstrap, seed=seed
         )
         self._grow(rows, source, random)
@@ -145,11 +145,11 @@ class SimilarityBase(PairScorerMixin, BaseEstimator):
             learned = self._learn(points[first], codes, None, random)
         else:
             self.learned_, self.pair_features_ = None, "raw"
-        floor, each = (LEAST_GIVEN, EACH_GIVEN) if learned is None else (LEAST_DESCRIBED, EACH_DESCRIBED)
+        floor, per_pair = (LEAST_GIVEN, EACH_GIVEN) if learned is None else (LEAST_DESCRIBED, EACH_DESCRIBED)
         pairs = weighted(numbers, numbers + np.int32(n), weight[numbers], n_same)
-        source = PairSource.listed(
+        source = PairSource.of_pairs(
             described(pairs, learned, learned_rows),
-            max_listed=max(floor, each * n // self.n_estimators),
+            max_listed=max(floor, per_pair * n // self.n_estimators),
             half_learned=self.pair_features is None and self.n_estimators > 1,
             bootstrap=self.bootstrap,
             seed=seed,
@@ -283,15 +283,17 @@ class SimilarityBase(PairScorerMixin, BaseEstimator):
         columns = (
             None if self.learned_ is None else (self.learned_.columns(left), self.learned_.columns(right))
         )
-        return self._scored(left, right, columns)
+        return self._forest_scores(left, right, columns)
 
     def _pairs_of(self, rows: Matrix) -> PairsOfRows:
         columns = None if self.learned_ is None else self.learned_.columns(rows)
-        return lambda left, right: self._scored(
+        return lambda left, right: self._forest_scores(
             rows[left], rows[right], None if columns is None else (columns[left], columns[right])
         )
 
-    def _scored(self, left: Float32, right: Float32, columns: tuple[Float32, Float32] | None) -> Float32:
+    def _forest_scores(
+        self, left: Float32, right: Float32, columns: tuple[Float32, Float32] | None
+    ) -> Float32:
         n_threads = 1 if self.n_jobs is None else effective_n_jobs(self.n_jobs)
         forms = None if self.learned_ is None else self.learned_.forms
         scores = self._packed.sums(RowPairs(left, right, columns, forms), n_threads) / len(self.trees_)
@@ -318,15 +320,15 @@ class SimilarityBase(PairScorerMixin, BaseEstimator):
         queries: Matrix,
         index: GalleryIndex,
         k: int,
-        allowed: NDArray[np.bool_] | None,
+        allowed_rows: NDArray[np.bool_] | None,
         above: np.float32 | None,
     ) -> Found:
-        n = len(index) if allowed is None else int(np.count_nonzero(allowed))
+        n = len(index) if allowed_rows is None else int(np.count_nonzero(allowed_rows))
         trees = self._packed.search_trees(self.n_features_in_) if CODES in index.arrays else None
         # Few rows, or much of them wanted: bounds would not spare anything.
         if trees is None or n < search.SMALLEST + search.FEW_WALKS // trees.roots.size or 64 * k > n:
-            return super()._top_k(queries, index, k, allowed, above)
-        return search.forest_top_k(trees, self, queries, index, k, allowed, above)
+            return super()._top_k(queries, index, k, allowed_rows, above)
+        return search.forest_top_k(trees, self, queries, index, k, allowed_rows, above)
 
     def warm_search(self, query: Float32, index: GalleryIndex) -> None:
         """Compile what searches of galleries use that are many times as large, where the index has byte columns."""
@@ -341,10 +343,10 @@ class SimilarityBase(PairScorerMixin, BaseEstimator):
         columns = self.learned_.columns(queries)
         scores = np.empty((queries.shape[0], block.shape[0]), dtype=np.float32)
         for at in range(queries.shape[0]):
-            query, its = (
+            query, query_forms = (
                 np.broadcast_to(line[at], (block.shape[0], line.shape[1])) for line in (queries, columns)
             )
-            scores[at] = self._scored(query, block, (its, block_columns))
+            scores[at] = self._forest_scores(query, block, (query_forms, block_columns))
         return scores
 
     def to_state(self) -> State:

@@ -98,9 +98,9 @@ def product_bins(grid: Grid) -> NDArray[np.float64]:
         products = (ends[0] * ends[0], ends[0] * ends[1], ends[1] * ends[1])
         lowest, highest = min(products), max(products)
         # Products of whole multiples of the step are whole multiples of its square.
-        whole = ends[0] / grid.step[k]
+        multiple = ends[0] / grid.step[k]
         n = (highest - lowest) / grid.step[k] ** 2 + 1.0
-        if grid.exact[k] and n <= PRODUCT_BINS and abs(whole - round(whole)) <= _EXACT_TOLERANCE:
+        if grid.exact[k] and n <= PRODUCT_BINS and abs(multiple - round(multiple)) <= _EXACT_TOLERANCE:
             bins[:, k] = lowest, grid.step[k] ** 2, round(n), 0.0
             continue
         width = (highest - lowest) / (PRODUCT_BINS - 1)

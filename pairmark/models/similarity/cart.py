@@ -89,8 +89,8 @@ def learned_codes(values: Float32 | None) -> layout.LearnedValues:
     edges = np.full((m, LEARNED_BINS + 1), np.inf, dtype=np.float32)
     n_bins = np.zeros(m, dtype=np.int64)
     for k in range(m):
-        ordered = np.sort(by_feature[k])
-        borders = np.unique(ordered[np.linspace(0, n - 1, LEARNED_BINS).astype(np.int64)])
+        ascending = np.sort(by_feature[k])
+        borders = np.unique(ascending[np.linspace(0, n - 1, LEARNED_BINS).astype(np.int64)])
         codes[:, k] = np.searchsorted(borders, by_feature[k])
         edges[k, : borders.size], n_bins[k] = borders, borders.size
     return layout.LearnedValues(codes=codes, values=by_feature, edges=edges, n_bins=n_bins)

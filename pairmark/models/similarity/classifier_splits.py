@@ -90,7 +90,7 @@ def grow_by_classifier(
     kind = KINDS[leaf_rank]
     return Tree(
         cells=np.array(cells, dtype=np.int64),
-        splits=kind.joined(splits) if splits else kind.empty(),
+        splits=kind.concatenate(splits) if splits else kind.empty(),
         node_low=np.ascontiguousarray(table[:, 0]),
         node_high=np.ascontiguousarray(table[:, 1]),
     )
@@ -182,11 +182,11 @@ def _stumps(
     if not n_done:
         return None
     # Stumps of one border are one, and a stump adds its step above it to what it adds anyway.
-    place, which = np.unique(
+    place, stump_of = np.unique(
         features_of_rounds[:n_done] * boosting_kernels.BINS + numbers[:n_done], return_inverse=True
     )
     feature, number = np.divmod(place, boosting_kernels.BINS)
-    step = np.bincount(which, weights=steps[:n_done, 1] - steps[:n_done, 0], minlength=place.size)
+    step = np.bincount(stump_of, weights=steps[:n_done, 1] - steps[:n_done, 0], minlength=place.size)
     return StumpSplits(
         counts=np.array([place.size], dtype=np.int64),
         features=columns[feature].astype(np.int32),

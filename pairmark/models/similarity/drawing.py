@@ -232,13 +232,13 @@ def _legend() -> list[str]:
 
 def _words(text: str) -> str:
     """Text as XML holds it: what it cannot hold, control characters and lone surrogates, left out."""
-    allowed = "".join(
+    printable = "".join(
         character
         for character in text
         if character in "\t\n"
         or (ord(character) >= 32 and unicodedata.category(character) not in ("Cc", "Cs"))
     )
-    return escape(allowed.replace("\ufffe", "").replace("\uffff", ""), {'"': "&quot;"})
+    return escape(printable.replace("\ufffe", "").replace("\uffff", ""), {'"': "&quot;"})
 
 
 def _short(text: str, limit: int = _CHARACTERS) -> str:

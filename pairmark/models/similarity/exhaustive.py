@@ -39,8 +39,8 @@ class Region(NamedTuple):
         """Which pairs go to the left child."""
         at = np.zeros(f.shape[0], dtype=np.int64)
         for node, (low, high) in enumerate(zip(self.low, self.high, strict=True)):
-            here = at == node
-            at[here] = np.where(self.splits.high(node, f[here]), high, low)
+            at_node = at == node
+            at[at_node] = np.where(self.splits.high(node, f[at_node]), high, low)
         return np.asarray(at == LEFT)
 
 
@@ -104,10 +104,10 @@ def _grid(f: Float32, features: NDArray[np.int64]) -> tuple[NDArray[np.int64], F
     levels = min(MOST_LEVELS, max(2, MOST_BORDERS // max(features.size, 1)))
     owners, borders = [], []
     for feature in features:
-        ordered = np.sort(f[:, feature])
-        values = np.unique(ordered[np.linspace(0, ordered.size - 1, levels + 2).astype(np.int64)[1:-1]])
+        ascending = np.sort(f[:, feature])
+        values = np.unique(ascending[np.linspace(0, ascending.size - 1, levels + 2).astype(np.int64)[1:-1]])
         # A border at the largest value parts nothing. Adding 0 rids it of a negative zero.
-        values = values[values < ordered[-1]] + np.float32(0.0)
+        values = values[values < ascending[-1]] + np.float32(0.0)
         owners.append(np.full(values.size, feature))
         borders.append(values)
     if not owners:

@@ -80,7 +80,7 @@ def narrow_nodes(
     on one step scoring is slower, never wrong.
     """
     features = np.concatenate(node_features)
-    last = max((int(side.max(initial=0)) for its in children for side in its), default=0)
+    last = max((int(side.max(initial=0)) for pair in children for side in pair), default=0)
     n_features = int(features.max(initial=-1)) + 1
     if last >> scoring_kernels.CHILD_BITS or n_features > 1 << scoring_kernels.FEATURE_BITS:
         return None
@@ -89,17 +89,17 @@ def narrow_nodes(
     bounds = np.concatenate([[0], np.cumsum(np.bincount(features, minlength=n_features))])
     lows, scales = np.zeros(n_features), np.ones(n_features)
     for f in range(n_features):
-        own = np.sort(thresholds[order[bounds[f] : bounds[f + 1]]]).astype(np.float64)
-        if own.size:
-            tail = own.size // 1_000
-            low, span = own[tail], own[own.size - 1 - tail] - own[tail]
+        values = np.sort(thresholds[order[bounds[f] : bounds[f + 1]]]).astype(np.float64)
+        if values.size:
+            tail = values.size // 1_000
+            low, span = values[tail], values[values.size - 1 - tail] - values[tail]
             if span == 0.0:
                 span = max(abs(low) * 1e-3, 1e-12)
             lows[f] = max(low - span / 2.0, -3e38)
             scales[f] = scoring_kernels.TOP_PLACE / (2.0 * span)
     words = np.empty(features.size, dtype=np.uint64)
     narrow = Narrow(words, thresholds, lows.astype(np.float32), scales.astype(np.float32))
-    low, high = (np.concatenate([its[side] for its in children]) for side in range(2))
+    low, high = (np.concatenate([pair[side] for pair in children]) for side in range(2))
     scoring_kernels.pack_narrow(features, thresholds, low, high, narrow.lows, narrow.scales, words)
     return narrow
 
@@ -188,7 +188,9 @@ class PlaneTrees(PackedTrees):
     def __init__(self, trees: list[Tree], values: list[NDArray[np.float64]], *, pair_map: PairMap) -> None:
         super().__init__(trees, values, pair_map=pair_map)
         self._children = _stacked_children(trees)
-        splits = PlaneSplits.joined([tree.splits for tree in trees if isinstance(tree.splits, PlaneSplits)])
+        splits = PlaneSplits.concatenate(
+            [tree.splits for tree in trees if isinstance(tree.splits, PlaneSplits)]
+        )
         self._planes, self._thresholds = splits.planes, splits.thresholds
 
     def _scorer(self, pairs: RowPairs, total: NDArray[np.float64]) -> Callable[[int, int], Any]:
@@ -203,7 +205,9 @@ class StumpTrees(PackedTrees):
 
     def __init__(self, trees: list[Tree], values: list[NDArray[np.float64]], *, pair_map: PairMap) -> None:
         super().__init__(trees, values, pair_map=pair_map)
-        splits = StumpSplits.joined([tree.splits for tree in trees if isinstance(tree.splits, StumpSplits)])
+        splits = StumpSplits.concatenate(
+            [tree.splits for tree in trees if isinstance(tree.splits, StumpSplits)]
+        )
         self._children, self._limits = _stacked_children(trees), splits.thresholds
         self._stumps = splits.starts, splits.features, splits.limits, splits.steps
 
@@ -272,8 +276,8 @@ def _kernel_rows(pairs: RowPairs, pair_map: PairMap) -> tuple[tuple[Any, ...], t
     right, step_right = _rows(pairs.right)
     sides = left, right, step_left, step_right
     if pairs.learned is None or pairs.forms is None:
-        none = _rows(np.empty((1, 0), dtype=np.float32))[0]
-        return sides, (PAIR_MAPS[pair_map], none, none, np.empty((0, 0), dtype=np.float32))
+        empty = _rows(np.empty((1, 0), dtype=np.float32))[0]
+        return sides, (PAIR_MAPS[pair_map], empty, empty, np.empty((0, 0), dtype=np.float32))
     columns = (_rows(side)[0] for side in pairs.learned)
     return sides, (PAIR_MAPS[pair_map], *columns, pairs.forms)
 

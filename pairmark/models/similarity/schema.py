@@ -138,9 +138,9 @@ def _require_cells(state: StoredState) -> None:
     parents = np.zeros(cells.shape[0], dtype=np.int64)
     for side, field in enumerate((CELL_LEFT, CELL_RIGHT)):
         child = cells[:, field]
-        inside = (child + roots[tree] > number) & (child + roots[tree] < starts[tree + 1])
+        in_tree = (child + roots[tree] > number) & (child + roots[tree] < starts[tree + 1])
         require(
-            np.where(split, inside, child == -1), "cells", child, "a later cell of the tree; -1 in a leaf"
+            np.where(split, in_tree, child == -1), "cells", child, "a later cell of the tree; -1 in a leaf"
         )
         at = (child + roots[tree])[split]
         fits = (depth[at] == depth[split] + 1) & (position[at] == 2 * position[split] + side)
@@ -173,15 +173,15 @@ def _require_nodes(state: StoredState) -> None:
     owner = np.repeat(np.arange(first.size), np.diff(bounds)) if n else np.empty(0, dtype=np.int64)
     if n:
         require(tree_of_cell[split][owner] == tree, "node_starts", tree, "every tree's nodes in a cell of it")
-    own = split[owner]
+    cells_of_node = split[owner]
     for name in ("node_low", "node_high"):
         child = arrays[name].astype(np.int64)
         to = child + starts[tree]
-        within = (child >= 0) & (to > np.arange(n)) & (to < bounds[owner + 1] if n else True)
+        in_tree = (child >= 0) & (to > np.arange(n)) & (to < bounds[owner + 1] if n else True)
         cell = -1 - child
-        sides = arrays["cells"][own][:, [CELL_LEFT, CELL_RIGHT]]
+        sides = arrays["cells"][cells_of_node][:, [CELL_LEFT, CELL_RIGHT]]
         leaves = (child < 0) & (cell[:, None] == sides).any(axis=1)
-        require(within | leaves, name, child, "a later node of its cell, or -1 - one of the cell's children")
+        require(in_tree | leaves, name, child, "a later node of its cell, or -1 - one of the cell's children")
         below = cell[leaves] + cell_starts[tree[leaves]]
         begin = begins[below]
         later = (begin < 0) | (begin + starts[tree[leaves]] > np.flatnonzero(leaves))

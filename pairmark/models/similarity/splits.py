@@ -42,7 +42,7 @@ class Splits(ABC):
         """The splits of a tree that is one leaf."""
 
     @classmethod
-    def joined(cls, parts: Sequence[Self]) -> Self:
+    def concatenate(cls, parts: Sequence[Self]) -> Self:
         """The nodes of several, at least one, end to end."""
         names = [field.name for field in fields(cls)]  # type: ignore[arg-type]
         return cls(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
@@ -128,10 +128,10 @@ class PlaneSplits(Splits):
         return cls(planes=np.empty((0, 0), dtype=np.float32), thresholds=np.empty(0, dtype=np.float32))
 
     @classmethod
-    def joined(cls, parts: Sequence[Self]) -> Self:
+    def concatenate(cls, parts: Sequence[Self]) -> Self:
         """The nodes of several end to end."""
         # Trees without a node have no width.
-        return super().joined([part for part in parts if len(part)] or parts[:1])
+        return super().concatenate([part for part in parts if len(part)] or parts[:1])
 
     def value(self, node: int, f: Float32) -> Float32:
         """The weighted sums."""
@@ -181,9 +181,9 @@ class StumpSplits(Splits):
     @classmethod
     def empty(cls) -> Self:
         """No nodes."""
-        none = np.empty(0, dtype=np.float32)
+        empty = np.empty(0, dtype=np.float32)
         counts, features = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int32)
-        return cls(counts=counts, features=features, limits=none, steps=none, thresholds=none)
+        return cls(counts=counts, features=features, limits=empty, steps=empty, thresholds=empty)
 
     @property
     def starts(self) -> NDArray[np.int64]:
@@ -192,8 +192,8 @@ class StumpSplits(Splits):
 
     def _of(self, node: int) -> tuple[NDArray[np.int32], Float32, Float32]:
         stop = int(self.counts[: node + 1].sum())
-        own = slice(stop - int(self.counts[node]), stop)
-        return np.array(self.features[own]), np.array(self.limits[own]), np.array(self.steps[own])
+        part = slice(stop - int(self.counts[node]), stop)
+        return np.array(self.features[part]), np.array(self.limits[part]), np.array(self.steps[part])
 
     def value(self, node: int, f: Float32) -> NDArray[np.float64]:
         """The sums."""

@@ -64,7 +64,7 @@ def evenly(n: int, weight: int = 1) -> NDArray[np.int32]:
 
 @dataclass(frozen=True, kw_only=True)
 class PairSource:
-    """Where a tree's pairs come from: `drawn` from identities, or `listed`.
+    """Where a tree's pairs come from: `of_identities`, or `of_pairs`.
 
     Attributes
     ----------
@@ -88,7 +88,7 @@ class PairSource:
     half_learned: bool = False
 
     @classmethod
-    def drawn(
+    def of_identities(
         cls,
         population: PairPopulation,
         codes: NDArray[np.int64],
@@ -109,7 +109,7 @@ class PairSource:
         )
 
     @classmethod
-    def listed(
+    def of_pairs(
         cls, pairs: WeightedPairs, *, max_listed: int, half_learned: bool, bootstrap: bool, seed: int
     ) -> PairSource:
         """Pairs that were given."""
@@ -169,9 +169,9 @@ def integer_weights(sample_weight: ArrayLike | None, n: int) -> NDArray[np.int32
     # Numbers of any size: their sum must not overflow.
     largest = float(weight.max())
     weight = weight if largest < WEIGHT_TOTAL else weight / largest
-    whole = np.rint(weight)
-    if weight.sum() < WEIGHT_TOTAL // 4 and np.allclose(weight, whole, rtol=1e-9, atol=0.0):
-        return np.asarray(whole, dtype=np.int32)
+    rounded = np.rint(weight)
+    if weight.sum() < WEIGHT_TOTAL // 4 and np.allclose(weight, rounded, rtol=1e-9, atol=0.0):
+        return np.asarray(rounded, dtype=np.int32)
     scale = (WEIGHT_TOTAL // 4 - n if n < WEIGHT_TOTAL // 8 else WEIGHT_TOTAL // 8) / weight.sum()
     return np.where(weight > 0, np.maximum(np.rint(weight * scale), 1), 0).astype(np.int32)
 

@@ -116,7 +116,7 @@ class Tree:
 def joined_arrays(trees: Sequence[Tree]) -> dict[str, NDArray[Any]]:
     """Named arrays of all trees, at least one, end to end, with where each begins."""
     node_starts = np.cumsum([0, *(len(tree.splits) for tree in trees)], dtype=np.int64)
-    arrays = type(trees[0].splits).joined([tree.splits for tree in trees]).to_state(node_starts)
+    arrays = type(trees[0].splits).concatenate([tree.splits for tree in trees]).to_state(node_starts)
     for name in ("node_low", "node_high", "cells"):
         arrays[name] = np.concatenate([getattr(tree, name) for tree in trees])
     arrays["node_starts"] = node_starts

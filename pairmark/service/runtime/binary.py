@@ -8,6 +8,7 @@ import zipfile
 
 import numpy as np
 
+from pairmark.models.core.artefact import npy_header
 from pairmark.service.datasets.zips import UNREADABLE_HEAD, checked_members, damage_refused
 from pairmark.service.errors import InvalidInput, TooLarge
 from pairmark.service.runtime.growing_body import RequestBody
@@ -159,12 +160,7 @@ def _read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str, max
         raise TooLarge(f"{name} unpacks to more than {max_bytes} bytes", limit=max_bytes)
     stream_ = io.BytesIO(data)
     try:
-        version = np.lib.format.read_magic(stream_)
-        reader = {
-            (1, 0): np.lib.format.read_array_header_1_0,
-            (2, 0): np.lib.format.read_array_header_2_0,
-        }[version]
-        shape, fortran, dtype = reader(stream_)
+        shape, in_columns, dtype = npy_header(stream_)
     except UNREADABLE_HEAD as error:
         raise InvalidInput(f"{name} is not a readable .npy array", field=name) from error
     if dtype.kind not in "fiu" or dtype.itemsize > 8:
@@ -181,7 +177,7 @@ def _read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str, max
             f"{name} holds {n_available} bytes where its header promises {n_bytes}", field=name
         )
     values = np.frombuffer(bytearray(data[stream_.tell() :]), dtype=dtype)
-    values = values.reshape(shape, order="F" if fortran else "C")
+    values = values.reshape(shape, order="F" if in_columns else "C")
     with np.errstate(over="ignore", invalid="ignore"):
         rows = np.ascontiguousarray(values, dtype=np.float32)
     _finite(rows, name)

@@ -13,7 +13,7 @@ from sklearn.metrics import roc_auc_score
 
 import pairmark
 from pairmark.models import RankBoostKernel
-from pairmark.models.rankboost.embedding import binary_projection, chosen_pivots, kernel_alignment, whitening
+from pairmark.models.rankboost.embedding import binary_projection, chosen_pivots, whitening
 from pairmark.models.rankboost.sparse_input import UnknownColumnsWarning
 
 X, y = load_iris(return_X_y=True)
@@ -111,18 +111,6 @@ def test_pivots_come_from_unlabelled_rows_when_there_are_any() -> None:
         model.fit(X, y, unlabelled=more[:, :3])
     with pytest.raises(ValueError, match=r"unlabelled.*NaN"):
         model.fit(X, y, unlabelled=np.full_like(more, np.nan))
-
-
-def test_alignment_is_the_cosine_of_matrices() -> None:
-    rng = np.random.default_rng(0)
-    A, B = rng.normal(size=(2, 6, 6))
-    expected = (A * B).sum() / np.sqrt((A * A).sum() * (B * B).sum())
-    assert kernel_alignment(A, B) == pytest.approx(expected)
-    assert kernel_alignment(A * 1e200, B * 1e-200) == pytest.approx(expected)
-    assert kernel_alignment(A, A) == pytest.approx(1.0)
-    for bad, message in ((A[:3], "one shape"), (A * np.nan, "NaN"), (A * 0, "zero everywhere")):
-        with pytest.raises(ValueError, match=message):
-            kernel_alignment(bad, B)
 
 
 def test_pairs_learn_what_both_sides_share() -> None:

@@ -90,6 +90,8 @@ def dyadic_replicates(
             units = sum_rr[k] - 2.0 * f * sum_rd[k] + f * f * sum_dd[k]
             edges = sum_aa[k] - 2.0 * f * sum_ab[k] + f * f * sum_bb[k]
             rate[g, k] = f
+            # Leaving out the edges' own squares may go below 0 where few units repeat: half of the first term
+            # holds it up.
             variance[g, k] = (
                 max(units - edges, 0.5 * units, 0.0) / (total[k] * total[k]) if total[k] > 0.0 else 0.0
             )

@@ -41,11 +41,12 @@ def log_mean_product(
     total = np.empty(size.size)
     row_sum = np.empty(n)
     column_sum = np.empty(n)
-    per_missing = -math.log(1.0 - shrink)
+    per_imbalance = -math.log(1.0 - shrink)
     # log of N^-N, of all blocks.
     base = 0.0
     for b in range(size.size):
         base -= size[b] * math.log(size[b])
+    # Alternate scaling of columns and rows; each round gives a bound of its own, and the best one is kept.
     best = -np.inf
     for _ in range(100):
         total[:] = 0.0
@@ -59,8 +60,8 @@ def log_mean_product(
         value = base
         for i in range(n):
             # Rounding may not bring an entry below 1 - shrink.
-            whole = total[block_of_row[i]]
-            s = whole - shrink * min(row_sum[i], whole)
+            block_total = total[block_of_row[i]]
+            s = block_total - shrink * min(row_sum[i], block_total)
             value += math.log(s)
             row_sum[i] = 1.0 / s
         for j in range(n):
@@ -73,16 +74,16 @@ def log_mean_product(
             column_sum[columns[e]] += weight[e] * row_sum[rows[e]]
         # Columns of the scaled matrix: how far their sums c are from 1 bounds how far the value is from the
         # minimum; then each is brought to 1.
-        missing = 0.0
+        imbalance = 0.0
         for j in range(n):
-            whole = total[block_of_column[j]]
-            t = whole - shrink * min(column_sum[j], whole)
-            missing += abs(scale[j] * t - 1.0)
+            block_total = total[block_of_column[j]]
+            t = block_total - shrink * min(column_sum[j], block_total)
+            imbalance += abs(scale[j] * t - 1.0)
             scale[j] = 1.0 / t
         # 1e-12 a row is far more than rounding takes.
-        bound = value - missing * per_missing - 1e-12 * n
+        bound = value - imbalance * per_imbalance - 1e-12 * n
         if bound > best:
             best = bound
-        if missing * per_missing < 1e-3:
+        if imbalance * per_imbalance < 1e-3:
             break
     return best

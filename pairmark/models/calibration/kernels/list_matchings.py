@@ -45,6 +45,7 @@ def draw_matchings(
             u = order[b, k]
             if is_matched[u]:
                 continue
+            # How many neighbours are free, and their weight in all.
             free = 0
             total = 0.0
             for at in range(start[u], start[u + 1]):

@@ -17,6 +17,7 @@ def greedy_matching(edges: NDArray[np.int64], order: NDArray[np.int64], n_units:
     edges : (E, 2) int64 unit codes below ``n_units``.
     order : (E,) int64 the walk.
     """
+    # Invariant: the units of the edges taken so far are exactly those that are marked.
     is_matched = np.zeros(n_units, dtype=np.bool_)
     matching = np.empty(order.size, dtype=np.int64)
     n = 0

@@ -1,4 +1,4 @@
-"""Rows' learned columns, in compiled loops.
+"""Rows: their learned columns, inner products and lengths, in compiled loops.
 
 A row's result never depends on the rows beside it, as a matrix product's would: sums run over the inputs in order,
 and what the compiler does side by side are different outputs. So one row scores as it does in a batch.
@@ -170,3 +170,30 @@ def unit_lengths(values, length):
             factor = length / math.sqrt(total)
             for j in range(row.shape[0]):
                 row[j] = np.float32(np.float64(row[j]) * factor)
+
+
+@kernel
+def dot(a, b):
+    """Inner product of two rows padded with zeros to a multiple of eight, in eight lanes in float64."""
+    s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = 0.0
+    for j in range(0, a.shape[0], 8):
+        s0 += np.float64(a[j]) * np.float64(b[j])
+        s1 += np.float64(a[j + 1]) * np.float64(b[j + 1])
+        s2 += np.float64(a[j + 2]) * np.float64(b[j + 2])
+        s3 += np.float64(a[j + 3]) * np.float64(b[j + 3])
+        s4 += np.float64(a[j + 4]) * np.float64(b[j + 4])
+        s5 += np.float64(a[j + 5]) * np.float64(b[j + 5])
+        s6 += np.float64(a[j + 6]) * np.float64(b[j + 6])
+        s7 += np.float64(a[j + 7]) * np.float64(b[j + 7])
+    return ((s0 + s1) + (s2 + s3)) + ((s4 + s5) + (s6 + s7))
+
+
+@kernel
+def unit_rows(rows):
+    """Divide each padded row by its length, in place; a row of zeros stays."""
+    for i in range(rows.shape[0]):
+        row = rows[i]
+        length = np.sqrt(dot(row, row))
+        if length > 0.0:
+            for j in range(row.shape[0]):
+                row[j] = row[j] / length

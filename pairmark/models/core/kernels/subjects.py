@@ -14,12 +14,12 @@ MEAN, BEST, MEDIAN = 0, 1, 2
 
 
 @kernel
-def _combined(values, how):
+def _combined(values, rule):
     """One score from sorted ones."""
     n = values.shape[0]
-    if how == BEST:
+    if rule == BEST:
         return values[n - 1]
-    if how == MEDIAN:
+    if rule == MEDIAN:
         return 0.5 * (values[(n - 1) // 2] + values[n // 2])
     total = 0.0
     for i in range(n):
@@ -28,12 +28,12 @@ def _combined(values, how):
 
 
 @kernel
-def combine(scores, ends, how, out):
+def combine(scores, ends, rule, out):
     """One score from those of all rows of ``scores[:, ends[i - 1]:ends[i]]``: a query's samples by a subject's."""
     start = 0
     for s in range(out.shape[0]):
         values = np.sort(scores[:, start : ends[s]].copy().reshape(-1).astype(np.float64))
-        out[s] = np.float32(_combined(values, how))
+        out[s] = np.float32(_combined(values, rule))
         start = ends[s]
 
 

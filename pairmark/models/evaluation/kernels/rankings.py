@@ -19,21 +19,21 @@ def _exact(before, labels, order):
         for a in range(m):
             if s & (1 << a):
                 continue
-            here = 0.0
+            step = 0.0
             for b in range(m):
                 if b != a and not s & (1 << b):
-                    here += before[labels[b], labels[a]]
-            cost[s] = min(cost[s], here + cost[s | (1 << a)])
+                    step += before[labels[b], labels[a]]
+            cost[s] = min(cost[s], step + cost[s | (1 << a)])
     s = 0
     for place in range(m):
         for a in range(m):
             if s & (1 << a):
                 continue
-            here = 0.0
+            step = 0.0
             for b in range(m):
                 if b != a and not s & (1 << b):
-                    here += before[labels[b], labels[a]]
-            if here + cost[s | (1 << a)] <= cost[s]:
+                    step += before[labels[b], labels[a]]
+            if step + cost[s | (1 << a)] <= cost[s]:
                 order[place] = labels[a]
                 s |= 1 << a
                 break

@@ -51,6 +51,7 @@ def sweep(
         curve[1, recorded] = 0.0
         recorded += 1
     for k in range(ends.size):
+        # Equal scores move together: no threshold tells them apart.
         while row < ends[k]:
             if is_same[row]:
                 tp += weight[row]
@@ -59,6 +60,7 @@ def sweep(
             row += 1
         f = min(fp / all_fp, 1.0)
         t = min(tp / all_tp, 1.0)
+        # A trapezium: pairs of equal score count half.
         area += (f - last_f) * 0.5 * (t + last_t)
         # FPR and FNR = 1 - TPR cross where f + t = 1: interpolated on the line from the last point.
         if equal < 0.0 and f + t >= 1.0:

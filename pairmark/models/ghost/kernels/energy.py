@@ -44,18 +44,18 @@ def weighted(A, B, grid, columns, weights, out):
 def _from_counts(code, joint, left, right, width):
     """Distances of boolean rows: true in both, in the left only, in the right only. As `scipy.spatial.distance`."""
     joint_absent = width - joint - left - right
-    apart = left + right
+    n_differing = left + right
     if code == MATCHING:
-        return apart / width
+        return n_differing / width
     if code == JACCARD:
-        return apart / (joint + apart) if joint + apart > 0.0 else 0.0
+        return n_differing / (joint + n_differing) if joint + n_differing > 0.0 else 0.0
     if code == DICE:
-        return apart / (2.0 * joint + apart) if joint + apart > 0.0 else 0.0
+        return n_differing / (2.0 * joint + n_differing) if joint + n_differing > 0.0 else 0.0
     if code == YULE:
         half = left * right
         return 2.0 * half / (joint * joint_absent + half) if half > 0.0 else 0.0
     if code == KULSINSKI:
-        return (apart - joint + width) / (apart + width)
+        return (n_differing - joint + width) / (n_differing + width)
     return (width - joint) / width  # RUSSELLRAO
 
 
@@ -129,16 +129,16 @@ def _distance(code, p, a, b):
     total = size = top = 0.0
     for i in range(width):
         x, y = np.float64(a[i]), np.float64(b[i])
-        apart = abs(x - y)
-        top = max(top, apart)
+        gap = abs(x - y)
+        top = max(top, gap)
         if code == EUCLIDEAN:
-            total += apart * apart
+            total += gap * gap
         elif code == MINKOWSKI:
-            total += apart**p
+            total += gap**p
         elif code == HAMMING:
             total += 1.0 if x != y else 0.0
         else:
-            total += apart
+            total += gap
             size += abs(x) + abs(y)
     if code == EUCLIDEAN:
         return np.sqrt(total)
@@ -164,18 +164,18 @@ def distances(code, power, A, B, grid, out):
 
 
 @kernel
-def _add_four(target, a, b, c, d, weights, own):
+def _add_four(target, a, b, c, d, weights, point):
     """Four features at once: the sums stay in registers, and loops from 0 over equal lengths vectorise."""
     w0, w1, w2, w3 = weights[0], weights[1], weights[2], weights[3]
-    x0, x1, x2, x3 = own[0], own[1], own[2], own[3]
+    x0, x1, x2, x3 = point[0], point[1], point[2], point[3]
     for q in range(target.shape[0]):
         target[q] += (w0 * abs(a[q] - x0) + w1 * abs(b[q] - x1)) + (w2 * abs(c[q] - x2) + w3 * abs(d[q] - x3))
 
 
 @kernel
-def _add_one(target, column, weight, own):
+def _add_one(target, column, weight, point):
     for q in range(target.shape[0]):
-        target[q] += weight * abs(column[q] - own)
+        target[q] += weight * abs(column[q] - point)
 
 
 @kernel
@@ -233,8 +233,8 @@ def feature_gaps(columns, truth, exemplars, out):
         column = columns[i]
         total = 0.0
         for p in range(column.shape[0]):
-            own = column[p]
-            total += abs(own - column[truth[p]]) - abs(own - column[exemplars[p]])
+            value = column[p]
+            total += abs(value - column[truth[p]]) - abs(value - column[exemplars[p]])
         out[i] = total
 
 
@@ -294,13 +294,13 @@ def move_points(costs, multipliers, exemplars, votes, step):
 
 
 @kernel
-def solve_clusters(costs, multipliers, clusters, over, none, is_exemplar):
+def solve_clusters(costs, multipliers, clusters, over, no_center, is_exemplar):
     """Minimise every cluster-wise slave; returns the sum of their minima (Lemma 2 as derived in docs/ghost.md).
 
     Parameters
     ----------
     multipliers : (n,), lambda of each q's own cluster.
-    over, none : (n_clusters,), what an exemplar beyond the first earns, and what having none earns.
+    over, no_center : (n_clusters,), what an exemplar beyond the first earns, and what having none earns.
     is_exemplar : (n,) filled: whether the slave of q's cluster holds q to be an exemplar.
     """
     n, n_clusters = costs.shape[0], over.shape[0]
@@ -314,16 +314,16 @@ def solve_clusters(costs, multipliers, clusters, over, none, is_exemplar):
     total = 0.0
     for c in range(n_clusters):
         # The first exemplar earns nothing, hence + over. The other choice is no exemplar at all, which earns `none`.
-        total += min(gains[c] + over[c], -none[c])
+        total += min(gains[c] + over[c], -no_center[c])
     for q in range(n):
         c = clusters[q]
-        worth = gains[c] + over[c] < -none[c]
-        is_exemplar[q] = worth and costs[q, q] * share + multipliers[q] < over[c]
+        pays = gains[c] + over[c] < -no_center[c]
+        is_exemplar[q] = pays and costs[q, q] * share + multipliers[q] < over[c]
     return total
 
 
 @kernel
-def triangles(code, PQ, PR, RQ, p_ids, q_ids, r_ids, first, q_class, top, how, out):
+def triangles(code, PQ, PR, RQ, p_ids, q_ids, r_ids, first, q_class, top, mode, out):
     """A third-order feature of {p, r, q}, over the companions r of q's class: mean (how 0), least (1), most (2).
 
     Parameters
@@ -364,7 +364,7 @@ def triangles(code, PQ, PR, RQ, p_ids, q_ids, r_ids, first, q_class, top, how, o
                 n_sets += 1
                 lowest, highest = min(lowest, value), max(highest, value)
             if n_sets > 0:
-                out[p, q] = total / n_sets if how == 0 else (lowest if how == 1 else highest)
+                out[p, q] = total / n_sets if mode == 0 else (lowest if mode == 1 else highest)
 
 
 @kernel
@@ -440,7 +440,7 @@ def set_value(code, between, size, top):
 
 
 @kernel
-def sets_of_points(code, PQ, PR, RQ, RR, p_ids, q_ids, r_ids, members, first, q_class, top, how, out):
+def sets_of_points(code, PQ, PR, RQ, RR, p_ids, q_ids, r_ids, members, first, q_class, top, mode, out):
     """As `triangles`, for sets {p} + members + {q} of any size; ``members`` is (n_sets, size - 2) places in r."""
     size = members.shape[1] + 2
     between = np.zeros((size, size))
@@ -471,11 +471,11 @@ def sets_of_points(code, PQ, PR, RQ, RR, p_ids, q_ids, r_ids, members, first, q_
                 n_sets += 1
                 lowest, highest = min(lowest, value), max(highest, value)
             if n_sets > 0:
-                out[p, q] = total / n_sets if how == 0 else (lowest if how == 1 else highest)
+                out[p, q] = total / n_sets if mode == 0 else (lowest if mode == 1 else highest)
 
 
 @kernel
-def mahalanobis_sets(P, R, Q, variances, p_ids, q_ids, r_ids, first, q_class, how, out):
+def mahalanobis_sets(P, R, Q, variances, p_ids, q_ids, r_ids, first, q_class, mode, out):
     """Distance of q from the two observations {p, r}, each feature in units of their spread (see `meta.py`)."""
     width = P.shape[1]
     for p in range(P.shape[0]):
@@ -490,11 +490,11 @@ def mahalanobis_sets(P, R, Q, variances, p_ids, q_ids, r_ids, first, q_class, ho
                 value = 0.0
                 for i in range(width):
                     x, y = np.float64(P[p, i]), np.float64(R[r, i])
-                    apart = np.float64(Q[q, i]) - (x + y) / 2.0
-                    value += apart * apart / ((x - y) * (x - y) / 4.0 + variances[i] / 2.0)
+                    gap = np.float64(Q[q, i]) - (x + y) / 2.0
+                    value += gap * gap / ((x - y) * (x - y) / 4.0 + variances[i] / 2.0)
                 value = np.sqrt(value)
                 total += value
                 n_sets += 1
                 lowest, highest = min(lowest, value), max(highest, value)
             if n_sets > 0:
-                out[p, q] = total / n_sets if how == 0 else (lowest if how == 1 else highest)
+                out[p, q] = total / n_sets if mode == 0 else (lowest if mode == 1 else highest)

@@ -8,11 +8,11 @@ from pairmark.models.core.compiled import kernel
 
 
 @kernel
-def paths_to_all(paths, places, lengths, far, out):
+def paths_to_all(paths, places, lengths, farthest, out):
     """Shortest paths of new points to all points of a graph, over the points they are linked to."""
     for i in range(out.shape[0]):
         row = out[i]
-        row[:] = far
+        row[:] = farthest
         for a in range(places.shape[1]):
             length = lengths[i, a]
             # Infinite: no link in this place.
@@ -23,8 +23,9 @@ def paths_to_all(paths, places, lengths, far, out):
 
 
 @kernel
-def _between(paths, far, a_places, a_lengths, b_places, b_lengths, direct):
-    shortest = far
+def _between(paths, farthest, a_places, a_lengths, b_places, b_lengths, direct):
+    # Over one linked point of each side, or, where either would count the other among its nearest, directly.
+    shortest = farthest
     for i in range(a_places.shape[0]):
         if not np.isfinite(a_lengths[i]):
             continue
@@ -47,7 +48,7 @@ def _between(paths, far, a_places, a_lengths, b_places, b_lengths, direct):
 
 
 @kernel
-def paths_between(paths, far, a_places, a_lengths, b_places, b_lengths, grid, direct, out):
+def paths_between(paths, farthest, a_places, a_lengths, b_places, b_lengths, grid, direct, out):
     """Shortest paths between new points, ``direct`` their distances: all of one side with all of the other, (n_a, n_b).
 
     Without ``grid`` of pairs, (n, 1), in which a side's only point meets all of the other's.
@@ -57,5 +58,5 @@ def paths_between(paths, far, a_places, a_lengths, b_places, b_lengths, grid, di
         for q in range(out.shape[1]):
             i, j = (p, q) if grid else (p * step_a, p * step_b)
             out[p, q] = _between(
-                paths, far, a_places[i], a_lengths[i], b_places[j], b_lengths[j], direct[p, q]
+                paths, farthest, a_places[i], a_lengths[i], b_places[j], b_lengths[j], direct[p, q]
             )

@@ -19,36 +19,36 @@ def unit_dense(X, rarity, out, tails):
     """Rows weighed by rarity and scaled to length one, (n, width) padded; tails as above."""
     d = X.shape[1]
     for i in range(X.shape[0]):
-        plain = weighed = size = 0.0
+        plain = weighted = size = 0.0
         for j in range(d):
             x = np.float64(X[i, j])
             plain += x * x
-            weighed += (rarity[j] * x) ** 2
+            weighted += (rarity[j] * x) ** 2
             size += abs(x)
-        plain, weighed = np.sqrt(plain), np.sqrt(weighed)
-        if weighed > 0.0:
+        plain, weighted = np.sqrt(plain), np.sqrt(weighted)
+        if weighted > 0.0:
             for j in range(d):
-                out[i, j] = np.float32(rarity[j] * np.float64(X[i, j]) / weighed)
-            tails[i, 0], tails[i, 1] = weighed / plain, size / plain
+                out[i, j] = np.float32(rarity[j] * np.float64(X[i, j]) / weighted)
+            tails[i, 0], tails[i, 1] = weighted / plain, size / plain
 
 
 @kernel
 def unit_sparse(starts, columns, values, rarity, out, tails):
     """The same of CSR rows: new values, in place of the old."""
     for i in range(starts.shape[0] - 1):
-        plain = weighed = size = 0.0
+        plain = weighted = size = 0.0
         for k in range(starts[i], starts[i + 1]):
             x = np.float64(values[k])
             plain += x * x
-            weighed += (rarity[columns[k]] * x) ** 2
+            weighted += (rarity[columns[k]] * x) ** 2
             size += abs(x)
-        plain, weighed = np.sqrt(plain), np.sqrt(weighed)
+        plain, weighted = np.sqrt(plain), np.sqrt(weighted)
         for k in range(starts[i], starts[i + 1]):
             out[k] = (
-                np.float32(rarity[columns[k]] * np.float64(values[k]) / weighed) if weighed > 0.0 else 0.0
+                np.float32(rarity[columns[k]] * np.float64(values[k]) / weighted) if weighted > 0.0 else 0.0
             )
-        if weighed > 0.0:
-            tails[i, 0], tails[i, 1] = weighed / plain, size / plain
+        if weighted > 0.0:
+            tails[i, 0], tails[i, 1] = weighted / plain, size / plain
 
 
 @kernel

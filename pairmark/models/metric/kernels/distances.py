@@ -11,25 +11,11 @@ from __future__ import annotations
 import numpy as np
 
 from pairmark.models.core.compiled import kernel
+from pairmark.models.core.kernels.rows import dot
 
 LANES = 8
 DOT, EUCLIDEAN, SQEUCLIDEAN, MANHATTAN = 0, 1, 2, 3
 CHEBYSHEV, MINKOWSKI, CANBERRA, BRAYCURTIS, HAMMING = 4, 5, 6, 7, 8
-
-
-@kernel
-def _dot(a, b):
-    s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = 0.0
-    for j in range(0, a.shape[0], 8):
-        s0 += np.float64(a[j]) * np.float64(b[j])
-        s1 += np.float64(a[j + 1]) * np.float64(b[j + 1])
-        s2 += np.float64(a[j + 2]) * np.float64(b[j + 2])
-        s3 += np.float64(a[j + 3]) * np.float64(b[j + 3])
-        s4 += np.float64(a[j + 4]) * np.float64(b[j + 4])
-        s5 += np.float64(a[j + 5]) * np.float64(b[j + 5])
-        s6 += np.float64(a[j + 6]) * np.float64(b[j + 6])
-        s7 += np.float64(a[j + 7]) * np.float64(b[j + 7])
-    return ((s0 + s1) + (s2 + s3)) + ((s4 + s5) + (s6 + s7))
 
 
 @kernel
@@ -106,7 +92,7 @@ def _score(code, p, scale, total, size, width):
 def _dense(code, p, a, b, width, lanes):
     """Score of two padded rows of ``width`` features."""
     if code == DOT:
-        return _dot(a, b)
+        return dot(a, b)
     if code in (EUCLIDEAN, SQEUCLIDEAN):
         return _score(code, p, 1.0, _squares(a, b), 0.0, width)
     if code == MANHATTAN:
@@ -207,17 +193,6 @@ def centre_rows(rows, width):
         mean = _folded(lanes) / width
         for j in range(width):
             row[j] = np.float64(row[j]) - mean
-
-
-@kernel
-def unit_rows(rows):
-    """Divide each padded row by its length, in place; a row of zeros stays."""
-    for i in range(rows.shape[0]):
-        row = rows[i]
-        length = np.sqrt(_dot(row, row))
-        if length > 0.0:
-            for j in range(row.shape[0]):
-                row[j] = row[j] / length
 
 
 @kernel

@@ -63,36 +63,36 @@ def inner(left, right, at_left, at_right, out):
 
 
 @kernel
-def _output(first, second, sizes, flat, now, then):
+def _output(first, second, sizes, flat, inputs, outputs):
     """What the network makes of one ordered pair, from its first layer's two halves.
 
     ``flat`` holds the bias of the first layer, then weights and bias of each further one.
     """
     at = sizes[0]
     for k in range(sizes[0]):
-        now[k] = math.tanh(first[k] + second[k] + flat[k])
+        inputs[k] = math.tanh(first[k] + second[k] + flat[k])
     for layer in range(1, sizes.shape[0]):
         n_in, n_out = sizes[layer - 1], sizes[layer]
         bias = at + n_in * n_out
         for k in range(n_out):
-            then[k] = flat[bias + k]
+            outputs[k] = flat[bias + k]
         for j in range(n_in):
-            x = now[j]
+            x = inputs[j]
             for k in range(n_out):
-                then[k] += x * flat[at + j * n_out + k]
+                outputs[k] += x * flat[at + j * n_out + k]
         for k in range(n_out):
-            now[k] = math.tanh(then[k])
+            inputs[k] = math.tanh(outputs[k])
         at = bias + n_out
-    return now[0]
+    return inputs[0]
 
 
 @kernel
 def symmetrised(left_first, left_second, right_first, right_second, at_left, at_right, sizes, flat, out):
     """Half the network's output for each pair in either order."""
-    now, then = np.empty(sizes.max()), np.empty(sizes.max())
+    inputs, outputs = np.empty(sizes.max()), np.empty(sizes.max())
     for pair in range(out.shape[0]):
         i, j = at_left[pair], at_right[pair]
         # The first layer is linear, so its two halves are made once a row and added pair by pair.
-        forward = _output(left_first[i], right_second[j], sizes, flat, now, then)
-        backward = _output(right_first[j], left_second[i], sizes, flat, now, then)
+        forward = _output(left_first[i], right_second[j], sizes, flat, inputs, outputs)
+        backward = _output(right_first[j], left_second[i], sizes, flat, inputs, outputs)
         out[pair] = 0.5 * (forward + backward)

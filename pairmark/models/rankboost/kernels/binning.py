@@ -15,7 +15,7 @@ def count_columns(columns, counts):
 
 
 @kernel
-def turn(starts, columns, values, numbers, cursors, rows, turned):
+def turn(starts, columns, values, numbers, cursors, rows, transposed):
     """Entries by feature, ascending by row. ``numbers``: of each column. ``cursors``: in, where each feature begins."""
     for row in range(starts.shape[0] - 1):
         for at in range(starts[row], starts[row + 1]):
@@ -23,7 +23,7 @@ def turn(starts, columns, values, numbers, cursors, rows, turned):
             to = cursors[feature]
             cursors[feature] = to + 1
             rows[to] = row
-            turned[to] = values[at]
+            transposed[to] = values[at]
 
 
 @kernel
@@ -64,26 +64,26 @@ def bin_columns(starts, values, max_bins, codes, edges, owners, offsets):
                 codes[at] = -1 - column
             offsets[column + 1] = n_bins
             continue
-        ordered = np.sort(values[begin:end])
+        ascending = np.sort(values[begin:end])
         distinct = 1
-        for at in range(1, ordered.shape[0]):
-            if ordered[at] != ordered[at - 1]:
+        for at in range(1, ascending.shape[0]):
+            if ascending[at] != ascending[at - 1]:
                 distinct += 1
         first = n_bins
         max_of_column = distinct if distinct <= max_bins else max_bins
         at_bin = 0
-        for at in range(1, ordered.shape[0]):
-            if ordered[at] == ordered[at - 1]:
+        for at in range(1, ascending.shape[0]):
+            if ascending[at] == ascending[at - 1]:
                 continue
             # All boundaries between distinct values, or those where another of the equal shares is full.
-            if distinct > max_bins and at * max_of_column < (at_bin + 1) * ordered.shape[0]:
+            if distinct > max_bins and at * max_of_column < (at_bin + 1) * ascending.shape[0]:
                 continue
             if at_bin == max_of_column - 1:
                 break
-            below, above = np.float64(ordered[at - 1]), np.float64(ordered[at])
+            below, above = np.float64(ascending[at - 1]), np.float64(ascending[at])
             middle = np.float32(below + (above - below) / 2)
             # Where float32 has nothing in between, the lower value itself.
-            edges[n_bins] = middle if middle < ordered[at] else ordered[at - 1]
+            edges[n_bins] = middle if middle < ascending[at] else ascending[at - 1]
             n_bins += 1
             at_bin += 1
         edges[n_bins] = np.inf

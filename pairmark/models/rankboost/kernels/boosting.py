@@ -40,16 +40,16 @@ def mass_of_rows(rows, starts, codes, owners, active, limit, u, w, slot_u, slot_
 @kernel
 def _add_to_sums(codes, owners, active, change, mass, sums):
     """Add a row's weight, or a change of it, to the sums that it is in."""
-    beyond = np.uint64(active)
+    end = np.uint64(active)
     for code in codes:
         # Unsigned numbers index faster: they need no look at whether they count from the end.
         if code < 0:
             feature = np.uint64(-1 - code)
-            if feature >= beyond:
+            if feature >= end:
                 break
         else:
             feature = np.uint64(owners[np.uint64(code)])
-            if feature >= beyond:
+            if feature >= end:
                 break
             mass[np.uint64(code)] += change
         sums[feature] += change
@@ -58,15 +58,15 @@ def _add_to_sums(codes, owners, active, change, mass, sums):
 @kernel
 def _add_and_note(codes, owners, active, change, mass, sums, drift):
     """As `_add_to_sums`, and note how much each feature with bins changed, whatever the sign."""
-    size, beyond = abs(change), np.uint64(active)
+    size, end = abs(change), np.uint64(active)
     for code in codes:
         if code < 0:
             feature = np.uint64(-1 - code)
-            if feature >= beyond:
+            if feature >= end:
                 break
         else:
             feature = np.uint64(owners[np.uint64(code)])
-            if feature >= beyond:
+            if feature >= end:
                 break
             mass[np.uint64(code)] += change
             drift[feature] += size
@@ -212,11 +212,11 @@ def _ceiling(memory, low_moved, high_moved, a, b, low_scale, high_scale):
 def _best_of_many(criterion, mass, begin, end, pull, cross, alone_w, alone_u, favour, upper_only, sums):
     """The best ranker of a feature: its gain, the first bin of the upper part, and 0 (fires above) or 1 (below)."""
     slots = mass.shape[0]
-    whole, above, fired = sums[0], sums[1], sums[2]
-    whole[:] = 0.0
+    total, above, fired = sums[0], sums[1], sums[2]
+    total[:] = 0.0
     above[:] = 0.0
     for at in range(begin, end):
-        whole += mass[:, at]
+        total += mass[:, at]
     best, best_at, best_side = -1.0, begin, 0
     for at in range(end - 1, begin - 1, -1):
         above += mass[:, at]
@@ -224,7 +224,7 @@ def _best_of_many(criterion, mass, begin, end, pull, cross, alone_w, alone_u, fa
             if side == 1 and (at == begin or upper_only):
                 break
             for slot in range(slots):
-                fired[slot] = above[slot] if side == 0 else whole[slot] - above[slot]
+                fired[slot] = above[slot] if side == 0 else total[slot] - above[slot]
             r, gain = _gain(criterion, fired, pull, cross, alone_w, alone_u)
             if upper_only and r <= 0.0:
                 continue
@@ -237,7 +237,7 @@ def _best_of_many(criterion, mass, begin, end, pull, cross, alone_w, alone_u, fa
 
 @kernel
 def scan(
-    criterion, mass, sums, drift, memory, whole, offsets, support, active, pull, cross, alone_w, alone_u, tops, favour,
+    criterion, mass, sums, drift, memory, total, offsets, support, active, pull, cross, alone_w, alone_u, tops, favour,
     upper_only, gains, features, ats, sides,
 ):  # fmt: skip
     """The features with the best rankers, best first, in as many places as ``gains`` has.
@@ -251,7 +251,7 @@ def scan(
     ----------
     mass, sums : see `mass_of_rows`. support : (features,) rows that hold each. active : features with sums.
     drift, memory : (slots, features) and (features, N_REMEMBERED), in and out: what `_ceiling` reads; looked at only if
-        ``whole``, that is when the sums are over all rows.
+        ``total``, that is when the sums are over all rows.
     pull : (slots,) such that r = sum of pull * fired. cross : (slots, slots) weights of pairs that both fire.
     alone_w, alone_u : (slots,) weights of pairs of which one of the two fires.
     favour : of two equal ones, the ranker with r of this sign. upper_only : only "value above", and only with r > 0.
@@ -271,7 +271,7 @@ def scan(
             heaviest = max(heaviest, abs(pull[slot]) * tops[slot])
         else:
             heaviest = max(heaviest, max(alone_w[slot], alone_u[slot]) * tops[slot])
-    lazy = whole and slots == 2 and criterion == BY_Z
+    lazy = total and slots == 2 and criterion == BY_Z
     low_scale, high_scale = np.sqrt(max(-pull[0], 0.0)), np.sqrt(max(pull[1], 0.0))
     gains[:] = -1.0
     last = gains.shape[0] - 1

@@ -57,12 +57,13 @@ def apply_rules(
     sums = np.zeros(
         out_value.shape[0] if n_conditions.shape[0] == 0 else int(target.max()) + 1, dtype=np.float64
     )
-    touched = np.empty(n_conditions.shape[0], dtype=np.int64)
+    rules_met = np.empty(n_conditions.shape[0], dtype=np.int64)
     hit = np.zeros(sums.shape[0], dtype=np.uint8)
     coordinates = np.empty(sums.shape[0], dtype=np.int64)
     n = 0
     out_starts[0] = 0
     for row in range(starts.shape[0] - 1):
+        # No row can fill more than all coordinates: with less room than that, the caller makes more.
         if n + sums.shape[0] > out_at.shape[0]:
             return -row
         n_touched = n_hit = 0
@@ -71,12 +72,12 @@ def apply_rules(
             if place < 0:
                 continue
             x = values[at]
-            for which in range(begins[place], begins[place + 1]):
-                if low[which] < x <= high[which]:
-                    ranker = rankers[which]
+            for number in range(begins[place], begins[place + 1]):
+                if low[number] < x <= high[number]:
+                    ranker = rankers[number]
                     # Only rankers that were touched are looked at, and reset, at the end of the row.
                     if n_met[ranker] == 0:
-                        touched[n_touched] = ranker
+                        rules_met[n_touched] = ranker
                         n_touched += 1
                     n_met[ranker] += 1
                     if n_met[ranker] == n_conditions[ranker] and hit[target[ranker]] == 0:
@@ -84,7 +85,7 @@ def apply_rules(
                         coordinates[n_hit] = target[ranker]
                         n_hit += 1
         # Rankers that share a coordinate are added up in their own order, whatever the order of features.
-        fired = np.sort(touched[:n_touched])
+        fired = np.sort(rules_met[:n_touched])
         for ranker in fired:
             if n_met[ranker] == n_conditions[ranker]:
                 sums[target[ranker]] += value[ranker]
@@ -110,12 +111,13 @@ def means(starts, at, values, centre, out):
 
 
 @kernel
-def pair_products(a_starts, a_at, a_values, a_means, b_starts, b_at, b_values, b_means, whole, out):
-    """Kernel of each pair of rows. ``whole``: the centre's square."""
+def pair_products(a_starts, a_at, a_values, a_means, b_starts, b_at, b_values, b_means, centre_norm, out):
+    """Kernel of each pair of rows. ``centre_norm``: the centre's square."""
     for row in range(out.shape[0]):
         i, j = a_starts[row], b_starts[row]
         i_end, j_end = a_starts[row + 1], b_starts[row + 1]
         total = 0.0
+        # Both rows ascend: a merge finds what they share.
         while i < i_end and j < j_end:
             if a_at[i] == b_at[j]:
                 total += a_values[i] * b_values[j]
@@ -126,12 +128,12 @@ def pair_products(a_starts, a_at, a_values, a_means, b_starts, b_at, b_values, b
             else:
                 j += 1
         # (a - c)(b - c) = ab - ac - bc + cc, c being the centre.
-        out[row] = total - (a_means[row] + b_means[row]) + whole
+        out[row] = total - (a_means[row] + b_means[row]) + centre_norm
 
 
 @kernel
 def grid_products(
-    a_starts, a_at, a_values, a_means, b_starts, b_at, b_values, b_means, rows, width, whole, out
+    a_starts, a_at, a_values, a_means, b_starts, b_at, b_values, b_means, rows, width, centre_norm, out
 ):  # fmt: skip
     """Kernel of each query with some gallery rows."""
     # The query laid out once, cleared by its own entries: a gallery row then costs its entries alone.
@@ -144,7 +146,7 @@ def grid_products(
             total = 0.0
             for at in range(b_starts[row], b_starts[row + 1]):
                 total += line[b_at[at]] * b_values[at]
-            out[query, column] = total - (a_means[query] + b_means[row]) + whole
+            out[query, column] = total - (a_means[query] + b_means[row]) + centre_norm
         for at in range(a_starts[query], a_starts[query + 1]):
             line[a_at[at]] = 0.0
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from pairmark.models.core.compiled import kernel
+from pairmark.models.core.kernels.rows import dot
 
 SQUARES, ABSOLUTES, LARGEST, UNEQUAL, DOT = 0, 1, 2, 3, 4
 
@@ -32,6 +33,7 @@ def accumulate(code, rows, factor, weight, refs, acc):
     # A tile of sums stays in the nearest cache while all features are gone through.
     for start in range(0, u, TILE):
         width = min(TILE, u - start)
+        # Read and written once a tile: float64 while features are added, float32 between layers.
         for i in range(n):
             for t in range(width):
                 totals[t] = acc[i, start + t]
@@ -40,8 +42,8 @@ def accumulate(code, rows, factor, weight, refs, acc):
                 line = refs[j, start : start + width]
                 if code == SQUARES:
                     for t in range(width):
-                        apart = x - line[t]
-                        totals[t] += apart * apart
+                        gap = x - line[t]
+                        totals[t] += gap * gap
                 elif code == DOT:
                     for t in range(width):
                         totals[t] += x * line[t]
@@ -94,27 +96,28 @@ def add_sums(rows, root, centred, sums, squares):
 
 
 @kernel
-def nearest(distances, own, k, out):
+def nearest(distances, place, k, out):
     """The k nearest references of each row, (n, k), nearest first, ties by the reference's number.
 
-    ``own`` is the reference that a row is itself, or -1: no row is its own neighbour.
+    ``place`` is the reference that a row is itself, or -1: no row is its own neighbour.
     """
     best = np.empty(k)
     for i in range(distances.shape[0]):
         n_found = 0
         for t in range(distances.shape[1]):
-            if t == own[i]:
+            if t == place[i]:
                 continue
-            here = np.float64(distances[i, t])
-            if n_found == k and here >= best[k - 1]:
+            distance = np.float64(distances[i, t])
+            # Most references are farther than all k so far, and cost one comparison.
+            if n_found == k and distance >= best[k - 1]:
                 continue
             # Insertion from the far end; a strict comparison keeps the reference of the smaller number in front.
             at = min(n_found, k - 1)
-            while at > 0 and here < best[at - 1]:
+            while at > 0 and distance < best[at - 1]:
                 best[at] = best[at - 1]
                 out[i, at] = out[i, at - 1]
                 at -= 1
-            best[at] = here
+            best[at] = distance
             out[i, at] = t
             n_found = min(n_found + 1, k)
 
@@ -143,32 +146,6 @@ def projected(rows, matrix, out):
 
 
 @kernel
-def unit_rows(rows):
-    """Divide each padded row by its length, in place; a row of zeros stays."""
-    for i in range(rows.shape[0]):
-        row = rows[i]
-        length = np.sqrt(_dot(row, row))
-        if length > 0.0:
-            for j in range(row.shape[0]):
-                row[j] = row[j] / length
-
-
-@kernel
-def _dot(a, b):
-    s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = 0.0
-    for j in range(0, a.shape[0], 8):
-        s0 += np.float64(a[j]) * b[j]
-        s1 += np.float64(a[j + 1]) * b[j + 1]
-        s2 += np.float64(a[j + 2]) * b[j + 2]
-        s3 += np.float64(a[j + 3]) * b[j + 3]
-        s4 += np.float64(a[j + 4]) * b[j + 4]
-        s5 += np.float64(a[j + 5]) * b[j + 5]
-        s6 += np.float64(a[j + 6]) * b[j + 6]
-        s7 += np.float64(a[j + 7]) * b[j + 7]
-    return ((s0 + s1) + (s2 + s3)) + ((s4 + s5) + (s6 + s7))
-
-
-@kernel
 def cosines(a, b, grid, out):
     """Cosines of padded rows of length one, of all pairs of two sets of rows, (n_a, n_b), or side by side, (n, 1).
 
@@ -178,4 +155,4 @@ def cosines(a, b, grid, out):
     for p in range(out.shape[0]):
         for q in range(out.shape[1]):
             i, j = (p, q) if grid else (p * step_a, p * step_b)
-            out[p, q] = _dot(a[i], b[j])
+            out[p, q] = dot(a[i], b[j])

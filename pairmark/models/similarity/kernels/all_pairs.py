@@ -27,6 +27,7 @@ def histograms(rows, out):
     buffer = np.empty((_AT_A_TIME, _CODES), dtype=np.uint32)
     for begin in range(0, rows.shape[1], _AT_A_TIME):
         width = min(_AT_A_TIME, rows.shape[1] - begin)
+        # Whole numbers, exact up to 2^32 rows of a class; float64 only in the sum.
         buffer[:] = 0
         first = np.uint64(begin)
         for i in range(rows.shape[0]):
@@ -52,6 +53,7 @@ def add_one_by_one(codes, borders, classes, max_min, counts):
             first, second = counts[0, k], counts[1, k]
             for i in range(rows.shape[0]):
                 a = np.int64(rows[i, k])
+                # Each pair once: j before i.
                 for j in range(i):
                     b = np.int64(rows[j, k])
                     first[max(a, b) if max_min else abs(a - b)] += 1.0
@@ -76,14 +78,14 @@ def add_extremes(histogram, n, counts):
 def add_products(histogram, counts):
     """Add the pairs among rows of a histogram (u, 256) to ``counts`` (2, u, 511), by difference and sum."""
     for k in range(histogram.shape[0]):
-        apart, summed = counts[0, k], counts[1, k]
+        differences, summed = counts[0, k], counts[1, k]
         for t in range(_CODES):
             h = histogram[k, t]
-            apart[0] += 0.5 * h * (h - 1.0)
+            differences[0] += 0.5 * h * (h - 1.0)
             summed[2 * t] += 0.5 * h * (h - 1.0)
             if h > 0:
                 # Pairs of codes t and t + 1 + u: their difference is 1 + u and their sum 2 t + 1 + u.
-                its_apart, its_summed, beside = apart[1:], summed[2 * t + 1 :], histogram[k, t + 1 :]
+                its_apart, its_summed, beside = differences[1:], summed[2 * t + 1 :], histogram[k, t + 1 :]
                 for u in range(beside.shape[0]):
                     product = h * beside[u]
                     its_apart[u] += product

@@ -91,11 +91,11 @@ def code(f, n_same, borders, n_borders, codes):
     m = np.uint64(f.shape[1])
     for p in range(np.uint64(f.shape[0])):
         for k in range(m):
-            value, own = f[p, k], borders[k]
+            value, limits = f[p, k], borders[k]
             # Steps that depend on data are taken by arithmetic: a branch would be guessed wrong half the time.
             at, step = np.uint64(0), np.uint64(BINS // 2)
             while step > 0:
-                at += step * np.uint64(value > own[at + step - np.uint64(1)])
+                at += step * np.uint64(value > limits[at + step - np.uint64(1)])
                 step >>= np.uint64(1)
             codes[p, k] = at
 
@@ -122,18 +122,18 @@ def boost(codes, n_same, n_borders, weight, n_rounds, rate, features, borders_ch
     for p in range(n):
         totals[0 if p < n_same else 1] += weight[p]
     for round_ in range(n_rounds):
-        whole = totals[0] + totals[1]
+        total = totals[0] + totals[1]
         for p in range(n):
-            weight[p] /= whole
+            weight[p] /= total
         counts[:] = 0.0
         for kind in range(2):
             start, stop = (0, n_same) if kind == 0 else (n_same, n)
-            own = counts[kind]
+            sums_of_kind = counts[kind]
             for p in range(start, stop):
                 w = weight[p]
                 for k in range(m):
-                    own[k, codes[p, k]] += w
-        all_same, all_other = totals[0] / whole, totals[1] / whole
+                    sums_of_kind[k, codes[p, k]] += w
+        all_same, all_other = totals[0] / total, totals[1] / total
         # The impurity a c / (a + c) of the whole, whose weights sum to 1, less far more than rounding: a
         # stump has to lower it.
         lowest = all_same * all_other * (1.0 - 1e-9)

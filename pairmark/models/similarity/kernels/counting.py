@@ -92,6 +92,7 @@ def _count(histogram, points, pairs, learned, segment, bins):
             for k in range(n_tried):
                 counts[np.uint64(first[k])] += w
                 counts[np.uint64(second[k])] += w
+            # Learned features have a code of their own for each pair, which stands at its number.
             for k in range(own_codes.shape[1]):
                 counts[own_bases[k] + np.int64(own_codes[rows[2, p], k])] += w
 
@@ -110,6 +111,7 @@ def _count_products(histogram, points, pairs, learned, segment, bins):
             for k in range(shift.shape[0]):
                 f = features[k]
                 a, b = np.int64(left_row[f]), np.int64(right_row[f])
+                # Codes stand for values on the grid: the bin nearest to their product, held within the feature's bins.
                 product = (low[f] + step[f] * a) * (low[f] + step[f] * b)
                 place = np.int64((product - product_bins[0, f]) / product_bins[1, f] + 0.5)
                 place = min(max(place, 0), np.int64(product_bins[2, f]) - 1)
@@ -173,9 +175,12 @@ def count_words(histogram, points, pairs, segment, bins, first_word, last_word):
             stop = np.uint64(segment[2 * kind + 1])
             for start in range(np.uint64(segment[2 * kind]), stop, tile):
                 n = min(tile, stop - start)
+                # Gathered first: what follows reads both sides in a row.
                 for t in range(n):
                     left_word[t] = line[np.uint64(left[start + t])]
                     right_word[t] = line[np.uint64(right[start + t])]
+                # Bins of the whole tile, lanes of its end that hold no pair included: a loop of fixed length,
+                # without a branch, is done for many at a time.
                 for t in range(np.uint64(0), lanes * tile, np.uint64(span)):
                     if pair_map == DIFF_SUM:
                         for e in range(np.uint64(span)):
@@ -190,6 +195,7 @@ def count_words(histogram, points, pairs, segment, bins, first_word, last_word):
                             first[t + e] = np.uint16(_high_half(high, coarser[e]) + below[e])
                             second[t + e] = np.uint16(_high_half(low, coarser[e]) + above[e])
                 for t in range(n):
+                    # A stride of 0 reads the one weight that even pairs share.
                     w = weight[(start + t) * stride]
                     for k in range(lanes):
                         counts[np.uint64(first[t * lanes + k])] += w
@@ -238,9 +244,10 @@ def take_counts(histogram, size, counts, bins):
         for k in range(bins.shift.shape[0]):
             halvings = np.int64(bins.shift[k])
             for half in range(2):
-                its = counts[kind, half, np.int64(bins.features[k])]
-                for b in range(min(its.shape[0], bins.sizes[half, k] << halvings)):
-                    histogram[kind, np.int64(bins.starts[half, k]) + (b >> halvings)] += np.int32(its[b])
+                column = counts[kind, half, np.int64(bins.features[k])]
+                # Codes past the last bin have no pairs.
+                for b in range(min(column.shape[0], bins.sizes[half, k] << halvings)):
+                    histogram[kind, np.int64(bins.starts[half, k]) + (b >> halvings)] += np.int32(column[b])
 
 
 @kernel

@@ -54,7 +54,7 @@ def _split_by_values(points, pairs, learned, heap, h, bins, totals, costs, lowes
 
 
 @kernel
-def _settled(points, pairs, learned, segment, bins, half, place, last_bin, totals, costs, window):
+def _settle(points, pairs, learned, segment, bins, half, place, last_bin, totals, costs, window):
     """Turn a split in bins into one in values: the feature's number and its threshold."""
     if half == LEARNED:
         edges = learned.edges[place]
@@ -198,7 +198,7 @@ def grow_leaf_rank(points, pairs, learned, heap, leaf_depth, bins, scratch, inhe
                     points, pairs, learned, heap, h, bins, totals, costs, lowest, window, sorted_pairs
                 )
             elif half >= 0:
-                feature, threshold = _settled(
+                feature, threshold = _settle(
                     points, pairs, learned, segments[h], bins, half, place, last_bin, totals, costs, window
                 )
         n_low, n_high = 0, 0

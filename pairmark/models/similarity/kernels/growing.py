@@ -165,24 +165,24 @@ def _push_children(todo, n_todo, n_cells, segment, borders):
 
 
 @kernel
-def _hand_on(shared, free, n_free, own, todo, n_todo, sizes, points, pairs, learned, bins):
+def _hand_on(shared, free, n_free, histogram, todo, n_todo, sizes, points, pairs, learned, bins):
     """Give a cell's histogram to its larger child, less its smaller one's; returns how many lines are free.
 
-    ``own`` : the line of ``shared`` that holds it. ``sizes`` : how many pairs go left and right. All features are
+    ``histogram`` : the line of ``shared`` that holds it. ``sizes`` : how many pairs go left and right. All features are
     tried and the grid is whole in either child, so their bins are the same.
     """
     if max(sizes) < SHARED_PAIRS or n_free == 0:
-        free[n_free] = own
+        free[n_free] = histogram
         return n_free + 1
     smaller, larger = todo[n_todo - 1], todo[n_todo - 2]
     if sizes[0] > sizes[1]:
         smaller, larger = larger, smaller
     last = bins.shift.shape[0] - 1
     n_bins = np.int64(bins.starts[1, last]) + bins.sizes[1, last] + 1 + learned.n_bins.sum()
-    its = shared[free[n_free - 1]]
-    count_all(its, n_bins, points, pairs, learned, smaller[1:5], bins)
-    subtract(shared[own], its, n_bins)
-    larger[_TODO_HISTOGRAM] = own
+    child_counts = shared[free[n_free - 1]]
+    count_all(child_counts, n_bins, points, pairs, learned, smaller[1:5], bins)
+    subtract(shared[histogram], child_counts, n_bins)
+    larger[_TODO_HISTOGRAM] = histogram
     if min(sizes) >= SHARED_PAIRS:
         n_free -= 1
         smaller[_TODO_HISTOGRAM] = free[n_free]
@@ -254,7 +254,7 @@ def grow(points, features, d, pairs, learned, limits, seed, counts):
     n_shared = max_depth + 2 if points.words.shape[0] > 0 and n_pairs >= 8 * SHARED_PAIRS else 0
     shared = np.empty((n_shared, 2, scratch.histograms.shape[2]), dtype=np.int32)
     free, n_free = np.arange(n_shared), n_shared
-    none, no_counts = np.empty((2, 0), dtype=np.int32), np.empty((0, 0, 0, 0))
+    empty, no_counts = np.empty((2, 0), dtype=np.int32), np.empty((0, 0, 0, 0))
     sorted_pairs = n_pairs if n_pairs <= FEW_PAIRS and n_used <= FEW_FEATURES else EXACT_PAIRS
 
     cells = _root(pairs)
@@ -265,8 +265,8 @@ def grow(points, features, d, pairs, learned, limits, seed, counts):
     todo[0, 0], todo[0, 1], todo[0, 2], todo[0, 3], todo[0, 4], todo[0, 5] = 0, 0, n_same, n_same, n_pairs, -1
     while n_todo > 0:
         n_todo -= 1
-        cell, own = todo[n_todo, _TODO_CELL], todo[n_todo, _TODO_HISTOGRAM]
-        has_counts = own >= 0
+        cell, histogram = todo[n_todo, _TODO_CELL], todo[n_todo, _TODO_HISTOGRAM]
+        has_counts = histogram >= 0
         segment, sums, depth = heap.segments[1], heap.sums[1], cells[cell, CELL_DEPTH]
         segment[:] = todo[n_todo, 1:5]
         sums[0], sums[1] = cells[cell, CELL_SAME], cells[cell, CELL_DIFFERENT]
@@ -276,9 +276,9 @@ def grow(points, features, d, pairs, learned, limits, seed, counts):
             if not has_counts and in_cell >= 2 * SHARED_PAIRS and n_free > 0 and depth + 1 < max_depth:
                 n_free -= 1
                 # Large enough that its children will take their counts from it by subtraction.
-                own = free[n_free]
+                histogram = free[n_free]
             inherited = Inherited(
-                shared[own] if own >= 0 else none, has_counts, counts if cell == 0 else no_counts
+                shared[histogram] if histogram >= 0 else empty, has_counts, counts if cell == 0 else no_counts
             )
             if n_tried < n_used:
                 _draw_first(bins.features, n_tried, state)
@@ -290,8 +290,8 @@ def grow(points, features, d, pairs, learned, limits, seed, counts):
         # Where the left child gets no greater share of the same pairs than of the different ones, the cell
         # stays a leaf.
         if left_same * sums[1] <= left_other * sums[0]:
-            if own >= 0:
-                free[n_free] = own
+            if histogram >= 0:
+                free[n_free] = histogram
                 n_free += 1
             continue
 
@@ -300,12 +300,14 @@ def grow(points, features, d, pairs, learned, limits, seed, counts):
         _fill_cells(cells, cell, n_cells, heap, left_same, left_other)
         _push_children(todo, n_todo, n_cells, segment, borders)
         n_todo += 2
-        if own >= 0:
+        if histogram >= 0:
             n_left = borders[0] - segment[0] + borders[1] - segment[2]
             n_right = segment[1] - borders[0] + segment[3] - borders[1]
             # Children on the last level are not split.
             sizes = (n_left, n_right) if depth + 1 < max_depth else (0, 0)
-            n_free = _hand_on(shared, free, n_free, own, todo, n_todo, sizes, points, pairs, learned, bins)
+            n_free = _hand_on(
+                shared, free, n_free, histogram, todo, n_todo, sizes, points, pairs, learned, bins
+            )
         cells[cell, CELL_NODE] = n_nodes
         while n_nodes + n_heap > nodes.shape[0]:
             nodes = _longer(nodes)

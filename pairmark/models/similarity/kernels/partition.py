@@ -51,6 +51,8 @@ def partition(column, threshold, half, pair_map, pairs, start, stop, spare):
             for t in range(size):
                 low[n_low] = np.uint16(t)
                 n_low += np.uint64(1) - np.uint64(run[t] > threshold)
+        # As many as both lists hold. Units, numbers and weights are moved in loops of their own, each over
+        # few lines of memory.
         m = min(n_high - next_high, n_low - next_low)
         for t in range(m):
             p, q = front + np.uint64(high[next_high + t]), back + np.uint64(low[next_low + t])
@@ -98,14 +100,15 @@ def partition(column, threshold, half, pair_map, pairs, start, stop, spare):
                     spare[3, n_spare], weight[border] = w, w
                 n_spare += above
                 border += np.uint64(1) - above
+    # What went to the spare rows are the high ones, in order: they follow the border.
     for row in range(rows.shape[0]):
-        line, its = rows[row], spare[row]
+        line, scratch = rows[row], spare[row]
         for q in range(n_spare):
-            line[border + q] = its[q]
+            line[border + q] = scratch[q]
     if moves:
-        its = spare[3]
+        scratch = spare[3]
         for q in range(n_spare):
-            weight[border + q] = its[q]
+            weight[border + q] = scratch[q]
     return np.int64(border)
 
 
@@ -120,6 +123,7 @@ def _swap(line, first, second, n):
 def _leaves_in_order(side, leaves):
     """Number the heap's leaves in the order that their pairs lie in; returns how many there are."""
     n_leaves, h = 0, 1
+    # A walk of the heap: down to the left as far as it goes, then up past right children and over to the next one.
     while h > 0:
         while side[h] == INNER:
             h *= 2
@@ -157,6 +161,7 @@ def gather_left(heap, pairs, leaves, borders):
             while first < last and (side[leaves[last]] != LEFT or stop <= segments[leaves[last], 2 * kind]):
                 last -= 1
                 stop = segments[leaves[last], 2 * kind + 1]
+            # The two ends have met: what is in front goes left, all of it.
             if first >= last:
                 break
             n = min(segments[leaves[first], 2 * kind + 1] - start, stop - segments[leaves[last], 2 * kind])

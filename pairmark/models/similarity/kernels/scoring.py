@@ -123,7 +123,9 @@ def _walk(nodes, n_nodes, block, n, at, active):
         active[p] = p
     n_active = np.uint64(n) if n_nodes > 0 else np.uint64(0)
     while n_active > 0:
-        still = np.uint64(0)
+        # Pairs that have reached a leaf drop out; the others move up in the list, which may be written while
+        # it is read: the place written never passes the one read.
+        n_left = np.uint64(0)
         for q in range(n_active):
             p = np.uint64(active[q])
             node = np.uint64(at[p])
@@ -134,9 +136,9 @@ def _walk(nodes, n_nodes, block, n, at, active):
             # A shift by 0 or 32 picks the child without a branch.
             to = (children >> (high << np.uint64(5))) & _LOW_HALF
             at[p] = np.uint32(to)
-            active[still] = np.uint32(p)
-            still += np.uint64(to < n_nodes)
-        n_active = still
+            active[n_left] = np.uint32(p)
+            n_left += np.uint64(to < n_nodes)
+        n_active = n_left
 
 
 @kernel
@@ -148,7 +150,7 @@ def _walk_trees(nodes, node_starts, row, at, active):
         active[n_active] = np.uint32(t)
         n_active += np.uint64(node_starts[t + 1] > node_starts[t])
     while n_active > 0:
-        still = np.uint64(0)
+        n_left = np.uint64(0)
         for q in range(n_active):
             t = np.uint64(active[q])
             base = np.uint64(node_starts[t])
@@ -157,9 +159,9 @@ def _walk_trees(nodes, node_starts, row, at, active):
             high = np.uint64(row[test >> np.uint64(32)] > np.int32(test & _LOW_HALF))
             to = (children >> (high << np.uint64(5))) & _LOW_HALF
             at[t] = np.uint32(to)
-            active[still] = np.uint32(t)
-            still += np.uint64(to < np.uint64(node_starts[t + np.uint64(1)]) - base)
-        n_active = still
+            active[n_left] = np.uint32(t)
+            n_left += np.uint64(to < np.uint64(node_starts[t + np.uint64(1)]) - base)
+        n_active = n_left
 
 
 @kernel
@@ -229,6 +231,7 @@ def score_pairs(
         _fill_features(
             block, left, right, step_left, step_right, first, n, pair_map, learned_left, learned_right, forms
         )
+        # Trees are added in their order, so that a sum has the same bits in any batch.
         out[first : first + n] = 0.0
         if one_block:
             for p in range(n):
@@ -268,7 +271,7 @@ def pack_narrow(features, thresholds, low_children, high_children, lows, scales,
 @kernel
 def _fill_places(
     places,
-    own,
+    extra,
     left,
     right,
     step_left,
@@ -282,7 +285,7 @@ def _fill_places(
     learned_right,
     forms,
 ):
-    """Places of all features of ``n`` pairs from pair ``start`` on; ``own`` gets the learned ones as they are."""
+    """Places of all features of ``n`` pairs from pair ``start`` on; ``extra`` gets the learned ones as they are."""
     d = left.shape[1]
     for p in range(n):
         a, b, row = left[(start + p) * step_left], right[(start + p) * step_right], places[p]
@@ -303,18 +306,21 @@ def _fill_places(
                 row[d + f] = _place(a[f] + b[f], lows[d + f], scales[d + f])
         if forms.shape[0] > 0:
             pair_forms(
-                learned_left[(start + p) * step_left], learned_right[(start + p) * step_right], forms, own[p]
+                learned_left[(start + p) * step_left],
+                learned_right[(start + p) * step_right],
+                forms,
+                extra[p],
             )
             for k in range(forms.shape[0]):
-                row[2 * d + k] = _place(own[p, k], lows[2 * d + k], scales[2 * d + k])
+                row[2 * d + k] = _place(extra[p, k], lows[2 * d + k], scales[2 * d + k])
 
 
 @kernel
-def _by_value(word, threshold, a, b, own, pair_map):
+def _by_value(word, threshold, a, b, extra, pair_map):
     """The child where places are equal: by the floats."""
     f, d = np.int64((word >> _TO_FEATURE) & _FEATURE), a.shape[0]
     if f >= 2 * d:
-        value = own[f - 2 * d]
+        value = extra[f - 2 * d]
     elif f >= d:
         value = min(a[f - d], b[f - d]) if pair_map == MAX_MIN else a[f - d] + b[f - d]
     elif pair_map == MAX_MIN:
@@ -326,7 +332,7 @@ def _by_value(word, threshold, a, b, own, pair_map):
 
 @kernel
 def _walk_narrow(
-    nodes, thresholds, places, own, left, right, step_left, step_right, start, n, pair_map, at, active
+    nodes, thresholds, places, extra, left, right, step_left, step_right, start, n, pair_map, at, active
 ):  # fmt: skip
     """Take ``n`` pairs from the root of one tree to their leaves; ``at`` ends as node count + leaf number."""
     width = np.uint64(places.shape[1])
@@ -337,33 +343,33 @@ def _walk_narrow(
         active[p] = p
     n_active = np.uint64(n) if n_nodes > 0 else np.uint64(0)
     while n_active > 0:
-        still = np.uint64(0)
+        n_left = np.uint64(0)
         for q in range(n_active):
             p = np.uint64(active[q])
             node = np.uint64(at[p])
             word = nodes[node]
             # Below zero, so with its upper bits set, where the pair's place is the higher one. A comparison here ends
             # as a branch that is a coin toss.
-            apart = (word >> _TO_PLACE) - np.uint64(cells[p * width + ((word >> _TO_FEATURE) & _FEATURE)])
-            to = (word >> ((apart >> _SIGN) & _CHILD_BITS)) & _CHILD
-            if apart == 0:
+            gap = (word >> _TO_PLACE) - np.uint64(cells[p * width + ((word >> _TO_FEATURE) & _FEATURE)])
+            to = (word >> ((gap >> _SIGN) & _CHILD_BITS)) & _CHILD
+            if gap == 0:
                 pair = start + np.int64(p)
                 to = _by_value(
                     word,
                     thresholds[node],
                     left[pair * step_left],
                     right[pair * step_right],
-                    own[np.int64(p)],
+                    extra[np.int64(p)],
                     pair_map,
                 )
             at[p] = np.uint32(to)
-            active[still] = np.uint16(p)
-            still += np.uint64(to < n_nodes)
-        n_active = still
+            active[n_left] = np.uint16(p)
+            n_left += np.uint64(to < n_nodes)
+        n_active = n_left
 
 
 @kernel
-def _walk_trees_narrow(nodes, thresholds, node_starts, row, own, a, b, pair_map, at, active):
+def _walk_trees_narrow(nodes, thresholds, node_starts, row, extra, a, b, pair_map, at, active):
     """Take one pair to its leaf in every tree; ``at`` (n_trees,) ends as `_walk` leaves it."""
     n_active = np.uint64(0)
     for t in range(node_starts.shape[0] - 1):
@@ -371,20 +377,20 @@ def _walk_trees_narrow(nodes, thresholds, node_starts, row, own, a, b, pair_map,
         active[n_active] = np.uint32(t)
         n_active += np.uint64(node_starts[t + 1] > node_starts[t])
     while n_active > 0:
-        still = np.uint64(0)
+        n_left = np.uint64(0)
         for q in range(n_active):
             t = np.uint64(active[q])
             base = np.uint64(node_starts[t])
             node = base + np.uint64(at[t])
             word = nodes[node]
-            apart = (word >> _TO_PLACE) - np.uint64(row[(word >> _TO_FEATURE) & _FEATURE])
-            to = (word >> ((apart >> _SIGN) & _CHILD_BITS)) & _CHILD
-            if apart == 0:
-                to = _by_value(word, thresholds[node], a, b, own, pair_map)
+            gap = (word >> _TO_PLACE) - np.uint64(row[(word >> _TO_FEATURE) & _FEATURE])
+            to = (word >> ((gap >> _SIGN) & _CHILD_BITS)) & _CHILD
+            if gap == 0:
+                to = _by_value(word, thresholds[node], a, b, extra, pair_map)
             at[t] = np.uint32(to)
-            active[still] = np.uint32(t)
-            still += np.uint64(to < np.uint64(node_starts[t + np.uint64(1)]) - base)
-        n_active = still
+            active[n_left] = np.uint32(t)
+            n_left += np.uint64(to < np.uint64(node_starts[t + np.uint64(1)]) - base)
+        n_active = n_left
 
 
 @kernel
@@ -408,14 +414,14 @@ def score_narrow(
     one_block = stop - start < FEW
     size = min(BLOCK, stop - start)
     places = np.empty((size, 2 * left.shape[1] + forms.shape[0]), dtype=np.uint16)
-    own = np.empty((size, forms.shape[0]), dtype=np.float32)
+    extra = np.empty((size, forms.shape[0]), dtype=np.float32)
     at, active = np.empty(max(size, n_trees), dtype=np.uint32), np.empty(BLOCK, dtype=np.uint16)
     trees_under_way = np.empty(n_trees, dtype=np.uint32)
     sink = np.uint64(0)
     for first in range(start, stop, BLOCK):
         n = min(BLOCK, stop - first)
         _fill_places(
-            places, own, left, right, step_left, step_right, first, n, pair_map, lows, scales,
+            places, extra, left, right, step_left, step_right, first, n, pair_map, lows, scales,
             learned_left, learned_right, forms,
         )  # fmt: skip
         out[first : first + n] = 0.0
@@ -423,7 +429,7 @@ def score_narrow(
             for p in range(n):
                 a, b = left[(first + p) * step_left], right[(first + p) * step_right]
                 _walk_trees_narrow(
-                    nodes, thresholds, node_starts, places[p], own[p], a, b, pair_map, at, trees_under_way
+                    nodes, thresholds, node_starts, places[p], extra[p], a, b, pair_map, at, trees_under_way
                 )
                 for t in range(n_trees):
                     leaf = np.int64(at[t]) - (node_starts[t + 1] - node_starts[t])
@@ -437,10 +443,10 @@ def score_narrow(
                 for i in range(np.uint64(0), np.uint64(n_nodes), np.uint64(8)):
                     sink += tree[i]
             _walk_narrow(
-                tree, thresholds[node_starts[t] : node_starts[t + 1]], places, own, left, right, step_left,
+                tree, thresholds[node_starts[t] : node_starts[t + 1]], places, extra, left, right, step_left,
                 step_right, first, n, pair_map, at, active,
             )  # fmt: skip
-            its = values[value_starts[t] : value_starts[t + 1]]
+            leaves = values[value_starts[t] : value_starts[t + 1]]
             for p in range(n):
-                out[first + p] += its[np.int64(at[p]) - n_nodes]
+                out[first + p] += leaves[np.int64(at[p]) - n_nodes]
     return sink

@@ -41,17 +41,19 @@ def best_split(histogram, bins, learned, sums, costs, scratch, origin, first, la
     scale = same_cost * different_cost
     below, under, gains = scratch.low_sums[0], scratch.low_sums[1], scratch.gains
     n_tried = bins.shift.shape[0]
-    ordered = gains.view(np.int64)
+    bits = gains.view(np.int64)
     best_half, best_place, best_bin = -1, -1, -1
-    for which in range(first, last):
-        if which < 2 * n_tried:
-            k, half = which >> 1, which & 1
+    for at in range(first, last):
+        if at < 2 * n_tried:
+            k, half = at >> 1, at & 1
             offset, size = np.uint64(np.int64(bins.starts[half, k]) - origin), np.uint64(bins.sizes[half, k])
         else:
-            k, half = which - 2 * n_tried, LEARNED
+            k, half = at - 2 * n_tried, LEARNED
             offset, size = np.uint64(bins.learned_starts[k] - origin), np.uint64(learned.n_bins[k])
         if size < 2:
             continue
+        # Running sums by themselves: each needs the one before, while the gains below do not, and are worked
+        # out for many borders at a time.
         low_same, low_different = np.int32(0), np.int32(0)
         for b in range(size - np.uint64(1)):
             low_same = np.int32(low_same + same[offset + b])
@@ -69,9 +71,10 @@ def best_split(histogram, bins, learned, sums, costs, scratch, origin, first, la
         # Floats that are not negative are in the order of their bits, whose maximum needs no care for NaN.
         top = np.int64(0)
         for b in range(size - np.uint64(1)):
-            top = max(top, ordered[b])
+            top = max(top, bits[b])
+        # The first of equal gains: the lowest border, in whatever order the maximum was taken.
         for b in range(size - np.uint64(1)):
-            if ordered[b] == top:
+            if bits[b] == top:
                 if gains[b] > best_gain:
                     best_gain = gains[b]
                     best_half, best_place, best_bin = half, k, np.int64(b)
@@ -90,6 +93,7 @@ def split_by_word(parent, points, pairs, learned, segment, bins, sums, costs, sc
     best_gain = least_gain(sums, costs)
     buffer, n_tried = scratch.word, bins.shift.shape[0]
     n_words, n_own = points.words.shape[0], learned.n_bins.shape[0]
+    # Bins of eight features at a time fit the nearest cache; the learned features come last.
     for q in range(n_words + (1 if n_own > 0 else 0)):
         if q < n_words:
             first, last = 2 * LANES * q, min(2 * LANES * (q + 1), 2 * n_tried)

@@ -261,9 +261,9 @@ class OutOfFold(NamedTuple):
         out = np.empty((left.shape[0], m), dtype=np.float32)
         low, high = (choose(self.folds[left], self.folds[right]) for choose in (np.minimum, np.maximum))
         for (a, b), (columns, forms) in self.columns.items():
-            here = np.flatnonzero((low == a) & (high == b))
+            at = np.flatnonzero((low == a) & (high == b))
             place = np.cumsum((self.folds == a) | (self.folds == b)) - 1
-            out[here] = pair_values(columns, columns, place[left[here]], place[right[here]], forms)
+            out[at] = pair_values(columns, columns, place[left[at]], place[right[at]], forms)
         return out
 
 
@@ -293,14 +293,12 @@ class OutOfFoldMaps(NamedTuple):
         )
         low, high = np.minimum(left_fold, right_fold), np.maximum(left_fold, right_fold)
         for (a, b), row_map in self.maps.items():
-            here = np.flatnonzero((low == a) & (high == b))
+            at = np.flatnonzero((low == a) & (high == b))
             is_in_pair = np.zeros(self.folds.size, dtype=np.bool_)
-            is_in_pair[left[here]] = is_in_pair[right[here]] = True
+            is_in_pair[left[at]] = is_in_pair[right[at]] = True
             columns = row_map.columns(self.scaled[is_in_pair], scaled=True)
             place = np.cumsum(is_in_pair) - 1
-            out[here] = pair_values(
-                columns, columns, place[left[here]], place[right[here]], row_map.forms.forms
-            )
+            out[at] = pair_values(columns, columns, place[left[at]], place[right[at]], row_map.forms.forms)
         return out
 
 

@@ -78,8 +78,8 @@ def learn_posteriors(
     scaled = scaling.scaled(X)
     n_waves = int(np.clip(X.shape[0], 64, _MOST_WAVES))
     prior = np.bincount(codes, minlength=n_classes) / codes.size
-    judged = np.flatnonzero(folds == 0)
-    left_out = np.tile(prior, (X.shape[0], 1))
+    test_rows = np.flatnonzero(folds == 0)
+    out_of_fold = np.tile(prior, (X.shape[0], 1))
     sets, weights = [], []
     for number in range(_SETS):
         waves = _random_waves(X.shape[1], n_waves, reach, random)
@@ -88,17 +88,19 @@ def learn_posteriors(
             lowest_error, best_ridge = np.inf, ridge
             # More rows and waves than were tuned on bear less of a ridge.
             for lower in (1.0, 0.1, 0.01):
-                scores = prior + _scores(waves, scaled[judged], _classifier(sums[1:], prior, lower * ridge))
-                wrong = float((scores.argmax(axis=1) != codes[judged]).mean())
+                scores = prior + _scores(
+                    waves, scaled[test_rows], _classifier(sums[1:], prior, lower * ridge)
+                )
+                wrong = float((scores.argmax(axis=1) != codes[test_rows]).mean())
                 if wrong < lowest_error:
                     lowest_error, best_ridge = wrong, lower * ridge
         for fold in range(FOLDS):
             classifier = _classifier([part for at, part in enumerate(sums) if at != fold], prior, best_ridge)
-            left_out[folds == fold] += _scores(waves, scaled[folds == fold], classifier) / _SETS
+            out_of_fold[folds == fold] += _scores(waves, scaled[folds == fold], classifier) / _SETS
         sets.append(waves)
         weights.append(_classifier(sums, prior, best_ridge) / _SETS)
-    sharpness = _sharpness(left_out, codes)
-    centre, axes, psi = two_covariance(left_out, codes)
+    sharpness = _sharpness(out_of_fold, codes)
+    centre, axes, psi = two_covariance(out_of_fold, codes)
     last = np.concatenate(weights)
     forms = _posterior_forms(n_classes, psi)
     layers = (
@@ -109,7 +111,7 @@ def learn_posteriors(
         ),
     )
     row_map = CoordinateMap(scaling, layers, forms, waved=True, n_posteriors=n_classes)
-    coordinates = np.hstack([left_out * sharpness, (left_out - centre) @ axes]).astype(np.float32)
+    coordinates = np.hstack([out_of_fold * sharpness, (out_of_fold - centre) @ axes]).astype(np.float32)
     row_kernels.softmax(coordinates, n_classes)
     columns = forms.columns(coordinates)
     return LearnedFeatures(kind="posteriors", map=row_map), OutOfFold(folds, {(0, 0): (columns, forms.forms)})
@@ -180,8 +182,8 @@ def learn_kernel_discriminant(
     for key, model in maps.items():
         forms = forms_of(model.psi)
         columns[key] = forms.columns(coordinates[key]), forms.forms
-    whole = _discriminant(sums, best_ridge)
-    row_map = CoordinateMap(scaling, (waves, layer_of(whole)), forms_of(whole.psi), waved=True)
+    discriminant = _discriminant(sums, best_ridge)
+    row_map = CoordinateMap(scaling, (waves, layer_of(discriminant)), forms_of(discriminant.psi), waved=True)
     return LearnedFeatures(kind="kernel-discriminant", map=row_map), OutOfFold(folds, columns)
 
 
@@ -206,10 +208,12 @@ def _sums(scaled: Float32, codes: NDArray[np.int64], waves: _Waves) -> _Sums:
         h = waves.of(scaled[start : start + _ROW_BLOCK])
         # One triangle, at half the work.
         gram = ssyrk(1.0, h.T, beta=1.0, c=gram, overwrite_c=True)
-        here, number = np.unique(place[start : start + _ROW_BLOCK], return_inverse=True)
+        present, number = np.unique(place[start : start + _ROW_BLOCK], return_inverse=True)
         indicators = np.ones(number.size, dtype=np.float32)
-        by_class[here] += (
-            coo_array((indicators, (number, np.arange(number.size))), shape=(here.size, number.size)).tocsr()
+        by_class[present] += (
+            coo_array(
+                (indicators, (number, np.arange(number.size))), shape=(present.size, number.size)
+            ).tocsr()
             @ h
         )
     return _Sums(gram, classes, by_class, counts)
@@ -345,20 +349,20 @@ def _tuned_discriminant(
     """Scaling, kernel width and ridge that tell apart best: pairs of identities left out, or of rows where few."""
     folds = folds_of(codes, random)
     looked_at = random.permutation(X.shape[0])
-    learned = np.sort(looked_at[folds[looked_at] != 0][: TRIED_ROWS * 3 // 4])
-    judged = np.sort(looked_at[folds[looked_at] == 0][: TRIED_ROWS // 4])
+    train_rows = np.sort(looked_at[folds[looked_at] != 0][: TRIED_ROWS * 3 // 4])
+    test_rows = np.sort(looked_at[folds[looked_at] == 0][: TRIED_ROWS // 4])
     ways = scalings(X)
     best, settings = -np.inf, (ways[-1], _reach(ways[-1].scaled(X[looked_at[:TRIED_ROWS]]), 0.6), 1e-2)
-    pairs = judging_pairs(codes[judged], random)
-    if pairs is None or learned.size < 2:
+    pairs = judging_pairs(codes[test_rows], random)
+    if pairs is None or train_rows.size < 2:
         return settings
-    n_waves = int(np.clip(learned.size, 32, _TRIED_WAVES))
+    n_waves = int(np.clip(train_rows.size, 32, _TRIED_WAVES))
     for scaling in ways:
-        scaled, unseen = scaling.scaled(X[learned]), scaling.scaled(X[judged])
+        scaled, unseen = scaling.scaled(X[train_rows]), scaling.scaled(X[test_rows])
         for times in (0.3, 0.6, 1.2, 2.4):
             reach = _reach(scaled, times)
             waves = _random_waves(X.shape[1], n_waves, reach, random)
-            sums = [_sums(scaled, codes[learned], waves)]
+            sums = [_sums(scaled, codes[train_rows], waves)]
             wave_blocks = [waves.of(unseen)]
             for ridge in (1.0, 1e-1, 1e-2, 1e-3, 1e-4):
                 tpr = _reached(_discriminant(sums, ridge), wave_blocks, pairs)
@@ -369,9 +373,9 @@ def _tuned_discriminant(
 
 def _sharpness(scores: NDArray[np.float64], codes: NDArray[np.int64]) -> float:
     """The factor of the scores under which their softmax is likeliest."""
-    own = scores[np.arange(codes.size), codes]
+    own_scores = scores[np.arange(codes.size), codes]
 
     def loss(factor: float) -> float:
-        return float((logsumexp(factor * scores, axis=1) - factor * own).mean())
+        return float((logsumexp(factor * scores, axis=1) - factor * own_scores).mean())
 
     return min((float(factor) for factor in np.geomspace(1, 60, 25)), key=loss)
