@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pairmark.models.calibration.kernels.matching import greedy_matching
+from pairmark.models.core.inputs import checked_same, checked_weight
 from pairmark.models.pairs.splits import Protocol, joined_groups
 
 Float64 = NDArray[np.float64]
@@ -113,13 +114,13 @@ def pair_sample(
     blocks : (n,) block of each pair, or ``components``, the connected parts of the list: these become the units, and
         all blocks weigh equally. Open-set only; nobody may be in two blocks.
     """
-    values, is_same = _checked_scores(scores, same)
-    weight = _checked_weight(sample_weight, values.size)
+    values = _checked_scores(scores)
+    is_same, weight = checked_same(same, values.size), checked_weight(sample_weight, values.size)
     names: NDArray[Any] = np.empty(0, dtype=np.int64)
     pairs = None
     if units is not None:
         names, pairs = _unit_codes(units, values.size)
-    if weight is not None and not weight.all():
+    if not weight.all():
         has_weight = weight > 0
         values, is_same, weight = values[has_weight], is_same[has_weight], weight[has_weight]
         pairs = None if pairs is None else pairs[has_weight]
@@ -143,7 +144,7 @@ def pair_sample(
     block_of = (
         None if blocks is None else _block_of_unit(pairs, resolved_protocol, blocks, independent=independent)
     )
-    relative = np.ones(values.size) if weight is None else weight / weight.max()
+    relative = weight / weight.max()
     if independent:
         n_different = int((~is_same).sum())
         different = _side(values, relative, pairs, ~is_same, n_different, blocks=n_different)
@@ -295,7 +296,7 @@ def _side(
     )
 
 
-def _checked_scores(scores: ArrayLike, same: ArrayLike) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+def _checked_scores(scores: ArrayLike) -> NDArray[np.float32]:
     raw = np.asarray(scores)
     if raw.ndim != 1 or raw.size == 0 or raw.dtype.kind not in "fiub":
         raise ValueError(
@@ -307,24 +308,7 @@ def _checked_scores(scores: ArrayLike, same: ArrayLike) -> tuple[NDArray[np.floa
         bad = int(np.flatnonzero(~np.isfinite(values))[0])
         raise ValueError(f"scores[{bad}] is {raw[bad]}; expected finite float32 numbers")
     # -0.0 and 0.0 compare equal, so they must also sort and print alike.
-    values = values + np.float32(0)
-    labels = np.asarray(same)
-    if labels.shape != values.shape:
-        raise ValueError(f"same has shape {labels.shape}; expected {values.shape}, one 0 or 1 a pair")
-    if labels.dtype != np.bool_ and not np.isin(labels, (0, 1)).all():
-        raise ValueError("same holds values other than 0 and 1")
-    return values, labels.astype(np.bool_, copy=False)
-
-
-def _checked_weight(sample_weight: ArrayLike | None, n: int) -> Float64 | None:
-    if sample_weight is None:
-        return None
-    weight = np.asarray(sample_weight, dtype=np.float64)
-    if weight.shape != (n,):
-        raise ValueError(f"sample_weight has shape {weight.shape}; expected ({n},), one weight a pair")
-    if not np.isfinite(weight).all() or weight.min() < 0 or weight.max() == 0:
-        raise ValueError("sample_weight should be finite, not negative, and not zero everywhere")
-    return weight
+    return values + np.float32(0)
 
 
 def _unit_codes(units: ArrayLike, n: int) -> tuple[NDArray[Any], Indices]:
