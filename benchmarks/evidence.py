@@ -26,7 +26,12 @@ from threadpoolctl import threadpool_limits
 from benchmarks import _people
 from benchmarks.common import Claim, Parts, Preset, Result
 from pairmark.models import MetricSimilarity, Plda
-from pairmark.models.calibration.likelihood_ratios import DEFAULT_METHOD, LikelihoodRatios, by_score, pooled
+from pairmark.models.calibration.likelihood_ratios import (
+    DEFAULT_METHOD,
+    LikelihoodRatios,
+    by_score,
+    pool_adjacent,
+)
 from pairmark.models.evaluation.likelihood import likelihood_report
 from pairmark.models.pairs.samples import pair_sample
 from pairmark.models.pairs.splits import held_out_pairs
@@ -100,7 +105,7 @@ def _by_pairs(
     sample = pair_sample(scores, same, units)
     distinct, mine, theirs = by_score(sample.same, sample.different)
     low, high = (math.log(side.edge_units.shape[0] + 1) for side in (sample.same, sample.different))
-    return replace(ratios, pav_scores=distinct, pav_values=np.clip(pooled(mine, theirs), -low, high))
+    return replace(ratios, pav_scores=distinct, pav_values=np.clip(pool_adjacent(mine, theirs), -low, high))
 
 
 def _of_ratios(name: str, found: list[Found]) -> tuple[list[dict[str, Any]], list[Claim]]:

@@ -140,11 +140,11 @@ def _fitter(name: str) -> Any:
 
 
 def _ours(criterion: Any, X: Any, y: np.ndarray, rounds: int) -> Any:
-    from pairmark.models.rankboost.binning import binned, sparse_rows
+    from pairmark.models.rankboost.binning import bin_rows, sparse_rows
     from pairmark.models.rankboost.boosting import BoostSettings, boost, one_against_rest
 
     settings = BoostSettings(n_estimators=rounds, weak="stump", criterion=criterion, alternate=True)
-    return _staged(boost(binned(sparse_rows(X), 256), one_against_rest(y, np.array([1])), settings))
+    return _staged(boost(bin_rows(sparse_rows(X), 256), one_against_rest(y, np.array([1])), settings))
 
 
 def _estimator(X: Any, y: np.ndarray, rounds: int) -> Any:

@@ -28,7 +28,7 @@ from sklearn.neural_network import MLPClassifier
 from benchmarks import _sparse
 from benchmarks.common import Claim, Preset, Result
 from pairmark.models import AlignedKernel, RankBoostKernel
-from pairmark.models.rankboost.embedding import binary_projection, chosen_pivots, composed
+from pairmark.models.rankboost.embedding import binary_projection, chosen_pivots, compose
 from pairmark.models.rankboost.svm import linear_svm
 
 PENALTIES = (0.1, 0.22, 0.38, 1.0, 3.0, 10.0)
@@ -134,7 +134,7 @@ def _chains(
                 n_drawn = n if how == "random" else min(pool.shape[0], 5 * n)
                 at = rng.choice(pool.shape[0], min(n_drawn, pool.shape[0]), replace=False)
                 chosen = chosen_pivots(how, pool[np.sort(at)], n, draw)
-            matrix = composed(chain, chosen, phi.shape[1], whiten, 100, rng)
+            matrix = compose(chain, chosen, phi.shape[1], whiten, 100, rng)
             train, test = (
                 np.asarray((rows @ matrix) if matrix is not None else rows.toarray(), dtype=np.float32)
                 for rows in (phi, phi_test)
@@ -358,7 +358,7 @@ def _noise(quick: bool) -> list[dict[str, float]]:
                 at = None if pool is None else np.sort(rng.choice(pool.shape[0], 1_000, replace=False))
                 pivots = None if pool is None else pool[at].toarray()
                 chain = "A-C-D" if pool is None else "A-B-C-D"
-                matrix = composed(chain, pivots, phi.shape[1], whiten, 100, rng)
+                matrix = compose(chain, pivots, phi.shape[1], whiten, 100, rng)
                 aucs.append(_svm_auc(phi @ matrix, data.y, phi_test @ matrix, data.y_test))
             found[name + (", whitened" if whiten else "")] = float(np.mean(aucs))
         l1, _ = _logistic(data.X, data.y, "l1")

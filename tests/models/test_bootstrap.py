@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pairmark.models.calibration.bootstrap import _Dyads, _grid, _replicated, bootstrap_table
+from pairmark.models.calibration.bootstrap import _Dyads, _grid, _replicate, bootstrap_table
 from pairmark.models.pairs.samples import PairSample, pair_sample
 from tests.models.pair_worlds import Classes, People
 
@@ -94,7 +94,7 @@ def test_independent_rows_resample_as_rows() -> None:
     n = 3_000
     sample = pair_sample(np.random.default_rng(0).random(n), np.zeros(n))
     _, stops = _grid(sample)
-    rate, variance = _replicated(sample, stops, 1_000, 0, 1)
+    rate, variance = _replicate(sample, stops, 1_000, 0, 1)
     share = sample.different.weight / sample.different.weight.sum()
     for g in (0, stops.size // 2, stops.size - 1):
         f = share[: stops[g]].sum()

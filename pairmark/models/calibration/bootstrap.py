@@ -101,8 +101,8 @@ class BootstrapTable:
 
 def confidence_row(confidence: float) -> int | None:
     """Row of a confidence in the tables, None when there is none."""
-    for row, tabulated in enumerate(CONFIDENCES):
-        if abs(confidence - tabulated) < 1e-9:
+    for row, value in enumerate(CONFIDENCES):
+        if abs(confidence - value) < 1e-9:
             return row
     return None
 
@@ -125,7 +125,7 @@ def bootstrap_table(
     start = int(np.argmax(admitted))
     thresholds, stops, admitted = thresholds[start:], stops[start:], admitted[start:]
     rate, variance, largest_share = rate[start:], variance[start:], largest_share[start:]
-    stars, star_variances = _replicated(sample, stops, n_replicates, seed, n_jobs)
+    stars, star_variances = _replicate(sample, stops, n_replicates, seed, n_jobs)
     centre = stars.mean(axis=1, keepdims=True)
     # A replicate without a single false positive has no spread of its own: it counts as infinitely far below.
     infinities = np.where(stars < centre, -np.inf, np.inf)
@@ -267,7 +267,7 @@ def _observed(sample: PairSample, stops: NDArray[np.int64]) -> tuple[Float64, Fl
     return rates[:, 0], variances[:, 0], *dyads.concentration(stops)
 
 
-def _replicated(
+def _replicate(
     sample: PairSample, stops: NDArray[np.int64], n_replicates: int, seed: int, n_jobs: int | None
 ) -> tuple[Float64, Float64]:
     if sample.rows_independent:
@@ -313,11 +313,11 @@ def _weight_before(edge: NDArray[np.int64], weight: Float64) -> Float64:
     """Weight of the same edge in earlier rows."""
     order = np.argsort(edge, kind="stable")
     # A running sum over all edges, less what it was where the edge's own rows begin.
-    cumulated = np.cumsum(weight[order]) - weight[order]
+    sums_before = np.cumsum(weight[order]) - weight[order]
     starts = np.concatenate([[True], np.diff(edge[order]) > 0])
-    offset = cumulated[starts][np.cumsum(starts) - 1]
+    offset = sums_before[starts][np.cumsum(starts) - 1]
     before = np.empty_like(weight)
-    before[order] = np.maximum(cumulated - offset, 0.0)
+    before[order] = np.maximum(sums_before - offset, 0.0)
     return before
 
 

@@ -84,18 +84,18 @@ def group_rates(
     names, member = np.unique(np.asarray(groups).astype(str), return_inverse=True)
     member = member.reshape(-1, 2)
     above = values > np.float32(threshold)
-    corrected = 1 - (1 - confidence) / max(1, names.size)
+    joint_confidence = 1 - (1 - confidence) / max(1, names.size)
     rates = []
     for g, name in enumerate(names):
         in_group = member == g
         both_inside, any_inside = in_group.all(axis=1), in_group.any(axis=1)
-        fpr = _rate(above, units, both_inside & ~same, confidence, corrected)
+        fpr = _rate(above, units, both_inside & ~same, confidence, joint_confidence)
         rates.append(
             GroupRates(
                 group=str(name),
                 fpr=fpr,
-                fpr_with_all=_rate(above, units, any_inside & ~same, confidence, corrected),
-                tpr=_rate(above, units, both_inside & same, confidence, corrected),
+                fpr_with_all=_rate(above, units, any_inside & ~same, confidence, joint_confidence),
+                tpr=_rate(above, units, both_inside & same, confidence, joint_confidence),
                 warning=_warning(str(name), fpr, promised_fpr, confidence),
             )
         )
@@ -117,7 +117,7 @@ def _rate(
     units: NDArray[np.int64],
     selection: NDArray[np.bool_],
     confidence: float,
-    corrected: float,
+    joint_confidence: float,
 ) -> Rate:
     n = int(selection.sum())
     if not n:
@@ -132,7 +132,9 @@ def _rate(
     return Rate(
         value=value,
         interval=small_sample_interval(value, n_effective, n_units, confidence, floor=n_independent),
-        joint_interval=small_sample_interval(value, n_effective, n_units, corrected, floor=n_independent),
+        joint_interval=small_sample_interval(
+            value, n_effective, n_units, joint_confidence, floor=n_independent
+        ),
         n_pairs=n,
         n_units=n_units,
     )

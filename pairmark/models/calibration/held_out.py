@@ -226,7 +226,7 @@ def _as_of_today(arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) ->
     return {**facts, "origin": origin, "counted": counts_rows, "population": None, "uniform": 1.0}
 
 
-def spaced(ascending: NDArray[np.float64], max_points: int) -> NDArray[np.int64]:
+def pick_points(ascending: NDArray[np.float64], max_points: int) -> NDArray[np.int64]:
     """Indices of at most ``max_points`` values, first and last among them: half even, half dense at the low end."""
     n = ascending.size
     if n <= max_points:

@@ -112,13 +112,13 @@ class LikelihoodRatios:
         starts = np.unique(np.concatenate([begins, np.nextafter(cap_scores, np.float32(np.inf))]))
         starts = starts[starts >= begins[0]]
         raw = values[np.searchsorted(begins, starts, side="right") - 1]
-        capped = np.maximum(np.minimum(raw, _cap_at(starts, cap_scores, cap_values)), low)
-        rises = np.concatenate([[True], capped[1:] > capped[:-1]])
+        log_ratios = np.maximum(np.minimum(raw, _cap_at(starts, cap_scores, cap_values)), low)
+        rises = np.concatenate([[True], log_ratios[1:] > log_ratios[:-1]])
         return cls(
             slope=slope,
             intercept=intercept,
             pav_scores=starts[rises],
-            pav_values=capped[rises],
+            pav_values=log_ratios[rises],
             cap_scores=cap_scores,
             cap_values=cap_values,
             low=low,
@@ -228,7 +228,7 @@ def bayes_threshold(prior: float, cost_ratio: float) -> float:
     return math.log(cost_ratio) + math.log1p(-prior) - math.log(prior)
 
 
-def pooled(weight_same: Float64, weight_different: Float64) -> Float64:
+def pool_adjacent(weight_same: Float64, weight_different: Float64) -> Float64:
     """The rising log LR that fits weights of same and different pairs, one of each by ascending score, best.
 
     Minimises Cllr over all rising maps (Ayer et al. 1955): isotonic regression of the posterior at prior 1/2.
@@ -290,7 +290,7 @@ def _logistic(same: Side, different: Side) -> tuple[float, float]:
 def _pav(same: Side, different: Side) -> tuple[NDArray[np.float32], Float64]:
     """Steps of the PAV map: the first score of each, and its log LR, infinite at the ends where one kind is alone."""
     scores, same_weight, different_weight = by_score(same, different)
-    values = pooled(same_weight, different_weight)
+    values = pool_adjacent(same_weight, different_weight)
     first = np.flatnonzero(np.concatenate([[True], values[1:] > values[:-1]]))
     return scores[first], values[first]
 
@@ -313,5 +313,5 @@ def _caps(sample: PairSample) -> tuple[NDArray[np.float32], Float64]:
 
 def _cap_at(scores: NDArray[np.float32], cap_scores: NDArray[np.float32], cap_values: Float64) -> Float64:
     """The most that each score may be worth."""
-    capped: Float64 = np.concatenate([[0.0], cap_values])[np.searchsorted(cap_scores, scores, side="left")]
-    return capped
+    most: Float64 = np.concatenate([[0.0], cap_values])[np.searchsorted(cap_scores, scores, side="left")]
+    return most

@@ -158,8 +158,8 @@ class _Split:
     def draw(cls, cell: Int32, rng: np.random.Generator) -> _Split:
         sizes = np.bincount(cell)
         half = (sizes + 1) // 2
-        shuffled = rng.permutation(cell.size)
-        by_cell = shuffled[np.argsort(cell[shuffled], kind="stable")]
+        order = rng.permutation(cell.size)
+        by_cell = order[np.argsort(cell[order], kind="stable")]
         start = np.concatenate([[0], np.cumsum(sizes)[:-1]])
         # Each unit's place in a random order of its cell: the first half are rows, the rest columns.
         rank = np.empty(cell.size, dtype=np.int64)

@@ -33,7 +33,7 @@ from pairmark.models.calibration.bootstrap import CONFIDENCES, N_REPLICATES, con
 from pairmark.models.calibration.bounds import small_sample_interval
 from pairmark.models.calibration.calibration_seed import CalibrationSeed
 from pairmark.models.calibration.estimate import suggested_threshold
-from pairmark.models.calibration.held_out import Arrays, HeldOutScores, spaced
+from pairmark.models.calibration.held_out import Arrays, HeldOutScores, pick_points
 from pairmark.models.calibration.matching_product import multiple_of_floor
 from pairmark.models.calibration.origins import Guarantee, Origin, guarantee_of, origin_of
 from pairmark.models.calibration.points import (
@@ -283,7 +283,7 @@ class Calibration:
         by itself (they are pointwise).
         """
         confidence = checked_rate(confidence, "confidence")
-        picks = spaced(self._finite.above, max_points)
+        picks = pick_points(self._finite.above, max_points)
         has_same = bool(self._held_out.facts["n_same_pairs"])
         return {
             "thresholds": [float(t) for t in self._thresholds[picks]],
@@ -396,15 +396,17 @@ class Calibration:
         level = 1 - (1 - level) * (candidate_share(candidate) if simultaneous and candidate else 1.0)
         score, bound = lower_threshold(self._held_out, fnr, level, confidence, simultaneous=simultaneous)
         lower = min(score, upper.threshold)
-        cut = np.float32(lower)
+        lower_score = np.float32(lower)
         return replace(
             upper,
             confidence=confidence,
             fnr=fnr,
             fnr_threshold=lower,
             fnr_upper_bound=min(fnr, bound),
-            review_same=None if upper.tpr is None else max(self._held_out.share_above(cut) - upper.tpr, 0.0),
-            review_different=max(self._observed_fpr(cut) - upper.observed_fpr, 0.0),
+            review_same=None
+            if upper.tpr is None
+            else max(self._held_out.share_above(lower_score) - upper.tpr, 0.0),
+            review_different=max(self._observed_fpr(lower_score) - upper.observed_fpr, 0.0),
         )
 
     def _answer(self, method: str, fpr: float, confidence: float) -> OperatingPoint | None:

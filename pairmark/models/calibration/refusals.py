@@ -37,8 +37,10 @@ def units_required(held_out: HeldOutScores, fpr: float, confidence: float) -> di
     reached, n_units = held_out.bootstrap().smallest(confidence), int(held_out.facts["n_units"])
     if required["bootstrap"] is not None and reached is not None and reached > fpr:
         # These data fall short by more than chance: scale what they reach (pairs grow with units squared).
-        scaled = math.ceil(min(n_units * (reached / fpr) ** (1.0 if rows_independent else 0.5), MOST_BLOCKS))
-        required["bootstrap"] = max(required["bootstrap"], scaled)
+        projection = math.ceil(
+            min(n_units * (reached / fpr) ** (1.0 if rows_independent else 0.5), MOST_BLOCKS)
+        )
+        required["bootstrap"] = max(required["bootstrap"], projection)
     return required
 
 

@@ -192,8 +192,7 @@ def _read_array(folder: Path, entry: Any, *, verify: bool, mmap: bool) -> np.nda
         with file.open("rb") as stream:
             stored_shape, in_columns, stored = npy_header(stream)
             start = stream.tell()
-        matches = (stored_shape, stored.str) == (shape, dtype) and not (in_columns and len(shape) > 1)
-        if not matches or stored.kind not in _KINDS_OF_DTYPE:
+        if in_columns or stored_shape != shape or stored.str != dtype or stored.kind not in _KINDS_OF_DTYPE:
             raise ArtefactError(f"{file} does not match its manifest entry: restore it or retrain")
         if file.stat().st_size != start + stored.itemsize * math.prod(shape):
             raise ArtefactError(f"{file} is not as long as its shape says: restore it or retrain")
@@ -216,4 +215,5 @@ def npy_header(stream: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     version = np.lib.format.read_magic(stream)
     if version not in _NPY_HEADERS:
         raise ValueError(f"the array has .npy version {version}; expected 1.0 or 2.0")
-    return _NPY_HEADERS[version](stream)
+    shape, in_columns, dtype = _NPY_HEADERS[version](stream)
+    return shape, in_columns and len(shape) > 1, dtype

@@ -159,7 +159,7 @@ def shrunk_model(
     psi, axes = np.maximum(psi[::-1], 0.0), axes[:, ::-1]
     n_informative = d if idle else int(np.count_nonzero(psi > _LEAST_PSI * max(psi[0], _LEAST_PSI)))
     n_kept = max(min(n_informative, n_coordinates), 1)
-    return TwoCovariance(sample.centre, pointed(axes[:, :n_kept]), psi[:n_kept])
+    return TwoCovariance(sample.centre, orient(axes[:, :n_kept]), psi[:n_kept])
 
 
 def two_covariance(U: Float64, codes: Int64) -> TwoCovariance:
@@ -168,7 +168,7 @@ def two_covariance(U: Float64, codes: Int64) -> TwoCovariance:
     return shrunk_model(sample, shrinkage(U.shape[1], sample.freedom), 0.0, COORDINATES, idle=True)
 
 
-def pointed(axes: Float64) -> Float64:
+def orient(axes: Float64) -> Float64:
     """An axis has no sign of its own: the largest entry positive, so that runs agree."""
     return axes * np.where(axes[np.abs(axes).argmax(axis=0), np.arange(axes.shape[1])] < 0, -1.0, 1.0)
 

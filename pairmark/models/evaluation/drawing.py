@@ -60,7 +60,7 @@ class Picture:
             self.figure.savefig(
                 stream, format=format, dpi=144, metadata={"Date": None} if format == "svg" else None
             )
-        return _adapted(stream.getvalue()) if adaptive and format == "svg" else stream.getvalue()
+        return _adapt(stream.getvalue()) if adaptive and format == "svg" else stream.getvalue()
 
     def save(self, path: str | Path) -> Path:
         """Write to a file whose ending, ``.svg`` or ``.png``, says the format.
@@ -312,7 +312,7 @@ def _short(label: str) -> str:
     return label if len(label) <= 16 else f"{label[:15]}…"
 
 
-def _adapted(svg: bytes) -> bytes:
+def _adapt(svg: bytes) -> bytes:
     """Colours as variables that follow the reader's scheme."""
     text, light, dark = svg.decode(), [], []
     for at, (colour, dark_colour) in enumerate(_DARK.items()):

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pairmark.models.calibration.likelihood_ratios import DEFAULT_METHOD, LikelihoodRatios, pooled
+from pairmark.models.calibration.likelihood_ratios import DEFAULT_METHOD, LikelihoodRatios, pool_adjacent
 from pairmark.models.pairs.samples import pair_sample
 
 Float64 = NDArray[np.float64]
@@ -174,7 +174,7 @@ def _best(log_ratios: LogRatios) -> LogRatios:
     n = log_ratios.same.size
     same_weight: Any = np.bincount(code[:n], log_ratios.same_weight, values.size)
     different_weight: Any = np.bincount(code[n:], log_ratios.different_weight, values.size)
-    log_lr = pooled(same_weight, different_weight)
+    log_lr = pool_adjacent(same_weight, different_weight)
     kept_same, kept_different = same_weight > 0, different_weight > 0
     return LogRatios(
         same=log_lr[kept_same],

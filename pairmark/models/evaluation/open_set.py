@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pairmark.models.calibration.bounds import wilson_interval
-from pairmark.models.calibration.held_out import spaced
+from pairmark.models.calibration.held_out import pick_points
 from pairmark.models.calibration.identification import cmc
 from pairmark.models.core.base import PairScorerMixin
 
@@ -74,7 +74,7 @@ def play_gallery(
         ranks.append(1 + (impostors >= diagonal[:, None]).sum(axis=1))
         best.append(np.asarray(scorer.score_against(X[probes], gallery)).max(axis=1))
     fpir, fnir, thresholds = identification_curve(np.concatenate(best), np.concatenate(mated_scores))
-    points = spaced(fpir, _POINTS)
+    points = pick_points(fpir, _POINTS)
     at = []
     for rate in FPIRS:
         if rate * n_strangers < 1:

@@ -199,7 +199,7 @@ def pair_report(
     targets = np.array(sorted(fpr_targets), dtype=np.float64)
     sample = pair_sample(scores, same, units, protocol=protocol, both_kinds=True)
     fpr, tpr, thresholds = _roc(sample)
-    points = _decimated(fpr, tpr)
+    points = _thin(fpr, tpr)
     pairs = SortedPairs.of(sample)
     record = np.searchsorted(-pairs.scores, -thresholds[points], side="left").astype(np.int64)
     point, observed = pairs.measure(pairs.weight, targets, record)
@@ -212,7 +212,7 @@ def pair_report(
     )
     figures, draws = (np.concatenate(parts) for parts in zip(*results, strict=True))
     curves = np.quantile(draws, _levels(confidence), axis=0)
-    everywhere = simultaneous_bands(
+    joint_bands = simultaneous_bands(
         observed,
         draws,
         (sample.different.n_blocks, sample.same.n_blocks),
@@ -224,7 +224,7 @@ def pair_report(
         **dict(zip(BAND_NAMES, curves.swapaxes(0, 1).reshape(4, -1), strict=True)),
         **{
             f"simultaneous_{name}": curve
-            for name, curve in zip(BAND_NAMES, everywhere.reshape(4, -1), strict=True)
+            for name, curve in zip(BAND_NAMES, joint_bands.reshape(4, -1), strict=True)
         },
     }
     return EvaluationReport(
@@ -249,7 +249,7 @@ def _metrics(
     for value, column, lower, upper in zip(
         point, figures.T, *np.quantile(figures, _levels(confidence), axis=0), strict=True
     ):
-        low, high = _widened(float(value), column, sample, confidence)
+        low, high = _widen(float(value), column, sample, confidence)
         entries.append({"value": float(value), "interval": [min(low, float(lower)), max(high, float(upper))]})
     n_different = len(sample.different)
     tpr_at, fnmr_at = {}, {}
@@ -362,7 +362,7 @@ def _replicates(
     return np.stack(summaries), np.stack(curves)
 
 
-def _widened(value: float, draws: Float64, sample: PairSample, confidence: float) -> tuple[float, float]:
+def _widen(value: float, draws: Float64, sample: PairSample, confidence: float) -> tuple[float, float]:
     """Wilson's interval for as many observations as the draws say that a figure is worth, with Student's quantile.
 
     At least as many as same pairs share no unit, which are independent; just those where the draws do not vary, since
@@ -393,7 +393,7 @@ def _above(side: Side, thresholds: NDArray[np.float32]) -> Float64:
     return above
 
 
-def _decimated(fpr: Float64, tpr: Float64) -> NDArray[np.int64]:
+def _thin(fpr: Float64, tpr: Float64) -> NDArray[np.int64]:
     """Points to keep: even in FPR, even in TPR, and even in log FPR down to the first false positive."""
     if fpr.size <= MAX_POINTS:
         return np.arange(fpr.size, dtype=np.int64)

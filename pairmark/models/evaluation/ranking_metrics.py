@@ -136,12 +136,12 @@ def _extremes(positions: Float64) -> tuple[Float64, Float64]:
     return (np.where(absent, np.inf, positions).min(axis=1), np.where(absent, -np.inf, positions).max(axis=1))
 
 
-def _pairs_right(answers: Float64, observed: Float64) -> Float64:
-    right, n_ordered = np.zeros(len(observed)), np.zeros(len(observed))
-    for label in range(observed.shape[1] - 1):
+def _pairs_right(answers: Float64, truth: Float64) -> Float64:
+    right, n_ordered = np.zeros(len(truth)), np.zeros(len(truth))
+    for label in range(truth.shape[1] - 1):
         # Comparisons with NaN are false, so absent labels are in no pair.
         for sign in (1.0, -1.0):
-            is_before = sign * observed[:, label, None] < sign * observed[:, label + 1 :]
+            is_before = sign * truth[:, label, None] < sign * truth[:, label + 1 :]
             gap = sign * (answers[:, label + 1 :] - answers[:, label, None])
             right += (is_before * np.where(gap > 0, 1.0, np.where(gap == 0, 0.5, 0.0))).sum(axis=1)
             n_ordered += is_before.sum(axis=1)

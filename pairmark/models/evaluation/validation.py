@@ -140,15 +140,15 @@ def tpr_at(
     same: NDArray[np.floating], different: NDArray[np.floating], at: tuple[float, ...]
 ) -> NDArray[np.float64]:
     """Share of same scores above the threshold at which at most each share of different ones is."""
-    allowed = [min(int(rate * different.size), different.size - 1) for rate in at]
-    ranks = sorted({different.size - 1 - count for count in allowed})
+    ends = [min(int(rate * different.size), different.size - 1) for rate in at]
+    ranks = sorted({different.size - 1 - count for count in ends})
     partial_order = np.partition(different, ranks)
     ascending = np.sort(same)
     return np.array(
         [
             1.0
             - np.searchsorted(ascending, partial_order[different.size - 1 - count], side="right") / same.size
-            for count in allowed
+            for count in ends
         ]
     )
 

@@ -9,7 +9,14 @@ from typing import Any, Final
 import numpy as np
 
 from pairmark.models.core.arrays import Bool, Float64, Int64
-from pairmark.models.ghost.space import Companions, GhostPoints, Space, by_class, draw_companions, reduced
+from pairmark.models.ghost.space import (
+    Companions,
+    GhostPoints,
+    Space,
+    by_class,
+    draw_companions,
+    reduce_by_class,
+)
 
 STRATEGIES: Final = ("center", "average", "knn", "minimum", "maximum")
 """In the order in which ties between them are broken."""
@@ -73,7 +80,7 @@ def _positive(names: Sequence[Any], weights: Float64) -> dict[Any, float]:
     return {name: float(weight) for name, weight in zip(names, weights, strict=True) if weight > 0}
 
 
-def described(
+def describe(
     space: Space,
     weighing: Weighing,
     points: GhostPoints,
@@ -156,7 +163,7 @@ def _of_block(
                 np.where(is_own, np.inf, table + extra[rule][:, codes]), codes, n_classes, k
             )
         else:
-            tables[strategy] = reduced(table, is_own, codes, n_classes, strategy) + extra[rule]
+            tables[strategy] = reduce_by_class(table, is_own, codes, n_classes, strategy) + extra[rule]
     return tables
 
 

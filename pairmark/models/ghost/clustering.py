@@ -104,7 +104,7 @@ def cluster(distances: Float64, price: float, *, max_iter: int = 300) -> Cluster
         step = scale * (lowest - dual) / length
         kernels.move_points(costs, multipliers, exemplar_of, votes, step)
         lone += step * (is_exemplar - votes / (n + 1))
-    best, lowest = _improved(costs, best, lowest)
+    best, lowest = _improve(costs, best, lowest)
     labels = best[costs[:, best].argmin(axis=1)]
     labels[best] = best
     return Clustering(labels=labels, energy=lowest, bound=float(bound))
@@ -117,7 +117,7 @@ def _energy(costs: Float64, exemplars: Int64) -> float:
     return float(table[away].min(axis=1).sum() + costs[exemplars, exemplars].sum())
 
 
-def _improved(costs: Float64, exemplars: Int64, energy: float) -> tuple[Int64, float]:
+def _improve(costs: Float64, exemplars: Int64, energy: float) -> tuple[Int64, float]:
     """Better exemplars within clusters, and merges, as long as either lowers the energy."""
     while True:
         labels = costs[:, exemplars].argmin(axis=1)

@@ -22,7 +22,7 @@ from pairmark.models.ghost.classify import (
     GhostClasses,
     balanced_accuracy,
     class_distances,
-    described,
+    describe,
     distances,
     fitted_temperature,
     softmin,
@@ -402,9 +402,9 @@ class Ghost(GhostState, ClassifierMixin, BaseEstimator):
         return explain.contributions(self, self._space, self._weighing, a, b, score, feature_names)
 
     def model_facts(self, feature_names: Sequence[str] | None = None) -> dict[str, Any]:
-        """What the model's page shows; see `pairmark.models.ghost.explain.selected`."""
+        """What the model's page shows; see `pairmark.models.ghost.explain.selection`."""
         check_is_fitted(self)
-        return explain.selected(self, self._space, feature_names, classifies=self._classes is not None)
+        return explain.selection(self, self._space, feature_names, classifies=self._classes is not None)
 
     def _new_space(self, X: Float32, edges: ArrayLike | None) -> Space:
         has_graph = self.graph is not None or edges is not None
@@ -427,7 +427,7 @@ class Ghost(GhostState, ClassifierMixin, BaseEstimator):
         return space
 
     def _described(self, points: GhostPoints, codes: Int64, n_classes: int, seed: int) -> GhostClasses:
-        return described(self._space, self._weighing, points, codes, n_classes, self.max_sets, seed)
+        return describe(self._space, self._weighing, points, codes, n_classes, self.max_sets, seed)
 
     def _calibrate(
         self,

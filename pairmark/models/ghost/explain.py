@@ -67,7 +67,7 @@ def contributions(
     return {"distance": 0.0 - score, "contributions": largest, "rest": float(remainder)}
 
 
-def selected(
+def selection(
     estimator: Any, space: Space, feature_names: Sequence[str] | None, *, classifies: bool
 ) -> dict[str, Any]:
     """The weights that are left, the largest first: the model read as a selection of features.

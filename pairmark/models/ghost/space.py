@@ -160,7 +160,7 @@ def by_class(reduction: np.ufunc, table: Float64, codes: Int64, n_classes: int) 
     return np.asarray(reduction.reduceat(table[:, order], starts, axis=1), dtype=np.float64)
 
 
-def reduced(table: Float64, is_own: Bool, codes: Int64, n_classes: int, reduction: str) -> Float64:
+def reduce_by_class(table: Float64, is_own: Bool, codes: Int64, n_classes: int, reduction: str) -> Float64:
     """Mean, least or most of the columns of each class, a point's own column left out; 0 of a class without others."""
     if reduction == "average":
         sums = by_class(np.add, np.where(is_own, 0.0, table), codes, n_classes)
@@ -353,7 +353,7 @@ class Space:
             assert members.trained is not None
             values = P.paths[:, members.trained].astype(np.float64)
         reduction = "maximum" if name == "cluster-eccentricity" else "average"
-        return reduced(values, is_own, codes, n_classes, reduction)
+        return reduce_by_class(values, is_own, codes, n_classes, reduction)
 
     def _mahalanobis(
         self, P: GhostPoints, members: GhostPoints, codes: Int64, n_classes: int, is_own: Bool

@@ -62,8 +62,8 @@ def whitening_matrix(deviations: Float64, shrinkage: Literal["auto"] | float) ->
         root: Float64 = ((vectors * (np.array(roots) - fallback)) @ vectors.T + fallback * np.eye(d)) / size
     else:
         values, vectors = np.linalg.eigh((1 - share) * covariance + share * mean * np.eye(d))
-        floored = np.maximum(values, _SMALLEST_EIGENVALUE * mean)
-        root = (vectors / np.sqrt(floored)) @ vectors.T / size
+        lengths = np.maximum(values, _SMALLEST_EIGENVALUE * mean)
+        root = (vectors / np.sqrt(lengths)) @ vectors.T / size
     return (root + root.T) / 2
 
 

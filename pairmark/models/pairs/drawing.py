@@ -21,8 +21,8 @@ def open_set_pairs(
     codes, counts : (n,) identity of each row, and rows of each identity.
     """
     # Rows grouped by identity, in random order within: cell (identity, k) is rows[start[identity] + k].
-    shuffled = rng.permutation(codes.size)
-    rows = shuffled[np.argsort(codes[shuffled], kind="stable")]
+    order = rng.permutation(codes.size)
+    rows = order[np.argsort(codes[order], kind="stable")]
     start = np.concatenate([[0], np.cumsum(counts)[:-1]])
 
     available = counts * (counts - 1) // 2

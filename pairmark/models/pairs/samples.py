@@ -194,11 +194,11 @@ def _block_of_unit(
     codes = np.unique(names, return_inverse=True)[1].astype(np.int64)
     block_of = np.full(n, -1, dtype=np.int64)
     block_of[pairs] = codes[:, None]
-    torn = np.flatnonzero((block_of[pairs] != codes[:, None]).any(axis=1))
-    if torn.size:
+    conflicts = np.flatnonzero((block_of[pairs] != codes[:, None]).any(axis=1))
+    if conflicts.size:
         raise ValueError(
-            f"pair {int(torn[0])} has a person who is in another block too: blocks are units only where nobody is in "
-            "two; blocks='components' takes blocks that share a person together"
+            f"pair {int(conflicts[0])} has a person who is in another block too: blocks are units only where "
+            "nobody is in two; blocks='components' takes blocks that share a person together"
         )
     return block_of
 

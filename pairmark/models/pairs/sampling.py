@@ -266,18 +266,18 @@ def _distinct_ranks(
         np.cumsum(steps, out=steps)
         steps *= population / steps[-1]
         np.minimum(steps, population - 1, out=steps)
-        block = _truncated(steps)[:-1]
+        block = _to_integers(steps)[:-1]
         del steps
         ranks = np.sort(np.concatenate([ranks, block])) if ranks.size else block
         del block
         first = np.ones(ranks.size, dtype=np.bool_)
         np.not_equal(ranks[1:], ranks[:-1], out=first[1:])
-        ranks = _compacted(ranks, first)
+        ranks = _compact(ranks, first)
         del first
     # Which numbers came is as likely to be one set as another: leaving any of them out at random keeps it so.
     keep = np.ones(ranks.size, dtype=np.bool_)
     keep[rng.choice(ranks.size, ranks.size - take, replace=False, shuffle=False)] = False
-    return _compacted(ranks, keep)
+    return _compact(ranks, keep)
 
 
 def _lent(n: int, dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -290,7 +290,7 @@ def _lent(n: int, dtype: np.dtype[Any]) -> NDArray[Any]:
     return np.frombuffer(mmap.mmap(-1, n * dtype.itemsize), dtype=dtype)
 
 
-def _truncated(values: NDArray[np.float64]) -> NDArray[np.int64]:
+def _to_integers(values: NDArray[np.float64]) -> NDArray[np.int64]:
     """The numbers without their fractions, in the same memory."""
     bits = values.view(np.int64)
     for start in range(0, values.size, _MOVED_AT_A_TIME):
@@ -299,7 +299,7 @@ def _truncated(values: NDArray[np.float64]) -> NDArray[np.int64]:
     return bits
 
 
-def _compacted(numbers: NDArray[np.int64], keep: NDArray[np.bool_]) -> NDArray[np.int64]:
+def _compact(numbers: NDArray[np.int64], keep: NDArray[np.bool_]) -> NDArray[np.int64]:
     """The numbers that are kept, in order, at the beginning of the same memory."""
     at = 0
     for start in range(0, numbers.size, _MOVED_AT_A_TIME):

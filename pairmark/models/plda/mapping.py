@@ -13,7 +13,7 @@ from pairmark.models.core.kernels import rows as row_kernels
 from pairmark.models.core.marginals import NormalMarginals
 from pairmark.models.core.schema import Array
 from pairmark.models.core.state import Fact, StateRecord
-from pairmark.models.core.two_covariance import pointed
+from pairmark.models.core.two_covariance import orient
 
 Marginals = Literal["raw", "normal"]
 MAX_COMPONENTS = 1_024
@@ -103,7 +103,7 @@ class LatentMap:
             rows = rows.copy()
             row_kernels.unit_lengths(rows, self.length)
         coordinates = _affine(rows, self.weights, self.bias)
-        row_kernels.bounded(coordinates)
+        row_kernels.clip(coordinates)
         return coordinates
 
     def latent(self, X: Float32) -> Float32:
@@ -159,4 +159,4 @@ def principal_components(rows: Float32, n_components: int, random: np.random.Gen
         basis = np.linalg.qr(rows.T @ (rows @ basis) if wide else covariance @ basis)[0]
     inner = rows @ basis
     turned = basis @ np.linalg.eigh((inner.T @ inner).astype(np.float64))[1][:, ::-1][:, :p]
-    return np.ascontiguousarray(pointed(turned), dtype=np.float32)
+    return np.ascontiguousarray(orient(turned), dtype=np.float32)

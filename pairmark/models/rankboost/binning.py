@@ -81,7 +81,7 @@ def sparse_rows(X: Any) -> csr_array:
     return rows
 
 
-def binned(rows: csr_array, max_bins: int = MOST_BINS) -> BinnedRows:
+def bin_rows(rows: csr_array, max_bins: int = MOST_BINS) -> BinnedRows:
     """Bin every feature of rows that `sparse_rows` made: exactly, where it has at most ``max_bins`` distinct values.
 
     Features with more get as many bins of about equally many rows.

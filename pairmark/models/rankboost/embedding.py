@@ -127,7 +127,7 @@ def binary_projection(n_in: int, n_out: int, rng: np.random.Generator) -> Float6
     return np.asarray(signs / np.sqrt(n_out))
 
 
-def composed(
+def compose(
     chain: str, pivots: Float64 | None, width: int, whiten: bool, n_components: int, rng: np.random.Generator
 ) -> Float64 | None:
     """The whole way from the kernel's space to the embedding as one matrix, (width, k); None: no change.

@@ -18,7 +18,7 @@ from pairmark.models.core.inputs import one_of_equals
 from pairmark.models.core.search.index import Rows, numbered
 from pairmark.models.core.spec import Seed, check_params, document_parameters
 from pairmark.models.rankboost import embedding
-from pairmark.models.rankboost.binning import binned, sparse_rows
+from pairmark.models.rankboost.binning import bin_rows, sparse_rows
 from pairmark.models.rankboost.boosting import BoostSettings, RankingTask, boost
 from pairmark.models.rankboost.kernels import scoring as scoring_kernels
 from pairmark.models.rankboost.pair_task import pair_task
@@ -266,13 +266,13 @@ class RankBoostKernel(RankersState, RanksRows, PairScorerMixin, EmbedderMixin, B
         bags = self._bags(len(tasks), rows.shape[0])
         bag_rules: list[Rules] = []
         ranked: list[int] = []
-        data = binned(rows) if bags == 1 else None
+        data = bin_rows(rows) if bags == 1 else None
         for number in range(len(tasks) * bags):
             task = tasks[number // bags]
             on_progress = _progress(0.8 * number / (len(tasks) * bags), 0.8 / (len(tasks) * bags))
             sample = np.arange(rows.shape[0]) if data else _bootstrap(task.levels, rng)
             rules = boost(
-                data or binned(_half_of_features(rows[sample], rng)),
+                data or bin_rows(_half_of_features(rows[sample], rng)),
                 replace(task, levels=task.levels[sample], weight=task.weight[sample]),
                 self._settings(alternate=len(tasks) == 1),
                 on_progress=on_progress,
@@ -324,7 +324,7 @@ class RankBoostKernel(RankersState, RanksRows, PairScorerMixin, EmbedderMixin, B
             at = embedding.candidate_rows(self.pivots, n, pool.shape[0], rng)
             candidates = self._map(self._pool_rows(pool, at)).matrix()
             pivots = embedding.chosen_pivots(self.pivots, candidates, n, int(rng.integers(2**31)))
-        self.projection_ = embedding.composed(
+        self.projection_ = embedding.compose(
             self.chain, pivots, self._map.width, self.whiten, self.n_components, rng
         )
 

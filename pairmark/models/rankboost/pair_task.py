@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from pairmark.models.rankboost.binning import binned, parts
+from pairmark.models.rankboost.binning import bin_rows, parts
 from pairmark.models.rankboost.boosting import BoostSettings, RankingTask, boost
 from pairmark.models.rankboost.kernels import binning as binning_kernels
 from pairmark.models.rankboost.rules import Rules
@@ -41,18 +41,18 @@ def pair_task(
     task = RankingTask(
         levels=same.astype(np.int64), preference=np.array([[0.0, 1.0], [0.0, 0.0]]), weight=weight
     )
-    rules = boost(binned(pairs), task, replace(settings, upper_only=True), on_progress=on_progress)
+    rules = boost(bin_rows(pairs), task, replace(settings, upper_only=True), on_progress=on_progress)
     return _of_points(rules, width)
 
 
 def _of_points(rules: Rules, width: int) -> Rules:
     """Conditions on pairs' columns as conditions on points: below < -max means max < -below."""
     features, low, high = rules.features.copy(), rules.low.copy(), rules.high.copy()
-    mirrored = features >= width
-    below = -rules.low[mirrored]
-    low[mirrored] = -np.inf
-    high[mirrored] = np.where(np.isinf(below), below, np.nextafter(below, np.float32(-np.inf)))
-    features[mirrored] -= width
+    is_mirror = features >= width
+    below = -rules.low[is_mirror]
+    low[is_mirror] = -np.inf
+    high[is_mirror] = np.where(np.isinf(below), below, np.nextafter(below, np.float32(-np.inf)))
+    features[is_mirror] -= width
     # A grid may have looked at one feature from both sides: that is one range.
     for at in np.flatnonzero(features[:, 0] == features[:, 1]):
         low[at] = low[at].max(), -np.inf

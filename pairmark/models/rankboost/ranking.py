@@ -99,7 +99,7 @@ class RanksRows(KnownColumns):
         tasks = self._tasks_of(y, scores.shape[0])
         if len(tasks) > 1:
             raise ValueError("a margin is that of one ranking; expected two classes, or graded labels")
-        gaps = [high.min() - low.max() for low, high, _ in preferred(scores, tasks[0])]
+        gaps = [high.min() - low.max() for low, high, _ in preferences(scores, tasks[0])]
         return float(min(gaps)) / 2.0
 
     def _tasks_of(self, y: ArrayLike, n_rows: int) -> list[RankingTask]:
@@ -133,7 +133,7 @@ def project(rows: Coordinates, matrix: Float64, out: Any) -> None:
     out[:] = projected
 
 
-def preferred(scores: Float64, task: RankingTask) -> list[tuple[Float64, Float64, float]]:
+def preferences(scores: Float64, task: RankingTask) -> list[tuple[Float64, Float64, float]]:
     """Scores of the lower level, of the higher, and the weight, for every two levels that a task orders.
 
     Raises
@@ -154,7 +154,7 @@ def preferred(scores: Float64, task: RankingTask) -> list[tuple[Float64, Float64
 def ranking_auc(scores: Float64, task: RankingTask) -> float:
     """Share of the preferences that scores respect, ties counting half: the AUC where there are two levels."""
     right = total = 0.0
-    for low, high, preference in preferred(scores, task):
+    for low, high, preference in preferences(scores, task):
         low = np.sort(low)
         above = np.searchsorted(low, high, "left").sum() + np.searchsorted(low, high, "right").sum()
         right, total = right + preference * above / 2, total + preference * low.size * high.size

@@ -82,13 +82,13 @@ def _squared_hinge(X: Float64, gram: Float64, signs: Float64, C: float) -> Float
             share *= 0.5
         plane, outputs, loss = new_plane, new_outputs, new_loss
         is_short = short > 0.0
-        switched = np.flatnonzero(is_short != in_margin)
-        if not switched.size and share == 1.0:
+        crossings = np.flatnonzero(is_short != in_margin)
+        if not crossings.size and share == 1.0:
             break
-        sides = np.where(is_short[switched], 1.0, -1.0)
-        switched_rows = X[switched]
-        hessian += (switched_rows * sides[:, None]).T @ switched_rows
-        pull += switched_rows.T @ (sides * signs[switched])
+        sides = np.where(is_short[crossings], 1.0, -1.0)
+        crossing_rows = X[crossings]
+        hessian += (crossing_rows * sides[:, None]).T @ crossing_rows
+        pull += crossing_rows.T @ (sides * signs[crossings])
         in_margin = is_short
     return plane
 

@@ -196,7 +196,7 @@ class RSBL(RSBLState, ClassifierMixin, BaseEstimator):
     def _grow(self, X: Float32, classes: NDArray[Any], codes: Int64) -> None:
         rng = np.random.default_rng(seed_of(self.random_state))
         n, n_classes = X.shape[0], classes.size
-        references = stratified(codes, self.max_references, rng)
+        references = stratify(codes, self.max_references, rng)
         choice, errors, beta, relative = self.choose_settings(X, codes, n_classes, rng)
         self.k_, self.errors_ = choice.ks, errors
         self.depth_errors_ = choice.depth_errors
@@ -218,7 +218,7 @@ class RSBL(RSBLState, ClassifierMixin, BaseEstimator):
         self, X: Float32, codes: Int64, n_classes: int, rng: np.random.Generator
     ) -> tuple[DepthChoice, list[list[float]], float, bool]:
         """What is chosen of a sample of the rows, the errors of each k, and the width."""
-        sample = stratified(codes, SELECTION_ROWS, rng)
+        sample = stratify(codes, SELECTION_ROWS, rng)
         parts = folds(codes[sample], self.n_folds, rng)
         if not parts:
             raise ValueError(
@@ -346,7 +346,7 @@ class RSBL(RSBLState, ClassifierMixin, BaseEstimator):
             # What a sample's machine says is less sharp than this one: some rows wait while it is trained, tell how
             # sharp it is, and then have their say in it.
             report(0.85, "training the final machine")
-            held_out = stratified(codes, min(n // 10, SELECTION_ROWS), rng)
+            held_out = stratify(codes, min(n // 10, SELECTION_ROWS), rng)
             training = np.ones(n, dtype=np.bool_)
             training[held_out] = False
             start = iterative_primal(rows, codes, n_classes, float(self.C), mask=training)
@@ -406,7 +406,7 @@ class RSBL(RSBLState, ClassifierMixin, BaseEstimator):
         return hasattr(self, "_refs")
 
 
-def stratified(codes: Int64, n: int, rng: np.random.Generator) -> Int64:
+def stratify(codes: Int64, n: int, rng: np.random.Generator) -> Int64:
     """At most ``n`` row numbers, sorted, each class in its proportion; all of them when there are no more."""
     if codes.size <= n:
         return np.arange(codes.size)

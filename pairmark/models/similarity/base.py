@@ -46,7 +46,7 @@ from pairmark.models.similarity.training_pairs import (
     LEAST_DESCRIBED,
     LEAST_GIVEN,
     PairSource,
-    described,
+    describe,
     integer_weights,
     weighted,
 )
@@ -148,7 +148,7 @@ class SimilarityBase(PairScorerMixin, BaseEstimator):
         floor, per_pair = (LEAST_GIVEN, EACH_GIVEN) if learned is None else (LEAST_DESCRIBED, EACH_DESCRIBED)
         pairs = weighted(numbers, numbers + np.int32(n), weight[numbers], n_same)
         source = PairSource.of_pairs(
-            described(pairs, learned, learned_rows),
+            describe(pairs, learned, learned_rows),
             max_listed=max(floor, per_pair * n // self.n_estimators),
             half_learned=self.pair_features is None and self.n_estimators > 1,
             bootstrap=self.bootstrap,

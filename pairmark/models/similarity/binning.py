@@ -104,8 +104,8 @@ def product_bins(grid: Grid) -> NDArray[np.float64]:
             bins[:, k] = lowest, grid.step[k] ** 2, round(n), 0.0
             continue
         width = (highest - lowest) / (PRODUCT_BINS - 1)
-        blurred = 0.0 if grid.exact[k] else grid.step[k] * max(abs(ends[0]), abs(ends[1]))
-        bins[:, k] = lowest, width, PRODUCT_BINS, 2.0 * (width + blurred)
+        blur = 0.0 if grid.exact[k] else grid.step[k] * max(abs(ends[0]), abs(ends[1]))
+        bins[:, k] = lowest, width, PRODUCT_BINS, 2.0 * (width + blur)
     return bins
 
 

@@ -134,15 +134,15 @@ class PairSource:
         if self.population is not None:
             table, n_same = self.population.table(self.n_pairs, random_state=rng)
             pairs = WeightedPairs(pairs=table, weight=evenly(table.shape[1]), n_same=n_same)
-            return described(pairs, self.learned)
+            return describe(pairs, self.learned)
         assert self.listed_pairs is not None
         pairs = self.listed_pairs
         if self.half_learned and seed % 2:
             pairs = replace(pairs, pairs=pairs.pairs[:2], learned=None)
-        return _resampled(pairs, rng, self.max_listed) if self.bootstrap else pairs.copy()
+        return _resample(pairs, rng, self.max_listed) if self.bootstrap else pairs.copy()
 
 
-def described(
+def describe(
     pairs: WeightedPairs,
     learned: OutOfFold | OutOfFoldMaps | None,
     learned_rows: NDArray[np.int64] | None = None,
@@ -195,7 +195,7 @@ def part(pairs: WeightedPairs, numbers: NDArray[np.int64]) -> WeightedPairs:
     )
 
 
-def _resampled(pairs: WeightedPairs, rng: np.random.Generator, limit: int | None) -> WeightedPairs:
+def _resample(pairs: WeightedPairs, rng: np.random.Generator, limit: int | None) -> WeightedPairs:
     """Pairs of each kind drawn with replacement, written as how often each was drawn.
 
     As many are drawn as there are, or ``limit`` of both kinds together in their shares.

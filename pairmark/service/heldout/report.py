@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from pairmark.models.calibration.held_out import spaced
+from pairmark.models.calibration.held_out import pick_points
 from pairmark.models.core.artefact import Artefact, ArtefactError, read_artefact, write_artefact
 from pairmark.models.evaluation.pairs import BAND_NAMES, CURVE_NAMES, EvaluationReport, roc_lists
 from pairmark.service.errors import CorruptArtefact
@@ -59,7 +59,7 @@ def read_roc(folder: Path, points: int | None = None) -> RocOut:
     """The ROC of a report folder; with ``points`` at most so many of it, dense at low rates."""
     artefact = _read(folder)
     fpr = artefact.arrays["fpr"]
-    part = slice(None) if points is None else spaced(fpr, points)
+    part = slice(None) if points is None else pick_points(fpr, points)
     return RocOut.model_validate(roc_lists(artefact.arrays, artefact.meta["confidence"], part))
 
 

@@ -13,7 +13,7 @@ from scipy.sparse import csr_array
 from scipy.stats import kendalltau
 
 from pairmark.models import RankBoostKernel
-from pairmark.models.rankboost.binning import binned, sparse_rows
+from pairmark.models.rankboost.binning import bin_rows, sparse_rows
 from pairmark.models.rankboost.boosting import BoostSettings, RankingTask, _Search, _Weights, boost
 
 
@@ -63,7 +63,7 @@ def test_each_stump_is_the_best_there_is(criterion: str, levels: int) -> None:
     for seed in range(6):
         X, y = world(seed, levels=levels)
         preference = preference_of(levels)
-        data = binned(sparse_rows(X), 256)
+        data = bin_rows(sparse_rows(X), 256)
         task = RankingTask(levels=y, preference=preference, weight=np.ones(len(y)))
         weights = _Weights(data, task, frequent=1)
         search = _Search(data, BoostSettings(n_estimators=1, weak="stump", criterion=criterion))
@@ -85,7 +85,7 @@ def test_each_stump_is_the_best_there_is(criterion: str, levels: int) -> None:
 def test_factorised_weights_equal_the_matrix_of_pairs() -> None:
     X, y = world(3, n=20, levels=3)
     preference = preference_of(3)
-    data = binned(sparse_rows(X), 256)
+    data = bin_rows(sparse_rows(X), 256)
     weights = _Weights(
         data, RankingTask(levels=y, preference=preference, weight=np.ones(len(y))), frequent=1 << 40
     )
@@ -115,7 +115,7 @@ def test_features_passed_over_hold_no_better_stump(criterion: str, upper_only: b
     there = rng.random((500, 60)) < rng.uniform(0.02, 0.9, 60)
     X = (there * np.where(np.arange(60) < 30, 1.0, rng.lognormal(size=(500, 60)))).astype(np.float32)
     y = (X[:, :6].sum(axis=1) + X[:, 30:40].sum(axis=1) + 3 * rng.normal(size=500) > 9).astype(np.int64)
-    data = binned(sparse_rows(X), 256)
+    data = bin_rows(sparse_rows(X), 256)
     task = RankingTask(levels=y, preference=preference_of(2), weight=np.ones(500))
     how = BoostSettings(n_estimators=1, weak="stump", criterion=criterion, upper_only=upper_only)
     weights, search = _Weights(data, task, frequent=1 << 40), _Search(data, how)
@@ -140,7 +140,7 @@ def test_each_grid_is_the_best_pair_of_conditions(criterion: str) -> None:
         X = (rng.random((24, 4)) < 0.6).astype(np.float32)  # one condition a feature: beams cover all
         y = ((X[:, 0] * X[:, 1] + 0.3 * rng.normal(size=24)) > 0.4).astype(np.int64)
         y[:2] = 0, 1
-        data = binned(sparse_rows(X), 256)
+        data = bin_rows(sparse_rows(X), 256)
         preference = preference_of(2)
         weights = _Weights(data, RankingTask(levels=y, preference=preference, weight=np.ones(24)), frequent=1)
         search = _Search(data, BoostSettings(n_estimators=1, weak="grid", criterion=criterion))
@@ -155,7 +155,7 @@ def test_each_grid_is_the_best_pair_of_conditions(criterion: str) -> None:
 
 def test_weights_and_scores_follow_the_paper() -> None:
     X, y = world(5, n=30)
-    data = binned(sparse_rows(X), 256)
+    data = bin_rows(sparse_rows(X), 256)
     task = RankingTask(levels=y, preference=preference_of(2), weight=np.ones(30))
     rules = boost(data, task, BoostSettings(n_estimators=8, weak="stump", criterion="r"))
     H = np.zeros(30)
@@ -251,7 +251,7 @@ def test_bins_hold_every_value_and_few_bins_hold_equal_shares() -> None:
     X[:, 1] = rng.integers(1, 5, 400)
     X[:, 2] = np.float32(1e30) * X[:, 0]
     for most in (4, 16, 1000):
-        data = binned(sparse_rows(X), most)
+        data = bin_rows(sparse_rows(X), most)
         for feature in range(3):
             column = X[:, data.names[feature]]
             begin, end = data.offsets[feature : feature + 2]

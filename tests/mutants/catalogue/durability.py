@@ -186,7 +186,7 @@ LOADING = (
         "artefact-shape-not-checked",
         "arrays are held against the manifest's types and shapes",
         "pairmark/models/core/artefact.py",
-        "if in_columns or head[0] != shape or head[1].str != dtype or head[1].kind not in _KINDS_OF_DTYPE:",
+        "if in_columns or stored_shape != shape or stored.str != dtype or stored.kind not in _KINDS_OF_DTYPE:",
         "if in_columns:",
         "tests/models/test_artefacts.py::test_arrays_must_be_those_the_manifest_lists",
     ),
@@ -269,12 +269,12 @@ LOADING = (
         edits=(
             Edit(
                 file="pairmark/models/core/artefact.py",
-                old=" or head[1].kind not in _KINDS_OF_DTYPE:",
+                old=" or stored.kind not in _KINDS_OF_DTYPE:",
                 new=":",
             ),
             Edit(
                 file="pairmark/models/core/artefact.py",
-                old="if file.stat().st_size != start + head[1].itemsize * math.prod(shape):",
+                old="if file.stat().st_size != start + stored.itemsize * math.prod(shape):",
                 new="if False:",
             ),
             Edit(

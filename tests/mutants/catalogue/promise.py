@@ -376,7 +376,7 @@ PROMISE_EDGES = (
         "people-in-two-blocks",
         "blocks that share a person are not taken for independent",
         "pairmark/models/pairs/samples.py",
-        "    if torn.size:\n",
+        "    if conflicts.size:\n",
         "    if False:\n",
         f"{EDGES}::test_all_pairs_are_recognised_and_what_is_declared_is_checked",
     ),

@@ -93,7 +93,7 @@ def softmax(logits, n):
 
 
 @kernel
-def bounded(values):
+def clip(values):
     """Hold values within `LIMIT`, in place."""
     for p in range(values.shape[0]):
         row = values[p]

@@ -44,12 +44,12 @@ def sweep(
     area = 0.0
     equal = -1.0
     target = 0
-    recorded = 0
+    n_records = 0
     row = 0
-    while recorded < record.size and record[recorded] == 0:
-        curve[0, recorded] = 0.0
-        curve[1, recorded] = 0.0
-        recorded += 1
+    while n_records < record.size and record[n_records] == 0:
+        curve[0, n_records] = 0.0
+        curve[1, n_records] = 0.0
+        n_records += 1
     for k in range(ends.size):
         # Equal scores move together: no threshold tells them apart.
         while row < ends[k]:
@@ -71,10 +71,10 @@ def sweep(
         while target < targets.size and f > targets[target]:
             summary[2 + target] = last_t
             target += 1
-        while recorded < record.size and record[recorded] == row:
-            curve[0, recorded] = f
-            curve[1, recorded] = t
-            recorded += 1
+        while n_records < record.size and record[n_records] == row:
+            curve[0, n_records] = f
+            curve[1, n_records] = t
+            n_records += 1
         last_f = f
         last_t = t
     while target < targets.size:

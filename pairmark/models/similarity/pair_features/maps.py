@@ -94,7 +94,7 @@ class Forms(NamedTuple):
         """Coordinates (n, q), held within bounds in place, then factors and offsets of rows."""
         q = self.forms.shape[1]
         columns = np.empty((coordinates.shape[0], self.width), dtype=np.float32) if out is None else out
-        row_kernels.bounded(coordinates)
+        row_kernels.clip(coordinates)
         columns[:, :q] = coordinates
         row_kernels.complete(columns, q, self.norms, self.offsets)
         return columns

@@ -18,7 +18,7 @@ from scipy.special import logsumexp
 
 from pairmark.models.core.base import Float32
 from pairmark.models.core.kernels import rows as row_kernels
-from pairmark.models.core.two_covariance import COORDINATES, TwoCovariance, pointed, two_covariance
+from pairmark.models.core.two_covariance import COORDINATES, TwoCovariance, orient, two_covariance
 from pairmark.models.pairs.sampling import TrainingPairs
 from pairmark.models.similarity.pair_features.common import TRIED_ROWS, judging_pairs, reached, scalings
 from pairmark.models.similarity.pair_features.gaussian import forms_of, layer_of, some_rows
@@ -280,7 +280,7 @@ def _discriminant(parts: Sequence[_Sums], ridge: float) -> TwoCovariance:
     axes = np.where(defined, axes / np.where(defined, length, 1.0), 0.0)
     return TwoCovariance(
         np.average(means, axis=0, weights=counts),
-        pointed(solve_triangular(root, axes, check_finite=False)),
+        orient(solve_triangular(root, axes, check_finite=False)),
         np.where(defined, np.maximum(values - float((1.0 / counts).mean()), 0.0), 0.0),
     )
 
