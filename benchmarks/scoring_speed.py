@@ -32,7 +32,7 @@ from benchmarks.forest_speed import BOOSTED as OF_BOOSTED
 from benchmarks.forest_speed import FORESTS, PEOPLE, world
 from pairmark.models import SimilarityForest
 from pairmark.models.pairs.sampling import pair_features, sample_pairs
-from pairmark.models.similarity.splits import AxisSplits
+from pairmark.models.similarity.node_splits import AxisSplits
 
 N_TREES, N_PAIRS, BATCH = 44, 260_000, 100_000
 OURS, PLAIN, LEARNED = "pairmark forest, raw", "plain numba traversal", "pairmark forest, discriminant"

@@ -12,8 +12,8 @@ threshold that keeps alpha, and the test was wrong at that single point.
     answers more readily where people who match everybody happen to be missing from the sample; no rule on sizes alone
     is known to correct that, so it answers only where it is asked for, or where a policy allows it.
 ``estimate``
-    The threshold that the data suggest, which promises nothing (`pairmark.models.calibration.estimate`), and the
-    finite-sample bound that holds there.
+    The threshold that the data suggest (`pairmark.models.calibration.smoothed_threshold`), which promises nothing, and
+    the finite-sample bound that holds there.
 ``auto``
     finite-sample, or a refusal.
 """
@@ -32,7 +32,6 @@ from pairmark.models.calibration.bands import FprBand, bootstrap_band, finite_sa
 from pairmark.models.calibration.bootstrap import CONFIDENCES, N_REPLICATES, confidence_row, n_above
 from pairmark.models.calibration.bounds import small_sample_interval
 from pairmark.models.calibration.calibration_seed import CalibrationSeed
-from pairmark.models.calibration.estimate import suggested_threshold
 from pairmark.models.calibration.held_out import Arrays, HeldOutScores, pick_points
 from pairmark.models.calibration.matching_product import multiple_of_floor
 from pairmark.models.calibration.origins import Guarantee, Origin, guarantee_of, origin_of
@@ -50,6 +49,7 @@ from pairmark.models.calibration.refusals import (
     refusal,
     smallest_rates,
 )
+from pairmark.models.calibration.smoothed_threshold import suggested_threshold
 from pairmark.models.calibration.tpr_spread import DRAWS, STEADY_MULTIPLE, TprSpread
 from pairmark.models.pairs.samples import pair_sample
 

@@ -114,7 +114,7 @@ def lower_threshold(
     ----------
     level : the confidence of this promise; ``confidence`` is that of both promises together.
     simultaneous : whether it is to hold for all rates at once: those of a band, ten to the decade, the k-th of which
-        from the smallest fails with probability (1 - each) / 2^(k + 1), as in `pairmark.models.calibration.bands`.
+        from the smallest fails with probability (1 - level) / 2^(k + 1), as in `pairmark.models.calibration.bands`.
 
     Raises
     ------

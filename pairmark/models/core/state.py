@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, create_model
 
 from pairmark.models.core.artefact import ArtefactError
-from pairmark.models.core.inner import InnerModel, check_inner, inner_facts, inner_model
+from pairmark.models.core.inner_state import InnerModel, check_inner, inner_facts, inner_model
 from pairmark.models.core.schema import (
     Array,
     Arrays,

@@ -18,7 +18,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pairmark.models.pairs.drawing import open_set_pairs, unit_pairs
+from pairmark.models.pairs.pair_budget import open_set_pairs, unit_pairs
 
 Protocol = Literal["open-set", "closed-set"]
 Indices = NDArray[np.int64]

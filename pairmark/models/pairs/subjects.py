@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pairmark.models.pairs.drawing import SAME_SHARE
+from pairmark.models.pairs.pair_budget import SAME_SHARE
 from pairmark.models.pairs.splits import held_out_pairs
 
 Indices = NDArray[np.int64]

@@ -29,6 +29,7 @@ from pairmark.models.pairs.sampling import MAX_PAIRS, PairMap, PairPopulation
 from pairmark.models.similarity import search
 from pairmark.models.similarity.binning import quantise
 from pairmark.models.similarity.explain import PairWords
+from pairmark.models.similarity.node_splits import KINDS
 from pairmark.models.similarity.packing import PackedTrees, RowPairs, packed_trees
 from pairmark.models.similarity.pair_features import default_of_listed, learn
 from pairmark.models.similarity.pair_features.maps import (
@@ -39,7 +40,6 @@ from pairmark.models.similarity.pair_features.maps import (
 )
 from pairmark.models.similarity.parallel import Grower, grow_each
 from pairmark.models.similarity.search_arrays import CODES, column_arrays
-from pairmark.models.similarity.splits import KINDS
 from pairmark.models.similarity.training_pairs import (
     EACH_DESCRIBED,
     EACH_GIVEN,

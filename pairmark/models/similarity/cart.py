@@ -11,7 +11,7 @@ from pairmark.models.similarity.binning import Grid, product_bins
 from pairmark.models.similarity.kernels import layout
 from pairmark.models.similarity.kernels.counting import words_of
 from pairmark.models.similarity.kernels.growing import grow
-from pairmark.models.similarity.splits import AxisSplits
+from pairmark.models.similarity.node_splits import AxisSplits
 from pairmark.models.similarity.training_pairs import WeightedPairs
 from pairmark.models.similarity.trees import PAIR_MAPS, Tree
 

@@ -17,7 +17,7 @@ from pairmark.models.core.base import Float32
 from pairmark.models.pairs.sampling import PairMap, pair_features
 from pairmark.models.similarity.exhaustive import LEFT, MOST_PAIRS, RIGHT, Region, best_region
 from pairmark.models.similarity.kernels import boosting as boosting_kernels
-from pairmark.models.similarity.splits import KINDS, PlaneSplits, Splits, StumpSplits
+from pairmark.models.similarity.node_splits import KINDS, PlaneSplits, Splits, StumpSplits
 from pairmark.models.similarity.training_pairs import WeightedPairs
 from pairmark.models.similarity.trees import Tree
 

@@ -15,10 +15,11 @@ from pairmark.models.core.base import Float32
 from pairmark.models.core.schema import State
 from pairmark.models.core.spec import RandomState, Threads, document_parameters
 from pairmark.models.pairs.sampling import PairMap
-from pairmark.models.similarity import drawing, explain
+from pairmark.models.similarity import explain
 from pairmark.models.similarity.base import MaxFeatures, SimilarityBase
 from pairmark.models.similarity.explain import PairWords
 from pairmark.models.similarity.pair_features.maps import PairFeatures
+from pairmark.models.similarity.tree_drawing import tree_svg
 from pairmark.models.similarity.trees import RocKnots, Tree
 
 _FEATURES = (
@@ -133,8 +134,8 @@ class SimilarityTree(SimilarityBase):
     def tree_svg(
         self, feature_names: list[str] | None = None, *, depth: int = 5, title: str = "Similarity tree"
     ) -> str:
-        """The tree drawn as SVG: its first ``depth`` levels (1 to 8); see `pairmark.models.similarity.drawing`."""
-        return drawing.tree_svg(self.tree_data(feature_names), depth=depth, title=title)
+        """The tree drawn as SVG: its first ``depth`` levels (1 to 8); see `pairmark.models.similarity.tree_drawing`."""
+        return tree_svg(self.tree_data(feature_names), depth=depth, title=title)
 
     def _explain(self, left: Float32, right: Float32, score: float, words: PairWords) -> dict[str, Any]:
         return {"score": score, **explain.path(self.trees_[0], left, right, words)}
@@ -278,7 +279,7 @@ class SimilarityForest(SimilarityBase):
         title: str = "Similarity tree",
     ) -> str:
         """One of the trees as a drawing; see `SimilarityTree.tree_svg`."""
-        return drawing.tree_svg(self.tree_data(feature_names, tree=tree), depth=depth, title=title)
+        return tree_svg(self.tree_data(feature_names, tree=tree), depth=depth, title=title)
 
     def _begin(self) -> np.random.RandomState:
         random = super()._begin()

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from pairmark.models.core.base import Float32
 from pairmark.models.core.blas import one_blas_thread
-from pairmark.models.similarity.splits import AxisSplits, Splits
+from pairmark.models.similarity.node_splits import AxisSplits, Splits
 
 MOST_BORDERS = 512
 """Borders that are looked at in a cell, of all features together."""

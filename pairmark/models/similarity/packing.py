@@ -14,8 +14,8 @@ from pairmark.models.pairs.sampling import PairMap, pair_features
 from pairmark.models.similarity.kernels import boosting as boosting_kernels
 from pairmark.models.similarity.kernels import layout
 from pairmark.models.similarity.kernels import scoring as scoring_kernels
+from pairmark.models.similarity.node_splits import AxisSplits, PlaneSplits, Splits, StumpSplits
 from pairmark.models.similarity.search_arrays import SearchTrees, search_trees
-from pairmark.models.similarity.splits import AxisSplits, PlaneSplits, Splits, StumpSplits
 from pairmark.models.similarity.trees import PAIR_MAPS, Tree
 
 _STUMP_BLOCK = 2_048

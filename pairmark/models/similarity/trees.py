@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.models.similarity.kernels import layout
-from pairmark.models.similarity.splits import Splits
+from pairmark.models.similarity.node_splits import Splits
 
 PAIR_MAPS: dict[str, int] = {
     "diff-sum": layout.DIFF_SUM,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from pairmark.models.similarity.node_splits import AxisSplits
 from pairmark.models.similarity.packing import AxisTrees
-from pairmark.models.similarity.splits import AxisSplits
 from pairmark.models.similarity.trees import Tree
 
 

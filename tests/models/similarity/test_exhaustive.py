@@ -12,7 +12,7 @@ from sklearn.metrics import roc_auc_score
 
 from pairmark import SimilarityTree
 from pairmark.models.similarity.exhaustive import LEFT, MOST_BORDERS, Region, best_region
-from pairmark.models.similarity.splits import AxisSplits
+from pairmark.models.similarity.node_splits import AxisSplits
 
 COLUMNS = np.array([4, 9, 11])
 

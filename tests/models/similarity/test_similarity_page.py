@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import pairmark
+from pairmark.models.similarity.node_splits import KINDS
 from pairmark.models.similarity.pair_features.maps import NAMES
-from pairmark.models.similarity.splits import KINDS
 
 PAGE = Path(__file__).parents[3] / "docs" / "similarity-forests.md"
 
