@@ -154,7 +154,7 @@ class SimilarityLogistic(LogisticState, PairScorerMixin, BaseEstimator):
         left_rows, right_rows = self._one_pair(left, right)
         rows = self._map.prepared(left_rows), self._map.prepared(right_rows)
         score, d = float(self._pair_score(left_rows, right_rows)[0]), self._map.scale.size
-        a, b = (_dense(side)[:d].astype(np.float64) for side in rows)
+        a, b = (_dense(side.values)[0, :d].astype(np.float64) for side in rows)
         weights = self._weights.weights[:d]
         _, cosine_weight, plain, _, _ = self._weights.terms
         lengths = rows[0].tails[0, 0] * rows[1].tails[0, 0]
@@ -212,8 +212,3 @@ def _dense(rows: Any) -> Any:
 def _stacked(a: Any, b: Any) -> Any:
     csr: Any = sparse
     return csr.csr_array(csr.vstack([a, b])) if is_sparse(a) else np.concatenate([a, b])
-
-
-def _dense(rows: PreparedRows) -> Any:
-    values = rows.values
-    return values.toarray()[0] if is_sparse(values) else values[0]
