@@ -105,7 +105,7 @@ class Inner:
     when: When = None
 
 
-class Declaration(NamedTuple):
+class StateAttribute(NamedTuple):
     """One attribute: its type without None, or that of what it is a list or dict of, and its marker."""
 
     attribute: str
@@ -198,88 +198,95 @@ class DeclaredState(Stateful):
 
 
 @cache
-def declarations(cls: Any) -> tuple[Declaration, ...]:
+def state_attributes(cls: Any) -> tuple[StateAttribute, ...]:
     """What a class and its bases declare."""
-    declared: dict[str, Declaration] = {}
+    entries: dict[str, StateAttribute] = {}
     for base in reversed(cls.__mro__):
         # Other annotations need not be resolvable, e.g. those of a user's subclass.
-        own = {
+        annotations = {
             name: hint for name, hint in inspect.get_annotations(base).items() if "Annotated[" in str(hint)
         }
         scope = vars(sys.modules[base.__module__])
-        hints = get_type_hints(SimpleNamespace(__annotations__=own), scope, include_extras=True)
-        for attribute, annotated in hints.items():
-            if get_origin(annotated) is Annotated:
-                hint, *extras = get_args(annotated)
+        hints = get_type_hints(SimpleNamespace(__annotations__=annotations), scope, include_extras=True)
+        for attribute, annotation in hints.items():
+            if get_origin(annotation) is Annotated:
+                hint, *extras = get_args(annotation)
                 markers = [extra for extra in extras if isinstance(extra, Array | Fact | StateRecord | Inner)]
                 if markers:
                     constraints = tuple(extra for extra in extras if extra is not markers[0])
-                    declared[attribute] = _declaration(attribute, hint, markers[0], constraints)
-    return tuple(declared.values())
+                    entries[attribute] = _state_attribute(attribute, hint, markers[0], constraints)
+    return tuple(entries.values())
 
 
-def _declaration(attribute: str, hint: Any, marker: Any, constraints: tuple[Any, ...]) -> Declaration:
+def _state_attribute(attribute: str, hint: Any, marker: Any, constraints: tuple[Any, ...]) -> StateAttribute:
     options = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     kinds = [option for option in options if option is not NoneType]
     kind = kinds[0]
     if not isinstance(marker, Fact) and marker.each is not None:
         kind = get_args(kind)[-1]
-    return Declaration(attribute, hint, kind, len(kinds) < len(options), marker, constraints)
+    return StateAttribute(attribute, hint, kind, len(kinds) < len(options), marker, constraints)
 
 
 @cache
 def facts_model(cls: Any, nested: bool = False) -> type[BaseModel]:
     """The model of a class's facts."""
     fields: dict[str, Any] = {}
-    for declared in declarations(cls):
-        fields |= _fields(declared)
+    for entry in state_attributes(cls):
+        fields |= _fields(entry)
     config = ConfigDict(strict=True, allow_inf_nan=False, extra="forbid" if nested else "ignore")
     model: type[BaseModel] = create_model(f"{cls.__name__}Facts", __config__=config, **fields)
     return model
 
 
-def _fields(declared: Declaration) -> dict[str, Any]:
-    marker = declared.marker
+def _fields(entry: StateAttribute) -> dict[str, Any]:
+    marker = entry.marker
     if isinstance(marker, Fact):
-        kind = marker.kind or declared.hint
-        hint = Annotated[(kind, *declared.constraints)] if declared.constraints else kind
-        return {declared.name: (hint, marker.default)}
+        kind = marker.kind or entry.hint
+        hint = Annotated[(kind, *entry.constraints)] if entry.constraints else kind
+        return {entry.name: (hint, marker.default)}
     if isinstance(marker, Inner):
         return {marker.fact: (InnerModel if marker.each is None else list[InnerModel | None], ...)}
     if isinstance(marker, Array) or marker.of is not None:
         return {}
-    model: Any = facts_model(declared.kind, nested=True)
+    model: Any = facts_model(entry.kind, nested=True)
     if marker.fact is not None:
-        return {marker.fact: (model | None if declared.optional else model, ...)}
+        return {marker.fact: (model | None if entry.optional else model, ...)}
     fields = {}
-    for part in declarations(declared.kind):
-        for name, (own, default) in _fields(part).items():
-            fields[name] = (list[own] if marker.each else own | None if declared.optional else own, default)  # type: ignore[valid-type]
+    for part in state_attributes(entry.kind):
+        for name, (hint_of_part, default) in _fields(part).items():
+            fields[name] = (
+                list[hint_of_part]
+                if marker.each
+                else hint_of_part | None
+                if entry.optional
+                else hint_of_part,
+                default,
+            )  # type: ignore[valid-type]
     return fields
 
 
 def _facts(record: Any, cls: Any) -> dict[str, Any]:
     meta: dict[str, Any] = {}
-    for declared in declarations(cls):
-        marker = declared.marker
+    for entry in state_attributes(cls):
+        marker = entry.marker
         if isinstance(marker, Array) or (isinstance(marker, StateRecord) and marker.of is not None):
             continue
-        value = declared.of(record)
+        value = entry.of(record)
         if isinstance(marker, Fact):
-            meta[declared.name] = _plain(marker.write(value))
+            meta[entry.name] = _plain(marker.write(value))
         elif isinstance(marker, Inner):
             models = [value] if marker.each is None else value
             facts = [None if model is None else inner_facts(marker.specs, model) for model in models]
             meta[marker.fact] = facts[0] if marker.each is None else facts
         elif marker.each is not None:
-            rows = [_facts(marker.write(item), declared.kind) for item in _items(value)]
-            meta |= {name: [row[name] for row in rows] for name in facts_model(declared.kind).model_fields}
+            rows = [_facts(marker.write(item), entry.kind) for item in _items(value)]
+            meta |= {name: [row[name] for row in rows] for name in facts_model(entry.kind).model_fields}
         elif value is None:
-            names = facts_model(declared.kind).model_fields if marker.fact is None else [marker.fact]
+            names = facts_model(entry.kind).model_fields if marker.fact is None else [marker.fact]
             meta |= dict.fromkeys(names)
         else:
-            own = _facts(marker.write(value), declared.kind)
-            meta |= own if marker.fact is None else {marker.fact: own}
+            part_facts = _facts(marker.write(value), entry.kind)
+            meta |= part_facts if marker.fact is None else {marker.fact: part_facts}
     return meta
 
 
@@ -296,12 +303,12 @@ def _items(value: Any) -> Iterable[Any]:
     return value.values() if isinstance(value, dict) else value
 
 
-def _places(declared: Declaration, file: StoredState, prefix: str) -> Iterator[tuple[str, Any, int]]:
+def _places(entry: StateAttribute, file: StoredState, prefix: str) -> Iterator[tuple[str, Any, int]]:
     """Names or prefixes of what an attribute holds, with its key and number; none where it is not there."""
-    marker = declared.marker
+    marker = entry.marker
     if marker.when is not None and not marker.when(file):
         return
-    label = declared.name if isinstance(marker, Array) else marker.prefix
+    label = entry.name if isinstance(marker, Array) else marker.prefix
     if marker.each is None:
         yield name_of(prefix, label), None, 0
         return
@@ -316,10 +323,10 @@ def name_of(prefix: str, label: str) -> str:
 
 def _arrays(record: Any, cls: Any, file: StoredState, prefix: str) -> Arrays:
     arrays: Arrays = {}
-    for declared in declarations(cls):
-        marker = declared.marker
-        for name, key, at in () if isinstance(marker, Fact) else _places(declared, file, prefix):
-            item = declared.of(record)
+    for entry in state_attributes(cls):
+        marker = entry.marker
+        for name, key, at in () if isinstance(marker, Fact) else _places(entry, file, prefix):
+            item = entry.of(record)
             if marker.each is not None and item is not None:
                 item = item[key if isinstance(item, dict) else at]
             if item is None:
@@ -339,30 +346,30 @@ def _arrays(record: Any, cls: Any, file: StoredState, prefix: str) -> Arrays:
 
 def _attributes(cls: Any, file: StoredState, facts: Any, prefix: str) -> dict[str, Any]:
     values: dict[str, Any] = {}
-    for declared in declarations(cls):
-        marker, attribute = declared.marker, declared.attribute
+    for entry in state_attributes(cls):
+        marker, attribute = entry.marker, entry.attribute
         if isinstance(marker, Fact):
-            values[attribute] = marker.read(getattr(facts, declared.name))
+            values[attribute] = marker.read(getattr(facts, entry.name))
             continue
-        places = _places(declared, file, prefix)
-        items = {key: _item(declared, file, facts, name, key, at) for name, key, at in places}
-        if marker.each is not None and (items or not declared.optional):
-            values[attribute] = items if get_origin(declared.hint) is dict else list(items.values())
-        elif items or declared.optional:
+        places = _places(entry, file, prefix)
+        items = {key: _item(entry, file, facts, name, key, at) for name, key, at in places}
+        if marker.each is not None and (items or not entry.optional):
+            values[attribute] = items if get_origin(entry.hint) is dict else list(items.values())
+        elif items or entry.optional:
             values[attribute] = items.get(None)
     return values
 
 
-def _item(declared: Declaration, file: StoredState, facts: Any, name: str, key: Any, at: int) -> Any:
-    marker = declared.marker
+def _item(entry: StateAttribute, file: StoredState, facts: Any, name: str, key: Any, at: int) -> Any:
+    marker = entry.marker
     if isinstance(marker, Array):
         array = file.arrays.get(name)
         return array if array is None else np.asarray(array) if file.mapped else np.array(array, order="C")
     if isinstance(marker, Inner):
         model = _inner_of(marker, facts, at)
         return None if model is None else inner_model(marker.specs, model, file, name)
-    record, own = _part(declared, file, facts, name, key, at)
-    return None if record is None else marker.read(record(**_attributes(record, file, own, name)))
+    record, part_facts = _part(entry, file, facts, name, key, at)
+    return None if record is None else marker.read(record(**_attributes(record, file, part_facts, name)))
 
 
 def _inner_of(marker: Inner, facts: Any, at: int) -> InnerModel | None:
@@ -372,10 +379,10 @@ def _inner_of(marker: Inner, facts: Any, at: int) -> InnerModel | None:
 
 
 def _part(
-    declared: Declaration, file: StoredState, facts: Any, name: str, key: Any, at: int
+    entry: StateAttribute, file: StoredState, facts: Any, name: str, key: Any, at: int
 ) -> tuple[Any, Any]:
     """The class and the facts of a part; twice None where there is none."""
-    marker, record = declared.marker, declared.kind
+    marker, record = entry.marker, entry.kind
     if marker.of is not None:
         record = marker.of(file, key)
     elif marker.fact is not None:
@@ -383,7 +390,7 @@ def _part(
     elif marker.each is not None:
         names = facts_model(record).model_fields
         facts = SimpleNamespace(**{field_name: getattr(facts, field_name)[at] for field_name in names})
-    if declared.optional and marker.when is None and marker.fact is None:
+    if entry.optional and marker.when is None and marker.fact is None:
         layout = _Layout().add(record, file, facts, name)
         facts = facts if layout.arrays.keys() & file.arrays.keys() else None
     return (None, None) if facts is None else (record, facts)
@@ -398,37 +405,37 @@ class _Layout:
     learners: list[tuple[Mapping[str, LearnerSpec], InnerModel, str]] = field(default_factory=list)
 
     def add(self, cls: Any, file: StoredState, facts: Any, prefix: str) -> Self:
-        for declared in declarations(cls):
-            marker = declared.marker
-            for name, key, at in () if isinstance(marker, Fact) else _places(declared, file, prefix):
+        for entry in state_attributes(cls):
+            marker = entry.marker
+            for name, key, at in () if isinstance(marker, Fact) else _places(entry, file, prefix):
                 if isinstance(marker, Array):
-                    self.arrays[name] = _resolved(declared, file, prefix, at, key)
+                    self.arrays[name] = _resolved(entry, file, prefix, at, key)
                 elif isinstance(marker, Inner):
                     model = _inner_of(marker, facts, at)
                     self.learners += [] if model is None else [(marker.specs, model, name)]
                 else:
-                    record, own = _part(declared, file, facts, name, key, at)
+                    record, part_facts = _part(entry, file, facts, name, key, at)
                     if record is not None:
-                        self.add(record, file, own, name)
+                        self.add(record, file, part_facts, name)
                         self.records += [(record, name)] if hasattr(record, "relate") else []
         return self
 
 
-def _resolved(declared: Declaration, file: StoredState, prefix: str, at: int, key: Any) -> Array:
+def _resolved(entry: StateAttribute, file: StoredState, prefix: str, at: int, key: Any) -> Array:
     """An array's declaration with its dtype, and with sizes of this record and number."""
-    marker: Array = declared.marker
+    marker: Array = entry.marker
 
-    def own(size: Size) -> Size:
+    def size_of_record(size: Size) -> Size:
         if isinstance(size, int):
             return size
         size = size.format(at, at + 1, key=key)
         return size if size_parts(size)[0] in file.sizes else name_of(prefix, size)
 
-    kind: Any = marker.kind or np.dtype(get_args(get_args(declared.kind)[1])[0]).name
+    kind: Any = marker.kind or np.dtype(get_args(get_args(entry.kind)[1])[0]).name
     return replace(
         marker,
         kind=kind,
-        shape=tuple(own(size) for size in marker.shape),
-        below=None if marker.below is None else own(marker.below),
-        optional=marker.optional or (declared.optional and marker.when is None),
+        shape=tuple(size_of_record(size) for size in marker.shape),
+        below=None if marker.below is None else size_of_record(marker.below),
+        optional=marker.optional or (entry.optional and marker.when is None),
     )
