@@ -253,15 +253,12 @@ def _fields(entry: StateAttribute) -> dict[str, Any]:
         return {marker.fact: (model | None if entry.optional else model, ...)}
     fields = {}
     for part in state_attributes(entry.kind):
-        for name, (hint_of_part, default) in _fields(part).items():
-            fields[name] = (
-                list[hint_of_part]
-                if marker.each
-                else hint_of_part | None
-                if entry.optional
-                else hint_of_part,
-                default,
-            )  # type: ignore[valid-type]
+        for name, (hint, default) in _fields(part).items():
+            if marker.each is not None:
+                hint = list[hint]  # type: ignore[valid-type]
+            elif entry.optional:
+                hint = hint | None
+            fields[name] = hint, default
     return fields
 
 
