@@ -71,26 +71,25 @@ def chosen_pivots(
                 random_state=seed,
             ).fit(candidates)
         return np.asarray(means.cluster_centers_, dtype=np.float64)
-    return np.asarray(candidates[_greedy(candidates, n_pivots)].toarray(), dtype=np.float64)
+    return np.asarray(candidates[_pivoted_cholesky(candidates, n_pivots)].toarray(), dtype=np.float64)
 
 
-def _greedy(rows: csr_array, n_pivots: int) -> NDArray[np.int64]:
-    left = np.asarray(rows.multiply(rows).sum(axis=1), dtype=np.float64).ravel()
-    start = float(left.max(initial=0.0))
+def _pivoted_cholesky(rows: csr_array, n_pivots: int) -> NDArray[np.int64]:
+    """Numbers of the rows that span the others best, chosen one by one: each next one is what is spanned least."""
+    # Squared length of what the pivots so far do not span of each row: the diagonal of the kernel less their share.
+    residual = np.asarray(rows.multiply(rows).sum(axis=1), dtype=np.float64).ravel()
+    start = float(residual.max(initial=0.0))
     factor = np.zeros((rows.shape[0], n_pivots))
     pivots: list[int] = []
-    while len(pivots) < n_pivots:
-        at = int(np.argmax(left))
-        if left[at] <= 1e-10 * start or start == 0.0:
+    for k in range(n_pivots):
+        at = int(np.argmax(residual))
+        if residual[at] <= 1e-10 * start or start == 0.0:
             break
-        n_pivots_so_far = len(pivots)
-        column = (
-            np.asarray(rows @ rows[[at]].toarray()[0])
-            - factor[:, :n_pivots_so_far] @ factor[at, :n_pivots_so_far]
-        )
-        factor[:, n_pivots_so_far] = column / np.sqrt(left[at])
-        left = left - factor[:, n_pivots_so_far] ** 2
-        left[at] = 0.0
+        # The kernel's column less what earlier columns explain, scaled: column k of the Cholesky factor.
+        column = np.asarray(rows @ rows[[at]].toarray()[0]) - factor[:, :k] @ factor[at, :k]
+        factor[:, k] = column / np.sqrt(residual[at])
+        residual = residual - factor[:, k] ** 2
+        residual[at] = 0.0
         pivots.append(at)
     # A kernel that is zero everywhere has nothing to choose by.
     return np.array(pivots or [0], dtype=np.int64)

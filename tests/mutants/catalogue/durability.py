@@ -226,7 +226,7 @@ LOADING = (
         "declared-bounds-not-resolved",
         "numbers of rows, nodes and features are bounded by the sizes that their declaration names",
         "pairmark/models/core/state.py",
-        "below=None if marker.below is None else own(marker.below),",
+        "below=None if marker.below is None else size_of_record(marker.below),",
         "below=None,",
         "tests/models/test_states.py::TestKnownAttacks::test_is_refused_by_array_and_row",
     ),

@@ -56,13 +56,13 @@ def draw_matchings(
                 continue
             # The neighbour in whose share of the total weight the uniform number falls; the last free one
             # where rounding leaves none.
-            left = uniform[b, k] * total
+            remainder = uniform[b, k] * total
             pick = -1
             for at in range(start[u], start[u + 1]):
                 if not is_matched[neighbour[at]]:
                     pick = at
-                    left -= weight[edge[at]]
-                    if left < 0:
+                    remainder -= weight[edge[at]]
+                    if remainder < 0:
                         break
             # P0 chooses with 1 / free, Q with weight / total.
             ratio += math.log(total / (free * weight[edge[pick]]))
