@@ -77,6 +77,7 @@ def finite_sample_band(
     while top > 0 and order_pairs_needed(10 ** (-top / STEPS_PER_DECADE), 1 - (1 - confidence) / 2) > n:
         top -= 1
     steps: list[tuple[np.float32, float]] = []
+    # The k-th rate from the smallest may fail with (1 - confidence) / 2^(k + 1).
     for k, level in enumerate(range(top, 0, -1)):
         rate = 10 ** (-level / STEPS_PER_DECADE)
         choice = finite.choose(rate, 1 - (1 - confidence) / 2 ** (k + 1))
@@ -110,6 +111,7 @@ def _steps(
     for threshold, rate in candidates:
         lowest[rate] = min(threshold, lowest.get(rate, threshold))
     steps: list[tuple[np.float32, float]] = []
+    # A larger rate says something only where it reaches lower than all smaller ones.
     for rate in sorted(lowest):
         if not steps or lowest[rate] < steps[-1][0]:
             steps.append((lowest[rate], rate))

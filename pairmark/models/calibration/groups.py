@@ -122,6 +122,7 @@ def _rate(
     n = int(selection.sum())
     if not n:
         return Rate(value=None, interval=(0.0, 1.0), joint_interval=(0.0, 1.0), n_pairs=0, n_units=0)
+    # Rows of one pair of units are averaged first, so that units weigh equally.
     ends = np.sort(units[selection], axis=1)
     edges, edge, rows = np.unique(ends, axis=0, return_inverse=True, return_counts=True)
     hit: Float64 = np.bincount(edge.ravel(), weights=above[selection], minlength=edges.shape[0]) / rows
@@ -157,6 +158,7 @@ def effective_observations(deviation: Float64, edges: NDArray[np.int64], value: 
     _, codes = np.unique(edges, return_inverse=True)
     codes = codes.reshape(-1, 2)
     m = int(codes.max()) + 1
+    # An edge of a unit with itself (a person's own pairs) meets one unit, not two.
     is_loop = codes[:, 0] == codes[:, 1]
     degree = np.bincount(codes[:, 0], minlength=m) + np.bincount(codes[~is_loop, 1], minlength=m)
     # Sums of the deviations at each unit; an edge of one unit with itself counts once.

@@ -83,6 +83,8 @@ class HeldOutScores:
         same_scores, same_above = sample.same.steps()
         n_matched, n, share = sample.different.n_blocks, sample.different.n_blocks, 1.0
         matched_same = np.sort(sample.same.scores)
+        # Pairs that share no unit, by sizes and chance alone: what the floor is counted in, and the bound of
+        # missed matches.
         if not sample.rows_independent:
             matched_same, n_matched = matched_scores(sample, np.random.default_rng([chance.seed, 1]))
         if sample.protocol == "closed-set":
@@ -91,6 +93,7 @@ class HeldOutScores:
         counts_rows = sample.rows_independent or (
             not sample.by_block and n_matched == n_different + len(sample.same) * (share < 1)
         )
+        # Rows are counted as they are: A over B is then the plain share of different rows above.
         if counts_rows:
             n, above, share = n_different, above / share, 1.0
         facts: dict[str, Any] = {

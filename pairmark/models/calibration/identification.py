@@ -131,6 +131,7 @@ class GalleryCalibration:
                 smallest_fpr={"finite-sample": floor},
                 required_units={"finite-sample": n_people},
             )
+        # Probes scoring strictly above the (rank + 1)-th best are at most `rank`. A threshold of -inf is not a score.
         rank = min(rank, self.n_probes - 1)
         threshold = np.float32(max(self._best[rank], np.finfo(np.float32).min))
         fnir, interval = None, None

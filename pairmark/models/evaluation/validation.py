@@ -141,6 +141,7 @@ def tpr_at(
 ) -> NDArray[np.float64]:
     """Share of same scores above the threshold at which at most each share of different ones is."""
     ends = [min(int(rate * different.size), different.size - 1) for rate in at]
+    # Only the thresholds need to be at their places; a full sort costs more.
     ranks = sorted({different.size - 1 - count for count in ends})
     partial_order = np.partition(different, ranks)
     ascending = np.sort(same)
@@ -229,6 +230,7 @@ def _sample_rows(rows: Indices, codes: Indices, random: np.random.Generator, lim
     rows = random.permutation(rows)
     identities, place = np.unique(codes[rows], return_inverse=True)
     per_identity = max(8, limit // identities.size)
+    # Identities in a random order, rows in theirs within: the first few of each are taken until there are enough.
     turn = random.permutation(identities.size)[place]
     order = np.argsort(turn, kind="stable")
     starts = np.concatenate([[True], np.diff(turn[order]) > 0])

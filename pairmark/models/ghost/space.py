@@ -365,6 +365,7 @@ class Space:
             members_of_class = np.flatnonzero(codes == c)
             rows = members.scaled[members_of_class]
             hidden: Any = is_own[:, members_of_class]
+            # A point that is in the class itself is left out of its mean and variance.
             first, is_member = hidden.argmax(axis=1), hidden.any(axis=1)
             leave: Any = np.where(is_member[:, None], rows[first], 0.0)
             count = np.maximum(members_of_class.size - is_member, 1)[:, None]

@@ -89,6 +89,8 @@ class _Weights:
         """Weights and sums from the scores alone, scaled to stay within what floats hold."""
         scores, weight = self.scores, self._task.weight
         lesser, greater = self.slot_u >= 0, self.slot_w >= 0
+        # A pair weighs u w, of which only shares matter: shifts that bring the largest u and the largest w to
+        # the row's own weight keep exp within floats.
         self.u, self.w = np.zeros_like(scores), np.zeros_like(scores)
         self.u[lesser] = weight[lesser] * np.exp(scores[lesser] - scores[lesser].max(initial=-np.inf))
         self.w[greater] = weight[greater] * np.exp(scores[greater].min(initial=np.inf) - scores[greater])

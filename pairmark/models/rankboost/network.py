@@ -143,12 +143,15 @@ def step(network: Network, batch: Batch, loss: Literal["squared", "alignment"], 
     n = batch.rows.shape[0]
     if network.second is None:
         phi = states[-1]
+        # A pair's K is phi_i . phi_j / S: each side receives the slope times the other side's phi. A row may
+        # be in many pairs, whose slopes add up.
         pairs = np.zeros((n, n))
         np.add.at(pairs, (batch.left, batch.right), slope / phi.shape[1])
         back = (pairs + pairs.T) @ phi
     else:
         back = slope[:, None]
     for layer in range(len(states) - 1, 0, -1):
+        # The derivative of tanh by its value. What goes to the layer below is taken by the weights before their step.
         back = back * (1.0 - states[layer] ** 2)
         before = back @ network.weights[layer].T
         network.weights[layer] -= rate * (states[layer - 1].T @ back)
@@ -159,6 +162,7 @@ def step(network: Network, batch: Batch, loss: Literal["squared", "alignment"], 
     if network.second is None:
         _descend(network.weights[0], batch.rows, back, rate)
     else:
+        # One state a pair, made of a left and a right row: each row collects what its pairs send back.
         _descend(network.weights[0], batch.rows, _sum_by_row(batch.left, back, n), rate)
         _descend(network.second, batch.rows, _sum_by_row(batch.right, back, n), rate)
     return objective

@@ -72,6 +72,8 @@ class Distances:
         rows : (n, p). refs : (p, u). counts : (p,) how many equal features each stands for.
         """
         root = np.sqrt(counts)
+        # Rows and references carry the root r of a feature's count c = r^2. Squared differences so count c times by
+        # themselves; absolute ones take another r; the largest and whether they are equal count once: r is taken off.
         factor = {
             kernels.ABSOLUTES: root,
             kernels.LARGEST: 1.0 / root,
@@ -158,6 +160,7 @@ class Growth:
         if self._looked is None:
             squared = self.distances.squared()
             near = squared if self.train.size == squared.shape[0] else squared[self.train]
+            # The reference that each training row is itself, so that it is not its own neighbour; -1 for none.
             place_of = np.full(int(self.train.max()) + 1, -1, dtype=np.int64)
             place_of[self.references] = np.arange(self.references.size)
             places = place_of[self.train]
