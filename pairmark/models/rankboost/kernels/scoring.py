@@ -24,22 +24,9 @@ def _place(lookup, features, feature):
 
 @kernel
 def apply_rules(
-    starts,
-    columns,
-    values,
-    lookup,
-    features,
-    begins,
-    rankers,
-    low,
-    high,
-    n_conditions,
-    target,
-    value,
-    out_starts,
-    out_at,
-    out_value,
-):
+    starts, columns, values, lookup, features, begins, rankers, low, high, n_conditions, target, value,
+    out_starts, out_at, out_value,
+):  # fmt: skip
     """Coordinates of each row, as CSR.
 
     Parameters

@@ -168,16 +168,8 @@ def grow_leaf_rank(points, pairs, learned, heap, leaf_depth, bins, scratch, inhe
             # The larger child, next on the stack, still has its parent's histogram.
             sibling = stack[top - 1, _BUFFER]
             half, place, last_bin = split_by_word(
-                histograms[sibling],
-                points,
-                pairs,
-                learned,
-                segments[h],
-                bins,
-                sums[h],
-                costs,
-                scratch,
-            )
+                histograms[sibling], points, pairs, learned, segments[h], bins, sums[h], costs, scratch,
+            )  # fmt: skip
         else:
             if state == _TO_COUNT:
                 _fill_histogram(histograms[buffer], n_bins, points, pairs, learned, heap, h, bins, inherited)

@@ -270,21 +270,9 @@ def pack_narrow(features, thresholds, low_children, high_children, lows, scales,
 
 @kernel
 def _fill_places(
-    places,
-    extra,
-    left,
-    right,
-    step_left,
-    step_right,
-    start,
-    n,
-    pair_map,
-    lows,
-    scales,
-    learned_left,
-    learned_right,
-    forms,
-):
+    places, extra, left, right, step_left, step_right, start, n, pair_map, lows, scales, learned_left,
+    learned_right, forms,
+):  # fmt: skip
     """Places of all features of ``n`` pairs from pair ``start`` on; ``extra`` gets the learned ones as they are."""
     d = left.shape[1]
     for p in range(n):
@@ -353,15 +341,9 @@ def _walk_narrow(
             gap = (word >> _TO_PLACE) - np.uint64(cells[p * width + ((word >> _TO_FEATURE) & _FEATURE)])
             to = (word >> ((gap >> _SIGN) & _CHILD_BITS)) & _CHILD
             if gap == 0:
-                pair = start + np.int64(p)
-                to = _by_value(
-                    word,
-                    thresholds[node],
-                    left[pair * step_left],
-                    right[pair * step_right],
-                    extra[np.int64(p)],
-                    pair_map,
-                )
+                pair, row = start + np.int64(p), np.int64(p)
+                a, b = left[pair * step_left], right[pair * step_right]
+                to = _by_value(word, thresholds[node], a, b, extra[row], pair_map)
             at[p] = np.uint32(to)
             active[n_left] = np.uint16(p)
             n_left += np.uint64(to < n_nodes)
