@@ -278,15 +278,15 @@ class RSBL(RSBLState, ClassifierMixin, BaseEstimator):
         codes: Int64,
         n_classes: int,
         train: Int64,
-        test_rows: Int64,
+        judged: Int64,
         beta: float,
         relative: bool,
     ) -> Judge:
-        """What judges spaces grown from the rows ``train`` by how they classify the rows ``test_rows``."""
+        """What judges spaces grown from the rows ``train`` by how they classify the rows ``judged``."""
         # Standardised by the rows that train, so that held-out rows say nothing before they judge.
         rows = self._fitted_inputs(X[train]).transform(X)
         growth = self._growth(rows, train, train, beta, relative)
-        return Judge(growth, codes, n_classes, test_rows, final=self.final, C=float(self.C))
+        return Judge(growth, codes, n_classes, judged, final=self.final, C=float(self.C))
 
     def _growth(self, rows: Float32, train: Int64, references: Int64, beta: float, relative: bool) -> Growth:
         return Growth(
