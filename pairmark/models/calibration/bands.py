@@ -17,11 +17,11 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pairmark.models.calibration.bootstrap import BootstrapTable, confidence_row
 from pairmark.models.calibration.bounds import order_pairs_needed
 from pairmark.models.calibration.finite_sample import STEPS_PER_DECADE, FiniteSample
+from pairmark.models.core.arrays import Float32, Float64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,8 +36,8 @@ class FprBand:
     method : ``finite-sample`` or ``bootstrap`` (asymptotic).
     """
 
-    thresholds: NDArray[np.float32] = field(repr=False)
-    fpr: NDArray[np.float64] = field(repr=False)
+    thresholds: Float32 = field(repr=False)
+    fpr: Float64 = field(repr=False)
     confidence: float
     method: Literal["finite-sample", "bootstrap"]
 
@@ -51,17 +51,15 @@ class FprBand:
         step = int(np.count_nonzero(self.thresholds > threshold))
         return float(self.fpr[step]) if step < self.fpr.size else 1.0
 
-    def log10(self, scores: NDArray[np.float32]) -> NDArray[np.float64]:
+    def log10(self, scores: Float32) -> Float64:
         """log10 of the bound of each score; 0 at and below the lowest threshold."""
         # The number of thresholds that are not strictly below the score is the step it has reached.
         step = np.searchsorted(-self.thresholds, -scores, side="right")
-        rates: NDArray[np.float64] = np.log10(np.append(self.fpr, 1.0))
+        rates: Float64 = np.log10(np.append(self.fpr, 1.0))
         return rates[step]
 
 
-def finite_sample_band(
-    finite: FiniteSample, thresholds: NDArray[np.float32], confidence: float
-) -> FprBand | None:
+def finite_sample_band(finite: FiniteSample, thresholds: Float32, confidence: float) -> FprBand | None:
     """The band by halved failure probabilities; None when no rate below 1 is answered.
 
     Parameters

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from pairmark.models.calibration.bounds import last_true
 from pairmark.models.calibration.matching_product import Mixture
+from pairmark.models.core.arrays import Float32, Float64, Int32
 from pairmark.models.pairs.samples import Side
 
 _PARTS = ("row_block", "row_at", "row_share")
@@ -34,13 +35,13 @@ class Blocks:
     n : blocks.
     """
 
-    row_block: NDArray[np.int32] = field(repr=False)
-    row_at: NDArray[np.int32] = field(repr=False)
-    row_share: NDArray[np.float64] = field(repr=False)
+    row_block: Int32 = field(repr=False)
+    row_at: Int32 = field(repr=False)
+    row_share: Float64 = field(repr=False)
     n: int
 
     @classmethod
-    def of(cls, side: Side, thresholds: NDArray[np.float32]) -> Self:
+    def of(cls, side: Side, thresholds: Float32) -> Self:
         """The blocks of a sample's different pairs (`PairSample.by_block`: its edges are blocks)."""
         return cls(
             row_block=side.edge.astype(np.int32),

@@ -27,12 +27,10 @@ from dataclasses import dataclass, field
 
 import joblib
 import numpy as np
-from numpy.typing import NDArray
 
 from pairmark.models.calibration.kernels.bootstrap import dyadic_replicates
+from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
 from pairmark.models.pairs.samples import PairSample
-
-Float64 = NDArray[np.float64]
 
 CONFIDENCES = (0.90, 0.95, 0.99)
 """The confidences that tables are kept for."""
@@ -63,9 +61,9 @@ class BootstrapTable:
         stored before there were any.
     """
 
-    thresholds: NDArray[np.float32] = field(repr=False)
+    thresholds: Float32 = field(repr=False)
     upper: Float64 = field(repr=False)
-    admitted: NDArray[np.bool_] = field(repr=False)
+    admitted: Bool = field(repr=False)
     simultaneous: Float64 | None = field(default=None, repr=False)
 
     def smallest(self, confidence: float) -> float | None:
@@ -88,7 +86,7 @@ class BootstrapTable:
         last = int(candidates[-1])
         return np.float32(self.thresholds[last]), float(self.upper[row, last])
 
-    def bounds_at(self, thresholds: NDArray[np.float32], confidence: float) -> list[float | None]:
+    def bounds_at(self, thresholds: Float32, confidence: float) -> list[float | None]:
         """The bound of each threshold, that of the next one in the table below it; None where there is none."""
         row = confidence_row(confidence)
         bounds: list[float | None] = []
@@ -161,7 +159,7 @@ def empty_table() -> BootstrapTable:
     )
 
 
-def _grid(sample: PairSample) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+def _grid(sample: PairSample) -> tuple[Float32, Int64]:
     """Thresholds from 30 rows up, 2 % apart in rate, and the number of rows above each."""
     scores = sample.different.scores
     values, mass = sample.different.steps()
@@ -177,7 +175,7 @@ def _grid(sample: PairSample) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     return values[picks], rows[picks].astype(np.int64)
 
 
-def _pairs_above(sample: PairSample, stops: NDArray[np.int64]) -> NDArray[np.int64]:
+def _pairs_above(sample: PairSample, stops: Int64) -> Int64:
     """Distinct pairs of units among the first rows."""
     # A pair of units is above a threshold from its best row on.
     first_row = np.unique(sample.different.edge, return_index=True)[1]
@@ -189,9 +187,9 @@ class _Dyads:
     """The different pairs as the kernel takes them; see `dyadic_replicates`."""
 
     m: int
-    units: NDArray[np.int64]
+    units: Int64
     edge_weight: Float64
-    row_edge: NDArray[np.int64]
+    row_edge: Int64
     row_weight: Float64
     row_square: Float64
     row_cross: Float64
@@ -213,7 +211,7 @@ class _Dyads:
             row_cross=side.weight * edge_weight[side.edge],
         )
 
-    def run(self, stops: NDArray[np.int64], count: Float64) -> tuple[Float64, Float64]:
+    def run(self, stops: Int64, count: Float64) -> tuple[Float64, Float64]:
         rate = np.empty((stops.size, count.shape[1]))
         variance = np.empty((stops.size, count.shape[1]))
         dyadic_replicates(
@@ -231,7 +229,7 @@ class _Dyads:
         )
         return rate, variance
 
-    def concentration(self, stops: NDArray[np.int64]) -> tuple[Float64, Float64]:
+    def concentration(self, stops: Int64) -> tuple[Float64, Float64]:
         """Effective units m / phi, and the most matched unit's share of all weight, at each stop."""
         total = self.edge_weight.sum()
         degree = np.zeros(self.m)
@@ -255,7 +253,7 @@ class _Dyads:
         return effective, largest_share
 
 
-def _observed(sample: PairSample, stops: NDArray[np.int64]) -> tuple[Float64, Float64, Float64, Float64]:
+def _observed(sample: PairSample, stops: Int64) -> tuple[Float64, Float64, Float64, Float64]:
     """Of the sample itself, at each stop: rate, its variance, effective units and the most matched unit's share."""
     if sample.rows_independent:
         n = len(sample.different)
@@ -268,7 +266,7 @@ def _observed(sample: PairSample, stops: NDArray[np.int64]) -> tuple[Float64, Fl
 
 
 def _replicate(
-    sample: PairSample, stops: NDArray[np.int64], n_replicates: int, seed: int, n_jobs: int | None
+    sample: PairSample, stops: Int64, n_replicates: int, seed: int, n_jobs: int | None
 ) -> tuple[Float64, Float64]:
     if sample.rows_independent:
         # How many draws fall between stops is all there is to a replicate.
@@ -291,7 +289,7 @@ def _replicate(
 
 def _block(
     dyads: _Dyads,
-    stops: NDArray[np.int64],
+    stops: Int64,
     width: int,
     seed: np.random.SeedSequence,
 ) -> tuple[Float64, Float64]:
@@ -300,7 +298,7 @@ def _block(
     return dyads.run(stops, np.ascontiguousarray(counts.T, dtype=np.float64))
 
 
-def _compact_units(sample: PairSample) -> NDArray[np.int64]:
+def _compact_units(sample: PairSample) -> Int64:
     """Units of the different edges as 0..m-1. In closed-set use every sample takes part in the draw."""
     units = np.concatenate([sample.different.edge_units, sample.same.edge_units])
     if sample.protocol == "open-set":
@@ -309,7 +307,7 @@ def _compact_units(sample: PairSample) -> NDArray[np.int64]:
     return np.searchsorted(distinct, sample.different.edge_units).astype(np.int64)
 
 
-def _weight_before(edge: NDArray[np.int64], weight: Float64) -> Float64:
+def _weight_before(edge: Int64, weight: Float64) -> Float64:
     """Weight of the same edge in earlier rows."""
     order = np.argsort(edge, kind="stable")
     # A running sum over all edges, less what it was where the edge's own rows begin.
@@ -321,6 +319,6 @@ def _weight_before(edge: NDArray[np.int64], weight: Float64) -> Float64:
     return before
 
 
-def n_above(descending: NDArray[np.float32], threshold: np.float32) -> int:
+def n_above(descending: Float32, threshold: np.float32) -> int:
     """How many entries are strictly above a threshold, without reading (a mapped file) from end to end."""
     return int(descending.size - np.searchsorted(descending[::-1], threshold, side="right"))

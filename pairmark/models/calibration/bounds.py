@@ -14,8 +14,9 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import bdtr, bdtri, ndtr, ndtri, stdtrit
+
+from pairmark.models.core.arrays import Float64, Int64
 
 _STEPS = 200
 _CASES = 1_000
@@ -105,7 +106,7 @@ def small_sample_interval(
     return wilson_interval(share, max(floor, int(n / (1 + 16 / max(8, units)))), wider)
 
 
-def t_reach(shares: NDArray[np.float64], owner: NDArray[np.int64], confidence: float) -> float | None:
+def t_reach(shares: Float64, owner: Int64, confidence: float) -> float | None:
     """Half of Student's t interval of a figure, its variance that of sums over owners; None for one owner.
 
     Parameters

@@ -17,11 +17,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pairmark.models.calibration.groups import GroupRates, Rate
-
-Float64 = NDArray[np.float64]
+from pairmark.models.core.arrays import Float64
 
 
 @dataclass(frozen=True, kw_only=True)

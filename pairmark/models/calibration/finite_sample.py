@@ -12,7 +12,6 @@ import math
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pairmark.models.calibration.block_product import Blocks
 from pairmark.models.calibration.bounds import (
@@ -26,6 +25,7 @@ from pairmark.models.calibration.bounds import (
 )
 from pairmark.models.calibration.listed_product import ListedPairs
 from pairmark.models.calibration.matching_product import AllPairs, mixture, multiple_of_floor
+from pairmark.models.core.arrays import Float64
 
 STEPS_PER_DECADE = 10
 """Rates that bounds of many thresholds step through."""
@@ -52,7 +52,7 @@ class FiniteSample:
     n_same : same pairs of that sample.
     """
 
-    above: NDArray[np.float64] = field(repr=False)
+    above: Float64 = field(repr=False)
     n: int
     n_matched: int
     different_share: float

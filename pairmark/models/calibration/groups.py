@@ -9,12 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from pairmark.models.calibration.bounds import small_sample_interval
+from pairmark.models.core.arrays import Bool, Float64, Int64
 from pairmark.models.pairs.samples import independent_blocks
-
-Float64 = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,8 +57,8 @@ class GroupRates:
 
 def group_rates(
     scores: ArrayLike,
-    same: NDArray[np.bool_],
-    units: NDArray[np.int64],
+    same: Bool,
+    units: Int64,
     groups: ArrayLike,
     threshold: float,
     *,
@@ -113,9 +112,9 @@ def _warning(group: str, fpr: Rate, promised_fpr: float | None, confidence: floa
 
 
 def _rate(
-    above: NDArray[np.bool_],
-    units: NDArray[np.int64],
-    selection: NDArray[np.bool_],
+    above: Bool,
+    units: Int64,
+    selection: Bool,
     confidence: float,
     joint_confidence: float,
 ) -> Rate:
@@ -141,7 +140,7 @@ def _rate(
     )
 
 
-def effective_observations(deviation: Float64, edges: NDArray[np.int64], value: float) -> int:
+def effective_observations(deviation: Float64, edges: Int64, value: float) -> int:
     """Independent observations that an average over edges of units is worth.
 
     value (1 - value) / V with V the jackknife's variance, one unit and all its pairs left out at a time (Arvesen 1969;

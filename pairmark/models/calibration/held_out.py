@@ -24,6 +24,7 @@ from pairmark.models.calibration.listed_product import ListedPairs
 from pairmark.models.calibration.matching_product import AllPairs, ScoredGraph
 from pairmark.models.calibration.origins import Origin
 from pairmark.models.calibration.schema import check_calibration, reading_state
+from pairmark.models.core.arrays import Float32, Float64, Int64
 from pairmark.models.pairs.samples import PairSample, matched_scores
 
 Arrays = dict[str, NDArray[Any]]
@@ -51,7 +52,7 @@ class HeldOutScores:
         self._sample: PairSample | None = None
         self._n_jobs: int | None = None
         self._lock = threading.Lock()
-        self.thresholds: NDArray[np.float32] = self.arrays["thresholds"]
+        self.thresholds: Float32 = self.arrays["thresholds"]
         ratios = facts.get("likelihood_ratios")
         self.likelihood_ratios = None if ratios is None else LikelihoodRatios.from_state(self.arrays, ratios)
         self.finite = FiniteSample(
@@ -229,7 +230,7 @@ def _as_of_today(arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) ->
     return {**facts, "origin": origin, "counted": counts_rows, "population": None, "uniform": 1.0}
 
 
-def pick_points(ascending: NDArray[np.float64], max_points: int) -> NDArray[np.int64]:
+def pick_points(ascending: Float64, max_points: int) -> Int64:
     """Indices of at most ``max_points`` values, first and last among them: half even, half dense at the low end."""
     n = ascending.size
     if n <= max_points:

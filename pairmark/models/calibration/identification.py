@@ -27,6 +27,7 @@ from pairmark.models.calibration.bounds import order_pairs_needed, order_rank, o
 from pairmark.models.calibration.points import InsufficientCalibrationData
 from pairmark.models.calibration.promises import checked_rate
 from pairmark.models.calibration.schema import reading_state
+from pairmark.models.core.arrays import Float32
 
 STALE_SHARE = 0.1
 """A gallery that has changed by more than this share of its items since calibration needs a new one."""
@@ -223,7 +224,7 @@ def cmc(ranks: ArrayLike, max_rank: int = 20, confidence: float = 0.95) -> dict[
     }
 
 
-def _scores(values: ArrayLike, name: str) -> NDArray[np.float32]:
+def _scores(values: ArrayLike, name: str) -> Float32:
     wide = np.asarray(values, dtype=np.float64)
     if wide.ndim != 1:
         raise ValueError(f"{name} have shape {wide.shape}; expected one dimension")

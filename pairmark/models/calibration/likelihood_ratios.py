@@ -30,11 +30,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
 
+from pairmark.models.core.arrays import Float32, Float64
 from pairmark.models.core.blas import one_blas_thread
 from pairmark.models.core.schema import refuse, require
 from pairmark.models.pairs.samples import PairSample, Side, pair_sample
 
-Float64 = NDArray[np.float64]
 LrMethod = Literal["logistic", "pav", "own"]
 
 METHODS = ("logistic", "pav", "own")
@@ -76,9 +76,9 @@ class LikelihoodRatios:
 
     slope: float
     intercept: float
-    pav_scores: NDArray[np.float32] = field(repr=False)
+    pav_scores: Float32 = field(repr=False)
     pav_values: Float64 = field(repr=False)
-    cap_scores: NDArray[np.float32] = field(repr=False)
+    cap_scores: Float32 = field(repr=False)
     cap_values: Float64 = field(repr=False)
     low: float
     high: float
@@ -243,7 +243,7 @@ def pool_adjacent(weight_same: Float64, weight_different: Float64) -> Float64:
     return log_odds
 
 
-def by_score(same: Side, different: Side) -> tuple[NDArray[np.float32], Float64, Float64]:
+def by_score(same: Side, different: Side) -> tuple[Float32, Float64, Float64]:
     """Distinct scores, ascending, and the weight of same and of different pairs at each; each kind sums to 1."""
     scores = np.concatenate([same.scores, different.scores])
     distinct, code = np.unique(scores, return_inverse=True)
@@ -287,7 +287,7 @@ def _logistic(same: Side, different: Side) -> tuple[float, float]:
     return a / scale, b - a * centre / scale
 
 
-def _pav(same: Side, different: Side) -> tuple[NDArray[np.float32], Float64]:
+def _pav(same: Side, different: Side) -> tuple[Float32, Float64]:
     """Steps of the PAV map: the first score of each, and its log LR, infinite at the ends where one kind is alone."""
     scores, same_weight, different_weight = by_score(same, different)
     values = pool_adjacent(same_weight, different_weight)
@@ -295,7 +295,7 @@ def _pav(same: Side, different: Side) -> tuple[NDArray[np.float32], Float64]:
     return scores[first], values[first]
 
 
-def _caps(sample: PairSample) -> tuple[NDArray[np.float32], Float64]:
+def _caps(sample: PairSample) -> tuple[Float32, Float64]:
     """Scores above which a log LR may be at most a value; both ascend."""
     thresholds, above = sample.different.steps()
     share = sample.different.total() if sample.protocol == "closed-set" else 1.0
@@ -311,7 +311,7 @@ def _caps(sample: PairSample) -> tuple[NDArray[np.float32], Float64]:
     return thresholds[::-1][first], rising[first]
 
 
-def _cap_at(scores: NDArray[np.float32], cap_scores: NDArray[np.float32], cap_values: Float64) -> Float64:
+def _cap_at(scores: Float32, cap_scores: Float32, cap_values: Float64) -> Float64:
     """The most that each score may be worth."""
     most: Float64 = np.concatenate([[0.0], cap_values])[np.searchsorted(cap_scores, scores, side="left")]
     return most

@@ -12,13 +12,11 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pairmark.models.calibration.bounds import last_true
 from pairmark.models.calibration.kernels.list_matchings import draw_matchings
 from pairmark.models.calibration.matching_product import Mixture, ScoredGraph
-
-Float64 = NDArray[np.float64]
+from pairmark.models.core.arrays import Float64, Int32
 
 N_DRAWS = 256
 MOST_VISITS = 100_000_000
@@ -75,11 +73,11 @@ class ListedPairs:
         )
         return np.concatenate([np.minimum(hit, 1.0), np.full(graph.same.shape[0], fpr)])
 
-    def visits(self, rng: np.random.Generator, n: int) -> NDArray[np.int32]:
+    def visits(self, rng: np.random.Generator, n: int) -> Int32:
         """(n, m) units in the order that each draw visits them: by the list and chance, never by scores."""
         return np.argsort(self._degree + rng.random((n, self._degree.size)), axis=1).astype(np.int32)
 
-    def draw(self, at: int, n: int, seed: list[int], fpr: float) -> tuple[NDArray[np.int32], Float64]:
+    def draw(self, at: int, n: int, seed: list[int], fpr: float) -> tuple[Int32, Float64]:
         """Matchings that prefer pairs below threshold number ``at``, and log P0 / Q of each."""
         rng = np.random.default_rng(seed)
         m = self._degree.size

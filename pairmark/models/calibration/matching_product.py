@@ -23,14 +23,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pairmark.models.calibration.bounds import last_true
 from pairmark.models.calibration.kernels.capacity import log_mean_product
+from pairmark.models.core.arrays import Bool, Float32, Float64, Int32, Int64
 from pairmark.models.pairs.samples import PairSample
 
-Float64 = NDArray[np.float64]
-Int32 = NDArray[np.int32]
 Mixture = tuple[tuple[float, float], ...]
 """(share, lambda) of each part; shares sum to 1."""
 
@@ -85,7 +83,7 @@ class ScoredGraph:
     cell: Int32 = field(repr=False)
 
     @classmethod
-    def of(cls, sample: PairSample, thresholds: NDArray[np.float32], *, cells: bool = False) -> ScoredGraph:
+    def of(cls, sample: PairSample, thresholds: Float32, *, cells: bool = False) -> ScoredGraph:
         """The graph of a sample of units. ``cells``: Pairmark drew the pairs, so complete parts are cells of its own;
         else they may be blocks, whose people are no random draw."""
         side = sample.different
@@ -110,12 +108,12 @@ class ScoredGraph:
             cell=cell if cells or not cell.any() else cell[:0],
         )
 
-    def arrays(self) -> dict[str, NDArray[np.int32]]:
+    def arrays(self) -> dict[str, Int32]:
         """To be stored."""
         return {f"graph_{name}": getattr(self, name) for name in _PARTS}
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, NDArray[np.int32]]) -> ScoredGraph:
+    def from_arrays(cls, arrays: Mapping[str, Int32]) -> ScoredGraph:
         """What `arrays` gave."""
         return cls(**{name: arrays[f"graph_{name}"] for name in _PARTS})
 
@@ -148,11 +146,11 @@ class _Split:
     A cell of an odd number of units has a phantom column that nothing matches: the average over who stays alone.
     """
 
-    side: NDArray[np.bool_]
+    side: Bool
     place: Int32
     block_of_row: Int32
     block_of_column: Int32
-    size: NDArray[np.int64]
+    size: Int64
 
     @classmethod
     def draw(cls, cell: Int32, rng: np.random.Generator) -> _Split:
@@ -173,7 +171,7 @@ class _Split:
             side=side, place=place.astype(np.int32), block_of_row=block, block_of_column=block, size=half
         )
 
-    def between(self, edges: Int32) -> tuple[NDArray[np.int64], Int32, Int32]:
+    def between(self, edges: Int32) -> tuple[Int64, Int32, Int32]:
         """Numbers of the edges between the halves, their rows and their columns."""
         left = self.side[edges[:, 0]]
         crossing = np.flatnonzero(left != self.side[edges[:, 1]])

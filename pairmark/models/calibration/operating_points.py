@@ -51,6 +51,7 @@ from pairmark.models.calibration.refusals import (
 )
 from pairmark.models.calibration.smoothed_threshold import suggested_threshold
 from pairmark.models.calibration.tpr_spread import DRAWS, STEADY_MULTIPLE, TprSpread
+from pairmark.models.core.arrays import Float64
 from pairmark.models.pairs.samples import pair_sample
 
 _PUBLIC_FACTS = (
@@ -321,9 +322,7 @@ class Calibration:
             )
         return self._bands[key]
 
-    def log10_fpr(
-        self, scores: ArrayLike, confidence: float = 0.95, method: str = "auto"
-    ) -> NDArray[np.float64]:
+    def log10_fpr(self, scores: ArrayLike, confidence: float = 0.95, method: str = "auto") -> Float64:
         """How rare a score is among different pairs, in powers of ten: comparable across models and versions.
 
         -2 says: with this confidence, at most one different pair in 100 scores that high or higher, and the same

@@ -9,16 +9,15 @@ scores and extended: an exponential tail.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
+
+from pairmark.models.core.arrays import Float32, Float64
 
 WINDOW = 3.0
 TAIL_PAIRS = 30
 _ENOUGH = 8
 
 
-def suggested_threshold(
-    thresholds: NDArray[np.float32], rates: NDArray[np.float64], fpr: float
-) -> np.float32:
+def suggested_threshold(thresholds: Float32, rates: Float64, fpr: float) -> np.float32:
     """The float32 threshold whose smoothed rate is ``fpr``.
 
     Parameters

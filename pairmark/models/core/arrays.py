@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
+Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
 Bool = NDArray[np.bool_]
 Matrix = NDArray[Any]

@@ -8,9 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import issparse
 
+from pairmark.models.core.arrays import Float64, Int64
 from pairmark.models.evaluation.rankings import consensus
-
-Float64 = NDArray[np.float64]
 
 MAX_WHITENED = 1_024
 """Features up to which whitening is tried: its cost grows with their cube."""
@@ -80,7 +79,7 @@ def class_baselines(X: Any, y: ArrayLike, queries: Any, random_state: int = 0) -
     return answer
 
 
-def _neighbours(X: Any, queries: Any) -> NDArray[np.int64]:
+def _neighbours(X: Any, queries: Any) -> Int64:
     from sklearn.neighbors import NearestNeighbors
     from sklearn.preprocessing import StandardScaler
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pairmark.models.calibration.bounds import wilson_interval
+from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
 
 FMRS = (0.1, 0.01)
 PARTS = 4
@@ -17,10 +17,10 @@ CONFIDENCE = 0.95
 
 
 def rates_by_time(
-    scores: NDArray[np.float32],
-    same: NDArray[np.bool_],
-    units: NDArray[np.int64],
-    gap: NDArray[np.float64],
+    scores: Float32,
+    same: Bool,
+    units: Int64,
+    gap: Float64,
 ) -> dict[str, Any] | None:
     """Missed matches by the time between samples, in about equally many same pairs, at thresholds of all pairs.
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import ndtri
 
 from pairmark.models.calibration.bounds import t_reach, wilson_interval
-
-Float64 = NDArray[np.float64]
+from pairmark.models.core.arrays import Float64, Int64
 
 CONFIDENCE = 0.95
 
@@ -76,7 +75,7 @@ def classification_metrics(
     }
 
 
-def _balanced_interval(value: float, n_right: Float64, counts: NDArray[np.int64]) -> list[float]:
+def _balanced_interval(value: float, n_right: Float64, counts: Int64) -> list[float]:
     # One more of each kind: a class whose few rows were all found is not known for sure.
     shares = (n_right + 1) / (counts + 2)
     error = float(np.sqrt((shares * (1 - shares) / counts).sum())) / counts.size
@@ -84,6 +83,6 @@ def _balanced_interval(value: float, n_right: Float64, counts: NDArray[np.int64]
     return [max(value - reach, 0.0), min(value + reach, 1.0)]
 
 
-def _grouped(value: float, shares: Float64, owner: NDArray[np.int64]) -> list[float] | None:
+def _grouped(value: float, shares: Float64, owner: Int64) -> list[float] | None:
     reach = t_reach(shares, owner, CONFIDENCE)
     return None if reach is None else [max(value - reach, 0.0), min(value + reach, 1.0)]

@@ -12,14 +12,13 @@ from typing import Any
 
 import joblib
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from pairmark.models.calibration.bounds import t_reach
+from pairmark.models.core.arrays import Float64, Int64
 from pairmark.models.evaluation.pairs import SortedPairs
 from pairmark.models.evaluation.validation import judged_rates, resolved
 from pairmark.models.pairs.samples import pair_sample
-
-Float64 = NDArray[np.float64]
 
 CONFIDENCE = 0.95
 N_REPLICATES = 200
@@ -174,7 +173,7 @@ def _percentiles(values: Float64) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def _t_interval(values: Float64, owner: NDArray[np.int64]) -> tuple[float, float] | None:
+def _t_interval(values: Float64, owner: Int64) -> tuple[float, float] | None:
     mean = float(values.mean())
     reach = t_reach((values - mean) / values.size, owner, CONFIDENCE)
     return None if reach is None else (mean - reach, mean + reach)

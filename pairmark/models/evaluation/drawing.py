@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtri
+
+from pairmark.models.core.arrays import Float64
 
 Format = Literal["svg", "png"]
 Curve = Mapping[str, Any]
-Float64 = NDArray[np.float64]
 
 MEDIA_TYPES: Final = {"svg": "image/svg+xml", "png": "image/png"}
 

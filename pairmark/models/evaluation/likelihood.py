@@ -12,12 +12,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from pairmark.models.calibration.likelihood_ratios import DEFAULT_METHOD, LikelihoodRatios, pool_adjacent
+from pairmark.models.core.arrays import Float64
 from pairmark.models.pairs.samples import pair_sample
-
-Float64 = NDArray[np.float64]
 
 POINTS = 201
 PRIOR_LOG_ODDS = np.linspace(-4, 4, 41) * np.log(10)

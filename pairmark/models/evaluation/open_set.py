@@ -12,11 +12,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from pairmark.models.calibration.bounds import wilson_interval
 from pairmark.models.calibration.held_out import pick_points
 from pairmark.models.calibration.identification import cmc
+from pairmark.models.core.arrays import Float32, Float64, Int64
 from pairmark.models.core.base import PairScorerMixin
 
 DIVISIONS = 2
@@ -106,9 +107,7 @@ def play_gallery(
     }
 
 
-def identification_curve(
-    best: ArrayLike, mated: ArrayLike
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float32]]:
+def identification_curve(best: ArrayLike, mated: ArrayLike) -> tuple[Float64, Float64, Float32]:
     """FPIR and FNIR of ``score > threshold`` at each stranger's best score, and below all of them.
 
     Parameters
@@ -176,12 +175,12 @@ def play_enrolment(
     return {"n_people": n, "rule": rule, "confidence": CONFIDENCE, "at": at}
 
 
-def _rows_of_people(y: ArrayLike) -> list[NDArray[np.int64]]:
+def _rows_of_people(y: ArrayLike) -> list[Int64]:
     codes = np.unique(np.asarray(y), return_inverse=True)[1]
     return np.split(np.argsort(codes, kind="stable"), np.cumsum(np.bincount(codes))[:-1])
 
 
-def _equal_errors(mated: NDArray[np.float32], impostors: NDArray[np.float32]) -> float:
+def _equal_errors(mated: Float32, impostors: Float32) -> float:
     thresholds = np.unique(np.concatenate([mated, impostors]))
     fmr = 1 - np.searchsorted(impostors[::-1], thresholds, side="right") / impostors.size
     fnmr = np.searchsorted(np.sort(mated), thresholds, side="right") / mated.size

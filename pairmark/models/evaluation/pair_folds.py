@@ -6,13 +6,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse, vstack
 
+from pairmark.models.core.arrays import Bool, Float64, Int64
 from pairmark.models.evaluation.validation import FOLDS, REPEATS, learner_protocol
 from pairmark.models.pairs.identities import identities_of_pairs
-
-Indices = NDArray[np.int64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,8 +22,8 @@ class PairFold:
     n_independent : pairs of groups, or points, that the different pairs of ``test`` are of.
     """
 
-    train: Indices = field(repr=False)
-    test: Indices = field(repr=False)
+    train: Int64 = field(repr=False)
+    test: Int64 = field(repr=False)
     n_independent: int
     repeat: int
 
@@ -55,8 +53,8 @@ class PairFolds:
 def pair_folds(
     a: Any,
     b: Any,
-    same: NDArray[np.bool_],
-    weight: NDArray[np.float64],
+    same: Bool,
+    weight: Float64,
     protocol: str,
     random: np.random.Generator,
 ) -> PairFolds:
@@ -95,7 +93,7 @@ def pair_folds(
     return PairFolds(repeats=repeats, n_points=int(points.max()) + 1, n_groups=n_groups, closed=closed)
 
 
-def _points(a: Any, b: Any, same: NDArray[np.bool_]) -> tuple[Indices, Indices]:
+def _points(a: Any, b: Any, same: Bool) -> tuple[Int64, Int64]:
     """Numbers of distinct points, and of the groups that same pairs join, of left rows, then right rows."""
     if bool(issparse(a)):
         rows = csr_array(vstack([a, b]))

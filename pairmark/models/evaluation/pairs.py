@@ -18,11 +18,10 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr, stdtrit
 
 from pairmark.models.calibration.bounds import wilson_interval
+from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
 from pairmark.models.evaluation.kernels.sweep import sweep
 from pairmark.models.evaluation.roc_bands import simultaneous_bands
 from pairmark.models.pairs.samples import PairSample, Side, pair_sample
-
-Float64 = NDArray[np.float64]
 
 FPR_TARGETS = (0.001, 0.01, 0.1)
 MAX_POINTS = 1_000
@@ -52,7 +51,7 @@ class EvaluationReport:
     metrics: dict[str, Any]
     fpr: Float64 = field(repr=False)
     tpr: Float64 = field(repr=False)
-    thresholds: NDArray[np.float32] = field(repr=False)
+    thresholds: Float32 = field(repr=False)
     bands: dict[str, Float64] = field(repr=False)
     confidence: float
 
@@ -67,7 +66,7 @@ class EvaluationReport:
 
 
 def roc_lists(
-    arrays: Mapping[str, NDArray[Any]], confidence: float, points: slice | NDArray[np.int64] = slice(None)
+    arrays: Mapping[str, NDArray[Any]], confidence: float, points: slice | Int64 = slice(None)
 ) -> dict[str, Any]:
     """What `EvaluationReport.arrays` gave, at some thresholds, as lists; reports of earlier releases lack bands."""
 
@@ -119,7 +118,7 @@ def roc_curve_pairs(
     *,
     units: ArrayLike | None = None,
     sample_weight: ArrayLike | None = None,
-) -> tuple[Float64, Float64, NDArray[np.float32]]:
+) -> tuple[Float64, Float64, Float32]:
     """ROC of a pair score: the rates of ``score > threshold`` at every distinct score.
 
     Parameters
@@ -242,7 +241,7 @@ def _levels(confidence: float) -> list[float]:
 
 
 def _metrics(
-    point: Float64, figures: Float64, targets: NDArray[np.float64], sample: PairSample, confidence: float
+    point: Float64, figures: Float64, targets: Float64, sample: PairSample, confidence: float
 ) -> dict[str, Any]:
     """AUC, EER and TPR by rate, each with its interval from the figures of the draws, and sizes."""
     entries = []
@@ -287,11 +286,11 @@ def _metrics(
 class SortedPairs:
     """Pairs of both kinds, best score first, as the sweep takes them, with the units that they depend on."""
 
-    scores: NDArray[np.float32]
+    scores: Float32
     weight: Float64
-    is_same: NDArray[np.bool_]
-    ends: NDArray[np.int64]
-    units: NDArray[np.int64]
+    is_same: Bool
+    ends: Int64
+    units: Int64
     n_units: int
 
     @classmethod
@@ -315,7 +314,7 @@ class SortedPairs:
         )
 
     def measure(
-        self, weight: Float64, targets: Float64, record: NDArray[np.int64] = _NO_RECORD
+        self, weight: Float64, targets: Float64, record: Int64 = _NO_RECORD
     ) -> tuple[Float64, Float64]:
         """Of these row weights, (AUC, EER, TPR at each target), and (2, G) FPR and TPR after ``record`` rows."""
         summary = np.empty(2 + targets.size)
@@ -342,7 +341,7 @@ def _replicates(
     pairs: SortedPairs,
     independent: bool,
     targets: Float64,
-    record: NDArray[np.int64],
+    record: Int64,
     width: int,
     seed: np.random.SeedSequence,
 ) -> tuple[Float64, Float64]:
@@ -378,7 +377,7 @@ def _widen(value: float, draws: Float64, sample: PairSample, confidence: float) 
     return wilson_interval(share, n_effective, min(wider, 1 - 1e-12))
 
 
-def _roc(sample: PairSample) -> tuple[Float64, Float64, NDArray[np.float32]]:
+def _roc(sample: PairSample) -> tuple[Float64, Float64, Float32]:
     thresholds = np.unique(np.concatenate([sample.different.scores, sample.same.scores]))[::-1]
     below = np.nextafter(thresholds[-1], np.float32(-np.inf))
     fpr = np.append(_above(sample.different, thresholds), 1.0)
@@ -386,14 +385,14 @@ def _roc(sample: PairSample) -> tuple[Float64, Float64, NDArray[np.float32]]:
     return fpr, tpr, np.append(thresholds, below).astype(np.float32)
 
 
-def _above(side: Side, thresholds: NDArray[np.float32]) -> Float64:
+def _above(side: Side, thresholds: Float32) -> Float64:
     """Share of the side's weight strictly above each threshold."""
     mass = np.concatenate([[0.0], np.cumsum(side.weight)])
     above: Float64 = mass[np.searchsorted(-side.scores, -thresholds, side="left")] / mass[-1]
     return above
 
 
-def _thin(fpr: Float64, tpr: Float64) -> NDArray[np.int64]:
+def _thin(fpr: Float64, tpr: Float64) -> Int64:
     """Points to keep: even in FPR, even in TPR, and even in log FPR down to the first false positive."""
     if fpr.size <= MAX_POINTS:
         return np.arange(fpr.size, dtype=np.int64)

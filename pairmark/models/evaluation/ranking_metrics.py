@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from pairmark.models.calibration.bounds import t_reach
+from pairmark.models.core.arrays import Float64, Int64
 from pairmark.models.evaluation.rankings import consensus, kendall_tau
-
-Float64 = NDArray[np.float64]
-Indices = NDArray[np.int64]
 
 CONFIDENCE = 0.95
 
@@ -22,7 +20,7 @@ def split_rankings(
     test_fraction: float = 0.2,
     groups: ArrayLike | None = None,
     random_state: int | None = None,
-) -> tuple[Indices, Indices]:
+) -> tuple[Int64, Int64]:
     """Rows to learn from and rows to judge by, drawn at random, groups whole.
 
     Raises
@@ -148,7 +146,7 @@ def _pairs_right(answers: Float64, truth: Float64) -> Float64:
     return right / n_ordered
 
 
-def _mean_with_interval(values: Float64, owners: Indices, lowest: float) -> dict[str, Any]:
+def _mean_with_interval(values: Float64, owners: Int64, lowest: float) -> dict[str, Any]:
     mean = float(values.mean())
     reach = t_reach((values - mean) / values.size, np.unique(owners, return_inverse=True)[1], CONFIDENCE)
     interval = None if reach is None else [max(mean - reach, lowest), min(mean + reach, 1.0)]

@@ -9,11 +9,12 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from pairmark.models.core.arrays import Float64
 from pairmark.models.evaluation.kernels.rankings import kemeny_positions
 
-Positions = NDArray[np.float64]
+Positions = Float64
 Aggregation = Literal["borda", "copeland", "kemeny"]
 
 KEMENY_EXACT = 10
@@ -21,7 +22,7 @@ KEMENY_EXACT = 10
 _CELLS = 4_000_000
 
 
-def kendall_tau(a: ArrayLike, b: ArrayLike) -> NDArray[np.float64]:
+def kendall_tau(a: ArrayLike, b: ArrayLike) -> Float64:
     """Kendall's tau-b between the rows of two arrays of positions.
 
     Parameters
@@ -94,7 +95,7 @@ def mid_positions(positions: ArrayLike) -> Positions:
     return result
 
 
-def pairwise_shares(positions: ArrayLike) -> NDArray[np.float64]:
+def pairwise_shares(positions: ArrayLike) -> Float64:
     """Of the rows that show both labels, the share that puts the first before the second, (k, k).
 
     Ties count half each way. NaN where no row shows both; the diagonal is 0.
@@ -115,7 +116,7 @@ def pairwise_shares(positions: ArrayLike) -> NDArray[np.float64]:
     return shares
 
 
-def borda(before: NDArray[np.float64]) -> NDArray[np.float64]:
+def borda(before: Float64) -> Float64:
     """Borda scores, (n, k): the sum over the other labels of how surely a label comes before them.
 
     Parameters
@@ -132,7 +133,7 @@ def consensus(positions: ArrayLike) -> Positions:
     return positions_of(borda(shares[None]))
 
 
-def copeland(before: NDArray[np.float64]) -> Positions:
+def copeland(before: Float64) -> Positions:
     """Copeland positions in closed form, (n, k): how many labels beat each, half for those that draw with it.
 
     Labels with equally many defeats are tied. On a transitive tournament it is the tournament's own order.
@@ -143,7 +144,7 @@ def copeland(before: NDArray[np.float64]) -> Positions:
     return np.asarray(defeats, dtype=np.float64)
 
 
-def kemeny(before: NDArray[np.float64]) -> Positions:
+def kemeny(before: Float64) -> Positions:
     """Kemeny positions, (n, k): the order that disagrees least with the given preferences.
 
     Minimises the sum of ``before[j, i]`` over labels i put before j. Groups of labels that majorities order among

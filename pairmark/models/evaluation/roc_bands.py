@@ -10,10 +10,9 @@ rise as t falls, which cuts off what one threshold's band says against its neigh
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtri
 
-Float64 = NDArray[np.float64]
+from pairmark.models.core.arrays import Float64
 
 
 def simultaneous_bands(

@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-Indices = NDArray[np.int64]
+from pairmark.models.core.arrays import Float64, Int64
 
 NEAR = 0.02
 """Rows nearer than this share of the median distance of random rows are near-duplicates."""
@@ -28,7 +28,7 @@ _AT_A_TIME = 4_194_304
 """Numbers of rows that are compared at a time."""
 
 
-def near_duplicates(X: Any, y: ArrayLike | None = None, *, random_state: int = 0) -> tuple[Indices, Indices]:
+def near_duplicates(X: Any, y: ArrayLike | None = None, *, random_state: int = 0) -> tuple[Int64, Int64]:
     """Pairs of rows nearer than `NEAR` of the median distance: some, not all, of each cluster of equal rows.
 
     Those of two labels, (n, 2) by row, and those of one label, or of rows without labels.
@@ -65,7 +65,7 @@ def near_duplicates(X: Any, y: ArrayLike | None = None, *, random_state: int = 0
     deviations[deviations == 0] = 1.0
     cells = np.floor(projected / (_CELL * deviations) + rng.random(projected.shape[1])).astype(np.int64)
     weights = rng.integers(1, 2**62, size=_PROJECTIONS, dtype=np.int64) | 1
-    blocks: list[Indices] = []
+    blocks: list[Int64] = []
     for table in range(_TABLES):
         table_cells = cells[:, table * _PROJECTIONS : (table + 1) * _PROJECTIONS]
         key = (table_cells * weights).sum(axis=1)
@@ -84,7 +84,7 @@ def near_duplicates(X: Any, y: ArrayLike | None = None, *, random_state: int = 0
     return pairs[across], pairs[~across]
 
 
-def _distances(X: Any, left: Indices, right: Indices) -> NDArray[np.float64]:
+def _distances(X: Any, left: Int64, right: Int64) -> Float64:
     step = max(1, _AT_A_TIME // X.shape[1])
     parts = [
         np.sqrt(
@@ -103,7 +103,7 @@ def _distances(X: Any, left: Indices, right: Indices) -> NDArray[np.float64]:
 
 def suspects(
     scores: ArrayLike, same: ArrayLike, rows: ArrayLike, identities: ArrayLike
-) -> tuple[Indices, Indices]:
+) -> tuple[Int64, Int64]:
     """Codes of pairs of identities, (n, 2), and rows, (m,), that scored pairs make doubtful, most doubtful first.
 
     Two identities are doubtful when the mean of their pairs is above the median score of same pairs. A row is doubtful

@@ -14,10 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pairmark.models.core.arrays import Bool, Float64, Int64
 from pairmark.models.pairs.splits import Protocol, resolve_protocol
-
-Indices = NDArray[np.int64]
-Float64 = NDArray[np.float64]
 
 JUDGED_FPR = (0.1, 0.03, 0.01, 0.003)
 """False positive rates whose mean TPR is what settings are chosen by."""
@@ -53,14 +51,14 @@ class Fold:
     repeat : number of the repeat; its folds judge disjoint rows.
     """
 
-    train: Indices = field(repr=False)
-    test: Indices = field(repr=False)
-    test_codes: Indices = field(repr=False)
+    train: Int64 = field(repr=False)
+    test: Int64 = field(repr=False)
+    test_codes: Int64 = field(repr=False)
     closed: bool = False
     repeat: int = 0
 
     @cached_property
-    def places(self) -> tuple[Indices, Indices]:
+    def places(self) -> tuple[Int64, Int64]:
         """Same and different pairs as places in the flattened square of scores."""
         n = self.test.size
         left, right = np.triu_indices(n, 1)
@@ -84,7 +82,7 @@ class Fold:
         return resolved_tpr(flat[same], flat[different], at)
 
 
-def resolved(n_different: int, at: tuple[float, ...]) -> NDArray[np.bool_]:
+def resolved(n_different: int, at: tuple[float, ...]) -> Bool:
     """Which false positive rates, falling, so many different pairs resolve: one of them or more; always the first."""
     return np.asarray((n_different * np.array(at) >= 1) | (np.arange(len(at)) == 0))
 
@@ -101,7 +99,7 @@ def fold_means(rates: Float64) -> Float64:
     return np.asarray(np.nanmean(rates, axis=-1))
 
 
-def other_folds(folds: Sequence[Any]) -> NDArray[np.bool_]:
+def other_folds(folds: Sequence[Any]) -> Bool:
     """(n, n) by whom each fold's choice is made where it is to have no say: the other folds of its repeat."""
     repeats = np.array([fold.repeat for fold in folds])
     is_other = np.asarray((repeats[:, None] == repeats) & ~np.eye(repeats.size, dtype=np.bool_))
@@ -136,9 +134,7 @@ def shown_rates(rates: Float64, folds: Sequence[Any], at: tuple[float, ...]) -> 
     }
 
 
-def tpr_at(
-    same: NDArray[np.floating], different: NDArray[np.floating], at: tuple[float, ...]
-) -> NDArray[np.float64]:
+def tpr_at(same: NDArray[np.floating], different: NDArray[np.floating], at: tuple[float, ...]) -> Float64:
     """Share of same scores above the threshold at which at most each share of different ones is."""
     ends = [min(int(rate * different.size), different.size - 1) for rate in at]
     # Only the thresholds need to be at their places; a full sort costs more.
@@ -160,7 +156,7 @@ def learner_protocol(protocol: str, n_identities: int) -> Protocol:
 
 
 def validation_folds(
-    codes: Indices,
+    codes: Int64,
     protocol: Protocol,
     random: np.random.Generator,
     *,
@@ -209,12 +205,12 @@ def validation_folds(
     return folds
 
 
-def some_rows(codes: Indices, random: np.random.Generator, limit: int) -> Indices:
+def some_rows(codes: Int64, random: np.random.Generator, limit: int) -> Int64:
     """At most so many rows to choose on: about equally many an identity, whole identities where they are many."""
     return _sample_rows(np.arange(codes.size), codes, random, limit)
 
 
-def _dealt(key: NDArray[Any], n_folds: int, random: np.random.Generator) -> Indices:
+def _dealt(key: NDArray[Any], n_folds: int, random: np.random.Generator) -> Int64:
     """Fold of each entry: entries of equal keys, in random order, spread evenly over the folds."""
     order = random.permutation(key.size)
     order = order[np.argsort(key[order], kind="stable")]
@@ -223,7 +219,7 @@ def _dealt(key: NDArray[Any], n_folds: int, random: np.random.Generator) -> Indi
     return parts
 
 
-def _sample_rows(rows: Indices, codes: Indices, random: np.random.Generator, limit: int) -> Indices:
+def _sample_rows(rows: Int64, codes: Int64, random: np.random.Generator, limit: int) -> Int64:
     """At most so many rows: about equally many an identity, whole identities left out where there are too many."""
     if rows.size <= limit:
         return rows
@@ -238,6 +234,6 @@ def _sample_rows(rows: Indices, codes: Indices, random: np.random.Generator, lim
     return np.sort(rows[order[rank < per_identity]][:limit])
 
 
-def _has_pairs(codes: Indices) -> bool:
+def _has_pairs(codes: Int64) -> bool:
     counts = np.unique(codes, return_counts=True)[1]
     return bool(counts.size > 1 and counts.max() > 1)

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from pairmark.models.core.arrays import Float32
+from pairmark.models.core.arrays import Float32, Float64
 from pairmark.models.core.contributions import by_feature
 from pairmark.models.core.inputs import feature_names_of
 
@@ -41,9 +40,7 @@ def contributions(
     }
 
 
-def _parts(
-    metric: str, p: float, left: NDArray[np.float64], right: NDArray[np.float64], score: float
-) -> NDArray[np.float64]:
+def _parts(metric: str, p: float, left: Float64, right: Float64, score: float) -> Float64:
     distance = np.abs(left - right)
     if metric in ("cosine", "correlation", "dot"):
         parts = left * right

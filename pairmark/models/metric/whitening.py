@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-Float64 = NDArray[np.float64]
+from pairmark.models.core.arrays import Float32, Float64, Int64
 
 MAX_FEATURES = 8192
 """A (d, d) matrix of more takes over half a GiB and minutes to decompose."""
@@ -79,7 +78,7 @@ def ledoit_wolf_share(X: Float64, covariance: Float64) -> float:
     return min(noise / off_target, 1.0) if noise > 0 and off_target > 0 else 0.0
 
 
-def within_deviations(X: NDArray[np.float32], codes: NDArray[np.int64]) -> Float64:
+def within_deviations(X: Float32, codes: Int64) -> Float64:
     """Rows minus the mean of their identity, each identity's scaled to the unbiased covariance."""
     counts = np.bincount(codes)
     sums = np.zeros((counts.size, X.shape[1]))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pairmark.models.core.arrays import Bool, Float32, Int64
 from pairmark.models.core.kernels import rows as row_kernels
 from pairmark.models.pairs.splits import joined_groups
 
 
-def distinct_rows(points: NDArray[np.float32]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def distinct_rows(points: Float32) -> tuple[Int64, Int64]:
     """Equal rows as one, in the order met, by hashes: sorting whole rows takes seconds where pairs are many.
 
     Returns
@@ -32,7 +32,7 @@ def distinct_rows(points: NDArray[np.float32]) -> tuple[NDArray[np.int64], NDArr
     return first[order].astype(np.int64), place[number.ravel()]
 
 
-def identities_of_pairs(points: NDArray[np.float32], n: int, same: NDArray[np.bool_]) -> NDArray[np.int64]:
+def identities_of_pairs(points: Float32, n: int, same: Bool) -> Int64:
     """Identities of points, (2 n,): equal points, and points joined by same pairs at one or more removes, are one.
 
     Parameters
@@ -44,7 +44,7 @@ def identities_of_pairs(points: NDArray[np.float32], n: int, same: NDArray[np.bo
     return joined_identities(first.size, number, same)[number]
 
 
-def joined_identities(n_rows: int, number: NDArray[np.int64], same: NDArray[np.bool_]) -> NDArray[np.int64]:
+def joined_identities(n_rows: int, number: Int64, same: Bool) -> Int64:
     """Identities 0, 1, ... of distinct rows, (n_rows,); see `identities_of_pairs`.
 
     ``number`` : (2 n,) which distinct row each side of each pair is, left sides then right sides.

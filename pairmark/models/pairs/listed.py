@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from pairmark.models.core.arrays import Bool, Float64, Int64
 from pairmark.models.pairs.splits import Protocol, joined_groups, resolve_protocol
-
-Indices = NDArray[np.int64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,8 +25,8 @@ class ListedUnits:
     name : of the units, for messages.
     """
 
-    units: Indices = field(repr=False)
-    usable: NDArray[np.bool_] = field(repr=False)
+    units: Int64 = field(repr=False)
+    usable: Bool = field(repr=False)
     protocol: Protocol
     assumed: bool
     name: str
@@ -35,7 +34,7 @@ class ListedUnits:
 
 def contradictory_pairs(
     left: ArrayLike, right: ArrayLike, same: ArrayLike, units: ArrayLike | None = None
-) -> Indices:
+) -> Int64:
     """Numbers of pairs marked different although a chain of same pairs, or a unit, joins their rows.
 
     Parameters
@@ -119,7 +118,7 @@ def listed_units(
     return ListedUnits(units=sides_of, usable=usable, protocol=resolved_protocol, assumed=assumed, name=name)
 
 
-def _merge(n: int, i: Indices, j: Indices, bonds: list[tuple[Indices, Indices]]) -> Indices:
+def _merge(n: int, i: Int64, j: Int64, bonds: list[tuple[Int64, Int64]]) -> Int64:
     """Group of each point when points i and j, and points of one code, belong together."""
     first, second, nodes = [i], [j], n
     for at, codes in bonds:
@@ -129,13 +128,11 @@ def _merge(n: int, i: Indices, j: Indices, bonds: list[tuple[Indices, Indices]])
         second.append(nodes + inverse)
         nodes += values.size
     group = joined_groups(nodes, np.concatenate(first), np.concatenate(second))[1][:n]
-    numbers: Indices = np.unique(group, return_inverse=True)[1].astype(np.int64)
+    numbers: Int64 = np.unique(group, return_inverse=True)[1].astype(np.int64)
     return numbers
 
 
-def some_pairs(
-    same: NDArray[np.bool_], weight: NDArray[np.float64], limit: int, random: np.random.Generator
-) -> NDArray[np.int64]:
+def some_pairs(same: Bool, weight: Float64, limit: int, random: np.random.Generator) -> Int64:
     """At most so many pairs of positive weight: up to half of them same, as far as there are."""
     candidates = np.flatnonzero(weight > 0)
     if candidates.size <= limit:

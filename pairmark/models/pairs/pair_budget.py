@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-Indices = NDArray[np.int64]
+from pairmark.models.core.arrays import Int64
 
 SAME_SHARE = 4
 """At most one open-set pair in this many is a same-identity pair: negatives carry the guarantee."""
 
 
 def open_set_pairs(
-    codes: Indices, counts: Indices, n_pairs: int, rng: np.random.Generator
-) -> tuple[Indices, Indices, Indices]:
+    codes: Int64, counts: Int64, n_pairs: int, rng: np.random.Generator
+) -> tuple[Int64, Int64, Int64]:
     """Left and right rows of same and of different pairs, and their identities.
 
     Parameters
@@ -47,7 +46,7 @@ def open_set_pairs(
     return np.concatenate([same_left, left]), np.concatenate([same_right, right]), units
 
 
-def unit_pairs(m: int, budget: int, rng: np.random.Generator) -> tuple[Indices, Indices, bool]:
+def unit_pairs(m: int, budget: int, rng: np.random.Generator) -> tuple[Int64, Int64, bool]:
     """All pairs of m units when they fit, else all pairs inside of random cells, about ``budget`` pairs."""
     if m * (m - 1) // 2 <= budget:
         first, second = np.triu_indices(m, 1)
@@ -61,7 +60,7 @@ def unit_pairs(m: int, budget: int, rng: np.random.Generator) -> tuple[Indices, 
     return unit[first], unit[second], False
 
 
-def _cell_sizes(m: int, budget: int) -> Indices:
+def _cell_sizes(m: int, budget: int) -> Int64:
     """Sizes of cells whose pairs fit the budget, as equal as even numbers can be (the last is odd where m is)."""
     couples = m // 2
     # h couples in cells of c couples give h (2c - 1) pairs; a unit over adds as many as its cell has units.
@@ -75,7 +74,7 @@ def _cell_sizes(m: int, budget: int) -> Indices:
         widest -= 1
 
 
-def _even_quota(available: Indices, budget: int) -> Indices:
+def _even_quota(available: Int64, budget: int) -> Int64:
     """The same number for everybody, bounded by what each has, summing to at most the budget (at least 1 each)."""
     if int(available.sum()) <= budget:
         return available.astype(np.int64)
@@ -93,14 +92,14 @@ def _even_quota(available: Indices, budget: int) -> Indices:
     return np.minimum(available, low).astype(np.int64)
 
 
-def _repeat_with_rank(quota: Indices) -> tuple[Indices, Indices]:
+def _repeat_with_rank(quota: Int64) -> tuple[Int64, Int64]:
     """Each index repeated quota[index] times, and 0, 1, 2, ... within each."""
     index = np.repeat(np.arange(quota.size, dtype=np.int64), quota)
     ends = np.cumsum(quota)
     return index, np.arange(index.size, dtype=np.int64) - np.repeat(ends - quota, quota)
 
 
-def _nth_pair(k: Indices, n: Indices) -> tuple[Indices, Indices]:
+def _nth_pair(k: Int64, n: Int64) -> tuple[Int64, Int64]:
     """The k-th of the n(n-1)/2 unordered pairs of n things, in an order that uses all things evenly."""
     left = k % n
     return left, (left + 1 + k // n) % n

@@ -14,11 +14,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pairmark.models.calibration.kernels.matching import greedy_matching
+from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
 from pairmark.models.core.inputs import checked_same, checked_weight
 from pairmark.models.pairs.splits import Protocol, joined_groups
-
-Float64 = NDArray[np.float64]
-Indices = NDArray[np.int64]
 
 _FIXED_POINT = float(2**60)
 """Weights are summed as whole multiples of 2^-60: the same sum in every order, rounded against ourselves."""
@@ -37,16 +35,16 @@ class Side:
     n_blocks : independent observations among these edges.
     """
 
-    scores: NDArray[np.float32] = field(repr=False)
+    scores: Float32 = field(repr=False)
     weight: Float64 = field(repr=False)
-    edge: Indices = field(repr=False)
-    edge_units: Indices = field(repr=False)
+    edge: Int64 = field(repr=False)
+    edge_units: Int64 = field(repr=False)
     n_blocks: int
 
     def __len__(self) -> int:
         return int(self.scores.size)
 
-    def steps(self) -> tuple[NDArray[np.float32], Float64]:
+    def steps(self) -> tuple[Float32, Float64]:
         """Distinct scores, descending, and the weight strictly above each (exact, never rounded down)."""
         if not len(self):
             return np.empty(0, dtype=np.float32), np.empty(0)
@@ -177,9 +175,7 @@ def pair_sample(
     )
 
 
-def _block_of_unit(
-    pairs: Indices, protocol: Protocol, blocks: ArrayLike, *, independent: bool
-) -> NDArray[np.int64]:
+def _block_of_unit(pairs: Int64, protocol: Protocol, blocks: ArrayLike, *, independent: bool) -> Int64:
     """The block of each unit code; a ``ValueError`` where somebody is in two."""
     if independent or protocol != "open-set":
         raise ValueError("blocks are for lists of people in open-set use: give units that name identities")
@@ -203,7 +199,7 @@ def _block_of_unit(
     return block_of
 
 
-def _by_block(side: Side, block_of: Indices) -> Side:
+def _by_block(side: Side, block_of: Int64) -> Side:
     """The side with blocks as its edges: rows of two units are averaged first, then pairs of units, then blocks."""
     names, block = np.unique(block_of[side.edge_units[:, 0]], return_inverse=True)
     rows, edges = np.bincount(side.edge), np.bincount(block)
@@ -217,7 +213,7 @@ def _by_block(side: Side, block_of: Indices) -> Side:
     )
 
 
-def independent_blocks(edges: Indices) -> int:
+def independent_blocks(edges: Int64) -> int:
     """How many independent observations an average over these distinct edges is at least worth.
 
     All pairs of m units: floor(m/2) (Hoeffding 1963, section 5a: a U-statistic is an average of averages over
@@ -239,7 +235,7 @@ def independent_blocks(edges: Indices) -> int:
     return n_edges // (largest + 1)
 
 
-def matched_scores(sample: PairSample, rng: np.random.Generator) -> tuple[NDArray[np.float32], int]:
+def matched_scores(sample: PairSample, rng: np.random.Generator) -> tuple[Float32, int]:
     """Scores of same pairs that share no unit, lowest first (in open-set use one pair of each person or block), and how
     many pairs share no unit, in closed-set use same and different ones.
 
@@ -262,7 +258,7 @@ def matched_scores(sample: PairSample, rng: np.random.Generator) -> tuple[NDArra
     return np.sort(_one_of_each(same, mates, rng)), int(matching.size)
 
 
-def _one_of_each(side: Side, edges: Indices, rng: np.random.Generator) -> NDArray[np.float32]:
+def _one_of_each(side: Side, edges: Int64, rng: np.random.Generator) -> Float32:
     """The score of a random row of each edge: its first in a random order of rows."""
     order = rng.permutation(len(side))
     row_of = np.full(side.edge_units.shape[0], -1, dtype=np.int64)
@@ -271,10 +267,10 @@ def _one_of_each(side: Side, edges: Indices, rng: np.random.Generator) -> NDArra
 
 
 def _side(
-    scores: NDArray[np.float32],
+    scores: Float32,
     weight: Float64,
-    pairs: Indices,
-    selection: NDArray[np.bool_],
+    pairs: Int64,
+    selection: Bool,
     n_edges: int | None,
     *,
     blocks: int | None,
@@ -296,7 +292,7 @@ def _side(
     )
 
 
-def _checked_scores(scores: ArrayLike) -> NDArray[np.float32]:
+def _checked_scores(scores: ArrayLike) -> Float32:
     raw = np.asarray(scores)
     if raw.ndim != 1 or raw.size == 0 or raw.dtype.kind not in "fiub":
         raise ValueError(
@@ -311,7 +307,7 @@ def _checked_scores(scores: ArrayLike) -> NDArray[np.float32]:
     return values + np.float32(0)
 
 
-def _unit_codes(units: ArrayLike, n: int) -> tuple[NDArray[Any], Indices]:
+def _unit_codes(units: ArrayLike, n: int) -> tuple[NDArray[Any], Int64]:
     """The distinct units, and the number of each side's: by their text, so that 10 and "10" are drawn alike."""
     columns = _two_columns(units)
     if columns.shape != (n, 2):
@@ -378,7 +374,7 @@ def _checked_protocol(protocol: str) -> Protocol:
     return cast(Protocol, protocol)
 
 
-def _protocol_of(pairs: Indices, is_same: NDArray[np.bool_], protocol: str | None) -> Protocol:
+def _protocol_of(pairs: Int64, is_same: Bool, protocol: str | None) -> Protocol:
     is_within = pairs[:, 0] == pairs[:, 1]
     crossing = bool((is_same & ~is_within).any())
     resolved_protocol = _checked_protocol(protocol or ("closed-set" if crossing else "open-set"))

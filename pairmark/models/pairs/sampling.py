@@ -15,6 +15,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from pairmark.models.core.arrays import Bool, Float32, Float64, Int32, Int64
+
 PairMap = Literal["diff-sum", "max-min", "products"]
 PairScheme = Literal["balanced", "proportional"]
 
@@ -40,10 +42,10 @@ class TrainingPairs:
     n_same, n_different : pairs of each kind in the population, the ``n (n - 1) / 2`` pairs of the rows.
     """
 
-    left: NDArray[np.int32]
-    right: NDArray[np.int32]
-    same: NDArray[np.bool_]
-    weight: NDArray[np.float64]
+    left: Int32
+    right: Int32
+    same: Bool
+    weight: Float64
     n_same: int
     n_different: int
 
@@ -110,7 +112,7 @@ class PairPopulation:
 
     def table(
         self, n_pairs: int | None, *, random_state: int | np.random.Generator | None
-    ) -> tuple[NDArray[np.int32], int]:
+    ) -> tuple[Int32, int]:
         """Left and right rows of pairs, (2, n), and how many of them, the first, are same.
 
         Drawn as `sample` does by default, but where an identity has over `_UNEVEN` times the mean number of same pairs,
@@ -128,7 +130,7 @@ class PairPopulation:
         random_state: int | np.random.Generator | None,
         *,
         evenly: bool = False,
-    ) -> NDArray[np.int32]:
+    ) -> Int32:
         """Left and right rows of pairs, same ones first, in little more memory than they take."""
         rng = np.random.default_rng(random_state)
         out = np.empty((2, total), dtype=np.int32)
@@ -204,9 +206,7 @@ def sample_pairs(
     return PairPopulation(y_codes).sample(n_pairs, scheme=scheme, random_state=random_state)
 
 
-def pair_features(
-    left: NDArray[np.float32], right: NDArray[np.float32], pair_map: PairMap = "diff-sum"
-) -> NDArray[np.float32]:
+def pair_features(left: Float32, right: Float32, pair_map: PairMap = "diff-sum") -> Float32:
     """Symmetric features of pairs, (n, 2 d) float32: equal to the last bit when left and right are swapped.
 
     ``diff-sum`` is the map of Clemencon & Vogel (Lemma 1), ``f(x, x') = (|x - x'|, x + x') / sqrt(2)``, without the
@@ -225,7 +225,7 @@ def pair_features(
     raise ValueError(f"pair_map is {pair_map!r}; expected 'diff-sum', 'max-min' or 'products'")
 
 
-def _even_ranks(take: int, sizes: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
+def _even_ranks(take: int, sizes: Int64, rng: np.random.Generator) -> Int64:
     """``take`` distinct numbers below the sum of ``sizes``: of each run about equally many, all of short ones.
 
     A run is cut into as many parts as numbers come from it, and one is drawn in each part.
@@ -243,9 +243,7 @@ def _even_ranks(take: int, sizes: NDArray[np.int64], rng: np.random.Generator) -
     return np.asarray(np.repeat(np.cumsum(sizes) - sizes, quota) + rng.integers(low, high))
 
 
-def _distinct_ranks(
-    take: int, population: int, rng: np.random.Generator
-) -> NDArray[np.int32] | NDArray[np.int64]:
+def _distinct_ranks(take: int, population: int, rng: np.random.Generator) -> Int32 | Int64:
     """``take`` distinct numbers below ``population``, uniformly, in order where they are few of many."""
     if 2 * take > population:
         # Fewer than 2^31, since `MAX_PAIRS` bounds what is taken; what is drawn does not depend on their type.
@@ -290,7 +288,7 @@ def _lent(n: int, dtype: np.dtype[Any]) -> NDArray[Any]:
     return np.frombuffer(mmap.mmap(-1, n * dtype.itemsize), dtype=dtype)
 
 
-def _to_integers(values: NDArray[np.float64]) -> NDArray[np.int64]:
+def _to_integers(values: Float64) -> Int64:
     """The numbers without their fractions, in the same memory."""
     bits = values.view(np.int64)
     for start in range(0, values.size, _MOVED_AT_A_TIME):
@@ -299,7 +297,7 @@ def _to_integers(values: NDArray[np.float64]) -> NDArray[np.int64]:
     return bits
 
 
-def _compact(numbers: NDArray[np.int64], keep: NDArray[np.bool_]) -> NDArray[np.int64]:
+def _compact(numbers: Int64, keep: Bool) -> Int64:
     """The numbers that are kept, in order, at the beginning of the same memory."""
     at = 0
     for start in range(0, numbers.size, _MOVED_AT_A_TIME):

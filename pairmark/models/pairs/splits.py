@@ -16,12 +16,12 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from pairmark.models.core.arrays import Bool, Int64
 from pairmark.models.pairs.pair_budget import open_set_pairs, unit_pairs
 
 Protocol = Literal["open-set", "closed-set"]
-Indices = NDArray[np.int64]
 RandomState = int | np.random.Generator | None
 
 OPEN_SET_FROM = 30
@@ -43,9 +43,9 @@ class Split:
     """
 
     protocol: Protocol
-    train: Indices = field(repr=False)
-    calibration: Indices = field(repr=False)
-    test: Indices = field(repr=False)
+    train: Int64 = field(repr=False)
+    calibration: Int64 = field(repr=False)
+    test: Int64 = field(repr=False)
     n_dropped: int = 0
 
 
@@ -65,14 +65,14 @@ class HeldOutPairs:
     population : how many pairs these were drawn from at random; None: they are no sample of one list.
     """
 
-    left: Indices = field(repr=False)
-    right: Indices = field(repr=False)
-    same: NDArray[np.bool_] = field(repr=False)
-    units: Indices = field(repr=False)
+    left: Int64 = field(repr=False)
+    right: Int64 = field(repr=False)
+    same: Bool = field(repr=False)
+    units: Int64 = field(repr=False)
     protocol: Protocol
     units_assumed: bool = False
     listing: Literal["all", "random", "drawn"] | None = "drawn"
-    blocks: Indices | Literal["components"] | None = None
+    blocks: Int64 | Literal["components"] | None = None
     population: int | None = None
 
     def __len__(self) -> int:
@@ -90,7 +90,7 @@ def resolve_protocol(protocol: str, n_identities: int, open_set_from: int = OPEN
     raise ValueError(f"protocol is {protocol!r}; expected 'auto', 'open-set' or 'closed-set'")
 
 
-def joined_groups(n: int, i: Indices, j: Indices) -> tuple[int, Indices]:
+def joined_groups(n: int, i: Int64, j: Int64) -> tuple[int, Int64]:
     """How many groups ``n`` points fall into when ``i[e]`` and ``j[e]`` belong together, and each point's group."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
@@ -141,7 +141,7 @@ def split_data(
         part_of = _parts(np.minimum(counts, 2), calibration_fraction, test_fraction, rng, "identities")[codes]
     else:
 
-        def has_same_pairs(part_of: Indices) -> bool:
+        def has_same_pairs(part_of: Int64) -> bool:
             parts_to_check = (2,) if calibration_fraction is None else (0, 2)
             return all(np.bincount(codes[part_of == part], minlength=1).max() > 1 for part in parts_to_check)
 
@@ -164,9 +164,9 @@ def split_data(
 
 
 def split_pairs(
-    units: Indices,
-    same: NDArray[np.bool_],
-    usable: NDArray[np.bool_],
+    units: Int64,
+    same: Bool,
+    usable: Bool,
     *,
     protocol: Protocol,
     name: str = "units",
@@ -219,8 +219,8 @@ def split_pairs(
 
 
 def split_drawn(
-    drawn: NDArray[np.bool_],
-    same: NDArray[np.bool_],
+    drawn: Bool,
+    same: Bool,
     *,
     protocol: Protocol,
     test_fraction: float = TEST_FRACTION,
@@ -311,14 +311,14 @@ def held_out_pairs(
 
 
 def _parts(
-    strata: Indices,
+    strata: Int64,
     calibration_fraction: float | None,
     test_fraction: float,
     rng: np.random.Generator,
     unit: str,
     *,
-    test_is_good: Callable[[Indices], bool] | None = None,
-) -> Indices:
+    test_is_good: Callable[[Int64], bool] | None = None,
+) -> Int64:
     """0 (training), 1 (calibration) or 2 (test) for every unit."""
     if calibration_fraction is None:
         return _without_training(strata.size, test_fraction, rng, unit, test_is_good)
@@ -368,8 +368,8 @@ def _without_training(
     test_fraction: float,
     rng: np.random.Generator,
     unit: str,
-    test_is_good: Callable[[Indices], bool] | None,
-) -> Indices:
+    test_is_good: Callable[[Int64], bool] | None,
+) -> Int64:
     """1 (calibration) or 2 (test) for every unit; both are simple random samples."""
     if not 0 <= test_fraction < 1:
         raise ValueError(f"test_fraction is {test_fraction}; expected 0 or above and below 1")
@@ -389,7 +389,7 @@ def _without_training(
     return part
 
 
-def _check_part(codes: Indices, part: str, unit: str, *, needs_same: bool) -> None:
+def _check_part(codes: Int64, part: str, unit: str, *, needs_same: bool) -> None:
     counts = np.unique(codes, return_counts=True)[1]
     if counts.size < 2:
         raise ValueError(

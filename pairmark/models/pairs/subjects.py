@@ -15,12 +15,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from pairmark.models.core.arrays import Bool, Int64
 from pairmark.models.pairs.pair_budget import SAME_SHARE
 from pairmark.models.pairs.splits import held_out_pairs
 
-Indices = NDArray[np.int64]
 LEAST_DRAWS, MOST_DRAWS = 2, 32
 """Draws of samples of one person."""
 
@@ -37,12 +37,12 @@ class SubjectPairs:
     n_people : people that the pairs are of. n_mated : those of them with a same pair.
     """
 
-    index: Indices = field(repr=False)
-    counts: Indices = field(repr=False)
-    left: Indices = field(repr=False)
-    right: Indices = field(repr=False)
-    same: NDArray[np.bool_] = field(repr=False)
-    units: Indices = field(repr=False)
+    index: Int64 = field(repr=False)
+    counts: Int64 = field(repr=False)
+    left: Int64 = field(repr=False)
+    right: Int64 = field(repr=False)
+    same: Bool = field(repr=False)
+    units: Int64 = field(repr=False)
     n_people: int
     n_mated: int
 
@@ -140,8 +140,8 @@ def subject_pairs(
 
 
 def _draw_pairs(
-    code: Indices, eligible: Indices, counts: Indices, k: int, p: int, draws: int, random: np.random.Generator
-) -> tuple[Indices, Indices, NDArray[np.bool_]]:
+    code: Int64, eligible: Int64, counts: Int64, k: int, p: int, draws: int, random: np.random.Generator
+) -> tuple[Int64, Int64, Bool]:
     """Rows of enrolled samples, (n_people * draws, k), of probes, and who has k + p samples."""
     order = np.argsort(code, kind="stable")
     starts = np.cumsum(counts) - counts

@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from typing import Annotated, Any, Final, Literal, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from pydantic import Field
 from scipy.sparse import csr_array, vstack
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from pairmark.models.core import progress
+from pairmark.models.core.arrays import Float64, Int64
 from pairmark.models.core.base import EmbedderMixin, Float32, GalleryIndex, Matrix, PairScorerMixin
 from pairmark.models.core.inputs import one_of_equals
 from pairmark.models.core.search.forms import LENGTHS, SearchForm, lengths
@@ -23,9 +24,6 @@ from pairmark.models.rankboost.binning import parts, sparse_rows
 from pairmark.models.rankboost.kernels import aligned as kernels
 from pairmark.models.rankboost.sparse_input import KnownColumns
 from pairmark.models.rankboost.state import NetworkState
-
-Float64 = NDArray[np.float64]
-Int64 = NDArray[np.int64]
 
 _BLOCK: Final = 16_384
 _COMPONENTS: Final = 100

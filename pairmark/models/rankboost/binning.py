@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 
+from pairmark.models.core.arrays import Float32, Int32, Int64
 from pairmark.models.rankboost.kernels import binning as binning_kernels
 from pairmark.models.rankboost.kernels import boosting as kernels
 
@@ -32,16 +32,16 @@ class BinnedRows:
         bound at either end of the feature.
     """
 
-    names: NDArray[np.int64]
-    support: NDArray[np.int64]
-    starts: NDArray[np.int64]
-    codes: NDArray[np.int32]
-    column_starts: NDArray[np.int64]
-    column_rows: NDArray[np.int32]
-    column_codes: NDArray[np.int32]
-    offsets: NDArray[np.int64]
-    owners: NDArray[np.int32]
-    edges: NDArray[np.float32]
+    names: Int64
+    support: Int64
+    starts: Int64
+    codes: Int32
+    column_starts: Int64
+    column_rows: Int32
+    column_codes: Int32
+    offsets: Int64
+    owners: Int32
+    edges: Float32
 
     @property
     def n_rows(self) -> int:
@@ -60,7 +60,7 @@ class BinnedRows:
         below = -np.inf if low == self.offsets[feature] else float(self.edges[low - 1])
         return below, float(self.edges[high])
 
-    def rows_within(self, feature: int, low: int, high: int) -> NDArray[np.int32]:
+    def rows_within(self, feature: int, low: int, high: int) -> Int32:
         """Rows whose value of a feature has a code from ``low`` to ``high``, ascending."""
         part = slice(int(self.column_starts[feature]), int(self.column_starts[feature + 1]))
         if high < 0:
@@ -121,7 +121,7 @@ def bin_rows(rows: csr_array, max_bins: int = MOST_BINS) -> BinnedRows:
     )
 
 
-def parts(rows: csr_array) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
+def parts(rows: csr_array) -> tuple[Int64, Int32, Float32]:
     """Starts, columns and values, of the types that kernels are compiled for."""
     return (
         np.require(rows.indptr, dtype=np.int64, requirements=["C", "W"]),

@@ -7,14 +7,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pairmark.models.core.arrays import Float64, Int32, Int64
 from pairmark.models.rankboost.binning import BinnedRows
 from pairmark.models.rankboost.kernels import boosting as kernels
 from pairmark.models.rankboost.rules import Rules
-
-Float64 = NDArray[np.float64]
-Int64 = NDArray[np.int64]
 
 _REFRESH, _LOWER = 1024, 64
 """Rounds after which weights and sums are made anew, so that rounding errors of updates do not add up; and after which
@@ -59,7 +56,7 @@ class _Candidate:
     """A weak ranker: one or two ranges of bins, and what it was chosen by."""
 
     conditions: tuple[tuple[int, int, int], ...]
-    rows: NDArray[np.int32]
+    rows: Int32
     gain: float
 
 
@@ -115,7 +112,7 @@ class _Weights:
         self.memory[:, (kernels.LOW, kernels.HIGH)] = np.inf
         self.memory[:, (kernels.LOW_SCALE, kernels.HIGH_SCALE)] = 1.0
 
-    def of_rows(self, rows: NDArray[np.int32], mass: Float64) -> tuple[Float64, Float64]:
+    def of_rows(self, rows: Int32, mass: Float64) -> tuple[Float64, Float64]:
         """Sums over some rows by bin, written to ``mass`` where that is large enough, and by feature."""
         data, slots = self._data, self.cross.shape[0]
         limit = int(data.offsets[self.active])
@@ -140,7 +137,7 @@ class _Weights:
         alone_u = self.cross @ self.totals / total
         return alone_w - alone_u, self.cross / total, alone_w, alone_u
 
-    def add(self, rows: NDArray[np.int32], alpha: float) -> None:
+    def add(self, rows: Int32, alpha: float) -> None:
         """Let the scores of some rows grow by alpha."""
         data = self._data
         kernels.reweigh(
@@ -202,7 +199,7 @@ def boost(
     return Rules.concatenate(rankers)
 
 
-def _alpha(weights: _Weights, rows: NDArray[np.int32], criterion: str, smooth: float) -> tuple[float, bool]:
+def _alpha(weights: _Weights, rows: Int32, criterion: str, smooth: float) -> tuple[float, bool]:
     """The ranker's weight, and whether it ranks all pairs right by itself."""
     fired = np.zeros(weights.cross.shape[0])
     kernels.fired_sums(rows, weights.u, weights.w, weights.slot_u, weights.slot_w, fired)
@@ -247,7 +244,7 @@ class _Search:
         return best
 
     def _complete(
-        self, weights: _Weights, factors: Any, favour: float, places: int, rows: NDArray[np.int32] | None
+        self, weights: _Weights, factors: Any, favour: float, places: int, rows: Int32 | None
     ) -> list[tuple[float, tuple[int, int, int]]]:
         """The best conditions, on all rows or some, best first: the gain and (feature, first bin, last bin)."""
         data, settings = self._data, self._settings
@@ -275,7 +272,7 @@ class _Search:
                 rankers.append((float(gain), (int(feature), first, last)))
         return rankers
 
-    def _rows_of_both(self, rows: NDArray[np.int32], condition: tuple[int, int, int]) -> NDArray[np.int32]:
+    def _rows_of_both(self, rows: Int32, condition: tuple[int, int, int]) -> Int32:
         self._stamp += 1
         out = np.empty_like(rows)
         second_rows = self._data.rows_within(*condition)

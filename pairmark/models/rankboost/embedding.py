@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-Float64 = NDArray[np.float64]
+from pairmark.models.core.arrays import Float64, Int64
 
 DEFAULT_PIVOTS = 1_000
 _CANDIDATES_EACH = 10
@@ -34,7 +33,7 @@ def number_of_pivots(n_pivots: int | None, n_rows: int) -> int:
     return n_pivots
 
 
-def candidate_rows(rule: str, n_pivots: int, n_rows: int, rng: np.random.Generator) -> NDArray[np.int64]:
+def candidate_rows(rule: str, n_pivots: int, n_rows: int, rng: np.random.Generator) -> Int64:
     """Rows to draw, ascending: the pivots themselves, or what learned pivots are learned from."""
     if rule == "random":
         n_candidates = n_pivots
@@ -74,7 +73,7 @@ def chosen_pivots(
     return np.asarray(candidates[_pivoted_cholesky(candidates, n_pivots)].toarray(), dtype=np.float64)
 
 
-def _pivoted_cholesky(rows: csr_array, n_pivots: int) -> NDArray[np.int64]:
+def _pivoted_cholesky(rows: csr_array, n_pivots: int) -> Int64:
     """Numbers of the rows that span the others best, chosen one by one: each next one is what is spanned least."""
     # Squared length of what the pivots so far do not span of each row: the diagonal of the kernel less their share.
     residual = np.asarray(rows.multiply(rows).sum(axis=1), dtype=np.float64).ravel()

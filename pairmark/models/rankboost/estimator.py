@@ -13,6 +13,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from pairmark.models.core import progress
+from pairmark.models.core.arrays import Float64, Int64
 from pairmark.models.core.base import EmbedderMixin, Float32, GalleryIndex, Matrix, PairScorerMixin
 from pairmark.models.core.inputs import one_of_equals
 from pairmark.models.core.search.index import Rows, numbered
@@ -27,9 +28,6 @@ from pairmark.models.rankboost.rules import Coordinates, FeatureMap, Rules
 from pairmark.models.rankboost.state import RankersState
 from pairmark.models.rankboost.svm import LinearRule, linear_svm
 from pairmark.models.rankboost.tasks import MOST_CLASSES, class_tasks, graded_task
-
-Float64 = NDArray[np.float64]
-Int64 = NDArray[np.int64]
 
 _CENTRE_ROWS: Final = 20_000
 """Rows whose mean is the kernel's centre, at most."""

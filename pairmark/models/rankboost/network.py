@@ -8,11 +8,9 @@ from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-Float64 = NDArray[np.float64]
-Int64 = NDArray[np.int64]
+from pairmark.models.core.arrays import Bool, Float64, Int64
 
 MOST_PAIRS = 2_048
 """Pairs of a batch of rows that a step looks at."""
@@ -87,7 +85,7 @@ def batch_size(n: int) -> int:
     return min(_BATCH, max(8, n // 16))
 
 
-def batch_of_pairs(rows: csr_array, same: NDArray[np.bool_], weight: Float64) -> Batch:
+def batch_of_pairs(rows: csr_array, same: Bool, weight: Float64) -> Batch:
     """Listed pairs: the first half of the rows with the second."""
     n = same.size
     return _batch(rows, np.arange(n), n + np.arange(n), same, weight, False)

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from pairmark.models.core.arrays import Bool, Float64
 from pairmark.models.rankboost.binning import bin_rows, parts
 from pairmark.models.rankboost.boosting import BoostSettings, RankingTask, boost
 from pairmark.models.rankboost.kernels import binning as binning_kernels
@@ -17,8 +17,8 @@ from pairmark.models.rankboost.rules import Rules
 
 def pair_task(
     points: csr_array,
-    same: NDArray[np.bool_],
-    weight: NDArray[np.float64],
+    same: Bool,
+    weight: Float64,
     settings: BoostSettings,
     on_progress: Callable[[float], None],
 ) -> Rules:

@@ -10,14 +10,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from pairmark.models.core.arrays import Float64, Int64
 from pairmark.models.rankboost.binning import sparse_rows
 from pairmark.models.rankboost.boosting import RankingTask
 from pairmark.models.rankboost.kernels import scoring as scoring_kernels
 from pairmark.models.rankboost.rules import Coordinates, FeatureMap, Rules
 from pairmark.models.rankboost.sparse_input import KnownColumns
 from pairmark.models.rankboost.tasks import MOST_CLASSES, class_tasks, graded_task
-
-Float64 = NDArray[np.float64]
 
 Ranking = Literal["classes", "graded"]
 _BLOCK: Final = 16_384
@@ -31,7 +30,7 @@ class RanksRows(KnownColumns):
     preference: list[list[float]] | None
     classes_: NDArray[Any] | None
     rules_: Rules
-    task_: NDArray[np.int64]
+    task_: Int64
     _map: FeatureMap
 
     def decision_function(self, X: ArrayLike) -> Float64:

@@ -7,14 +7,12 @@ from dataclasses import dataclass, fields
 from typing import Annotated, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from pairmark.models.core.arrays import Float32, Float64, Int64
 from pairmark.models.core.schema import Array
 from pairmark.models.rankboost.binning import parts
 from pairmark.models.rankboost.kernels import scoring as scoring_kernels
-
-Float64 = NDArray[np.float64]
 
 _LOOKUP = 1 << 24
 """Most features for which there is a table of which are looked at; beyond, they are searched for."""
@@ -31,9 +29,9 @@ class Rules:
     alpha : (T,) weights in the ranking score, equation 6.
     """
 
-    features: Annotated[NDArray[np.int64], Array(shape=("rankers", 2), low=-1, below="features")]
-    low: Annotated[NDArray[np.float32], Array(shape=("rankers", 2), infinite=True)]
-    high: Annotated[NDArray[np.float32], Array(shape=("rankers", 2), infinite=True)]
+    features: Annotated[Int64, Array(shape=("rankers", 2), low=-1, below="features")]
+    low: Annotated[Float32, Array(shape=("rankers", 2), infinite=True)]
+    high: Annotated[Float32, Array(shape=("rankers", 2), infinite=True)]
     alpha: Annotated[Float64, Array(shape=("rankers",))]
 
     def __len__(self) -> int:
@@ -60,8 +58,8 @@ class Coordinates:
     means : (n,) inner products with the map's centre.
     """
 
-    starts: NDArray[np.int64]
-    at: NDArray[np.int64]
+    starts: Int64
+    at: Int64
     values: Float64
     means: Float64
     width: int
@@ -106,7 +104,7 @@ class FeatureMap:
         self,
         rules: Rules,
         value: Float64,
-        task: NDArray[np.int64],
+        task: Int64,
         form: Literal["rankers", "features"],
         n_features: int,
     ) -> None:

@@ -6,9 +6,9 @@ import warnings
 from typing import Any, cast
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 
+from pairmark.models.core.arrays import Int64
 from pairmark.models.core.base import Matrix
 from pairmark.models.core.inputs import checked_matrix
 from pairmark.models.rankboost.binning import sparse_rows
@@ -56,5 +56,5 @@ class KnownColumns:
             )
         return pool
 
-    def _pool_rows(self, pool: Any, at: NDArray[np.int64]) -> csr_array:
+    def _pool_rows(self, pool: Any, at: Int64) -> csr_array:
         return sparse_rows(checked_matrix(self, pool[at], "unlabelled", accept_sparse=True))

@@ -6,12 +6,10 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pairmark.models.core.arrays import Float64, Int64
 from pairmark.models.core.base import Float32
 from pairmark.models.core.schema import Array
-
-Float64 = NDArray[np.float64]
 
 _WIDEST = 2_048
 """Columns whose matrix of products is kept; beyond, liblinear's products with vectors are cheaper."""
@@ -30,14 +28,14 @@ class LinearRule:
         scores = rows.astype(np.float64) @ self.coef.T + self.intercept
         return scores[:, 0] if scores.shape[1] == 1 else scores
 
-    def predict(self, rows: Float32) -> NDArray[np.int64]:
+    def predict(self, rows: Float32) -> Int64:
         """Codes of the classes."""
         scores = self.score(rows)
         codes = scores > 0 if scores.ndim == 1 else np.argmax(scores, axis=1)
         return np.asarray(codes, dtype=np.int64)
 
 
-def linear_svm(rows: Float32, codes: NDArray[np.int64], C: float) -> LinearRule:
+def linear_svm(rows: Float32, codes: Int64, C: float) -> LinearRule:
     """Fit with the squared hinge loss, in the primal; several classes one against the rest.
 
     Rows are divided by their root mean square length first, so that C means the same whatever the kernel's scale.
@@ -93,7 +91,7 @@ def _squared_hinge(X: Float64, gram: Float64, signs: Float64, C: float) -> Float
     return plane
 
 
-def _by_liblinear(rows: Float32, codes: NDArray[np.int64], C: float, size: float) -> LinearRule:
+def _by_liblinear(rows: Float32, codes: Int64, C: float, size: float) -> LinearRule:
     """The same where there are more columns than rows, or too many for their products."""
     import warnings
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pairmark.models.core.arrays import Int64
 from pairmark.models.rankboost.boosting import RankingTask, one_against_rest
-
-Int64 = NDArray[np.int64]
 
 MOST_CLASSES = 32
 """With more classes than this, tasks are random halves of the classes instead of each against the rest."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pairmark.models.core.arrays import Float64, Int64
 from pairmark.models.reviews.kernels.allocation import best_shares
 
 _CONVINCING = 3.5
@@ -15,7 +15,7 @@ _MOST = 8.0
 """Most often that an item of one stratum is drawn for one of all."""
 
 
-def strata_differ(sizes: NDArray[np.int64], n: NDArray[np.int64], s: NDArray[np.int64]) -> bool:
+def strata_differ(sizes: Int64, n: Int64, s: Int64) -> bool:
     """Whether wrong items concentrate in some stratum, by the likelihood of one share each against one for all."""
     log_separate = sum(_fit(float(a), float(b)) for a, b in zip(n, s, strict=True))
     return log_separate - _fit(float(n.sum()), float(s.sum())) >= _CONVINCING
@@ -27,7 +27,7 @@ def _fit(n: float, s: float) -> float:
     return s * math.log(s / n) + (n - s) * math.log1p(-s / n)
 
 
-def next_stratum(sizes: NDArray[np.int64], n: NDArray[np.int64], s: NDArray[np.int64], at_most: float) -> int:
+def next_stratum(sizes: Int64, n: Int64, s: Int64, at_most: float) -> int:
     """The stratum that is furthest behind its share of draws.
 
     Until something is wrong, or while more is than was asked about, that is its share of the items; then see
@@ -40,12 +40,10 @@ def next_stratum(sizes: NDArray[np.int64], n: NDArray[np.int64], s: NDArray[np.i
     return int(np.argmax(behind))
 
 
-def _target_shares(
-    share: NDArray[np.float64], n: NDArray[np.int64], s: NDArray[np.int64], at_most: float
-) -> NDArray[np.float64]:
+def _target_shares(share: Float64, n: Int64, s: Int64, at_most: float) -> Float64:
     risk = (s + 0.5) / (s.sum() * n / n.sum() + 0.5)
     p = np.clip(s.sum() / (n @ risk) * risk, 0.0, 0.98)
     if share @ p >= at_most:
         return share
-    shares: NDArray[np.float64] = best_shares(share, p, at_most, _MOST)
+    shares: Float64 = best_shares(share, p, at_most, _MOST)
     return shares

@@ -19,12 +19,11 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pairmark.models.core.arrays import Float64, Int64
 from pairmark.models.reviews.allocation import next_stratum, strata_differ
 from pairmark.models.reviews.kernels.evidence import log_envelope, log_numerators, most_wrong
 
-Int64 = NDArray[np.int64]
 _NEAR: Final = ((0.0, 0.5), (0.125, 0.12), (0.25, 0.12), (0.4, 0.1), (0.55, 0.08), (0.7, 0.05))
 """Shares of wrong items that Q mixes, in parts of the share asked about, with their weights."""
 _WIDE: Final = 0.03
@@ -187,7 +186,7 @@ def _share_hidden(n_matched: int, n_different: int, at_most: float) -> float:
     return min(0.9, max(at_most / (1 - at_most) * n_matched, 0.5) / max(n_different, 1))
 
 
-def mixture(at_most: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def mixture(at_most: float) -> tuple[Float64, Float64]:
     """The shares that Q mixes where ``at_most`` was asked about, and their weights."""
     steps = max(1, math.ceil(math.log(0.95 / at_most) / math.log(_RATIO))) if at_most < 0.95 else 1
     wide = [min(0.95, at_most * _RATIO**step) for step in range(steps)]

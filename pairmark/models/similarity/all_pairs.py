@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from pairmark.models.core.arrays import Bool, Float64, Int64
 from pairmark.models.pairs.sampling import PairMap
 from pairmark.models.similarity.binning import N_CODES
 from pairmark.models.similarity.kernels.all_pairs import (
@@ -28,9 +29,7 @@ TRANSFORMED = 2**20
 numbers up to n^2, of 2e-16 each, so by less than .01."""
 
 
-def pair_counts(
-    codes: NDArray[np.uint8], classes: NDArray[np.int64], pair_map: PairMap = "diff-sum"
-) -> NDArray[np.float64]:
+def pair_counts(codes: NDArray[np.uint8], classes: Int64, pair_map: PairMap = "diff-sum") -> Float64:
     """How many pairs fall in each bin of each pair feature, of differences and sums or of maximum and minimum.
 
     Parameters
@@ -80,9 +79,7 @@ def pair_counts(
     return counts
 
 
-def _rows_of(
-    sorted_codes: NDArray[np.uint8], borders: NDArray[np.int64], classes: NDArray[np.bool_]
-) -> NDArray[np.uint8]:
+def _rows_of(sorted_codes: NDArray[np.uint8], borders: Int64, classes: Bool) -> NDArray[np.uint8]:
     """The rows of some classes."""
     if not classes.any():
         return sorted_codes[:0]
@@ -97,14 +94,14 @@ class _Correlations:
         self._power = np.zeros((n_features, N_CODES + 1))
         self._square = np.zeros((n_features, N_CODES + 1), dtype=np.complex128)
 
-    def add(self, histogram: NDArray[np.float64]) -> None:
+    def add(self, histogram: Float64) -> None:
         """Add a histogram, (u, 256)."""
         waves = np.fft.rfft(histogram, 2 * N_CODES, axis=1)
         self._rows += histogram
         self._power += waves.real**2 + waves.imag**2
         self._square += waves * waves
 
-    def add_to(self, counts: NDArray[np.float64]) -> None:
+    def add_to(self, counts: Float64) -> None:
         """Add the pairs within each histogram to ``counts`` (2, u, 511), by the codes' difference and sum."""
         if not self._rows.any():
             return

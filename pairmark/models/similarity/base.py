@@ -15,7 +15,7 @@ from pydantic import Field
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 
-from pairmark.models.core.arrays import Bool, Int64
+from pairmark.models.core.arrays import Bool, Float64, Int64
 from pairmark.models.core.base import Float32, GalleryIndex, Matrix, PairScorerMixin
 from pairmark.models.core.blas import one_blas_thread
 from pairmark.models.core.checkpoints import Checkpoints, checkpoints_of, kept_seed
@@ -185,7 +185,7 @@ class SimilarityBase(PairScorerMixin, BaseEstimator):
     def _learn(
         self,
         X: Float32,
-        codes: NDArray[np.int64],
+        codes: Int64,
         population: PairPopulation | None,
         random: np.random.RandomState,
     ) -> OutOfFold | OutOfFoldMaps | None:
@@ -216,7 +216,7 @@ class SimilarityBase(PairScorerMixin, BaseEstimator):
         )
         return random
 
-    def _leaf_values(self, tree: Tree) -> NDArray[np.float64]:
+    def _leaf_values(self, tree: Tree) -> Float64:
         return tree.leaf_scores(self.max_depth)
 
     def _grow(self, X: Float32, source: PairSource, random: np.random.RandomState) -> None:
@@ -320,7 +320,7 @@ class SimilarityBase(PairScorerMixin, BaseEstimator):
         queries: Matrix,
         index: GalleryIndex,
         k: int,
-        allowed_rows: NDArray[np.bool_] | None,
+        allowed_rows: Bool | None,
         above: np.float32 | None,
     ) -> Found:
         n = len(index) if allowed_rows is None else int(np.count_nonzero(allowed_rows))

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
 from pairmark.models.similarity.kernels import coding as kernels
 
 N_CODES = 256
@@ -37,16 +38,16 @@ class Grid:
     """
 
     n_features: int
-    features: NDArray[np.int64]
+    features: Int64
     codes: NDArray[np.uint8]
-    columns: NDArray[np.float32]
-    n_codes: NDArray[np.int64]
-    low: NDArray[np.float64]
-    step: NDArray[np.float64]
-    exact: NDArray[np.bool_]
+    columns: Float32
+    n_codes: Int64
+    low: Float64
+    step: Float64
+    exact: Bool
 
 
-def quantise(X: NDArray[np.float32]) -> Grid:
+def quantise(X: Float32) -> Grid:
     """Lay a grid of at most 256 even steps over every feature of ``X``, (n, d).
 
     A feature whose values lie on such a grid (counts, pixels, flags) is coded exactly. Any other is coded to the
@@ -88,7 +89,7 @@ def quantise(X: NDArray[np.float32]) -> Grid:
     )
 
 
-def product_bins(grid: Grid) -> NDArray[np.float64]:
+def product_bins(grid: Grid) -> Float64:
     """Bins of the products of two values of each feature, (4, u): the least product, a bin's width, how many bins there
     are, and how far around a border between bins the best one is looked for (0 where each product has its bin).
     """
@@ -109,7 +110,7 @@ def product_bins(grid: Grid) -> NDArray[np.float64]:
     return bins
 
 
-def _exact_grid(sample: NDArray[np.float64]) -> tuple[float, float, int] | None:
+def _exact_grid(sample: Float64) -> tuple[float, float, int] | None:
     """Low, step and number of codes of a grid that the values may lie on, if there is one."""
     # Most columns have too many values among a few rows already.
     if np.unique(sample[: 4 * N_CODES]).size > N_CODES:
@@ -122,7 +123,7 @@ def _exact_grid(sample: NDArray[np.float64]) -> tuple[float, float, int] | None:
     return (float(values[0]), step, round(steps) + 1) if steps < N_CODES - 0.5 else None
 
 
-def _even_grid(sample: NDArray[np.float64]) -> tuple[float, float, int]:
+def _even_grid(sample: Float64) -> tuple[float, float, int]:
     """Low, step and number of codes over the bulk of the values, of which there are at least two."""
     low, q1, median, q3, high = (
         float(value) for value in np.quantile(sample, (_TAIL, 0.25, 0.5, 0.75, 1.0 - _TAIL))

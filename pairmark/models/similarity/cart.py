@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pairmark.models.core.arrays import Float64
 from pairmark.models.core.base import Float32
 from pairmark.models.pairs.sampling import PairMap
 from pairmark.models.similarity.binning import Grid, product_bins
@@ -28,7 +28,7 @@ def grow_tree(
     leaf_depth: int,
     n_tried: int,
     seed: int,
-    counts: NDArray[np.float64] | None = None,
+    counts: Float64 | None = None,
     learned: layout.LearnedValues | None = None,
 ) -> Tree:
     """Grow a tree; ``pairs`` are reordered, and weights along with them.

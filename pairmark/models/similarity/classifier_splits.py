@@ -11,8 +11,8 @@ from __future__ import annotations
 import warnings
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pairmark.models.core.arrays import Bool, Float64, Int64
 from pairmark.models.core.base import Float32
 from pairmark.models.pairs.sampling import PairMap, pair_features
 from pairmark.models.similarity.exhaustive import LEFT, MOST_PAIRS, RIGHT, Region, best_region
@@ -105,7 +105,7 @@ class _Features:
         self.n_learned = 0 if pairs.learned is None else pairs.learned.shape[1]
         self.width = 2 * X.shape[1] + self.n_learned
 
-    def of(self, members: NDArray[np.int64], tried_columns: NDArray[np.int64] | None = None) -> Float32:
+    def of(self, members: Int64, tried_columns: Int64 | None = None) -> Float32:
         """(n, width) float32; of the points' ``tried_columns`` (all when None), and all learned ones."""
         table = self._pairs.pairs
         left, right = (
@@ -124,8 +124,8 @@ def _fit_split(
     leaf_rank: str,
     leaf_rounds: int,
     features: _Features,
-    members: NDArray[np.int64],
-    tried_columns: NDArray[np.int64],
+    members: Int64,
+    tried_columns: Int64,
     rng: np.random.Generator,
 ) -> Region | None:
     """What splits a cell, learned from some features of points; None where there is nothing to learn."""
@@ -151,9 +151,7 @@ def _fit_split(
     return None if splits is None else Region(splits, (RIGHT,), (LEFT,))
 
 
-def _sample(
-    members: NDArray[np.int64], n_same: int, limit: int, rng: np.random.Generator
-) -> NDArray[np.int64]:
+def _sample(members: Int64, n_same: int, limit: int, rng: np.random.Generator) -> Int64:
     """At most so many pairs, drawn evenly from both kinds; same ones stay first."""
     if members.size <= limit:
         return members
@@ -165,9 +163,7 @@ def _sample(
     )
 
 
-def _stumps(
-    f: Float32, cost: NDArray[np.float64], n_same: int, columns: NDArray[np.int64], n_rounds: int
-) -> StumpSplits | None:
+def _stumps(f: Float32, cost: Float64, n_same: int, columns: Int64, n_rounds: int) -> StumpSplits | None:
     """Gentle AdaBoost on some columns of f; see `boosting_kernels`."""
     n, m = f.shape
     f = np.ascontiguousarray(f)
@@ -198,9 +194,9 @@ def _stumps(
 
 def _plane(
     f: Float32,
-    same: NDArray[np.bool_],
-    cost: NDArray[np.float64],
-    columns: NDArray[np.int64],
+    same: Bool,
+    cost: Float64,
+    columns: Int64,
     width: int,
 ) -> PlaneSplits | None:
     """Logistic regression on some columns of f."""

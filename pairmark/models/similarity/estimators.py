@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
 from sklearn.utils.validation import check_is_fitted
 
+from pairmark.models.core.arrays import Float64
 from pairmark.models.core.base import Float32
 from pairmark.models.core.schema import State
 from pairmark.models.core.spec import RandomState, Threads, document_parameters
@@ -220,13 +221,13 @@ class SimilarityForest(SimilarityBase):
         self.bootstrap = bootstrap
 
     @property
-    def tree_aucs_(self) -> NDArray[np.float64]:
+    def tree_aucs_(self) -> Float64:
         """Each tree's AUC on the pairs it was grown from."""
         check_is_fitted(self)
         return np.array([tree.auc() for tree in self.trees_])
 
     @property
-    def pair_feature_importances_(self) -> NDArray[np.float64]:
+    def pair_feature_importances_(self) -> Float64:
         """(2 d + learned,) each pair feature's share of the trees' AUC gain.
 
         A cell's gain, half its Lambda, is shared evenly by the nodes that split it (by weight, where planes do).
@@ -236,7 +237,7 @@ class SimilarityForest(SimilarityBase):
         return importances(self.trees_, 2 * self.n_features_in_ + n_learned)
 
     @property
-    def feature_importances_(self) -> NDArray[np.float64]:
+    def feature_importances_(self) -> Float64:
         """(d,) the shares of both pair features of each feature; learned ones have the rest."""
         d = self.n_features_in_
         by_pair = self.pair_feature_importances_
@@ -299,14 +300,14 @@ class SimilarityForest(SimilarityBase):
         self._breaks_ties = bool(meta.get("breaks_ties"))
         return super().from_state(arrays, meta)
 
-    def _leaf_values(self, tree: Tree) -> NDArray[np.float64]:
+    def _leaf_values(self, tree: Tree) -> Float64:
         return tree.leaf_log_odds() if self.aggregation_ == "log-odds" else tree.leaf_scores(self.max_depth)
 
     def _explain(self, left: Float32, right: Float32, score: float, words: PairWords) -> dict[str, Any]:
         return {"score": score, **explain.forest(self.trees_, left, right, words)}
 
 
-def importances(trees: Sequence[Tree], n: int) -> NDArray[np.float64]:
+def importances(trees: Sequence[Tree], n: int) -> Float64:
     """Shares of the AUC gained by the cells that each of ``n`` pair features split; all 0 where nothing was split."""
     total = np.zeros(n)
     for tree in trees:

@@ -12,8 +12,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pairmark.models.core.arrays import Bool, Float64, Int64
 from pairmark.models.core.base import Float32
 from pairmark.models.core.blas import one_blas_thread
 from pairmark.models.similarity.node_splits import AxisSplits, Splits
@@ -35,7 +35,7 @@ class Region(NamedTuple):
     low: tuple[int, ...]
     high: tuple[int, ...]
 
-    def left(self, f: Float32) -> NDArray[np.bool_]:
+    def left(self, f: Float32) -> Bool:
         """Which pairs go to the left child."""
         at = np.zeros(f.shape[0], dtype=np.int64)
         for node, (low, high) in enumerate(zip(self.low, self.high, strict=True)):
@@ -44,9 +44,7 @@ class Region(NamedTuple):
         return np.asarray(at == LEFT)
 
 
-def best_region(
-    f: Float32, mass: NDArray[np.float64], columns: NDArray[np.int64], rng: np.random.Generator
-) -> Region | None:
+def best_region(f: Float32, mass: Float64, columns: Int64, rng: np.random.Generator) -> Region | None:
     """The tree of greatest Lambda; None where no border parts the pairs.
 
     Parameters
@@ -99,7 +97,7 @@ def best_region(
     )
 
 
-def _grid(f: Float32, features: NDArray[np.int64]) -> tuple[NDArray[np.int64], Float32]:
+def _grid(f: Float32, features: Int64) -> tuple[Int64, Float32]:
     """Borders at quantiles of each feature: whose each is, and its value, at most which a pair is low."""
     levels = min(MOST_LEVELS, max(2, MOST_BORDERS // max(features.size, 1)))
     owners, borders = [], []

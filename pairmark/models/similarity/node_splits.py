@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from pairmark.models.core.arrays import Bool, Float64, Int32, Int64
 from pairmark.models.core.base import Float32
 from pairmark.models.similarity.kernels import boosting as boosting_kernels
 from pairmark.models.similarity.kernels import scoring as scoring_kernels
@@ -56,7 +57,7 @@ class Splits(ABC):
         """The pair features that a node rests on, with their shares of it; these sum to 1."""
 
     @abstractmethod
-    def to_state(self, node_starts: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
+    def to_state(self, node_starts: Int64) -> dict[str, NDArray[Any]]:
         """Named arrays of several trees, whose nodes begin at ``node_starts``, (n_trees + 1,)."""
 
     @classmethod
@@ -64,11 +65,11 @@ class Splits(ABC):
     def from_state(cls, arrays: Arrays, nodes: slice, tree: int) -> Self:
         """The splits of tree number ``tree``, whose nodes are ``nodes``, from the arrays of several trees."""
 
-    def high(self, node: int, f: Float32) -> NDArray[np.bool_]:
+    def high(self, node: int, f: Float32) -> Bool:
         """Whether pairs with features f, (n, width), go to the node's high child."""
         return np.asarray(self.value(node, f) > self.thresholds[node], dtype=np.bool_)
 
-    def contributions(self, node: int, f: Float32) -> tuple[NDArray[np.int64], NDArray[np.float64]] | None:
+    def contributions(self, node: int, f: Float32) -> tuple[Int64, Float64] | None:
         """Of a node that tests a sum: the features in it, and what each adds for one pair, (width,); else None."""
         return None
 
@@ -83,7 +84,7 @@ class AxisSplits(Splits):
         that number on a learned one.
     """
 
-    features: NDArray[np.int32]
+    features: Int32
     thresholds: Float32
 
     @classmethod
@@ -99,7 +100,7 @@ class AxisSplits(Splits):
         """All of the one feature."""
         return [(int(self.features[node]), 1.0)]
 
-    def to_state(self, node_starts: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
+    def to_state(self, node_starts: Int64) -> dict[str, NDArray[Any]]:
         """``node_feature`` and ``node_threshold``."""
         return {"node_feature": self.features, "node_threshold": self.thresholds}
 
@@ -143,12 +144,12 @@ class PlaneSplits(Splits):
         """By the weights' sizes."""
         return _by_size(np.abs(self.planes[node].astype(np.float64)))
 
-    def contributions(self, node: int, f: Float32) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    def contributions(self, node: int, f: Float32) -> tuple[Int64, Float64]:
         """Weights times features."""
         features = np.flatnonzero(self.planes[node])
         return features, (self.planes[node].astype(np.float64) * f)[features]
 
-    def to_state(self, node_starts: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
+    def to_state(self, node_starts: Int64) -> dict[str, NDArray[Any]]:
         """``planes``, where there are nodes, beside what all trees have."""
         state = _numbered(node_starts, self.thresholds)
         return state | {"planes": self.planes} if len(self) else state
@@ -171,8 +172,8 @@ class StumpSplits(Splits):
     features, limits, steps : the stumps of all nodes end to end: int32, float32 and float32.
     """
 
-    counts: NDArray[np.int64]
-    features: NDArray[np.int32]
+    counts: Int64
+    features: Int32
     limits: Float32
     steps: Float32
     thresholds: Float32
@@ -186,16 +187,16 @@ class StumpSplits(Splits):
         return cls(counts=counts, features=features, limits=empty, steps=empty, thresholds=empty)
 
     @property
-    def starts(self) -> NDArray[np.int64]:
+    def starts(self) -> Int64:
         """(n_nodes + 1,) where each node's stumps begin."""
         return np.concatenate([[0], np.cumsum(self.counts)]).astype(np.int64)
 
-    def _of(self, node: int) -> tuple[NDArray[np.int32], Float32, Float32]:
+    def _of(self, node: int) -> tuple[Int32, Float32, Float32]:
         stop = int(self.counts[: node + 1].sum())
         part = slice(stop - int(self.counts[node]), stop)
         return np.array(self.features[part]), np.array(self.limits[part]), np.array(self.steps[part])
 
-    def value(self, node: int, f: Float32) -> NDArray[np.float64]:
+    def value(self, node: int, f: Float32) -> Float64:
         """The sums."""
         values = np.empty(f.shape[0], dtype=np.float64)
         boosting_kernels.sums_of_stumps(f, *self._of(node), values)
@@ -206,7 +207,7 @@ class StumpSplits(Splits):
         features, _, steps = self._of(node)
         return _by_size(np.bincount(features, weights=np.abs(steps.astype(np.float64))).astype(np.float64))
 
-    def contributions(self, node: int, f: Float32) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    def contributions(self, node: int, f: Float32) -> tuple[Int64, Float64]:
         """The steps of those features that are above their thresholds."""
         features, limits, steps = self._of(node)
         above = (f[features] > limits).astype(np.float64)
@@ -214,7 +215,7 @@ class StumpSplits(Splits):
         amounts = np.bincount(features, weights=steps * above, minlength=f.size).astype(np.float64)
         return distinct, amounts[distinct]
 
-    def to_state(self, node_starts: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
+    def to_state(self, node_starts: Int64) -> dict[str, NDArray[Any]]:
         """The stumps, where there are nodes, with where each tree's begin."""
         state = _numbered(node_starts, self.thresholds)
         if not len(self):
@@ -242,13 +243,13 @@ class StumpSplits(Splits):
         )
 
 
-def _numbered(node_starts: NDArray[np.int64], thresholds: Float32) -> dict[str, NDArray[Any]]:
+def _numbered(node_starts: Int64, thresholds: Float32) -> dict[str, NDArray[Any]]:
     """Thresholds, and what stands for features where nodes test several: -1 less a node's number in its tree."""
     numbers = np.concatenate([-1 - np.arange(n) for n in np.diff(node_starts)]).astype(np.int32)
     return {"node_feature": numbers, "node_threshold": thresholds}
 
 
-def _by_size(weight: NDArray[np.float64]) -> list[tuple[int, float]]:
+def _by_size(weight: Float64) -> list[tuple[int, float]]:
     return [(int(i), float(weight[i] / weight.sum())) for i in np.flatnonzero(weight)]
 
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from pairmark.models.core.arrays import Float64, Int32
 from pairmark.models.core.base import Float32
 from pairmark.models.pairs.sampling import PairMap, pair_features
 from pairmark.models.similarity.kernels import boosting as boosting_kernels
@@ -70,7 +71,7 @@ class Narrow(NamedTuple):
 
 
 def narrow_nodes(
-    node_features: list[NDArray[np.int32]],
+    node_features: list[Int32],
     node_thresholds: list[Float32],
     children: list[list[NDArray[np.uint64]]],
 ) -> Narrow | None:
@@ -113,7 +114,7 @@ class PackedTrees(ABC):
     values : for each tree, the value of each of its `Tree.leaves`.
     """
 
-    def __init__(self, trees: list[Tree], values: list[NDArray[np.float64]], *, pair_map: PairMap) -> None:
+    def __init__(self, trees: list[Tree], values: list[Float64], *, pair_map: PairMap) -> None:
         self.trees, self.leaf_values, self.pair_map = trees, values, pair_map
         # As scoring kernels take them: where each tree's nodes begin, values of leaves, where each tree's begin.
         self.leaves = (
@@ -122,14 +123,14 @@ class PackedTrees(ABC):
             np.cumsum([0, *(leaf.size for leaf in values)], dtype=np.int64),
         )
 
-    def sums(self, pairs: RowPairs, n_threads: int = 1) -> NDArray[np.float64]:
+    def sums(self, pairs: RowPairs, n_threads: int = 1) -> Float64:
         """Sum of leaf values over the trees for each pair; the same to the last bit for any number of threads."""
         total = np.zeros(pairs.left.shape[0], dtype=np.float64)
         _in_threads(self._scorer(pairs, total), total.size, n_threads)
         return total
 
     @abstractmethod
-    def _scorer(self, pairs: RowPairs, total: NDArray[np.float64]) -> Callable[[int, int], Any]:
+    def _scorer(self, pairs: RowPairs, total: Float64) -> Callable[[int, int], Any]:
         """What fills ``total`` from one pair up to another."""
 
     def search_trees(self, width: int) -> SearchTrees | None:
@@ -140,7 +141,7 @@ class PackedTrees(ABC):
 class AxisTrees(PackedTrees):
     """Trees whose nodes test one feature, packed into one word a node where they allow it."""
 
-    def __init__(self, trees: list[Tree], values: list[NDArray[np.float64]], *, pair_map: PairMap) -> None:
+    def __init__(self, trees: list[Tree], values: list[Float64], *, pair_map: PairMap) -> None:
         super().__init__(trees, values, pair_map=pair_map)
         self._search: SearchTrees | None = None
         self._features = [tree.splits.features for tree in trees if isinstance(tree.splits, AxisSplits)]
@@ -151,7 +152,7 @@ class AxisTrees(PackedTrees):
             parts = zip(self._features, self._thresholds, self._children, strict=True)
             self._nodes = np.concatenate([_two_words(*part) for part in parts])
 
-    def _scorer(self, pairs: RowPairs, total: NDArray[np.float64]) -> Callable[[int, int], Any]:
+    def _scorer(self, pairs: RowPairs, total: Float64) -> Callable[[int, int], Any]:
         sides, maps = _kernel_rows(pairs, self.pair_map)
         if self.narrow is None:
             return lambda start, stop: scoring_kernels.score_pairs(
@@ -185,7 +186,7 @@ class AxisTrees(PackedTrees):
 class PlaneTrees(PackedTrees):
     """Trees whose nodes test weighted sums."""
 
-    def __init__(self, trees: list[Tree], values: list[NDArray[np.float64]], *, pair_map: PairMap) -> None:
+    def __init__(self, trees: list[Tree], values: list[Float64], *, pair_map: PairMap) -> None:
         super().__init__(trees, values, pair_map=pair_map)
         self._children = _stacked_children(trees)
         splits = PlaneSplits.concatenate(
@@ -193,7 +194,7 @@ class PlaneTrees(PackedTrees):
         )
         self._planes, self._thresholds = splits.planes, splits.thresholds
 
-    def _scorer(self, pairs: RowPairs, total: NDArray[np.float64]) -> Callable[[int, int], Any]:
+    def _scorer(self, pairs: RowPairs, total: Float64) -> Callable[[int, int], Any]:
         sides, maps = _kernel_rows(pairs, self.pair_map)
         return lambda start, stop: scoring_kernels.score_by_planes(
             self._children, self._thresholds, self._planes, *self.leaves, *sides, start, stop, *maps, total
@@ -203,7 +204,7 @@ class PlaneTrees(PackedTrees):
 class StumpTrees(PackedTrees):
     """Trees whose nodes test sums of stumps."""
 
-    def __init__(self, trees: list[Tree], values: list[NDArray[np.float64]], *, pair_map: PairMap) -> None:
+    def __init__(self, trees: list[Tree], values: list[Float64], *, pair_map: PairMap) -> None:
         super().__init__(trees, values, pair_map=pair_map)
         splits = StumpSplits.concatenate(
             [tree.splits for tree in trees if isinstance(tree.splits, StumpSplits)]
@@ -211,7 +212,7 @@ class StumpTrees(PackedTrees):
         self._children, self._limits = _stacked_children(trees), splits.thresholds
         self._stumps = splits.starts, splits.features, splits.limits, splits.steps
 
-    def _scorer(self, pairs: RowPairs, total: NDArray[np.float64]) -> Callable[[int, int], Any]:
+    def _scorer(self, pairs: RowPairs, total: Float64) -> Callable[[int, int], Any]:
         starts, *values = self.leaves
 
         def score(start: int, stop: int) -> None:
@@ -232,7 +233,7 @@ _PACKED: dict[type[Splits], type[PackedTrees]] = {
 }
 
 
-def packed_trees(trees: list[Tree], values: list[NDArray[np.float64]], *, pair_map: PairMap) -> PackedTrees:
+def packed_trees(trees: list[Tree], values: list[Float64], *, pair_map: PairMap) -> PackedTrees:
     """Pack trees, at least one, whose splits are of one kind; ``values`` are those of each tree's leaves."""
     return _PACKED[type(trees[0].splits)](trees, values, pair_map=pair_map)
 
@@ -254,7 +255,7 @@ def _stacked_children(trees: list[Tree]) -> NDArray[np.uint64]:
 
 
 def _two_words(
-    features: NDArray[np.int32], thresholds: Float32, children: list[NDArray[np.uint64]]
+    features: Int32, thresholds: Float32, children: list[NDArray[np.uint64]]
 ) -> NDArray[np.uint64]:
     """Two words a node."""
     bits = (np.ascontiguousarray(thresholds, dtype=np.float32) + np.float32(0.0)).view(np.int32).copy()

@@ -12,8 +12,8 @@ from threading import Event
 import numpy as np
 from joblib import Parallel, delayed, effective_n_jobs
 from joblib.parallel import get_active_backend
-from numpy.typing import NDArray
 
+from pairmark.models.core.arrays import Float64
 from pairmark.models.core.base import Float32
 from pairmark.models.pairs.sampling import PairMap
 from pairmark.models.similarity.all_pairs import pair_counts
@@ -57,7 +57,7 @@ class Grower:
         return self._grow_tree(self.source.draw(seed), seed, self._counts)
 
     @cached_property
-    def _counts(self) -> NDArray[np.float64] | None:
+    def _counts(self) -> Float64 | None:
         """Where a tree learns from all pairs of the rows: how many fall in each bin, without going through them."""
         countable = self.source.takes_all and self.pair_map != "products"
         if self.grid is None or self.source.codes is None or not countable:
@@ -70,7 +70,7 @@ class Grower:
         pairs = self.source.listed_pairs
         return None if pairs is None or pairs.learned is None else learned_codes(pairs.learned)
 
-    def _grow_tree(self, pairs: WeightedPairs, seed: int, counts: NDArray[np.float64] | None = None) -> Tree:
+    def _grow_tree(self, pairs: WeightedPairs, seed: int, counts: Float64 | None = None) -> Tree:
         """A tree from pairs, which may be reordered."""
         if self.grid is None:
             return grow_by_classifier(

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
+from pairmark.models.core.arrays import Int64
 from pairmark.models.core.schema import (
     Array,
     Facts,
@@ -193,9 +194,7 @@ def _require_nodes(state: StoredState) -> None:
         _require_stumps(arrays["stump_counts"], arrays["stump_starts"], starts, sizes["stumps"])
 
 
-def _require_stumps(
-    counts: NDArray[np.int64], stump_starts: NDArray[np.int64], starts: NDArray[np.int64], n_stumps: int
-) -> None:
+def _require_stumps(counts: Int64, stump_starts: Int64, starts: Int64, n_stumps: int) -> None:
     require_offsets("stump_starts", stump_starts, n_stumps, "stump_features")
     sums = np.concatenate([[0], np.cumsum(counts)])[starts]
     require(stump_starts == sums, "stump_starts", stump_starts, "the sums of stump_counts")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from pairmark.models.core.arrays import Float32
+from pairmark.models.core.arrays import Float32, Int32, Int64
 from pairmark.models.core.inputs import checked_weight
 from pairmark.models.pairs.sampling import PairPopulation
 from pairmark.models.similarity.pair_features.maps import OutOfFold, OutOfFoldMaps
@@ -35,8 +35,8 @@ class WeightedPairs:
     learned : (n, m) float32, learned features of pairs, or None.
     """
 
-    pairs: NDArray[np.int32]
-    weight: NDArray[np.int32]
+    pairs: Int32
+    weight: Int32
     n_same: int
     learned: Float32 | None = None
 
@@ -57,7 +57,7 @@ class WeightedPairs:
         return int(self.pairs.shape[1]) - self.n_same
 
 
-def evenly(n: int, weight: int = 1) -> NDArray[np.int32]:
+def evenly(n: int, weight: int = 1) -> Int32:
     """The weights of ``n`` pairs that all weigh the same, in the memory of one."""
     return np.broadcast_to(np.int32(weight), n)
 
@@ -80,7 +80,7 @@ class PairSource:
     bootstrap: bool
     seed: int
     population: PairPopulation | None = None
-    codes: NDArray[np.int64] | None = None
+    codes: Int64 | None = None
     n_pairs: int | None = None
     learned: OutOfFold | OutOfFoldMaps | None = None
     listed_pairs: WeightedPairs | None = None
@@ -91,7 +91,7 @@ class PairSource:
     def of_identities(
         cls,
         population: PairPopulation,
-        codes: NDArray[np.int64],
+        codes: Int64,
         n_pairs: int | None,
         learned: OutOfFold | OutOfFoldMaps | None,
         *,
@@ -145,7 +145,7 @@ class PairSource:
 def describe(
     pairs: WeightedPairs,
     learned: OutOfFold | OutOfFoldMaps | None,
-    learned_rows: NDArray[np.int64] | None = None,
+    learned_rows: Int64 | None = None,
 ) -> WeightedPairs:
     """The pairs with their learned features, if any are learned.
 
@@ -158,7 +158,7 @@ def describe(
     return replace(pairs, pairs=np.vstack([pairs.pairs, numbers]), learned=learned.values(*rows))
 
 
-def integer_weights(sample_weight: ArrayLike | None, n: int) -> NDArray[np.int32]:
+def integer_weights(sample_weight: ArrayLike | None, n: int) -> Int32:
     """Weights >= 0 as integers: themselves where they are small integers, else scaled to nearly use the range.
 
     Positive ones stay positive; the sum is at most an eighth of `WEIGHT_TOTAL`, or n beyond.
@@ -176,16 +176,14 @@ def integer_weights(sample_weight: ArrayLike | None, n: int) -> NDArray[np.int32
     return np.where(weight > 0, np.maximum(np.rint(weight * scale), 1), 0).astype(np.int32)
 
 
-def weighted(
-    left: NDArray[np.int32], right: NDArray[np.int32], weight: NDArray[np.int32], n_same: int
-) -> WeightedPairs:
+def weighted(left: Int32, right: Int32, weight: Int32, n_same: int) -> WeightedPairs:
     """Pairs as `cart.grow_tree` takes them."""
     if weight.size and weight.strides != (0,) and (weight == weight[0]).all():
         weight = evenly(weight.size, int(weight[0]))
     return WeightedPairs(pairs=np.stack([left, right]), weight=weight, n_same=n_same)
 
 
-def part(pairs: WeightedPairs, numbers: NDArray[np.int64]) -> WeightedPairs:
+def part(pairs: WeightedPairs, numbers: Int64) -> WeightedPairs:
     """Some of the pairs, in order."""
     return replace(
         pairs,

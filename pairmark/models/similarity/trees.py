@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from pairmark.models.core.arrays import Float64, Int32, Int64
 from pairmark.models.similarity.kernels import layout
 from pairmark.models.similarity.node_splits import Splits
 
@@ -28,8 +29,8 @@ HALF_NAMES = {
 class RocKnots(NamedTuple):
     """A broken-line ROC: false and true positive rates at its knots."""
 
-    fpr: NDArray[np.float64]
-    tpr: NDArray[np.float64]
+    fpr: Float64
+    tpr: Float64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,13 +46,13 @@ class Tree:
         a node (>= 0) or ``-1 - cell``.
     """
 
-    cells: NDArray[np.int64]
+    cells: Int64
     splits: Splits
-    node_low: NDArray[np.int32]
-    node_high: NDArray[np.int32]
+    node_low: Int32
+    node_high: Int32
 
     @property
-    def leaves(self) -> NDArray[np.int64]:
+    def leaves(self) -> Int64:
         """Terminal cells, from left (most similar) to right."""
         terminal = np.flatnonzero(self.cells[:, layout.CELL_NODE] < 0)
         depth, position = (
@@ -60,12 +61,12 @@ class Tree:
         )
         return terminal[np.argsort(position << (depth.max() - depth), kind="stable")]
 
-    def leaf_scores(self, depth: int) -> NDArray[np.float64]:
+    def leaf_scores(self, depth: int) -> Float64:
         """``2^J (1 - k / 2^j)`` of each leaf (Clemencon & Vogel, section 2.2 and eq. 4), J = ``depth``."""
         leaves = self.cells[self.leaves]
         return 2.0**depth - leaves[:, layout.CELL_POSITION] * 2.0 ** (depth - leaves[:, layout.CELL_DEPTH])
 
-    def leaf_log_odds(self) -> NDArray[np.float64]:
+    def leaf_log_odds(self) -> Float64:
         """Log of F+ over F- of each leaf, with half a pair added to either side of it."""
         leaves, root = self.cells[self.leaves], self.cells[0]
         same, different = leaves[:, layout.CELL_SAME], leaves[:, layout.CELL_DIFFERENT]
@@ -77,7 +78,7 @@ class Tree:
         )
         return np.asarray(np.log(odds), dtype=np.float64)
 
-    def roc(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def roc(self) -> tuple[Float64, Float64]:
         """Knots (alpha, beta) = cumulated (F-, F+) of the leaves from left to right, from (0, 0) to (1, 1).
 
         The chance line where the training pairs were of one kind.
@@ -94,7 +95,7 @@ class Tree:
         """``1/2 + 1/2`` of the sum of Lambda over every split cell: the area under the broken line of `roc`."""
         return 0.5 + float(self.gains().sum())
 
-    def gains(self) -> NDArray[np.float64]:
+    def gains(self) -> Float64:
         """What each split cell adds to the AUC, (n_cells,), half its Lambda; 0 for leaves."""
         counts = self.cells[:, [layout.CELL_SAME, layout.CELL_DIFFERENT]].astype(np.float64)
         rates = counts / np.maximum(counts[0], 1e-300)
@@ -105,7 +106,7 @@ class Tree:
         return out
 
     @property
-    def cell_of_node(self) -> NDArray[np.int64]:
+    def cell_of_node(self) -> Int64:
         """(n_nodes,) the cell that each node splits; the nodes of a cell follow one another."""
         starts = self.cells[:, layout.CELL_NODE]
         split = np.flatnonzero(starts >= 0)

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pairmark.models.core.arrays import Float64, Int64
 from pairmark.models.core.compiled import kernel
-
-Float64 = NDArray[np.float64]
-Indices = NDArray[np.int64]
 
 
 @kernel
 def dyadic_replicates(
     count: Float64,
-    edge_left: Indices,
-    edge_right: Indices,
+    edge_left: Int64,
+    edge_right: Int64,
     edge_weight: Float64,
-    row_edge: Indices,
+    row_edge: Int64,
     row_weight: Float64,
     row_square: Float64,
     row_cross: Float64,
-    stops: Indices,
+    stops: Int64,
     rate: Float64,
     variance: Float64,
 ) -> None:

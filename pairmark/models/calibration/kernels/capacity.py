@@ -5,22 +5,22 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pairmark.models.core.arrays import Float64, Int32, Int64
 from pairmark.models.core.compiled import kernel
 
 
 @kernel
 def log_mean_product(
-    rows: NDArray[np.int32],
-    columns: NDArray[np.int32],
-    weight: NDArray[np.float64],
+    rows: Int32,
+    columns: Int32,
+    weight: Float64,
     n_entries: int,
-    block_of_row: NDArray[np.int32],
-    block_of_column: NDArray[np.int32],
-    size: NDArray[np.int64],
+    block_of_row: Int32,
+    block_of_column: Int32,
+    size: Int64,
     shrink: float,
-    scale: NDArray[np.float64],
+    scale: Float64,
 ) -> float:
     """A lower bound of the sum over blocks of log(per(W) / N!), W = 1 - shrink A being the N x N matrix of a block.
 

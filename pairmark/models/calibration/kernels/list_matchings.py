@@ -5,21 +5,21 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pairmark.models.core.arrays import Float64, Int32, Int64
 from pairmark.models.core.compiled import kernel
 
 
 @kernel
 def draw_matchings(
-    start: NDArray[np.int64],
-    neighbour: NDArray[np.int32],
-    edge: NDArray[np.int32],
-    weight: NDArray[np.float64],
-    order: NDArray[np.int32],
-    uniform: NDArray[np.float64],
-    matched: NDArray[np.int32],
-    log_ratio: NDArray[np.float64],
+    start: Int64,
+    neighbour: Int32,
+    edge: Int32,
+    weight: Float64,
+    order: Int32,
+    uniform: Float64,
+    matched: Int32,
+    log_ratio: Float64,
 ) -> None:
     """Fill ``matched`` with edges of matchings, -1 after the last, and ``log_ratio`` with log P0 / Q of each.
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pairmark.models.core.arrays import Int64
 from pairmark.models.core.compiled import kernel
 
 
 @kernel
-def greedy_matching(edges: NDArray[np.int64], order: NDArray[np.int64], n_units: int) -> NDArray[np.int64]:
+def greedy_matching(edges: Int64, order: Int64, n_units: int) -> Int64:
     """Numbers of the edges that a walk along ``order`` can take without meeting a unit twice.
 
     Parameters

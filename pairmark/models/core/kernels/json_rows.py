@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from pairmark.models.core.arrays import Float64
 from pairmark.models.core.compiled import kernel
 
 _LOWEST, _HIGHEST = -65, 38
@@ -36,7 +37,7 @@ def _leading_bits(exponent: int) -> int:
     return bits >> (bits.bit_length() - 128)
 
 
-def _tables() -> tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.float64]]:
+def _tables() -> tuple[NDArray[np.uint64], NDArray[np.uint64], Float64]:
     powers = [_leading_bits(exponent) for exponent in range(_LOWEST, _HIGHEST + 1)]
     high = np.array([power >> 64 for power in powers], dtype=np.uint64)
     low = np.array([power & (2**64 - 1) for power in powers], dtype=np.uint64)

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
-
+from pairmark.models.core.arrays import Bool, Float64, Int64
 from pairmark.models.core.compiled import kernel
 
 
 @kernel
 def sweep(
-    weight: NDArray[np.float64],
-    is_same: NDArray[np.bool_],
-    ends: NDArray[np.int64],
-    targets: NDArray[np.float64],
-    record: NDArray[np.int64],
-    summary: NDArray[np.float64],
-    curve: NDArray[np.float64],
+    weight: Float64,
+    is_same: Bool,
+    ends: Int64,
+    targets: Float64,
+    record: Int64,
+    summary: Float64,
+    curve: Float64,
 ) -> None:
     """AUC, EER and TPR at FPR targets, and both rates after given numbers of rows.
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pairmark.models.core.arrays import Float64
 from pairmark.models.core.compiled import kernel
 
 
@@ -27,9 +27,7 @@ def _at_distance(p: float, distance: float) -> float:
 
 
 @kernel
-def best_shares(
-    share: NDArray[np.float64], p: NDArray[np.float64], at_most: float, max_ratio: float
-) -> NDArray[np.float64]:
+def best_shares(share: Float64, p: Float64, at_most: float, max_ratio: float) -> Float64:
     """Shares of draws by which the evidence against ``at_most`` grows fastest in the worst case.
 
     The saddle point of max over draws a, min over shares q of wrong items with mean ``at_most``, of

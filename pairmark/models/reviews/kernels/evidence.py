@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pairmark.models.core.arrays import Float64, Int64
 from pairmark.models.core.compiled import kernel
 
 _SLACK = 1e-9
@@ -18,13 +18,13 @@ _SLACK = 1e-9
 
 @kernel
 def _compare(
-    n_h: NDArray[np.float64],
-    s_h: NDArray[np.float64],
+    n_h: Float64,
+    s_h: Float64,
     n: float,
     s: float,
-    sizes: NDArray[np.int64],
+    sizes: Int64,
     total: int,
-    risk: NDArray[np.float64],
+    risk: Float64,
 ) -> None:
     mean = 0.0
     for g in range(sizes.size):
@@ -37,14 +37,14 @@ def _compare(
 
 @kernel
 def log_numerators(
-    stratum: NDArray[np.int64],
-    wrong: NDArray[np.int64],
-    sizes: NDArray[np.int64],
-    n_before: NDArray[np.int64],
-    s_before: NDArray[np.int64],
+    stratum: Int64,
+    wrong: Int64,
+    sizes: Int64,
+    n_before: Int64,
+    s_before: Int64,
     adaptive: bool,
-    shares: NDArray[np.float64],
-    log_numerator: NDArray[np.float64],
+    shares: Float64,
+    log_numerator: Float64,
 ) -> None:
     """Add to ``log_numerator`` (n_shares,) the log probability of the judgements under each share of wrong items.
 
@@ -124,9 +124,7 @@ def _reach(size: int, n: int, s: int, price: float) -> int:
 
 
 @kernel
-def _likeliest(
-    size: NDArray[np.int64], n: NDArray[np.int64], s: NDArray[np.int64], price: float
-) -> tuple[int, float]:
+def _likeliest(size: Int64, n: Int64, s: Int64, price: float) -> tuple[int, float]:
     """Total and log likelihood of the configuration that water-filling reaches at a price."""
     total, value = 0, 0.0
     for h in range(size.size):
@@ -137,9 +135,7 @@ def _likeliest(
 
 
 @kernel
-def log_envelope(
-    size: NDArray[np.int64], n: NDArray[np.int64], s: NDArray[np.int64], min_wrong: int
-) -> float:
+def log_envelope(size: Int64, n: Int64, s: Int64, min_wrong: int) -> float:
     """log of the largest likelihood of any configuration of the strata with at least ``min_wrong`` wrong items in all.
 
     Each stratum's log likelihood is concave, so adding wrong items where the next one costs least is optimal.
@@ -172,10 +168,10 @@ def log_envelope(
 
 @kernel
 def most_wrong(
-    size: NDArray[np.int64],
-    n: NDArray[np.int64],
-    s: NDArray[np.int64],
-    before: NDArray[np.int64],
+    size: Int64,
+    n: Int64,
+    s: Int64,
+    before: Int64,
     log_needed: float,
 ) -> int:
     """The largest total of wrong items whose likelihood is still above exp(``log_needed``).

@@ -7,6 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from pairmark.models.core.arrays import Bool, Float32, Float64, Int32, Int64
+
 CELL_DEPTH, CELL_POSITION, CELL_NODE, CELL_SAME, CELL_DIFFERENT, CELL_LEFT, CELL_RIGHT, CELL_FIELDS = range(8)
 """Columns of a table of cells."""
 DIFF_SUM, MAX_MIN, PRODUCTS = 0, 1, 2
@@ -35,13 +37,13 @@ class CodedPoints(NamedTuple):
 
     codes: NDArray[np.uint8]
     words: NDArray[np.uint64]
-    columns: NDArray[np.float32]
-    low: NDArray[np.float64]
-    step: NDArray[np.float64]
-    n_codes: NDArray[np.int64]
-    exact: NDArray[np.bool_]
+    columns: Float32
+    low: Float64
+    step: Float64
+    n_codes: Int64
+    exact: Bool
     pair_map: int
-    product_bins: NDArray[np.float64]
+    product_bins: Float64
 
 
 class PairTable(NamedTuple):
@@ -57,8 +59,8 @@ class PairTable(NamedTuple):
     n_same : how many pairs are of one identity.
     """
 
-    rows: NDArray[np.int32]
-    weight: NDArray[np.int32]
+    rows: Int32
+    weight: Int32
     stride: np.uint64
     n_same: int
 
@@ -73,9 +75,9 @@ class LearnedValues(NamedTuple):
     """
 
     codes: NDArray[np.uint16]
-    values: NDArray[np.float32]
-    edges: NDArray[np.float32]
-    n_bins: NDArray[np.int64]
+    values: Float32
+    edges: Float32
+    n_bins: Int64
 
 
 class GrowthLimits(NamedTuple):
@@ -100,9 +102,9 @@ class Bins(NamedTuple):
 
     features: NDArray[np.uint64]
     shift: NDArray[np.uint32]
-    sizes: NDArray[np.int64]
+    sizes: Int64
     starts: NDArray[np.uint32]
-    learned_starts: NDArray[np.int64]
+    learned_starts: Int64
     places: NDArray[np.uint32]
 
 
@@ -118,11 +120,11 @@ class Heap(NamedTuple):
     thresholds : (n_heap,) float32.
     """
 
-    side: NDArray[np.int64]
-    segments: NDArray[np.int64]
-    sums: NDArray[np.int64]
-    features: NDArray[np.int64]
-    thresholds: NDArray[np.float32]
+    side: Int64
+    segments: Int64
+    sums: Int64
+    features: Int64
+    thresholds: Float32
 
 
 class Window(NamedTuple):
@@ -131,8 +133,8 @@ class Window(NamedTuple):
     A tuple of its own: each array of a tuple costs a call some nanoseconds, and borders are looked for often.
     """
 
-    values: NDArray[np.float32]
-    owners: NDArray[np.int32]
+    values: Float32
+    owners: Int32
 
 
 class Scratch(NamedTuple):
@@ -145,12 +147,12 @@ class Scratch(NamedTuple):
     window : see `Window`. spare : (4, 2 `RUN`) int32.
     """
 
-    histograms: NDArray[np.int32]
-    word: NDArray[np.int32]
-    low_sums: NDArray[np.int32]
-    gains: NDArray[np.float64]
+    histograms: Int32
+    word: Int32
+    low_sums: Int32
+    gains: Float64
     window: Window
-    spare: NDArray[np.int32]
+    spare: Int32
 
 
 class Inherited(NamedTuple):
@@ -163,6 +165,6 @@ class Inherited(NamedTuple):
     counts : (2, 2, u, codes) float64, `all_pairs.pair_counts` of the cell, or without entries.
     """
 
-    histogram: NDArray[np.int32]
+    histogram: Int32
     has_counts: bool
-    counts: NDArray[np.float64]
+    counts: Float64

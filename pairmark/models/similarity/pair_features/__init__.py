@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pairmark.models.core.arrays import Int64
 from pairmark.models.core.base import Float32
 from pairmark.models.core.blas import one_blas_thread
 from pairmark.models.similarity.pair_features.distances import learn_distances
@@ -26,7 +26,7 @@ LISTED_WIDTH = 512
 """Most features of listed pairs whose pair features are learned unasked."""
 
 
-def default_of_listed(X: Float32, codes: NDArray[np.int64]) -> PairFeatures:
+def default_of_listed(X: Float32, codes: Int64) -> PairFeatures:
     """Pair features of listed pairs where none are asked for: learned ones, where there are identities to leave out."""
     enough_identities = int(codes.max()) + 1 >= 3 * FOLDS
     return "discriminant" if enough_identities and X.shape[1] <= LISTED_WIDTH else "raw"
@@ -35,7 +35,7 @@ def default_of_listed(X: Float32, codes: NDArray[np.int64]) -> PairFeatures:
 def learn(
     kind: PairFeatures,
     X: Float32,
-    codes: NDArray[np.int64],
+    codes: Int64,
     random: np.random.RandomState,
     *,
     from_pairs: bool = False,

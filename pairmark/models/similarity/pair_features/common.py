@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pairmark.models.core.arrays import Float64, Int64
 from pairmark.models.core.base import Float32
 from pairmark.models.evaluation.pairs import roc_curve_pairs
 from pairmark.models.pairs.sampling import TrainingPairs, sample_pairs
@@ -30,7 +30,7 @@ def scalings(X: Float32) -> tuple[Scaling, ...]:
     return *ways, Scaling(*normal_scale(X), True)
 
 
-def normal_scale(X: Float32) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def normal_scale(X: Float32) -> tuple[Float64, Float64]:
     """Medians, and one over the normal-consistent interquartile range (else the deviation)."""
     low, middle, high = np.percentile(X[: 4 * FIT_ROWS], (25, 50, 75), axis=0).astype(np.float64)
     width = (high - low) / 1.349
@@ -49,7 +49,7 @@ def reached(forms: Forms, coordinates: Float32, pairs: TrainingPairs) -> float:
     return float(np.mean([tpr[fpr <= rate].max(initial=0.0) for rate in _JUDGED_AT]))
 
 
-def judging_pairs(codes: NDArray[np.int64], random: np.random.RandomState) -> TrainingPairs | None:
+def judging_pairs(codes: Int64, random: np.random.RandomState) -> TrainingPairs | None:
     """Pairs that tell good features from bad ones; None where there are not both kinds."""
     seed = int(random.randint(2**31))
     if np.unique(codes).size < 2 or np.bincount(codes).max() < 2:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pairmark.models.core.arrays import Int64
 from pairmark.models.core.base import Float32
 from pairmark.models.similarity.pair_features.common import (
     TRIED_ROWS,
@@ -21,7 +21,7 @@ from pairmark.models.similarity.pair_features.maps import (
 
 
 def learn_distances(
-    X: Float32, codes: NDArray[np.int64], random: np.random.RandomState
+    X: Float32, codes: Int64, random: np.random.RandomState
 ) -> tuple[LearnedFeatures, OutOfFold]:
     """``distances`` features: cosine and distance under the scaling whose cosine separates pairs best.
 

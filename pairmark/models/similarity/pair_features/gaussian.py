@@ -7,8 +7,8 @@ coordinates alone; see `pairmark.models.core.two_covariance`.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pairmark.models.core.arrays import Float64, Int64
 from pairmark.models.core.base import Float32
 from pairmark.models.core.two_covariance import (
     COORDINATES,
@@ -38,7 +38,7 @@ _FAR, _FAR_SHARE = 4.0, 1e-3
 """Deviations from the median, and the share of values beyond them from which tails are long. Of a Gaussian's: 6e-5."""
 
 
-def forms_of(psi: NDArray[np.float64]) -> Forms:
+def forms_of(psi: Float64) -> Forms:
     """Log-likelihood ratio, up to a constant, cosine and minus the squared distance."""
     unit_weights, nothing = np.ones(psi.size), np.zeros(psi.size)
     weight, square, _ = pair_terms(psi)
@@ -50,8 +50,8 @@ def forms_of(psi: NDArray[np.float64]) -> Forms:
 
 
 def some_rows(
-    X: Float32, codes: NDArray[np.int64], random: np.random.RandomState, parts: int = 1
-) -> tuple[Float32, NDArray[np.int64]]:
+    X: Float32, codes: Int64, random: np.random.RandomState, parts: int = 1
+) -> tuple[Float32, Int64]:
     """At most `FIT_ROWS` rows, or their share where this is one of several parts."""
     if X.shape[0] <= FIT_ROWS // parts:
         return X, codes
@@ -60,7 +60,7 @@ def some_rows(
 
 
 def learn_gaussian(
-    kind: PairFeatures, X: Float32, codes: NDArray[np.int64], random: np.random.RandomState
+    kind: PairFeatures, X: Float32, codes: Int64, random: np.random.RandomState
 ) -> tuple[LearnedFeatures, OutOfFold]:
     """``discriminant`` or ``whitened`` features, and their out-of-fold values."""
     folds = folds_of(codes, random)
@@ -74,7 +74,7 @@ def learn_gaussian(
 
 
 def learn_gaussian_of_listed(
-    kind: PairFeatures, X: Float32, codes: NDArray[np.int64], random: np.random.RandomState
+    kind: PairFeatures, X: Float32, codes: Int64, random: np.random.RandomState
 ) -> tuple[LearnedFeatures, OutOfFoldMaps]:
     """The same of rows of listed pairs, with many identities of a few rows each.
 
@@ -101,9 +101,7 @@ def learn_gaussian_of_listed(
     return LearnedFeatures(kind=kind, map=mapped(())), OutOfFoldMaps(folds, U, maps)
 
 
-def _map(
-    kind: PairFeatures, X: Float32, codes: NDArray[np.int64], random: np.random.RandomState
-) -> CoordinateMap:
+def _map(kind: PairFeatures, X: Float32, codes: Int64, random: np.random.RandomState) -> CoordinateMap:
     X, codes = some_rows(X, codes, random)
     scaling = Scaling(*normal_scale(X), True)
     return _row_map(kind, scaling, two_covariance(scaling.scaled(X).astype(np.float64), codes))

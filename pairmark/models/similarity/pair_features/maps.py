@@ -33,6 +33,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from pairmark.models.core.arrays import Float64, Int64
 from pairmark.models.core.base import Float32
 from pairmark.models.core.kernels import rows as row_kernels
 from pairmark.models.similarity.kernels import scoring as scoring_kernels
@@ -67,8 +68,8 @@ _ROW_BLOCK = 4_096
 class Scaling(NamedTuple):
     """How features become comparable; ``curved`` by an asinh as well."""
 
-    centre: NDArray[np.float64]
-    scale: NDArray[np.float64]
+    centre: Float64
+    scale: Float64
     curved: bool
 
     def scaled(self, X: Float32) -> Float32:
@@ -81,8 +82,8 @@ class Forms(NamedTuple):
     """Pair features of coordinates, see above: (m, q) each."""
 
     forms: Float32
-    norms: NDArray[np.float64]
-    offsets: NDArray[np.float64]
+    norms: Float64
+    offsets: Float64
 
     @property
     def width(self) -> int:
@@ -180,7 +181,7 @@ class LearnedFeatures:
             self.columns(left), self.columns(right), np.arange(len(left)), np.arange(len(right)), self.forms
         )
 
-    def tie_breaks(self, left: Float32, right: Float32) -> NDArray[np.float64]:
+    def tie_breaks(self, left: Float32, right: Float32) -> Float64:
         """What parts pairs in the same leaves, (n,): thousandths that rise with the first feature.
 
         Parameters
@@ -249,7 +250,7 @@ class OutOfFold(NamedTuple):
         ``posteriors`` a single entry, where each row's come from a map without its fold.
     """
 
-    folds: NDArray[np.int64]
+    folds: Int64
     columns: dict[tuple[int, int], tuple[Float32, Float32]]
 
     def values(self, left: NDArray[np.integer[Any]], right: NDArray[np.integer[Any]]) -> Float32:
@@ -279,7 +280,7 @@ class OutOfFoldMaps(NamedTuple):
         a fold, would be known by it.
     """
 
-    folds: NDArray[np.int64]
+    folds: Int64
     scaled: Float32
     maps: dict[tuple[int, int], CoordinateMap]
 
@@ -303,8 +304,8 @@ class OutOfFoldMaps(NamedTuple):
 
 
 def folds_of(
-    codes: NDArray[np.int64], random: np.random.RandomState | np.random.Generator, n_folds: int = FOLDS
-) -> NDArray[np.int64]:
+    codes: Int64, random: np.random.RandomState | np.random.Generator, n_folds: int = FOLDS
+) -> Int64:
     """(n,) folds of rows: whole identities, or where there are too few, each one's rows spread evenly."""
     n_classes = int(codes.max()) + 1
     if n_classes >= 3 * n_folds:
@@ -313,8 +314,8 @@ def folds_of(
 
 
 def spread_rows(
-    codes: NDArray[np.int64], random: np.random.RandomState | np.random.Generator, n_folds: int = FOLDS
-) -> NDArray[np.int64]:
+    codes: Int64, random: np.random.RandomState | np.random.Generator, n_folds: int = FOLDS
+) -> Int64:
     """(n,) folds of rows, each class spread evenly over them."""
     order = random.permutation(codes.size)
     order = order[np.argsort(codes[order], kind="stable")]

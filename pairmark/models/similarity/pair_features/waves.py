@@ -10,12 +10,12 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_solve, cholesky, eigh, solve_triangular
 from scipy.linalg.blas import ssyrk
 from scipy.sparse import coo_array
 from scipy.special import logsumexp
 
+from pairmark.models.core.arrays import Float64, Int64
 from pairmark.models.core.base import Float32
 from pairmark.models.core.kernels import rows as row_kernels
 from pairmark.models.core.two_covariance import COORDINATES, TwoCovariance, orient, two_covariance
@@ -60,13 +60,13 @@ class _Sums(NamedTuple):
     rows: (k,), (k, w) and (k,)."""
 
     gram: Float32
-    classes: NDArray[np.int64]
-    by_class: NDArray[np.float64]
-    counts: NDArray[np.int64]
+    classes: Int64
+    by_class: Float64
+    counts: Int64
 
 
 def learn_posteriors(
-    X: Float32, codes: NDArray[np.int64], n_classes: int, random: np.random.RandomState
+    X: Float32, codes: Int64, n_classes: int, random: np.random.RandomState
 ) -> tuple[LearnedFeatures, OutOfFold]:
     """``posteriors`` features, and their out-of-fold values: each row's from a classifier that left out its fold.
 
@@ -117,7 +117,7 @@ def learn_posteriors(
     return LearnedFeatures(kind="posteriors", map=row_map), OutOfFold(folds, {(0, 0): (columns, forms.forms)})
 
 
-def _posterior_forms(n_classes: int, psi: NDArray[np.float64]) -> Forms:
+def _posterior_forms(n_classes: int, psi: Float64) -> Forms:
     """The four ``posteriors`` features of a pair, of its rows' posteriors and discriminant coordinates of their scores.
 
                             posteriors, n_classes    coordinates, psi.size
@@ -138,7 +138,7 @@ def _posterior_forms(n_classes: int, psi: NDArray[np.float64]) -> Forms:
 
 
 def learn_kernel_discriminant(
-    X: Float32, codes: NDArray[np.int64], n_classes: int, random: np.random.RandomState
+    X: Float32, codes: Int64, n_classes: int, random: np.random.RandomState
 ) -> tuple[LearnedFeatures, OutOfFold]:
     """``kernel-discriminant`` features, and their out-of-fold values: a pair's from maps that saw neither fold."""
     folds = folds_of(codes, random)
@@ -199,7 +199,7 @@ def _random_waves(d: int, n_waves: int, reach: float, random: np.random.RandomSt
     return _Waves(frequencies.astype(np.float32), random.random_sample(n_waves).astype(np.float32))
 
 
-def _sums(scaled: Float32, codes: NDArray[np.int64], waves: _Waves) -> _Sums:
+def _sums(scaled: Float32, codes: Int64, waves: _Waves) -> _Sums:
     w = waves.phases.size
     gram = np.zeros((w, w), dtype=np.float32, order="F")
     classes, place, counts = np.unique(codes, return_inverse=True, return_counts=True)
@@ -219,7 +219,7 @@ def _sums(scaled: Float32, codes: NDArray[np.int64], waves: _Waves) -> _Sums:
     return _Sums(gram, classes, by_class, counts)
 
 
-def _by_class(parts: Sequence[_Sums]) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]:
+def _by_class(parts: Sequence[_Sums]) -> tuple[Int64, Float64, Int64]:
     """Classes, sums and numbers of the parts' rows together."""
     classes = np.unique(np.concatenate([part.classes for part in parts]))
     sums, counts = np.zeros((classes.size, parts[0].gram.shape[0])), np.zeros(classes.size, dtype=np.int64)
@@ -230,7 +230,7 @@ def _by_class(parts: Sequence[_Sums]) -> tuple[NDArray[np.int64], NDArray[np.flo
     return classes, sums, counts
 
 
-def _scores(waves: _Waves, scaled: Float32, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+def _scores(waves: _Waves, scaled: Float32, weights: Float64) -> Float64:
     """(n, classes) waves times weights, a bounded block of rows at a time."""
     weights = weights.astype(np.float32)
     out = np.empty((scaled.shape[0], weights.shape[1]))
@@ -239,7 +239,7 @@ def _scores(waves: _Waves, scaled: Float32, weights: NDArray[np.float64]) -> NDA
     return out
 
 
-def _gram(parts: Sequence[_Sums]) -> NDArray[np.float64]:
+def _gram(parts: Sequence[_Sums]) -> Float64:
     """Sum over the parts, its upper triangle alone filled in; in Fortran's order."""
     gram = parts[0].gram.astype(np.float64, order="F")
     for part in parts[1:]:
@@ -247,7 +247,7 @@ def _gram(parts: Sequence[_Sums]) -> NDArray[np.float64]:
     return gram
 
 
-def _classifier(parts: Sequence[_Sums], prior: NDArray[np.float64], ridge: float) -> NDArray[np.float64]:
+def _classifier(parts: Sequence[_Sums], prior: Float64, ridge: float) -> Float64:
     """(w, classes) ridge regression of the classes, less their shares, on waves."""
     gram = _gram(parts)
     classes, by_class, _ = _by_class(parts)
@@ -285,7 +285,7 @@ def _discriminant(parts: Sequence[_Sums], ridge: float) -> TwoCovariance:
     )
 
 
-def _root(squares: NDArray[np.float64], ridge: float) -> NDArray[np.float64]:
+def _root(squares: Float64, ridge: float) -> Float64:
     """The upper root of a matrix of squares, of which only the upper triangle counts, with a ridge on its diagonal.
 
     The ridge is a share of the mean square, and more where float32's rounding has left the matrix without a root.
@@ -318,7 +318,7 @@ def _reach(scaled: Float32, times: float) -> float:
 
 
 def _tuned_classifier(
-    X: Float32, codes: NDArray[np.int64], n_classes: int, random: np.random.RandomState
+    X: Float32, codes: Int64, n_classes: int, random: np.random.RandomState
 ) -> tuple[Scaling, float, float]:
     """Scaling, kernel width and ridge that classify best, on some rows."""
     looked_at = random.permutation(X.shape[0])[:TRIED_ROWS]
@@ -344,7 +344,7 @@ def _tuned_classifier(
 
 
 def _tuned_discriminant(
-    X: Float32, codes: NDArray[np.int64], random: np.random.RandomState
+    X: Float32, codes: Int64, random: np.random.RandomState
 ) -> tuple[Scaling, float, float]:
     """Scaling, kernel width and ridge that tell apart best: pairs of identities left out, or of rows where few."""
     folds = folds_of(codes, random)
@@ -371,7 +371,7 @@ def _tuned_discriminant(
     return settings
 
 
-def _sharpness(scores: NDArray[np.float64], codes: NDArray[np.int64]) -> float:
+def _sharpness(scores: Float64, codes: Int64) -> float:
     """The factor of the scores under which their softmax is likeliest."""
     own_scores = scores[np.arange(codes.size), codes]
 
