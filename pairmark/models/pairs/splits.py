@@ -242,8 +242,8 @@ def split_drawn(
     """
     rng = np.random.default_rng(random_state)
     calibration, test = [], []
-    for kind in (False, True):
-        numbers = rng.permutation(np.flatnonzero(drawn & (same == kind)))
+    for is_same in (False, True):
+        numbers = rng.permutation(np.flatnonzero(drawn & (same == is_same)))
         n_test = min(numbers.size, max(1, round(test_fraction * numbers.size))) if test_fraction else 0
         test.append(numbers[:n_test])
         calibration.append(numbers[n_test:])
