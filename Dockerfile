@@ -2,23 +2,27 @@
 FROM python:3.11-slim-bookworm AS build
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
 WORKDIR /src
+RUN apt-get update -qq && apt-get install -y -qq --no-install-recommends binutils >/dev/null
 COPY requirements/runtime.txt requirements/
+# What nothing uses at run time goes: tests and sources of packages, symbols of debuggers, AWS services but S3 and its logins.
 RUN python -m venv /opt/pairmark \
- && /opt/pairmark/bin/pip install --quiet --require-hashes -r requirements/runtime.txt
+ && /opt/pairmark/bin/pip install --quiet --no-compile --require-hashes -r requirements/runtime.txt \
+ && cd /opt/pairmark/lib/python3*/site-packages \
+ && find . -type d \( -name tests -o -name test \) -prune -exec rm -rf {} + \
+ && find . -type f \( -name '*.[ch]' -o -name '*.cpp' -o -name '*.pyx' -o -name '*.pxd' \) -delete \
+ && find . -type f \( -name '*.so' -o -name '*.so.*' \) -exec strip --strip-unneeded {} + \
+ && find botocore/data -mindepth 1 -maxdepth 1 -type d \
+      ! -name s3 ! -name sts ! -name 'sso*' ! -name signin -exec rm -rf {} +
 COPY pyproject.toml setup.py README.md LICENSE ./
 COPY pairmark pairmark
 # The commit that lineage records: docker build --build-arg PAIRMARK_COMMIT=$(git rev-parse HEAD)
 ARG PAIRMARK_COMMIT=
-# Numba's cache knows a source by its modification time, and image layers keep whole seconds only. What nothing imports at run
-# time goes: tests of packages, AWS services but S3 and its logins, what built the wheel.
-RUN /opt/pairmark/bin/pip install --quiet --no-deps --no-build-isolation . \
- && find /opt/pairmark/lib -name '*.py' -newermt @0 -exec touch -d @1700000000 {} + \
- && /opt/pairmark/bin/python -m compileall -q -j 0 /opt/pairmark/lib/python3*/site-packages/pairmark \
+# Numba's cache knows a source by its modification time, and image layers keep whole seconds only.
+RUN /opt/pairmark/bin/pip install --quiet --no-compile --no-deps --no-build-isolation . \
  && cd /opt/pairmark/lib/python3*/site-packages \
- && find . -type d \( -name tests -o -name test \) -prune -exec rm -rf {} + \
- && find botocore/data -mindepth 1 -maxdepth 1 -type d \
-      ! -name s3 ! -name sts ! -name 'sso*' ! -name signin -exec rm -rf {} + \
- && rm -rf pip pip-* setuptools setuptools-* pkg_resources _distutils_hack distutils-precedence.pth
+ && rm -rf pip pip-* setuptools setuptools-* pkg_resources _distutils_hack distutils-precedence.pth \
+ && find . -name '*.py' -newermt @0 -exec touch -d @1700000000 {} + \
+ && /opt/pairmark/bin/python -m compileall -q -j 0 "$PWD"
 
 FROM python:3.11-slim-bookworm
 LABEL org.opencontainers.image.title="Pairmark" org.opencontainers.image.licenses="Apache-2.0"

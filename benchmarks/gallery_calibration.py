@@ -23,13 +23,13 @@ from benchmarks.common import Claim, Preset, Result
 from pairmark.models import MetricSimilarity
 from pairmark.models.calibration.identification import GalleryCalibration
 from pairmark.service.db import Database, open_database
+from pairmark.service.galleries.calibration.identification import Identification
+from pairmark.service.galleries.calibration.thresholds import Thresholds
 from pairmark.service.galleries.galleries import Galleries
-from pairmark.service.galleries.identification import Identification
-from pairmark.service.galleries.item_forms import VectorForm
-from pairmark.service.galleries.metadata import parse_filter
-from pairmark.service.galleries.rows import RowChecks, RowErrors, Rows
+from pairmark.service.galleries.items.item_forms import VectorForm
+from pairmark.service.galleries.items.metadata import parse_filter
+from pairmark.service.galleries.items.rows import RowChecks, RowErrors, Rows
 from pairmark.service.galleries.schemas import GalleryCalibrationRequest
-from pairmark.service.galleries.thresholds import Thresholds
 from pairmark.service.runtime.catalogue import VersionEntry
 from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.settings import Settings
@@ -203,7 +203,7 @@ def _singles(
 ) -> dict[str, float]:
     """A write and then a threshold, again and again, in the gallery that is calibrated."""
     with galleries.database.read() as session:
-        from pairmark.service.galleries.probe_repository import newest_head
+        from pairmark.service.galleries.calibration.probe_repository import newest_head
 
         name = next(one for one in names if newest_head(session, galleries.state(one)) is not None)
     writes, points = [], []

@@ -8,19 +8,19 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar, cast
 
 import httpx
 
-from pairmark.client.galleries import Galleries
-from pairmark.client.models import Models
-from pairmark.client.operations import Operations
-from pairmark.client.reviews import Reviews
-from pairmark.client.scoring import Scoring
-from pairmark.client.training import Training
+from pairmark.client.galleries import GalleryCalls
+from pairmark.client.models import ModelCalls
+from pairmark.client.operations import OperationCalls
+from pairmark.client.reviews import ReviewCalls
+from pairmark.client.scoring import ScoringCalls
+from pairmark.client.training import TrainingCalls
 from pairmark.client.transport import Blocking, Waiting, connection
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Service(Scoring, Galleries, Training, Models, Reviews, Operations):
+class Service(ScoringCalls, GalleryCalls, TrainingCalls, ModelCalls, ReviewCalls, OperationCalls):
     """All calls."""
 
 

@@ -28,12 +28,12 @@ UPSERT_ROWS = 50_000
 """Rows of a gallery sent at a time."""
 
 
-class Galleries(Calls):
+class GalleryCalls(Calls):
     """Enrolling, searching, erasing."""
 
     async def search(self, /, gallery: str, queries: Vectors, *, k: int = 10, **options: Any) -> SearchResult:
         """Search by vectors or records; options: ``filter``, ``group_by``, ``aggregation``, ``fpir``, ``fpr``, ``fnr``,
-        ``confidence``.
+        ``confidence``, ``refs``.
 
         Returns
         -------
@@ -47,7 +47,7 @@ class Galleries(Calls):
         self, /, gallery: str, subject: str, probe: Side, *, fpr: float, **options: Any
     ) -> Verification:
         """Whether a vector, or ``{"samples": vectors}``, is of a subject; ``options`` are ``aggregation``,
-        ``confidence``, ``method`` and ``calibration``."""
+        ``confidence``, ``method``, ``calibration`` and ``fnr``."""
         path = f"/galleries/{path_part(gallery)}/subjects/{path_part(subject)}/verify"
         params = {"fpr": fpr, **options}
         return Verification.of(await self._send("POST", path, {"probe": probe}, params=params))
@@ -117,7 +117,8 @@ class Galleries(Calls):
         progress: Progress | None = None,
         **options: Any,
     ) -> Enrolled:
-        """Enrol a CSV, Parquet or npz file in one request; ``options`` are ``id``, ``subject`` and ``metadata``."""
+        """Enrol a CSV, Parquet or npz file in one request; ``options`` are ``id``, ``subject`` and
+        ``metadata``."""
         kinds = {
             ".csv": "text/csv",
             ".npz": "application/x-npz",
@@ -178,21 +179,24 @@ class Galleries(Calls):
 
     async def calibrate_gallery(
         self,
+        /,
         gallery: str,
         dataset: str | None = None,
         *,
         vectors: Any = None,
         subjects: Any = None,
         background: bool = False,
+        **options: Any,
     ) -> Answer:
-        """Calibrate searches with probes of people, some of whom are not enrolled: a dataset, or arrays.
+        """Calibrate searches with probes of people, some of whom are not enrolled: a dataset, or arrays; ``options``
+        are ``aggregation``, ``keep_probes`` and ``random_state``.
 
         Parameters
         ----------
         background : queue a job and return it; ``wait`` follows it, and ``gallery_calibration`` gets what its
             ``result`` names.
         """
-        body = {"dataset": dataset, "vectors": vectors, "subjects": subjects}
+        body = {"dataset": dataset, "vectors": vectors, "subjects": subjects, **options}
         return await self._measure(gallery, "calibrations", body, background)
 
     async def gallery_calibration(self, gallery: str, id: str) -> Answer:
@@ -216,7 +220,8 @@ class Galleries(Calls):
         background: bool = False,
         **options: Any,
     ) -> Answer:
-        """Measure a gallery with probes; ``options`` are ``max_rank``, ``fpir``, ``confidence``, ``leave_one_out``.
+        """Measure a gallery with probes; ``options`` are ``max_rank``, ``fpir``, ``confidence``, ``leave_one_out``,
+        ``aggregation``, ``random_state``.
 
         Parameters
         ----------

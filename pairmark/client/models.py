@@ -18,7 +18,7 @@ from pairmark.client.errors import Unreachable
 from pairmark.client.results import Alias, Answer, Calibration, Evaluation, Learner, Model, Version
 
 
-class Models(Calls):
+class ModelCalls(Calls):
     """What was learned, and what it promises."""
 
     async def learners(self) -> list[Learner]:
@@ -109,8 +109,8 @@ class Models(Calls):
         return Answer.of((await self.request("PUT", path, json=policy)).json())
 
     async def calibrate(self, /, name: str, version: int, dataset: str, **options: Any) -> Calibration:
-        """Calibrate a version on another dataset; ``options`` are ``protocol``, ``n_pairs`` and ``default``, which
-        makes it the one that answers from now on."""
+        """Calibrate a version on another dataset; ``options`` are ``protocol``, ``n_pairs``, ``groups``,
+        ``listing``, ``random_state`` and ``default``, which makes it the one that answers from now on."""
         path = f"/models/{path_part(name)}/versions/{path_part(version)}/calibrations"
         return Calibration.of(await self._send("POST", path, {"dataset": dataset, **options}, timeout=None))
 
@@ -153,11 +153,12 @@ class Models(Calls):
         return Calibration.of(await self._get(f"/calibrations/{path_part(calibration_id)}"))
 
     async def evaluate(
-        self, name: str, version: int, dataset: str, *, protocol: str | None = None
+        self, /, name: str, version: int, dataset: str, *, protocol: str | None = None, **options: Any
     ) -> Evaluation:
-        """Measure a version on another dataset: metrics, ROC, and what its thresholds do there."""
+        """Measure a version on another dataset: metrics, ROC, and what its thresholds do there; ``options`` are
+        ``n_pairs``, ``groups`` and ``random_state``."""
         path = f"/models/{path_part(name)}/versions/{path_part(version)}/evaluations"
-        body = {"dataset": dataset, "protocol": protocol}
+        body = {"dataset": dataset, "protocol": protocol, **options}
         return Evaluation.of(await self._send("POST", path, body, timeout=None))
 
     async def export_version(self, name: str, version: int, file: str | os.PathLike[str]) -> None:

@@ -27,7 +27,7 @@ class Tenant(Answer, TenantFields):
     """A prefix of names: its quotas (0: no limit) and what it uses of them, by name."""
 
 
-class Operations(Calls):
+class OperationCalls(Calls):
     """Webhooks, and tenants with their quotas; they take an ``admin`` key."""
 
     async def create_webhook(self, url: str, events: Sequence[str] | None = None) -> NewWebhook:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.client.errors import ClientError
-from pairmark.wire.base import Declaration
+from pairmark.wire.base import Fields
 from pairmark.wire.datasets import DatasetFields
 from pairmark.wire.galleries import (
     CandidatesFields,
@@ -99,25 +99,25 @@ class Answer:
         return self.json.get(name, default)
 
 
-_RECORDS: dict[type[Declaration], type[Answer]] = {}
+_RECORDS: dict[type[Fields], type[Answer]] = {}
 
 
-def _record_of(kind: type[Declaration]) -> type[Answer]:
+def _record_of(kind: type[Fields]) -> type[Answer]:
     """The record that is made of a declaration: the nearest that has a name here, else one of its own."""
     record = _RECORDS.get(kind)
     if record is None:
-        declared = [
-            base for base in kind.__mro__ if issubclass(base, Declaration) and base is not Declaration
+        declarations = [base for base in kind.__mro__ if issubclass(base, Fields) and base is not Fields]
+        records = [
+            child for base in declarations for child in base.__subclasses__() if issubclass(child, Answer)
         ]
-        named = [own for base in declared for own in base.__subclasses__() if issubclass(own, Answer)]
-        record = named[0] if named else type(kind.__name__.removesuffix("Fields"), (Answer, kind), {})
+        record = records[0] if records else type(kind.__name__.removesuffix("Fields"), (Answer, kind), {})
         _RECORDS[kind] = record
     return record
 
 
 def _maker(hint: Any) -> Callable[[Any], Any] | None:
     """What makes a member of this type of its JSON; None where that is left as it is."""
-    if isinstance(hint, type) and issubclass(hint, Declaration):
+    if isinstance(hint, type) and issubclass(hint, Fields):
         return lambda value: _record_of(hint).of(value)
     makers = [make for part in get_args(hint) if (make := _maker(part)) is not None]
     if not makers:
@@ -128,9 +128,7 @@ def _maker(hint: Any) -> Callable[[Any], Any] | None:
 
 def _members(kind: type) -> dict[str, Any]:
     """Types of the members that the declarations below a class name."""
-    declared = [
-        base for base in kind.__mro__ if issubclass(base, Declaration) and not issubclass(base, Answer)
-    ]
+    declared = [base for base in kind.__mro__ if issubclass(base, Fields) and not issubclass(base, Answer)]
     return {name: hint for base in reversed(declared) for name, hint in get_type_hints(base).items()}
 
 

@@ -15,7 +15,7 @@ class Review(Answer, ReviewFields):
     """What a review has shown so far. ``bound`` holds for the whole ``population``, at every look."""
 
 
-class Reviews(Calls):
+class ReviewCalls(Calls):
     """Reviews of decisions, and outcomes from elsewhere."""
 
     async def create_review(

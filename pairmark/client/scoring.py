@@ -25,7 +25,7 @@ OCTETS = "application/octet-stream"
 Packed = tuple[bytes, str, dict[str, int]]
 
 
-class Scoring(Calls):
+class ScoringCalls(Calls):
     """What models answer."""
 
     async def similarity(

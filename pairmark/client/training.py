@@ -24,7 +24,7 @@ ENDED = ("succeeded", "failed", "cancelled")
 _LOOKS, _LOOK_S = 3, 0.25
 
 
-class Training(Calls):
+class TrainingCalls(Calls):
     """Uploads, and the jobs that learn from them."""
 
     async def add_dataset(
@@ -76,15 +76,26 @@ class Training(Calls):
         """
         if (file is None) == (X is None):
             raise ValueError("expected either a file or the arrays X (and y)")
-        fields = reading_fields(
-            identity, classes, label, ranking, group, time, id, exclude, header, format, points, columns
+        fields = form_fields(
+            {
+                "name": name,
+                "identity": identity,
+                "classes": classes,
+                "label": label,
+                "ranking": ranking,
+                "group": group,
+                "time": time,
+                "id": id,
+                "exclude": exclude,
+                "header": header,
+                "format": format,
+                "points": points,
+                "columns": columns,
+                # Who sends X alone has said so.
+                "unlabelled": unlabelled or (X is not None and y is None and not pairs) or None,
+                "drop_contradictions": drop_contradictions or None,
+            }
         )
-        fields["name"] = name
-        # Who sends X alone has said so.
-        if unlabelled or (X is not None and y is None and not pairs):
-            fields["unlabelled"] = "true"
-        if drop_contradictions:
-            fields["drop_contradictions"] = "true"
         with contextlib.ExitStack() as stack:
             if file is None:
                 stream: IO[bytes] = stack.enter_context(tempfile.TemporaryFile())
@@ -99,10 +110,10 @@ class Training(Calls):
                 filename = Path(file).name
             else:
                 stream, filename = file, Path(str(getattr(file, "name", name))).name
-            files = {"file": (filename, ProgressReader(stream, progress) if progress else stream)}
-            for field, path in (("pairs", pairs), ("right_file", right_file)):
-                if path is not None:
-                    files[field] = (Path(path).name, stack.enter_context(Path(path).open("rb")))
+            files: dict[str, Any] = {
+                "file": (filename, ProgressReader(stream, progress) if progress else stream)
+            }
+            files |= _more_files(stack, pairs=pairs, right_file=right_file)
             return Dataset.of((await self.request("POST", "/datasets", data=fields, files=files)).json())
 
     async def inspect_dataset(
@@ -120,16 +131,35 @@ class Training(Calls):
         header: bool = True,
         format: str | None = None,
         points: str | None = None,
+        pairs: str | os.PathLike[str] | None = None,
         columns: Mapping[str, str] | None = None,
+        right_file: str | os.PathLike[str] | None = None,
         progress: Progress | None = None,
     ) -> Answer:
         """What would be read of a file, without keeping it: columns and roles (inferred where not named), rows,
         identities, and the smallest false positive rate that they could promise. Parameters as `add_dataset`."""
-        fields = reading_fields(
-            identity, classes, label, ranking, group, time, id, exclude, header, format, points, columns
+        fields = form_fields(
+            {
+                "identity": identity,
+                "classes": classes,
+                "label": label,
+                "ranking": ranking,
+                "group": group,
+                "time": time,
+                "id": id,
+                "exclude": exclude,
+                "header": header,
+                "format": format,
+                "points": points,
+                "columns": columns,
+            }
         )
-        with Path(file).open("rb") as stream:
-            files = {"file": (Path(file).name, ProgressReader(stream, progress) if progress else stream)}
+        with contextlib.ExitStack() as stack:
+            stream = stack.enter_context(Path(file).open("rb"))
+            files: dict[str, Any] = {
+                "file": (Path(file).name, ProgressReader(stream, progress) if progress else stream)
+            }
+            files |= _more_files(stack, pairs=pairs, right_file=right_file)
             response = await self.request("POST", "/datasets/inspect", data=fields, files=files)
             return Answer.of(response.json())
 
@@ -202,11 +232,7 @@ class Training(Calls):
         return await self.wait(job.id, progress=progress) if wait else job
 
     async def wait(
-        self,
-        job_id: str,
-        *,
-        progress: Progress | None = None,
-        waiting: Callable[[str], object] | None = None,
+        self, job_id: str, *, progress: Progress | None = None, waiting: Callable[[str], object] | None = None
     ) -> Job:
         """Follow a job to its end; raises `JobFailed` unless it succeeded.
 
@@ -275,34 +301,27 @@ class Training(Calls):
         return Job.of((await self.request("POST", f"/jobs/{path_part(job_id)}/cancel")).json())
 
 
-def reading_fields(
-    identity: str | None,
-    classes: str | None,
-    label: str | None,
-    ranking: str | Sequence[str] | None,
-    group: str | None,
-    time: str | None,
-    id: str | None,
-    exclude: Sequence[str],
-    header: bool,
-    format: str | None,
-    points: str | None,
-    columns: Mapping[str, str] | None,
-) -> dict[str, str]:
-    """The form fields that say how a file is read."""
-    return without_none(
-        {
-            "identity": identity,
-            "classes": classes,
-            "label": label,
-            "ranking": ranking if ranking is None or isinstance(ranking, str) else ",".join(ranking),
-            "group": group,
-            "time": time,
-            "id": id,
-            "exclude": ",".join(exclude) or None,
-            "header": str(header).lower(),
-            "format": format,
-            "points": points,
-            "columns": None if columns is None else json.dumps(dict(columns)),
-        }
-    )
+def _more_files(
+    stack: contextlib.ExitStack, **paths: str | os.PathLike[str] | None
+) -> dict[str, tuple[str, IO[bytes]]]:
+    """Files that go with an upload, by field."""
+    return {
+        field: (Path(path).name, stack.enter_context(Path(path).open("rb")))
+        for field, path in paths.items()
+        if path is not None
+    }
+
+
+def form_fields(members: Mapping[str, Any]) -> dict[str, str]:
+    """Members of a request as a form has them: lists by commas, objects as JSON; without None and empty lists."""
+    fields: dict[str, str | None] = {}
+    for name, value in members.items():
+        if isinstance(value, bool):
+            fields[name] = str(value).lower()
+        elif isinstance(value, Mapping):
+            fields[name] = json.dumps(dict(value))
+        elif value is not None and not isinstance(value, str):
+            fields[name] = ",".join(value) or None
+        else:
+            fields[name] = value
+    return without_none(fields)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 from collections.abc import Collection
 from typing import Any
 
@@ -121,3 +122,20 @@ def warm(kinds: Collection[str] | None = None) -> None:
             variant.top_k(X[:2], X, 3)
         if spec.kind in _WAYS:
             spec.estimator(**{**spec.params().model_dump(), **small}).fit(wide, y).pair_score(wide, wide[:1])
+
+
+def compile_all() -> None:
+    """`warm` every kernel where nothing is cached yet, in two processes; raises `RuntimeError` if one fails."""
+    kinds = {spec.kind for spec in LEARNERS}
+    # Trees take about as long as all the rest, and share no kernel of weight with it.
+    trees = {kind for kind in kinds if kind.startswith("similarity-")}
+    context = multiprocessing.get_context("spawn")
+    running = [context.Process(target=warm, args=(sorted(part),)) for part in (trees, kinds - trees)]
+    for process in running:
+        process.start()
+    for process in running:
+        process.join()
+    if any(process.exitcode for process in running):
+        raise RuntimeError("a process that compiled kernels failed; its error is printed above")
+    # What both compiled at once is kept by one of them; the rest is compiled here.
+    warm()

@@ -23,7 +23,7 @@ def runner_of(claim: Claim, db: Database, blobs: Blobs, settings: Settings) -> R
         from pairmark.service.training.trainer import Trainer
 
         return Trainer(db, blobs, settings)
-    from pairmark.service.galleries.measurement_jobs import Measurer
+    from pairmark.service.galleries.calibration.measurement_jobs import Measurer
 
     return Measurer(db, blobs, settings)
 

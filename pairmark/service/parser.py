@@ -38,7 +38,7 @@ from pairmark.service.datasets.limits import FileLimits
 from pairmark.service.datasets.reader import read_dataset
 from pairmark.service.datasets.schemas import DatasetRequest
 from pairmark.service.errors import PairmarkError
-from pairmark.service.galleries.batches import send_batches
+from pairmark.service.galleries.items.batches import send_batches
 from pairmark.service.jobs.limits import limit_memory, release_memory_limit
 from pairmark.service.processes import die_with_parent
 

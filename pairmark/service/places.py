@@ -117,10 +117,10 @@ class BatchPlace:
         def in_thread(turn: Turn) -> None:
             with self._lock:
                 self._busy = not self._evicted and future.set_running_or_notify_cancel()
-                wanted = self._busy
+                is_due = self._busy
             settle: Callable[[], None] | None = None
             try:
-                if wanted:
+                if is_due:
                     settle = partial(future.set_result, context.run(work))
             except BaseException as error:
                 settle = partial(future.set_exception, error)

@@ -1,11 +1,11 @@
-"""Answers about galleries."""
+"""Requests and answers about galleries."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pairmark.wire.base import Declaration, Text
-from pairmark.wire.scoring import ModelUsedFields
+from pairmark.wire.base import Fields, Limits, Parameters, Rate, Text
+from pairmark.wire.scoring import Aggregation, ModelUsedFields, PointParameters
 
 
 class GalleryModelFields(ModelUsedFields):
@@ -14,14 +14,13 @@ class GalleryModelFields(ModelUsedFields):
     kind: str | None = None
 
 
-class GalleryFields(Declaration):
+class GalleryFields(Fields):
     name: str
     model: Annotated[GalleryModelFields, Text("the version that searches it")]
     moving_to: Annotated[GalleryModelFields | None, Text("the version for which it is being indexed")] = None
     dimension: int
     columns: Annotated[
-        dict[str, str] | None,
-        Text("of records: the type of each column; null if the gallery holds vectors"),
+        dict[str, str] | None, Text("of records: the type of each column; null if the gallery holds vectors")
     ] = None
     items: int
     subjects: Annotated[int | None, Text("number of different subjects; absent in lists")] = None
@@ -35,26 +34,26 @@ class GalleryFields(Declaration):
     updated_at: str
 
 
-class RowErrorFields(Declaration):
+class RowErrorFields(Fields):
     row: Annotated[int, Text("0-based index in the request")]
     id: str | None = None
     detail: str
 
 
-class UpsertFields(Declaration):
+class UpsertFields(Fields):
     upserted: int
     errors: Annotated[list[RowErrorFields], Text("the first 1,000 rows that were not stored")]
     n_errors: Annotated[int, Text("number of rows that were not stored")]
 
 
-class ItemFields(Declaration):
+class ItemFields(Fields):
     id: str
     subject: str | None = None
     metadata: dict[str, Any] | None = None
     vector: Annotated[list[float] | dict[str, Any] | None, Text("numbers, or the record")] = None
 
 
-class ReceiptFields(Declaration):
+class ReceiptFields(Fields):
     gallery: str
     id: str | None = None
     subject: str | None = None
@@ -78,7 +77,7 @@ class ReceiptFields(Declaration):
     erased_at: str
 
 
-class HitFields(Declaration):
+class HitFields(Fields):
     id: Annotated[str | None, Text("the item's id; null if the subject was compared as a whole")]
     subject: str | None
     items: Annotated[int | None, Text("number of the subject's items, if it was compared as a whole")] = None
@@ -87,7 +86,7 @@ class HitFields(Declaration):
     decision: Annotated[Literal["match", "review"] | None, Text("with `fnr`")] = None
 
 
-class CandidatesFields(Declaration):
+class CandidatesFields(Fields):
     scored: Annotated[int, Text("records that were scored for each query, those that share most with it")]
     recall: Annotated[
         float | None,
@@ -99,7 +98,7 @@ class CandidatesFields(Declaration):
     pairs: Annotated[int, Text("number of items that were searched for to measure it")]
 
 
-class SearchFields(Declaration):
+class SearchFields(Fields):
     model: GalleryModelFields
     results: list[list[HitFields]]
     aggregation: Annotated[str | None, Text("how subjects were compared as a whole")] = None
@@ -111,7 +110,7 @@ class SearchFields(Declaration):
     warning: str | None = None
 
 
-class VerificationFields(Declaration):
+class VerificationFields(Fields):
     model: GalleryModelFields
     subject: str
     match: Annotated[bool, Text("score > threshold, compared in float32")]
@@ -143,3 +142,136 @@ class VerificationFields(Declaration):
         ),
     ]
     warning: str | None = None
+
+
+class ImportParameters(Parameters):
+    prefix: Annotated[str, Limits(longest=256), Text("raw float32: the prefix of all ids")] = ""
+    first: Annotated[
+        int, Limits(minimum=0, below=2**53), Text("raw float32: the number in the first row's id")
+    ] = 0
+    id: Annotated[str, Limits(longest=256), Text("CSV, Parquet: column of ids", help="Column of ids.")] = "id"
+    subject: Annotated[
+        str,
+        Limits(longest=256),
+        Text("CSV, Parquet: column of subjects", help="Column of subjects, if there is one."),
+    ] = "subject"
+    metadata: Annotated[
+        str | None, Limits(longest=4096), Text("CSV, Parquet: columns kept as metadata, joined by commas")
+    ] = None
+
+
+class SearchParameters(Parameters):
+    queries: Any
+    k: Annotated[
+        int,
+        Limits(minimum=1),
+        Text("largest number of results per query", help="Maximum number of items to return."),
+    ] = 10
+    filter: Annotated[
+        dict[str, Any] | None,
+        Text(
+            'metadata that items must match: `{"site": "north"}`, `{"site": {"in": ["north", "south"]}}`, '
+            '`{"year": {"gte": 2020, "lt": 2024}}`. It is applied before the search',
+            help="Filter on metadata, as JSON.",
+        ),
+    ] = None
+    group_by: Annotated[
+        Literal["subject"] | None,
+        Text("`subject`: one result per subject. Without `aggregation` it is the subject's best item"),
+    ] = None
+    aggregation: Annotated[
+        Aggregation | None,
+        Text(
+            "with `group_by`: compare each subject as a whole, by all of its items; `auto` is what the version "
+            "chose in training for different numbers of samples, else `plda` if the model has it, otherwise `mean`. "
+            "`fpir` needs a calibration with the same `aggregation`"
+        ),
+    ] = None
+    fpir: Annotated[
+        Rate | None,
+        Text(
+            "return only matches, at this false positive identification rate of the whole search",
+            help="Return only matches, at this false positive rate of whole searches.",
+        ),
+    ] = None
+    fpr: Annotated[
+        Rate | None,
+        Text(
+            "return only matches, at this false positive rate of each comparison",
+            help="Return only matches, at this false positive rate of single comparisons.",
+        ),
+    ] = None
+    fnr: Annotated[
+        Rate | None,
+        Text(
+            "with `fpr`: also limit the false negative rate of each comparison. Items between the two "
+            "thresholds are returned for review. `confidence` is the confidence that both limits hold",
+            help="With --fpr: a false negative rate. Items for review are returned too.",
+        ),
+    ] = None
+    confidence: Annotated[Rate, Text("the confidence with which the bound holds")] = 0.95
+    refs: Any
+
+
+class VerifyParameters(PointParameters):
+    aggregation: Annotated[
+        Aggregation | None,
+        Text(
+            "compare the subject as a whole in this way, or refuse. Default: `auto` if the calibration "
+            "supports the subject's number of items; otherwise the best item decides"
+        ),
+    ] = None
+    fnr: Annotated[
+        Rate | None,
+        Text(
+            "also limit the false negative rate: `decision` is `review` between the two thresholds, and both "
+            "limits hold with `confidence`"
+        ),
+    ] = None
+
+
+class ProbesParameters(Parameters):
+    dataset: Annotated[
+        str | None, Limits(longest=200), Text("`name` or `name:version`; its labels are subjects")
+    ] = None
+    vectors: Annotated[
+        list[list[float]] | list[dict[str, Any]] | None, Text("n vectors of d numbers, or n records")
+    ] = None
+    subjects: Annotated[list[str] | None, Text("the subject of each vector")] = None
+    random_state: Annotated[
+        int, Limits(minimum=0, maximum=2**32 - 1), Text("seed that draws one probe per subject")
+    ] = 0
+    aggregation: Annotated[
+        Aggregation | None,
+        Text(
+            "measure searches that compare subjects as a whole (`group_by: subject` with this `aggregation`)"
+        ),
+    ] = None
+
+
+class GalleryCalibrationParameters(ProbesParameters):
+    keep_probes: Annotated[
+        bool,
+        Text(
+            "keep the probes' vectors (never shown; erased with their subject), so that thresholds follow "
+            "every write and erasure. Without them, `fpir` is refused once more than a tenth of the gallery has "
+            "changed"
+        ),
+    ] = True
+
+
+class GalleryEvaluationParameters(ProbesParameters):
+    max_rank: Annotated[int, Limits(minimum=1, maximum=100), Text("", help="Highest rank of the CMC.")] = 20
+    fpir: Annotated[list[Rate], Limits(longest=20), Text("false positive identification rates to report")] = [
+        0.01,
+        0.05,
+        0.1,
+    ]
+    confidence: Rate = 0.95
+    leave_one_out: Annotated[
+        bool,
+        Text(
+            "also search for every enrolled subject among the others",
+            help="Also estimate by leaving out one enrolled subject at a time.",
+        ),
+    ] = False

@@ -1,16 +1,19 @@
-"""Answers about learners, models, versions and calibrations."""
+"""Requests and answers about learners, models, versions and calibrations."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pairmark.wire.base import Declaration, Moment, Text
+from pairmark.wire.base import Fields, Limits, Moment, Parameters, Text
+from pairmark.wire.jobs import Groups, Listing, Protocol
 
+LONGEST_REASON = 500
+"""Characters of a reason that are kept."""
 Imported = Literal["signed", "unsigned"]
 """How a calibration came in a file."""
 
 
-class LearnerFields(Declaration):
+class LearnerFields(Fields):
     kind: str
     title: str
     capabilities: Annotated[
@@ -29,7 +32,7 @@ class LearnerFields(Declaration):
     params: Annotated[dict[str, Any], Text("JSON Schema of `params` in POST /jobs")]
 
 
-class AliasFields(Declaration):
+class AliasFields(Fields):
     model: str
     alias: str
     version: int
@@ -37,7 +40,7 @@ class AliasFields(Declaration):
     updated_at: Moment
 
 
-class CalibrationFields(Declaration):
+class CalibrationFields(Fields):
     id: str
     name: str
     model: Annotated[str | None, Text("null for scores of another system")]
@@ -55,7 +58,7 @@ class CalibrationFields(Declaration):
     created_at: Moment
 
 
-class LineageFields(Declaration):
+class LineageFields(Fields):
     dataset: str | None
     dataset_sha256: str | None
     job: str | None
@@ -63,7 +66,7 @@ class LineageFields(Declaration):
     artefact_sha256: str
 
 
-class VersionSummaryFields(Declaration):
+class VersionSummaryFields(Fields):
     version: int
     kind: str
     capabilities: list[str]
@@ -98,7 +101,7 @@ class VersionFields(VersionSummaryFields):
     reviews: Annotated[list[str], Text("what reviews of decisions of this version alone have shown")] = []
 
 
-class ModelFields(Declaration):
+class ModelFields(Fields):
     name: str
     created_at: Moment
     latest_version: int
@@ -110,7 +113,7 @@ class ModelFields(Declaration):
     ]
 
 
-class SeenPointFields(Declaration):
+class SeenPointFields(Fields):
     fpr: Annotated[float, Text("the requested rate")]
     calibration_id: Annotated[str, Text("the calibration that the threshold comes from")]
     threshold: float | None = None
@@ -125,7 +128,7 @@ class SeenPointFields(Declaration):
     refused: Annotated[str | None, Text("why the calibration gives no threshold for this rate")] = None
 
 
-class EvaluationFields(Declaration):
+class EvaluationFields(Fields):
     model: str
     version: int
     dataset: str
@@ -136,3 +139,50 @@ class EvaluationFields(Declaration):
     operating_points: list[SeenPointFields]
     overlap: Any
     warnings: list[str]
+
+
+class AliasParameters(Parameters):
+    version: Any
+    reason: Annotated[
+        str | None,
+        Limits(longest=LONGEST_REASON),
+        Text(
+            "why the alias moves; kept in its history and the audit log",
+            help="The reason, for the alias's history and the audit log.",
+        ),
+    ] = None
+
+
+class MeasureParameters(Parameters):
+    dataset: Annotated[
+        str,
+        Limits(longest=200),
+        Text("`name` or `name:version`; training data in it are counted and reported"),
+    ]
+    protocol: Annotated[
+        Protocol, Text("`auto`: the protocol of the version's training", help="auto, open-set or closed-set.")
+    ] = "auto"
+    n_pairs: Annotated[
+        int | None, Limits(minimum=2), Text("largest number of pairs to score; default: 200,000")
+    ] = None
+    groups: Groups = "together"
+    random_state: Annotated[
+        int, Limits(minimum=0, maximum=2**32 - 1), Text("draws the pairs that are measured")
+    ] = 0
+
+
+class VersionCalibrationParameters(MeasureParameters):
+    dataset: Annotated[
+        str,
+        Limits(longest=200),
+        Text("`name` or `name:version`; it must not contain training data of the version"),
+    ]
+    random_state: Annotated[
+        int,
+        Limits(minimum=0, maximum=2**32 - 1),
+        Text("accepted for earlier callers: no seed moves a threshold"),
+    ] = 0
+    listing: Listing = None
+    default: Annotated[
+        bool | None, Text("use it for `/match` from now on; default: only if the version has no calibration")
+    ] = None

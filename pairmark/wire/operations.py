@@ -1,16 +1,16 @@
-"""Answers about webhooks and tenants."""
+"""Requests and answers about webhooks and tenants."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pairmark.wire.base import Declaration, Moment, Text
+from pairmark.wire.base import Fields, Moment, Text
 
 Event = Literal["job.end", "alias.move", "review.enough", "review.alarm", "outcomes.contradict"]
 """Actions of the audit log that webhooks can be told of."""
 
 
-class WebhookFields(Declaration):
+class WebhookFields(Fields):
     id: str
     url: str
     events: list[Event]
@@ -21,7 +21,7 @@ class NewWebhookFields(WebhookFields):
     secret: Annotated[str, Text("signs the messages (Standard Webhooks, HMAC-SHA256); not shown again")]
 
 
-class DeliveryFields(Declaration):
+class DeliveryFields(Fields):
     id: Annotated[str, Text("also the header `webhook-id`, the same at each attempt")]
     event: Event
     state: Literal["waiting", "delivered", "failed"]
@@ -31,7 +31,7 @@ class DeliveryFields(Declaration):
     answer: Annotated[str | None, Text("the last attempt's status, or why there was no answer")]
 
 
-class TenantFields(Declaration):
+class TenantFields(Fields):
     name: Annotated[str, Text("names of the tenant begin with it and a slash")]
     quotas: Any
     use: Any

@@ -1,26 +1,26 @@
-"""Answers about reviews."""
+"""Requests and answers about reviews."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pairmark.wire.base import Declaration, Moment, Text
+from pairmark.wire.base import Fields, Limits, Moment, Parameters, Text
 
 Question = Literal["false-matches", "missed-matches", "uncertain"]
 
 
-class AgreementFields(Declaration):
+class AgreementFields(Fields):
     pairs: int
     agreed: int
 
 
-class JudgedPartFields(Declaration):
+class JudgedPartFields(Fields):
     of: str
     judged: int
     wrong: int
 
 
-class ReviewFields(Declaration):
+class ReviewFields(Fields):
     id: str
     name: str
     model: str | None
@@ -68,3 +68,50 @@ class ReviewFields(Declaration):
     created_at: Moment
     enough_at: Moment | None
     alarm_at: Moment | None
+
+
+class ReviewSourceParameters(Parameters):
+    model: Annotated[
+        str | None,
+        Limits(longest=100),
+        Text(
+            "decisions of this model; with `refs`, the model they are about",
+            help="Make a review of this model's kept decisions.",
+        ),
+    ] = None
+    gallery: Annotated[
+        str | None,
+        Limits(longest=200),
+        Text(
+            "matches that searches of this gallery returned", help="Make a review of this gallery's matches."
+        ),
+    ] = None
+
+
+class ReviewParameters(Parameters):
+    name: Annotated[str, Limits(longest=200)] = ""
+    source: Any
+    question: Annotated[
+        Question,
+        Text(
+            "`false-matches`: the share of matches that are not the same; `missed-matches`: the share of same "
+            "pairs that were decided to be different; `uncertain`: a queue of pairs between two thresholds (`fnr`), "
+            "which are chosen by their score, so that they may train and bound nothing",
+            help="false-matches or missed-matches.",
+        ),
+    ] = "false-matches"
+    at_most: Annotated[
+        float,
+        Limits(minimum=1e-6, maximum=0.9),
+        Text("the share that you accept", help="The share of wrong decisions that you accept."),
+    ] = 0.02
+    confidence: Annotated[
+        float,
+        Limits(minimum=0.5, maximum=0.9999),
+        Text("", help="The confidence with which the bound holds."),
+    ] = 0.95
+    judged_twice: Annotated[
+        float,
+        Limits(minimum=0, maximum=1),
+        Text("share of pairs that a second reviewer gets too, to measure agreement"),
+    ] = 0.05

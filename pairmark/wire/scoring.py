@@ -1,10 +1,10 @@
-"""Answers about scores, decisions, labels and rankings."""
+"""Requests and answers about scores, decisions, labels and rankings."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from pairmark.wire.base import Declaration, Text
+from pairmark.wire.base import Fields, Limits, Parameters, Rate, Text
 from pairmark.wire.models import Imported
 
 ORIGIN_TEXT = (
@@ -19,13 +19,13 @@ IMPORTED_TEXT = (
 )
 
 
-class ModelUsedFields(Declaration):
+class ModelUsedFields(Fields):
     name: str
     version: int
     kind: str | None
 
 
-class OperatingPointFields(Declaration):
+class OperatingPointFields(Fields):
     fpr: Annotated[float, Text("the requested rate")]
     threshold: Annotated[float, Text("a float32 value")]
     fpr_upper_bound: Annotated[
@@ -114,7 +114,7 @@ class OperatingPointFields(Declaration):
     aggregation: Annotated[str | None, Text("for subjects: how their samples are compared")] = None
 
 
-class ExplanationFields(Declaration):
+class ExplanationFields(Fields):
     model: ModelUsedFields
     score: float
     explanation: Annotated[
@@ -122,7 +122,7 @@ class ExplanationFields(Declaration):
     ]
 
 
-class ClassesFields(Declaration):
+class ClassesFields(Fields):
     model: ModelUsedFields
     labels: Annotated[list[str], Text("the most probable label of each point, as the dataset names it")]
     probabilities: Annotated[
@@ -130,7 +130,7 @@ class ClassesFields(Declaration):
     ]
 
 
-class RankingFields(Declaration):
+class RankingFields(Fields):
     labels: list[str]
     positions: Annotated[
         dict[str, float],
@@ -149,6 +149,180 @@ class RankingFields(Declaration):
     ] = None
 
 
-class RankingsFields(Declaration):
+class RankingsFields(Fields):
     model: ModelUsedFields
     rankings: list[RankingFields]
+
+
+Aggregation = Literal["auto", "mean", "plda", "best", "median"]
+MAX_COUNT = 2**31 - 1
+
+
+class PairsParameters(Parameters):
+    model: Annotated[
+        str | None,
+        Text("the model; a JSON body may name it instead", help="NAME, NAME@ALIAS or NAME:VERSION."),
+    ] = None
+    dim: Annotated[
+        int | None,
+        Limits(minimum=1, maximum=MAX_COUNT),
+        Text("octet-stream: length of a vector; default: the model's"),
+    ] = None
+    n_left: Annotated[
+        int | None,
+        Limits(minimum=1, maximum=MAX_COUNT),
+        Text("octet-stream: number of left rows; default: half of all rows"),
+    ] = None
+    left_samples: Annotated[
+        int,
+        Limits(minimum=1, maximum=MAX_COUNT),
+        Text("octet-stream: rows per left subject; in npz, use the array `left_counts`"),
+    ] = 1
+    right_samples: Annotated[
+        int,
+        Limits(minimum=1, maximum=MAX_COUNT),
+        Text("octet-stream: rows per right subject; in npz, use the array `right_counts`"),
+    ] = 1
+    aggregation: Annotated[
+        Aggregation,
+        Text(
+            "how subjects are compared. `mean`, `best`, `median`: over all scores between samples of the two "
+            "sides; `plda`: the exact score of a PLDA model; `auto`: what the version chose in training for these "
+            "numbers of samples, else `plda` if the model has it, otherwise `mean`",
+            help="How subjects of several samples are compared: auto, mean, plda, best or median.",
+        ),
+    ] = "auto"
+
+
+class EvidenceParameters(Parameters):
+    log_lr: Annotated[
+        bool,
+        Text(
+            "add the natural log-likelihood ratio of each score, by the version's calibration",
+            help="Also print the natural log likelihood ratio of each score.",
+        ),
+    ] = False
+    lr_method: Annotated[
+        Literal["logistic", "pav", "own"],
+        Text(
+            "how scores become log-likelihood ratios. `pav`: the step function that fits the calibration pairs best; "
+            "`logistic`: a linear function; `own`: the score itself (`plda`)",
+            help="How scores become likelihood ratios: pav, logistic or own.",
+        ),
+    ] = "pav"
+
+
+class BayesParameters(EvidenceParameters):
+    prior: Annotated[
+        Rate | None,
+        Text(
+            "decide by Bayes' rule instead of at a false positive rate: the probability that a pair is the same "
+            "before its score is known. Give exactly one of `fpr` and `prior`",
+            help="Instead of --fpr: decide at the lowest cost, for this probability that a pair is the same.",
+        ),
+    ] = None
+    cost_ratio: Annotated[
+        float | None,
+        Limits(above=0, maximum=1e12),
+        Text(
+            "with `prior`: the cost of a false match divided by the cost of a missed match; default: 1",
+            help="With --prior: cost of a false match divided by the cost of a missed match. Default: 1.",
+        ),
+    ] = None
+
+
+class PointParameters(Parameters):
+    fpr: Annotated[Rate, Text("the highest false positive rate that you accept", example=0.01)]
+    confidence: Annotated[
+        Rate, Text("the confidence with which the bound holds", help="Confidence of the guarantee.")
+    ] = 0.95
+    method: Annotated[
+        Literal["auto", "finite-sample", "bootstrap", "estimate"],
+        Text(
+            "`auto` and `finite-sample` hold for every sample size, or are refused (a policy may let `auto` "
+            "answer by `bootstrap`); `bootstrap` is asymptotic; `estimate` guarantees nothing and states the bound "
+            "that holds at its threshold",
+            help="auto, finite-sample, bootstrap or estimate.",
+        ),
+    ] = "auto"
+    calibration: Annotated[str | None, Text("id of a calibration; default: the version's own")] = None
+
+
+class ThreeWayParameters(PointParameters):
+    fnr: Annotated[
+        Rate | None,
+        Text(
+            "also limit the false negative rate: pairs between the two thresholds are for `review`, and both "
+            "limits hold with `confidence`",
+            help="Also bound the false negative rate: pairs in between are for review.",
+        ),
+    ] = None
+    simultaneous: Annotated[
+        bool,
+        Text(
+            "guarantee all rates, and all versions calibrated on the same dataset version, at once, so that "
+            "you may choose among them",
+            help="Guarantee all rates at once, so that you may choose among rates and versions.",
+        ),
+    ] = False
+
+
+class PointOfVersionParameters(ThreeWayParameters):
+    left_samples: Annotated[
+        int | None, Limits(minimum=1), Text("samples on one side, if subjects are compared; default: 1")
+    ] = None
+    right_samples: Annotated[int | None, Limits(minimum=1), Text("samples on the other side; default: 1")] = (
+        None
+    )
+    aggregation: Annotated[
+        Aggregation, Text("how subjects are compared; `auto`: the version's own choice")
+    ] = "auto"
+
+
+class SimilarityParameters(PairsParameters, EvidenceParameters):
+    calibration: Annotated[
+        str | None, Text("with `log_lr`: id of a calibration; default: the version's own")
+    ] = None
+
+
+class MatchParameters(PairsParameters, ThreeWayParameters, BayesParameters):
+    fpr: Annotated[
+        Rate | None,
+        Text(
+            "the highest false positive rate that you accept. Give exactly one of `fpr` and `prior`; "
+            "otherwise the request is refused (422)",
+            help="The false positive rate that you choose, as 0.01 or 1%.",
+            example=0.01,
+        ),
+    ] = None  # type: ignore[assignment]
+    detail: Annotated[
+        bool,
+        Text(
+            "add `log10_fpr` to each score: how rare it is among different pairs. It can be compared across models"
+        ),
+    ] = False
+
+
+class RankParameters(Parameters):
+    model: Any
+    features: Any
+    top: Annotated[
+        int | None,
+        Limits(minimum=1),
+        Text("return only this many labels, best first", help="Show only the first N labels."),
+    ] = None
+    detail: Annotated[
+        bool,
+        Text(
+            "add the confidence of the ranking and of each pair of labels",
+            help="Also print the confidence of each ranking.",
+        ),
+    ] = False
+    abstain: Annotated[
+        float | None,
+        Limits(minimum=0.5, maximum=1.0),
+        Text(
+            "keep only preferences with at least this confidence; labels without a clear order share a place",
+            help="Keep only preferences with at least this confidence; other labels are tied.",
+        ),
+    ] = None

@@ -6,7 +6,7 @@ from itertools import permutations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks._synthetic_rankings import (
@@ -126,7 +126,6 @@ def test_missing_labels_follow_the_survival_probabilities() -> None:
     assert full[by_point.X[:, 0] == 0].mean() < 0.05
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.integers(2, 9), st.floats(0, 1), st.integers(0, 9), st.integers(0, 2**32 - 1))
 def test_what_survives_keeps_its_order(k: int, survival: float, at_least: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -139,7 +138,6 @@ def test_what_survives_keeps_its_order(k: int, survival: float, at_least: int, s
         assert sorted(kept[there]) == list(range(int(there.sum())))
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.integers(2, 9), st.floats(0, 1), st.integers(0, 2**32 - 1))
 def test_ties_join_neighbours_only(k: int, boundary: float, seed: int) -> None:
     rng = np.random.default_rng(seed)

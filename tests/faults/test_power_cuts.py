@@ -17,8 +17,8 @@ from pairmark.models.core.artefact import ArtefactError
 from pairmark.service.blobs.local import LocalBlobs
 from pairmark.service.db import Database, bump_revision
 from pairmark.service.errors import CorruptArtefact
-from pairmark.service.galleries.blocks import BlockFolder, IndexBlock, make_block
-from pairmark.service.galleries.rows import StoredRows
+from pairmark.service.galleries.index.blocks import BlockFolder, IndexBlock, make_block
+from pairmark.service.galleries.items.rows import StoredRows
 from tests.crashes import PowerCuts
 from tests.sqlite_syncs import followed_syncs, shared_library
 

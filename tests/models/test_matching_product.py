@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pairmark.models.calibration.kernels.capacity import log_mean_product
@@ -51,7 +51,6 @@ def lower(hits: np.ndarray, shrink: float, scale: np.ndarray | None = None) -> f
     )
 
 
-@settings(max_examples=150)
 @given(seed=st.integers(0, 2**31), n=st.integers(1, 6), shrink=st.sampled_from([0.999, 0.8, 0.3]))
 def test_scaling_never_exceeds_the_permanent_and_falls_with_every_hit(
     seed: int, n: int, shrink: float

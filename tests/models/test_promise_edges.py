@@ -63,6 +63,18 @@ def test_versions_on_the_same_people_share_it_whatever_their_scores_and_rows_are
     assert len(chosen) > 5
 
 
+def test_the_type_of_names_is_no_seed() -> None:
+    scores, same, units = people()
+    kinds = [
+        units,
+        units.astype(np.int16),
+        units.astype(float),
+        units.astype(str),
+        (units[:, 0], units[:, 1]),
+    ]
+    assert len({operating_point(scores, same, 0.05, units=kind).threshold for kind in kinds}) == 1
+
+
 def test_no_random_number_costs_power_and_none_answers_below_the_floor() -> None:
     scores, same, units = people()
     plain = Calibration.fit(scores, same, units, chance=CalibrationSeed(uniform=1.0, seed=0)).operating_point(

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pairmark.models.reviews.evidence import (
@@ -61,7 +61,6 @@ def test_likelihood_is_that_of_counting() -> None:
         assert found == pytest.approx(share, abs=1e-12)
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(1, 12), st.integers(0, 12), st.integers(0, 12)), min_size=1, max_size=3)
 )
@@ -80,7 +79,6 @@ def test_the_envelope_is_the_best_configuration(strata: list[tuple[int, int, int
         assert found == pytest.approx(best, abs=1e-6) if best > -math.inf else found == best
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     st.lists(st.booleans(), min_size=1, max_size=60),
     st.integers(0, 200),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pairmark.models import MetricSimilarity
@@ -18,7 +18,6 @@ X = np.random.default_rng(2).standard_normal((40, 3)).astype(np.float32)
 Y = np.repeat(np.arange(8), 5)
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     st.lists(st.sampled_from([-1.5, 0.0, 0.25, 7.0]), min_size=1, max_size=60),
     st.integers(1, 20),
@@ -39,7 +38,6 @@ def test_the_best_do_not_depend_on_the_order_of_offers(values, k, above, step, r
     assert best.scores.tolist() == scores[best.rows].tolist()
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_merged_blocks_are_the_search_of_the_whole(data: st.DataObject) -> None:
     model = MetricSimilarity(metric="hamming").fit(X, Y)  # with many ties

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pairmark.models import MetricSimilarity
@@ -30,7 +30,6 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search_forms, "_QUERIES", 2)
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_every_metric_searches_as_it_scores(data: st.DataObject) -> None:
     model = MODELS[data.draw(st.sampled_from(METRICS)), data.draw(st.booleans())]

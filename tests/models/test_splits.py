@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
@@ -15,7 +15,6 @@ from pairmark.models.pairs.listed import listed_units
 from pairmark.models.pairs.splits import Split, held_out_pairs, split_data, split_pairs
 
 
-@settings(deadline=None, max_examples=60)
 @given(
     m=st.integers(8, 60),
     per=st.integers(2, 9),
@@ -98,7 +97,6 @@ def test_what_is_short_is_named(y: np.ndarray, options: dict, said: str) -> None
         split_data(y, random_state=0, **options)
 
 
-@settings(deadline=None, max_examples=80)
 @given(
     counts=st.lists(st.integers(1, 7), min_size=2, max_size=25),
     n_pairs=st.integers(1, 4_000),

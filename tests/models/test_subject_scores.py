@@ -79,7 +79,7 @@ def test_one_sample_scores_as_the_vector_does(name: str, way: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "way"), CASES)
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(seed=st.integers(0, 10_000), k=st.integers(1, 12), floor=st.booleans(), ties=st.booleans())
 def test_search_is_that_of_scoring_everybody(
     name: str, way: str, seed: int, k: int, floor: bool, ties: bool

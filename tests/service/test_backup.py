@@ -20,8 +20,8 @@ from pairmark.service.blobs.holds import hold_all
 from pairmark.service.blobs.repository import all_named_blobs
 from pairmark.service.db import Database
 from pairmark.service.errors import Conflict, CorruptArtefact, InvalidInput
-from pairmark.service.galleries import probe_repository
-from pairmark.service.galleries.kept_probes import RECORD
+from pairmark.service.galleries.calibration import probe_repository
+from pairmark.service.galleries.calibration.kept_probes import RECORD
 from pairmark.service.keys import Keys
 from pairmark.service.operations import dump
 from pairmark.service.operations.backup import back_up

@@ -20,9 +20,9 @@ from pairmark.service.datasets.limits import FileLimits
 from pairmark.service.datasets.reader import read_dataset
 from pairmark.service.datasets.schemas import DatasetRequest
 from pairmark.service.errors import InvalidInput, PairmarkError
-from pairmark.service.galleries.imports import file_batches
-from pairmark.service.galleries.item_forms import VectorForm
-from pairmark.service.galleries.rows import RowErrors
+from pairmark.service.galleries.items.imports import file_batches
+from pairmark.service.galleries.items.item_forms import VectorForm
+from pairmark.service.galleries.items.rows import RowErrors
 from pairmark.service.galleries.schemas import ImportOptions
 from pairmark.service.runtime.binary import parse_npz, parse_npz_rows, parse_octets, parse_rows
 from pairmark.service.settings import Settings

@@ -23,7 +23,7 @@ def test_a_file_gives_names_and_points_whatever_wrote_it(tmp_path: Path) -> None
         ("a,b\n", "a line of names and a line for each point"),
         ("a,b\n1,2\n3\n", "row 2 has not as many fields"),
         ("a,b\n1,2,3\n", "row 1 has not as many fields"),
-        ("a,b\n1,many\n", "row 1: 'many' is not a number"),
+        ("a,b\n1,many\n", "row 1, column 'b': 'many' is not a number; leave out columns"),
         ("a,b,a\n1,2,3\n", "'a' more than once"),
     ],
 )

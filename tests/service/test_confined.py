@@ -19,9 +19,9 @@ from pairmark.service.datasets.limits import UNPACKED_FREE, FileLimits
 from pairmark.service.datasets.schemas import DatasetRequest
 from pairmark.service.datasets.tabular import Table
 from pairmark.service.errors import InvalidInput, TooLarge
-from pairmark.service.galleries.batches import confined_batches
-from pairmark.service.galleries.item_forms import VectorForm
-from pairmark.service.galleries.rows import RowErrors
+from pairmark.service.galleries.items.batches import confined_batches
+from pairmark.service.galleries.items.item_forms import VectorForm
+from pairmark.service.galleries.items.rows import RowErrors
 from pairmark.service.galleries.schemas import ImportOptions
 from pairmark.service.settings import MIB, Settings
 from tests.fuzzing.crafted import parquet

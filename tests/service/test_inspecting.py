@@ -175,6 +175,40 @@ def test_a_messy_table_is_told_all_its_troubles_at_once(deployment):
     assert mended.features == 1
 
 
+def test_infinite_cells_and_rows_without_a_label_are_troubles_too(deployment):
+    seen = look(deployment, b"who,a,b\nx,1,2\nx,inf,2\n,3,4\ny,nan,1e400\ny,5,\n", identity="who")
+    assert [(each.column, each.role, each.row, each.rows) for each in seen.troubles] == [
+        ("who", "", 3, 1),
+        ("a", "exclude", 2, 2),
+        ("b", "exclude", 4, 2),
+    ]
+    assert seen.troubles[0].text.endswith("(fill them in, or leave the rows out)")
+    # A missing label alone, too.
+    assert [each.column for each in look(deployment, b"who,a\nx,1\n,3\n", identity="who").troubles] == ["who"]
+
+
+def test_the_preview_names_the_line_that_is_no_csv(deployment):
+    with pytest.raises(InvalidInput, match="line 3 has 4 cells, the header 3"):
+        look(deployment, b"who,a,b\nx,1,2\nx,1,2,3\n")
+
+
+def test_rankings_are_known_where_some_rank_one_label(deployment):
+    orders = ["tea>juice", "juice>tea", "tea", "tea>juice"] * 5
+    seen = look(deployment, table(a=list(range(20)), order=orders))
+    assert seen.request["ranking"] == ["order"]
+    assert seen.ranking_labels == ["juice", "tea"]
+
+
+def test_a_label_of_two_words_is_guessed_beside_other_texts(deployment):
+    columns = {"Person Name": [f"p{at // 2}" for at in range(20)], "city": ["Oslo", "Rome"] * 10}
+    assert look(deployment, table(**columns, a=list(range(20)))).request["label"] == "Person Name"
+
+
+def test_a_column_in_other_capitals_is_offered(deployment):
+    with pytest.raises(InvalidInput, match="did you mean 'who'"):
+        add(deployment, identity="Who")
+
+
 def test_the_preview_offers_a_column_of_dates_as_the_time(deployment):
     seen = look(deployment, MESSY.encode())
     assert seen.request["time"] == "born"

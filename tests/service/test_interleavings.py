@@ -13,7 +13,7 @@ from pairmark.models import MetricSimilarity
 from pairmark.service.db import Database
 from pairmark.service.errors import Conflict, Fenced, UnknownGallery, UnknownModel
 from pairmark.service.galleries.galleries import Galleries
-from pairmark.service.galleries.rows import RowErrors
+from pairmark.service.galleries.items.rows import RowErrors
 from pairmark.service.store.store import ModelStore
 from pairmark.service.tables import AliasRow, GalleryItem, JobRow, ModelRow, ModelVersion
 from pairmark.service.training.submission import TrainingQueue

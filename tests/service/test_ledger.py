@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from sqlalchemy import delete, select
 
-from pairmark.service.errors import DamagedRow
+from pairmark.service.errors import DamagedRow, InvalidInput
 from pairmark.service.operations.doctor import Doctor
 from pairmark.service.runtime.runtime import Runtime
 from pairmark.service.store.schemas import FprBandOut
@@ -89,6 +89,42 @@ def test_people_are_counted_whatever_file_names_them(deployment: Deployment) -> 
     point = asyncio.run(asked).public
     assert (point["number"], point["guarantee"]) == (6, "finite-sample")
     assert "calibration 6 on these people" in point["meaning"]
+
+
+def test_who_is_given_another_name_is_recognised(deployment: Deployment) -> None:
+    """Other names draw another U; that they are for the same rows, or the same scores, is counted and said."""
+    store = deployment.store
+    listed = outside(0, 40)
+    renamed = {side: [f"x{name}" for name in listed[side]] for side in ("left_unit", "right_unit")}
+    order = np.random.default_rng(0).permutation(len(listed["same"]))
+    shuffled = {field: [values[at] for at in order] for field, values in {**listed, **renamed}.items()}
+    made = [store.calibrations.add_scores("vendor", **one).id for one in (listed, shuffled, outside(7, 40))]
+    assert [store.ledger_number(one) for one in made] == [1, 2, 3]
+
+    trained = deployment.train(**COSINE)
+    rows, names = people(60, 3, seed=9, first=1_000)
+    deployment.upload("strangers", rows, names)
+    deployment.upload("renamed", rows[60:], names[60:] + 5_000)
+    numbers = [
+        store.ledger_number(store.calibrations.calibrate("faces", trained, dataset).id)
+        for dataset in ("strangers", "renamed")
+    ]
+    assert numbers == [1, 2]
+
+
+def test_the_type_of_names_is_no_seed(deployment: Deployment) -> None:
+    store = deployment.store
+    listed = outside(0, 40)
+    numbered = {side: [int(name[1:]) for name in listed[side]] for side in ("left_unit", "right_unit")}
+    written = {side: [str(name) for name in numbered[side]] for side in numbered}
+    made = [
+        store.calibrations.add_scores("vendor", **{**listed, **units}).id for units in (numbered, written)
+    ]
+    first, second = (store.calibrations.load(one)[0].operating_point(0.2) for one in made)
+    assert first == second
+    assert [store.ledger_number(one) for one in made] == [1, 2]
+    with pytest.raises(InvalidInput, match="'0' as a number and as text"):
+        store.calibrations.add_scores("vendor", **{**listed, **numbered, "right_unit": written["right_unit"]})
 
 
 def test_no_seed_of_a_caller_moves_a_threshold(deployment: Deployment) -> None:

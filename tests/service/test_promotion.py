@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from pairmark.service.datasets.schemas import DatasetRequest
 from pairmark.service.errors import InvalidInput
 from pairmark.service.training.trainer import Trainer
 from tests.service.conftest import SMALL_FOREST, people
@@ -28,7 +29,7 @@ def test_a_worse_version_is_registered_and_does_not_take_production(deployment):
     assert message.startswith("registered faces:1, now faces@production: the first version")
     assert "promotion" not in facts
     message, facts = trained(deployment, **BAD)
-    assert message.startswith("registered faces:2, not promoted: mean TPR at FPR 0.1, 0.03")
+    assert message.startswith("registered faces:2, not promoted: mean TPR at FPR 10 %, 3 %")
     assert "of faces:1 in production on the same held-out data (difference -" in message
     reported = facts["promotion"]
     assert reported["promoted"] is False
@@ -123,6 +124,12 @@ def test_a_classifier_is_compared_by_its_classes_too(deployment):
 def test_who_names_no_learner_gets_the_one_for_the_data(deployment):
     request = deployment.request(learner=None, params={})
     assert deployment.queue.submit(request).learner in ("similarity-auto", "similarity-forest")
+    # A budget is no reason to refuse a learner that nobody named; one that was named has to take it.
+    file = deployment.folder / "ranked.csv"
+    file.write_text("x,a,b,c\n" + "".join(f"{row},{row % 2},{1 - row % 2},2\n" for row in range(60)))
+    deployment.datasets.add(file, DatasetRequest(name="ranked", ranking=["a", "b", "c"]))
+    asked = deployment.request(dataset="ranked", learner=None, params={}, budget_seconds=5)
+    assert deployment.queue.submit(asked).learner == "label-ranking-auto"
     with pytest.raises(InvalidInput, match="takes no budget"):
         deployment.queue.submit(deployment.request(budget_seconds=5))
 

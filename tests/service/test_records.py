@@ -10,9 +10,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from pairmark.client import Client, Problem
+from pairmark.models.records.inference import infer
+from pairmark.models.records.labelling import LabellingPool
+from pairmark.service.cli import output
+from pairmark.service.cli.pair_labels import drawn_different
+from pairmark.service.cli.root import app
 from pairmark.service.datasets.schemas import DatasetRequest
+from pairmark.service.errors import CalibrationOverlap
 from pairmark.service.errors import InvalidInput as Refused
 from pairmark.service.operations.backup import probe
 from tests.models.records.people import people
@@ -41,6 +48,23 @@ def table_of(deployment: Deployment, n: int = 120, name: str = "customers", seed
     )  # fmt: skip
     request = DatasetRequest(name=name, columns={"person": "identity", "rec": "id", **TYPES})
     return deployment.datasets.add(file, request)
+
+
+def drawn_pairs(deployment: Deployment, n_chosen: int, n_drawn: int) -> dict[str, Any]:
+    """A dataset ``labelled`` of candidate pairs, some chosen and some drawn at random from the others."""
+    table, who = people(200, seed=5)
+    file = written(deployment.folder / "labelled.csv", table)
+    inference = infer(table, TYPES)
+    pool = LabellingPool(inference.schema, inference.schema.read(table))
+    same = who[pool.left] == who[pool.right]
+    chosen = np.concatenate([np.flatnonzero(same == kind)[: n_chosen // 2] for kind in (True, False)])
+    order = pool.draws(pool.left[chosen], pool.right[chosen])
+    lines = [(pool.left[at], pool.right[at], int(same[at]), 0) for at in chosen]
+    lines += [(a, b, int(who[a] == who[b]), len(order)) for a, b in order[:n_drawn]]
+    pairs = deployment.folder / "labels.csv"
+    pairs.write_text("left,right,same,drawn_from\n" + "".join(f"{a},{b},{c},{d}\n" for a, b, c, d in lines))
+    deployment.datasets.add(file, DatasetRequest(name="labelled", columns=TYPES), pairs=pairs)
+    return {"population": len(order)}
 
 
 def record(table: dict[str, list[Any]], row: int) -> dict[str, Any]:
@@ -158,6 +182,54 @@ class TestTraining:
         highest = float(estimator.encoder_._rarity.max())
         assert highest <= np.log(1 + parts["train_rows"]) + 1 + 1e-6
 
+    def test_what_is_drawn_calibrates_a_promise_about_the_list(self, deployment: Deployment) -> None:
+        labelled = drawn_pairs(deployment, n_chosen=80, n_drawn=240)
+        added = deployment.datasets.get("labelled")
+        assert added.population == labelled["population"]
+        assert added.promise is not None
+        assert added.promise.population == f"a list of {labelled['population']:,} pairs"
+        number = deployment.train(learner=None, dataset="labelled", model="m", params=SMALL)
+        parts = deployment.store.version("m", number).facts["parts"]
+        assert parts["train_pairs"] == 80
+        assert parts["calibration_pairs"] + parts["test_pairs"] == 240
+        calibration, _ = deployment.store.calibrations.load(
+            deployment.store.version("m", number).calibration_id
+        )
+        point = calibration.operating_point(added.promise.smallest_fpr * 1.01)
+        assert (point.guarantee, point.origin) == ("finite-population", "population")
+        # Chosen pairs calibrate nothing afterwards either.
+        with pytest.raises(CalibrationOverlap, match="rows that m:1 was trained on"):
+            deployment.store.calibrations.calibrate("m", number, "labelled")
+
+    @pytest.mark.parametrize(
+        ("drawn_from", "problem"),
+        [
+            ([0, 0, 9, 8], "row 4: drawn_from is 8; expected 9 as before"),
+            ([0, 1, 1, 1], "row 2: drawn_from is 1; expected at least 3"),
+            ([0, 0.5, 0, 0], "row 2: drawn_from is 0.5; expected a whole number"),
+            ([0, -4, 0, 0], "row 2: drawn_from is -4; expected a whole number"),
+        ],
+    )
+    def test_a_draw_that_cannot_be_one_is_named(
+        self, deployment: Deployment, drawn_from: list[float], problem: str
+    ) -> None:
+        table, _ = people(4, seed=3)
+        file = written(deployment.folder / "few.csv", table)
+        pairs = deployment.folder / "draws.csv"
+        lines = [f"{at},{at + 1},{at % 2},{number}" for at, number in enumerate(drawn_from)]
+        pairs.write_text("\n".join(["left,right,same,drawn_from", *lines]))
+        with pytest.raises(Refused, match=problem):
+            deployment.datasets.add(file, DatasetRequest(name="few", columns={}), pairs=pairs)
+
+    def test_a_contradiction_among_the_drawn_is_not_left_out(self, deployment: Deployment) -> None:
+        table, _ = people(3, seed=3)
+        file = written(deployment.folder / "few.csv", table)
+        pairs = deployment.folder / "draws.csv"
+        pairs.write_text("left,right,same,drawn_from\n0,1,1,0\n1,2,1,0\n0,2,0,9\n3,4,0,9\n")
+        request = DatasetRequest(name="few", columns={}, drop_contradictions=True)
+        with pytest.raises(Refused, match="drawn at random, and without them the others are no sample"):
+            deployment.datasets.add(file, request, pairs=pairs)
+
     def test_params_cannot_change_the_types_of_a_dataset(self, deployment: Deployment) -> None:
         table_of(deployment)
         with pytest.raises(Refused, match=r"params\.columns"):
@@ -170,7 +242,7 @@ class TestTraining:
 def served(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A server with two models of one table: of comparators, and of encoded rows."""
     home = tmp_path_factory.mktemp("records")
-    with serving(home / "home", f"sqlite:///{home / 'records.db'}", "--with-worker") as server:
+    with serving(home / "home", f"sqlite:///{home / 'records.db'}") as server:
         table, who = people(160, seed=1)
         file = written(
             home / "customers.csv", table, rec=list(range(len(who))), person=[f"p{one}" for one in who]
@@ -210,6 +282,86 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Any:
         assert served.returncode == 0, served.stderr
         server.train(dataset="ranked", model="ranked", learner="label-ranking-tree", promote=True)
         yield server
+
+
+class TestLabelling:
+    """Labels of pairs by the command, answered by who the rows are of."""
+
+    @pytest.fixture
+    def file(self, tmp_path: Path) -> Path:
+        table, who = people(60, seed=6)
+        self.who = who
+        return written(tmp_path / "people.csv", table, rec=[f"r{row}" for row in range(len(who))])
+
+    def state(self, file: Path, *words: str) -> dict[str, Any]:
+        done = CliRunner().invoke(
+            app, ["label", str(file), "--pairs", str(file.with_name("pairs.csv")), "--column=rec:id", "--json",
+                  "--choose=12", "--fpr=20%", *words]
+        )  # fmt: skip
+        output.reset()
+        assert done.exit_code == 0, done.output
+        told: dict[str, Any] = json.loads(done.stdout)
+        return told
+
+    def answered(self, file: Path, keys: str, *words: str) -> str:
+        done = CliRunner().invoke(
+            app, ["label", str(file), "--pairs", str(file.with_name("pairs.csv")), "--column=rec:id", "--choose=12",
+                  "--fpr=20%", *words],
+            input="\n".join(keys) + "\n",
+        )  # fmt: skip
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    def lines(self, file: Path) -> list[dict[str, str]]:
+        with file.with_name("pairs.csv").open(newline="") as stream:
+            return list(csv.DictReader(stream))
+
+    def test_it_takes_up_where_one_stopped_and_draws_after_the_last_choice(self, file: Path) -> None:
+        first = self.state(file)
+        assert (first["chosen"]["labelled"], first["next"]["drawn_from"]) == (0, 0)
+        self.answered(file, "sdq")
+        assert [line["same"] for line in self.lines(file)] == ["1", "0"]
+        self.answered(file, "sdsdsdsdsd" + "d" * 5 + "q")
+        lines = self.lines(file)
+        assert [int(line["drawn_from"]) > 0 for line in lines] == [False] * 12 + [True] * 5
+        assert {int(line["drawn_from"]) for line in lines[12:]} == {first["candidates"] - 12}
+        proposal = self.state(file)["next"]
+        assert {proposal["left"], proposal["right"]} not in [{line["left"], line["right"]} for line in lines]
+        assert "train on it" in self.answered(file, "d" * 20)
+        assert self.state(file)["next"] is None
+
+    def test_choosing_again_turns_draws_into_choices(self, file: Path) -> None:
+        self.answered(file, "sdsdsdsdsdsd" + "dddq")
+        assert self.state(file)["drawn"]["labelled"] == 3
+        pairs = file.with_name("pairs.csv")
+        pairs.write_text(
+            "\n".join(pairs.read_text().splitlines()[:1] + pairs.read_text().splitlines()[2:]) + "\n"
+        )
+        told = self.state(file)
+        assert (told["drawn"]["labelled"], told["chosen"]["labelled"]) == (0, 14)
+
+    def test_undo_unsure_and_words_that_are_none(self, file: Path) -> None:
+        said = self.answered(file, "uxs?uq")
+        assert "no answer to take back" in said
+        assert "expected s, d, ?, u or q" in said
+        assert self.lines(file) == []
+        self.answered(file, "sdsdsdsdsdsd" + "?q")
+        assert (self.lines(file)[-1]["same"], int(self.lines(file)[-1]["drawn_from"]) > 0) == ("0", True)
+
+    def test_a_pairs_file_of_another_table_is_named(self, file: Path) -> None:
+        file.with_name("pairs.csv").write_text("left,right,same\nr1,nobody,1\n")
+        done = CliRunner().invoke(
+            app, ["label", str(file), "--pairs", str(file.with_name("pairs.csv")), "--column=rec:id"]
+        )
+        assert done.exit_code == 2
+        assert "row 1" in done.output
+
+    def test_a_plan_counts_pairs(self) -> None:
+        done = CliRunner().invoke(app, ["plan", "--fpr=1%", "--pairs", "--same-share=50%", "--json"])
+        output.reset()
+        plan = json.loads(done.stdout)
+        assert plan["draws"][0]["different"] == drawn_different(0.01, 0.95) >= 299 / 0.8
+        assert plan["draws"][0]["drawn"] > 2 * plan["draws"][0]["different"]
 
 
 OTHERS, OTHER_WHO = people(40, seed=7)

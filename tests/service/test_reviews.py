@@ -176,6 +176,7 @@ def test_a_population_of_none_is_refused(reviews: Reviews, model_id: str) -> Non
         {"refs": pairs(2), "scores": [1.0]},
         {"refs": [["a"]]},
         {"refs": [["a", "b\x00"]]},
+        {"refs": [["a", "b\u202e"]]},
         {"refs": [["a", "x" * 10_000]]},
         {"refs": pairs(1), "since": "2026-01-01T00:00Z"},
     ],

@@ -93,10 +93,10 @@ def test_an_alias_moves_with_its_history_and_its_etag(deployment):
     deployment.train()
     deployment.train(promote=False)
     at = deployment.store.alias("faces", "production")
-    moved = deployment.store.promote("faces", "production", 2, by="key:1", if_match=at.revision)
+    moved = deployment.store.promote("faces", "production", 2, by="key:1", if_match=frozenset({at.revision}))
     assert (moved.version, moved.revision) == (2, at.revision + 1)
     with pytest.raises(PreconditionFailed, match="version 2"):
-        deployment.store.promote("faces", "production", 1, by="key:2", if_match=at.revision)
+        deployment.store.promote("faces", "production", 1, by="key:2", if_match=frozenset({at.revision}))
     with pytest.raises(PreconditionFailed, match="does not exist"):
         deployment.store.promote("faces", "canary", 1, by="key:2", if_match="*")
     deployment.store.promote(
@@ -128,7 +128,9 @@ def test_of_two_who_saw_the_same_alias_one_moves_it(deployment):
 
     def move(version):
         try:
-            return deployment.store.promote("faces", "live", version, by="x", if_match=at.revision).version
+            return deployment.store.promote(
+                "faces", "live", version, by="x", if_match=frozenset({at.revision})
+            ).version
         except PreconditionFailed:
             return None
 

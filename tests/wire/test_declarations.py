@@ -17,17 +17,14 @@ import pairmark.client
 import pairmark.service.app
 import pairmark.wire
 from pairmark.client import Answer, Calibration, Hit, Job, ModelUsed, SearchResult, Version
-from pairmark.wire.base import Declaration
+from pairmark.wire.base import Fields
 
 MODULES = [f"pairmark.wire.{module.name}" for module in pkgutil.iter_modules(pairmark.wire.__path__)]
 DECLARATIONS = [
     kind
     for name in MODULES
     for kind in vars(importlib.import_module(name)).values()
-    if isinstance(kind, type)
-    and issubclass(kind, Declaration)
-    and kind.__module__ == name
-    and kind is not Declaration
+    if isinstance(kind, type) and issubclass(kind, Fields) and kind.__module__ == name and kind is not Fields
 ]
 RECORDS = [
     record
@@ -36,19 +33,19 @@ RECORDS = [
 ]
 
 
-def models_of(declaration: type[Declaration]) -> Iterator[type[BaseModel]]:
+def models_of(declaration: type[Fields]) -> Iterator[type[BaseModel]]:
     return (kind for kind in declaration.__subclasses__() if issubclass(kind, BaseModel))
 
 
 @pytest.mark.parametrize("declaration", DECLARATIONS)
-def test_the_service_has_one_model_of_each_declaration(declaration: type[Declaration]) -> None:
+def test_the_service_has_one_model_of_each_declaration(declaration: type[Fields]) -> None:
     (model,) = models_of(declaration)
     assert {*model.model_fields} >= {*declaration.__annotations__}
 
 
 @pytest.mark.parametrize("record", RECORDS)
 def test_the_client_has_every_member_of_the_services_answer(record: type[Answer]) -> None:
-    (declaration,) = (base for base in record.__bases__ if issubclass(base, Declaration))
+    (declaration,) = (base for base in record.__bases__ if issubclass(base, Fields))
     (model,) = models_of(declaration)
     assert [member.name for member in fields(record)] == ["json", *model.model_fields]
 

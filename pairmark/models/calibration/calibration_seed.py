@@ -10,6 +10,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
+from pairmark.models.pairs.samples import unit_text
+
 HALVES = 2.0**-53
 
 
@@ -44,9 +46,7 @@ class CalibrationSeed:
 
 def people_digest(names: Iterable[Any], secret: bytes) -> bytes:
     """HMAC-SHA256 of a set of names. Whole numbers count as their digits, whatever their type."""
-    encoded = {
-        str(int(name) if isinstance(name, float) and name.is_integer() else name).encode() for name in names
-    }
+    encoded = {unit_text(name).encode() for name in names}
     digest = hmac.new(secret, digestmod="sha256")
     for name in sorted(encoded):
         # A length before each name: two sets never give the same bytes.

@@ -6,6 +6,7 @@ says what no fit would have written is refused here, by its name and row.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import prod
@@ -109,6 +110,13 @@ class Stateful:
     def from_state(self, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> Self:
         """This estimator, fitted with what `to_state` gave. What comes from a file is checked before."""
         raise NotImplementedError(f"{type(self).__name__} has no from_state: its state cannot be loaded")
+
+    def save(self, path: str | os.PathLike[str]) -> str:
+        """Save this fitted learner as an artefact folder, which `pairmark.load` reads; returns its sha256."""
+        # What kinds there are is known above the families only.
+        import pairmark
+
+        return pairmark.save(self, path)
 
     @classmethod
     def check_state(

@@ -64,6 +64,11 @@ def resolved_rates(n_different: int, target_fpr: float | None = None) -> tuple[f
     return tuple(rate for rate, can in zip(rates, resolved(n_different, rates), strict=True) if can)
 
 
+def judged_by(rates: Sequence[float]) -> str:
+    """What `compare_pairs` decides by, in words."""
+    return "mean TPR at FPR " + ", ".join(f"{100 * rate:.3g} %" for rate in rates)
+
+
 def compare_pairs(
     scores: Mapping[str, ArrayLike],
     same: ArrayLike,

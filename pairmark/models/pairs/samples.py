@@ -69,7 +69,7 @@ class PairSample:
     rows_independent : no units were given: every row is an observation of its own.
     n_units : m, units among the pairs that the false positive rate is measured on.
     different, same : the two sides.
-    names : every unit that is named, whichever pairs it is in, ascending.
+    names : every unit that is named, whichever pairs it is in, by its text.
     by_block : blocks are the units: an edge is a block.
     """
 
@@ -328,7 +328,7 @@ def _checked_weight(sample_weight: ArrayLike | None, n: int) -> Float64 | None:
 
 
 def _unit_codes(units: ArrayLike, n: int) -> tuple[NDArray[Any], Indices]:
-    """The distinct units, ascending, and the number of each side's."""
+    """The distinct units, and the number of each side's: by their text, so that 10 and "10" are drawn alike."""
     columns = _two_columns(units)
     if columns.shape != (n, 2):
         raise ValueError(
@@ -340,7 +340,15 @@ def _unit_codes(units: ArrayLike, n: int) -> tuple[NDArray[Any], Indices]:
     names, codes = np.unique(columns, return_inverse=True)
     if names.size < 2:
         raise ValueError("units name a single unit; expected at least two")
+    if names.dtype.kind in "iuf":
+        order = np.argsort([unit_text(name) for name in names.tolist()])
+        names, codes = names[order], np.argsort(order)[codes]
     return names, codes.reshape(n, 2).astype(np.int64)
+
+
+def unit_text(name: Any) -> str:
+    """The name of a unit: whole numbers by their digits, whatever their type."""
+    return str(int(name) if isinstance(name, float) and name.is_integer() else name)
 
 
 def _two_columns(units: Any) -> NDArray[Any]:

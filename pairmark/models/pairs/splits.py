@@ -62,6 +62,7 @@ class HeldOutPairs:
     units_assumed : whether units were guessed, since nothing says who the points belong to.
     listing : which pairs of the units these are, as `pairmark.operating_point` takes it.
     blocks : (n,) block of each pair, or ``components``; None where pairs were not listed inside of blocks.
+    population : how many pairs these were drawn from at random; None: they are no sample of one list.
     """
 
     left: Indices = field(repr=False)
@@ -72,6 +73,7 @@ class HeldOutPairs:
     units_assumed: bool = False
     listing: Literal["all", "random", "drawn"] | None = "drawn"
     blocks: Indices | Literal["components"] | None = None
+    population: int | None = None
 
     def __len__(self) -> int:
         return int(self.left.size)
@@ -214,6 +216,51 @@ def split_pairs(
         test=parts[2],
         n_dropped=int((~is_uncrossed).sum()),
     )
+
+
+def split_drawn(
+    drawn: NDArray[np.bool_],
+    same: NDArray[np.bool_],
+    *,
+    protocol: Protocol,
+    test_fraction: float = TEST_FRACTION,
+    random_state: RandomState = None,
+) -> Split:
+    """Split a list of pairs of which some were chosen, which train, and some drawn at random, which calibrate and test.
+
+    Of the drawn pairs of either kind a random share tests. Each part is a random sample of what they were drawn from;
+    who is in two parts does not matter, since the promise is about that one list and the model is made without it.
+
+    Parameters
+    ----------
+    drawn, same : (n_pairs,) whether each pair was drawn, and whether it is marked same.
+
+    Raises
+    ------
+    ValueError
+        When a part would lack pairs of either kind.
+    """
+    rng = np.random.default_rng(random_state)
+    calibration, test = [], []
+    for kind in (False, True):
+        numbers = rng.permutation(np.flatnonzero(drawn & (same == kind)))
+        n_test = min(numbers.size, max(1, round(test_fraction * numbers.size))) if test_fraction else 0
+        test.append(numbers[:n_test])
+        calibration.append(numbers[n_test:])
+    parts = [np.flatnonzero(~drawn), *(np.sort(np.concatenate(part)) for part in (calibration, test))]
+    wanted = {"training": (0, True), "calibration": (1, False), "test": (2, True)}
+    for name, (part, needs_same) in wanted.items():
+        n_same = int(same[parts[part]].sum())
+        if part == 2 and not test_fraction:
+            continue
+        if n_same == parts[part].size or (needs_same and not n_same):
+            kind = "different" if n_same == parts[part].size else "same"
+            source = "drawn at random" if part else "chosen to train on"
+            raise ValueError(
+                f"the {name} part holds no pair marked {kind} ({parts[part].size} pairs): label more pairs that are "
+                f"{source}"
+            )
+    return Split(protocol=protocol, train=parts[0], calibration=parts[1], test=parts[2])
 
 
 def held_out_pairs(

@@ -31,6 +31,8 @@ _IDENTITY_NAMES = frozenset(
 )
 _GROUP_NAMES = frozenset({"group", "group_id"})
 _GARBLED = re.compile("\ufffd|\u00c3[\u0080-\u00bf]|\u00e2\u20ac")
+_DECIMAL_COMMA = re.compile(r"[-+]?\d+(?:[. ]\d{3})*,\d{1,2}")
+"""A number as half of Europe writes it; it also looks like a place of whole degrees."""
 _CODE_WIDTH = 6
 _MOST_CATEGORIES = 100
 
@@ -218,7 +220,7 @@ def _inferred(cells: _Cells, has_id: bool) -> tuple[RecordColumn, str]:
         return RecordColumn(name=name, type="identity"), "its name, and values that repeat"
     if not has_id and cells.unique and cells.n > 1 and _ID_NAMES.fullmatch(name):
         return RecordColumn(name=name, type="id"), "its name, and a value of its own in every row"
-    for infer_one in (_boolean, _date, _number, _place):
+    for infer_one in (_boolean, _date, _number, _decimal_comma, _place):
         choice = infer_one(cells)
         if choice is not None:
             return choice
@@ -262,6 +264,20 @@ def _date(cells: _Cells) -> tuple[RecordColumn, str] | None:
         return None
     _warn_of_order(cells, best)
     return RecordColumn(name=cells.name, type="date", format=best), f"all cells are dates, {best}"
+
+
+def _decimal_comma(cells: _Cells) -> tuple[RecordColumn, str] | None:
+    texts = [cell.strip() for cell in cells.first]
+    commas = sum(_DECIMAL_COMMA.fullmatch(text) is not None for text in texts)
+    if not commas or not all(_DECIMAL_COMMA.fullmatch(text) or text.isdigit() for text in texts):
+        return None
+    row, cell = next((row, cell) for cell, row in cells.first.items() if "," in cell)
+    cells.warnings.append(
+        f"{commas} of {len(texts)} distinct cells look like numbers with a decimal comma: row {row}: {_cut(cell)!r}. "
+        "The column is read as text; write a decimal point and give it as number to compare numbers, or as place if "
+        "it holds latitude and longitude"
+    )
+    return RecordColumn(name=cells.name, type="text"), "numbers with a decimal comma"
 
 
 def _place(cells: _Cells) -> tuple[RecordColumn, str] | None:
@@ -328,7 +344,7 @@ def _look(cells: _Cells, column: RecordColumn) -> None:
             cells.warnings.append("ids repeat or are missing: pairs cannot name their rows by it")
         return
     for what, is_broken in (
-        ("begin like a formula of a spreadsheet and are kept as text", _is_formula),
+        ("begin like a formula of a spreadsheet and are kept as text", _runs),
         ("hold characters of a wrong encoding", lambda cell: bool(_GARBLED.search(cell))),
         (f"have more than {MAX_CELL} characters", lambda cell: len(cell) > MAX_CELL),
     ):
@@ -340,6 +356,11 @@ def _look(cells: _Cells, column: RecordColumn) -> None:
 
 def _is_formula(cell: str) -> bool:
     return cell[:1] in "=+-@\t" and number_of(cell) is None and len(cell) > 1
+
+
+def _runs(cell: str) -> bool:
+    # Telephone numbers such as +49 30 1234 call nothing.
+    return _is_formula(cell) and any(char.isalpha() for char in cell)
 
 
 def spreadsheet_safe(cell: str) -> str:

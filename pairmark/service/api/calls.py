@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -21,6 +22,7 @@ from pairmark.service.settings import Settings
 JSON: Final = b"application/json"
 OCTETS: Final = b"application/octet-stream"
 NPZ: Final = b"application/x-npz"
+_WEIGHT: Final = re.compile(rb"[01](\.[0-9]{0,3})?")
 
 Answer = tuple[bytes, bytes, tuple[tuple[bytes, bytes], ...]]
 """Body, media type and further headers of an answer with status 200; the edge sends it."""
@@ -99,15 +101,28 @@ def media(call: Call) -> tuple[bytes, bool]:
             )
     if accept == b"*/*":
         return kind, False
-    accept = accept.lower()
-    if OCTETS in accept:
+    weights = _weights(accept)
+    plain = weights.get(JSON, weights.get(b"application/*", weights.get(b"*/*", 0.0)))
+    raw = weights.get(OCTETS, 0.0)
+    if raw > 0 and raw >= plain:
         return kind, True
-    if accept and not any(word in accept for word in (b"*/*", b"application/*", JSON)):
+    if weights and plain <= 0:
         raise NotAcceptable(
             f"Accept is {accept.decode('latin-1')[:100]!r}; this route answers with application/json or "
             "application/octet-stream"
         )
     return kind, False
+
+
+def _weights(accept: bytes) -> dict[bytes, float]:
+    """Media ranges of an ``Accept`` and how much each is wanted (RFC 9110, 12.5.1)."""
+    weights = {}
+    for part in accept.lower().split(b","):
+        media_range, *parameters = (word.strip() for word in part.split(b";"))
+        weight = next((word[2:] for word in parameters if word.startswith(b"q=")), b"1")
+        if media_range:
+            weights[media_range] = float(weight) if _WEIGHT.fullmatch(weight) else 1.0
+    return weights
 
 
 def only_json(call: Call) -> None:

@@ -18,6 +18,7 @@ from pairmark.service.datasets.inspecting import InspectionOut
 from pairmark.service.datasets.schemas import DatasetOut, DatasetPage, DatasetRequest, RowsOut
 from pairmark.service.errors import UnknownDataset
 from pairmark.service.store.schemas import LedgerOut
+from pairmark.wire.base import Text
 
 T = TypeVar("T")
 Ref = Annotated[str, Path(description="`name` (the newest version) or `name:version`", max_length=200)]
@@ -48,7 +49,7 @@ roles.__signature__ = Signature(  # type: ignore[attr-defined]
             Parameter.KEYWORD_ONLY,
             default=field.default if field.annotation is bool else None,
             annotation=Annotated[
-                bool if field.annotation is bool else str | None, Form(description=field.description)
+                bool if field.annotation is bool else str | None, Form(description=Text.of(field))
             ],
         )
         for name, field in DatasetRequest.model_fields.items()

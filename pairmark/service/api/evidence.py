@@ -11,47 +11,14 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel, Field
 from pydantic_core import to_json
 
-from pairmark.models.calibration.likelihood_ratios import DEFAULT_METHOD, bayes_threshold
+from pairmark.models.calibration.likelihood_ratios import bayes_threshold
 from pairmark.service.api.answers import ModelUsed
-from pairmark.service.api.query import Query
 from pairmark.service.errors import InvalidInput
 from pairmark.service.runtime.points import Ratios, plain
 from pairmark.wire.models import Imported
 from pairmark.wire.scoring import IMPORTED_TEXT, ORIGIN_TEXT
 
 _PROMISES: Final = ("fpr", "fnr", "confidence", "method", "simultaneous", "detail", "log_lr")
-
-
-class EvidenceQuery(Query):
-    """Whether scores are stated as evidence too, and by which map."""
-
-    log_lr: bool = Field(
-        False,
-        description="add the natural log-likelihood ratio of each score, by the version's calibration",
-    )
-    lr_method: Literal["logistic", "pav", "own"] = Field(
-        DEFAULT_METHOD,
-        description="how scores become log-likelihood ratios. `pav`: the step function that fits the calibration "
-        "pairs best; `logistic`: a linear function; `own`: the score itself (`plda`)",
-    )
-
-
-class BayesQuery(EvidenceQuery):
-    """A decision that costs least on average, instead of one at a false positive rate."""
-
-    prior: float | None = Field(
-        None,
-        gt=0,
-        lt=1,
-        description="decide by Bayes' rule instead of at a false positive rate: the probability that a pair is the "
-        "same before its score is known. Give exactly one of `fpr` and `prior`",
-    )
-    cost_ratio: float | None = Field(
-        None,
-        gt=0,
-        le=1e12,
-        description="with `prior`: the cost of a false match divided by the cost of a missed match; default: 1",
-    )
 
 
 class BayesDecision(BaseModel):

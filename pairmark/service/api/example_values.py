@@ -58,8 +58,8 @@ FIELDS: Final[dict[str, Any]] = {
                      "unlabelled"), None),
     **dict.fromkeys(("alarm", "beaten", "cancel_requested", "chosen", "exhausted", "has_tree", "ignores_unknown",
                      "inferred", "more", "simultaneous", "sparse", "stale", "takes_unlabelled"), False),
-    **dict.fromkeys(("alarms", "changed", "empty", "identities", "index_blocks", "n_groups", "n_pairs",
-                     "n_same_pairs", "row", "waiting", "wrong"), 0),
+    **dict.fromkeys(("alarms", "changed", "empty", "identities", "index_blocks", "n_drawn_different", "n_groups",
+                     "n_pairs", "n_same_pairs", "row", "waiting", "wrong"), 0),
     **dict.fromkeys(("at", "calibrated_at", "ended_at", "enough_at", "erased_at", "finished_at",
                      "updated_at"), _LATER),
     **dict.fromkeys(("accepts_sparse", "database_complete", "enough", "has_roc", "match", "probes_kept"), True),
@@ -136,7 +136,7 @@ FIELDS: Final[dict[str, Any]] = {
     "item": "5d41402abc4b2a76b9719d91",
     "job": _RECORD,
     "judged": 180,
-    "judged_by": "mean TPR at FPR 0.001, 0.01",
+    "judged_by": "mean TPR at FPR 0.1 %, 1 %",
     "key": "pm_8c1f_...",
     "kind": "similarity-auto",
     "label": "person",
@@ -234,7 +234,7 @@ FIELDS: Final[dict[str, Any]] = {
     "value": 0.97,
     "vector": _LEFT,
     "vectors": [[0.61, -0.2]],
-    "verdict": "better than every baseline on held-out data (mean TPR at FPR 0.001, 0.01: 0.970 against 0.890 of "
+    "verdict": "better than every baseline on held-out data (mean TPR at FPR 0.1 %, 1 %: 0.970 against 0.890 of "
                "cosine)",
     "version": 1,
     "warnings": [],

@@ -23,21 +23,21 @@ def add_examples(document: dict[str, Any]) -> None:
                 if content is None or not status.startswith("2"):
                     continue
                 options = content["schema"].get("anyOf", [content["schema"]])
-                made = {
+                examples = {
                     option["$ref"].rpartition("/")[2]: _example_of(schemas, option)
                     for option in options
                     if "$ref" in option
                 } or {each: value for each, value in ANSWERS.items() if each == name}
-                shared.update({component: {"value": value} for component, value in made.items()})
+                shared.update({component: {"value": value} for component, value in examples.items()})
                 content["examples"] = {
-                    component: {"$ref": f"#/components/examples/{component}"} for component in made
+                    component: {"$ref": f"#/components/examples/{component}"} for component in examples
                 }
 
 
 def answer_examples(document: dict[str, Any], answer: dict[str, Any]) -> list[str]:
     """The examples of an answer in JSON, as text."""
-    shown = answer.get("content", {}).get("application/json", {}).get("examples", {})
-    return [json_text(document["components"]["examples"][component]["value"]) for component in shown]
+    examples = answer.get("content", {}).get("application/json", {}).get("examples", {})
+    return [json_text(document["components"]["examples"][component]["value"]) for component in examples]
 
 
 def json_text(value: Any, indent: str = "") -> str:

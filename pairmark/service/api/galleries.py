@@ -20,11 +20,11 @@ from pairmark.service.api.services import InServices, Services, check_may, names
 from pairmark.service.datasets.confined import Gone
 from pairmark.service.datasets.limits import FileLimits
 from pairmark.service.errors import InvalidInput, UnknownDataset
-from pairmark.service.galleries.batches import confined_batches
-from pairmark.service.galleries.imports import KINDS, json_batches
-from pairmark.service.galleries.item_forms import form_of
+from pairmark.service.galleries.items.batches import confined_batches
+from pairmark.service.galleries.items.imports import KINDS, json_batches
+from pairmark.service.galleries.items.item_forms import form_of
+from pairmark.service.galleries.items.rows import RowErrors, checked_id
 from pairmark.service.galleries.repository import GalleryState
-from pairmark.service.galleries.rows import RowErrors, checked_id
 from pairmark.service.galleries.schemas import (
     ErasureRequest,
     GalleryCalibrationOut,

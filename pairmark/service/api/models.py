@@ -17,13 +17,12 @@ from pairmark.service.api.report_page import report_page
 from pairmark.service.api.services import Caller, InServices, Workspace, check_may, may, names_of
 from pairmark.service.errors import InvalidInput, UnknownDataset
 from pairmark.service.heldout.errors import KEPT, ErrorKind
-from pairmark.service.heldout.schemas import LISTING_TEXT, ROLE_TEXT, GroupRole, ListOrigin, Protocol, RocOut
+from pairmark.service.heldout.schemas import RocOut
 from pairmark.service.names import MAX_NAME
 from pairmark.service.runtime.pictures import MEDIA_TYPES, Format, PictureName, picture_of
 from pairmark.service.runtime.trees import tree_data, tree_svg
 from pairmark.service.store.refs import MAX_VERSION, name_of
 from pairmark.service.store.schemas import (
-    LONGEST_REASON,
     AliasChangePage,
     AliasOut,
     CalibrationOut,
@@ -38,6 +37,7 @@ from pairmark.service.store.schemas import (
     VersionPage,
 )
 from pairmark.service.store.views import without_origin
+from pairmark.wire.models import AliasParameters, MeasureParameters, VersionCalibrationParameters
 
 Name = Annotated[str, Path(max_length=MAX_NAME, description="the model's name")]
 
@@ -116,48 +116,24 @@ class TreePictureQuery(TreeQuery):
     depth: int = Field(5, ge=1, le=8, description="levels of splits to draw; deeper cells are summed up")
 
 
-class AliasRequest(BaseModel):
+class AliasRequest(BaseModel, AliasParameters):
     """The version that an alias should point to."""
 
     model_config = ConfigDict(extra="forbid")
 
     version: int = Field(ge=1, le=MAX_VERSION)
-    reason: str | None = Field(
-        None,
-        max_length=LONGEST_REASON,
-        description="why the alias moves; kept in its history and the audit log",
-    )
 
 
-class MeasureRequest(BaseModel):
+class MeasureRequest(BaseModel, MeasureParameters):
     """The data to measure a version on."""
 
     model_config = ConfigDict(extra="forbid")
 
-    dataset: str = Field(
-        max_length=200, description="`name` or `name:version`; training data in it are counted and reported"
-    )
-    protocol: Protocol = Field("auto", description="`auto`: the protocol of the version's training")
-    n_pairs: int | None = Field(None, ge=2, description="largest number of pairs to score; default: 200,000")
-    groups: GroupRole = Field("together", description=ROLE_TEXT)
-    random_state: int = Field(0, ge=0, le=2**32 - 1, description="draws the pairs that are measured")
 
-
-class CalibrationRequest(MeasureRequest):
+class CalibrationRequest(BaseModel, VersionCalibrationParameters):
     """The data to calibrate a version on."""
 
-    random_state: int = Field(
-        0, ge=0, le=2**32 - 1, description="accepted for earlier callers: no seed moves a threshold"
-    )
-    listing: ListOrigin | None = Field(None, description=LISTING_TEXT)
-
-    dataset: str = Field(
-        max_length=200,
-        description="`name` or `name:version`; it must not contain training data of the version",
-    )
-    default: bool | None = Field(
-        None, description="use it for `/match` from now on; default: only if the version has no calibration"
-    )
+    model_config = ConfigDict(extra="forbid")
 
 
 def list_models(
@@ -385,14 +361,13 @@ async def move_alias(
     if_match: IfMatch = None,
 ) -> AliasOut:
     """Point an alias to a version, to promote or roll back. With `If-Match`, only if it has not moved since."""
-    revision = _revision(if_match)
     target = await asyncio.to_thread(
         services.store.promote,
         name,
         alias,
         request.version,
         by=caller,
-        if_match=revision,
+        if_match=_revisions(if_match),
         reason=(request.reason or "").strip() or None,
     )
     await services.runtime.catalogue.after_change()
@@ -407,13 +382,11 @@ def alias_history(
     return services.store.history(name, alias, limit=query.limit, cursor=query.cursor)
 
 
-def _revision(if_match: str | None) -> int | Literal["*"] | None:
+def _revisions(if_match: str | None) -> frozenset[int] | Literal["*"] | None:
+    """The revisions that ETags name; one of something else names none, so that nothing is at it."""
     if if_match is None:
         return None
-    text = if_match.strip()
-    if text == "*":
+    if if_match.strip() == "*":
         return "*"
-    matched = re.fullmatch(r'"?([0-9]{1,9})"?', text)
-    if matched is None:
-        raise InvalidInput('If-Match: expected one ETag of this alias, e.g. "3", or *', field="If-Match")
-    return int(matched[1])
+    tags = [re.fullmatch(r'"?([0-9]{1,9})"?', tag.strip()) for tag in if_match.split(",")]
+    return frozenset(int(tag[1]) for tag in tags if tag is not None)

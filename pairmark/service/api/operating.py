@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 
 from pairmark.service.api import metrics
 from pairmark.service.api.models import Name, Number
-from pairmark.service.api.query import FROM_QUERY
-from pairmark.service.api.scoring import ThreeWayQuery
+from pairmark.service.api.query import FROM_QUERY, Query
 from pairmark.service.api.services import InServices
 from pairmark.service.errors import InvalidInput, UnknownCalibration
 from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.store.subjects import SubjectClass
+from pairmark.wire.scoring import PointOfVersionParameters
 
 
-class PointOfVersionQuery(ThreeWayQuery):
+class PointOfVersionQuery(Query, PointOfVersionParameters):
     """An operating point of a version, for single vectors or for subjects of several samples."""
-
-    left_samples: int | None = Field(
-        None, ge=1, description="samples on one side, if subjects are compared; default: 1"
-    )
-    right_samples: int | None = Field(None, ge=1, description="samples on the other side; default: 1")
-    aggregation: Literal["auto", "mean", "plda", "best", "median"] = Field(
-        "auto", description="how subjects are compared; `auto`: the version's own choice"
-    )
 
 
 class LiveOut(BaseModel):

@@ -289,8 +289,8 @@ def invalid_request(error: RequestValidationError) -> PairmarkError:
     if place == "body" and first["type"] == "json_invalid":
         return errors.InvalidInput("the body is not JSON", field="body")
     # Of alternatives, Pydantic names the one that it tried: `scores.list[float][5]`.
-    named = (part for part in parts if isinstance(part, int) or not _ALTERNATIVE.fullmatch(part))
-    field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in named).lstrip(".")[:200]
+    places = (part for part in parts if isinstance(part, int) or not _ALTERNATIVE.fullmatch(part))
+    field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in places).lstrip(".")[:200]
     message = "is missing" if first["type"] == "missing" else first["msg"]
     return errors.InvalidInput(f"{field or place}: {message}"[:1000], field=field or str(place))
 

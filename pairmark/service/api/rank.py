@@ -14,7 +14,7 @@ from pairmark.service.api.scoring import BYTES_A_SECOND
 from pairmark.service.errors import TooLarge
 from pairmark.service.places import RequestWork
 from pairmark.service.runtime.ranking import Points, parse_points, points_by_text, rank
-from pairmark.wire.scoring import RankingFields, RankingsFields
+from pairmark.wire.scoring import RankingFields, RankingsFields, RankParameters
 
 DETAIL_COSTS: Final = 3
 """How much longer a ranking takes with its confidences."""
@@ -22,21 +22,16 @@ _RANKED = POINTS.labels("/rank-labels")
 _PREFIX: Final = "x."
 
 
-class RankQuery(Query):
+class RankQuery(Query, RankParameters):
     """A point, and what is asked of it. Instead of `features`, each feature can be given by its name: `x.NAME`."""
 
     model_config = ConfigDict(extra="allow")
 
+    model: str | None = Field(None, description="the model; optional if only one model ranks labels")
     features: str | None = Field(
         None,
         description="numbers in the model's order, separated by commas; or `x.NAME=number` for each feature",
         examples=["5.1,3.5,1.4,0.2"],
-    )
-    model: str | None = Field(None, description="the model; optional if only one model ranks labels")
-    top: int | None = Field(None, ge=1, le=2**31 - 1, description="return only this many labels, best first")
-    detail: bool = Field(False, description="1: add the confidence of the ranking and of its pairs")
-    abstain: float | None = Field(
-        None, ge=0.5, le=1, description="keep only preferences with at least this confidence"
     )
 
 

@@ -45,7 +45,7 @@ from pairmark.service.audit.schemas import AuditPage
 from pairmark.service.datasets.beginnings import Beginning
 from pairmark.service.datasets.inspecting import InspectionOut
 from pairmark.service.datasets.schemas import DatasetOut, DatasetPage, RowsOut
-from pairmark.service.galleries.imports import KINDS
+from pairmark.service.galleries.items.imports import KINDS
 from pairmark.service.galleries.schemas import (
     ErasureRequest,
     GalleryCalibrationOut,

@@ -9,13 +9,12 @@ from __future__ import annotations
 import asyncio
 import math
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final
 
-from pydantic import Field
 from pydantic_core import to_json
 
 from pairmark.service.api.calls import JSON, NPZ, OCTETS, Answer, Call, media, model_header
-from pairmark.service.api.evidence import BayesQuery, EvidenceQuery, bayes_answer, check_apart
+from pairmark.service.api.evidence import bayes_answer, check_apart
 from pairmark.service.api.problems import NotAcceptable
 from pairmark.service.api.query import Query
 from pairmark.service.decision_codes import DECISIONS
@@ -28,10 +27,10 @@ from pairmark.service.runtime.live import subsample
 from pairmark.service.runtime.metrics import PAIRS
 from pairmark.service.runtime.parsing import holds_scores, parse_pairs, parse_scores
 from pairmark.service.runtime.points import Ratios, ServedPoint, plain
-from pairmark.service.runtime.runtime import CONFIDENCE
 from pairmark.service.runtime.vectors import VectorPairs
 from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.store.subjects import SubjectClass
+from pairmark.wire.scoring import MatchParameters, PairsParameters, SimilarityParameters
 
 BYTES_A_SECOND: Final = {JSON: 128 * 1024 * 1000.0, OCTETS: 2 * 1024 * 1024 * 1000.0, NPZ: 1.0}
 """How fast each kind of body is read; an npz may hold far more than its bytes."""
@@ -40,93 +39,16 @@ WRITING_S: Final = 4e-7
 _SCORED, _MATCHED, _EXPLAINED = (PAIRS.labels(path) for path in ("/similarity", "/match", "/explain"))
 
 
-class PairsQuery(Query):
+class PairsQuery(Query, PairsParameters):
     """Which model scores, how subjects of several samples are compared, and the shape of a binary body."""
 
-    model: str | None = Field(None, description="the model; a JSON body may name it instead")
-    dim: int | None = Field(
-        None, ge=1, le=2**31 - 1, description="octet-stream: length of a vector; default: the model's"
-    )
-    n_left: int | None = Field(
-        None, ge=1, le=2**31 - 1, description="octet-stream: number of left rows; default: half of all rows"
-    )
-    left_samples: int = Field(
-        1,
-        ge=1,
-        le=2**31 - 1,
-        description="octet-stream: rows per left subject; in npz, use the array `left_counts`",
-    )
-    right_samples: int = Field(
-        1,
-        ge=1,
-        le=2**31 - 1,
-        description="octet-stream: rows per right subject; in npz, use the array `right_counts`",
-    )
-    aggregation: Literal["auto", "mean", "plda", "best", "median"] = Field(
-        "auto",
-        description="how subjects are compared. `mean`, `best`, `median`: over all scores between samples of the two "
-        "sides; `plda`: the exact score of a PLDA model; `auto`: what the version chose in training for these numbers "
-        "of samples, else `plda` if the model has it, otherwise `mean`",
-    )
 
-
-class PointQuery(Query):
-    """The operating point that a decision is taken at."""
-
-    fpr: float = Field(
-        gt=0, lt=1, description="the highest false positive rate that you accept", examples=[0.01]
-    )
-    confidence: float = Field(CONFIDENCE, gt=0, lt=1, description="the confidence with which the bound holds")
-    method: Literal["auto", "finite-sample", "bootstrap", "estimate"] = Field(
-        "auto",
-        description="`auto` and `finite-sample` hold for every sample size, or are refused (a policy may let `auto` "
-        "answer by `bootstrap`); `bootstrap` is asymptotic; `estimate` guarantees nothing and states the bound that "
-        "holds at its threshold",
-    )
-    calibration: str | None = Field(None, description="id of a calibration; default: the version's own")
-
-
-class ThreeWayQuery(PointQuery):
-    """An operating point with a second threshold, if a false negative rate is asked for."""
-
-    fnr: float | None = Field(
-        None,
-        gt=0,
-        lt=1,
-        description="also limit the false negative rate: pairs between the two thresholds are for `review`, and both "
-        "limits hold with `confidence`",
-    )
-    simultaneous: bool = Field(
-        False,
-        description="guarantee all rates, and all versions calibrated on the same dataset version, at once, so that "
-        "you may choose among them",
-    )
-
-
-class SimilarityQuery(PairsQuery, EvidenceQuery):
+class SimilarityQuery(Query, SimilarityParameters):
     """Which model scores, and whether scores are stated as evidence too."""
 
-    calibration: str | None = Field(
-        None, description="with `log_lr`: id of a calibration; default: the version's own"
-    )
 
-
-class MatchQuery(PairsQuery, ThreeWayQuery, BayesQuery):
+class MatchQuery(Query, MatchParameters):
     """Which model scores, and how it decides: at a false positive rate, or by prior and costs."""
-
-    fpr: float | None = Field(  # type: ignore[assignment]
-        None,
-        gt=0,
-        lt=1,
-        description="the highest false positive rate that you accept. Give exactly one of `fpr` and `prior`; "
-        "otherwise the request is refused (422)",
-        examples=[0.01],
-    )
-    detail: bool = Field(
-        False,
-        description="add `log10_fpr` to each score: how rare it is among different pairs. It can be compared across "
-        "models",
-    )
 
 
 @dataclass(slots=True)

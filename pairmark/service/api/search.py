@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import Literal
-
-from pydantic import Field
 
 from pairmark.service.api.calls import JSON, Answer, Call, only_json
 from pairmark.service.api.metrics import SEARCHED
+from pairmark.service.api.query import Query
 from pairmark.service.api.rates import limit_of
-from pairmark.service.api.scoring import PointQuery
 from pairmark.service.errors import InsufficientCalibration, TooLarge, UnknownModel
 from pairmark.service.galleries.repository import GalleryState
 from pairmark.service.galleries.searches import SeenDecision, model_rows, parse_probe, parse_search
@@ -19,25 +16,13 @@ from pairmark.service.reviews.repository import Deciding
 from pairmark.service.runtime.points import ServedPoint
 from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.store.subjects import SubjectClass
+from pairmark.wire.galleries import VerifyParameters
 
 CAPABILITY = "search"
 
 
-class VerifyQuery(PointQuery):
+class VerifyQuery(Query, VerifyParameters):
     """The operating point of a verification, and how a subject of several items is compared."""
-
-    aggregation: Literal["auto", "mean", "plda", "best", "median"] | None = Field(
-        None,
-        description="compare the subject as a whole in this way, or refuse. Default: `auto` if the calibration "
-        "supports the subject's number of items; otherwise the best item decides",
-    )
-    fnr: float | None = Field(
-        None,
-        gt=0,
-        lt=1,
-        description="also limit the false negative rate: `decision` is `review` between the two thresholds, and both "
-        "limits hold with `confidence`",
-    )
 
 
 _FOUND, _VERIFIED = SEARCHED.labels("search"), SEARCHED.labels("verify")

@@ -21,10 +21,10 @@ from pairmark.service.blobs.holds import last_finished
 from pairmark.service.datasets.ingest import Datasets
 from pairmark.service.db import open_database
 from pairmark.service.errors import Forbidden, PairmarkError, UnknownModel
+from pairmark.service.galleries.calibration.identification import Identification
+from pairmark.service.galleries.calibration.thresholds import Thresholds
 from pairmark.service.galleries.galleries import Galleries
-from pairmark.service.galleries.identification import Identification
 from pairmark.service.galleries.searches import Searches
-from pairmark.service.galleries.thresholds import Thresholds
 from pairmark.service.keys.grants import EVERYTHING, Grants
 from pairmark.service.keys.keys import ActiveKey, Keys
 from pairmark.service.keys.openid import Provider

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from pairmark.service.cli import output
 from pairmark.service.cli.connect import UrlOption, connected
+from pairmark.service.cli.options import Members, with_options
 from pairmark.service.cli.training import resolve, show_leaderboard, show_metrics, show_promise
+from pairmark.wire.datasets import DatasetParameters, ReadingParameters
+from pairmark.wire.models import AliasParameters
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -26,34 +28,9 @@ Ref = Annotated[str, typer.Argument(help="NAME, NAME@ALIAS or NAME:VERSION.", me
 DatasetRef = Annotated[
     str, typer.Argument(help="NAME (its newest version) or NAME:VERSION.", metavar="DATASET")
 ]
-# How a file is read, for whatever reads one.
 TableFile = Annotated[
     Path, typer.Argument(help="CSV, Parquet, npz or svmlight file.", exists=True, dir_okay=False)
 ]
-Identity = Annotated[
-    str | None, typer.Option(help="Column of people or things that new ones will join (open-set).")
-]
-Classes = Annotated[
-    str | None, typer.Option(help="Column of classes: these and no others will occur (closed-set).")
-]
-Label = Annotated[
-    str | None, typer.Option(help="Column of either. With fewer than 30 values, train asks which.")
-]
-Ranking = Annotated[
-    list[str] | None, typer.Option(help="Ranking column, or (repeated) the position columns.")
-]
-Time = Annotated[
-    str | None, typer.Option(help="Column with the time of each row: numbers, or dates in ISO 8601.")
-]
-Group = Annotated[
-    str | None, typer.Option(help="Column of groups. A split keeps the rows of a group together.")
-]
-Exclude = Annotated[list[str] | None, typer.Option(help="Column to leave out (repeatable).")]
-NoHeader = Annotated[bool, typer.Option("--no-header", help="CSV: the first line is data, not column names.")]
-Format = Annotated[
-    str | None, typer.Option(help="csv, parquet, npz or svmlight. Default: by the file's extension.")
-]
-Points = Annotated[str | None, typer.Option(help="npz: name of the array of points. Default: X.")]
 ColumnTypes = Annotated[
     list[str] | None,
     typer.Option(
@@ -64,154 +41,86 @@ ColumnTypes = Annotated[
 AsTable = Annotated[
     bool, typer.Option("--table", help="Read the file as a table of records; types are inferred.")
 ]
+PairsFile = Annotated[
+    Path | None,
+    typer.Option(
+        help="File of explicit pairs: columns left, right, same and optionally weight, left_unit, right_unit, "
+        "drawn_from.",
+        exists=True,
+    ),
+]
+RightFile = Annotated[
+    Path | None,
+    typer.Option(help="A second table of records: the pairs' right side names its ids.", exists=True),
+]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
-class Reading(TypedDict):
-    """How a file is read, as the client takes it."""
-
-    identity: str | None
-    classes: str | None
-    label: str | None
-    ranking: Sequence[str] | None
-    group: str | None
-    time: str | None
-    id: str | None
-    exclude: Sequence[str]
-    header: bool
-    format: str | None
-    points: str | None
-    columns: dict[str, str] | None
-
-
 @datasets.command("add")
+@with_options
 def add_dataset(
     name: Annotated[str, typer.Argument(help="Name of the dataset.")],
     file: TableFile,
-    identity: Identity = None,
-    classes: Classes = None,
-    label: Label = None,
-    ranking: Ranking = None,
-    group: Group = None,
-    time: Time = None,
-    row_id: Annotated[
-        str | None, typer.Option("--id", help="Column of row ids that a pairs file refers to.")
-    ] = None,
-    exclude: Exclude = None,
-    no_header: NoHeader = False,
-    format: Format = None,
-    points: Points = None,
-    unlabelled: Annotated[
-        bool, typer.Option("--unlabelled", help="Accept rows without labels, for learners that use them.")
-    ] = False,
-    pairs: Annotated[
-        Path | None,
-        typer.Option(
-            help="File of explicit pairs, with columns left, right, same and optionally weight, left_unit, right_unit.",
-            exists=True,
-        ),
-    ] = None,
-    drop_contradictions: Annotated[
-        bool,
-        typer.Option(
-            "--drop-contradictions",
-            help="Leave out pairs marked different although other pairs make their rows one person's.",
-        ),
-    ] = False,
+    reading: Annotated[
+        ReadingParameters,
+        Members("identity classes label ranking group time id exclude header format points"),
+    ],
+    contents: Annotated[DatasetParameters, Members("unlabelled drop_contradictions")],
+    pairs: PairsFile = None,
     column: ColumnTypes = None,
     table: AsTable = False,
-    right_file: Annotated[
-        Path | None,
-        typer.Option(help="A second table of records: the pairs' right side names its ids.", exists=True),
-    ] = None,
+    right_file: RightFile = None,
     url: UrlOption = None,
     json: output.JsonOption = False,
 ) -> None:
     """Upload a dataset."""
-    reading = Reading(
-        identity=identity,
-        classes=classes,
-        label=label,
-        ranking=ranking,
-        group=group,
-        time=time,
-        id=row_id,
-        exclude=exclude or (),
-        header=not no_header,
-        format=format,
-        points=points,
-        columns=_types(column, table or right_file is not None),
-    )
+    options = {**vars(reading), "columns": column_types(column, table or right_file is not None)}
     with output.progress_bar(f"uploading {file.name}") as progress:
-        _check_before_sending(name, file, reading)
+        _check_before_sending(name, file, {**options, **vars(contents)})
         with connected(url, creates=True) as client:
             dataset = client.add_dataset(
-                name,
-                file,
-                **reading,
-                pairs=pairs,
-                drop_contradictions=drop_contradictions,
-                unlabelled=unlabelled,
-                right_file=right_file,
-                progress=progress,
+                name, file, pairs=pairs, right_file=right_file, progress=progress, **options, **vars(contents)
             )
     output.show(dataset, lambda to: _show_dataset(to, dataset.json))
 
 
 @datasets.command("inspect")
+@with_options
 def inspect_dataset(
     file: TableFile,
-    identity: Identity = None,
-    classes: Classes = None,
-    label: Label = None,
-    ranking: Ranking = None,
-    group: Group = None,
-    time: Time = None,
-    exclude: Exclude = None,
-    no_header: NoHeader = False,
-    format: Format = None,
-    points: Points = None,
+    reading: Annotated[
+        ReadingParameters, Members("identity classes label ranking group time exclude header format points")
+    ],
+    pairs: PairsFile = None,
     column: ColumnTypes = None,
     table: AsTable = False,
+    right_file: RightFile = None,
     url: UrlOption = None,
     json: output.JsonOption = False,
 ) -> None:
     """Show how a file would be read and which rate it supports, without storing it."""
-    reading = Reading(
-        identity=identity,
-        classes=classes,
-        label=label,
-        ranking=ranking,
-        group=group,
-        time=time,
-        id=None,
-        exclude=exclude or (),
-        header=not no_header,
-        format=format,
-        points=points,
-        columns=_types(column, table),
-    )
-    with (
-        output.progress_bar(f"reading {file.name}") as progress,
-        connected(url, creates=True) as client,
-    ):
-        inspection = client.inspect_dataset(file, **reading, progress=progress)
-    output.show(inspection, lambda to: _show_inspection(to, file, inspection.json))
+    options = {**vars(reading), "columns": column_types(column, table or right_file is not None)}
+    with output.progress_bar(f"reading {file.name}") as progress, connected(url, creates=True) as client:
+        inspection = client.inspect_dataset(
+            file, pairs=pairs, right_file=right_file, progress=progress, **options
+        )
+    more_files = {"--right-file": right_file, "--pairs": pairs}
+    output.show(inspection, lambda to: _show_inspection(to, file, inspection.json, more_files))
     if inspection["problem"]:
         raise typer.Exit(1)
 
 
-def _check_before_sending(name: str, file: Path, reading: Reading) -> None:
+def _check_before_sending(name: str, file: Path, options: dict[str, Any]) -> None:
     """Refuse a name, an extension or a column that cannot be before the file is sent."""
-    from pairmark.client.training import reading_fields
+    from pairmark.client.training import form_fields
     from pairmark.service.datasets.beginnings import MAX_HEAD, check_beginning
 
-    fields = {**reading_fields(**reading), "name": name}
+    fields = form_fields({**options, "name": name})
     with file.open("rb") as stream:
         check_beginning(fields, file.name, stream.read(MAX_HEAD))
 
 
-def _types(columns: list[str] | None, table: bool) -> dict[str, str] | None:
+def column_types(columns: list[str] | None, table: bool) -> dict[str, str] | None:
     """Types by column; None where the file holds vectors."""
     if not columns:
         return {} if table else None
@@ -337,21 +246,21 @@ def show_model(ref: Ref, url: UrlOption = None, json: output.JsonOption = False)
 
 
 @models.command("promote")
+@with_options
 def promote_model(
     ref: Annotated[
         str, typer.Argument(help="NAME:VERSION (or NAME@ALIAS to copy an alias).", metavar="MODEL")
     ],
     alias: Annotated[str, typer.Option(help="Alias to move.")] = "production",
-    reason: Annotated[
-        str | None, typer.Option(help="The reason, for the alias's history and the audit log.")
-    ] = None,
+    *,
+    moving: Annotated[AliasParameters, Members("reason")],
     url: UrlOption = None,
     json: output.JsonOption = False,
 ) -> None:
     """Move an alias to a version. Running services switch by themselves."""
     with connected(url) as client:
         name, number = resolve(client, ref)
-        promotion = client.promote(name, number, alias, reason=reason)
+        promotion = client.promote(name, number, alias, **vars(moving))
     output.show(promotion, lambda to: to.print(f"{name}@{alias} is now version {number}", markup=False))
 
 
@@ -461,7 +370,7 @@ def _show_dataset(to: Console, dataset: dict[str, Any]) -> None:
     if dataset["existing"]:
         to.print("the newest version has this content already: nothing was added", markup=False)
     show_promise(to, dataset)
-    if dataset["n_pairs"]:
+    if dataset["n_pairs"] and dataset["population"] is None:
         to.print(
             "promise: depends on how the list of pairs came about. Name it with `pairmark train --listing all`, "
             "`random` or `blocks`; of a list of unknown origin nothing is guaranteed",
@@ -471,7 +380,9 @@ def _show_dataset(to: Console, dataset: dict[str, Any]) -> None:
         to.print(f"warning: {warning}", style="yellow", markup=False)
 
 
-def _show_inspection(to: Console, file: Path, inspection: dict[str, Any]) -> None:
+def _show_inspection(
+    to: Console, file: Path, inspection: dict[str, Any], more_files: dict[str, Path | None]
+) -> None:
     rows = [
         (
             column["name"],
@@ -495,13 +406,15 @@ def _show_inspection(to: Console, file: Path, inspection: dict[str, Any]) -> Non
     labels = (
         f"rankings of {', '.join(ranked)}" if ranked else f"{inspection['n_labels']:,} identities or classes"
     )
-    to.print(
-        f"{inspection['rows']:,} rows of {inspection['features']:,} features, {labels}",
-        markup=False,
-    )
+    to.print(f"{inspection['rows']:,} rows of {inspection['features']:,} features, {labels}", markup=False)
     show_promise(to, inspection)
-    words = [f"pairmark datasets add NAME {file}"]
-    for name, value in inspection["request"].items():
+    words = [f"pairmark datasets add NAME {shlex.quote(str(file))}"]
+    words += [f"{option} {shlex.quote(str(path))}" for option, path in more_files.items() if path is not None]
+    request = dict(inspection["request"])
+    columns = request.pop("columns", None)
+    if columns is not None:
+        words += ["--table", *(f"--column {shlex.quote(f'{name}:{kind}')}" for name, kind in columns.items())]
+    for name, value in request.items():
         values = value if isinstance(value, list) else [value]
         words += [f"--{name}" if part is True else f"--{name} {shlex.quote(str(part))}" for part in values]
     to.print("keep it with: " + " ".join(words), markup=False)

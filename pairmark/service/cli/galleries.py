@@ -11,7 +11,8 @@ import typer
 from pairmark.service.cli import output
 from pairmark.service.cli.catalogue import Yes, confirm
 from pairmark.service.cli.connect import UrlOption, connected
-from pairmark.service.cli.rates import rate
+from pairmark.service.cli.options import Members, with_options
+from pairmark.wire.galleries import GalleryEvaluationParameters, ImportParameters, SearchParameters
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -60,13 +61,11 @@ def show(name: Name, url: UrlOption = None, json: output.JsonOption = False) -> 
 
 
 @galleries.command("add")
+@with_options
 def add(
     name: Name,
     file: Annotated[Path, typer.Argument(help="CSV, Parquet or npz file.", exists=True, dir_okay=False)],
-    id: Annotated[str | None, typer.Option("--id", help="Column of ids; default: id.")] = None,
-    subject: Annotated[
-        str | None, typer.Option(help="Column of subjects; default: subject, if there is one.")
-    ] = None,
+    columns: Annotated[ImportParameters, Members("id subject")],
     metadata: Annotated[
         list[str] | None, typer.Option(help="Column to keep as metadata (repeatable).")
     ] = None,
@@ -76,12 +75,7 @@ def add(
     """Enrol the rows of a file. Items with the same id are replaced."""
     with connected(url) as client, output.progress_bar(f"enrolling {file.name}") as progress:
         answer = client.upsert_file(
-            name,
-            file,
-            id=id,
-            subject=subject,
-            metadata=",".join(metadata) if metadata else None,
-            progress=progress,
+            name, file, metadata=",".join(metadata) if metadata else None, progress=progress, **vars(columns)
         )
 
     def human(to: Console) -> None:
@@ -95,6 +89,7 @@ def add(
 
 
 @galleries.command("search")
+@with_options
 def search(
     name: Name,
     query: Annotated[
@@ -103,49 +98,25 @@ def search(
             help="Numbers separated by commas, a JSON record, or @FILE with a vector, a record or a list."
         ),
     ],
-    k: Annotated[int, typer.Option("-k", help="Maximum number of items to return.", min=1)] = 10,
+    limits: Annotated[SearchParameters, Members("k")],
     where: Annotated[str | None, typer.Option("--filter", help="Filter on metadata, as JSON.")] = None,
     by_subject: Annotated[
         bool, typer.Option("--by-subject", help="Return only the best item of each subject.")
     ] = False,
-    fpir: Annotated[
-        float | None,
-        typer.Option(
-            parser=rate,
-            metavar="RATE",
-            help="Return only matches, at this false positive rate of whole searches.",
-        ),
-    ] = None,
-    fpr: Annotated[
-        float | None,
-        typer.Option(
-            parser=rate,
-            metavar="RATE",
-            help="Return only matches, at this false positive rate of single comparisons.",
-        ),
-    ] = None,
-    fnr: Annotated[
-        float | None,
-        typer.Option(
-            parser=rate,
-            metavar="RATE",
-            help="With --fpr: a false negative rate. Items for review are returned too.",
-        ),
-    ] = None,
+    *,
+    point: Annotated[SearchParameters, Members("fpir fpr fnr")],
     url: UrlOption = None,
     json: output.JsonOption = False,
 ) -> None:
     """Find the most similar items. With --fpir or --fpr, return only matches."""
-    options: dict[str, Any] = {
-        "fpir": fpir,
-        "fpr": fpr,
-        "fnr": fnr,
-        "filter": _json(where, "--filter") if where else None,
-    }
+    options = vars(limits) | vars(point)
+    if where:
+        options["filter"] = _json(where, "--filter")
+    if by_subject:
+        options["group_by"] = "subject"
     with connected(url) as client:
-        answer = client.search(
-            name, _query(query), k=k, group_by="subject" if by_subject else None, **options
-        )
+        answer = client.search(name, _query(query), **options)
+    fnr = point.fnr
     rows = [
         (number, hit["id"], hit["subject"], hit["score"], *([hit["decision"]] if fnr else []))
         for number, hits in enumerate(answer["results"])
@@ -188,20 +159,17 @@ def calibrate(name: Name, dataset: Dataset, url: UrlOption = None, json: output.
 
 
 @galleries.command("evaluate")
+@with_options
 def evaluate(
     name: Name,
     dataset: Dataset,
-    max_rank: Annotated[int, typer.Option(help="Highest rank of the CMC.", min=1, max=100)] = 20,
-    leave_one_out: Annotated[
-        bool,
-        typer.Option("--leave-one-out", help="Also estimate by leaving out one enrolled subject at a time."),
-    ] = False,
+    measures: Annotated[GalleryEvaluationParameters, Members("max_rank leave_one_out")],
     url: UrlOption = None,
     json: output.JsonOption = False,
 ) -> None:
     """Measure searches: rank-1 rate, CMC, and FNIR at each FPIR."""
     with connected(url) as client:
-        evaluation = client.evaluate_gallery(name, dataset, max_rank=max_rank, leave_one_out=leave_one_out)
+        evaluation = client.evaluate_gallery(name, dataset, **vars(measures))
 
     def human(to: Console) -> None:
         keys = ("id", "gallery_size", "n_mated", "n_strangers", "rank_1")

@@ -36,8 +36,7 @@ def create(
         str | None, typer.Option(help="Only on this model or gallery (all its scopes), e.g. people.")
     ] = None,
     tenant: Annotated[
-        str | None,
-        typer.Option(help="Tenant whose names alone it sees: those that begin with TENANT/."),
+        str | None, typer.Option(help="Tenant whose names alone it sees: those that begin with TENANT/.")
     ] = None,
     expires: ExpiresOption = None,
     rate: Annotated[

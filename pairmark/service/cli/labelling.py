@@ -8,6 +8,7 @@ import typer
 
 from pairmark.service.cli import output
 from pairmark.service.cli.connect import UrlOption, connected
+from pairmark.service.cli.options import Members, with_options
 from pairmark.service.cli.points import (
     ROWS_A_REQUEST,
     ModelOption,
@@ -17,6 +18,7 @@ from pairmark.service.cli.points import (
     require_one_input,
     split_words,
 )
+from pairmark.wire.scoring import RankParameters
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,6 +29,7 @@ SHOWN = 3
 """Classes shown for a point, the most probable first."""
 
 
+@with_options
 def rank_labels(
     features: Annotated[
         list[str] | None,
@@ -37,18 +40,8 @@ def rank_labels(
     ] = None,
     file: PointsOption = None,
     model: ModelOption = None,
-    top: Annotated[int | None, typer.Option(help="Show only the first N labels.", min=1)] = None,
-    detail: Annotated[
-        bool, typer.Option("--detail", help="Also print the confidence of each ranking.")
-    ] = False,
-    abstain: Annotated[
-        float | None,
-        typer.Option(
-            help="Keep only preferences with at least this confidence; other labels are tied.",
-            min=0.5,
-            max=1.0,
-        ),
-    ] = None,
+    *,
+    ranking: Annotated[RankParameters, Members("top detail abstain")],
     url: UrlOption = None,
     json: output.JsonOption = False,
 ) -> None:
@@ -62,9 +55,7 @@ def rank_labels(
         points = [_point(features or [])]
     with connected(url) as client:
         answers = [
-            client.rank_labels(
-                points[start : start + ROWS_A_REQUEST], model=model, top=top, detail=detail, abstain=abstain
-            )
+            client.rank_labels(points[start : start + ROWS_A_REQUEST], model=model, **vars(ranking))
             for start in range(0, len(points), ROWS_A_REQUEST)
         ]
     rankings = [ranking for answer in answers for ranking in answer["rankings"]]

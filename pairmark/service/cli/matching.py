@@ -9,18 +9,14 @@ import typer
 
 from pairmark.service.cli import output
 from pairmark.service.cli.connect import UrlOption, connected
-from pairmark.service.cli.points import ModelOption, numbers, read_points, read_records, read_subjects
-from pairmark.service.cli.rates import rate
+from pairmark.service.cli.options import Members, with_options
+from pairmark.service.cli.points import numbers, read_points, read_records, read_subjects
+from pairmark.wire.scoring import MatchParameters, SimilarityParameters
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 SHOWN = 20
-
-LogLr = Annotated[
-    bool, typer.Option("--log-lr", help="Also print the natural log likelihood ratio of each score.")
-]
-LrMethod = Annotated[str, typer.Option(help="How scores become likelihood ratios: pav, logistic or own.")]
 
 SideSource = tuple[str | None, Path | None]
 LeftFile = Annotated[
@@ -42,123 +38,69 @@ SubjectOption = Annotated[
     str | None,
     typer.Option(help="Column of the files that names the subject. Rows of one subject are its samples."),
 ]
-AggregationOption = Annotated[
-    str | None,
-    typer.Option(help="How subjects of several samples are compared: auto, mean, plda, best or median."),
-]
 
 
+@with_options
 def similarity(
     left: Side = None,
     right: Side = None,
     left_file: LeftFile = None,
     right_file: RightFile = None,
     subject: SubjectOption = None,
-    aggregation: AggregationOption = None,
-    log_lr: LogLr = False,
-    lr_method: LrMethod = "pav",
-    model: ModelOption = None,
+    *,
+    scoring: Annotated[SimilarityParameters, Members("aggregation log_lr lr_method model")],
     url: UrlOption = None,
     json: output.JsonOption = False,
 ) -> None:
     """Score pairs row by row, or one point against many."""
     sides = _sides((left, left_file), (right, right_file), subject)
     with connected(url) as client:
-        scores = client.similarity(*sides, model=model, aggregation=aggregation).tolist()
+        of = {name: value for name, value in vars(scoring).items() if name in ("model", "aggregation")}
+        scores = client.similarity(*sides, **of).tolist()
         worth = None
-        if log_lr:
-            worth = client.log_lr(*sides, method=lr_method, model=model, aggregation=aggregation).tolist()
+        if scoring.log_lr:
+            worth = client.log_lr(*sides, method=scoring.lr_method, **of).tolist()
     reported = {"scores": scores, **({} if worth is None else {"log_lr": worth})}
     rows = [
         (at, *(f"{values[at]:.6g}" for values in reported.values())) for at in range(min(SHOWN, len(scores)))
     ]
-    names = ("pair", "score", *(["log LR"] if log_lr else []))
+    names = ("pair", "score", *(["log LR"] if scoring.log_lr else []))
     output.show(reported, output.table(names, rows, empty="no pairs"))
 
 
+@with_options
 def match(
     left: Side = None,
     right: Side = None,
     left_file: LeftFile = None,
     right_file: RightFile = None,
-    fpr: Annotated[
-        float | None,
-        typer.Option(
-            parser=rate, metavar="RATE", help="The false positive rate that you choose, as 0.01 or 1%."
-        ),
-    ] = None,
-    fnr: Annotated[
-        float | None,
-        typer.Option(
-            parser=rate,
-            metavar="RATE",
-            help="Also bound the false negative rate: pairs in between are for review.",
-        ),
-    ] = None,
-    prior: Annotated[
-        float | None,
-        typer.Option(
-            help="Instead of --fpr: decide at the lowest cost, for this probability that a pair is the same.",
-            min=0.0,
-            max=1.0,
-        ),
-    ] = None,
-    cost_ratio: Annotated[
-        float | None,
-        typer.Option(
-            help="With --prior: cost of a false match divided by the cost of a missed match. Default: 1.",
-            min=0.0,
-        ),
-    ] = None,
-    log_lr: LogLr = False,
-    lr_method: LrMethod = "pav",
-    confidence: Annotated[
-        float | None, typer.Option(help="Confidence of the guarantee. Default: 0.95.")
-    ] = None,
-    method: Annotated[
-        str | None, typer.Option(help="auto (default), finite-sample, bootstrap or estimate.")
-    ] = None,
-    simultaneous: Annotated[
-        bool,
-        typer.Option(
-            "--simultaneous",
-            help="Guarantee all rates at once, so that you may choose among rates and versions.",
-        ),
-    ] = False,
     subject: SubjectOption = None,
-    aggregation: AggregationOption = None,
-    model: ModelOption = None,
+    *,
+    deciding: Annotated[
+        MatchParameters,
+        Members("fpr fnr prior cost_ratio log_lr lr_method confidence method simultaneous aggregation model"),
+    ],
     url: UrlOption = None,
     json: output.JsonOption = False,
 ) -> None:
     """Decide which pairs match, at a false positive rate you choose (or, with --prior, at the lowest cost)."""
-    if (fpr is None) == (prior is None):
+    options = vars(deciding)
+    if (deciding.fpr is None) == (deciding.prior is None):
         raise typer.BadParameter("expected --fpr, or --prior to decide by costs, and not both")
-    if prior is not None:
-        promised = {"--fnr": fnr, "--confidence": confidence, "--method": method, "--log-lr": log_lr or None}
-        for name, value in {**promised, "--simultaneous": simultaneous or None}.items():
-            if value is not None:
-                raise typer.BadParameter(f"{name} does not go with --prior, which promises no error rate")
-        sides = _sides((left, left_file), (right, right_file), subject)
-        _decide(sides, aggregation, prior, cost_ratio, lr_method, model, url)
+    if deciding.prior is not None:
+        for name in ("fnr", "confidence", "method", "log_lr", "simultaneous"):
+            if name in options:
+                raise typer.BadParameter(
+                    f"--{name.replace('_', '-')} does not go with --prior, which promises no error rate"
+                )
+        _decide(_sides((left, left_file), (right, right_file), subject), options, url)
         return
-    if cost_ratio is not None:
+    if deciding.cost_ratio is not None:
         raise typer.BadParameter("--cost-ratio goes with --prior")
-    assert fpr is not None
     sides = _sides((left, left_file), (right, right_file), subject)
+    log_lr = deciding.log_lr
     with connected(url) as client:
-        answer = client.match(
-            *sides,
-            fpr=fpr,
-            fnr=fnr,
-            confidence=confidence,
-            method=method,
-            simultaneous=simultaneous,
-            aggregation=aggregation,
-            log_lr=log_lr,
-            lr_method=lr_method if log_lr else None,
-            model=model,
-        )
+        answer = client.match(*sides, **options)
     decisions = answer.decisions or [
         "match" if is_match else "different" for is_match in answer.matches.tolist()
     ]
@@ -185,25 +127,11 @@ def match(
     output.show({"model": answer.model, "pairs": pairs, "operating_point": point}, human)
 
 
-def _decide(
-    sides: tuple[Any, Any],
-    aggregation: str | None,
-    prior: float,
-    cost_ratio: float | None,
-    method: str,
-    model: str | None,
-    url: str | None,
-) -> None:
+def _decide(sides: tuple[Any, Any], options: dict[str, Any], url: str | None) -> None:
     """Decide by prior and costs, and print it."""
+    options = {"method" if name == "lr_method" else name: value for name, value in options.items()}
     with connected(url) as client:
-        answer = client.decide(
-            *sides,
-            prior=prior,
-            cost_ratio=1.0 if cost_ratio is None else cost_ratio,
-            method=method,
-            model=model,
-            aggregation=aggregation,
-        )
+        answer = client.decide(*sides, **options)
     words = ["same" if is_same else "different" for is_same in answer.same.tolist()]
     pairs: list[dict[str, Any]] = [{"decision": word} for word in words]
     for name, values in (
@@ -220,7 +148,7 @@ def _decide(
         output.table(("pair", *names), rows, empty="no pairs")(to)
         to.print(
             f"A pair is the same if its log likelihood ratio is above {answer.bayes['log_lr_threshold']:.4g}: the "
-            f"lowest cost at prior {prior:g}. No error rate is guaranteed; use --fpr for that.",
+            f"lowest cost at prior {options['prior']:g}. No error rate is guaranteed; use --fpr for that.",
             markup=False,
         )
 

@@ -178,6 +178,6 @@ def show_troubles(troubles: Sequence[Mapping[str, Any]]) -> None:
     """Say on stderr what keeps columns of a file from being features, and the options that mend all of it."""
     if not troubles:
         return
-    options = " ".join(f"--{each['role']} {shlex.quote(each['column'])}" for each in troubles)
+    options = "".join(f" --{each['role']} {shlex.quote(each['column'])}" for each in troubles if each["role"])
     lines = "".join(f"  {each['text']}\n" for each in troubles)
-    sys.stderr.write(f"{lines}  correct the file, or add: {options}\n")
+    sys.stderr.write(f"{lines}  correct the file{', or add:' if options else ''}{options}\n")

@@ -35,7 +35,7 @@ def read_points(file: Path) -> tuple[list[str], list[list[float]]]:
     """The names of the features, and the points in the file's order; `typer.BadParameter` names the row that has too
     few or too many fields, or one that is no number."""
     names, lines = _table(file)
-    return names, [numbers(line, f"{file}: row {at}") for at, line in enumerate(lines, start=1)]
+    return names, [_numbers_of(names, line, f"{file}: row {at}") for at, line in enumerate(lines, start=1)]
 
 
 def read_records(argument: str) -> list[dict[str, Any]]:
@@ -64,7 +64,8 @@ def read_subjects(file: Path, column: str) -> list[dict[str, list[list[float]]]]
     place = names.index(column)
     subjects: dict[str, dict[str, list[list[float]]]] = {}
     for at, line in enumerate(lines, start=1):
-        values = numbers([*line[:place], *line[place + 1 :]], f"{file}: row {at}")
+        features, cells = ([*row[:place], *row[place + 1 :]] for row in (names, line))
+        values = _numbers_of(features, cells, f"{file}: row {at}")
         subjects.setdefault(line[place], {"samples": []})["samples"].append(values)
     return list(subjects.values())
 
@@ -87,14 +88,25 @@ def _table(file: Path) -> tuple[list[str], list[list[str]]]:
     return names, lines[1:]
 
 
-def numbers(words: Iterable[str], where: str) -> list[float]:
+def _numbers_of(names: list[str], line: list[str], where: str) -> list[float]:
+    try:
+        return [float(cell) for cell in line]
+    except ValueError:
+        for name, cell in zip(names, line, strict=True):
+            numbers(
+                [cell], f"{where}, column {name!r}", "; leave out columns that are no features of the model"
+            )
+        raise
+
+
+def numbers(words: Iterable[str], where: str, mend: str = "") -> list[float]:
     """Each of ``words`` as a number, or `typer.BadParameter`."""
     read = []
     for word in words:
         try:
             read.append(float(word))
         except ValueError:
-            raise typer.BadParameter(f"{where}: {word!r} is not a number") from None
+            raise typer.BadParameter(f"{where}: {word!r} is not a number{mend}") from None
     return read
 
 

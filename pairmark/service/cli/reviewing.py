@@ -10,6 +10,8 @@ import typer
 
 from pairmark.service.cli import output
 from pairmark.service.cli.connect import UrlOption, connected
+from pairmark.service.cli.options import Members, with_options
+from pairmark.wire.reviews import ReviewParameters, ReviewSourceParameters
 
 if TYPE_CHECKING:
     from pairmark.client import Client
@@ -17,13 +19,14 @@ if TYPE_CHECKING:
 _KEYS = {"s": True, "d": False, "?": None}
 
 
+@with_options
 def review(
     review_id: Annotated[
         str | None,
         typer.Argument(help="The review's id; without one, make a review or list them.", metavar="[ID]"),
     ] = None,
-    model: Annotated[str | None, typer.Option(help="Make a review of this model's kept decisions.")] = None,
-    gallery: Annotated[str | None, typer.Option(help="Make a review of this gallery's matches.")] = None,
+    *,
+    source: Annotated[ReviewSourceParameters, Members("model gallery")],
     pairs: Annotated[
         Path | None,
         typer.Option(
@@ -32,22 +35,20 @@ def review(
             dir_okay=False,
         ),
     ] = None,
-    question: Annotated[str, typer.Option(help="false-matches or missed-matches.")] = "false-matches",
-    at_most: Annotated[float, typer.Option(help="The share of wrong decisions that you accept.")] = 0.02,
-    confidence: Annotated[float, typer.Option(help="The confidence with which the bound holds.")] = 0.95,
+    asking: Annotated[ReviewParameters, Members("question at_most confidence")],
     by: Annotated[str | None, typer.Option(help="Your name as a reviewer; default: the key.")] = None,
     show: Annotated[bool, typer.Option("--show", help="Only show what the review has shown so far.")] = False,
     url: UrlOption = None,
     json: output.JsonOption = False,
 ) -> None:
     """Judge pairs drawn at random, and learn how many of all decisions are wrong."""
-    makes = model is not None or gallery is not None or pairs is not None
+    makes = bool(vars(source)) or pairs is not None
     if review_id is not None and makes:
         raise typer.BadParameter("expected either an ID, or what to make a review of")
     with connected(url) as client:
         if makes:
-            source = {"model": model, "gallery": gallery, **({} if pairs is None else _pairs_of_file(pairs))}
-            new = client.create_review(question=question, at_most=at_most, confidence=confidence, **source)
+            listed_pairs = {} if pairs is None else _pairs_of_file(pairs)
+            new = client.create_review(**vars(source), **listed_pairs, **vars(asking))
             output.show(new, output.facts(_facts(new)))
         elif review_id is None:
             reviews = list(client.reviews(limit=50))

@@ -102,10 +102,10 @@ def worker(
 
 def warmup(json: output.JsonOption = False) -> None:
     """Compile all kernels into the cache, so that the first requests do not wait."""
-    from pairmark.models.warmup import warm
+    from pairmark.models.warmup import compile_all
 
     start = time.perf_counter()
-    warm()
+    compile_all()
     seconds = time.perf_counter() - start
     output.show({"seconds": seconds}, lambda to: to.print(f"kernels are warm ({seconds:.1f} s)"))
 

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from inspect import get_annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,7 +16,10 @@ import typer
 
 from pairmark.service.cli import output
 from pairmark.service.cli.connect import UrlOption, connected, settings
+from pairmark.service.cli.options import Members, with_options
 from pairmark.service.cli.rates import rate
+from pairmark.wire.jobs import EvaluationParameters, JobParameters
+from pairmark.wire.models import MeasureParameters
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,13 +27,9 @@ if TYPE_CHECKING:
     from pairmark.client import Client, Job
 
 
+@with_options
 def train(
-    dataset: Annotated[str | None, typer.Option(help="NAME or NAME:VERSION of a dataset.")] = None,
-    model: Annotated[str | None, typer.Option(help="Name to register the version under.")] = None,
-    learner: Annotated[
-        str | None,
-        typer.Option(help="Learner. Default: similarity-auto, or label-ranking-auto for rankings."),
-    ] = None,
+    request: Annotated[JobParameters, Members("dataset model learner", optional=True)],
     spec: Annotated[
         Path | None,
         typer.Option(
@@ -42,53 +42,12 @@ def train(
             help="A parameter of the learner as NAME=VALUE; VALUE may be JSON (repeatable).", metavar="K=V"
         ),
     ] = None,
-    protocol: Annotated[
-        str | None,
-        typer.Option(
-            help="open-set: new people or things will join; closed-set: these classes and no others; auto: as the "
-            "dataset says."
-        ),
-    ] = None,
-    calibration_fraction: Annotated[
-        float | None, typer.Option(help="Share held out to calibrate on. Default: 0.25.")
-    ] = None,
-    test_fraction: Annotated[
-        float | None, typer.Option(help="Share held out to test on. Default: 0.2.")
-    ] = None,
-    n_pairs: Annotated[
-        int | None,
-        typer.Option(help="Maximum number of pairs scored in each held-out part. Default: 200,000."),
-    ] = None,
-    target_fpr: Annotated[
-        float | None,
-        typer.Option(
-            parser=rate,
-            metavar="RATE",
-            help="The false positive rate that you will ask for. It sets the share that calibrates, and versions are "
-            "compared near it.",
-        ),
-    ] = None,
-    groups: Annotated[
-        str | None,
-        typer.Option(
-            help="What the group column means: together (a split keeps these rows together) or compare "
-            "(populations to compare)."
-        ),
-    ] = None,
-    listing: Annotated[
-        str | None,
-        typer.Option(
-            help="For a dataset that lists pairs, how the list came about: all, random or blocks. Without it a list "
-            "that is not all pairs guarantees nothing."
-        ),
-    ] = None,
-    budget_seconds: Annotated[
-        float | None,
-        typer.Option(help="About how many seconds an automatic learner may spend on comparing candidates."),
-    ] = None,
-    unlabelled: Annotated[
-        str | None, typer.Option(help="A dataset of unlabelled rows, for learners that use them.")
-    ] = None,
+    *,
+    evaluation: Annotated[
+        EvaluationParameters,
+        Members("protocol calibration_fraction test_fraction n_pairs target_fpr groups listing"),
+    ],
+    extras: Annotated[JobParameters, Members("budget_seconds unlabelled")],
     promote: Annotated[
         str | None,
         typer.Option(
@@ -105,24 +64,12 @@ def train(
     """Train a model with the service at PAIRMARK_URL or --url. Without one, train in this process."""
     if promote is not None and no_promote:
         raise typer.BadParameter("expected one of --promote and --no-promote")
-    evaluation = {
-        "protocol": protocol,
-        "calibration_fraction": calibration_fraction,
-        "test_fraction": test_fraction,
-        "n_pairs": n_pairs,
-        "target_fpr": target_fpr,
-        "groups": groups,
-        "listing": listing,
-    }
     options = {
-        "dataset": dataset,
-        "model": model,
-        "learner": learner,
-        "budget_seconds": budget_seconds,
-        "unlabelled": unlabelled,
+        **vars(request),
+        **vars(extras),
         "promote": False if no_promote else {"true": True, "false": False}.get(promote or "", promote),
     }
-    job = _job_request(spec, options, evaluation, param or [])
+    job = _job_request(spec, options, vars(evaluation), param or [])
     with connected(url) as client:
         submitted = _submitted(client, job)
         if no_wait:
@@ -144,17 +91,19 @@ def train(
     )
 
 
+@with_options
 def evaluate(
     model: Annotated[str, typer.Option(help="NAME, NAME@ALIAS or NAME:VERSION.")],
     dataset: Annotated[str, typer.Option(help="NAME or NAME:VERSION of a labelled dataset.")],
-    protocol: Annotated[str | None, typer.Option(help="auto, open-set or closed-set.")] = None,
+    *,
+    measuring: Annotated[MeasureParameters, Members("protocol")],
     url: UrlOption = None,
     json: output.JsonOption = False,
 ) -> None:
     """Measure a version on another dataset: its ROC curve, and the rates at its thresholds."""
     with connected(url) as client:
         name, number = resolve(client, model)
-        report = client.evaluate(name, number, dataset, protocol=protocol)
+        report = client.evaluate(name, number, dataset, **vars(measuring))
     output.show(report, lambda to: _show_evaluation(to, report.json))
 
 
@@ -178,15 +127,35 @@ def plan(
             min=2,
         ),
     ] = None,
+    pairs: Annotated[
+        bool,
+        typer.Option(
+            "--pairs", help="For tables of records: how many pairs to label, with `pairmark label`."
+        ),
+    ] = False,
+    same_share: Annotated[
+        float,
+        typer.Option(
+            parser=rate, metavar="RATE", help="With --pairs: the share of candidate pairs that are the same."
+        ),
+    ] = 0.1,
     json: output.JsonOption = False,
 ) -> None:
     """Show how many people, samples and pairs a false positive rate takes, before you collect them."""
+    if pairs:
+        from pairmark.service.cli.pair_labels import plan_pairs, show_plan
+
+        try:
+            to_label = plan_pairs(fpr, confidence, same_share)
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from error
+        output.show(to_label, lambda to: show_plan(to, to_label))
+        return
     from pairmark.models.calibration.promises import AMPLE_MULTIPLE, units_needed
     from pairmark.models.calibration.tpr_spread import BEST_TPR, expected_tpr
     from pairmark.service.datasets.promises import people_for
-    from pairmark.service.heldout.schemas import EvaluationRequest
 
-    fraction = EvaluationRequest().calibration_fraction
+    fraction = EvaluationParameters.calibration_fraction
     different = 1.0 if classes is None else 1 - 1 / classes
     try:
         units = units_needed(fpr, confidence, different_share=different)
@@ -295,7 +264,7 @@ def _job_request(
 ) -> dict[str, Any]:
     """The job that the file describes, with what the options say in its place."""
     job = {} if spec is None else _read_spec(spec)
-    unknown = sorted(set(job) - {*options, "params", "evaluation"})
+    unknown = sorted(set(job) - {*get_annotations(JobParameters)})
     if unknown:
         raise typer.BadParameter(f"the spec names {', '.join(unknown)}, which a job does not have")
     job.update({name: value for name, value in options.items() if value is not None})
@@ -307,9 +276,8 @@ def _job_request(
         )
     if params:
         job["params"] = {**job.get("params", {}), **dict(_param(entry) for entry in params)}
-    changes = {name: value for name, value in evaluation.items() if value is not None}
-    if changes:
-        job["evaluation"] = {**job.get("evaluation", {}), **changes}
+    if evaluation:
+        job["evaluation"] = {**job.get("evaluation", {}), **evaluation}
     return job
 
 
@@ -393,10 +361,7 @@ def _show_trained(to: Console, job: dict[str, Any], version: dict[str, Any]) -> 
     show_promise(to, version)
 
 
-VALIDATED = (
-    "(each fold counts with the candidate that wins on the others, so choosing adds no optimism; -: too few people a "
-    "fold to show it)"
-)
+VALIDATED = "(each fold counts with the candidate that wins on the others, so choosing adds no optimism)"
 
 
 def show_promise(to: Console, of: dict[str, Any]) -> None:
@@ -419,18 +384,24 @@ def show_leaderboard(to: Console, facts: dict[str, Any]) -> None:
         of = ("candidate", "mean TPR", "difference", "folds", "CPU seconds")
         output.table(of, [_candidate(table) for table in race["candidates"]], empty="")(to)
         for rates in (table["validated_tpr"] for table in race["candidates"] if table.get("validated_tpr")):
-            rates_text = (
-                f"{'-' if tpr is None else f'{tpr:.3f}'} at FPR {rate}" for rate, tpr in rates.items()
-            )
-            to.print(f"TPR to expect: {', '.join(rates_text)}", markup=False)
-            to.print(VALIDATED, markup=False)
-        rules = [
-            f"{rule['aggregation']} "
-            + ("otherwise" if rule["samples"] is None else "({} and {})".format(*rule["samples"]))
+            shown = [
+                f"{tpr:.3f} at FPR {100 * float(rate):.3g} %"
+                for rate, tpr in rates.items()
+                if tpr is not None
+            ]
+            to.print(f"TPR to expect: {', '.join(shown) or 'too few people to say'}", markup=False)
+            if shown:
+                to.print(VALIDATED, markup=False)
+        ways = {
+            rule["samples"] and tuple(rule["samples"]): rule["aggregation"]
             for rule in race.get("samples") or ()
-        ]
-        if rules:
-            to.print(f"samples of a subject are compared by {', '.join(rules)}", markup=False)
+        }
+        if len(set(ways.values())) == 1:
+            ways = {None: next(iter(ways.values()))}
+        if ways:
+            rules = [f"{way} ({of[0]} against {of[1]})" if of else way for of, way in ways.items()]
+            rules[-1] += " otherwise" if len(rules) > 1 else ""
+            to.print(f"several samples of a subject are compared by {', '.join(rules)}", markup=False)
     board = facts.get("leaderboard")
     for table in () if not board else (board, board.get("classification")):
         if not table:

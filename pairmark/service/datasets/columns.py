@@ -112,8 +112,10 @@ class Columns:
         title = name.strip()
         numbers = self._by_title.get(title) or self._by_name.get(title)
         if not numbers:
+            folded = title.casefold()
+            meant = [f"; did you mean {each!r}?" for each in self.names if each.casefold() == folded]
             raise InvalidInput(
-                f"{field}: there is no column {name[:100]!r}; the file has {name_list(self.names)}",
+                f"{field}: there is no column {name[:100]!r}; the file has {name_list(self.names)}{''.join(meant[:1])}",
                 field=field,
             )
         return numbers

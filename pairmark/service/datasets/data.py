@@ -24,7 +24,8 @@ FACTS_VERSION = 1
 class DatasetPairs:
     """Explicit pairs: 0-based rows on either side, whether they are the same, and perhaps weights and units.
 
-    `units` are (n, 2) codes of the person, or whatever else was sampled, on either side.
+    `units` are (n, 2) codes of the person, or whatever else was sampled, on either side. `drawn_from` (n,) says of how
+    many pairs each was drawn at random; 0: it was chosen. All that were drawn are one sample of one list.
     """
 
     left: NDArray[np.int64]
@@ -32,6 +33,12 @@ class DatasetPairs:
     same: NDArray[np.bool_]
     weight: NDArray[np.float64] | None
     units: NDArray[np.int64] | None = None
+    drawn_from: NDArray[np.int64] | None = None
+
+    @property
+    def population(self) -> int | None:
+        """The length of the list that pairs were drawn from; None where none was drawn."""
+        return None if self.drawn_from is None else int(np.asarray(self.drawn_from).max()) or None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,6 +174,7 @@ def load_data(folder: Path, *, dataset_id: str, name: str, version: int, sha256:
                 same=_array(folder, "pairs_same"),
                 weight=_optional(folder, "pairs_weight"),
                 units=_optional(folder, "pairs_units"),
+                drawn_from=_optional(folder, "pairs_drawn_from"),
             )
             if (folder / "pairs_left.npy").exists()
             else None,

@@ -16,7 +16,7 @@ from pairmark.service.datasets.inspecting import InspectionOut
 from pairmark.service.datasets.limits import FileLimits
 from pairmark.service.datasets.promises import dataset_promise, protocol_choices
 from pairmark.service.datasets.reader import format_of
-from pairmark.service.datasets.schemas import DatasetOut, DatasetPage, DatasetRequest, Format, RowOut, RowsOut
+from pairmark.service.datasets.schemas import DatasetOut, DatasetPage, DatasetRequest, RowOut, RowsOut
 from pairmark.service.db import Database
 from pairmark.service.errors import Conflict, InvalidInput, TooLarge
 from pairmark.service.keys.tenants import check_quotas
@@ -26,6 +26,7 @@ from pairmark.service.places import Places
 from pairmark.service.settings import Settings
 from pairmark.service.tables import DatasetRow, shows_rows
 from pairmark.wire.base import iso
+from pairmark.wire.datasets import Format
 
 Upload = Path | BinaryIO
 _CHUNK = 1 << 20

@@ -13,9 +13,10 @@ from pairmark.service.datasets.limits import FileLimits
 from pairmark.service.datasets.profiles import Column, inferred, profiled
 from pairmark.service.datasets.promises import Promise, ProtocolChoice, dataset_promise, protocol_choices
 from pairmark.service.datasets.reader import read_dataset
-from pairmark.service.datasets.schemas import DatasetRequest, Format
+from pairmark.service.datasets.schemas import DatasetRequest
 from pairmark.service.datasets.troubles import Trouble, troubles_of
 from pairmark.service.errors import InvalidInput, TooLarge
+from pairmark.wire.datasets import Format
 
 _FEATURE = "feature"
 

@@ -20,7 +20,7 @@ from pairmark.service.errors import InvalidInput, PairmarkError
 
 _LISTED = 20
 """Contradictory pairs that a warning names."""
-_COLUMNS = ("left", "right", "same", "weight", "left_unit", "right_unit")
+_COLUMNS = ("left", "right", "same", "weight", "left_unit", "right_unit", "drawn_from")
 
 
 def read_pairs(
@@ -34,6 +34,8 @@ def read_pairs(
     right_row_of: dict[str, int] | None = None,
 ) -> DatasetPairs:
     """Read a CSV or Parquet file with columns ``left``, ``right``, ``same`` and perhaps ``weight``.
+
+    ``drawn_from`` says that a pair was drawn at random of so many, which is one number throughout; 0: it was chosen.
 
     ``left_unit`` and ``right_unit``, numbers or texts, say which person each side belongs to, where the dataset has
     neither labels nor groups.
@@ -58,7 +60,7 @@ def read_pairs(
             if "same" not in names or unknown:
                 raise InvalidInput(
                     f"columns are left, right, {', '.join(names)}; expected left, right, same and optionally "
-                    "weight, left_unit and right_unit"
+                    "weight, left_unit, right_unit and drawn_from"
                 )
             # Texts become row numbers block by block: all of them at once would take too much memory.
             blocks: list[NDArray[Any]] = []
@@ -109,8 +111,35 @@ def read_pairs(
             field="pairs",
         )
     return DatasetPairs(
-        left=left, right=right, same=truth, weight=weight, units=np.concatenate(units) if has_units else None
+        left=left,
+        right=right,
+        same=truth,
+        weight=weight,
+        units=np.concatenate(units) if has_units else None,
+        drawn_from=_draws(values[:, names.index("drawn_from")]) if "drawn_from" in names else None,
     )
+
+
+def _draws(drawn_from: NDArray[Any]) -> NDArray[np.int64]:
+    """How many pairs each was drawn from, held against the sample: one list, at least as long as what was drawn."""
+    drawn = drawn_from != 0
+    n = int(drawn.sum())
+    population = drawn_from[drawn][0] if n else 0
+    for wrong, expected in (
+        (
+            ~(np.isfinite(drawn_from) & (drawn_from >= 0) & (drawn_from % 1 == 0)),
+            "a whole number, 0 for a chosen pair",
+        ),
+        (
+            drawn & (drawn_from != population),
+            f"{population:g} as before: all that were drawn are of one list",
+        ),
+        (drawn & (drawn_from < n), f"at least {n}, as so many were drawn"),
+    ):
+        if wrong.any():
+            at = int(wrong.argmax())
+            _refuse(at, f"drawn_from is {drawn_from[at]:g}; expected {expected}")
+    return drawn_from.astype(np.int64)
 
 
 def without_contradictions(pairs: DatasetPairs, *, drop: bool) -> tuple[DatasetPairs, list[str]]:
@@ -127,6 +156,12 @@ def without_contradictions(pairs: DatasetPairs, *, drop: bool) -> tuple[DatasetP
             f"{detail}. An open-set job refuses them: correct them, or send drop_contradictions=true "
             "(--drop-contradictions) to leave them out"
         ]
+    if pairs.population and np.asarray(pairs.drawn_from)[wrong].any():
+        raise InvalidInput(
+            f"pairs file: {detail}. Some of them were drawn at random, and without them the others are no sample: "
+            "correct them",
+            field="pairs",
+        )
     keep = np.ones(pairs.same.size, dtype=np.bool_)
     keep[wrong] = False
     if pairs.same[keep].all():
@@ -138,13 +173,14 @@ def without_contradictions(pairs: DatasetPairs, *, drop: bool) -> tuple[DatasetP
         same=pairs.same[keep],
         weight=None if pairs.weight is None else pairs.weight[keep],
         units=None if pairs.units is None else pairs.units[keep],
+        drawn_from=None if pairs.drawn_from is None else pairs.drawn_from[keep],
     )
     return left_out, [f"{detail}. They were left out"]
 
 
 def _open_table(path: Path, scratch: Path, kind: str, limits: FileLimits) -> tuple[Table, bool]:
     """The file, and whether it names units: texts in the roles of labels and times, which are never numbers."""
-    request = DatasetRequest(name="pairs", group="left", id="right")
+    request = DatasetRequest.model_validate({"name": "pairs", "group": "left", "id": "right"})
     try:
         with_units = request.model_copy(update={"label": "left_unit", "time": "right_unit"})
         return Table(path, scratch, kind, with_units, limits), True

@@ -13,7 +13,14 @@ from typing import Any, NamedTuple
 from pairmark.service.datasets.columns import Columns
 from pairmark.service.datasets.limits import FileLimits
 from pairmark.service.datasets.schemas import DatasetRequest
-from pairmark.service.datasets.tabular import CSV_SOURCE, check_width, connected, csv_given, raise_if_full
+from pairmark.service.datasets.tabular import (
+    CSV_SOURCE,
+    check_width,
+    connected,
+    csv_given,
+    raise_if_full,
+    refuse_csv,
+)
 from pairmark.service.datasets.text import first_record, plain_text
 from pairmark.service.errors import InvalidInput, TooLarge
 
@@ -29,7 +36,7 @@ _LOOKED_AT = 200
 """Characters of a value that are looked at."""
 _LABEL = re.compile(
     r"(label|class|target|y|who|person|people|identity|subject|user|customer|client|employee|patient|member|name|species|"
-    r"category)(_?(id|name))?",
+    r"category)([ _.-]?(id|name))?",
     re.I,
 )
 _ID = re.compile(r"((.+[ _.-])?(id|uuid|guid)|row_?id|row|index|key|file(_?name)?|path|unnamed\.\d+|)", re.I)
@@ -48,7 +55,8 @@ class Column:
     kind : ``number``, ``text`` or ``vector`` (a list of numbers in each row).
     distinct, empty, numbers, rows : of the rows that were looked at.
     examples : its first values, as text.
-    whole, ranked, dated : whether every value is a whole number, a ranking such as ``b>a>c``, or an ISO 8601 date.
+    whole, ranked, dated : whether every value is a whole number, most are a ranking such as ``b>a>c`` (one label is a
+        ranking, too), or every one is an ISO 8601 date.
     """
 
     name: str
@@ -144,10 +152,9 @@ def as_texts(path: Path, scratch: Path, kind: str, header: bool, limits: FileLim
         raise_if_full(error, limits)
         if type(error).__module__.split(".")[0] not in ("duckdb", "_duckdb"):
             raise
-        raise InvalidInput(
-            f"the file cannot be read as {kind}: is it truncated, or are lines of different length?",
-            field="file",
-        ) from error
+        if kind == "csv":
+            refuse_csv(error)
+        raise InvalidInput("the file is not whole Parquet; is it truncated?", field="file") from error
     finally:
         connection.close()
 
@@ -167,7 +174,7 @@ def _columns(table: TextTable, numbers: list[int]) -> list[Column]:
         selection += (
             f", count({value}), {distinct_of.format(value)}, count(TRY_CAST({value} AS DOUBLE)), "
             f"coalesce(bool_and(regexp_full_match({value}, '-?[0-9]+([.]0+)?')), false), "
-            f"coalesce(bool_and(contains({value}, '>')), false), "
+            f"2 * count_if(contains({value}, '>')) > count({value}), "
             f"coalesce(bool_and(regexp_full_match({value}, '{DATE}')), false), "
             # FILTER would take memory for all columns once for each.
             f"arg_min({value}, n, {_EXAMPLES})"
@@ -189,7 +196,7 @@ def _columns(table: TextTable, numbers: list[int]) -> list[Column]:
                 examples=texts,
                 whole=bool(whole),
                 dated=bool(dated),
-                ranked=bool(ranked) and all(_RANKING.fullmatch(text) for text in texts),
+                ranked=bool(ranked) and all(_RANKING.fullmatch(text) for text in texts if ">" in text),
             )
         )
     return profiles

@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 
 from pairmark.models.calibration.promises import reach, units_needed
 from pairmark.models.calibration.tpr_spread import BEST_TPR, STEADY_MULTIPLE, expected_tpr
-from pairmark.models.pairs.splits import CALIBRATION_FRACTION, OPEN_SET_FROM, Protocol
+from pairmark.models.pairs.splits import CALIBRATION_FRACTION, OPEN_SET_FROM, TEST_FRACTION, Protocol
 
 MOST_TARGET = 0.5
 """Rates from here on are no target."""
@@ -42,7 +42,9 @@ class Promise(BaseModel):
     """The smallest false positive rate that can be guaranteed, and what the next power of ten needs."""
 
     protocol: str
-    counted: str = Field(description="the units: people (open-set) or samples (closed-set)")
+    counted: str = Field(
+        description="the units: people (open-set), samples (closed-set) or pairs (a sample of a list)"
+    )
     units: int = Field(description="number of units in the dataset")
     calibration_fraction: float = Field(description="share of the units used for calibration")
     calibration_units: int
@@ -64,7 +66,9 @@ class Promise(BaseModel):
         default_factory=list,
         description="ways to a smaller rate with the same data, the smallest rate last; empty where none is known",
     )
-    population: str | None = Field(None, description="closed-set: the classes among which the promise holds")
+    population: str | None = Field(
+        None, description="the classes (closed-set) or the list of pairs among which the promise holds"
+    )
     text: str
 
 
@@ -136,6 +140,38 @@ def promise_of(
         ways=[way for way in ways if way.fpr < (support.smallest_fpr or 1.0)],
         population=population,
         text=text,
+    )
+
+
+def sample_promise(n_different: int, population: int) -> Promise:
+    """The rates that different pairs support which were drawn at random from a list of pairs."""
+    own = round(n_different * (1 - TEST_FRACTION))
+    # Two people make one pair that shares nobody with another.
+    support = reach(2 * own)
+    of_list = f"a list of {population:,} pairs"
+    text = (
+        f"{own:,} of {n_different:,} different pairs calibrate that were drawn at random from {of_list}. At "
+        f"{100 * support.confidence:.0f} % confidence they support "
+    )
+    if support.smallest_fpr is None:
+        text += "no false positive rate"
+    else:
+        text += f"false positive rates of {in_percent(support.smallest_fpr)} and above among that list"
+    more = max(0, math.ceil(support.next_units / 2 / (1 - TEST_FRACTION)) - n_different)
+    return Promise(
+        protocol="open-set",
+        counted="pairs",
+        units=n_different,
+        calibration_fraction=1 - TEST_FRACTION,
+        calibration_units=own,
+        confidence=support.confidence,
+        smallest_fpr=support.smallest_fpr,
+        next_fpr=support.next_fpr,
+        more_units=more,
+        expected_tpr=None,
+        steady_units=None,
+        population=of_list,
+        text=f"{text}; {100 * support.next_fpr:g} % takes {more:,} more different pairs",
     )
 
 
@@ -294,6 +330,8 @@ def dataset_promise(summary: Mapping[str, Any], rows: int) -> Promise | None:
     """What a job on a dataset could promise by its defaults; None where the size does not say: a list of pairs,
     rankings, rows without labels; or where it depends on what the labels are."""
     protocol = protocol_of(summary.get("label_role", "label"), summary["n_labels"])
+    if summary.get("population"):
+        return sample_promise(summary["n_drawn_different"], summary["population"])
     return None if protocol is None else _promise_under(protocol, summary, rows)
 
 

@@ -17,17 +17,13 @@ from pairmark.service.datasets.limits import FileLimits
 from pairmark.service.datasets.pairs import read_pairs, without_contradictions
 from pairmark.service.datasets.rankings import RankingColumn
 from pairmark.service.datasets.records import RecordTable, column_notes, read_records
-from pairmark.service.datasets.schemas import (
-    DatasetRequest,
-    Format,
-    RecordColumnOut,
-)
+from pairmark.service.datasets.schemas import DatasetRequest, RecordColumnOut
 from pairmark.service.datasets.tabular import Table
 from pairmark.service.datasets.text import plain_text
 from pairmark.service.datasets.troubles import troubles_of
 from pairmark.service.datasets.writer import MAX_RANKED, Block, DatasetWriter, Stored, as_text, name_list
 from pairmark.service.errors import InvalidInput, TooLarge
-from pairmark.wire.datasets import MAX_LISTED_FEATURES, MAX_LISTED_LABELS
+from pairmark.wire.datasets import MAX_LISTED_FEATURES, MAX_LISTED_LABELS, Format
 
 _SHOWN = 3
 """Near-duplicate pairs that a warning names."""
@@ -147,11 +143,11 @@ def read_dataset(
 def _all_troubles(
     upload: Path, scratch: Path, kind: str, request: DatasetRequest, limits: FileLimits
 ) -> Iterator[None]:
-    """Where a cell is no number, tell of all columns that have such cells, not only of the first."""
+    """Where a cell is not what its column needs, tell of all columns that have such cells, not only of the first."""
     try:
         yield
     except InvalidInput as error:
-        if "column" not in error.facts:
+        if not {"row", "column"} & error.facts.keys():
             raise
         troubles = troubles_of(upload, scratch, kind, request, limits)
         if not troubles:
@@ -162,9 +158,9 @@ def _all_troubles(
 
 def _refuse_unlabelled(there: str) -> NoReturn:
     raise InvalidInput(
-        f"no label is named and {there}: name the column of the labels as `identity` (new ones will join), `classes` "
-        "(these and no others) or `label` (either), rankings as `ranking`, or a file of `pairs`; to store rows without "
-        "any, for learners that use them, set unlabelled=true (--unlabelled)",
+        f"no label is named and {there}: name the column that says whose a row is as `identity` (--identity: new ones "
+        "will join), `classes` (--classes: these and no others) or `label` (either), rankings as `ranking`, or a file "
+        "of `pairs`; to store rows without any, for learners that use them, send `unlabelled` (--unlabelled)",
         field="label",
     )
 
@@ -190,6 +186,10 @@ def _summary(
         "ranking_labels": dataset.label_names,
         "n_pairs": 0 if pairs is None else pairs.same.size,
         "n_same_pairs": 0 if pairs is None else int(pairs.same.sum()),
+        "n_drawn_different": 0
+        if pairs is None or pairs.drawn_from is None
+        else int(((pairs.drawn_from > 0) & ~pairs.same).sum()),
+        "population": None if pairs is None else pairs.population,
         "warnings": dataset.warnings,
     }
 

@@ -143,7 +143,7 @@ def _cells(
     path: Path, scratch: Path, kind: str, request: DatasetRequest, limits: FileLimits
 ) -> dict[str, list[Any]]:
     scratch.mkdir(parents=True)
-    plain = DatasetRequest(name=request.name, header=request.header)
+    plain = DatasetRequest.model_validate({"name": request.name, "header": request.header})
     with closing(Table(path, scratch, kind, plain, limits, as_cells=True)) as table:
         return table.cells()
 

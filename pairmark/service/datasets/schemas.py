@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
@@ -11,27 +11,7 @@ from pairmark.models.records.cells import DateFormat
 from pairmark.models.records.schema import TYPES, FieldType
 from pairmark.service.datasets.promises import LABEL_ROLES, LabelRole, Promise, ProtocolChoice
 from pairmark.service.pagination import Page
-from pairmark.wire.datasets import DatasetFields, RecordColumnFields
-
-Format = Literal["csv", "parquet", "npz", "svmlight"]
-
-
-def _as_list(value: Any) -> Any:
-    """Forms send lists as JSON or as names joined by commas."""
-    if value is None:
-        return []
-    if isinstance(value, str):
-        if value.lstrip().startswith("["):
-            try:
-                return json.loads(value)
-            except (ValueError, RecursionError):
-                pass
-        return [part.strip() for part in value.split(",") if part.strip()]
-    return value
-
-
-def _blank_is_none(value: Any) -> Any:
-    return None if isinstance(value, str) and not value.strip() else value
+from pairmark.wire.datasets import DatasetFields, DatasetParameters, Format, RecordColumnFields, not_blank
 
 
 def _as_types(value: Any) -> Any:
@@ -48,57 +28,19 @@ def _as_types(value: Any) -> Any:
 
 ColumnTypes = Annotated[dict[str, str] | None, BeforeValidator(_as_types)]
 ROLE_TEXT = "`identity` (new ones will join), `classes` (these and no others) or `label` (not said)"
-ColumnName = Annotated[str | None, BeforeValidator(_blank_is_none)]
-ColumnNames = Annotated[list[str], BeforeValidator(_as_list)]
 
 
-class DatasetRequest(BaseModel):
+class DatasetRequest(BaseModel, DatasetParameters):
     """The roles of an upload's columns. Every column that is not named here is a feature."""
+
+    if TYPE_CHECKING:
+        # The checker's plugin for models sees no members that are declared elsewhere.
+        def __init__(self, **values: Any) -> None: ...
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str = Field(
         description="name of the dataset; another upload under the same name becomes its next version"
-    )
-    format: Annotated[Format | None, BeforeValidator(_blank_is_none)] = Field(
-        None,
-        description="csv, parquet, npz or svmlight; default: by the file's extension (.csv, .tsv, .parquet, .npz, "
-        ".svm; .gz too)",
-    )
-    identity: ColumnName = Field(
-        None,
-        description="column of the people or things that the rows are of, where new ones will join: open-set, "
-        "whatever their number (npz: an array such as `y`; svmlight: `target`)",
-    )
-    classes: ColumnName = Field(
-        None,
-        description="column of the classes of the rows, where there will be these and no others: closed-set "
-        "(npz: an array such as `y`; svmlight: `target`)",
-    )
-    label: ColumnName = Field(
-        None,
-        description="column of the identity or class, where you do not say which: jobs then take 30 values or more "
-        "for identities, and ask below that. Never guessed in CSV and Parquet; npz: the array `y` "
-        "if there is one; svmlight: the target (0 in "
-        "front of every line: the rows are unlabelled)",
-    )
-    ranking: ColumnNames = Field(
-        default_factory=list,
-        description="one column of rankings such as `b>a>c`, `b>a=c` or `b>c`; or several position columns "
-        "(in forms joined by commas), one a label, smaller is better, empty = absent; npz: a (rows, labels) array of "
-        "positions",
-    )
-    group: ColumnName = Field(
-        None, description="column of groups that are never split between training and held-out data"
-    )
-    time: ColumnName = Field(
-        None,
-        description="column with the time of each row, as numbers or ISO 8601 dates; reports then state missed "
-        "matches by the time between two samples",
-    )
-    id: ColumnName = Field(None, description="column of row ids, which a pairs file may refer to")
-    exclude: ColumnNames = Field(
-        default_factory=list, description="columns to leave out (in forms joined by commas)"
     )
     columns: ColumnTypes = Field(
         None,
@@ -107,27 +49,12 @@ class DatasetRequest(BaseModel):
         + "; of dates perhaps `date:DD/MM/YYYY`). Types that it does not name are inferred, so `{}` is "
         "enough. Cells may be missing; default: every column without a role holds numbers",
     )
-    header: bool = Field(True, description="CSV: whether the first line contains column names")
-    points: ColumnName = Field(None, description="npz: the array of points, (rows, features); default `X`")
-    unlabelled: bool = Field(
-        False,
-        description="accept rows without labels, rankings or pairs, for learners that also use unlabelled rows; "
-        "labels in the file are ignored",
-    )
-
-    drop_contradictions: bool = Field(
-        False,
-        description="pairs file: leave out pairs marked different although same pairs, or units, make their rows one "
-        "person's; without it they are listed in `warnings`",
-    )
 
     @model_validator(mode="before")
     @classmethod
     def _label_by_role(cls, values: Any) -> Any:
         """``label`` is the column, whichever role names it."""
-        columns = {
-            role: name for role in LABEL_ROLES if (name := _blank_is_none(values.get(role))) is not None
-        }
+        columns = {role: name for role in LABEL_ROLES if (name := not_blank(values.get(role))) is not None}
         if len({str(name) for name in columns.values()}) > 1 or {"identity", "classes"} <= columns.keys():
             raise ValueError(f"expected one of identity, classes and label, not {' and '.join(columns)}")
         return {**values, "label": next(iter(columns.values()), None)}

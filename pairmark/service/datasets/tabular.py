@@ -57,6 +57,30 @@ def connected(scratch: Path, limits: FileLimits) -> duckdb.DuckDBPyConnection:
     )
 
 
+def refuse_csv(error: Exception) -> NoReturn:
+    """Raise what a person can act on; DuckDB's own words speak of its options and of our paths."""
+    message = str(error)
+    match = re.search(r"CSV Error on Line: (\d+)", message)
+    line = int(match[1]) if match else None
+    where = f"line {line}" if line else "the file"
+    if match := re.search(r"Expected Number of Columns: (\d+) Found: (\d+)", message):
+        raise InvalidInput(
+            f"{where} has {match[2]} cells, the header {match[1]}; expected the same number in every line",
+            line=line,
+        ) from error
+    if "unterminated quote" in message or "quote" in message.partition("\n\n")[0].lower():
+        raise InvalidInput(
+            f"{where} has a quote that is not closed; is the file truncated?", line=line
+        ) from error
+    if "maximum line size" in message.lower():
+        raise TooLarge(
+            f"{where} is longer than {_MAX_LINE} bytes; is the file truncated or of one line?"
+        ) from error
+    raise InvalidInput(
+        f"{where} cannot be read as CSV; expected lines of cells, one delimiter, '\"' for quotes"
+    ) from error
+
+
 class Table:
     """An upload (``csv`` or ``parquet``) as columns ``c0``, ``c1``, ...: features DOUBLE, everything else VARCHAR."""
 
@@ -140,29 +164,9 @@ class Table:
         raise InvalidInput("the Parquet file is damaged; write and send it again", field="file") from error
 
     def _diagnose_csv(self, error: Exception, query_params: list[Any]) -> NoReturn:
-        """Raise what a person can act on; DuckDB's own words speak of its options and of our paths."""
-        message = str(error)
-        match = re.search(r"CSV Error on Line: (\d+)", message)
-        line = int(match[1]) if match else None
-        where = f"line {line}" if line else "the file"
-        if match := re.search(r'converting column "c(\d+)"', message):
+        if match := re.search(r'converting column "c(\d+)"', str(error)):
             self._name_text_column(int(match[1]), query_params)
-        if match := re.search(r"Expected Number of Columns: (\d+) Found: (\d+)", message):
-            raise InvalidInput(
-                f"{where} has {match[2]} cells, the header {match[1]}; expected the same number in every line",
-                line=line,
-            ) from error
-        if "unterminated quote" in message or "quote" in message.partition("\n\n")[0].lower():
-            raise InvalidInput(
-                f"{where} has a quote that is not closed; is the file truncated?", line=line
-            ) from error
-        if "maximum line size" in message.lower():
-            raise TooLarge(
-                f"{where} is longer than {_MAX_LINE} bytes; is the file truncated or of one line?"
-            ) from error
-        raise InvalidInput(
-            f"{where} cannot be read as CSV; expected lines of cells, one delimiter, '\"' for quotes"
-        )
+        refuse_csv(error)
 
     def _name_text_column(self, column: int, query_params: list[Any]) -> NoReturn:
         import duckdb

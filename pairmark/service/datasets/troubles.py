@@ -18,29 +18,37 @@ _MOST = 100
 
 
 class Trouble(BaseModel):
-    """A column that was to be a feature and cannot be."""
+    """A column that cannot have the role that it was to have."""
 
     column: str
     row: int = Field(description="the first row in question, from 1")
     rows: int = Field(description="how many rows are in question")
-    role: str = Field(description="the field of the upload that mends it: `exclude` or `time`")
+    role: str = Field(
+        description="the field of the upload that mends it, `exclude` or `time`; empty: correct the file"
+    )
     text: str
 
 
 def troubles_of(
     path: Path, scratch: Path, kind: str, request: DatasetRequest, limits: FileLimits
 ) -> list[Trouble]:
-    """Columns of a CSV or Parquet file that are features by the request and hold texts or empty cells."""
+    """Columns of a CSV or Parquet file that are features by the request and hold other than finite numbers, and
+    columns of labels, groups and ids with empty cells.
+    """
     scratch.mkdir()
     troubles: list[Trouble] = []
     with as_texts(path, scratch, kind, request.header, limits) as table:
-        features = [n for n in Columns(table.names).roles(request).features if n not in table.vectors]
-        for start in range(0, len(features), _AT_ONCE):
-            part = features[start : start + _AT_ONCE]
+        roles = Columns(table.names).roles(request)
+        whole = [number for role, number in roles.texts.items() if role != "times"]
+        looked_at = [n for n in dict.fromkeys([*whole, *roles.features]) if n not in table.vectors]
+        for start in range(0, len(looked_at), _AT_ONCE):
+            part = looked_at[start : start + _AT_ONCE]
             inner = ", ".join(f"nullif(trim({table.cells[n]}), '') AS v{n}" for n in part)
             selection = "count(*)"
             for n in part:
-                bad = f"v{n} IS NOT NULL AND TRY_CAST(v{n} AS DOUBLE) IS NULL"
+                # What is no number casts to NULL.
+                finite = f"coalesce(isfinite(TRY_CAST(v{n} AS DOUBLE)), false)"
+                bad = "false" if n in whole else f"v{n} IS NOT NULL AND NOT {finite}"
                 selection += (
                     f", count_if({bad}), count_if(v{n} IS NULL), min(CASE WHEN {bad} THEN n END), "
                     f"min(CASE WHEN v{n} IS NULL THEN n END), arg_min(left(v{n}, 50), CASE WHEN {bad} THEN n END), "
@@ -48,49 +56,32 @@ def troubles_of(
                 )
             row = table.summary(selection, inner)
             for at, n in enumerate(part):
-                texts, empty, text_row, empty_row, cell, dated = row[1 + 6 * at : 7 + 6 * at]
+                wrong, empty, wrong_row, empty_row, cell, dated = row[1 + 6 * at : 7 + 6 * at]
+                if not wrong and not empty:
+                    continue
+                parts = []
+                if wrong:
+                    point = ": numbers take a decimal point" if DECIMAL_COMMA.fullmatch(cell) else ""
+                    parts.append(
+                        f"{wrong:,} of {row[0]:,} cells are no numbers, the first is {cell!r} in row {wrong_row}{point}"
+                    )
+                if empty:
+                    parts.append(f"{empty:,} of {row[0]:,} cells are empty, the first in row {empty_row}")
                 # Of dates, one column may be the time.
                 dated = dated and request.time is None and all(each.role != "time" for each in troubles)
-                if texts or empty:
-                    troubles.append(
-                        _trouble(
-                            table.names[n],
-                            int(row[0]),
-                            int(texts),
-                            int(empty),
-                            text_row,
-                            empty_row,
-                            cell,
-                            bool(dated),
-                        )
+                role = "" if n in whole else "time" if dated and wrong else "exclude"
+                mend = (
+                    f"--{role} {shlex.quote(table.names[n])}"
+                    if role
+                    else "fill them in, or leave the rows out"
+                )
+                troubles.append(
+                    Trouble(
+                        column=table.names[n],
+                        row=min(each for each in (wrong_row, empty_row) if each is not None),
+                        rows=wrong + empty,
+                        role=role,
+                        text=f"column {table.names[n]!r}: {'; '.join(parts)} ({mend})",
                     )
+                )
     return troubles[:_MOST]
-
-
-def _trouble(
-    column: str,
-    rows: int,
-    texts: int,
-    empty: int,
-    text_row: int | None,
-    empty_row: int | None,
-    cell: str | None,
-    dated: bool,
-) -> Trouble:
-    parts = []
-    if texts:
-        point = ": numbers take a decimal point" if DECIMAL_COMMA.fullmatch(cell or "") else ""
-        parts.append(
-            f"{texts:,} of {rows:,} cells are no numbers, the first is {cell!r} in row {text_row}{point}"
-        )
-    if empty:
-        parts.append(f"{empty:,} of {rows:,} cells are empty, the first in row {empty_row}")
-    role = "time" if dated and texts else "exclude"
-    mend = "--time" if role == "time" else "--exclude"
-    return Trouble(
-        column=column,
-        row=min(at for at in (text_row, empty_row) if at is not None),
-        rows=texts + empty,
-        role=role,
-        text=f"column {column!r}: {'; '.join(parts)} ({mend} {shlex.quote(column)})",
-    )

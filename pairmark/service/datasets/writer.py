@@ -239,7 +239,7 @@ class DatasetWriter:
                 raise InvalidInput("row ids repeat; expected a different one in every row", field="id")
             write_strings(self.folder, "row_ids", self._ids)
         if pairs is not None:
-            for name in ("left", "right", "same", "weight", "units"):
+            for name in ("left", "right", "same", "weight", "units", "drawn_from"):
                 values = getattr(pairs, name)
                 if values is not None:
                     np.save(self.folder / f"pairs_{name}.npy", values, allow_pickle=False)

@@ -27,15 +27,16 @@ from pairmark.service.errors import (
     UnknownItem,
     UnknownModel,
 )
-from pairmark.service.galleries import item_repository, probe_repository, repository
-from pairmark.service.galleries.item_forms import ItemForm, RecordForm, form_of, same_columns
-from pairmark.service.galleries.kept_probes import erase_probes
-from pairmark.service.galleries.leftovers import remove_rows, sweep, workspace
-from pairmark.service.galleries.live_gallery import BLOCK_ROWS, TAIL_ROWS, LiveGallery
-from pairmark.service.galleries.open_galleries import OpenGalleries
-from pairmark.service.galleries.receipts import database_duties, keeping_rows
+from pairmark.service.galleries import repository
+from pairmark.service.galleries.calibration import probe_repository
+from pairmark.service.galleries.calibration.kept_probes import erase_probes
+from pairmark.service.galleries.erasure import database_duties, keeping_rows, remove_rows, sweep, workspace
+from pairmark.service.galleries.index.live_gallery import BLOCK_ROWS, TAIL_ROWS, LiveGallery
+from pairmark.service.galleries.index.open_galleries import OpenGalleries
+from pairmark.service.galleries.items import item_repository
+from pairmark.service.galleries.items.item_forms import ItemForm, RecordForm, form_of, same_columns
+from pairmark.service.galleries.items.rows import RowErrors, Rows, checked_id, spellings, within_fields
 from pairmark.service.galleries.repository import GalleryState
-from pairmark.service.galleries.rows import RowErrors, Rows, checked_id, spellings, within_fields
 from pairmark.service.galleries.schemas import GalleryOut, GalleryPage, ItemOut, ItemPage, Receipt, UpsertOut
 from pairmark.service.keys.tenants import check_quotas
 from pairmark.service.names import EVERY_NAME, VisibleNames, checked_name, tenant_of

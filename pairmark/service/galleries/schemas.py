@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from pairmark.service.errors import DamagedRow
-from pairmark.service.galleries.item_forms import body_json
+from pairmark.service.galleries.items.item_forms import body_json
 from pairmark.service.galleries.repository import GalleryState
 from pairmark.service.pagination import Page
 from pairmark.service.runtime.json_forms import REFS_TEXT, Body, JsonRequest, Ref, Side, Vectors
@@ -17,19 +17,21 @@ from pairmark.service.tables import GalleryItem
 from pairmark.wire.base import iso
 from pairmark.wire.galleries import (
     CandidatesFields,
+    GalleryCalibrationParameters,
+    GalleryEvaluationParameters,
     GalleryFields,
     GalleryModelFields,
     HitFields,
+    ImportParameters,
     ItemFields,
+    ProbesParameters,
     ReceiptFields,
     RowErrorFields,
     SearchFields,
+    SearchParameters,
     UpsertFields,
     VerificationFields,
 )
-
-Aggregation = Literal["auto", "mean", "plda", "best", "median"]
-Rate = Annotated[float, Field(gt=0, lt=1)]
 
 
 class GalleryRequest(JsonRequest):
@@ -81,16 +83,8 @@ class RowError(BaseModel, RowErrorFields):
     """A row that was not stored."""
 
 
-class ImportOptions(BaseModel):
+class ImportOptions(BaseModel, ImportParameters):
     """How a bulk body becomes items."""
-
-    prefix: str = Field("", max_length=256, description="raw float32: the prefix of all ids")
-    first: int = Field(0, ge=0, lt=2**53, description="raw float32: the number in the first row's id")
-    id: str = Field("id", max_length=256, description="CSV, Parquet: column of ids")
-    subject: str = Field("subject", max_length=256, description="CSV, Parquet: column of subjects")
-    metadata: str | None = Field(
-        None, max_length=4096, description="CSV, Parquet: columns kept as metadata, joined by commas"
-    )
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -165,39 +159,10 @@ class Receipt(BaseModel, ReceiptFields):
     """What an erasure removed, and what is left to do."""
 
 
-class SearchBody(Body):
+class SearchBody(Body, SearchParameters):
     """The vectors to search for, and which results to return."""
 
     queries: Vectors = Field(description="a vector or a list of vectors", examples=[[0.1, 0.2, 0.3]])
-    k: int = Field(10, ge=1, description="largest number of results per query")
-    filter: dict[str, Any] | None = Field(
-        None,
-        description='metadata that items must match: `{"site": "north"}`, `{"site": {"in": ["north", "south"]}}`, '
-        '`{"year": {"gte": 2020, "lt": 2024}}`. It is applied before the search',
-    )
-    group_by: Literal["subject"] | None = Field(
-        None,
-        description="`subject`: one result per subject. Without `aggregation` it is the subject's best item",
-    )
-    aggregation: Aggregation | None = Field(
-        None,
-        description="with `group_by`: compare each subject as a whole, by all of its items; `auto` is what the version "
-        "chose in training for different numbers of samples, else `plda` if the model has it, otherwise `mean`. `fpir` "
-        "needs a calibration with the same `aggregation`",
-    )
-    fpir: Rate | None = Field(
-        None,
-        description="return only matches, at this false positive identification rate of the whole search",
-    )
-    fpr: Rate | None = Field(
-        None, description="return only matches, at this false positive rate of each comparison"
-    )
-    fnr: Rate | None = Field(
-        None,
-        description="with `fpr`: also limit the false negative rate of each comparison. Items between the two "
-        "thresholds are returned for review. `confidence` is the confidence that both limits hold",
-    )
-    confidence: Rate = Field(0.95, description="the confidence with which the bound holds")
     refs: list[Ref] | None = Field(None, description=f"with a rate: your name of each query, {REFS_TEXT}")
 
 
@@ -228,42 +193,28 @@ class VerifyOut(BaseModel, VerificationFields):
     """Whether the probe belongs to the subject."""
 
 
-class ProbesRequest(JsonRequest):
+class ProbesRequest(JsonRequest, ProbesParameters):
     """Probes with known subjects: a dataset, or vectors and subjects."""
 
-    dataset: str | None = Field(
-        None, max_length=200, description="`name` or `name:version`; its labels are subjects"
-    )
-    vectors: list[list[float]] | list[dict[str, Any]] | None = Field(
-        None, description="n vectors of d numbers, or n records"
-    )
-    subjects: list[str] | None = Field(None, description="the subject of each vector")
-    random_state: int = Field(0, ge=0, le=2**32 - 1, description="seed that draws one probe per subject")
-    aggregation: Aggregation | None = Field(
-        None,
-        description="measure searches that compare subjects as a whole (`group_by: subject` with this `aggregation`)",
-    )
+    if TYPE_CHECKING:
+        # The checker's plugin for models sees no members that are declared elsewhere.
+        def __init__(self, **values: Any) -> None: ...
 
 
-class GalleryCalibrationRequest(ProbesRequest):
+class GalleryCalibrationRequest(ProbesRequest, GalleryCalibrationParameters):
     """The probes that calibrate a gallery."""
 
-    keep_probes: bool = Field(
-        True,
-        description="keep the probes' vectors (never shown; erased with their subject), so that thresholds follow "
-        "every write and erasure. Without them, `fpir` is refused once more than a tenth of the gallery has changed",
-    )
+    if TYPE_CHECKING:
+        # The checker's plugin for models sees no members that are declared elsewhere.
+        def __init__(self, **values: Any) -> None: ...
 
 
-class GalleryEvaluationRequest(ProbesRequest):
+class GalleryEvaluationRequest(ProbesRequest, GalleryEvaluationParameters):
     """The probes and rates that a gallery is measured with."""
 
-    max_rank: int = Field(20, ge=1, le=100)
-    fpir: list[Rate] = Field(
-        [0.01, 0.05, 0.1], max_length=20, description="false positive identification rates to report"
-    )
-    confidence: Rate = 0.95
-    leave_one_out: bool = Field(False, description="also search for every enrolled subject among the others")
+    if TYPE_CHECKING:
+        # The checker's plugin for models sees no members that are declared elsewhere.
+        def __init__(self, **values: Any) -> None: ...
 
 
 class GalleryCalibrationOut(BaseModel):

@@ -11,16 +11,16 @@ from pydantic_core import to_json
 
 from pairmark.models.core.subjects import SampleSets
 from pairmark.service.errors import InvalidInput, TooLarge, UnknownItem
-from pairmark.service.galleries import item_repository
+from pairmark.service.galleries.calibration.thresholds import Thresholds
 from pairmark.service.galleries.galleries import Galleries
-from pairmark.service.galleries.gallery_view import ItemHit, scores_candidates
-from pairmark.service.galleries.item_forms import Matrix, form_of, refuse_wholes
-from pairmark.service.galleries.metadata import parse_filter
+from pairmark.service.galleries.index.gallery_view import ItemHit, scores_candidates
+from pairmark.service.galleries.index.subject_search import SubjectHit
+from pairmark.service.galleries.items import item_repository
+from pairmark.service.galleries.items.item_forms import Matrix, form_of, refuse_wholes
+from pairmark.service.galleries.items.metadata import parse_filter
+from pairmark.service.galleries.items.rows import StoredRows, checked_id
 from pairmark.service.galleries.repository import GalleryState
-from pairmark.service.galleries.rows import StoredRows, checked_id
 from pairmark.service.galleries.schemas import SearchBody, VerifyBody
-from pairmark.service.galleries.subject_search import SubjectHit
-from pairmark.service.galleries.thresholds import Thresholds
 from pairmark.service.runtime.diagnosis import check_side, check_vectors
 from pairmark.service.runtime.growing_body import RequestBody
 from pairmark.service.runtime.parsing import parse_request, side_of, subjects_of

@@ -16,7 +16,7 @@ from pairmark.models.evaluation.pairs import FPR_TARGETS
 from pairmark.models.pairs.splits import HeldOutPairs
 from pairmark.service.datasets.data import LabelledData
 from pairmark.service.errors import InvalidInput
-from pairmark.service.heldout.schemas import GroupRole
+from pairmark.wire.jobs import GroupRole
 
 MAX_GROUPS = 100
 CONFIDENCE = 0.95

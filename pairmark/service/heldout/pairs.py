@@ -12,7 +12,7 @@ from pairmark.models.pairs.listed import ListedUnits, listed_units
 from pairmark.models.pairs.splits import HeldOutPairs, held_out_pairs, joined_groups, resolve_protocol
 from pairmark.service.datasets.data import LabelledData
 from pairmark.service.errors import InvalidInput
-from pairmark.service.heldout.schemas import ListOrigin
+from pairmark.wire.jobs import ListOrigin
 
 Indices = NDArray[np.int64]
 
@@ -83,14 +83,17 @@ def listed_pairs(
 
     Parameters
     ----------
-    numbers : which pairs of the list.
+    numbers : which pairs of the list; of a list with a sample, pairs of that sample.
     units : units of the whole list.
     listing : how the list came about; None: unknown, unless it is all pairs.
     """
     assert data.pairs is not None
+    population = data.pairs.population
     origin: Literal["random"] | None = "random" if listing == "random" else None
     if numbers.size > n_pairs:
-        if listing == "all" or (listing is None and _all_listed(data, numbers, units)):
+        if population is None and (
+            listing == "all" or (listing is None and _all_listed(data, numbers, units))
+        ):
             origin = "random"
         numbers = np.sort(np.random.default_rng(random_state).choice(numbers, size=n_pairs, replace=False))
     return HeldOutPairs(
@@ -101,7 +104,8 @@ def listed_pairs(
         protocol=units.protocol,
         units_assumed=units.assumed,
         listing=origin,
-        blocks="components" if listing == "blocks" else None,
+        blocks="components" if listing == "blocks" and population is None else None,
+        population=population,
     )
 
 
@@ -133,7 +137,9 @@ def whole_dataset(
     try:
         if data.pairs is not None:
             units = units_of_list(data, protocol)
-            everything = np.flatnonzero(units.usable)
+            # What was chosen by looking calibrates nothing.
+            drawn = data.pairs.drawn_from if data.pairs.population else None
+            everything = np.flatnonzero(units.usable if drawn is None else np.asarray(drawn) > 0)
             pairs = listed_pairs(
                 data, everything, units, n_pairs=n_pairs, random_state=random_state, listing=listing
             )

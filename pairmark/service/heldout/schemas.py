@@ -6,60 +6,13 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from pairmark.models.pairs.splits import CALIBRATION_FRACTION, TEST_FRACTION
-
-Protocol = Literal["auto", "open-set", "closed-set"]
-GroupRole = Literal["together", "compare"]
-ROLE_TEXT = (
-    "the meaning of the dataset's group column. `together`: rows of one group depend on each other (for example, "
-    "recordings of one person) and are never split; `compare`: groups are populations whose error rates are "
-    "compared"
-)
-DEFAULT_EVALUATION_PAIRS = 200_000
+from pairmark.wire.jobs import EvaluationParameters
 
 
-ListOrigin = Literal["all", "random", "blocks"]
-LISTING_TEXT = (
-    "for datasets that list pairs: how the list came about. `all`: every pair of the people; `random`: drawn without "
-    "looking at people; `blocks`: all inside of blocks that share nobody, the connected parts of the list, which "
-    "become the units; null: unknown, and then nothing is guaranteed unless the list is all pairs"
-)
-
-
-class EvaluationRequest(BaseModel):
+class EvaluationRequest(BaseModel, EvaluationParameters):
     """Which data a job holds out, and how many held-out pairs it scores."""
 
     model_config = ConfigDict(extra="forbid")
-
-    protocol: Protocol = Field(
-        "auto",
-        description="`open-set`: the people in use were not seen in training; `closed-set`: the classes in use are "
-        "those of training; `auto`: open-set for a dataset with `identity`, closed-set for one with `classes`, and for "
-        "a bare `label` open-set from 30 values up; below that the job is refused with `choose-protocol`",
-    )
-    calibration_fraction: float = Field(
-        CALIBRATION_FRACTION,
-        gt=0.0,
-        lt=1.0,
-        description="share held out for calibration, and used for nothing else",
-    )
-    test_fraction: float = Field(
-        TEST_FRACTION, gt=0.0, lt=1.0, description="share held out for the report's figures"
-    )
-    groups: GroupRole = Field("together", description=ROLE_TEXT)
-    listing: ListOrigin | None = Field(None, description=LISTING_TEXT)
-    n_pairs: int = Field(
-        DEFAULT_EVALUATION_PAIRS,
-        ge=2,
-        description="largest number of pairs scored in each of the two held-out parts",
-    )
-    target_fpr: float | None = Field(
-        None,
-        gt=0.0,
-        lt=0.5,
-        description="the false positive rate at which you will decide. It sets `calibration_fraction` and, where "
-        "people are few, `test_fraction`, unless you give them, and versions are compared near this rate",
-    )
 
 
 class OverlapOut(BaseModel):

@@ -17,7 +17,7 @@ from pairmark.service.blobs.repository import all_named_blobs
 from pairmark.service.db import Database
 from pairmark.service.errors import DamagedRow, NotReady, PairmarkError
 from pairmark.service.galleries import repository as gallery_repository
-from pairmark.service.galleries.thresholds import is_stale
+from pairmark.service.galleries.calibration.thresholds import is_stale
 from pairmark.service.jobs import repository as job_repository
 from pairmark.service.jobs.queue import JobQueue
 from pairmark.service.operations.rows import DatabaseChecks

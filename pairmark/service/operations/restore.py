@@ -19,9 +19,11 @@ from pairmark.service.blobs import Blobs
 from pairmark.service.blobs.base import storage_errors
 from pairmark.service.db import Database
 from pairmark.service.errors import Conflict, CorruptArtefact, InvalidInput
-from pairmark.service.galleries import item_repository, probe_repository, repository
-from pairmark.service.galleries.kept_probes import erase_probes
-from pairmark.service.galleries.rows import ERRORS_SHOWN, id_text
+from pairmark.service.galleries import repository
+from pairmark.service.galleries.calibration import probe_repository
+from pairmark.service.galleries.calibration.kept_probes import erase_probes
+from pairmark.service.galleries.items import item_repository
+from pairmark.service.galleries.items.rows import ERRORS_SHOWN, id_text
 from pairmark.service.operations import dump
 from pairmark.service.operations.backup import probe
 from pairmark.service.operations.manifest import (

@@ -17,10 +17,10 @@ from pairmark.service.audit.schemas import AuditEntry
 from pairmark.service.datasets.ingest import dataset_out
 from pairmark.service.db import Database
 from pairmark.service.errors import DamagedRow
-from pairmark.service.galleries.identification import evaluation_out
-from pairmark.service.galleries.item_repository import READ_ROWS, are_objects
-from pairmark.service.galleries.kept_probes import RECORD
-from pairmark.service.galleries.thresholds import calibration_of
+from pairmark.service.galleries.calibration.identification import evaluation_out
+from pairmark.service.galleries.calibration.kept_probes import RECORD
+from pairmark.service.galleries.calibration.thresholds import calibration_of
+from pairmark.service.galleries.items.item_repository import READ_ROWS, are_objects
 from pairmark.service.jobs.queue import job_out
 from pairmark.service.keys.grants import Grants
 from pairmark.service.keys.repository import stored_quotas

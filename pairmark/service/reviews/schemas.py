@@ -8,8 +8,14 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, Field, model_validator
 
 from pairmark.service.pagination import Page
-from pairmark.service.runtime.json_forms import JsonRequest, Number, Ref, RefPair
-from pairmark.wire.reviews import AgreementFields, JudgedPartFields, Question, ReviewFields
+from pairmark.service.runtime.json_forms import JsonRequest, Number, Ref, RefPair, StoredRef
+from pairmark.wire.reviews import (
+    AgreementFields,
+    JudgedPartFields,
+    ReviewFields,
+    ReviewParameters,
+    ReviewSourceParameters,
+)
 
 MAX_LISTED = 200_000
 """Most pairs of a list."""
@@ -17,15 +23,9 @@ MAX_HANDED = 100
 """Most pairs handed out at a time."""
 
 
-class ReviewSource(JsonRequest):
+class ReviewSource(JsonRequest, ReviewSourceParameters):
     """The decisions that are reviewed: those of a model or a gallery in a window, or a list made elsewhere."""
 
-    model: str | None = Field(
-        None, max_length=100, description="decisions of this model; with `refs`, the model they are about"
-    )
-    gallery: str | None = Field(
-        None, max_length=200, description="matches that searches of this gallery returned"
-    )
     version: int | None = Field(None, ge=1, le=2**31 - 1, description="only decisions of this version")
     since: datetime | None = Field(None, description="from this hour on; default: all that is kept")
     until: datetime | None = Field(None, description="before this hour; default: until now")
@@ -51,22 +51,10 @@ class ReviewSource(JsonRequest):
         return self
 
 
-class ReviewRequest(JsonRequest):
+class ReviewRequest(JsonRequest, ReviewParameters):
     """A question about all decisions of a window, to be answered by judging a few of them."""
 
-    name: str = Field("", max_length=200)
     source: ReviewSource
-    question: Question = Field(
-        "false-matches",
-        description="`false-matches`: the share of matches that are not the same; `missed-matches`: the share of same "
-        "pairs that were decided to be different; `uncertain`: a queue of pairs between two thresholds (`fnr`), which "
-        "are chosen by their score, so that they may train and bound nothing",
-    )
-    at_most: float = Field(0.02, ge=1e-6, le=0.9, description="the share that you accept")
-    confidence: float = Field(0.95, ge=0.5, le=0.9999)
-    judged_twice: float = Field(
-        0.05, ge=0, le=1, description="share of pairs that a second reviewer gets too, to measure agreement"
-    )
 
 
 class Agreement(BaseModel, AgreementFields):
@@ -148,7 +136,8 @@ class RefsErasure(JsonRequest):
     """Names whose decisions are erased."""
 
     model: str = Field(max_length=100)
-    refs: list[Ref] = Field(min_length=1, max_length=1_000)
+    # Those that would be refused today are stored all the same.
+    refs: list[StoredRef] = Field(min_length=1, max_length=1_000)
 
 
 class RefsErased(BaseModel):

@@ -8,6 +8,7 @@ import numpy as np
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from pairmark.models.records.schema import RESERVED
+from pairmark.service.names import UNSEEN
 
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 
@@ -99,12 +100,15 @@ LONGEST_REF = 512
 
 
 def _plain_text(ref: str) -> str:
-    if any(letter < " " or letter == "\x7f" or "\ud800" <= letter <= "\udfff" for letter in ref):
-        raise ValueError("expected a name without control characters")
+    if UNSEEN.search(ref):
+        raise ValueError(
+            "expected a name without control characters and characters that set the direction of text"
+        )
     return ref
 
 
-Ref = Annotated[str, Field(min_length=1, max_length=LONGEST_REF), AfterValidator(_plain_text)]
+StoredRef = Annotated[str, Field(min_length=1, max_length=LONGEST_REF)]
+Ref = Annotated[StoredRef, AfterValidator(_plain_text)]
 """A caller's own name of a side."""
 RefPair = Annotated[list[Ref], Field(min_length=2, max_length=2)]
 REFS_TEXT = "kept with decisions for reviews, if the model's policy keeps any; at most 512 characters each"

@@ -19,6 +19,7 @@ from pairmark.service.runtime.json_forms import FLOAT32_MAX, AskingBody, Dense, 
 from pairmark.service.runtime.parsing import parse_request
 from pairmark.service.runtime.vectors import Float32, RecordRows, SideRows, check_finite, to_rows
 from pairmark.service.runtime.versions import LoadedVersion
+from pairmark.wire.scoring import RankParameters
 
 MAX_PAIRWISE = 2_000_000
 """Most pairwise confidences in one answer."""
@@ -26,7 +27,7 @@ NAMES_TOLD = 50
 _EXPECTED = 'a list of numbers, a list of such lists, or features by name such as {"A1": 5.1, "A2": 3.5}'
 
 
-class RankBody(AskingBody):
+class RankBody(AskingBody, RankParameters):
     """Points for which labels are ranked."""
 
     features: Annotated[
@@ -36,14 +37,6 @@ class RankBody(AskingBody):
         description="points as a list of numbers or a list of lists, or by feature name as an object or a list of "
         "objects",
         examples=[[[5.1, 3.5, 1.4, 0.2]]],
-    )
-    top: Annotated[int, Field(ge=1)] | None = Field(
-        None, description="return only this many labels, best first"
-    )
-    detail: bool = Field(False, description="add the confidence of the ranking and of each pair of labels")
-    abstain: Annotated[float, Field(ge=0.5, le=1.0)] | None = Field(
-        None,
-        description="keep only preferences with at least this confidence; labels without a clear order share a place",
     )
 
 

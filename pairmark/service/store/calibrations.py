@@ -34,9 +34,8 @@ from pairmark.service.heldout.encoding import rows_for
 from pairmark.service.heldout.groups import without_groups
 from pairmark.service.heldout.overlap import overlap_with
 from pairmark.service.heldout.pairs import whole_dataset
-from pairmark.service.heldout.people import digests_of, people_of
+from pairmark.service.heldout.people import digest_of_scores, digests_of, digests_of_rows, people_of
 from pairmark.service.heldout.report import read_trained_on
-from pairmark.service.heldout.schemas import GroupRole, ListOrigin, Protocol
 from pairmark.service.keys.tenants import check_quotas
 from pairmark.service.names import EVERY_NAME, VisibleNames, checked_name, tenant_of
 from pairmark.service.pagination import start_of
@@ -46,6 +45,7 @@ from pairmark.service.store.secret import service_secret
 from pairmark.service.store.versions import VersionStore
 from pairmark.service.store.views import calibration_out, imported_as
 from pairmark.service.tables import CalibrationRow, ModelVersion
+from pairmark.wire.jobs import GroupRole, ListOrigin, Protocol
 
 KIND = "calibration"
 _COMBINED = "combined"
@@ -105,7 +105,8 @@ class Calibrations:
         resolved = (
             resolve_protocol(protocol_name, len(data.identities)) if data.y is not None else "closed-set"
         )
-        people = people_of(data, np.arange(len(data), dtype=np.int64), resolved)
+        rows = np.arange(len(data), dtype=np.int64)
+        people = people_of(data, rows, resolved)
         chance = CalibrationSeed.of_people(people, secret)
         scores, pairs = self.scored(
             row,
@@ -125,6 +126,7 @@ class Calibrations:
             units_assumed=pairs.units_assumed,
             listing=pairs.listing,
             blocks=pairs.blocks,
+            population=pairs.population,
         )
         return self.registered(
             calibration,
@@ -134,7 +136,7 @@ class Calibrations:
             dataset_sha256=data.sha256,
             model=(name, version),
             default=default,
-            people=digests_of(people, secret),
+            people=(*digests_of(people, secret), *digests_of_rows(data, rows, secret)),
         )
 
     def add_scores(
@@ -180,6 +182,7 @@ class Calibrations:
             )
         people: list[str] = []
         units = None
+        listed = values, same
         if left_unit is not None:
             people, units = _units(left_unit, right_unit, len(values))
         facts: dict[str, Any] = {}
@@ -201,7 +204,10 @@ class Calibrations:
             blocks=blocks if blocks is None or isinstance(blocks, str) else [str(block) for block in blocks],
             population=population,
         )
-        return self.registered(calibration, name=name, facts=facts, people=digests_of(people, secret))
+        digests = digests_of(people, secret)
+        if people:
+            digests += digest_of_scores(*listed, secret)
+        return self.registered(calibration, name=name, facts=facts, people=digests)
 
     def load(self, calibration_id: str) -> tuple[Calibration, CalibrationOut]:
         """A calibration, loaded, and its facts, or `UnknownCalibration`."""
@@ -471,7 +477,17 @@ def _units(left: Any, right: Any, n: int) -> tuple[list[str], NDArray[np.int64]]
             raise InvalidInput(f"{field}: {len(names)} units; expected {n}, one a score", field=field)
         if not all(isinstance(unit, int | str) and not isinstance(unit, bool) for unit in names):
             raise InvalidInput(f"{field}: expected strings or whole numbers", field=field)
-        # 1 and "1" are two people.
-        sides.append([f"{'n' if isinstance(unit, int) else 's'}{unit}" for unit in names])
+        sides.append(names)
+    numbers, words = (
+        {unit for side in sides for unit in side if isinstance(unit, kind)} for kind in (int, str)
+    )
+    both = sorted({str(number) for number in numbers} & words)
+    if both:
+        raise InvalidInput(
+            f"left_unit and right_unit hold {both[0][:100]!r} as a number and as text; expected one of the two",
+            field="left_unit",
+        )
+    # A name is its text, whatever its type: the type would be one more seed for a caller to choose.
+    sides = [[f"s{unit}" for unit in side] for side in sides]
     codes = {name: code for code, name in enumerate(sorted({*sides[0], *sides[1]}))}
     return [*codes], np.array([[codes[unit] for unit in side] for side in sides], dtype=np.int64).T

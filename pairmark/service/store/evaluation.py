@@ -14,11 +14,12 @@ from pairmark.service.errors import refusals
 from pairmark.service.heldout.groups import rates_by_group, without_groups
 from pairmark.service.heldout.overlap import overlap_with
 from pairmark.service.heldout.report import read_trained_on
-from pairmark.service.heldout.schemas import GroupRole, OverlapOut, Protocol, RocOut
+from pairmark.service.heldout.schemas import OverlapOut, RocOut
 from pairmark.service.store.calibrations import Calibrations
 from pairmark.service.store.schemas import EvaluationOut, SeenOperatingPoint
 from pairmark.service.store.versions import VersionStore
 from pairmark.service.tables import ModelVersion
+from pairmark.wire.jobs import GroupRole, Protocol
 
 
 class Evaluations:

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from pairmark.service.db import among, touched
 from pairmark.service.names import EVERY_NAME, VisibleNames
 from pairmark.service.store import ledger
-from pairmark.service.store.schemas import LONGEST_REASON, NewCalibration, NewVersion
+from pairmark.service.store.schemas import NewCalibration, NewVersion
 from pairmark.service.tables import (
     AliasChange,
     AliasRow,
@@ -25,6 +25,7 @@ from pairmark.service.tables import (
     ModelVersion,
     VersionLoad,
 )
+from pairmark.wire.models import LONGEST_REASON
 
 
 def model_for_update(session: Session, name: str) -> ModelRow | None:

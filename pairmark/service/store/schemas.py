@@ -23,7 +23,6 @@ from pairmark.wire.models import (
     VersionSummaryFields,
 )
 
-LONGEST_REASON = 500
 """Characters of a reason for moving an alias."""
 
 
@@ -163,7 +162,7 @@ class LeaderboardOut(BaseModel):
         description="baselines that could not be measured, with the reason"
     )
     best_baseline: str | None
-    beaten: bool = Field(description="whether a baseline is better than the model")
+    beaten: bool = Field(description="whether a baseline is better than the model, by more than chance")
     verdict: str | None = Field(description="the comparison with the baselines, as a sentence")
     classification: LeaderboardOut | None = Field(
         None, description="for classifiers: the leaderboard by accuracy"

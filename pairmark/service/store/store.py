@@ -30,7 +30,6 @@ from pairmark.service.store.quarantine import refuse_quarantined
 from pairmark.service.store.refs import PRODUCTION, ModelRef, checked_alias, parse_ref
 from pairmark.service.store.reports import Reports
 from pairmark.service.store.schemas import (
-    LONGEST_REASON,
     AliasChangeOut,
     AliasChangePage,
     AliasOut,
@@ -49,6 +48,7 @@ from pairmark.service.store.versions import VersionStore
 from pairmark.service.store.views import alias_out, version_out, version_promise, version_summary
 from pairmark.service.tables import AliasRow, ModelRow, ModelVersion
 from pairmark.wire.base import iso
+from pairmark.wire.models import LONGEST_REASON
 
 log = logging.getLogger(__name__)
 
@@ -289,7 +289,7 @@ class ModelStore:
         version: int,
         *,
         by: str,
-        if_match: int | Literal["*"] | None = None,
+        if_match: frozenset[int] | Literal["*"] | None = None,
         reason: str | None = None,
     ) -> AliasOut:
         """Point an alias at a version, making the alias when there is none.
@@ -297,7 +297,7 @@ class ModelStore:
         Parameters
         ----------
         by : who asked, for the history.
-        if_match : the alias's `revision` as last seen, or ``"*"`` for any that exists.
+        if_match : the alias is moved only from one of these `revision`; ``"*"``: from any, if it exists.
         reason : why, for the history and the audit log; at most 500 characters.
 
         Raises
@@ -312,7 +312,7 @@ class ModelStore:
             model = self._locked(session, name)
             row = self._versions.version(session, model, version)
             at = repository.find_alias(session, model.id, alias)
-            if if_match is not None and (at is None or if_match not in ("*", at.revision)):
+            if if_match is not None and (at is None or (if_match != "*" and at.revision not in if_match)):
                 stands = (
                     "does not exist" if at is None else f"is at revision {at.revision}, version {at.version}"
                 )

@@ -19,6 +19,7 @@ from pairmark.models.evaluation.comparison import (
     ScorerComparison,
     compare_pairs,
     compare_rows,
+    judged_by,
     resolved_rates,
 )
 from pairmark.models.evaluation.rankings import kendall_tau
@@ -72,7 +73,7 @@ def _pairs(job: ScoredJob, on_progress: OnProgress) -> dict[str, Any]:
         scores[name] = pair_scores
         trained_by[name] = {"learner": "metric", "params": params}
     on_progress(len(baselines) / (len(baselines) + 1), "comparing")
-    rates = resolved_rates(int((~pairs.same).sum()), job.claim.evaluation.target_fpr)
+    rates = resolved_rates(int((~pairs.same).sum()), job.evaluation.target_fpr)
     compared = compare_pairs(
         scores,
         pairs.same,
@@ -82,9 +83,8 @@ def _pairs(job: ScoredJob, on_progress: OnProgress) -> dict[str, Any]:
         protocol=pairs.protocol,
         random_state=job.seed,
     )
-    judged = "mean TPR at FPR " + ", ".join(f"{rate:g}" for rate in rates)
     facts = {"n_pairs": len(pairs), "n_same_pairs": int(pairs.same.sum()), "rates": list(rates)}
-    return _board("pairs", judged, compared, left_out=left_out, trained_by=trained_by, facts=facts)
+    return _board("pairs", judged_by(rates), compared, left_out=left_out, trained_by=trained_by, facts=facts)
 
 
 def _fit(estimator: MetricSimilarity, job: SplitJob) -> MetricSimilarity:
@@ -186,11 +186,16 @@ def _board(
         "items": items,
         "left_out": left_out,
         "best_baseline": best,
-        "beaten": best is not None and compared[best].difference < 0,
+        "beaten": best is not None and _surely_better(compared[best]),
         "verdict": None
         if best is None
         else _verdict(judged_by, best, compared[best], compared[MODEL], (trained_by or {}).get(best, {})),
     }
+
+
+def _surely_better(baseline: ScorerComparison) -> bool:
+    interval = baseline.difference_interval
+    return interval is not None and interval[1] < 0
 
 
 def _verdict(
@@ -206,8 +211,7 @@ def _verdict(
     if baseline.difference == 0:
         return f"{name} is as good on held-out data ({behind})"
     if baseline.difference < 0:
-        sure = interval is not None and interval[1] < 0
-        hint = "" if sure else ", which may be chance"
+        hint = "" if _surely_better(baseline) else ", which may be chance"
         how = (
             f"; to use it, train {trained_by['learner']} with params {json.dumps(trained_by['params'])}"
             if trained_by

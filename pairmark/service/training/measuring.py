@@ -67,6 +67,7 @@ def calibrate(job: ScoredJob) -> CalibratedJob:
             units_assumed=pairs.units_assumed,
             listing=pairs.listing,
             blocks=pairs.blocks,
+            population=pairs.population,
             chance=job.chance,
         )
     return CalibratedJob(**vars(job), calibration=calibration)

@@ -12,6 +12,7 @@ from pairmark.models.evaluation.comparison import (
     ScorerComparison,
     compare_pairs,
     compare_rows,
+    judged_by,
     resolved_rates,
 )
 from pairmark.models.evaluation.rankings import kendall_tau
@@ -26,8 +27,8 @@ from pairmark.service.settings import Settings
 from pairmark.service.store.refs import PRODUCTION, ModelRef
 from pairmark.service.store.schemas import VersionOut
 from pairmark.service.store.store import ModelStore
-from pairmark.service.training.schemas import IF_BETTER
 from pairmark.service.training.stages import Promotion, ScoredJob
+from pairmark.wire.jobs import IF_BETTER
 
 MARGIN = 0.02
 """How much worse a new version may be and still count as no worse: in mean TPR, or mean Kendall tau."""
@@ -140,7 +141,7 @@ class _Comparison:
         except ValueError as error:
             raise _CannotCompare(f"{self._name} in production cannot score this data: {error}") from error
         self._facts |= {"n_pairs": int(unseen.sum()), "n_left_out": int((~unseen).sum())}
-        return "mean TPR at FPR " + ", ".join(f"{rate:g}" for rate in rates), comparisons
+        return judged_by(rates), comparisons
 
     def _rankings(self) -> tuple[str, dict[str, ScorerComparison]]:
         self._check_capability("rank-labels")

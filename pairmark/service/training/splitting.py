@@ -8,7 +8,7 @@ import numpy as np
 
 from pairmark.models.calibration.calibration_seed import CalibrationSeed
 from pairmark.models.evaluation.ranking_metrics import split_rankings
-from pairmark.models.pairs.splits import HeldOutPairs, split_data, split_pairs
+from pairmark.models.pairs.splits import HeldOutPairs, split_data, split_drawn, split_pairs
 from pairmark.service.datasets.data import LabelledData
 from pairmark.service.errors import refusals
 from pairmark.service.heldout.groups import without_groups
@@ -26,7 +26,7 @@ def split(job: LoadedJob) -> SplitJob:
     with refusals(f"dataset {data.name}:{data.version} cannot be split"):
         if job.spec.needs == "rankings":
             return SplitJob(**vars(job), parts=_rankings(job))
-        together = without_groups(data, job.claim.evaluation.groups)
+        together = without_groups(data, job.evaluation.groups)
         if data.pairs is not None:
             return SplitJob(**vars(job), parts=_pair_list(job, together))
         if data.y is None:
@@ -41,7 +41,7 @@ def _rankings(job: LoadedJob) -> Parts:
         raise ValueError("it has no rankings: upload it with `ranking`")
     train, test = split_rankings(
         len(data),
-        test_fraction=job.claim.evaluation.test_fraction,
+        test_fraction=job.evaluation.test_fraction,
         groups=data.groups,
         random_state=job.seed,
     )
@@ -55,7 +55,7 @@ def _rankings(job: LoadedJob) -> Parts:
 
 
 def _fractions(job: LoadedJob) -> dict[str, Any]:
-    evaluation = job.claim.evaluation
+    evaluation = job.evaluation
     # Of a table an encoder learns, whatever the learner does.
     learns = job.data.schema is not None or job.spec.learns(job.claim.params)
     return {
@@ -68,12 +68,21 @@ def _fractions(job: LoadedJob) -> dict[str, Any]:
 
 def _pair_list(job: LoadedJob, data: LabelledData) -> Parts:
     assert data.pairs is not None
-    evaluation, pairs = job.claim.evaluation, data.pairs
+    evaluation, pairs = job.evaluation, data.pairs
     ends = np.asarray(pairs.left), np.asarray(pairs.right)
     same, units = np.asarray(pairs.same), units_of_list(data, evaluation.protocol)
-    parts = split_pairs(
-        units.units, same, units.usable, protocol=units.protocol, name=units.name, **_fractions(job)
-    )
+    if pairs.population is None:
+        parts = split_pairs(
+            units.units, same, units.usable, protocol=units.protocol, name=units.name, **_fractions(job)
+        )
+    else:
+        parts = split_drawn(
+            np.asarray(pairs.drawn_from) > 0,
+            same,
+            protocol=units.protocol,
+            test_fraction=evaluation.test_fraction,
+            random_state=job.seed,
+        )
     calibration_rows = np.unique(np.concatenate([end[parts.calibration] for end in ends]))
     people = people_of(data, calibration_rows, units.protocol)
     seeds = (CalibrationSeed.of_people(people, job.secret).seed, job.seed + 2)
@@ -105,7 +114,7 @@ def _pair_list(job: LoadedJob, data: LabelledData) -> Parts:
 
 
 def _identities(job: LoadedJob, data: LabelledData) -> Parts:
-    evaluation = job.claim.evaluation
+    evaluation = job.evaluation
     codes, protocol = split_codes(data, evaluation.protocol)
     whole = "open-set" if data.groups is not None else protocol
     parts = split_data(codes, protocol=whole, **_fractions(job))

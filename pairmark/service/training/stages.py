@@ -15,7 +15,7 @@ from pairmark.models.evaluation.pairs import EvaluationReport
 from pairmark.models.pairs.splits import HeldOutPairs
 from pairmark.models.records.encoder import RecordEncoder
 from pairmark.service.datasets.data import LabelledData
-from pairmark.service.heldout.schemas import Evidence
+from pairmark.service.heldout.schemas import EvaluationRequest, Evidence
 from pairmark.service.jobs.schemas import Claim
 
 Indices = NDArray[np.int64]
@@ -42,6 +42,11 @@ class LoadedJob:
     seed: int
     secret: bytes = field(repr=False)
     encoder: RecordEncoder | None = None
+
+    @property
+    def evaluation(self) -> EvaluationRequest:
+        """What is held out, and how it is measured."""
+        return self.claim.evaluation
 
 
 @dataclass(frozen=True, kw_only=True)

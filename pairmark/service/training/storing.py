@@ -16,7 +16,7 @@ from pairmark.service.datasets.promises import in_percent
 from pairmark.service.db import Database
 from pairmark.service.heldout.errors import error_arrays
 from pairmark.service.heldout.overlap import trained_on
-from pairmark.service.heldout.people import digests_of
+from pairmark.service.heldout.people import digests_of, digests_of_rows
 from pairmark.service.heldout.report import write_report
 from pairmark.service.heldout.suspects import doubtful
 from pairmark.service.jobs.leases import persist
@@ -131,7 +131,10 @@ class Registrar:
             },
             dataset_id=job.data.dataset_id,
             dataset_sha256=job.data.sha256,
-            people=digests_of(job.parts.people, job.secret),
+            people=(
+                *digests_of(job.parts.people, job.secret),
+                *digests_of_rows(job.data, job.parts.calibration_rows, job.secret),
+            ),
         )
 
     def _register(self, job: EvaluatedJob, new: NewVersion) -> int:
@@ -207,7 +210,7 @@ def _lineage(job: LoadedJob) -> dict[str, Any]:
         "job": job.claim.job_id,
         "code_version": code_version(),
         "random_state": job.seed,
-        "evaluation": job.claim.evaluation.model_dump(),
+        "evaluation": job.evaluation.model_dump(),
     }
 
 

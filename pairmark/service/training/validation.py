@@ -24,7 +24,8 @@ from pairmark.service.jobs.schemas import NewJob
 from pairmark.service.names import checked_name
 from pairmark.service.settings import Settings
 from pairmark.service.store.refs import PRODUCTION, checked_alias
-from pairmark.service.training.schemas import IF_BETTER, JobRequest
+from pairmark.service.training.schemas import JobRequest
+from pairmark.wire.jobs import IF_BETTER
 
 _DEFAULT_PAIRS = ("similarity-auto", "similarity-forest")
 _DEFAULT_RECORDS = "record-trees"
@@ -107,7 +108,9 @@ def checked_params(spec: LearnerSpec, params: dict[str, Any]) -> dict[str, Any]:
 
 def _data_params(spec: LearnerSpec, request: JobRequest, dataset: DatasetOut) -> dict[str, Any]:
     """The parameters, and what the job says that the learner wants to know: budget, rate and protocol of its race."""
-    if request.budget_seconds is not None and "budget_seconds" not in spec.params.model_fields:
+    takes_budget = "budget_seconds" in spec.params.model_fields
+    # Who leaves the learner to us does not know whether it compares candidates.
+    if request.budget_seconds is not None and request.learner is not None and not takes_budget:
         racing = [learner.kind for learner in LEARNERS if "budget_seconds" in learner.params.model_fields]
         raise InvalidInput(
             f"budget_seconds: {spec.kind} takes no budget; leave it out, or choose a learner that does "
@@ -279,7 +282,7 @@ def _outlook(evaluation: EvaluationRequest, dataset: DatasetOut) -> str:
     """What the job will be able to promise, a sentence for its owner; empty where the size does not say."""
     units = _calibration_units(dataset, evaluation.protocol)
     if units is None:
-        return ""
+        return "" if dataset.population is None or dataset.promise is None else dataset.promise.text
     count, different, protocol = units
     outlook = promise_of(
         count,

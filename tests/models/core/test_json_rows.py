@@ -8,7 +8,7 @@ import random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pairmark.models.core.json_rows import PlainForm
@@ -50,7 +50,6 @@ def strictly_parsed(body: bytes) -> object:
         return None
 
 
-@settings(max_examples=500)
 @given(decimals)
 def test_decimals_are_rounded_as_python_rounds_them(text: str) -> None:
     value = number_of(text)
@@ -63,7 +62,6 @@ def test_decimals_are_rounded_as_python_rounds_them(text: str) -> None:
         assert math.copysign(1.0, value) == math.copysign(1.0, expected)
 
 
-@settings(max_examples=500)
 @given(st.floats(-FLOAT32_MAX, FLOAT32_MAX))
 def test_floats_as_python_writes_them_are_all_read(value: float) -> None:
     assert number_of(repr(value)) == np.float32(value)

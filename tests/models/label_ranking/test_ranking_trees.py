@@ -69,7 +69,6 @@ def test_one_tree_a_label_is_the_papers_way() -> None:
         LabelRankingTree(outputs="per-label", aggregation="kemeny").fit(X, Y)
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     seed=st.integers(0, 10_000), n=st.integers(4, 24), d=st.integers(1, 4), levels=st.sampled_from([2, 3, 50])
 )
@@ -90,7 +89,6 @@ def test_breiman_takes_the_split_of_least_error(seed: int, n: int, d: int, level
     assert found == pytest.approx(min([*possible, best]) if possible else best, abs=1e-9)
 
 
-@settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 10_000), n=st.integers(4, 20), levels=st.sampled_from([2, 40]))
 def test_level_splits_takes_the_feature_of_least_total_error(seed: int, n: int, levels: int) -> None:
     """Algorithm 9 written out: at each level one feature, each impure cell split at its own best border."""
@@ -229,7 +227,7 @@ def test_twins_are_told_apart_by_nothing_but_their_order(tmp_path: object) -> No
     assert kendall_tau(model.predict(X)[:, :3], Y).mean() > 0.5
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(
     seed=st.integers(0, 10_000),
     kind=st.sampled_from(["tree", "level", "forest", "pairwise"]),

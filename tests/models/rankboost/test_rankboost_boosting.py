@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 from scipy.stats import kendalltau
@@ -214,7 +214,6 @@ def test_graded_labels_rank_all_levels() -> None:
     assert ends.score(X, y) == pytest.approx(two.score(X[part], y[part]), abs=0.02)
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.integers(0, 10_000), st.sampled_from(["r", "z"]), st.sampled_from(["stump", "grid"]))
 def test_sparse_rows_learn_and_score_as_dense_ones_to_the_last_bit(
     seed: int, criterion: Any, weak: Any

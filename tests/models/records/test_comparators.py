@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rapidfuzz.distance import JaroWinkler, Levenshtein
 
@@ -68,7 +68,6 @@ def points(text: str) -> Any:
 class TestStrings:
     peq, row = np.zeros((256, MAX_CHARS // 64), dtype=np.uint64), np.empty(MAX_CHARS + 1, dtype=np.int64)
 
-    @settings(max_examples=150, deadline=None)
     @given(TEXT, TEXT, st.integers(0, 3))
     def test_scores_are_those_of_rapidfuzz(self, one: str, other: str, shared: int) -> None:
         one, other = one + "shared words " * shared, other + "shared words " * shared
@@ -127,7 +126,6 @@ class TestTokens:
 
 
 class TestPairs:
-    @settings(max_examples=50, deadline=None)
     @given(st.lists(CELLS, min_size=2, max_size=6))
     def test_swapped_sides_give_the_same_to_the_last_bit_and_alone_as_in_a_batch(
         self, rows: list[Any]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pairmark.models import FellegiSunter
@@ -59,7 +59,6 @@ def nominated_by_hand(query: dict[str, Any], records: list[dict[str, Any]], aliv
     return sorted(shared, key=lambda row: (-shared[row], row))[:n]
 
 
-@settings(deadline=None, max_examples=60)
 @given(st.data())
 def test_candidates_are_those_that_counting_shared_keys_finds(data: st.DataObject) -> None:
     records = data.draw(st.lists(RECORD, min_size=2, max_size=12))

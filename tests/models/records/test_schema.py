@@ -65,6 +65,20 @@ class TestInference:
         clear = {"born": ["01/31/1990", "03/04/1991"]}
         assert infer(clear).schema.columns[0].format == "MM/DD/YYYY"
 
+    def test_decimal_commas_are_neither_places_nor_numbers(self) -> None:
+        table = {"price": ["12,50", "3,99", "1.204,00", "7"]}
+        assert types(table) == {"price": "text"}
+        assert "row 1: '12,50'" in warnings(table)
+        assert types({"home": ["12.5,50.25", "3.1,9.9"]}) == {"home": "place"}
+
+    def test_telephone_numbers_are_no_formulas(self) -> None:
+        table = {"phone": ["+49 30 1234", "-", "+49(30)99-1"], "note": ["@cmd", "-A1", "fine"]}
+        assert "'phone'" not in warnings(table)
+        assert (
+            warnings(table)
+            == "2 distinct cells begin like a formula of a spreadsheet and are kept as text: row 1, 2"
+        )
+
     def test_formulas_wrong_encodings_and_empty_columns_are_named(self) -> None:
         table = {
             "note": ["=1+cmd()", "fine thing", "other thing"],

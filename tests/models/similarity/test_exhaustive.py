@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
@@ -31,7 +31,6 @@ def gone_left(region: Region, f: np.ndarray) -> np.ndarray:
     return np.array(found)
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 3), st.integers(2, 40))
 def test_no_tree_of_depth_two_has_a_greater_lambda(seed: int, n_features: int, n: int) -> None:
     rng = np.random.default_rng(seed)

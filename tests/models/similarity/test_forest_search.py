@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import pairmark
@@ -67,7 +67,6 @@ OPTIONS: list[dict[str, Any]] = [
 ]
 
 
-@settings(max_examples=120, deadline=None)
 @given(st.data())
 def test_forests_search_as_they_score(data: st.DataObject) -> None:
     kind = data.draw(st.sampled_from(["plain", "few values", "signs of zero", "scales"]))

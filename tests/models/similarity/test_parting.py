@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pairmark.models import SimilarityTree
@@ -28,7 +28,6 @@ def contents(pairs: np.ndarray, weight: np.ndarray) -> list[tuple[int, ...]]:
     return sorted(zip(*pairs.tolist(), weight.tolist(), strict=True))
 
 
-@settings(max_examples=60)
 @given(
     seed=st.integers(0, 1000),
     n=st.one_of(st.integers(0, 40), st.integers(900, 1100), st.integers(1500, 6000)),
@@ -55,7 +54,6 @@ def test_parting_exchanges_whole_pairs(seed: int, n: int, margins: tuple[int, in
         assert np.array_equal(weight[outside], weighed[outside])
 
 
-@settings(max_examples=60)
 @given(seed=st.integers(0, 10_000), depth=st.integers(1, 5))
 def test_kept_leaves_come_to_the_front(seed: int, depth: int) -> None:
     rng = np.random.default_rng(seed)

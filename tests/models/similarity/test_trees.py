@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.datasets import load_digits
 from sklearn.metrics import roc_auc_score
@@ -60,7 +60,6 @@ def least_impurity(f: np.ndarray, same: np.ndarray, weight: np.ndarray) -> float
     return min(best)
 
 
-@settings(max_examples=40)
 @given(
     seed=st.integers(0, 10_000),
     pair_map=st.sampled_from(["diff-sum", "max-min", "products"]),

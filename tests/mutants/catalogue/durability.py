@@ -67,7 +67,7 @@ DURABILITY = (
     mutant(
         "block-files-not-flushed",
         "a gallery's block is whole or absent after a power cut",
-        "pairmark/service/galleries/blocks.py",
+        "pairmark/service/galleries/index/blocks.py",
         "                fsync_path(file)\n",
         "                pass\n",
         f"{POWER}::test_a_kept_gallery_block_is_there_whole_after_a_power_cut",
@@ -75,7 +75,7 @@ DURABILITY = (
     mutant(
         "block-rename-not-flushed",
         "a gallery's block is whole or absent after a power cut",
-        "pairmark/service/galleries/blocks.py",
+        "pairmark/service/galleries/index/blocks.py",
         "            part.rename(path)\n            fsync_path(self.path)\n",
         "            part.rename(path)\n",
         f"{POWER}::test_a_kept_gallery_block_is_there_whole_after_a_power_cut",
@@ -83,7 +83,7 @@ DURABILITY = (
     mutant(
         "block-removal-not-flushed",
         "what was erased does not come back with a power cut",
-        "pairmark/service/galleries/blocks.py",
+        "pairmark/service/galleries/index/blocks.py",
         "    # An erasure is promised to be over: a power cut must not bring the folder back.\n"
         "    fsync_path(path.parent)\n",
         "",
@@ -431,7 +431,7 @@ DAMAGED_ROWS = (
     mutant(
         "one-short-vector-ends-searches",
         "one damaged item leaves the others searchable",
-        "pairmark/service/galleries/item_forms.py",
+        "pairmark/service/galleries/items/item_forms.py",
         "isinstance(body, bytes) and len(body) == size for body in bodies]",
         "True for body in bodies]",
         f"{DAMAGE}::test_one_damaged_item_leaves_the_others_searchable",
@@ -461,7 +461,7 @@ DAMAGE_KINDS = (
     mutant(
         "vectors-of-no-number-are-searched",
         "one item that is not finite leaves the others searchable",
-        "pairmark/service/galleries/item_forms.py",
+        "pairmark/service/galleries/items/item_forms.py",
         "        finite = np.isfinite(vectors).all(axis=1)\n",
         "        finite = np.ones(len(vectors), dtype=bool)\n",
         f"{KINDS}::test_items_beside_a_damaged_one_are_searched",
@@ -485,7 +485,7 @@ DAMAGE_KINDS = (
     mutant(
         "a-sequence-that-went-back-is-a-500",
         "a search of a gallery whose sequence went back names it",
-        "pairmark/service/galleries/thresholds.py",
+        "pairmark/service/galleries/calibration/thresholds.py",
         '                    raise DamagedRow(\n                        f"gallery {state.name!r} is damaged: its seq',
         '                    raise OSError(\n                        f"gallery {state.name!r} is damaged: its seq',
         DAMAGED_ROW,

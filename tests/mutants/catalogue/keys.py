@@ -149,7 +149,7 @@ ACCESS_AND_LEAKAGE = (
     mutant(
         "blocks-keep-the-erased",
         "an erasure removes index blocks that hold the person",
-        "pairmark/service/galleries/blocks.py",
+        "pairmark/service/galleries/index/blocks.py",
         "            if holds_one:\n                remove(path)",
         "            if False:\n                remove(path)",
         f"{POWER}::test_an_erased_person_is_in_no_block_after_a_power_cut",

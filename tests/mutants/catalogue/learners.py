@@ -51,7 +51,7 @@ RACE = (
     mutant(
         "metadata-numbers-unchecked-in-bulk",
         "rows checked together are stored as rows checked one by one",
-        "pairmark/service/galleries/metadata.py",
+        "pairmark/service/galleries/items/metadata.py",
         "    if types <= {int, float} and all(-_LARGEST <= value <= _LARGEST for value in values):\n",
         "    if types <= {int, float}:\n",
         "tests/service/galleries/test_gallery_rows.py::test_metadata_checked_together_is_that_checked_one_by_one",
@@ -120,7 +120,7 @@ SUBJECTS = (
     mutant(
         "erased-samples-stay-in-templates",
         "an erased sample has no part in its subject's template",
-        "pairmark/service/galleries/subject_search.py",
+        "pairmark/service/galleries/index/subject_search.py",
         "removed_rows = np.flatnonzero(before & ~new.alive)",
         "removed_rows = np.flatnonzero(before & ~before)",
         "tests/service/galleries/test_gallery_subjects.py",

@@ -72,6 +72,30 @@ RECORDS = (
         "fit(np.asarray(job.X))",
         "tests/service/test_records.py::TestTraining::test_the_encoder_sees_training_rows_alone",
     ),
+    mutant(
+        "chosen-pairs-calibrate",
+        "of a list with a random sample, only the sample calibrates",
+        "pairmark/models/pairs/splits.py",
+        "np.flatnonzero(drawn & (same == kind))",
+        "np.flatnonzero(same == kind)",
+        "tests/service/test_records.py::TestTraining::test_what_is_drawn_calibrates_a_promise_about_the_list",
+    ),
+    mutant(
+        "a-sample-loses-its-contradictions",
+        "a pair that was drawn is never left out of its sample",
+        "pairmark/service/datasets/pairs.py",
+        "    if pairs.population and np.asarray(pairs.drawn_from)[wrong].any():",
+        "    if False:",
+        "tests/service/test_records.py::TestTraining::test_a_contradiction_among_the_drawn_is_not_left_out",
+    ),
+    mutant(
+        "a-draw-outlives-its-list",
+        "pairs drawn from another list calibrate nothing",
+        "pairmark/service/cli/pair_labels.py",
+        "        self.stale = 0 if self._is_sample() else labels.forget_draws()",
+        "        self.stale = 0",
+        "tests/service/test_records.py::TestLabelling::test_choosing_again_turns_draws_into_choices",
+    ),
 )
 
 

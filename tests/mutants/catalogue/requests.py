@@ -194,7 +194,7 @@ IDS = (
     mutant(
         "ids-are-paths",
         "an id or subject with a segment `.` or `..` is refused",
-        "pairmark/service/galleries/rows.py",
+        "pairmark/service/galleries/items/rows.py",
         "    if _RELATIVE.search(text):",
         "    if not text:",
         REFUSED_IDS,
@@ -202,7 +202,7 @@ IDS = (
     mutant(
         "ids-checked-together-are-paths",
         "an id with a segment `..` is refused among plain ones",
-        "pairmark/service/galleries/rows.py",
+        "pairmark/service/galleries/items/rows.py",
         'and not ("." in joined and',
         'and not ("." not in joined and',
         f"{ROWS}::test_rows_checked_together_are_those_checked_one_by_one",
@@ -210,7 +210,7 @@ IDS = (
     mutant(
         "backslashes-are-no-separators",
         "a segment ends at a backslash too",
-        "pairmark/service/galleries/rows.py",
+        "pairmark/service/galleries/items/rows.py",
         r"(?:^|[/\\])\.\.?(?:[/\\]|$)",
         r"(?:^|/)\.\.?(?:/|$)",
         REFUSED_IDS,
@@ -218,7 +218,7 @@ IDS = (
     mutant(
         "ids-hold-c1-controls",
         "control characters beyond ASCII are refused",
-        "pairmark/service/galleries/rows.py",
+        "pairmark/service/names.py",
         r"\x7f-\x9f",
         r"\x7f",
         REFUSED_IDS,
@@ -226,7 +226,7 @@ IDS = (
     mutant(
         "ids-turn-text-round",
         "characters that set the direction of text are refused",
-        "pairmark/service/galleries/rows.py",
+        "pairmark/service/names.py",
         r"\u202a-\u202e",
         r"\u202a",
         REFUSED_IDS,
@@ -234,7 +234,7 @@ IDS = (
     mutant(
         "ids-are-bounded-in-characters",
         "an id has at most 512 bytes",
-        "pairmark/service/galleries/rows.py",
+        "pairmark/service/galleries/items/rows.py",
         "if not 0 < size <= MAX_ID_BYTES:",
         "if not 0 < len(text) <= MAX_ID_BYTES:",
         REFUSED_IDS,
@@ -242,7 +242,7 @@ IDS = (
     mutant(
         "ids-are-measured-before-nfc",
         "the bound is of the text that is stored",
-        "pairmark/service/galleries/rows.py",
+        "pairmark/service/galleries/items/rows.py",
         '        text = normalize("NFC", text)\n        size = len(text.encode())',
         '        text = normalize("NFC", text)',
         REFUSED_IDS,
@@ -251,7 +251,7 @@ IDS = (
     mutant(
         "ids-are-stored-as-they-come",
         "text is stored in NFC",
-        "pairmark/service/galleries/rows.py",
+        "pairmark/service/galleries/items/rows.py",
         '        text = normalize("NFC", text)',
         "        pass",
         STORED_IDS,
@@ -259,7 +259,7 @@ IDS = (
     mutant(
         "older-spellings-are-not-looked-for",
         "items from before NFC are read, replaced and erased by any spelling of their id",
-        "pairmark/service/galleries/rows.py",
+        "pairmark/service/galleries/items/rows.py",
         'text, normalize("NFD", text)))',
         "text))",
         f"{ODD_IDS}::test_text_is_compared_as_nfc",
@@ -478,7 +478,7 @@ UPLOADS = (
     mutant(
         "whole-ids-leave-duckdb",
         "texts of a bulk import are cut before they become Python's",
-        "pairmark/service/galleries/imports.py",
+        "pairmark/service/galleries/items/imports.py",
         'return f"left(CAST({_quoted(name)} AS VARCHAR), {longest + 1})"',
         'return f"CAST({_quoted(name)} AS VARCHAR)"',
         f"{CONFINED}::test_rows_of_a_gallery_are_bounded_before_they_are_python_s",
@@ -486,7 +486,7 @@ UPLOADS = (
     mutant(
         "whole-lists-leave-duckdb",
         "vectors of another width are not read by a bulk import",
-        "pairmark/service/galleries/imports.py",
+        "pairmark/service/galleries/items/imports.py",
         'f"CASE WHEN len({cell}) = {dimension} THEN CAST({cell} AS FLOAT[]) END"',
         'f"CAST({cell} AS FLOAT[])"',
         f"{CONFINED}::test_rows_of_a_gallery_are_bounded_before_they_are_python_s",
@@ -494,7 +494,7 @@ UPLOADS = (
     mutant(
         "whole-facts-leave-duckdb",
         "lists in metadata of a bulk import are refused before they become Python's",
-        "pairmark/service/galleries/imports.py",
+        "pairmark/service/galleries/items/imports.py",
         'return f"CASE WHEN {_quoted(name)} IS NOT NULL THEN [] END"',
         "return _quoted(name)",
         f"{CONFINED}::test_rows_of_a_gallery_are_bounded_before_they_are_python_s",

@@ -11,15 +11,15 @@ from sqlalchemy import func, select
 
 from pairmark.service.attempt import runner_of
 from pairmark.service.errors import Conflict, Fenced, InvalidInput, RateLimited
+from pairmark.service.galleries.calibration.identification import Identification
+from pairmark.service.galleries.calibration.thresholds import Thresholds
 from pairmark.service.galleries.galleries import Galleries
-from pairmark.service.galleries.identification import Identification
-from pairmark.service.galleries.rows import RowErrors
+from pairmark.service.galleries.items.rows import RowErrors
 from pairmark.service.galleries.schemas import (
     GalleryCalibrationRequest,
     GalleryEvaluationRequest,
     ProbesRequest,
 )
-from pairmark.service.galleries.thresholds import Thresholds
 from pairmark.service.runtime.runtime import Runtime
 from pairmark.service.tables import GalleryCalibrationRow, GalleryEvaluationRow
 from tests.service.conftest import Deployment, people

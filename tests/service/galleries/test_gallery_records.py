@@ -21,17 +21,17 @@ from pairmark.models.records.tables import declared
 from pairmark.service.datasets.limits import FileLimits
 from pairmark.service.db import Database
 from pairmark.service.errors import Conflict, InvalidInput
-from pairmark.service.galleries import item_repository
-from pairmark.service.galleries import live_gallery as live_module
-from pairmark.service.galleries.batches import _note, _read_batch, send_batches
+from pairmark.service.galleries.calibration.identification import Identification
+from pairmark.service.galleries.calibration.thresholds import Thresholds
 from pairmark.service.galleries.galleries import Galleries
-from pairmark.service.galleries.identification import Identification
-from pairmark.service.galleries.imports import json_batches
-from pairmark.service.galleries.item_forms import RecordForm, form_of
-from pairmark.service.galleries.rows import RowErrors
+from pairmark.service.galleries.index import live_gallery as live_module
+from pairmark.service.galleries.items import item_repository
+from pairmark.service.galleries.items.batches import _note, _read_batch, send_batches
+from pairmark.service.galleries.items.imports import json_batches
+from pairmark.service.galleries.items.item_forms import RecordForm, form_of
+from pairmark.service.galleries.items.rows import RowErrors
 from pairmark.service.galleries.schemas import GalleryCalibrationRequest
 from pairmark.service.galleries.searches import Searches, parse_search
-from pairmark.service.galleries.thresholds import Thresholds
 from pairmark.service.operations.rows import DatabaseChecks
 from pairmark.service.runtime.points import ServedPoint
 from pairmark.service.settings import Settings

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pairmark.service.errors import InvalidInput
-from pairmark.service.galleries.item_forms import VectorForm
-from pairmark.service.galleries.metadata import checked_column
-from pairmark.service.galleries.rows import RowChecks, RowErrors, StoredRows, id_text
+from pairmark.service.galleries.items.item_forms import VectorForm
+from pairmark.service.galleries.items.metadata import checked_column
+from pairmark.service.galleries.items.rows import RowChecks, RowErrors, StoredRows, id_text
 
 IDS: list[Any] = [
     "a",

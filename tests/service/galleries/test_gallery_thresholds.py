@@ -16,16 +16,17 @@ from pairmark.models import MetricSimilarity, Plda, SimilarityForest
 from pairmark.models.calibration.identification import GalleryCalibration
 from pairmark.service.db import Database
 from pairmark.service.errors import Conflict, SearchTooLong
-from pairmark.service.galleries import live_gallery as live_module
-from pairmark.service.galleries import probe_updates, subject_search
+from pairmark.service.galleries.calibration import probe_updates
+from pairmark.service.galleries.calibration.identification import Identification
+from pairmark.service.galleries.calibration.kept_probes import load
+from pairmark.service.galleries.calibration.thresholds import Thresholds, is_stale
 from pairmark.service.galleries.galleries import Galleries
-from pairmark.service.galleries.gallery_view import GalleryView
-from pairmark.service.galleries.identification import Identification
-from pairmark.service.galleries.item_forms import VectorForm
-from pairmark.service.galleries.kept_probes import load
-from pairmark.service.galleries.rows import RowErrors
+from pairmark.service.galleries.index import live_gallery as live_module
+from pairmark.service.galleries.index import subject_search
+from pairmark.service.galleries.index.gallery_view import GalleryView
+from pairmark.service.galleries.items.item_forms import VectorForm
+from pairmark.service.galleries.items.rows import RowErrors
 from pairmark.service.galleries.schemas import GalleryCalibrationRequest
-from pairmark.service.galleries.thresholds import Thresholds, is_stale
 from pairmark.service.settings import Settings
 from pairmark.service.tables import GalleryCalibrationRow, GalleryProbe
 from tests.service.galleries.gallery_cases import NOTHING, WIDTH, add_model, rows, served
@@ -280,7 +281,7 @@ def test_a_long_catching_up_goes_on_where_a_request_gave_up(
 
     clock = [0.0]
     monkeypatch.setattr(GalleryView, "search", slow)
-    monkeypatch.setattr("pairmark.service.galleries.thresholds.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("pairmark.service.galleries.calibration.thresholds.time.monotonic", lambda: clock[0])
     attempts = 0
     while True:
         attempts += 1
@@ -316,7 +317,7 @@ def test_scoring_probes_with_their_own_items_keeps_to_the_deadline(
         return score(self, *args)
 
     monkeypatch.setattr(probe_updates.ProbeUpdate, "_own", slow)
-    monkeypatch.setattr("pairmark.service.galleries.thresholds.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("pairmark.service.galleries.calibration.thresholds.time.monotonic", lambda: clock[0])
     for attempt in range(1, 3):
         with pytest.raises(SearchTooLong, match="ask again"):
             thresholds.at(galleries.state("g"), model, 0.2, 0.95, deadline=clock[0] + 15)

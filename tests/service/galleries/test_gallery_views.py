@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from pairmark.models import MetricSimilarity, SimilarityForest
 from pairmark.service.db import Database
 from pairmark.service.errors import InvalidInput
-from pairmark.service.galleries import item_repository
-from pairmark.service.galleries import live_gallery as live_module
 from pairmark.service.galleries.galleries import Galleries
-from pairmark.service.galleries.live_gallery import LiveGallery
-from pairmark.service.galleries.metadata import parse_filter
-from pairmark.service.galleries.rows import RowErrors
+from pairmark.service.galleries.index import live_gallery as live_module
+from pairmark.service.galleries.index.live_gallery import LiveGallery
+from pairmark.service.galleries.items import item_repository
+from pairmark.service.galleries.items.metadata import parse_filter
+from pairmark.service.galleries.items.rows import RowErrors
 from pairmark.service.settings import Settings
 from tests.service.galleries.gallery_cases import NOTHING, WIDTH, add_model, rows, served
 

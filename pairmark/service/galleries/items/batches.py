@@ -11,9 +11,9 @@ import numpy as np
 
 from pairmark.service.datasets.confined import Gone, reading
 from pairmark.service.datasets.limits import FileLimits
-from pairmark.service.galleries.imports import file_batches
-from pairmark.service.galleries.item_forms import ItemForm, RecordForm, form_of_task
-from pairmark.service.galleries.rows import ERRORS_SHOWN, RowErrors, Rows
+from pairmark.service.galleries.items.imports import file_batches
+from pairmark.service.galleries.items.item_forms import ItemForm, RecordForm, form_of_task
+from pairmark.service.galleries.items.rows import ERRORS_SHOWN, RowErrors, Rows
 from pairmark.service.galleries.schemas import ImportOptions
 
 

@@ -36,13 +36,13 @@ from pairmark.service.errors import (
     SearchTooLong,
     UnknownCalibration,
 )
-from pairmark.service.galleries import probe_repository
+from pairmark.service.galleries.calibration import probe_repository
+from pairmark.service.galleries.calibration.kept_probes import KeptProbes, load, score_columns
+from pairmark.service.galleries.calibration.probe_repository import CalibrationHead
+from pairmark.service.galleries.calibration.probe_updates import BaseScores, ProbeUpdate, SubjectProbeUpdate
 from pairmark.service.galleries.galleries import Galleries
-from pairmark.service.galleries.gallery_view import GalleryView
-from pairmark.service.galleries.item_forms import ItemForm, form_of
-from pairmark.service.galleries.kept_probes import KeptProbes, load, score_columns
-from pairmark.service.galleries.probe_repository import CalibrationHead
-from pairmark.service.galleries.probe_updates import BaseScores, ProbeUpdate, SubjectProbeUpdate
+from pairmark.service.galleries.index.gallery_view import GalleryView
+from pairmark.service.galleries.items.item_forms import ItemForm, form_of
 from pairmark.service.galleries.repository import GalleryState
 from pairmark.service.runtime.points import plain
 from pairmark.service.runtime.versions import LoadedVersion

@@ -1,4 +1,5 @@
-"""What deleted galleries, earlier versions and killed imports leave behind, and its removal."""
+"""What an erasure tells of copies that may outlive it, and the removal of what deleted galleries and killed imports
+leave behind."""
 
 from __future__ import annotations
 
@@ -9,11 +10,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from pairmark.models.registry import spec_of
 from pairmark.service.audit.recovery import recovered
 from pairmark.service.blobs.base import storage_errors
 from pairmark.service.db import Database
 from pairmark.service.galleries import repository
-from pairmark.service.galleries.blocks import GalleryDisk
+from pairmark.service.galleries.index.blocks import GalleryDisk
+from pairmark.service.galleries.schemas import ModelOfGallery
+from pairmark.service.names import beside
+from pairmark.service.runtime.catalogue import CatalogueView
 
 ERASED_AT_A_TIME = 20_000
 
@@ -74,3 +79,53 @@ def _alive(pid: str) -> bool:
     except PermissionError:
         pass
     return True
+
+
+def database_duties(
+    removed: int, *, unfinished: str | None, log_empty: bool, sqlite: bool, clustered: bool
+) -> tuple[bool, list[str]]:
+    """Whether the database's files no longer hold what was erased, and what is still to be done.
+
+    Parameters
+    ----------
+    removed : items and probes. unfinished : why files of the index hold some still; None where none do.
+    log_empty : whether the database's log holds nothing of them any more. clustered : Dask workers search blocks too.
+    """
+    complete = log_empty and unfinished is None
+    pending = [
+        "other API processes mask it at their next search, and let go of mapped files within 15 seconds"
+    ]
+    if unfinished is not None:
+        pending.append(
+            f"files of the index hold it still ({unfinished}): free some space and ask again; searches do not find it "
+            "there"
+        )
+    if clustered:
+        pending.append("Dask workers mask it at their next search, and let go of its block within 15 seconds")
+    if not sqlite:
+        complete = not removed
+        pending.append(
+            "PostgreSQL keeps dead rows until vacuum: VACUUM gallery_items, gallery_probes, or wait for autovacuum"
+        )
+    elif not complete and unfinished is None:
+        pending.append(
+            "the database's log is in use by a long reader, or its disk is full; it is emptied by the next erasure"
+        )
+    return complete, pending
+
+
+def keeping_rows(catalogue: CatalogueView, gallery: str) -> list[ModelOfGallery]:
+    """The versions, of the gallery's tenant, whose artefacts hold rows of their training data."""
+    return [
+        ModelOfGallery(name=entry.name, version=entry.version, kind=entry.kind)
+        for model in catalogue.models.values()
+        for entry in model.versions.values()
+        if _keeps_rows(entry.kind) and entry.name in beside(gallery)
+    ]
+
+
+def _keeps_rows(kind: str) -> bool:
+    try:
+        return spec_of(kind).keeps_rows
+    except KeyError:
+        return False

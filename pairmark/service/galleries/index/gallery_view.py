@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from pairmark.models.core.search.index import merge_top_k
 from pairmark.service.errors import SearchTooLong
-from pairmark.service.galleries.blocks import IndexBlock, Mask, make_block
-from pairmark.service.galleries.item_forms import Matrix
-from pairmark.service.galleries.metadata import Filter, choose
-from pairmark.service.galleries.rows import StoredRows
+from pairmark.service.galleries.index.blocks import IndexBlock, Mask, make_block
+from pairmark.service.galleries.items.item_forms import Matrix
+from pairmark.service.galleries.items.metadata import Filter, choose
+from pairmark.service.galleries.items.rows import StoredRows
 from pairmark.service.runtime.vectors import check_finite
 
 Owner = tuple[str, str]

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from pairmark.models.core.subjects import SampleSets, SubjectIndex
 from pairmark.service.errors import TooLarge
-from pairmark.service.galleries.blocks import IndexBlock
-from pairmark.service.galleries.gallery_view import GalleryView, Owner, Part, owner_of
+from pairmark.service.galleries.index.blocks import IndexBlock
+from pairmark.service.galleries.index.gallery_view import GalleryView, Owner, Part, owner_of
 from pairmark.service.runtime.vectors import check_finite
 
 Float32 = NDArray[np.float32]

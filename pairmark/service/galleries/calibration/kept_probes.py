@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from sqlalchemy.orm import Session
 
 from pairmark.models.calibration.identification import GalleryCalibration
-from pairmark.service.galleries import probe_repository
-from pairmark.service.galleries.item_forms import ItemForm, Matrix
+from pairmark.service.galleries.calibration import probe_repository
+from pairmark.service.galleries.items.item_forms import ItemForm, Matrix
 from pairmark.service.tables import GalleryCalibrationRow, shows_rows
 
 Float32 = NDArray[np.float32]

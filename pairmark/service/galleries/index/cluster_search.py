@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 
 from pairmark.service.cluster import connected
 from pairmark.service.errors import InvalidInput, SearchTooLong
-from pairmark.service.galleries import worker_blocks
-from pairmark.service.galleries.gallery_view import ItemHit, MaskedParts, OtherSearch, Part
-from pairmark.service.galleries.metadata import Filter
+from pairmark.service.galleries.index import worker_blocks
+from pairmark.service.galleries.index.gallery_view import ItemHit, MaskedParts, OtherSearch, Part
+from pairmark.service.galleries.index.worker_blocks import BlockQuery, Recipe
+from pairmark.service.galleries.items.metadata import Filter
 from pairmark.service.galleries.repository import GalleryState
-from pairmark.service.galleries.worker_blocks import BlockQuery, Recipe
 from pairmark.service.settings import Settings
 
 log = logging.getLogger(__name__)

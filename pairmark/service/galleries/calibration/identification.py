@@ -21,13 +21,23 @@ from pairmark.service.errors import (
     UnknownCalibration,
     UnknownEvaluation,
 )
-from pairmark.service.galleries import item_repository, probe_repository, repository
+from pairmark.service.galleries import repository
+from pairmark.service.galleries.calibration import probe_repository
+from pairmark.service.galleries.calibration.kept_probes import KeptProbes, score_columns, scores_of
+from pairmark.service.galleries.calibration.probe_updates import ProbeUpdate, SubjectProbeUpdate
+from pairmark.service.galleries.calibration.probes import ProbeReader, Probes, ranks_of, search_left_out
+from pairmark.service.galleries.calibration.thresholds import (
+    MAX_KEPT_BYTES,
+    Thresholds,
+    calibration_of,
+    is_stale,
+    point_of,
+)
 from pairmark.service.galleries.galleries import Galleries
-from pairmark.service.galleries.gallery_view import GalleryView, ItemHit
-from pairmark.service.galleries.item_forms import Matrix, form_of
-from pairmark.service.galleries.kept_probes import KeptProbes, score_columns, scores_of
-from pairmark.service.galleries.probe_updates import ProbeUpdate, SubjectProbeUpdate
-from pairmark.service.galleries.probes import ProbeReader, Probes, ranks_of, search_left_out
+from pairmark.service.galleries.index.gallery_view import GalleryView, ItemHit
+from pairmark.service.galleries.index.subject_search import SubjectHit
+from pairmark.service.galleries.items import item_repository
+from pairmark.service.galleries.items.item_forms import Matrix, form_of
 from pairmark.service.galleries.repository import GalleryState, Measured
 from pairmark.service.galleries.schemas import (
     GalleryCalibrationOut,
@@ -36,14 +46,6 @@ from pairmark.service.galleries.schemas import (
     GalleryEvaluationRequest,
     ModelOfGallery,
     ProbesRequest,
-)
-from pairmark.service.galleries.subject_search import SubjectHit
-from pairmark.service.galleries.thresholds import (
-    MAX_KEPT_BYTES,
-    Thresholds,
-    calibration_of,
-    is_stale,
-    point_of,
 )
 from pairmark.service.jobs.leases import persist
 from pairmark.service.jobs.queue import JobQueue

@@ -21,9 +21,9 @@ from pairmark.models.records.cells import MAX_CELL
 from pairmark.models.records.schema import Schema
 from pairmark.service.datasets.limits import FileLimits
 from pairmark.service.errors import InvalidInput
-from pairmark.service.galleries.item_forms import ItemForm, Matrix, RecordForm
-from pairmark.service.galleries.metadata import MAX_METADATA_BYTES
-from pairmark.service.galleries.rows import MAX_ID_BYTES, RowChecks, RowErrors, Rows
+from pairmark.service.galleries.items.item_forms import ItemForm, Matrix, RecordForm
+from pairmark.service.galleries.items.metadata import MAX_METADATA_BYTES
+from pairmark.service.galleries.items.rows import MAX_ID_BYTES, RowChecks, RowErrors, Rows
 from pairmark.service.galleries.schemas import ImportOptions
 
 if TYPE_CHECKING:
@@ -320,14 +320,14 @@ def _record_sql(columns: list[str], names: dict[str, str], schema: Schema) -> li
 
 def _vector_sql(features: list[str], names: dict[str, str], dimension: int) -> list[str]:
     """SQL of a vector's width, and of the vector, NULL if it has another one."""
-    listed = [name for name in features if names[name].endswith("]")]
-    if listed:
+    lists = [name for name in features if names[name].endswith("]")]
+    if lists:
         if len(features) > 1:
             raise InvalidInput(
-                f"column {listed[0][:60]!r} is a list, and there are other columns; name those in metadata=",
+                f"column {lists[0][:60]!r} is a list, and there are other columns; name those in metadata=",
                 field="file",
             )
-        cell = _quoted(listed[0])
+        cell = _quoted(lists[0])
         return [f"len({cell})", f"CASE WHEN len({cell}) = {dimension} THEN CAST({cell} AS FLOAT[]) END"]
     if len(features) != dimension:
         raise InvalidInput(

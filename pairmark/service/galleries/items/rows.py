@@ -14,14 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.service.errors import InvalidInput, UnknownItem
-from pairmark.service.galleries.item_forms import ItemForm, Matrix
-from pairmark.service.galleries.metadata import MAX_FIELDS, checked_column, checked_metadata, fields_of
+from pairmark.service.galleries.items.item_forms import ItemForm, Matrix
+from pairmark.service.galleries.items.metadata import MAX_FIELDS, checked_column, checked_metadata, fields_of
+from pairmark.service.names import UNSEEN
 
 MAX_ID_BYTES = 512
 _RELATIVE = re.compile(r"(?:^|[/\\])\.\.?(?:[/\\]|$)", re.MULTILINE)
 """A segment `.` or `..`: programs that resolve paths would take it for a step to another address."""
-_UNSEEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-"""Control characters (Unicode's Cc), and those that set the direction of text (Bidi_Control)."""
 ERRORS_SHOWN = 1_000
 """Rows that are listed one by one when they cannot be stored; the rest are counted."""
 
@@ -250,7 +249,7 @@ def id_text(value: Any, field: str) -> str:
         size = len(text.encode())
     if not 0 < size <= MAX_ID_BYTES:
         raise InvalidInput(f"{field} has {size} bytes; expected 1 to {MAX_ID_BYTES}", field=field)
-    if _UNSEEN.search(text):
+    if UNSEEN.search(text):
         raise InvalidInput(
             f"{field} holds control characters or characters that set the direction of text; expected plain text",
             field=field,

@@ -19,16 +19,17 @@ import numpy as np
 
 from pairmark.service.db import Database
 from pairmark.service.errors import UnknownGallery
-from pairmark.service.galleries import item_repository, repository
-from pairmark.service.galleries.blocks import GalleryDisk, IndexBlock, make_block, remove
-from pairmark.service.galleries.candidate_recall import CandidateRecall, measure_recall
-from pairmark.service.galleries.gallery_view import GalleryView, Part, TailItem
-from pairmark.service.galleries.item_forms import RecordForm, form_of
-from pairmark.service.galleries.item_repository import Removal
+from pairmark.service.galleries import repository
+from pairmark.service.galleries.index.blocks import GalleryDisk, IndexBlock, make_block, remove
+from pairmark.service.galleries.index.candidate_recall import CandidateRecall, measure_recall
+from pairmark.service.galleries.index.gallery_view import GalleryView, Part, TailItem
+from pairmark.service.galleries.index.subject_search import SubjectViews
+from pairmark.service.galleries.index.worker_blocks import prefix_of
+from pairmark.service.galleries.items import item_repository
+from pairmark.service.galleries.items.item_forms import RecordForm, form_of
+from pairmark.service.galleries.items.item_repository import Removal
+from pairmark.service.galleries.items.rows import StoredRows
 from pairmark.service.galleries.repository import GalleryState
-from pairmark.service.galleries.rows import StoredRows
-from pairmark.service.galleries.subject_search import SubjectViews
-from pairmark.service.galleries.worker_blocks import prefix_of
 
 log = logging.getLogger(__name__)
 

@@ -1,7 +1,6 @@
 """A gallery's blocks on the workers of a Dask cluster, where they are made, kept and searched.
 
-This is the workers' side; `pairmark.service.galleries.cluster_search` asks. A worker has the service's own settings in
-its environment
+This is the workers' side; `cluster_search` asks. A worker has the service's own settings in its environment
 (``PAIRMARK_DATABASE_URL``, ``PAIRMARK_ARTEFACTS``, ``PAIRMARK_HOME``), so that nothing secret and no vectors of the
 gallery travel with a task. It maps a block's files where it sees them and else makes the block anew from the rows.
 """
@@ -20,11 +19,12 @@ from pairmark.models.core.artefact import ArtefactError
 from pairmark.service.blobs import open_blobs
 from pairmark.service.db import Database, open_database
 from pairmark.service.errors import UnknownGallery
-from pairmark.service.galleries import item_repository, repository
-from pairmark.service.galleries.blocks import IndexBlock, make_block, open_block
-from pairmark.service.galleries.gallery_view import ItemHit, best_of_blocks
-from pairmark.service.galleries.item_forms import form_of
-from pairmark.service.galleries.metadata import Filter, choose
+from pairmark.service.galleries import repository
+from pairmark.service.galleries.index.blocks import IndexBlock, make_block, open_block
+from pairmark.service.galleries.index.gallery_view import ItemHit, best_of_blocks
+from pairmark.service.galleries.items import item_repository
+from pairmark.service.galleries.items.item_forms import form_of
+from pairmark.service.galleries.items.metadata import Filter, choose
 from pairmark.service.settings import Settings
 from pairmark.service.store.store import ModelStore
 

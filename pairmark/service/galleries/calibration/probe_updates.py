@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from pairmark.models.core.progress import report
 from pairmark.models.core.subjects import SampleSets
 from pairmark.service.errors import SearchTooLong
-from pairmark.service.galleries import item_repository
+from pairmark.service.galleries.calibration.kept_probes import KeptProbes
 from pairmark.service.galleries.galleries import Galleries
-from pairmark.service.galleries.gallery_view import GalleryView, Owner, owner_of
-from pairmark.service.galleries.item_forms import Matrix, form_of
-from pairmark.service.galleries.kept_probes import KeptProbes
+from pairmark.service.galleries.index.gallery_view import GalleryView, Owner, owner_of
+from pairmark.service.galleries.index.subject_search import SubjectTemplates
+from pairmark.service.galleries.items import item_repository
+from pairmark.service.galleries.items.item_forms import Matrix, form_of
 from pairmark.service.galleries.repository import GalleryState
-from pairmark.service.galleries.subject_search import SubjectTemplates
 from pairmark.service.runtime.versions import LoadedVersion
 
 Float32 = NDArray[np.float32]
@@ -70,15 +70,13 @@ class ProbeUpdate:
         with self._galleries.database.read() as session:
             stamps = item_repository.stamps(session, self._state.id, self._probes.subjects)
         enrolments = [stamps.get(subject, (0, 0)) for subject in self._probes.subjects]
-        changed = np.flatnonzero(
+        stale = np.flatnonzero(
             [
                 enrolment != (record["own_items"], record["own_newest"])
                 for enrolment, record in zip(enrolments, self._records, strict=True)
             ]
         )
-        self._todo += [
-            partial(self._score_enrolled, version, enrolments, piece) for piece in _pieces(changed)
-        ]
+        self._todo += [partial(self._score_enrolled, version, enrolments, piece) for piece in _pieces(stale)]
         self._todo.append(self._plan_searches)
 
     def _plan_searches(self) -> None:
@@ -114,13 +112,13 @@ class ProbeUpdate:
         deadline passed; what was done is kept for the next call."""
         while self._todo:
             # Nothing is counted before it is known how many searches there are.
-            done = 1 - len(self._todo) / self._n_searches if self._n_searches else 0.0
+            progress = 1 - len(self._todo) / self._n_searches if self._n_searches else 0.0
             if deadline is not None and time.monotonic() > deadline:
                 raise SearchTooLong(
                     f"much was written to gallery {self._state.name!r}: its threshold is being brought up to date "
-                    f"({100 * done:.0f} % done); ask again"
+                    f"({100 * progress:.0f} % done); ask again"
                 )
-            report(share * done, "searching with probes")
+            report(share * progress, "searching with probes")
             self._todo[0]()
             self._todo.pop(0)
         return replace(self._probes, records=self._records, seq=self.view.seq, size=self.view.n_items)

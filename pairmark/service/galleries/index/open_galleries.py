@@ -13,13 +13,13 @@ from pairmark.service.caches import BoundedCache
 from pairmark.service.db import Database
 from pairmark.service.errors import UnknownGallery
 from pairmark.service.galleries import repository
-from pairmark.service.galleries.blocks import GalleryDisk
-from pairmark.service.galleries.cluster_search import ClusterSearch
-from pairmark.service.galleries.gallery_view import GalleryView, OtherSearch
-from pairmark.service.galleries.live_gallery import LiveGallery
-from pairmark.service.galleries.metadata import Filter
+from pairmark.service.galleries.index.blocks import GalleryDisk
+from pairmark.service.galleries.index.cluster_search import ClusterSearch
+from pairmark.service.galleries.index.gallery_view import GalleryView, OtherSearch
+from pairmark.service.galleries.index.live_gallery import LiveGallery
+from pairmark.service.galleries.index.worker_blocks import prefix_of
+from pairmark.service.galleries.items.metadata import Filter
 from pairmark.service.galleries.repository import GalleryState
-from pairmark.service.galleries.worker_blocks import prefix_of
 from pairmark.service.settings import Settings
 from pairmark.service.tables import GalleryRow
 

@@ -11,10 +11,10 @@ from pairmark.models.core.progress import listening
 from pairmark.service.blobs import Blobs
 from pairmark.service.datasets.ingest import Datasets
 from pairmark.service.db import Database
+from pairmark.service.galleries.calibration.identification import Identification
+from pairmark.service.galleries.calibration.thresholds import Thresholds
 from pairmark.service.galleries.galleries import Galleries
-from pairmark.service.galleries.identification import Identification
 from pairmark.service.galleries.schemas import GalleryCalibrationRequest, GalleryEvaluationRequest
-from pairmark.service.galleries.thresholds import Thresholds
 from pairmark.service.jobs.progress import Progress
 from pairmark.service.jobs.queue import JobQueue
 from pairmark.service.jobs.schemas import Claim

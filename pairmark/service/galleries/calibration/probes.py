@@ -13,10 +13,11 @@ from pairmark.models.calibration.identification import leave_one_subject_out
 from pairmark.models.core.progress import report
 from pairmark.service.datasets.ingest import Datasets
 from pairmark.service.errors import Conflict, InvalidInput
-from pairmark.service.galleries import item_repository
 from pairmark.service.galleries.galleries import Galleries
-from pairmark.service.galleries.gallery_view import ItemHit
-from pairmark.service.galleries.item_forms import (
+from pairmark.service.galleries.index.gallery_view import ItemHit
+from pairmark.service.galleries.index.subject_search import SubjectHit
+from pairmark.service.galleries.items import item_repository
+from pairmark.service.galleries.items.item_forms import (
     ItemForm,
     Matrix,
     RecordForm,
@@ -24,10 +25,9 @@ from pairmark.service.galleries.item_forms import (
     form_of,
     refuse_wholes,
 )
+from pairmark.service.galleries.items.rows import StoredRows, id_text
 from pairmark.service.galleries.repository import GalleryState
-from pairmark.service.galleries.rows import StoredRows, id_text
 from pairmark.service.galleries.schemas import ProbesRequest
-from pairmark.service.galleries.subject_search import SubjectHit
 from pairmark.service.heldout.encoding import cells_for
 from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.store.store import ModelStore

@@ -19,9 +19,9 @@ from sqlalchemy import and_, delete, func, insert, select
 from sqlalchemy.orm import Session
 
 from pairmark.service.galleries import repository
-from pairmark.service.galleries.item_forms import ItemForm
+from pairmark.service.galleries.items.item_forms import ItemForm
+from pairmark.service.galleries.items.rows import Rows, StoredRows, spellings
 from pairmark.service.galleries.repository import GalleryState
-from pairmark.service.galleries.rows import Rows, StoredRows, spellings
 from pairmark.service.tables import GalleryItem, GalleryRemoval
 
 log = logging.getLogger(__name__)

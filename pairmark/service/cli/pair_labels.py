@@ -1,0 +1,415 @@
+"""The command that asks which pairs of records are the same: chosen pairs to learn from, drawn ones to calibrate on."""
+
+from __future__ import annotations
+
+import csv
+import math
+import os
+import shlex
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from pairmark.service.cli import output
+from pairmark.service.cli.catalogue import ColumnTypes, RightFile, TableFile, column_types
+from pairmark.service.cli.rates import rate
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from pairmark.models.records.labelling import LabellingPool
+    from pairmark.models.records.schema import Records, Schema
+
+_COLUMNS = ("left", "right", "same", "drawn_from")
+_AT_A_TIME = 10
+"""Pairs that are chosen before the labels so far are learned from again."""
+CHOSEN = 200
+"""Pairs to choose by default; the benchmark `records` measures what more of them bring."""
+_KEYS = {"s": True, "d": False, "?": None}
+
+
+class LabelledPair(NamedTuple):
+    """An answer: rows, whether they are the same, and how many pairs it was drawn from; 0: it was chosen."""
+
+    left: int
+    right: int
+    same: bool
+    drawn_from: int
+
+
+class RecordFiles(NamedTuple):
+    """One table or two, their rows one after the other.
+
+    Attributes
+    ----------
+    ids : of every row, as a pairs file names it. row_of : id -> row of the left and of the right side.
+    n_left : rows of the left table; None where there is one.
+    """
+
+    schema: Schema
+    records: Records
+    ids: list[str]
+    row_of: tuple[dict[str, int], dict[str, int]]
+    n_left: int | None
+
+
+class LabelFile:
+    """The answers so far, kept in a CSV that `pairmark datasets add --pairs` takes."""
+
+    def __init__(self, path: Path, files: RecordFiles) -> None:
+        self._path, self._files = path, files
+        self.pairs = self._read() if path.exists() else []
+
+    def _read(self) -> list[LabelledPair]:
+        pairs = []
+        with self._path.open(newline="", encoding="utf-8") as stream:
+            lines = csv.DictReader(stream)
+            if not {"left", "right", "same"} <= set(lines.fieldnames or ()):
+                raise typer.BadParameter(f"{self._path}: expected the columns {', '.join(_COLUMNS)}")
+            for number, line in enumerate(lines, 1):
+                sides = [
+                    of.get(line[side]) for of, side in zip(self._files.row_of, ("left", "right"), strict=True)
+                ]
+                if None in sides or line["same"] not in ("0", "1"):
+                    raise typer.BadParameter(
+                        f"{self._path}, row {number}: expected two rows of the table and same as 0 or 1, not "
+                        f"{line['left']!r}, {line['right']!r} and {line['same']!r}"
+                    )
+                left, right = (int(row) for row in sides if row is not None)
+                if self._files.n_left is None:
+                    left, right = min(left, right), max(left, right)
+                drawn_from = int(line.get("drawn_from") or 0)
+                pairs.append(LabelledPair(left, right, line["same"] == "1", drawn_from))
+        return pairs
+
+    def write(self) -> None:
+        """All answers, in place of what the file held: a crash leaves the old file or the new one."""
+        handle, name = tempfile.mkstemp(dir=self._path.parent or Path(), prefix=self._path.name)
+        with os.fdopen(handle, "w", newline="", encoding="utf-8") as stream:
+            lines = csv.writer(stream)
+            lines.writerow(_COLUMNS)
+            ids = self._files.ids
+            lines.writerows((ids[p.left], ids[p.right], int(p.same), p.drawn_from) for p in self.pairs)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(name, self._path)
+
+    def arrays(self, *, drawn: bool) -> tuple[Any, Any, Any]:
+        """Rows and answers of the pairs that were chosen, or drawn."""
+        import numpy as np
+
+        pairs = [pair for pair in self.pairs if (pair.drawn_from > 0) == drawn]
+        left, right = (np.array([pair[side] for pair in pairs], dtype=np.int64) for side in (0, 1))
+        return left, right, np.array([pair.same for pair in pairs], dtype=np.bool_)
+
+    def count(self, *, drawn: bool) -> tuple[int, int]:
+        """How many were chosen, or drawn, and how many of these are the same."""
+        same = self.arrays(drawn=drawn)[2]
+        return int(same.size), int(same.sum())
+
+    def forget_draws(self) -> int:
+        """Make all drawn pairs chosen ones, and say how many."""
+        n = self.count(drawn=True)[0]
+        self.pairs = [pair._replace(drawn_from=0) for pair in self.pairs]
+        return n
+
+
+class Labelling:
+    """What to ask next.
+
+    Parameters
+    ----------
+    choose : pairs to choose. different : pairs marked different that the draw has to come to.
+    """
+
+    def __init__(self, pool: LabellingPool, labels: LabelFile, choose: int, different: int) -> None:
+        self.pool, self.labels, self.choose, self.different = pool, labels, choose, different
+        self._skipped: list[tuple[int, int]] = []
+        self._queue: list[tuple[int, int]] = []
+        # What was drawn of another list, before the table changed or more was chosen, is no sample of this one.
+        self.stale = 0 if self._is_sample() else labels.forget_draws()
+
+    def _is_sample(self) -> bool:
+        left, right, _ = self.labels.arrays(drawn=True)
+        order, sample = self._draws(), set(zip(left.tolist(), right.tolist(), strict=True))
+        lengths = {pair.drawn_from for pair in self.labels.pairs} - {0}
+        n = len(sample)
+        return lengths <= {len(order)} and {(int(a), int(b)) for a, b in order[:n]} == sample
+
+    def _draws(self) -> np.ndarray:
+        left, right, _ = self.labels.arrays(drawn=False)
+        return self.pool.draws(left, right)
+
+    def next(self) -> tuple[int, int, int] | None:
+        """Rows of the next pair and how many it is drawn from, 0 if it is chosen; None when all is asked."""
+        n_chosen = self.labels.count(drawn=False)[0]
+        n_drawn, n_same = self.labels.count(drawn=True)
+        if n_chosen < self.choose and not n_drawn:
+            if not self._queue:
+                skipped = [left * self.pool._width + right for left, right in self._skipped]
+                chosen = self.pool.choose(
+                    min(_AT_A_TIME, self.choose - n_chosen), *self.labels.arrays(drawn=False), skipped
+                )
+                self._queue = [(int(left), int(right)) for left, right in chosen]
+            if self._queue:
+                return (*self._queue[0], 0)
+        if n_drawn - n_same >= self.different:
+            return None
+        order = self._draws()
+        return (int(order[n_drawn, 0]), int(order[n_drawn, 1]), len(order)) if n_drawn < len(order) else None
+
+    def answer(self, left: int, right: int, drawn_from: int, same: bool | None) -> None:
+        """Keep an answer; None, cannot tell: a chosen pair is passed over, a drawn one counts as different."""
+        if self._queue:
+            self._queue.pop(0)
+        if same is None and not drawn_from:
+            self._skipped.append((left, right))
+            return
+        self.labels.pairs.append(LabelledPair(left, right, bool(same), drawn_from))
+        self.labels.write()
+
+    def undo(self) -> bool:
+        """Take the last answer back, if there is one."""
+        if not self.labels.pairs:
+            return False
+        self._queue = []
+        self.labels.pairs.pop()
+        self.labels.write()
+        return True
+
+
+def label(
+    file: TableFile,
+    pairs: Annotated[
+        Path,
+        typer.Option(help="CSV that answers are added to; an earlier one is taken up again.", dir_okay=False),
+    ],
+    right_file: RightFile = None,
+    column: ColumnTypes = None,
+    choose: Annotated[
+        int, typer.Option(help="Pairs to choose, which train the model.", min=0, max=100_000)
+    ] = 200,
+    fpr: Annotated[
+        float,
+        typer.Option(
+            parser=rate, metavar="RATE", help="False positive rate that the drawn pairs are to support."
+        ),
+    ] = 0.05,
+    confidence: Annotated[
+        float, typer.Option(parser=rate, metavar="RATE", help="Confidence of the guarantee.")
+    ] = 0.95,
+    json: output.JsonOption = False,
+) -> None:
+    """Judge pairs of records: the most telling ones to train on, then a random draw to calibrate on.
+
+    With --json nothing is asked: it prints the state and the next pair.
+    """
+    from pairmark.models.records.labelling import LabellingPool
+
+    output.say(f"reading {file.name}, and looking for candidates")
+    files = read_files(file, right_file, column_types(column, True) or {})
+    pool = LabellingPool(files.schema, files.records, files.n_left)
+    if not len(pool):
+        raise typer.BadParameter(
+            f"{file.name}: no two rows share a rare word or cell, so no pair may be the same"
+        )
+    labelling = Labelling(pool, LabelFile(pairs, files), choose, drawn_different(fpr, confidence))
+    if labelling.stale:
+        output.say(
+            f"{labelling.stale} pairs were drawn from another list: they train from now on, and a new draw begins"
+        )
+    if not output.wants_json():
+        output.say(_outlook(labelling, fpr))
+        _ask(labelling, files)
+    output.show(_state(labelling, files, fpr), lambda to: to.print(_closing(labelling, file, right_file, pairs),
+                                                                   markup=False))  # fmt: skip
+
+
+def drawn_different(fpr: float, confidence: float) -> int:
+    """Different pairs to draw, so that those which calibrate support a rate."""
+    from pairmark.models.calibration.promises import units_needed
+    from pairmark.models.pairs.splits import TEST_FRACTION
+
+    need = units_needed(fpr, confidence, rows_independent=True)["finite-sample"]
+    assert need is not None
+    n = math.ceil(need / (1 - TEST_FRACTION))
+    while n - max(1, round(TEST_FRACTION * n)) < need:
+        n += 1
+    return n
+
+
+def plan_pairs(fpr: float, confidence: float, same_share: float) -> dict[str, Any]:
+    """How many pairs of records to label for a rate.
+
+    Parameters
+    ----------
+    same_share : of the candidate pairs; among so many drawn ones there are enough different ones in 99 % of draws.
+    """
+    from scipy.stats import binom
+
+    from pairmark.models.calibration.promises import AMPLE_MULTIPLE
+    from pairmark.models.calibration.tpr_spread import BEST_TPR, expected_tpr
+
+    draws = []
+    for multiple in (1, 2, AMPLE_MULTIPLE):
+        different = multiple * drawn_different(fpr, confidence)
+        n = math.ceil(different / (1 - same_share))
+        while binom.ppf(0.01, n, 1 - same_share) < different:
+            n += max(1, n // 500)
+        tpr, low, high = expected_tpr(fpr, multiple, BEST_TPR)
+        draws.append({"different": different, "drawn": n, "tpr": tpr, "low": low, "high": high})
+    return {"fpr": fpr, "confidence": confidence, "same_share": same_share, "chosen": CHOSEN, "draws": draws}
+
+
+def show_plan(to: Any, plan: dict[str, Any]) -> None:
+    """A plan for people."""
+    to.print(
+        f"A false positive rate of {plan['fpr']:g} at confidence {plan['confidence']:g} among the candidate pairs of a "
+        f"table, {100 * plan['same_share']:g} % of them the same:\n"
+    )
+    rows = [
+        [plan["chosen"], f"{draw['drawn']:,}", f"{draw['different']:,}", f"{plan['chosen'] + draw['drawn']:,}",
+         f"about {100 * draw['tpr']:.0f} % ({100 * draw['low']:.0f} % to {100 * draw['high']:.0f} %)"]
+        for draw in plan["draws"]
+    ]  # fmt: skip
+    titles = [
+        "chosen, to train",
+        "drawn at random",
+        "different among them",
+        "pairs to label",
+        "matched of 90 %",
+    ]
+    output.table(titles, rows, empty="")(to)
+    to.print(
+        "\nThe last column says how many of the same pairs match that a perfect threshold would match 90 % of. "
+        "`pairmark label FILE --pairs pairs.csv` asks which pairs are the same, and counts the candidates."
+    )
+
+
+def read_files(file: Path, right: Path | None, columns: dict[str, str]) -> RecordFiles:
+    """One table or two as a dataset reads them, or `InvalidInput`."""
+    from pairmark.service.datasets.limits import FileLimits
+    from pairmark.service.datasets.reader import format_of
+    from pairmark.service.datasets.records import read_records
+    from pairmark.service.datasets.schemas import DatasetRequest
+    from pairmark.service.settings import Settings
+
+    paths = [path for path in (file, right) if path is not None]
+    limits = FileLimits.of(Settings(), sum(path.stat().st_size for path in paths))
+    request = DatasetRequest.model_validate({"name": "labelling", "columns": columns, "unlabelled": True})
+    with tempfile.TemporaryDirectory() as scratch:
+        table = read_records(
+            file.absolute(), Path(scratch), format_of(None, file.name), request, limits,
+            None if right is None else (right.absolute(), format_of(None, right.name)),
+        )  # fmt: skip
+    records, ids = table.block.X, table.block.ids
+    names = [str(row) for row in range(len(records))] if ids is None else [str(row_id) for row_id in ids]
+    if table.row_of is None:
+        row_of = {name: row for row, name in enumerate(names)}
+        if len(row_of) < len(names):
+            raise typer.BadParameter(f"{file.name}: row ids repeat; expected a different one in every row")
+        return RecordFiles(table.inference.schema, records, names, (row_of, row_of), None)
+    left_of, right_of = table.row_of
+    names = [*left_of, *right_of]
+    return RecordFiles(table.inference.schema, records, names, (left_of, right_of), len(left_of))
+
+
+def _ask(labelling: Labelling, files: RecordFiles) -> None:
+    """Ask about pairs until all is asked, or the person stops."""
+    while (pair := labelling.next()) is not None:
+        left, right, drawn_from = pair
+        _show_pair(files, left, right)
+        chosen, drawn = (labelling.labels.count(drawn=drawn) for drawn in (False, True))
+        where = (
+            f"drawn {drawn[0] + 1}; {drawn[0] - drawn[1]} of {labelling.different} different ones so far"
+            if drawn_from
+            else f"chosen {chosen[0] + 1} of {labelling.choose}"
+        )
+        key = typer.prompt(f"{where}: same (s), different (d), cannot tell (?), undo (u), stop (q)", err=True)
+        key = key.strip().lower()
+        if key == "q":
+            return
+        if key == "u":
+            output.say(
+                "the last answer is taken back" if labelling.undo() else "there is no answer to take back"
+            )
+        elif key in _KEYS:
+            if drawn_from and _KEYS[key] is None:
+                output.say("a drawn pair that nobody can tell counts as different: that is the safe side")
+            labelling.answer(left, right, drawn_from, _KEYS[key])
+        else:
+            output.say("expected s, d, ?, u or q")
+
+
+def _show_pair(files: RecordFiles, left: int, right: int) -> None:
+    import sys
+
+    from rich.console import Console
+
+    sides = list(files.schema.values(files.records[[left, right]]))
+    rows = [
+        (
+            name if sides[0].get(name) == sides[1].get(name) else f"* {name}",
+            sides[0].get(name),
+            sides[1].get(name),
+        )
+        for name in (field.name for field in files.schema.fields)
+        if name in sides[0] or name in sides[1]
+    ]
+    output.say("")
+    output.table(["", files.ids[left], files.ids[right]], rows, empty="both records are empty")(
+        Console(file=sys.stderr, soft_wrap=False, highlight=False)
+    )
+
+
+def _outlook(labelling: Labelling, fpr: float) -> str:
+    share = min(labelling.pool.expected_same(), 0.95)
+    chosen, drawn = (labelling.labels.count(drawn=drawn)[0] for drawn in (False, True))
+    total = math.ceil(labelling.different / (1 - share))
+    return (
+        f"{len(labelling.pool):,} candidate pairs, about {100 * share:.0f} % of them the same by a model without "
+        "labels. "
+        f"{chosen} chosen pairs and {drawn} drawn ones are labelled. To ask: {max(0, labelling.choose - chosen)} "
+        f"chosen, then about {max(0, total - drawn)} drawn, which support a false positive rate of "
+        f"{100 * fpr:g} % among the candidates"
+    )
+
+
+def _state(labelling: Labelling, files: RecordFiles, fpr: float) -> dict[str, Any]:
+    chosen, drawn = (labelling.labels.count(drawn=drawn) for drawn in (False, True))
+    pair = labelling.next()
+    proposal = None
+    if pair is not None:
+        left, right, drawn_from = pair
+        records = list(files.schema.values(files.records[[left, right]]))
+        proposal = {
+            "left": files.ids[left], "right": files.ids[right], "drawn_from": drawn_from, "records": records
+        }  # fmt: skip
+    return {
+        "candidates": len(labelling.pool),
+        "expected_same": labelling.pool.expected_same(),
+        "chosen": {"labelled": chosen[0], "same": chosen[1], "wanted": labelling.choose},
+        "drawn": {"labelled": drawn[0], "same": drawn[1], "different_wanted": labelling.different},
+        "fpr": fpr,
+        "next": proposal,
+    }
+
+
+def _closing(labelling: Labelling, file: Path, right: Path | None, pairs: Path) -> str:
+    chosen, drawn = (labelling.labels.count(drawn=drawn) for drawn in (False, True))
+    files = f"{shlex.quote(str(file))} --table" + (
+        "" if right is None else f" --right-file {shlex.quote(str(right))}"
+    )
+    if labelling.next() is not None:
+        how = "go on with the same command"
+    else:
+        how = (
+            f"train on it: pairmark datasets add NAME {files} --pairs {shlex.quote(str(pairs))}, then pairmark train "
+            "--dataset NAME --model MODEL"
+        )
+    return (
+        f"{pairs}: {chosen[0]} chosen pairs, {chosen[1]} of them the same, and {drawn[0]} drawn ones, {drawn[1]} "
+        f"of them the same; {how}"
+    )

@@ -1,0 +1,1 @@
+"""Calibrating and measuring galleries: probes, and thresholds that follow every write."""

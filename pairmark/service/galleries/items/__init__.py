@@ -1,0 +1,1 @@
+"""Items of galleries: bodies in, checked rows, stored rows out."""
