@@ -19,8 +19,8 @@ from typing import Any, Self
 import numba
 from llvmlite.binding import get_host_cpu_features
 from numba import types
+from numba.core import event as numba_events
 from numba.core.caching import IndexDataCacheFile
-from numba.core.event import Listener, register, unregister
 
 PORTABLE_CPU = {"x86_64": "x86-64-v3", "aarch64": "generic", "arm64": "apple-m1"}.get(platform.machine())
 """What shipped machine code is made for, in LLVM's words: x86-64 from 2013 on (AVX2), any arm64."""
@@ -48,19 +48,21 @@ def is_ready(compiled: Any) -> bool:
     return bool(compiled.signatures) or is_cached(compiled)
 
 
-class CompileClock(Listener):  # type: ignore[misc]
+class CompileClock(numba_events.Listener):
     """Wall seconds for which numba compiled kernels, while the block runs, in any thread of the process."""
+
+    _events: Any = numba_events
 
     def __init__(self) -> None:
         self.seconds = 0.0
         self._depth, self._begun = 0, 0.0
 
     def __enter__(self) -> Self:
-        register("numba:compile", self)
+        self._events.register("numba:compile", self)
         return self
 
     def __exit__(self, *error: object) -> None:
-        unregister("numba:compile", self)
+        self._events.unregister("numba:compile", self)
 
     # Numba holds its lock while it compiles: events of two threads do not cross.
     def on_start(self, event: Any) -> None:

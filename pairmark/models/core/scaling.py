@@ -45,15 +45,17 @@ class ColumnScaling(NamedTuple):
 
     def applied(self, rows: Any, name: str) -> Matrix:
         """Float64 rows, dense or CSR, as float32 ones of the scaled columns; NaN stays."""
-        if issparse(rows) and self.centre.any():
+        is_sparse = bool(issparse(rows))
+        if is_sparse and self.centre.any():
             raise ValueError(f"{name} is sparse, and the model centres columns first: pass {name}.toarray()")
         with np.errstate(over="ignore"):
-            if issparse(rows):
-                scaled: Any = csr_array(rows.multiply(1 / self.scale), dtype=np.float32)
-            else:
-                scaled = ((rows - self.centre) / self.scale).astype(np.float32)
-        if np.isinf(scaled.data if issparse(scaled) else scaled).any():
+            numbers = rows.data / self.scale[rows.indices] if is_sparse else (rows - self.centre) / self.scale
+            values = numbers.astype(np.float32)
+        if np.isinf(values).any():
             raise ValueError(f"{name} holds values too large for float32 once its columns are scaled")
+        if not is_sparse:
+            return values  # type: ignore[no-any-return]
+        scaled: Any = csr_array((values, rows.indices, rows.indptr), shape=rows.shape)
         return scaled  # type: ignore[no-any-return]
 
 
@@ -101,7 +103,7 @@ def from_pipeline(pipeline: Pipeline) -> Any:
         )
     for step in steps:
         check_is_fitted(step)
-    model = copy(steps[-1])
+    model: Any = copy(steps[-1])
     scalings = [_scaling_of(step) for step in steps[:-1]]
     if "scaling_" in vars(model):
         scalings.append(model.scaling_)
