@@ -4,13 +4,14 @@ ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
 WORKDIR /src
 RUN apt-get update -qq && apt-get install -y -qq --no-install-recommends binutils >/dev/null
 COPY requirements/runtime.txt requirements/
-# What nothing uses at run time goes: tests and sources of packages, symbols of debuggers, AWS services but S3 and its logins.
+# What nothing uses at run time goes: tests and sources of packages, AWS services but S3 and its logins, and symbols of debuggers
+# (not of libraries that their wheels patched: stripped, these do not load).
 RUN python -m venv /opt/pairmark \
  && /opt/pairmark/bin/pip install --quiet --no-compile --require-hashes -r requirements/runtime.txt \
  && cd /opt/pairmark/lib/python3*/site-packages \
  && find . -type d \( -name tests -o -name test \) -prune -exec rm -rf {} + \
  && find . -type f \( -name '*.[ch]' -o -name '*.cpp' -o -name '*.pyx' -o -name '*.pxd' \) -delete \
- && find . -type f \( -name '*.so' -o -name '*.so.*' \) -exec strip --strip-unneeded {} + \
+ && strip --strip-unneeded llvmlite/binding/*.so uvloop/*.so kiwisolver/*.so fontTools/*/*.so \
  && find botocore/data -mindepth 1 -maxdepth 1 -type d \
       ! -name s3 ! -name sts ! -name 'sso*' ! -name signin -exec rm -rf {} +
 COPY pyproject.toml setup.py README.md LICENSE ./
