@@ -127,7 +127,7 @@ def plan(
             min=2,
         ),
     ] = None,
-    pairs: Annotated[
+    of_records: Annotated[
         bool,
         typer.Option(
             "--pairs", help="For tables of records: how many pairs to label, with `pairmark label`."
