@@ -18,7 +18,8 @@ Repetitions move together, so contestants are compared repetition by repetition:
 difference, by Student's t. They treat repetitions as independent, which they are not quite. Published lists have one
 split, so differences there have no interval.
 
-``PAIRMARK_DEFAULTS`` names the sets to run, of all. After ``PAIRMARK_DEFAULTS_SECONDS`` of CPU time (full: 2,000) no
+``PAIRMARK_DEFAULTS`` names the sets to run, of all; rows and claims of the others are those of the result file, and the
+column ``commit`` says what each row was measured on. After ``PAIRMARK_DEFAULTS_SECONDS`` of CPU time (full: 2,000) no
 repetition of a set that ran already is begun; the result is what ran, and the column ``repetitions`` says how many. A
 run that was cut goes on where it stood.
 """
@@ -26,6 +27,7 @@ run that was cut goes on where it stood.
 from __future__ import annotations
 
 import csv
+import json
 import os
 import time
 import warnings
@@ -35,6 +37,7 @@ from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array, issparse
+from scipy.stats import rankdata
 from scipy.stats import t as student
 from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
@@ -57,9 +60,10 @@ from benchmarks._verification import (
     rates,
     timed,
 )
-from benchmarks.common import Claim, Parts, Preset, Result, needed_data
+from benchmarks.common import RESULTS, Claim, Parts, Preset, Result, needed_data
 from pairmark.models import MetricSimilarity, Plda, SimilarityAuto, SimilarityForest, SimilarityLogistic
 from pairmark.models.pairs.sampling import pair_features, sample_pairs
+from pairmark.version import commit
 
 FPR = (0.1, 0.01, 0.001)
 AUTO = "pairmark similarity-auto"
@@ -132,7 +136,6 @@ def run(preset: Preset) -> Result:
     parts = Parts("defaults", f"{preset} {size}")
     rows: list[dict[str, Any]] = []
     claims: list[Claim] = []
-    ranks: dict[str, list[float]] = {}
     found: Found = {}
     for repetition in range(size.repetitions):
         for name in (one for one in SETS if one in asked and not (one in LISTS and repetition)):
@@ -142,7 +145,7 @@ def run(preset: Preset) -> Result:
             _measure(name, repetition, size, parts, found.setdefault(name, {}))
     for name in (one for one in SETS if one in found):
         done = {key: np.array(values) for key, values in found[name].items() if values}
-        _reported(name, done, rows, claims, ranks)
+        _reported(name, done, rows, claims)
         rows += [
             {
                 **dict.fromkeys(rows[-1]),
@@ -153,32 +156,51 @@ def run(preset: Preset) -> Result:
             for key in found[name]
             if key not in done
         ]
-    everywhere = {key: float(np.mean(values)) for key, values in ranks.items()}
-    rivals = {key: len(values) for key, values in ranks.items() if key != AUTO}
-    claims += [
-        Claim(
-            what=f"mean rank at FPR 0.01 over the {n} sets that {other} ran on, less that of {other}",
-            goal="at most 0",
-            measured=_mean_rank(found, AUTO, other) - everywhere[other],
-            holds=_mean_rank(found, AUTO, other) <= everywhere[other],
+    code = commit()[0]
+    rows = [{**row, "commit": code} for row in rows]
+    _take_over(rows, claims, str(size))
+    ranks = {name: _ranked([row for row in rows if row["set"] == name]) for name in SETS}
+    rivals = {key for table in ranks.values() for key in table} - {AUTO}
+    everywhere = {key: _mean_rank(ranks, key, key) for key in (AUTO, *sorted(rivals))}
+    for other in sorted(rivals):
+        n = sum(other in table for table in ranks.values())
+        behind = _mean_rank(ranks, AUTO, other) - everywhere[other]
+        claims.append(
+            Claim(
+                what=f"mean rank at FPR 0.01 over the {n} sets that {other} ran on, less that of {other}",
+                goal="at most 0",
+                measured=behind,
+                holds=behind <= 0,
+            )
         )
-        for other, n in rivals.items()
-    ]
-    facts = {"size": str(size), "mean_rank": everywhere, "sets": sorted(found)}
+    facts = {"size": str(size), "mean_rank": everywhere, "sets": sorted(name for name in SETS if ranks[name])}
     parts.forget()
     return Result(rows=rows, claims=claims, facts=facts)
 
 
-def _mean_rank(found: Found, of: str, beside: str) -> float:
+def _take_over(rows: list[dict[str, Any]], claims: list[Claim], size: str) -> None:
+    """Add rows and claims that the result file has of sets that did not run, if they were measured at this size."""
+    path = RESULTS / "defaults.json"
+    earlier = json.loads(path.read_text()) if path.exists() else {"facts": {}}
+    if earlier["facts"].get("size") != size:
+        return
+    missing = set(SETS) - {row["set"] for row in rows}
+    rows += [{"commit": earlier["commit"], **row} for row in earlier["rows"] if row["set"] in missing]
+    claims += [
+        Claim(**claim)
+        for claim in earlier["claims"]
+        if any(claim["what"].startswith((f"{name}: ", f"{name} (")) for name in missing)
+    ]
+
+
+def _mean_rank(ranks: dict[str, dict[str, float]], of: str, beside: str) -> float:
     """Mean rank of a contestant over the sets on which another ran too."""
-    return float(np.mean([_ranked(table)[of] for table in found.values() if table.get(beside)]))
+    return float(np.mean([table[of] for table in ranks.values() if beside in table]))
 
 
-def _ranked(table: dict[str, Any]) -> dict[str, float]:
-    """Ranks at the second rate, ties shared."""
-    from scipy.stats import rankdata
-
-    means = {key: -float(np.array(values)[:, 1].mean()) for key, values in table.items() if len(values)}
+def _ranked(rows: list[dict[str, Any]]) -> dict[str, float]:
+    """Ranks of a set's contestants at the second rate, ties shared."""
+    means = {row["contestant"]: -row["TPR at 0.01"] for row in rows if row["TPR at 0.01"] is not None}
     return dict(zip(means, rankdata(list(means.values())).tolist(), strict=True))
 
 
@@ -187,7 +209,6 @@ def _reported(
     table: dict[str, np.ndarray],
     rows: list[dict[str, Any]],
     claims: list[Claim],
-    ranks: dict[str, list[float]],
 ) -> None:
     for contestant, values in table.items():
         apart, reach = _difference(table[AUTO][:, 1], values[:, 1])
@@ -202,8 +223,6 @@ def _reported(
                 "repetitions": values.shape[0],
             }
         )
-    for contestant, rank in _ranked(table).items():
-        ranks.setdefault(contestant, []).append(rank)
     ours = [key for key in table if key.startswith("pairmark") and key != AUTO]
     if name in SMALL:
         _reported_small(name, table, ours, claims)

@@ -47,7 +47,7 @@ def run(preset: Preset) -> Result:
         ]
         taus = {name: np.concatenate([one[name] for one in runs]) for name in runs[0] if name != "CPU s"}
         for name, tau in taus.items():
-            apart, reach = _difference(taus[AUTO], tau)
+            apart, reach = paired_difference(taus[AUTO], tau)
             rows.append(
                 {
                     "data": data.name,
@@ -58,7 +58,7 @@ def run(preset: Preset) -> Result:
                     "training CPU s": float(np.mean([one["CPU s"][name] for one in runs])),
                 }
             )
-        apart, reach = _difference(taus[AUTO], taus[CONSTANT])
+        apart, reach = paired_difference(taus[AUTO], taus[CONSTANT])
         claims.append(
             Claim(
                 what=f"{data.name}: tau of {AUTO} less that of the constant ranking",
@@ -71,7 +71,7 @@ def run(preset: Preset) -> Result:
     return Result(rows=rows, claims=claims, facts={"repetitions": repetitions})
 
 
-def _difference(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
+def paired_difference(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
     """Mean of the paired difference and half of its 95 % interval; rows of several repetitions may be the same."""
     apart = a - b
     return float(apart.mean()), 1.96 * float(apart.std(ddof=1)) / float(np.sqrt(apart.size))
@@ -91,15 +91,15 @@ def _measured(data: RankingSet, seed: int) -> dict[str, Any]:
         begun = time.process_time()
         ranker.fit(data.X[train], data.Y[train])
         found["CPU s"][name] = time.process_time() - begun
-        found[name] = _taus(truth, ranker.predict(data.X[test]))
+        found[name] = taus_of(truth, ranker.predict(data.X[test]))
     begun = time.process_time()
     baselines = ranking_baselines(data.X[train], data.Y[train], data.X[test], seed)
     for name, reported in zip((CONSTANT, "Borda over neighbours"), baselines.values(), strict=True):
         found["CPU s"][name] = time.process_time() - begun
-        found[name] = _taus(truth, reported)
+        found[name] = taus_of(truth, reported)
     return found
 
 
-def _taus(truth: np.ndarray, reported: np.ndarray) -> list[float]:
+def taus_of(truth: np.ndarray, reported: np.ndarray) -> list[float]:
     tau = kendall_tau(truth, reported)
     return np.where(np.isfinite(tau), tau, 0.0).tolist()

@@ -29,7 +29,9 @@ from pairmark.service.settings import Settings
 pytest_plugins = ("tests.serving", "tests.tidy")
 
 KINDS = ("sqlite", "postgresql")
-ON_EACH_DATABASE = ("database_url", "module_database_url", "digits_deployment")
+ON_EACH_DATABASE = ("database_url", "module_database_url")
+ON_ONE_DATABASE = ("digits_deployment",)
+"""PostgreSQL: statements are run on both by the tests of repositories, and other servers of tests are on SQLite."""
 NewDatabase = Callable[..., str]
 _made_on_server: list[str] = []
 
@@ -62,9 +64,10 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run what needs a database on both kinds, unless it is marked otherwise."""
     chosen = metafunc.definition.get_closest_marker("database")
-    for name in ON_EACH_DATABASE:
-        if name in metafunc.fixturenames:
-            metafunc.parametrize(name, chosen.args if chosen else KINDS, indirect=True)
+    for names, kinds in ((ON_EACH_DATABASE, KINDS), (ON_ONE_DATABASE, KINDS[1:])):
+        for name in names:
+            if name in metafunc.fixturenames:
+                metafunc.parametrize(name, chosen.args if chosen else kinds, indirect=True)
 
 
 @pytest.fixture(autouse=True)

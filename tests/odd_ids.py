@@ -19,7 +19,7 @@ ODD = ("..", ".", "../x", "a/../b", "%2e%2e", "//", "/")
 @contextmanager
 def guarded(home: Path, database_url: str) -> Iterator[RunningServer]:
     """A server with two galleries, `alice` and `bob`, and two keys: an admin's, and one that attacks would revoke."""
-    with serving(home, database_url, "--with-worker") as server:
+    with serving(home, database_url) as server:
         rng = np.random.default_rng(0)
         y = np.repeat(np.arange(60), 4)
         X = (rng.normal(size=(60, 4))[y] + 0.2 * rng.normal(size=(240, 4))).astype(np.float32)

@@ -20,7 +20,16 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
+from pairmark.service.attempt import runner_of
+from pairmark.service.audit.actor import Actor, acting
+from pairmark.service.blobs import Blobs, open_blobs
 from pairmark.service.cli import main
+from pairmark.service.datasets.ingest import Datasets
+from pairmark.service.datasets.schemas import DatasetRequest
+from pairmark.service.db import Database
+from pairmark.service.jobs.child import attempt_error
+from pairmark.service.jobs.queue import JobQueue
+from pairmark.service.settings import Settings
 
 ROOT = Path(__file__).parent.parent
 PATIENCE_S = 240.0
@@ -36,6 +45,7 @@ class RunningServer:
     log: Path
     process: subprocess.Popen[bytes]
     http: httpx.Client
+    has_worker: bool
     facts: dict[str, Any] = field(default_factory=dict)
 
     def cli(self, *words: str) -> subprocess.CompletedProcess[str]:
@@ -44,15 +54,10 @@ class RunningServer:
         The tests of the docs and of the wheel run commands as processes.
         """
         out, err, code = io.StringIO(), io.StringIO(), 0
-        with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        with self.settings() as patch, redirect_stdout(out), redirect_stderr(err):
             patch.chdir(ROOT)
             # `main` sets this one for what it starts.
             patch.setenv("PYTHONSAFEPATH", "1")
-            for name in [name for name in os.environ if name.startswith("PAIRMARK_")]:
-                patch.delenv(name)
-            for name, value in self.environment.items():
-                if name.startswith("PAIRMARK_"):
-                    patch.setenv(name, value)
             try:
                 main(list(words))
             except SystemExit as ended:
@@ -62,12 +67,42 @@ class RunningServer:
             time.sleep(0.6)
         return subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())
 
+    @contextmanager
+    def settings(self) -> Iterator[pytest.MonkeyPatch]:
+        """Have this process find the deployment's settings in its environment."""
+        with pytest.MonkeyPatch.context() as patch:
+            for name in [name for name in os.environ if name.startswith("PAIRMARK_")]:
+                patch.delenv(name)
+            for name, value in self.environment.items():
+                if name.startswith("PAIRMARK_"):
+                    patch.setenv(name, value)
+            yield patch
+
+    @contextmanager
+    def storage(self) -> Iterator[tuple[Database, Blobs, Settings]]:
+        """What the deployment stores, opened in this process."""
+        with self.settings():
+            settings = Settings()
+        database = Database(settings.resolved_database_url)
+        try:
+            yield database, open_blobs(settings), settings
+        finally:
+            database.dispose()
+
     def upload(self, name: str, X: np.ndarray, y: np.ndarray) -> dict[str, Any]:
-        """Store a labelled matrix; few labels are classes."""
+        """Store a labelled matrix; few labels are classes.
+
+        A server without a worker does not read it, this process does: each server's first upload costs two seconds.
+        """
         stream = io.BytesIO()
         np.savez(stream, X=X, y=y)
         stream.seek(0)
         roles = {"name": name, **({"classes": "y"} if np.unique(y).size < 30 else {})}
+        if not self.has_worker:
+            with self.storage() as place:
+                request = DatasetRequest.model_validate(roles)
+                added = Datasets(*place).add(stream, request, filename=f"{name}.npz")
+                return added.model_dump(mode="json")
         answer = self.http.post("/datasets", data=roles, files={"file": (f"{name}.npz", stream)})
         assert answer.status_code == 201, answer.text
         return answer.json()
@@ -80,7 +115,12 @@ class RunningServer:
         return self.finished(answer.json()["id"])
 
     def finished(self, job: str) -> dict[str, Any]:
-        """The job, once it has ended."""
+        """The job, once it has ended; a server without a worker has it run in this process.
+
+        That makes the same version, and saves the start of three processes.
+        """
+        if not self.has_worker:
+            self._run_jobs()
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
             reported = self.http.get(f"/jobs/{job}").json()
@@ -88,6 +128,16 @@ class RunningServer:
                 return reported
             time.sleep(0.1)
         raise AssertionError(f"job {job} did not end; the log says:\n{self.log.read_text()[-4000:]}")
+
+    def _run_jobs(self) -> None:
+        with self.storage() as (database, blobs, settings):
+            queue = JobQueue(database, settings)
+            while claim := queue.claim("tests"):
+                with acting(Actor(name=f"job {claim.job_id}")):
+                    work = runner_of(claim, database, blobs, settings)
+                    error = attempt_error(claim, work, sys.maxsize)
+                if error is not None:
+                    queue.fail(claim, error)
 
 
 def free_port() -> int:
@@ -139,7 +189,13 @@ def serving(home: Path, database_url: str, *options: str, **environment: str) ->
         with httpx.Client(base_url=url, timeout=PATIENCE_S, trust_env=False) as http:
             _await_ready(http, process, log)
             yield RunningServer(
-                url=url, home=home, environment=environment, log=log, process=process, http=http
+                url=url,
+                home=home,
+                environment=environment,
+                log=log,
+                process=process,
+                http=http,
+                has_worker="--with-worker" in options,
             )
     finally:
         process.terminate()
@@ -193,12 +249,21 @@ def serve(tmp_path: Path, new_database: Callable[..., str]) -> Iterator[Serve]:
 
 
 @pytest.fixture(scope="session")
+def plain_server(
+    new_database: Callable[..., str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningServer]:
+    """A server as it comes, without worker, on SQLite, shared by the session. Tests must not make keys of it."""
+    with serving(tmp_path_factory.mktemp("plain"), new_database("sqlite")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
 def digits_deployment(
     request: pytest.FixtureRequest,
     new_database: Callable[..., str],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[RunningServer]:
-    """A server with a worker and a forest trained on handwritten digits, shared by the session on each database.
+    """A server with a worker and a forest trained on handwritten digits, shared by the session.
 
     Tests may add to it under names of their own, and must not move its aliases or make keys.
     """

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -109,6 +110,9 @@ BARE = frozenset(
     ]
 )
 """Words that say nothing of what a name holds; verbs and the field's words (`same`, `split`) are not among them."""
+PARTICIPLE = re.compile(r"[a-z]+(?:ed|wn|ught|oken|osen|itten|iven)")
+"""How participles look; some adjectives and words of the field look like it (`own`, `unlabelled`, `enrolled`)."""
+NOT_PARTICIPLES = frozenset(["embed", "feed", "hundred", "need", "seed", "speed"])
 ORDER = ("search", "core", "pairs", "calibration", "evaluation", "records", "families", "auto", "registry")
 FAMILIES = frozenset(
     ["ghost", "label_ranking", "logistic", "metric", "plda", "rankboost", "rsbl", "similarity"]
@@ -166,6 +170,12 @@ def main() -> None:
     texts = {path: (ROOT / path).read_text(encoding="utf-8").splitlines() for path in files}
     names = {path: list(bound_names(tree)) for path, tree in trees.items()}
     bare = [(name, path) for path, bindings in names.items() for name in bindings if name.strip("_") in BARE]
+    like_participles = [
+        name
+        for bindings in names.values()
+        for name in bindings
+        if PARTICIPLE.fullmatch(name.strip("_")) and name.strip("_") not in NOT_PARTICIPLES
+    ]
     classes = defaultdict(set)
     for path, tree in trees.items():
         for node in ast.walk(tree):
@@ -198,6 +208,8 @@ def main() -> None:
     print(
         f"bare participles and quantifiers among names   {len(bare) / sum(map(len, names.values())):.2%}  ({len(bare)})"
     )
+    share = len(like_participles) / sum(map(len, names.values()))
+    print(f"single words that look like participles        {share:.2%}  ({len(like_participles)})")
     print(f"class names in several files                   {len(repeated)}  {', '.join(sorted(repeated))}")
     print(f"upward imports in models                       {len(upward)}")
     print("".join(f"    {line}\n" for line in sorted(upward)), end="")

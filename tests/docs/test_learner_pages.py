@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.docs import blocks
-from tests.serving import ROOT
+from tests.serving import ROOT, serving
 
 PAGES = (
     "explanation/evidence",
@@ -21,8 +22,15 @@ PAGES = (
     "similarity-auto",
     "similarity-forests",
 )
-SERVED = ("client", "httpx", "127.0.0.1")
-"""Of blocks that ask a service; `tests/docs/test_blocks.py` runs such pages."""
+SERVICE = "http://127.0.0.1:8000"
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Where a service with a worker answers."""
+    home = tmp_path_factory.mktemp("learners")
+    with serving(home, f"sqlite:///{home / 'pairmark.db'}", "--with-worker") as server:
+        yield server.url
 
 
 def reader_data() -> dict[str, Any]:
@@ -37,18 +45,28 @@ def reader_data() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_what_the_page_shows_in_python_runs(page: str, tmp_path: Path) -> None:
-    shown = [
-        block
-        for block in blocks.blocks(ROOT / "docs" / f"{page}.md")
-        if block.language == "python" and not any(word in block.code for word in SERVED)
-    ]
+def test_what_the_page_shows_in_python_runs(
+    page: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    shown = [block for block in blocks.blocks(ROOT / "docs" / f"{page}.md") if block.language == "python"]
     assert shown
+    url = request.getfixturevalue("service") if any(SERVICE in block.code for block in shown) else SERVICE
     scope = reader_data()
     before = Path.cwd()
     os.chdir(tmp_path)
     try:
         for block in shown:
-            exec(compile(block.code, f"{page}.md, line {block.line}", "exec"), scope)  # the page's own words
+            code = block.code.replace(SERVICE, url)
+            exec(compile(code, f"{page}.md, line {block.line}", "exec"), scope)  # the page's own words
     finally:
         os.chdir(before)
+
+
+def test_every_block_is_run_or_says_why_not() -> None:
+    """How-to pages and tutorials are run by `test_blocks.py`, the README with them."""
+    pages = sorted((ROOT / "docs").rglob("*.md"))
+    for page in pages:
+        name = page.relative_to(ROOT / "docs").with_suffix("").as_posix()
+        if not name.startswith(("how-to/", "tutorials/", "_build/")):
+            languages = {block.language for block in blocks.blocks(page)}
+            assert languages <= ({"python"} if name in PAGES else set()), name

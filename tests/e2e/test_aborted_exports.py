@@ -34,7 +34,7 @@ def await_none(server: RunningServer) -> None:
 
 
 def test_aborted_exports_leave_nothing(serve: Serve) -> None:
-    server = serve("--with-worker")
+    server = serve()
     rng = np.random.default_rng(0)
     # More numbers than a connection takes at once.
     server.upload("d", rng.normal(size=(80, 1_000)).astype(np.float32), np.repeat(np.arange(40), 2))

@@ -12,8 +12,6 @@ from sklearn.datasets import load_iris
 from pairmark.client import Client
 from tests.serving import RunningServer
 
-pytestmark = pytest.mark.database("sqlite")
-
 RAW, NPZ = "application/octet-stream", "application/x-npz"
 NAMES = ["setosa", "vérsicolor", "virginica"]
 X, codes = load_iris(return_X_y=True)

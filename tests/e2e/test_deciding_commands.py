@@ -6,11 +6,8 @@ import json
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from tests.serving import RunningServer
-
-pytestmark = pytest.mark.database("sqlite")
 
 
 def text(row: np.ndarray) -> str:

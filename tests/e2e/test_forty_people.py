@@ -18,7 +18,7 @@ def words(page: str) -> str:
 
 
 def test_forty_people_learn_at_every_step_what_can_be_promised(serve: Serve, tmp_path: Path) -> None:
-    deployment = serve("--with-worker")
+    deployment = serve()
     at = ("--url", deployment.url)
     rng = np.random.default_rng(0)
     X = np.repeat(rng.normal(size=(40, 6)) * 2, 5, axis=0) + rng.normal(size=(200, 6)) * 0.5

@@ -179,7 +179,7 @@ def test_without_a_key_requests_need_a_host_and_no_foreign_page(guarded: Running
 
 
 def test_keys_have_rates_and_one_budget_of_probes_for_each_gallery(serve: Serve) -> None:
-    server = serve("--with-worker", PAIRMARK_VERIFY_LIMIT="5", PAIRMARK_PROBE_LIMIT="12")
+    server = serve(PAIRMARK_VERIFY_LIMIT="5", PAIRMARK_PROBE_LIMIT="12")
     rng = np.random.default_rng(0)
     server.upload("d", rng.normal(size=(80, 4)).astype(np.float32), np.repeat(np.arange(40), 2))
     job = server.train(learner="metric", dataset="d", model="m", params={"metric": "euclidean"})

@@ -21,6 +21,9 @@ from pairmark.service.api.routing import RouteTable
 from tests.odd_ids import ODD, guarded, insert, stored
 from tests.serving import RunningServer
 
+# Those of the console's are on SQLite.
+pytestmark = pytest.mark.database("postgresql")
+
 REFUSED = ("..", ".", "../x", "a/../b", "a\\..\\b", "x/.", "a\x85", "a\u202eb", "a\u2066b", "é" * 257)
 ATTACKS = (*ODD, "../../../keys/{victim}", "../../bob")
 
@@ -45,13 +48,16 @@ def by_async_client(server: RunningServer, field: str, name: str) -> None:
 
 
 def by_command(server: RunningServer, field: str, name: str) -> None:
-    for url in (["--url", server.url], []):
-        done = server.cli("galleries", "erase", "alice", f"--{field}", name, "--yes", *url)
+    def erase(*at: str) -> None:
+        done = server.cli("galleries", "erase", "alice", f"--{field}", name, "--yes", *at)
         if done.returncode:
             raise ClientError(done.stderr)
-        if not url:
-            return
+
+    erase("--url", server.url)
+    if name == "..":
+        # The same client, of a service in this process.
         insert(server, name)
+        erase()
 
 
 def by_body(server: RunningServer, field: str, name: str) -> None:

@@ -15,15 +15,13 @@ from pairmark.client import Client
 from tests.serving import RunningServer, serving
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+@pytest.fixture(scope="module")
 def deployment(
-    request: pytest.FixtureRequest,
-    new_database: Callable[..., str],
-    tmp_path_factory: pytest.TempPathFactory,
+    new_database: Callable[..., str], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RunningServer]:
     """A model that keeps its decisions, and a gallery."""
     home = tmp_path_factory.mktemp("reviews")
-    with serving(home, new_database(request.param), "--with-worker") as server:
+    with serving(home, new_database("sqlite")) as server:
         rng = np.random.default_rng(0)
         y = np.repeat(np.arange(60), 4)
         X = (rng.normal(size=(60, 4))[y] + 0.2 * rng.normal(size=(240, 4))).astype(np.float32)

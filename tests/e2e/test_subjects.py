@@ -31,7 +31,7 @@ def people(seed: int, n: int = N, rows: int = ROWS) -> np.ndarray:
 @pytest.fixture(scope="module")
 def deployment(module_database_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     home = tmp_path_factory.mktemp("subjects")
-    with serving(home, module_database_url, "--with-worker", PAIRMARK_MAX_SUBJECT_SAMPLES="20") as server:
+    with serving(home, module_database_url, PAIRMARK_MAX_SUBJECT_SAMPLES="20") as server:
         server.upload("people", people(0).reshape(-1, D), np.repeat(np.arange(N), ROWS))
         for model, learner, params in (
             ("voices", "plda", {"marginals": "raw", "shrink_within": 0.1, "shrink_between": 0.1}),

@@ -21,7 +21,7 @@ def deployment(
     new_database: Callable[..., str], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RunningServer]:
     """Two models, two galleries, and an admin key, over PostgreSQL."""
-    with serving(tmp_path_factory.mktemp("teams"), new_database("postgresql"), "--with-worker") as server:
+    with serving(tmp_path_factory.mktemp("teams"), new_database("postgresql")) as server:
         rng = np.random.default_rng(0)
         y = np.repeat(np.arange(60), 4)
         X = (rng.normal(size=(60, 4))[y] + 0.2 * rng.normal(size=(240, 4))).astype(np.float32)

@@ -24,7 +24,7 @@ def test_a_running_service_tells_of_an_ended_job_and_of_a_promotion(
         "PAIRMARK_WEBHOOK_HOSTS": listener.host,
         "PAIRMARK_REVIEW_IMAGES": "https://pictures.test/{ref}.jpg",
     }
-    with serving(home, new_database("sqlite"), "--with-worker", **environment) as server:
+    with serving(home, new_database("sqlite"), **environment) as server:
         http = server.http
         refused = http.post("/webhooks", json={"url": "http://127.0.0.1:9/", "events": ["job.end"]})
         assert refused.status_code == 422

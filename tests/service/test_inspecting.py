@@ -199,6 +199,11 @@ def test_rankings_are_known_where_some_rank_one_label(deployment):
     assert seen.ranking_labels == ["juice", "tea"]
 
 
+def test_a_label_of_two_words_is_guessed_beside_other_texts(deployment):
+    columns = {"Person Name": [f"p{at // 2}" for at in range(20)], "city": ["Oslo", "Rome"] * 10}
+    assert look(deployment, table(**columns, a=list(range(20)))).request["label"] == "Person Name"
+
+
 def test_a_column_in_other_capitals_is_offered(deployment):
     with pytest.raises(InvalidInput, match="did you mean 'who'"):
         add(deployment, identity="Who")

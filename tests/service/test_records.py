@@ -242,7 +242,7 @@ class TestTraining:
 def served(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A server with two models of one table: of comparators, and of encoded rows."""
     home = tmp_path_factory.mktemp("records")
-    with serving(home / "home", f"sqlite:///{home / 'records.db'}", "--with-worker") as server:
+    with serving(home / "home", f"sqlite:///{home / 'records.db'}") as server:
         table, who = people(160, seed=1)
         file = written(
             home / "customers.csv", table, rec=list(range(len(who))), person=[f"p{one}" for one in who]

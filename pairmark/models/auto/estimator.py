@@ -25,7 +25,16 @@ from pairmark.models.auto.candidates import (
     CandidateName,
     Data,
 )
-from pairmark.models.auto.race import Entry, IdentityTask, PairTask, Race, RaceTask, leaderboard, winner
+from pairmark.models.auto.race import (
+    Entry,
+    IdentityTask,
+    PairTask,
+    Race,
+    RaceTask,
+    leaderboard,
+    raced_rows,
+    winner,
+)
 from pairmark.models.auto.sample_rules import SampleRule, sample_rules
 from pairmark.models.auto.state import SimilarityAutoState
 from pairmark.models.core.arrays import Bool, Float64, Int64
@@ -47,7 +56,7 @@ from pairmark.models.evaluation.validation import (
 )
 from pairmark.models.pairs.listed import some_pairs
 
-RACE_VERSION = 8
+RACE_VERSION = 9
 """Raised when a race of the same seed would come out otherwise, so that none goes on from parts of another kind."""
 
 _SIMPLE_OF_CLASSES = ("cosine", "whitened cosine", "raw forest")
@@ -133,7 +142,8 @@ class SimilarityAuto(SimilarityAutoState, PairScorerMixin, BaseEstimator):
             Field(
                 ge=100,
                 le=1_000_000,
-                description="maximum number of rows for the comparison; the winner is fitted on all rows",
+                description="maximum number of rows for the comparison, fewer of wide rows with a small budget; the "
+                "winner is fitted on all rows",
             ),
         ] = 10_000,
         random_state: Annotated[RandomState, Field(description="seed of folds and candidates")] = 0,
@@ -162,7 +172,9 @@ class SimilarityAuto(SimilarityAutoState, PairScorerMixin, BaseEstimator):
         random = np.random.default_rng(seed)
         n_classes = int(codes.max()) + 1
         protocol = learner_protocol(self.protocol, n_classes)
-        race_rows = some_rows(codes, random, self.max_rows)
+        width = (rows.nnz if _is_sparse(rows) else rows.size) / rows.shape[0]
+        most = raced_rows(min(self.max_rows, codes.size), width, self.budget_seconds)
+        race_rows = some_rows(codes, random, most)
         place = np.unique(codes[race_rows], return_inverse=True)[1]
         raced = rows[race_rows]
         # Of few rows folds are small and differ much; they are quick to judge, too.

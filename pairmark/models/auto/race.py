@@ -18,7 +18,7 @@ import numpy as np
 from joblib import Parallel, delayed
 from numpy.typing import NDArray
 
-from pairmark.models.auto.candidates import Candidate, Data, KernelGroup
+from pairmark.models.auto.candidates import Candidate, Data, KernelGroup, judging_cost
 from pairmark.models.core.checkpoints import Checkpoints
 from pairmark.models.core.compiled import CompileClock
 from pairmark.models.core.progress import note, preparing, report
@@ -43,10 +43,18 @@ _COSTED_FOLDS = 8
 _NOTHING = 0.002
 _FREE_SHARE, _FREE_SECONDS = 0.5, 3.0
 """As many candidates as are thought to take less together, of the budget, are raced whatever the clock says."""
+_SIMPLEST_SHARE, _FEWEST_ROWS = 0.25, 1_000
+"""The simplest candidate may take this of what is free; a race on fewer rows than these shows too little."""
 _CHEAP_SHARE = 0.1
 """A candidate that is thought to take less of the budget is fitted on all folds again for a second question."""
 _FIT_FOLDS = 1.5
 """What fitting the winner to all rows is thought to take, in folds."""
+
+
+def raced_rows(n: int, width: float, budget_seconds: float) -> int:
+    """How many of n rows to race on: so many that the simplest candidate takes a small share of the budget."""
+    seconds = _SIMPLEST_SHARE * max(_FREE_SECONDS, _FREE_SHARE * budget_seconds)
+    return min(n, max(_FEWEST_ROWS, int(n * (seconds / max(judging_cost(n, width), seconds)) ** 0.5)))
 
 
 class TunedParams(NamedTuple):
@@ -214,8 +222,9 @@ class Race:
 
         Cheap and quick are so by the data; a slow one gets none where the budget would not last.
         """
-        folds = list(self._task.folds)
-        if self._cost(entry) <= _CHEAP_SHARE * self._budget:
+        folds, data = list(self._task.folds), self._task.data
+        cost = self._cost(entry) + judging_cost(data.raced, data.cells / data.n)
+        if cost <= _CHEAP_SHARE * self._budget:
             return folds
         folds = [fold for fold in folds if fold.repeat == folds[0].repeat]
         is_quick = entry.candidate.name in self._raced_at_once

@@ -36,7 +36,7 @@ _LOOKED_AT = 200
 """Characters of a value that are looked at."""
 _LABEL = re.compile(
     r"(label|class|target|y|who|person|people|identity|subject|user|customer|client|employee|patient|member|name|species|"
-    r"category)(_?(id|name))?",
+    r"category)([ _.-]?(id|name))?",
     re.I,
 )
 _ID = re.compile(r"((.+[ _.-])?(id|uuid|guid)|row_?id|row|index|key|file(_?name)?|path|unnamed\.\d+|)", re.I)

@@ -17,7 +17,7 @@ from sklearn.datasets import load_digits
 import pairmark
 from pairmark import MetricSimilarity, Plda, SimilarityAuto
 from pairmark.models.auto.candidates import CANDIDATES, Candidate, Data, KernelGroup
-from pairmark.models.auto.race import Entry, Race, leaderboard, winner
+from pairmark.models.auto.race import Entry, Race, leaderboard, raced_rows, winner
 from pairmark.models.core.artefact import ArtefactError
 from pairmark.models.core.checkpoints import keeping
 from pairmark.models.core.compiled import CompileClock
@@ -374,6 +374,15 @@ def test_what_is_still_to_be_compiled_counts_as_cost_but_not_for_further_folds()
     groups = (KernelGroup(other, 100.0),)
     assert folds(4.0) == [8, 0]
     assert folds(1.0) == [8, 8]
+
+
+def test_wide_rows_race_on_as_many_as_the_budget_judges_and_never_on_next_to_none() -> None:
+    assert raced_rows(10_000, 31, 0.5) == raced_rows(10_000, 784, 120) == 10_000
+    fewer = [raced_rows(10_000, 784, budget) for budget in (60, 30, 5)]
+    assert fewer == sorted(fewer, reverse=True)
+    assert 2_000 < fewer[-1] < 3_000
+    assert raced_rows(10_000, 1e6, 0.5) == 1_000
+    assert raced_rows(240, 1e6, 0.5) == 240
 
 
 def test_wide_rows_and_a_small_budget_stay_within_it() -> None:

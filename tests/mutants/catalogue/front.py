@@ -10,7 +10,7 @@ FRONT = (
         "the reference shows each answer by an example",
         "pairmark/service/api/examples.py",
         """                content["examples"] = {
-                    component: {"$ref": f"#/components/examples/{component}"} for component in made
+                    component: {"$ref": f"#/components/examples/{component}"} for component in examples
                 }
 """,
         "",
@@ -80,7 +80,7 @@ FRONT = (
         "a-file-is-sent-before-its-columns-are-looked-at",
         "what would be refused is refused before the file is sent",
         "pairmark/service/cli/catalogue.py",
-        "        _check_before_sending(name, file, reading)\n",
+        "        _check_before_sending(name, file, {**options, **vars(contents)})\n",
         "",
         "tests/service/test_cli.py::test_what_would_be_refused_is_refused_before_the_file_is_sent",
     ),
@@ -125,6 +125,30 @@ FRONT = (
         "    keep[wrong] = False\n",
         "",
         "tests/service/test_cli.py::test_an_upload_of_pairs_counts_them_and_lists_contradictions",
+    ),
+    mutant(
+        "options-that-were-not-given-are-sent",
+        "a command sends what was given, so that the service's defaults hold",
+        "pairmark/service/cli/options.py",
+        'return source is not None and source.name != "DEFAULT"',
+        "return source is not None",
+        "tests/wire/test_requests.py::test_a_command_gets_what_was_given_and_defaults_beside_it",
+    ),
+    mutant(
+        "limits-of-requests-are-not-checked",
+        "what lies outside the limits that a request declares is refused, and the OpenAPI document states them",
+        "pairmark/wire/base.py",
+        "        limited.update(\n",
+        "        dict().update(\n",
+        "tests/golden/test_surface.py::test_what_users_see_is_what_is_written_down",
+    ),
+    mutant(
+        "the-client-lacks-a-member-of-a-request",
+        "the client's methods take what requests hold",
+        "pairmark/client/galleries.py",
+        '        background: bool = False,\n        **options: Any,\n    ) -> Answer:\n        """Calibrate',
+        '        background: bool = False,\n    ) -> Answer:\n        """Calibrate',
+        "tests/wire/test_requests.py::test_the_client_takes_what_requests_hold",
     ),
 )
 

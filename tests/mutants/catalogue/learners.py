@@ -175,6 +175,30 @@ DEFAULTS = (
 
 DEFAULT_RACE = (
     mutant(
+        "compiling-costs-nothing",
+        "a budget holds where kernels are still to be compiled",
+        "pairmark/models/auto/race.py",
+        "            if cost <= free:\n",
+        "            if self._cost(entry) <= free:\n",
+        f"{AUTO}::test_what_is_still_to_be_compiled_counts_as_cost_but_not_for_further_folds",
+    ),
+    mutant(
+        "scaling-lost-in-the-file",
+        "a saved pipeline scales rows as the fitted one does",
+        "pairmark/models/registry.py",
+        "        learner.scaling_ = scaling\n",
+        "        pass\n",
+        "tests/models/test_pipelines.py",
+    ),
+    mutant(
+        "one-index-for-scaled-and-bare",
+        "an index belongs to one model, its scaling included",
+        "pairmark/models/core/base.py",
+        '{**arrays, "scaling": np.stack(now["scaling_"])}',
+        "arrays",
+        "tests/models/test_pipelines.py::test_an_index_of_the_bare_model_is_another_models",
+    ),
+    mutant(
         "halving-with-time-to-spare",
         "all candidates race on all folds while the budget lasts",
         "pairmark/models/auto/race.py",

@@ -218,7 +218,7 @@ IDS = (
     mutant(
         "ids-hold-c1-controls",
         "control characters beyond ASCII are refused",
-        "pairmark/service/galleries/items/rows.py",
+        "pairmark/service/names.py",
         r"\x7f-\x9f",
         r"\x7f",
         REFUSED_IDS,
@@ -226,7 +226,7 @@ IDS = (
     mutant(
         "ids-turn-text-round",
         "characters that set the direction of text are refused",
-        "pairmark/service/galleries/items/rows.py",
+        "pairmark/service/names.py",
         r"\u202a-\u202e",
         r"\u202a",
         REFUSED_IDS,

@@ -70,7 +70,8 @@ const table = (heads, rows, label) => el("div", { class: "scroll", tabindex: 0, 
 function strongest(entries, heads) {
   const sorted = [...entries].sort((a, b) => Math.abs(b.contribution) - Math.abs(a.contribution));
   const most = Math.abs(sorted[0].contribution) || 1;
-  const named = (one) => shown(one.field ?? one.feature ?? one.column ?? one.meta_feature ?? Object.values(one)[0]);
+  // A coordinate of PLDA is named by the features that weigh most in it.
+  const named = (one) => one.features ? one.features.slice(0, 3).map((each) => each.feature).join(", ") : shown(one.field ?? one.feature ?? one.column ?? one.meta_feature ?? Object.values(one)[0]);
   const bars = sorted.slice(0, 5).map((one) => el("tr", {}, el("th", { scope: "row" }, named(one)), el("td", {}, el("meter", { min: 0, max: 1, value: Math.abs(one.contribution) / most, "aria-hidden": "true" })), el("td", {}, `speaks ${one.contribution < 0 ? "against" : "for"} the same, ${number(one.contribution, 3)}`)));
   const rest = sorted.slice(5, 25);
   return [
@@ -92,7 +93,7 @@ function explained(reported) {
       }
       parts.push(el("h3", {}, name.replaceAll("_", " ")), table(heads, value.slice(0, 20), name));
       if (value.length > 20) parts.push(el("p", { class: "small quiet" }, `And ${value.length - 20} more.`));
-    } else if (value !== null) {
+    } else if (value !== null && !(typeof value === "number" && Math.abs(value) < 1e-9)) {
       facts.push(el("dt", {}, name.replaceAll("_", " ")), el("dd", {}, shown(value).slice(0, 400)));
     }
   }
