@@ -189,7 +189,8 @@ LEARNERS: Mapping[str, Callable[[Schema, Records, Any], Score]] = {
 def run(preset: Preset) -> Result:
     """All peers on all sets; ``quick`` takes the smallest set."""
     folder = records_folder()
-    rows, ahead = [], []
+    rows: list[dict[str, Any]] = []
+    ahead = []
     for name in GOALS if preset == "full" else ("amazon-google",):
         schema, cells, pairs = read_published(folder / name)
         found = {}

@@ -254,10 +254,10 @@ def split_drawn(
         if part == 2 and not test_fraction:
             continue
         if n_same == parts[part].size or (needs_same and not n_same):
-            kind = "different" if n_same == parts[part].size else "same"
+            missing = "different" if n_same == parts[part].size else "same"
             source = "drawn at random" if part else "chosen to train on"
             raise ValueError(
-                f"the {name} part holds no pair marked {kind} ({parts[part].size} pairs): label more pairs that are "
+                f"the {name} part holds no pair marked {missing} ({parts[part].size} pairs): label more pairs that are "
                 f"{source}"
             )
     return Split(protocol=protocol, train=parts[0], calibration=parts[1], test=parts[2])

@@ -84,6 +84,9 @@ class LabellingPool:
     def choose(self, n: int, left: Int64, right: Int64, same: Bool, skipped: Sequence[int] = ()) -> Int64:
         """Pairs to label next in order to learn: half the most uncertain, half from even parts of all scores.
 
+        Households and namesakes can look surer than any true pair, so until some of both kinds are labelled, the first
+        half comes from the end of the scores where the missing kind should be.
+
         Parameters
         ----------
         left, right, same : (m,) the labels so far. skipped : `codes` of pairs that nobody could tell.
@@ -96,7 +99,10 @@ class LabellingPool:
         codes = self.codes(*self._pool)
         told = np.concatenate([self.codes(left, right), np.array(skipped, dtype=np.int64)])
         free = np.flatnonzero(~np.isin(codes, told))
-        uncertain = free[np.argsort(np.abs(chance[free] - 0.5), kind="stable")]
+        n_same = int(same.sum())
+        # Before there are some of both kinds, the ends of the scores are where the missing kind is.
+        sought = 1.0 if n_same < _LEAST_LABELS else 0.0 if same.size - n_same < _LEAST_LABELS else 0.5
+        uncertain = free[np.argsort(np.abs(chance[free] - sought), kind="stable")]
         # A pair of each part in turn, the parts of even width between the scores 0 and 1.
         shuffled = self._random.permutation(free)
         part = np.minimum((chance[shuffled] * max(n // 2, 1)).astype(np.int64), max(n // 2, 1) - 1)

@@ -72,16 +72,16 @@ class LabelFile:
                 sides = [
                     of.get(line[side]) for of, side in zip(self._files.row_of, ("left", "right"), strict=True)
                 ]
-                if None in sides or line["same"] not in ("0", "1"):
+                drawn_from = line.get("drawn_from") or "0"
+                if None in sides or line["same"] not in ("0", "1") or not drawn_from.isdecimal():
                     raise typer.BadParameter(
-                        f"{self._path}, row {number}: expected two rows of the table and same as 0 or 1, not "
-                        f"{line['left']!r}, {line['right']!r} and {line['same']!r}"
+                        f"{self._path}, row {number}: expected two rows of the table, same as 0 or 1 and drawn_from "
+                        f"as a whole number, not {line['left']!r}, {line['right']!r}, {line['same']!r}, {drawn_from!r}"
                     )
                 left, right = (int(row) for row in sides if row is not None)
                 if self._files.n_left is None:
                     left, right = min(left, right), max(left, right)
-                drawn_from = int(line.get("drawn_from") or 0)
-                pairs.append(LabelledPair(left, right, line["same"] == "1", drawn_from))
+                pairs.append(LabelledPair(left, right, line["same"] == "1", int(drawn_from)))
         return pairs
 
     def write(self) -> None:
@@ -126,7 +126,7 @@ class Labelling:
 
     def __init__(self, pool: LabellingPool, labels: LabelFile, choose: int, different: int) -> None:
         self.pool, self.labels, self.choose, self.different = pool, labels, choose, different
-        self._skipped: list[tuple[int, int]] = []
+        self._skipped: list[int] = []
         self._queue: list[tuple[int, int]] = []
         # What was drawn of another list, before the table changed or more was chosen, is no sample of this one.
         self.stale = 0 if self._is_sample() else labels.forget_draws()
@@ -148,9 +148,8 @@ class Labelling:
         n_drawn, n_same = self.labels.count(drawn=True)
         if n_chosen < self.choose and not n_drawn:
             if not self._queue:
-                skipped = [left * self.pool._width + right for left, right in self._skipped]
                 chosen = self.pool.choose(
-                    min(_AT_A_TIME, self.choose - n_chosen), *self.labels.arrays(drawn=False), skipped
+                    min(_AT_A_TIME, self.choose - n_chosen), *self.labels.arrays(drawn=False), self._skipped
                 )
                 self._queue = [(int(left), int(right)) for left, right in chosen]
             if self._queue:
@@ -162,10 +161,12 @@ class Labelling:
 
     def answer(self, left: int, right: int, drawn_from: int, same: bool | None) -> None:
         """Keep an answer; None, cannot tell: a chosen pair is passed over, a drawn one counts as different."""
+        import numpy as np
+
         if self._queue:
             self._queue.pop(0)
         if same is None and not drawn_from:
-            self._skipped.append((left, right))
+            self._skipped += self.pool.codes(np.array([left]), np.array([right])).tolist()
             return
         self.labels.pairs.append(LabelledPair(left, right, bool(same), drawn_from))
         self.labels.write()
@@ -290,6 +291,8 @@ def show_plan(to: Any, plan: dict[str, Any]) -> None:
 
 def read_files(file: Path, right: Path | None, columns: dict[str, str]) -> RecordFiles:
     """One table or two as a dataset reads them, or `InvalidInput`."""
+    import numpy as np
+
     from pairmark.service.datasets.limits import FileLimits
     from pairmark.service.datasets.reader import format_of
     from pairmark.service.datasets.records import read_records
@@ -304,7 +307,7 @@ def read_files(file: Path, right: Path | None, columns: dict[str, str]) -> Recor
             file.absolute(), Path(scratch), format_of(None, file.name), request, limits,
             None if right is None else (right.absolute(), format_of(None, right.name)),
         )  # fmt: skip
-    records, ids = table.block.X, table.block.ids
+    records, ids = np.asarray(table.block.X), table.block.ids
     names = [str(row) for row in range(len(records))] if ids is None else [str(row_id) for row_id in ids]
     if table.row_of is None:
         row_of = {name: row for row, name in enumerate(names)}

@@ -127,7 +127,7 @@ def plan(
             min=2,
         ),
     ] = None,
-    pairs: Annotated[
+    of_records: Annotated[
         bool,
         typer.Option(
             "--pairs", help="For tables of records: how many pairs to label, with `pairmark label`."
@@ -142,7 +142,7 @@ def plan(
     json: output.JsonOption = False,
 ) -> None:
     """Show how many people, samples and pairs a false positive rate takes, before you collect them."""
-    if pairs:
+    if of_records:
         from pairmark.service.cli.pair_labels import plan_pairs, show_plan
 
         try:

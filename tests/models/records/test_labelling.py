@@ -48,6 +48,34 @@ class TestPool:
         assert np.unique(pool.codes(left, right)).size == 40
         assert 4 <= (who[left] == who[right]).sum() <= 36
 
+    def test_pairs_that_only_look_the_same_do_not_hide_those_that_are(self) -> None:
+        # Two of a household share name, street, town and telephone, and score above nearly everything.
+        random = np.random.default_rng(0)
+        table: dict[str, list[str]] = {
+            name: [] for name in ("given", "surname", "street", "phone", "born", "code")
+        }
+        who = np.tile(np.arange(160), 2)
+        for row in who:
+            home = np.random.default_rng([1, int(row) // 2]).integers(10**6, size=3)
+            own = np.random.default_rng([2, int(row)]).integers(10**6, size=3)
+            cells = (
+                f"n{own[0]}",
+                f"s{home[0]}",
+                f"street {home[1]}",
+                f"{home[2]}",
+                f"b{own[1]}",
+                f"c{own[2]}",
+            )
+            for name, cell in zip(table, cells, strict=True):
+                table[name].append(cell if random.random() < 0.8 else "")
+        schema = infer(table, dict.fromkeys(table, "text")).schema
+        pool = LabellingPool(schema, schema.read(table))
+        left, right = NOBODY, NOBODY
+        for _ in range(2):
+            pairs = pool.choose(20, left, right, who[left] == who[right])
+            left, right = np.concatenate([left, pairs[:, 0]]), np.concatenate([right, pairs[:, 1]])
+        assert 4 <= (who[left] == who[right]).sum() <= 36
+
     def test_what_nobody_can_tell_is_not_asked_again(self) -> None:
         pool, _ = pool_of(20)
         pairs = pool.choose(5, NOBODY, NOBODY, NOTHING)
