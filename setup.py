@@ -38,7 +38,9 @@ class BuildWithCommit(build_py):
         names = runpy.run_path(str(root / "pairmark" / "models" / "core" / "compiled.py"))
         environment = {**os.environ, "NUMBA_CPU_NAME": names["PORTABLE_CPU"], "NUMBA_CPU_FEATURES": ""}
         environment.pop("NUMBA_CACHE_DIR", None)
-        warm = f"import sys; sys.path.insert(0, {str(root)!r}); from pairmark.models.core.warmup import warm; warm()"
+        warm = (
+            f"import sys; sys.path.insert(0, {str(root)!r}); from pairmark.models.warmup import warm; warm()"
+        )
         subprocess.run([sys.executable, "-c", warm], cwd=root, env=environment, check=True)
         for made in root.glob("pairmark/**/__pycache__/*.nb[ic]"):
             folder = made.parent.parent / names["SHIPPED"]

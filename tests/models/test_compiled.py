@@ -138,3 +138,40 @@ def test_a_cache_of_an_earlier_release_whose_types_have_gone_is_replaced(tmp_pat
 
     assert [answer("Points"), answer("Points")] == [["42", "0"], ["42", "1"]]
     assert [answer("GhostPoints"), answer("GhostPoints")] == [["42", "0"], ["42", "1"]]
+
+
+PARTS = """
+from pairmark.models.core import compiled
+from pairmark.models.core.compiled import kernel
+
+@kernel
+def third(x):
+    return x / 3.0
+
+@kernel
+def mean(values):
+    total = 0.0
+    for value in values:
+        total += third(value)
+    return total
+
+import numpy as np
+compiled.NOTABLE = 2
+before = mean(np.ones(6))
+print(before, len(third.signatures), len(third.part.signatures), third(1.0), len(third.signatures))
+"""
+
+
+def test_a_kernel_that_others_call_is_compiled_for_itself_when_it_is_called_itself(tmp_path: Path) -> None:
+    (tmp_path / "probe.py").write_text(PARTS)
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": os.getcwd()}
+    command = [sys.executable, str(tmp_path / "probe.py")]
+    first = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True, env=environment)
+    assert first.stdout.split()[1:3] == ["0", "1"]
+    assert first.stdout.split()[4] == "1"
+    # Said once, and only where there is something to compile.
+    assert first.stderr.count("compiling for this processor") == 1
+    again = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True, env=environment)
+    assert again.stdout.split()[:1] == first.stdout.split()[:1]
+    assert again.stdout.split()[2] == "0"
+    assert "compiling" not in again.stderr

@@ -1,5 +1,8 @@
 """How kernels are compiled: cached on disk, free of the GIL, and never in need of a writable disk.
 
+A kernel is compiled in two forms. Called from Python it has a wrapper and machine code, which is cached. Called from
+another kernel it is a part: code that is handed to LLVM once, within whatever calls it.
+
 Released wheels bring machine code along (``PAIRMARK_COMPILE=1`` in setup.py), made for `PORTABLE_CPU`: an installation
 that has it compiles nothing. It is found by the sources' contents, numba's version, Python's and the signature, so what
 does not fit is compiled as ever.
@@ -9,10 +12,12 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import logging
 import platform
 import time
 from collections.abc import Callable
 from functools import cache
+from itertools import count
 from pathlib import Path
 from typing import Any, Self
 
@@ -21,11 +26,15 @@ from llvmlite.binding import get_host_cpu_features
 from numba import types
 from numba.core import event as numba_events
 from numba.core.caching import IndexDataCacheFile
+from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler import Compiler
 
 PORTABLE_CPU = {"x86_64": "x86-64-v3", "aarch64": "generic", "arm64": "apple-m1"}.get(platform.machine())
 """What shipped machine code is made for, in LLVM's words: x86-64 from 2013 on (AVX2), any arm64."""
 SHIPPED = "compiled"
 """Folder beside kernels' sources that holds it."""
+NOTABLE = 8
+"""So many functions compiled in a process are worth a message: they take a second and more."""
 _PORTABLE_FEATURES = {"avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "popcnt"}
 
 
@@ -84,12 +93,64 @@ def is_cached(compiled: Any) -> bool:
     return any(index is not None and index._load_index() for index in indices)
 
 
+_log = logging.getLogger("pairmark")
+_numbers = count(1)
+
+
+class _TellingCompiler(Compiler):  # type: ignore[misc]
+    """Compiles, and says so once where it takes a while."""
+
+    def define_pipelines(self) -> Any:
+        if next(_numbers) == NOTABLE:
+            _log.warning(
+                "compiling for this processor, which takes up to a minute; the code is kept, so that it happens once "
+                "(ahead of time: pairmark warmup)"
+            )
+        return super().define_pipelines()
+
+
+class _PartLibrary(JITCodeLibrary):  # type: ignore[misc]
+    """Code that is only ever linked into other code: what LLVM would make of it alone is used by nobody."""
+
+    @property
+    def codegen(self) -> Any:
+        """Where a function's environment would be set, which only functions called from Python have."""
+        return self
+
+    def set_env(self, name: str, environment: Any) -> None:
+        """Nothing to do."""
+
+    def get_pointer_to_function(self, name: str) -> int:
+        """There is no machine code to point to."""
+        return 0
+
+    def _optimize_final_module(self) -> None:
+        """Left to the kernel that it becomes part of."""
+
+    def _finalize_final_module(self) -> None:
+        self._finalize_dynamic_globals()
+        self._verify_declare_only_symbols()
+        self._finalized = True
+
+
+class _PartCompiler(_TellingCompiler):
+    def define_pipelines(self) -> Any:
+        state = self.state
+        state.library = _PartLibrary(state.targetctx.codegen(), state.func_id.func_qualname)
+        state.library.enable_object_caching()
+        return super().define_pipelines()
+
+
 def _compiled(function: Callable[..., Any], **options: Any) -> Any:
-    options |= {"nogil": True, "error_model": "numpy"}
+    options |= {"error_model": "numpy", "no_cfunc_wrapper": True}
+    own = options | {"nogil": True, "pipeline_class": _TellingCompiler}
+    part = _of_any_value(
+        numba.njit(no_cpython_wrapper=True, pipeline_class=_PartCompiler, **options)(function)
+    )
     try:
-        compiled = _of_any_value(numba.njit(cache=True, **options)(function))
+        compiled = _calling(part, numba.njit(cache=True, **own)(function))
     except RuntimeError:
-        return _of_any_value(numba.njit(**options)(function))
+        return _calling(part, numba.njit(**own)(function))
     # Numba looks at the size and time of the kernel's own file, which may call helpers from other files of its folder;
     # and times are those of installing.
     folder = Path(inspect.getfile(function)).parent
@@ -141,6 +202,13 @@ def _runs_portable_code() -> bool:
         return PORTABLE_CPU is not None
     features = get_host_cpu_features()
     return all(features.get(name, False) for name in _PORTABLE_FEATURES)
+
+
+def _calling(part: Any, compiled: Any) -> Any:
+    """Have other kernels that call a kernel take it as a part."""
+    compiled.part = part
+    compiled.get_call_template, compiled.get_overload = part.get_call_template, part.get_overload
+    return compiled
 
 
 def _of_any_value(compiled: Any) -> Any:

@@ -31,16 +31,16 @@ class PlainForm:
             return None
         places = self._absent.copy()
         values = np.empty(len(body) // 2 + 1, dtype=np.float32)
-        if (
-            read_rows(np.frombuffer(body, dtype=np.uint8), self._names, self._ends, values, places)
-            == NOT_PLAIN
-        ):
+        text = np.frombuffer(body, dtype=np.uint8)
+        # One type for the kernel, whether the body can be written to or not: another would be compiled in a request.
+        text.flags.writeable = False
+        if read_rows(text, self._names, self._ends, values, places) == NOT_PLAIN:
             return None
-        (start, stop, text), *fields = places.tolist()
-        if text > 0 or any(width <= 0 for _, _, width in fields):
+        (start, stop, kind), *fields = places.tolist()
+        if kind > 0 or any(width <= 0 for _, _, width in fields):
             return None
         rows = [values[at : at + max(n, 1) * width].reshape(-1, width) for at, n, width in fields]
-        return body[start:stop].decode("ascii") if text == 0 else None, rows
+        return body[start:stop].decode("ascii") if kind == 0 else None, rows
 
 
 def warm_json_rows() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,11 +19,14 @@ from pairmark.service.names import EVERY_NAME, VisibleNames
 from pairmark.service.runtime.growing_body import GrowingBody, RequestBody
 from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.settings import Settings
+from pairmark.service.shares import LoopTurns, current_owner
 
 JSON: Final = b"application/json"
 OCTETS: Final = b"application/octet-stream"
 NPZ: Final = b"application/x-npz"
 _WEIGHT: Final = re.compile(rb"[01](\.[0-9]{0,3})?")
+
+_LARGE_BODY: Final = "pairmark.large_body"
 
 Answer = tuple[bytes, bytes, tuple[tuple[bytes, bytes], ...]]
 """Body, media type and further headers of an answer with status 200; the edge sends it."""
@@ -60,7 +64,10 @@ class Call:
 
     async def body(self) -> RequestBody:
         """The whole body, at most `max_body_bytes` of it held at any time."""
-        return await read_body(self.scope, self.receive, self.services.settings.max_body_bytes)
+        services = self.services
+        return await read_body(
+            self.scope, self.receive, services.settings.max_body_bytes, services.pieces_of_bodies
+        )
 
 
 def body_seconds(settings: Settings, n_bytes: int) -> float:
@@ -68,8 +75,13 @@ def body_seconds(settings: Settings, n_bytes: int) -> float:
     return settings.request_timeout_s + n_bytes / settings.min_upload_bytes_per_s
 
 
-async def read_body(scope: Scope, receive: Receive, limit: int) -> RequestBody:
-    """The whole body, at most ``limit`` bytes of it held at any time."""
+async def read_body(scope: Scope, receive: Receive, limit: int, turns: LoopTurns) -> RequestBody:
+    """The whole body, at most ``limit`` bytes of it held at any time.
+
+    Parameters
+    ----------
+    turns : of the pieces of large bodies, which are taken one at a time, so that short requests come in between.
+    """
     message = await receive()
     if message["type"] == "http.disconnect":
         raise ClientDisconnect
@@ -79,6 +91,8 @@ async def read_body(scope: Scope, receive: Receive, limit: int) -> RequestBody:
         return body
     whole = GrowingBody(body)
     while whole.size <= limit and message.get("more_body", False):
+        if whole.is_large:
+            await turns.turn(current_owner())
         message = await receive()
         if message["type"] == "http.disconnect":
             raise ClientDisconnect
@@ -86,7 +100,20 @@ async def read_body(scope: Scope, receive: Receive, limit: int) -> RequestBody:
     if whole.size > limit:
         raise TooLarge(f"the body has more than {limit} bytes, which is the most taken here", limit=limit)
     scope["pairmark.body_read"] = True
-    return whole.finished()
+    finished = whole.finished()
+    if whole.is_large:
+        scope[_LARGE_BODY] = finished
+    return finished
+
+
+def forget_body(scope: Scope) -> None:
+    """Free a large body in a thread, which takes milliseconds, once its request is answered."""
+    if _LARGE_BODY in scope:
+        asyncio.get_running_loop().run_in_executor(None, _let_go, scope.pop(_LARGE_BODY))
+
+
+def _let_go(body: RequestBody) -> None:
+    """Nothing but to hold what nobody else holds any more, and so to free it here."""
 
 
 def media(call: Call) -> tuple[bytes, bool]:

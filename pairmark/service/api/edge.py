@@ -19,7 +19,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pairmark.service.api.admission import Admission
-from pairmark.service.api.calls import Call, body_seconds
+from pairmark.service.api.calls import Call, body_seconds, forget_body
 from pairmark.service.api.deadlines import Deadlines
 from pairmark.service.api.decisions import HEADER, logged_decision
 from pairmark.service.api.metrics import AUTH_FAILURES, RequestMeter
@@ -191,6 +191,7 @@ class Edge:
         # come every few seconds.
         scored = route is not None and route.direct and status < 400
         quiet = scored or path in _PROBES or WITHIN_PAGE in scope
+        forget_body(scope)
         self._log(scope, method, label, status, seconds, problem, failure, quiet=quiet)
 
     def _request_id(self, headers: dict[bytes, bytes]) -> bytes:

@@ -37,6 +37,7 @@ from pairmark.service.reviews.recorder import DecisionRecorder
 from pairmark.service.reviews.reviews import Reviews
 from pairmark.service.runtime.runtime import Runtime
 from pairmark.service.settings import Settings
+from pairmark.service.shares import LoopTurns
 from pairmark.service.store.refs import PRODUCTION
 from pairmark.service.store.store import ModelStore
 from pairmark.service.training.submission import TrainingQueue
@@ -72,6 +73,7 @@ class Services:
         self.keys = Keys(self.database, settings)
         self.tenants = Tenants(self.database, settings)
         self.sessions = Sessions(self.database)
+        self.pieces_of_bodies = LoopTurns()
         self.last_use: dict[str, float] = {}
         """When keys were last used, by id, that is not in the database yet."""
         db_metrics.watch(self.database)

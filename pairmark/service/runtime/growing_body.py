@@ -23,6 +23,11 @@ class GrowingBody:
         self._small = bytearray(first)
         self._large: mmap | None = None
 
+    @property
+    def is_large(self) -> bool:
+        """Whether it has outgrown what moves at once."""
+        return self._large is not None
+
     def add(self, part: bytes) -> None:
         """Take a part."""
         start, self.size = self.size, self.size + len(part)

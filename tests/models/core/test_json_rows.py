@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
+from mmap import mmap
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pairmark.models.core.json_rows import PlainForm
+from pairmark.models.core.kernels.json_rows import read_rows
 
 PAIRS = PlainForm("left", "right")
 FEATURES = PlainForm("features")
@@ -170,3 +172,13 @@ def test_damaged_bodies_are_read_only_where_they_still_mean_that() -> None:
         for name, rows in zip(("left", "right"), answer[1], strict=True):
             np.testing.assert_array_equal(rows, np.atleast_2d(np.array(parsed[name], dtype=np.float32)))
     assert n_read > 500
+
+
+def test_bodies_of_any_kind_are_read_by_one_kernel() -> None:
+    """A second type of array would have a request wait for the compiler."""
+    text = b'{"features": [[0.5, 1.0]]}'
+    large = mmap(-1, len(text))
+    large[:] = text
+    for body in (text, bytearray(text), large):
+        assert PlainForm("features").read(body) is not None
+    assert len(read_rows.signatures) == 1

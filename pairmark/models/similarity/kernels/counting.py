@@ -32,6 +32,15 @@ def _coarseness(n_pairs):
 
 
 @kernel
+def n_learned_bins(learned):
+    """Bins of all learned features."""
+    total = np.int64(0)
+    for k in range(learned.n_bins.shape[0]):
+        total += learned.n_bins[k]
+    return total
+
+
+@kernel
 def lay_out(points, learned, bins, n_pairs):
     """Place the bins of the features tried in a cell of ``n_pairs`` one after the other; returns how many there are.
 

@@ -143,7 +143,8 @@ def grow_leaf_rank(points, pairs, learned, heap, leaf_depth, bins, scratch, inhe
     ``sorted_pairs`` : cells of at most so many pairs are split by sorting their values.
     """
     side, sums, segments = heap.side, heap.sums, heap.segments
-    side[:] = 0
+    for h in range(side.shape[0]):
+        side[h] = 0
     costs, totals = np.empty(2), np.empty(2)
     # Each kind of pair weighs 1 in all in the cell: the split does not depend on how many there are of either.
     costs[0], costs[1] = 1.0 / sums[1, 0], 1.0 / sums[1, 1]

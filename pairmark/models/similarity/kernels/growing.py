@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from pairmark.models.core.compiled import kernel
-from pairmark.models.similarity.kernels.counting import count_all, subtract
+from pairmark.models.similarity.kernels.counting import count_all, n_learned_bins, subtract
 from pairmark.models.similarity.kernels.greedy_split import grow_leaf_rank
 from pairmark.models.similarity.kernels.layout import (
     CELL_DEPTH,
@@ -86,8 +86,11 @@ def _longer(table):
 
 @kernel
 def _new_bins(n_used, n_tried, n_learned):
+    features = np.empty(n_used, dtype=np.uint64)
+    for k in range(n_used):
+        features[k] = k
     return Bins(
-        np.arange(n_used).astype(np.uint64),
+        features,
         np.zeros(n_tried, dtype=np.uint32),
         np.zeros((2, n_tried), dtype=np.int64),
         np.zeros((2, n_tried), dtype=np.uint32),
@@ -111,18 +114,19 @@ def _new_heap(leaf_depth):
 @kernel
 def _widest(points):
     """Most bins of both halves of one feature."""
-    if points.n_codes.shape[0] == 0:
-        return 0
-    if points.pair_map == PRODUCTS:
-        return 2 * points.n_codes.max() + np.int64(points.product_bins[2].max())
-    return 3 * points.n_codes.max()
+    most, most_of_products = 0, 0
+    for k in range(points.n_codes.shape[0]):
+        most = max(most, points.n_codes[k])
+        if points.pair_map == PRODUCTS:
+            most_of_products = max(most_of_products, np.int64(points.product_bins[2, k]))
+    return 2 * most + most_of_products if points.pair_map == PRODUCTS else 3 * most
 
 
 @kernel
 def _new_scratch(points, learned, leaf_depth, n_tried, n_pairs):
     """Memory for any draw of features."""
     widest = _widest(points)
-    n_own_bins, longest = learned.n_bins.sum(), widest
+    n_own_bins, longest = n_learned_bins(learned), widest
     for k in range(learned.n_bins.shape[0]):
         longest = max(longest, learned.n_bins[k])
     # Every level of LeafRank but its root keeps one for a sibling to come; the last level's need none of their own
@@ -178,7 +182,7 @@ def _hand_on(shared, free, n_free, histogram, todo, n_todo, sizes, points, pairs
     if sizes[0] > sizes[1]:
         smaller, larger = larger, smaller
     last = bins.shift.shape[0] - 1
-    n_bins = np.int64(bins.starts[1, last]) + bins.sizes[1, last] + 1 + learned.n_bins.sum()
+    n_bins = np.int64(bins.starts[1, last]) + bins.sizes[1, last] + 1 + n_learned_bins(learned)
     child_counts = shared[free[n_free - 1]]
     count_all(child_counts, n_bins, points, pairs, learned, smaller[1:5], bins)
     subtract(shared[histogram], child_counts, n_bins)
@@ -244,7 +248,8 @@ def grow(points, features, d, pairs, learned, limits, seed, counts):
     max_depth, leaf_depth = limits.max_depth, limits.leaf_depth
     n_used, n_pairs, n_same = points.codes.shape[1], pairs.rows.shape[1], pairs.n_same
     n_tried = min(limits.n_tried, n_used)
-    state = np.array([seed], dtype=np.uint64)
+    state = np.empty(1, dtype=np.uint64)
+    state[0] = seed
     bins, heap = _new_bins(n_used, n_tried, learned.n_bins.shape[0]), _new_heap(leaf_depth)
     scratch = _new_scratch(points, learned, leaf_depth, n_tried, n_pairs)
     n_heap = heap.side.shape[0]
@@ -268,7 +273,8 @@ def grow(points, features, d, pairs, learned, limits, seed, counts):
         cell, histogram = todo[n_todo, _TODO_CELL], todo[n_todo, _TODO_HISTOGRAM]
         has_counts = histogram >= 0
         segment, sums, depth = heap.segments[1], heap.sums[1], cells[cell, CELL_DEPTH]
-        segment[:] = todo[n_todo, 1:5]
+        for k in range(4):
+            segment[k] = todo[n_todo, 1 + k]
         sums[0], sums[1] = cells[cell, CELL_SAME], cells[cell, CELL_DIFFERENT]
         left_same, left_other = np.int64(0), np.int64(0)
         if depth < max_depth and sums[0] > 0 and sums[1] > 0 and n_tried > 0:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from pairmark.models.core.compiled import kernel
-from pairmark.models.similarity.kernels.counting import count_learned, count_words
+from pairmark.models.similarity.kernels.counting import count_learned, count_words, n_learned_bins
 from pairmark.models.similarity.kernels.layout import LANES, LEARNED, MAX_MIN, PRODUCTS
 
 
@@ -101,7 +101,7 @@ def split_by_word(parent, points, pairs, learned, segment, bins, sums, costs, sc
             size = np.int64(bins.starts[1, final]) + bins.sizes[1, final] - origin
         else:
             first, last = 2 * n_tried, 2 * n_tried + n_own
-            origin, size = bins.learned_starts[0], learned.n_bins.sum()
+            origin, size = bins.learned_starts[0], n_learned_bins(learned)
         for kind in range(2):
             for b in range(size):
                 buffer[kind, b] = 0
