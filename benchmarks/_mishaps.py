@@ -3,6 +3,7 @@ step, two services on one SQLite file, keys that are rotated. Each is tried many
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import random
 import resource
@@ -10,9 +11,11 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -57,16 +60,24 @@ print("done", flush=True)
 """
 
 
+@cache
+def _prepared() -> tuple[Path, dict[str, Any]]:
+    """A folder with a model and a gallery, and what is in it by name; made once a process."""
+    from tests.serving import serving
+
+    folder = Path(tempfile.mkdtemp(prefix="pm-prepared-", dir="/tmp"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    with serving(folder / "home", f"sqlite:///{folder}/pairmark.db") as server:
+        return folder, furnish(server)
+
+
 @contextlib.contextmanager
 def furnished(name: str, **environment: str) -> Iterator[Place]:
     """A place on SQLite with a model and a gallery; nothing of it runs yet."""
-    from tests.serving import serving
-
+    prepared, there = _prepared()
     with scratch(name) as folder:
-        url = f"sqlite:///{folder}/pairmark.db"
-        with serving(folder / "home", url, "--with-worker") as prepared:
-            there = furnish(prepared)
-        place = Place(folder / "home", url, there, **environment)
+        shutil.copytree(prepared, folder, dirs_exist_ok=True)
+        place = Place(folder / "home", f"sqlite:///{folder}/pairmark.db", there, **environment)
         try:
             yield place
         finally:

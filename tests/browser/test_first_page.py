@@ -13,8 +13,6 @@ from selenium.webdriver.remote.webdriver import WebDriver
 from tests.browser.browsing import complaints, until
 from tests.serving import Serve
 
-pytestmark = pytest.mark.database("sqlite")
-
 
 def test_a_job_moves_and_its_model_appears_without_a_reload(browser: WebDriver, serve: Serve) -> None:
     deployment = serve("--with-worker")

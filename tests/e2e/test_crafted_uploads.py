@@ -30,9 +30,7 @@ def served(
 ) -> Iterator[RunningServer]:
     """A server with a gallery, and a budget of time that tests can wait for."""
     limits = {"PAIRMARK_PARSE_TIMEOUT_S": "4", "PAIRMARK_MAX_UNPACKED_RATIO": "30"}
-    with serving(
-        tmp_path_factory.mktemp("crafted"), new_database("sqlite"), "--with-worker", **limits
-    ) as server:
+    with serving(tmp_path_factory.mktemp("crafted"), new_database("sqlite"), **limits) as server:
         rng = np.random.default_rng(0)
         server.upload("d", rng.normal(size=(80, DIMENSION)).astype(np.float32), np.repeat(np.arange(40), 2))
         job = server.train(learner="metric", dataset="d", model="m", params={"metric": "euclidean"})

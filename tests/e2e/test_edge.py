@@ -16,7 +16,6 @@ import httpx
 import numpy as np
 import pytest
 
-from tests.conftest import KINDS
 from tests.serving import RunningServer, Serve, serving
 
 BOUNDS = {
@@ -29,13 +28,12 @@ BOUNDS = {
 SECRET = 7.123456
 
 
-@pytest.fixture(scope="module", params=KINDS)
+@pytest.fixture(scope="module")
 def bounded(
-    request: pytest.FixtureRequest, new_database: Callable[..., str], tmp_path_factory: pytest.TempPathFactory
+    new_database: Callable[..., str], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RunningServer]:
     """A server without keys and with small bounds."""
-    home = tmp_path_factory.mktemp(f"bounded-{request.param}")
-    with serving(home, new_database(request.param), **BOUNDS) as server:
+    with serving(tmp_path_factory.mktemp("bounded"), new_database("sqlite"), **BOUNDS) as server:
         yield server
 
 
@@ -158,9 +156,8 @@ def test_without_a_key_only_this_machine_is_served_and_no_foreign_page(bounded: 
     assert get(**{"x-api-key": "pm_wrong"}).status_code == 401
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_keys_and_scopes(serve: Serve, kind: str) -> None:
-    bounded = serve(kind=kind, **BOUNDS)
+def test_keys_and_scopes(serve: Serve) -> None:
+    bounded = serve(kind="postgresql", **BOUNDS)
     http = bounded.http
 
     def make(scope: str) -> tuple[str, str]:
@@ -211,7 +208,7 @@ def test_keys_and_scopes(serve: Serve, kind: str) -> None:
 
 def test_long_batches_have_bounded_places(serve: Serve) -> None:
     """More long requests at once than there are places: the rest is answered 429, and nothing is lost."""
-    server = serve("--with-worker", PAIRMARK_MAX_CONCURRENT_BATCHES="1")
+    server = serve(PAIRMARK_MAX_CONCURRENT_BATCHES="1")
     random = np.random.default_rng(0)
     y = np.repeat(np.arange(6), 20)
     X = (random.normal(size=(6, 8))[y] + 0.2 * random.normal(size=(120, 8))).astype(np.float32)

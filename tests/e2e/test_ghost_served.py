@@ -8,8 +8,6 @@ from sklearn.datasets import load_iris
 
 from tests.serving import RunningServer
 
-pytestmark = pytest.mark.database("sqlite")
-
 NAMES = ["setosa", "versicolor", "virginica"]
 X, codes = load_iris(return_X_y=True)
 X = X.astype(np.float32)

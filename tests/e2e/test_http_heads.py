@@ -5,12 +5,11 @@ from __future__ import annotations
 import gzip
 import json
 import socket
-from collections.abc import Callable, Iterator
 from urllib.parse import urlsplit
 
 import pytest
 
-from tests.serving import RunningServer, serving
+from tests.serving import RunningServer
 
 HOST = b"Host: 127.0.0.1\r\n"
 POST = b"POST /similarity HTTP/1.1\r\n" + HOST + b"Content-Type: application/json\r\n"
@@ -20,12 +19,9 @@ H2C = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: A
 WEBSOCKET = b"Connection: upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
 
 
-@pytest.fixture(scope="module")
-def server(
-    new_database: Callable[..., str], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[RunningServer]:
-    with serving(tmp_path_factory.mktemp("heads"), new_database("sqlite")) as opened:
-        yield opened
+@pytest.fixture
+def server(plain_server: RunningServer) -> RunningServer:
+    return plain_server
 
 
 def heard(server: RunningServer, *parts: bytes) -> bytes:

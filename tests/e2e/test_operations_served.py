@@ -63,10 +63,10 @@ def test_a_version_has_a_bounded_number_of_series(digits_deployment):
     assert len(own) <= 30 + 2 * len(rates)
 
 
-def test_metrics_and_streams_go_on_beside_a_frozen_database(serve):
+def test_metrics_and_streams_go_on_beside_a_frozen_database(digits_deployment):
     from tests.e2e.test_supervision import backends, until
 
-    server = serve(kind="postgresql")
+    server = digits_deployment
     assert scraped(server.http)["pairmark_database_up", ()] == 1
     frozen = backends(server.environment["PAIRMARK_DATABASE_URL"])
     for pid in frozen:

@@ -345,7 +345,7 @@ def test_status_and_pages(digits_deployment: RunningServer) -> None:
 
 
 def test_versions_are_promoted_rolled_back_moved_and_deleted(serve: Serve) -> None:
-    server = serve("--with-worker", kind="postgresql")
+    server = serve(kind="postgresql")
     http = server.http
     X, y = blobs()
     server.upload("people", X, y)
@@ -422,7 +422,7 @@ def test_versions_are_promoted_rolled_back_moved_and_deleted(serve: Serve) -> No
 
 
 def test_a_changed_artefact_is_not_served_and_the_last_good_version_goes_on(serve: Serve) -> None:
-    server = serve("--with-worker")
+    server = serve()
     http = server.http
     X, y = blobs()
     server.upload("people", X, y)

@@ -72,16 +72,16 @@ def test_a_command_that_keeps_ending_is_restarted_more_and_more_slowly(tmp_path,
     assert not [state for state in children_of(os.getpid()).values() if state.startswith("Z")]
 
 
-def test_a_service_without_a_worker_says_so_and_is_ready(serve):
-    reported = serve().http.get("/readyz")
+def test_a_service_without_a_worker_says_so_and_is_ready(plain_server):
+    reported = plain_server.http.get("/readyz")
     assert reported.status_code == 200
     assert reported.json()["workers"] == 0
     assert "no worker is alive" in reported.json()["warnings"][0]
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
-def test_a_frozen_database_makes_the_service_not_ready_within_two_seconds(serve):
-    server = serve(kind="postgresql")
+def test_a_frozen_database_makes_the_service_not_ready_within_two_seconds(digits_deployment):
+    server = digits_deployment
     assert server.http.get("/readyz").status_code == 200
     frozen = backends(server.environment["PAIRMARK_DATABASE_URL"])
     for pid in frozen:

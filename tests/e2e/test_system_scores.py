@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from pairmark.client import Client
 from tests.serving import RunningServer
-
-pytestmark = pytest.mark.database("sqlite")
 
 
 def test_scores_of_several_systems_decide_together(digits_deployment: RunningServer) -> None:

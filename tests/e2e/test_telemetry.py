@@ -125,8 +125,8 @@ def test_a_request_and_its_job_are_spans_of_the_callers_trace(serve, collector):
     assert resource["deployment.environment.name"] == "test"
 
 
-def test_without_a_collector_nothing_is_traced(serve):
-    assert "traceparent" not in serve().http.get("/models").headers
+def test_without_a_collector_nothing_is_traced(plain_server):
+    assert "traceparent" not in plain_server.http.get("/models").headers
 
 
 def test_a_collector_that_is_away_costs_spans_and_nothing_else(monkeypatch, caplog):

@@ -174,7 +174,7 @@ def test_with_keys_it_asks_to_sign_in_and_the_cookie_is_a_session(serve: Serve) 
 
 
 def test_galleries_are_shown_to_keys_that_may_read_them(serve: Serve) -> None:
-    deployment = serve("--with-worker")
+    deployment = serve()
     rng = np.random.default_rng(0)
     deployment.upload("d", rng.normal(size=(80, 4)).astype(np.float32), np.repeat(np.arange(40), 2))
     job = deployment.train(learner="metric", dataset="d", model="m", params={"metric": "euclidean"})

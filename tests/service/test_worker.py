@@ -109,6 +109,7 @@ def test_a_worker_trains_digits_from_queue_to_production(quick):
     assert Worker(quick.settings).run(only_job=job_id) == 0
 
 
+@pytest.mark.database("sqlite")
 def test_the_job_of_a_killed_worker_is_finished_once_by_another(quick, start):
     job_id = submit(quick, params=SECONDS_LONG)
     first = start()
