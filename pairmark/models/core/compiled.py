@@ -95,9 +95,11 @@ def is_cached(compiled: Any) -> bool:
 
 _log = logging.getLogger("pairmark")
 _numbers = count(1)
+# Numba's declaration leaves out options that it takes.
+_njit: Any = numba.njit
 
 
-class _TellingCompiler(Compiler):  # type: ignore[misc]
+class _TellingCompiler(Compiler):
     """Compiles, and says so once where it takes a while."""
 
     def define_pipelines(self) -> Any:
@@ -106,10 +108,11 @@ class _TellingCompiler(Compiler):  # type: ignore[misc]
                 "compiling for this processor, which takes up to a minute; the code is kept, so that it happens once "
                 "(ahead of time: pairmark warmup)"
             )
-        return super().define_pipelines()
+        compiler: Any = super()
+        return compiler.define_pipelines()
 
 
-class _PartLibrary(JITCodeLibrary):  # type: ignore[misc]
+class _PartLibrary(JITCodeLibrary):
     """Code that is only ever linked into other code: what LLVM would make of it alone is used by nobody."""
 
     @property
@@ -128,15 +131,17 @@ class _PartLibrary(JITCodeLibrary):  # type: ignore[misc]
         """Left to the kernel that it becomes part of."""
 
     def _finalize_final_module(self) -> None:
-        self._finalize_dynamic_globals()
-        self._verify_declare_only_symbols()
-        self._finalized = True
+        library: Any = self
+        library._finalize_dynamic_globals()
+        library._verify_declare_only_symbols()
+        library._finalized = True
 
 
 class _PartCompiler(_TellingCompiler):
     def define_pipelines(self) -> Any:
         state = self.state
-        state.library = _PartLibrary(state.targetctx.codegen(), state.func_id.func_qualname)
+        library: Any = _PartLibrary
+        state.library = library(state.targetctx.codegen(), state.func_id.func_qualname)
         state.library.enable_object_caching()
         return super().define_pipelines()
 
@@ -144,13 +149,11 @@ class _PartCompiler(_TellingCompiler):
 def _compiled(function: Callable[..., Any], **options: Any) -> Any:
     options |= {"error_model": "numpy", "no_cfunc_wrapper": True}
     own = options | {"nogil": True, "pipeline_class": _TellingCompiler}
-    part = _of_any_value(
-        numba.njit(no_cpython_wrapper=True, pipeline_class=_PartCompiler, **options)(function)
-    )
+    part = _of_any_value(_njit(no_cpython_wrapper=True, pipeline_class=_PartCompiler, **options)(function))
     try:
-        compiled = _calling(part, numba.njit(cache=True, **own)(function))
+        compiled = _calling(part, _njit(cache=True, **own)(function))
     except RuntimeError:
-        return _calling(part, numba.njit(**own)(function))
+        return _calling(part, _njit(**own)(function))
     # Numba looks at the size and time of the kernel's own file, which may call helpers from other files of its folder;
     # and times are those of installing.
     folder = Path(inspect.getfile(function)).parent
