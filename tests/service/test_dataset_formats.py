@@ -233,7 +233,7 @@ def test_rows_without_a_label_are_not_taken_silently(
     with pytest.raises(InvalidInput, match=there) as refused:
         send(datasets, npz(X=np.eye(3), z=[1, 2, 3]) if content == "npz" else content, name)
     assert refused.value.facts["field"] == "label"
-    assert "unlabelled=true" in refused.value.detail
+    assert "send `unlabelled`" in refused.value.detail
 
 
 def test_arrays_of_an_npz_may_have_any_name(datasets: Datasets) -> None:

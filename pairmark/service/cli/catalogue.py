@@ -10,6 +10,7 @@ import typer
 
 from pairmark.service.cli import output
 from pairmark.service.cli.connect import UrlOption, connected
+from pairmark.service.cli.files import AsTable, ColumnTypes, PairsFile, RightFile, TableFile, column_types
 from pairmark.service.cli.options import Members, with_options
 from pairmark.service.cli.training import resolve, show_leaderboard, show_metrics, show_promise
 from pairmark.wire.datasets import DatasetParameters, ReadingParameters
@@ -27,31 +28,6 @@ models = typer.Typer(help="Models, their versions and aliases.", no_args_is_help
 Ref = Annotated[str, typer.Argument(help="NAME, NAME@ALIAS or NAME:VERSION.", metavar="MODEL")]
 DatasetRef = Annotated[
     str, typer.Argument(help="NAME (its newest version) or NAME:VERSION.", metavar="DATASET")
-]
-TableFile = Annotated[
-    Path, typer.Argument(help="CSV, Parquet, npz or svmlight file.", exists=True, dir_okay=False)
-]
-ColumnTypes = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--column",
-        help="A table of records: NAME:TYPE, such as street:text or born:date (repeatable); dates take a format.",
-    ),
-]
-AsTable = Annotated[
-    bool, typer.Option("--table", help="Read the file as a table of records; types are inferred.")
-]
-PairsFile = Annotated[
-    Path | None,
-    typer.Option(
-        help="File of explicit pairs: columns left, right, same and optionally weight, left_unit, right_unit, "
-        "drawn_from.",
-        exists=True,
-    ),
-]
-RightFile = Annotated[
-    Path | None,
-    typer.Option(help="A second table of records: the pairs' right side names its ids.", exists=True),
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
@@ -118,21 +94,6 @@ def _check_before_sending(name: str, file: Path, options: dict[str, Any]) -> Non
     fields = form_fields({**options, "name": name})
     with file.open("rb") as stream:
         check_beginning(fields, file.name, stream.read(MAX_HEAD))
-
-
-def column_types(columns: list[str] | None, table: bool) -> dict[str, str] | None:
-    """Types by column; None where the file holds vectors."""
-    if not columns:
-        return {} if table else None
-    wrong = [option for option in columns if ":" not in option]
-    if wrong:
-        raise typer.BadParameter(f"--column {wrong[0]!r}: expected NAME:TYPE, such as street:text")
-    # A name may hold colons; a date's format holds none.
-    parts = [
-        option.rsplit(":date:", 1) if ":date:" in option else option.rsplit(":", 1) for option in columns
-    ]
-    dated = [":date:" in option for option in columns]
-    return {name: f"date:{kind}" if date else kind for (name, kind), date in zip(parts, dated, strict=True)}
 
 
 @datasets.command("list")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from pairmark.service.cli import output
-from pairmark.service.cli.catalogue import ColumnTypes, RightFile, TableFile, column_types
+from pairmark.service.cli.files import ColumnTypes, RightFile, TableFile, column_types
 from pairmark.service.cli.rates import rate
 
 if TYPE_CHECKING:
