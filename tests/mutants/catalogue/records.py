@@ -73,11 +73,11 @@ RECORDS = (
         "tests/service/test_records.py::TestTraining::test_the_encoder_sees_training_rows_alone",
     ),
     mutant(
-        "chosen-pairs-calibrate",
+        "chosen-pairs-join-the-sample",
         "of a list with a random sample, only the sample calibrates",
         "pairmark/models/pairs/splits.py",
-        "np.flatnonzero(drawn & (same == kind))",
-        "np.flatnonzero(same == kind)",
+        "np.flatnonzero(drawn & (same == is_same))",
+        "np.flatnonzero(same == is_same)",
         "tests/service/test_records.py::TestTraining::test_what_is_drawn_calibrates_a_promise_about_the_list",
     ),
     mutant(
