@@ -30,16 +30,6 @@ def same_text(a, b):
 
 
 @kernel
-def _first_is_less(a, b):
-    if a.shape[0] != b.shape[0]:
-        return a.shape[0] < b.shape[0]
-    for i in range(a.shape[0]):
-        if a[i] != b[i]:
-            return a[i] < b[i]
-    return True
-
-
-@kernel
 def _matched_by_table(s, n, t, m, reach, peq):
     """Characters of two strings that match, as bits, and how many of them are out of order; all below 256."""
     unit = np.uint64(1)
@@ -109,16 +99,13 @@ def jaro_winkler(a, b, peq):
     n, m = min(a.shape[0], _WORD), min(b.shape[0], _WORD)
     if n == 0 or m == 0:
         return 1.0 if n == m else 0.0
-    if _first_is_less(a[:n], b[:m]):
-        s, t = a, b
-    else:
-        s, t = b, a
-        n, m = m, n
+    # Of each character the first free place in reach is taken, from the left: which places that are is the same from
+    # either side, and so is every sum below.
     reach = max(max(n, m) // 2 - 1, 0)
-    if _wide(s, n) or _wide(t, m):
-        matches, n_swapped = _matched_by_search(s, n, t, m, reach)
+    if _wide(a, n) or _wide(b, m):
+        matches, n_swapped = _matched_by_search(a, n, b, m, reach)
     else:
-        matches, n_swapped = _matched_by_table(s, n, t, m, reach, peq)
+        matches, n_swapped = _matched_by_table(a, n, b, m, reach, peq)
     if matches == 0:
         return 0.0
     share = np.float64(matches)
@@ -126,7 +113,7 @@ def jaro_winkler(a, b, peq):
     if jaro <= _BOOSTED:
         return jaro
     prefix = 0
-    while prefix < min(4, min(n, m)) and s[prefix] == t[prefix]:
+    while prefix < min(4, min(n, m)) and a[prefix] == b[prefix]:
         prefix += 1
     return jaro + 0.1 * prefix * (1.0 - jaro)
 
