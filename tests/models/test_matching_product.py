@@ -178,7 +178,8 @@ def test_states_of_earlier_versions_load_and_suppose_nothing_that_they_do_not_sa
         older = {name: meta[name] for name in meta.keys() - {"origin", "uniform", "counted", "population"}}
         loaded = Calibration.from_state(arrays, {**older, "disjoint": False, "units": "given"})
         said, expected = (one.smallest_fpr()["finite-sample"] for one in (loaded, now))
-        assert said == pytest.approx(expected, rel=1e-5)
+        # Without a random number the statistic has to reach more; of a list, rates are tried in steps of 5 %.
+        assert expected * (1 - 1e-5) <= said <= expected * 1.06
         point = loaded.operating_point(0.2)
         assert point.guarantee == guarantee
         # Without a random number of its own, the deterministic test.

@@ -8,7 +8,6 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import issparse
-from sklearn.utils.validation import validate_data
 
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64, Matrix
 
@@ -56,6 +55,9 @@ def checked_matrix(
             f"{name}[None, :] for one row"
         )
     try:
+        # Commands that only count people read this module, and load no learner.
+        from sklearn.utils.validation import validate_data
+
         matrix: Matrix = validate_data(
             estimator,
             X,
