@@ -103,6 +103,8 @@ def start(folder: Path, source: str, **environment: str) -> subprocess.Popen[str
         env={**kept, "PYTHONPATH": str(ROOT), **environment},
         stdout=subprocess.PIPE,
         text=True,
+        # A run in the background may ignore interrupts, and so would its children.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
 
 
