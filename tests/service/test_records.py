@@ -304,6 +304,7 @@ class TestLabelling:
         return told
 
     def answered(self, file: Path, keys: str, *words: str) -> str:
+        output.reset()
         done = CliRunner().invoke(
             app, ["label", str(file), "--pairs", str(file.with_name("pairs.csv")), "--column=rec:id", "--choose=12",
                   "--fpr=20%", *words],
