@@ -120,10 +120,10 @@ def from_pipeline(pipeline: Pipeline) -> Any:
 
 def _scaling_of(step: Any) -> ColumnScaling:
     if type(step) not in _KNOWN or getattr(step, "clip", False):
-        known = ", ".join(kind.__name__ for kind in _KNOWN)
+        kind_names = ", ".join(kind.__name__ for kind in _KNOWN)
         raise ValueError(
-            f"step {step!r} cannot become part of the model: known are {known}, without clip. Fit it apart, and give "
-            "the similarity what it returns"
+            f"step {step!r} cannot become part of the model; expected one of {kind_names}, without clip. Fit "
+            "it apart, and give the similarity what it returns"
         )
     width = step.n_features_in_
     scale = np.ones(width) if step.scale_ is None else np.asarray(step.scale_, dtype=np.float64)

@@ -97,8 +97,8 @@ class LabellingPool:
         """
         chance = self.chances(left, right, same)
         codes = self.codes(*self._pool)
-        told = np.concatenate([self.codes(left, right), np.array(skipped, dtype=np.int64)])
-        free = np.flatnonzero(~np.isin(codes, told))
+        judged_codes = np.concatenate([self.codes(left, right), np.array(skipped, dtype=np.int64)])
+        free = np.flatnonzero(~np.isin(codes, judged_codes))
         n_same = int(same.sum())
         # Before there are some of both kinds, the ends of the scores are where the missing kind is.
         sought = 1.0 if n_same < _LEAST_LABELS else 0.0 if same.size - n_same < _LEAST_LABELS else 0.5
@@ -130,8 +130,8 @@ class LabellingPool:
         ----------
         left, right : rows of the chosen pairs.
         """
-        rest = ~np.isin(self.codes(self.left, self.right), self.codes(left, right))
-        pairs = np.stack([self.left[rest], self.right[rest]], axis=1)
+        not_chosen = ~np.isin(self.codes(self.left, self.right), self.codes(left, right))
+        pairs = np.stack([self.left[not_chosen], self.right[not_chosen]], axis=1)
         digest = hashlib.blake2b(pairs.astype("<i8").tobytes(), digest_size=16).digest()
         seed = int.from_bytes(digest, "little")
         return np.asarray(pairs[np.random.default_rng(seed).permutation(len(pairs))])

@@ -15,6 +15,30 @@ TRAINER = "tests/service/test_trainer.py"
 
 VALIDITY = (
     mutant(
+        "renamed-rows-are-new-people",
+        "people under other names are counted by their rows",
+        "pairmark/service/store/calibrations.py",
+        "people=(*digests_of(people, secret), *digests_of_rows(data, rows, secret)),",
+        "people=digests_of(people, secret),",
+        f"{LEDGER}::test_who_is_given_another_name_is_recognised",
+    ),
+    mutant(
+        "renamed-scores-are-new-people",
+        "people under other names are counted by the list of their scores",
+        "pairmark/service/store/calibrations.py",
+        "            digests += digest_of_scores(*listed, secret)",
+        "            pass",
+        f"{LEDGER}::test_who_is_given_another_name_is_recognised",
+    ),
+    mutant(
+        "types-of-units-draw-anew",
+        "the type of units moves no threshold",
+        "pairmark/models/pairs/samples.py",
+        '    if names.dtype.kind in "iuf":',
+        "    if False:",
+        f"{EDGES}::test_the_type_of_names_is_no_seed",
+    ),
+    mutant(
         "visits-look-at-scores",
         "the order in which a list's units are matched is blind to scores",
         "pairmark/models/calibration/listed_product.py",
