@@ -30,6 +30,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import DatabaseError, DataError, OperationalError, ProgrammingError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session
+from sqlalchemy.pool import ConnectionPoolEntry
 
 from pairmark import migrations
 from pairmark.service import postgres
@@ -71,6 +72,8 @@ class Database:
             options["connect_args"] = {"connect_timeout": postgres.CONNECT_S, "client_encoding": "utf8"}
         self.engine: Engine = create_engine(parsed, **options)
         self._busy_ms = round(1e3 * timeout_s)
+        self._closed = False
+        event.listen(self.engine, "checkin", self._close_late)
         if self.is_sqlite:
             event.listen(self.engine, "connect", partial(_prepare_sqlite, self._busy_ms))
             event.listen(self.engine, "begin", _begin_sqlite)
@@ -276,8 +279,14 @@ class Database:
         self.dispose()
 
     def dispose(self) -> None:
-        """Close every connection."""
+        """Close every connection; one that a thread still uses is closed when it is done."""
+        self._closed = True
         self.engine.dispose()
+
+    def _close_late(self, _driver: Any, record: ConnectionPoolEntry) -> None:
+        # The pool that would keep it is gone, and with it whoever would close it.
+        if self._closed:
+            record.close()
 
 
 def touched(session: Session, statement: Update | Delete) -> int:

@@ -15,7 +15,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import inspect, make_url, select, text
+from sqlalchemy import event, inspect, make_url, select, text
 
 from pairmark import migrations
 from pairmark.service.db import Database, bump_revision
@@ -173,6 +173,20 @@ def test_the_clock_of_the_database_runs_with_ours(database: Database) -> None:
     with database.read() as session:
         assert abs(database.now(session) - time.time()) < 60
         assert database.now(session) < database.now(session) + 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_connection_in_use_at_the_close_is_closed_when_returned(new_database, kind: str) -> None:
+    database = Database(new_database(kind))
+    closed = []
+    event.listen(database.engine, "close", lambda driver, record: closed.append(driver))
+    with database.read() as session:
+        driver = session.connection().connection.driver_connection
+        database.dispose()
+        assert closed == []
+    assert closed == [driver]
+    read_something(database)
+    assert len(closed) == 2
 
 
 def test_an_absent_server_is_said_to_be_absent() -> None:

@@ -497,7 +497,6 @@ def end_connections(database: Database) -> None:
         others = "datname = current_database() AND pid <> pg_backend_pid()"
         with database.write() as session:
             session.execute(text(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {others}"))
-    database.engine.dispose()
 
 
 def test_twenty_reviewers_at_once_never_judge_a_pair_twice(reviews: Reviews, database: Database) -> None:
