@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pairmark.models.calibration.points import InsufficientCalibrationData
+from pairmark.models.calibration.operating_point import InsufficientCalibrationData
 from pairmark.service.datasets.promises import FEWEST, promise_of, ways_from, ways_out
 from tests.service.conftest import people
 
