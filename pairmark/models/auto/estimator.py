@@ -43,7 +43,7 @@ from pairmark.models.core.blas import one_blas_thread
 from pairmark.models.core.checkpoints import Checkpoints, checkpoints_of
 from pairmark.models.core.progress import preparing, report
 from pairmark.models.core.row_pairs import PairsOfRows
-from pairmark.models.core.search.index import Found, Rows
+from pairmark.models.core.search.index import Rows, TopK
 from pairmark.models.core.spec import RandomState, document_parameters
 from pairmark.models.core.subjects import OF_SCORES, Samples, SampleSets, SubjectIndex
 from pairmark.models.evaluation.pair_folds import pair_folds
@@ -379,7 +379,7 @@ class SimilarityAuto(SimilarityAutoState, PairScorerMixin, BaseEstimator):
         k: int,
         allowed: NDArray[np.bool_] | None,
         above: np.float32 | None,
-    ) -> Found:
+    ) -> TopK:
         return self.model_._top_k_subjects(self._taken_sets(queries), index, k, allowed, above)
 
     def _taken_sets(self, sets: Any) -> Any:
@@ -415,7 +415,7 @@ class SimilarityAuto(SimilarityAutoState, PairScorerMixin, BaseEstimator):
         k: int,
         allowed: NDArray[np.bool_] | None,
         above: np.float32 | None,
-    ) -> Found:
+    ) -> TopK:
         return self.model_._top_k(self._as_taken(queries), index, k, allowed, above)
 
     def __sklearn_is_fitted__(self) -> bool:
