@@ -379,7 +379,9 @@ def _lda(data: Split) -> Score:
 
 def _nca(data: Split) -> Score:
     steps = [StandardScaler()] + ([PCA(64, random_state=0)] if data.X.shape[1] > 128 else [])
-    model = make_pipeline(*steps, NeighborhoodComponentsAnalysis(20, init="pca", max_iter=30, random_state=0))
+    n_components = min(20, data.X.shape[1])
+    nca = NeighborhoodComponentsAnalysis(n_components, init="pca", max_iter=30, random_state=0)
+    model = make_pipeline(*steps, nca)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model.fit(data.X[:2_000], data.y[:2_000])
