@@ -354,9 +354,11 @@ def _contestants(name: str, split: Split, size: Size, seed: int) -> dict[str, Ca
         "pairmark whitened cosine": ours(MetricSimilarity(whiten=True)),
         "pairmark plda": ours(Plda(random_state=seed, **reported)),
         "pairmark plda + trees": ours(Plda(random_state=seed, residual_rounds="auto", **reported)),
-        "LDA + cosine": _lda,
         "NCA + Euclidean": _nca,
     }
+    if len(np.unique(split.y)) > 2:
+        # Two classes have one direction, along which cosines tell nothing.
+        found["LDA + cosine"] = _lda
     if size.forests or name in SMALL:
         found["pairmark forest"] = ours(SimilarityForest(random_state=seed))
     if name in SMALL:
