@@ -25,7 +25,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from pairmark.models.calibration.bounds import order_pairs_needed, order_rank, order_upper, wilson_interval
 from pairmark.models.calibration.points import InsufficientCalibrationData
-from pairmark.models.calibration.promises import checked_rate
+from pairmark.models.calibration.promises import askable, checked_rate
 from pairmark.models.calibration.schema import reading_state
 from pairmark.models.core.arrays import Float32
 
@@ -127,8 +127,8 @@ class GalleryCalibration:
             n_people, floor = order_pairs_needed(fpir, confidence), self.smallest_fpir(confidence)
             raise InsufficientCalibrationData(
                 f"{self.n_probes:,} un-enrolled probes cannot support a false positive identification rate of "
-                f"{fpir:g} at confidence {confidence:g}: the smallest supported rate is {floor:.3g}; {fpir:g} takes "
-                f"{n_people:,} people who are not in the gallery, one probe each",
+                f"{fpir:g} at confidence {confidence:g}: the smallest supported rate is {askable(floor):g}; {fpir:g} "
+                f"takes {n_people:,} people who are not in the gallery, one probe each",
                 smallest_fpr={"finite-sample": floor},
                 required_units={"finite-sample": n_people},
             )
