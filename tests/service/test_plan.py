@@ -31,7 +31,7 @@ def answered(y: np.ndarray, protocol: str, fpr: float, method: str, seed: int) -
     parts = split_data(
         y,
         protocol=protocol,
-        calibration_fraction=asked.calibration_fraction,
+        calibration_fraction=0.5,
         test_fraction=asked.test_fraction,
         random_state=rng,
     )

@@ -200,6 +200,11 @@ class Calibration:
         return self._origin
 
     @property
+    def counted(self) -> str:
+        """What the units are, in words."""
+        return self._held_out.counted
+
+    @property
     def guarantee(self) -> Guarantee:
         """Of ``finite-sample`` answers."""
         return guarantee_of("finite-sample", self.origin)

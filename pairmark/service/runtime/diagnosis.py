@@ -116,6 +116,12 @@ def check_vectors(value: Any, name: str) -> None:
 
 
 def _walk_sparse(value: dict[str, Any], name: str) -> None:
+    if "samples" in value:
+        raise InvalidInput(
+            f"{name} is a subject of several samples, which compares with another (/similarity, /match, verify); "
+            "expected vectors: send the samples as a list of them",
+            field=name,
+        )
     for part in ("indices", "values"):
         if not isinstance(value.get(part), list):
             problem = "is missing" if part not in value else f"is {kind_of(value[part])}"

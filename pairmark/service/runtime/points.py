@@ -125,9 +125,10 @@ class OperatingPoints:
             refusal.smallest_fpr.get("finite-sample"),
             refusal.required_units.get("finite-sample"),
         )
+        counted = entry.calibration.counted
         if entry.owner is None:
-            return ways_from(fpr, smallest, n_units, None)
-        return ways_from(fpr, smallest, n_units, self._promised(entry.owner), entry.owner[0])
+            return ways_from(fpr, smallest, n_units, counted, None)
+        return ways_from(fpr, smallest, n_units, counted, self._promised(entry.owner), entry.owner[0])
 
     def at_hand(self, request: PointRequest) -> ServedPoint | None:
         """The point, when it was computed before."""
