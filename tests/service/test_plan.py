@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from pairmark.models.calibration.operating_points import Calibration
-from pairmark.models.calibration.points import InsufficientCalibrationData
+from pairmark.models.calibration.calibration import Calibration
+from pairmark.models.calibration.operating_point import InsufficientCalibrationData
 from pairmark.models.pairs.splits import held_out_pairs, split_data
 from pairmark.service.cli import app
 from pairmark.service.heldout.schemas import EvaluationRequest

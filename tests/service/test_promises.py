@@ -7,7 +7,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from pairmark.models.calibration.points import InsufficientCalibrationData
+from pairmark.models.calibration.operating_point import InsufficientCalibrationData
 from pairmark.models.calibration.promises import askable, in_percent
 from pairmark.service.cli import app
 from pairmark.service.datasets.promises import FEWEST, promise_of, ways_from, ways_out

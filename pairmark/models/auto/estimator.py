@@ -26,6 +26,7 @@ from pairmark.models.auto.candidates import (
     Data,
 )
 from pairmark.models.auto.race import (
+    RACE_SHARE,
     Entry,
     IdentityTask,
     PairTask,
@@ -41,9 +42,9 @@ from pairmark.models.core.arrays import Bool, Float64, Int64
 from pairmark.models.core.base import Float32, GalleryIndex, Matrix, PairScorerMixin
 from pairmark.models.core.blas import one_blas_thread
 from pairmark.models.core.checkpoints import Checkpoints, checkpoints_of
-from pairmark.models.core.progress import preparing, report
+from pairmark.models.core.progress import as_part, report
 from pairmark.models.core.row_pairs import PairsOfRows
-from pairmark.models.core.search.index import Found, Rows
+from pairmark.models.core.search.index import Rows, TopK
 from pairmark.models.core.spec import RandomState, document_parameters
 from pairmark.models.core.subjects import OF_SCORES, Samples, SampleSets, SubjectIndex
 from pairmark.models.evaluation.pair_folds import pair_folds
@@ -56,7 +57,7 @@ from pairmark.models.evaluation.validation import (
 )
 from pairmark.models.pairs.listed import some_pairs
 
-RACE_VERSION = 9
+RACE_VERSION = 10
 """Raised when a race of the same seed would come out otherwise, so that none goes on from parts of another kind."""
 
 _SIMPLE_OF_CLASSES = ("cosine", "whitened cosine", "raw forest")
@@ -234,7 +235,7 @@ class SimilarityAuto(SimilarityAutoState, PairScorerMixin, BaseEstimator):
                 entries = race.run(racing)
                 best = winner(entries) if any(entry.rates.size for entry in entries) else entries[0]
                 if isinstance(task, IdentityTask) and best.rates.size:
-                    report(0.7, "comparing ways to combine samples")
+                    report(RACE_SHARE, "comparing ways to combine samples")
                     rules = sample_rules(
                         task,
                         race.folds_again(best),
@@ -248,9 +249,8 @@ class SimilarityAuto(SimilarityAutoState, PairScorerMixin, BaseEstimator):
                 entries = [Entry(candidate=racing[0], params={}, rates=np.empty((0, len(at))))]
                 best = entries[0]
                 best.status = "not raced: too few rows to hold any out"
-            report(0.75, f"learning {best.candidate.name}")
             model = best.candidate.build(task.data, best.params, shared)
-            with preparing(f"learning {best.candidate.name}"):
+            with as_part(0.8, 1.0, f"learning {best.candidate.name}"):
                 self.model_ = fit(model)
         self.winner_ = best.candidate.name
         self.leaderboard_ = leaderboard(entries, best, at, task.folds)
@@ -379,7 +379,7 @@ class SimilarityAuto(SimilarityAutoState, PairScorerMixin, BaseEstimator):
         k: int,
         allowed: NDArray[np.bool_] | None,
         above: np.float32 | None,
-    ) -> Found:
+    ) -> TopK:
         return self.model_._top_k_subjects(self._taken_sets(queries), index, k, allowed, above)
 
     def _taken_sets(self, sets: Any) -> Any:
@@ -415,7 +415,7 @@ class SimilarityAuto(SimilarityAutoState, PairScorerMixin, BaseEstimator):
         k: int,
         allowed: NDArray[np.bool_] | None,
         above: np.float32 | None,
-    ) -> Found:
+    ) -> TopK:
         return self.model_._top_k(self._as_taken(queries), index, k, allowed, above)
 
     def __sklearn_is_fitted__(self) -> bool:

@@ -13,8 +13,8 @@ from pairmark.models.calibration.bootstrap import confidence_row
 from pairmark.models.calibration.bounds import MOST_BLOCKS, order_pairs_needed, order_rank, order_upper
 from pairmark.models.calibration.finite_sample import STEPS_PER_DECADE
 from pairmark.models.calibration.held_out import HeldOutScores
+from pairmark.models.calibration.operating_point import InsufficientCalibrationData, OperatingPoint
 from pairmark.models.calibration.origins import guarantee_of
-from pairmark.models.calibration.points import InsufficientCalibrationData, OperatingPoint
 from pairmark.models.calibration.promises import askable, units_needed
 
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 from pairmark.service.api import (
     audit,
     calibrations,
+    candidates,
     configured,
     datasets,
     docs,
@@ -251,6 +252,9 @@ MODELS: Final = (
           summary="Calibrate version", access="train", tag="models",
           body=models.CalibrationRequest, answer=CalibrationOut, status=201, errors=(409, 429, 507),
           links={"get_calibration": {"calibration_id": "$response.body#/id"}}),
+    Route("POST", f"{_VERSION}/candidates", candidates.score_candidates, summary="Score candidate pairs",
+          access="train", tag="models", body=candidates.CandidatesRequest, answer=candidates.CandidateScoresOut,
+          limits=LONG, errors=(409, 429)),
     Route("POST", f"{_VERSION}/evaluations", models.evaluate, summary="Evaluate version", access="train", tag="models",
           body=models.MeasureRequest, answer=EvaluationOut, errors=(409, 429)),
     Route("GET", "/models/{name}/aliases/{alias}", models.get_alias, access="model", tag="models", answer=AliasOut),

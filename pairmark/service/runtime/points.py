@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic_core import to_json
 
+from pairmark.models.calibration.calibration import Calibration
 from pairmark.models.calibration.likelihood_ratios import LikelihoodRatios
-from pairmark.models.calibration.operating_points import Calibration
-from pairmark.models.calibration.points import InsufficientCalibrationData
+from pairmark.models.calibration.operating_point import InsufficientCalibrationData
 from pairmark.models.calibration.system_weights import SystemWeights
 from pairmark.service.caches import BoundedCache
 from pairmark.service.datasets.promises import Promise, population_of, ways_from
