@@ -95,6 +95,12 @@ def test_a_subject_where_points_stand_is_told_what_takes_subjects(metric: Runnin
         )
 
 
+def test_what_members_of_a_body_say_together_is_told_in_our_words(metric: RunningServer) -> None:
+    asked = {"source": {}, "question": "false-matches", "at_most": 0.02}
+    refused = metric.http.post("/reviews", json=asked).json()
+    assert refused["detail"] == "source: expected exactly one of model, gallery and refs"
+
+
 def test_a_forest_has_no_vectors_of_its_own(metric: RunningServer) -> None:
     answer = metric.http.post("/embed", json={"model": "digits", "features": [0.0] * 64})
     assert answer.status_code == 422

@@ -23,7 +23,7 @@ from pairmark.models.records.comparators import Cells, Comparators, Prepared
 from pairmark.models.records.schema import Records, Schema
 from pairmark.models.records.tables import cells_of, columns_of, schema_of
 
-_BLOCK = 8_192
+BLOCK = 8_192
 """Pairs that are compared at a time: bounds the memory of their features."""
 COLUMNS = (
     "from column to its type (number, category, text, name, date:FORMAT, place, boolean, id, ignore, ...); null: "
@@ -110,8 +110,8 @@ class RecordScorer(PairScorerMixin, BaseEstimator):
     def compared(self, a: Prepared, left: Int64, b: Prepared, right: Int64) -> Float32:
         """Scores of pairs of prepared records, some at a time."""
         scores = np.empty(left.size, dtype=np.float32)
-        for start in range(0, left.size, _BLOCK):
-            part = slice(start, start + _BLOCK)
+        for start in range(0, left.size, BLOCK):
+            part = slice(start, start + BLOCK)
             scores[part] = self._scores(self._comparators.compare(a, left[part], b, right[part]))
         return scores
 

@@ -28,6 +28,7 @@ REQUESTS: Final[dict[str, Any]] = {
     "set_policy": {"reviews": {"share": 1.0, "days": 30}, "allow_asymptotic": False},
     "calibrate": {"dataset": "new-people:1", "default": True},
     "evaluate": {"dataset": "new-people:1"},
+    "score_candidates": {"dataset": "shops:1", "pairs": [["a1", "b7"], ["a1", "b9"]], "fpr": 0.02},
     "move_alias": {"version": 2, "reason": "recognises more at 1 %"},
     "add_calibration": {"name": "vendor", "scores": [0.91, 0.13, 0.4], "same": [1, 0, 0],
                         "left_unit": ["ada", "ada", "bob"], "right_unit": ["ada", "bob", "eve"], "listing": "random"},

@@ -11,6 +11,7 @@ from typing import Any, Final
 from pairmark.service.api import (
     audit,
     calibrations,
+    candidates,
     configured,
     datasets,
     docs,
@@ -183,6 +184,8 @@ MODELS: Final = (
     Route("POST", f"{_VERSION}/calibrations", models.calibrate, summary="Calibrate version", access="train",
           tag="models", status=201, errors=(409, 429, 507),
           links={"get_calibration": {"calibration_id": "$response.body#/id"}}),
+    Route("POST", f"{_VERSION}/candidates", candidates.score_candidates, summary="Score candidate pairs",
+          access="train", tag="models", limits=LONG, errors=(409, 429)),
     Route("POST", f"{_VERSION}/evaluations", models.evaluate, summary="Evaluate version", access="train", tag="models",
           errors=(409, 429)),
     Route("GET", "/models/{name}/aliases/{alias}", models.get_alias, access="model", tag="models"),

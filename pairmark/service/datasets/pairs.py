@@ -22,6 +22,11 @@ from pairmark.service.errors import InvalidInput, PairmarkError
 _LISTED = 20
 """Contradictory pairs that a warning names."""
 _COLUMNS = ("left", "right", "same", "weight", "left_unit", "right_unit", "drawn_from")
+_CELLS = {
+    "same": "0 or 1",
+    "weight": "a number, 0 or more",
+    "drawn_from": "a whole number, 0 for a chosen pair",
+}
 
 
 def read_pairs(
@@ -55,7 +60,11 @@ def read_pairs(
     except PairmarkError as error:
         if error.facts.get("field") == "pairs":
             raise
-        raise type(error)(f"pairs file: {error.detail}", **{**error.facts, "field": "pairs"}) from error
+        # What mends a column of features does not mend this one.
+        cell, text, _ = error.detail.partition(", not a number")
+        expected = _CELLS.get(str(error.facts.get("column")))
+        detail = f"{cell}{text}; expected {expected}" if text and expected else error.detail
+        raise type(error)(f"pairs file: {detail}", **{**error.facts, "field": "pairs"}) from error
     return _checked(columns)
 
 
@@ -82,7 +91,7 @@ def _columns_of(
         raise InvalidInput(f"{alone[0]} is given alone; expected left_unit and right_unit, or neither")
     if "same" not in names or not set(names) <= set(_COLUMNS):
         raise InvalidInput(
-            f"columns are left, right, {', '.join(names)}; expected left, right, same and optionally "
+            f"columns are {', '.join(['left', 'right', *names])}; expected left, right, same and optionally "
             "weight, left_unit, right_unit and drawn_from"
         )
     # Texts become row numbers block by block: all of them at once would take too much memory.

@@ -79,7 +79,7 @@ def _walk_subject(value: dict[str, Any], name: str) -> None:
 def _raise_first_error(error: ValidationError) -> NoReturn:
     first = error.errors(include_url=False, include_input=False, include_context=False)[0]
     field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]).lstrip(".")
-    message = first["msg"]
+    message = first["msg"].removeprefix("Value error, ")
     if first["type"] == "extra_forbidden":
         message = "is not a field of this request"
     raise InvalidInput(f"{field[:200] or 'body'}: {message}", field=field[:200] or "body") from error
