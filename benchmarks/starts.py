@@ -55,7 +55,7 @@ def run(preset: Preset) -> Result:
                 what = "all that is public" if names == "*" else names
                 _add(spent, f"import {what}", [*CODE, f"from pairmark.models import {names}"], environment)
         spent["service until it is ready"] = [cpu for cpu, _ in ready]
-        for turn in range(repeats):
+        for turn in range(repeats // 3):
             cold = environment | {"NUMBA_CACHE_DIR": f"{folder}/{turn}"}
             for state in ("nothing compiled", "all compiled"):
                 _add(spent, f"first fit of a forest, {state}", [*CODE, FIRST_FIT], cold)
