@@ -195,6 +195,7 @@ class Client:
     tenant = blocking(Service.tenant)
     set_quotas = blocking(Service.set_quotas)
     calibrate = blocking(Service.calibrate)
+    score_candidates = blocking(Service.score_candidates)
     calibrate_scores = blocking(Service.calibrate_scores)
     calibration = blocking(Service.calibration)
     evaluate = blocking(Service.evaluate)

@@ -10,12 +10,24 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.client.calls import Calls
 from pairmark.client.encoding import Progress, ProgressReader, path_part, without_none
 from pairmark.client.errors import Unreachable
-from pairmark.client.results import Alias, Answer, Calibration, Evaluation, Learner, Model, Version
+from pairmark.client.results import (
+    Alias,
+    Answer,
+    Calibration,
+    CandidateScores,
+    Evaluation,
+    Learner,
+    Model,
+    ModelUsed,
+    OperatingPoint,
+    Version,
+)
 
 
 class ModelCalls(Calls):
@@ -113,6 +125,37 @@ class ModelCalls(Calls):
         ``listing``, ``random_state`` and ``default``, which makes it the one that answers from now on."""
         path = f"/models/{path_part(name)}/versions/{path_part(version)}/calibrations"
         return Calibration.of(await self._send("POST", path, {"dataset": dataset, **options}, timeout=None))
+
+    async def score_candidates(
+        self,
+        name: str,
+        version: int,
+        dataset: str,
+        pairs: Sequence[Sequence[str]],
+        *,
+        fpr: float | None = None,
+        confidence: float | None = None,
+    ) -> CandidateScores:
+        """Score pairs of rows of a stored table, or of two, each among its rivals; with ``fpr`` decide too.
+
+        Parameters
+        ----------
+        dataset : ``name`` or ``name:version``. pairs : row ids of both sides of each pair.
+        fpr : false positive rate among the different pairs of the list that the dataset's drawn pairs are of.
+        """
+        path = f"/models/{path_part(name)}/versions/{path_part(version)}/candidates"
+        body = {"dataset": dataset, "pairs": [[str(end) for end in pair] for pair in pairs], "fpr": fpr}
+        body["confidence"] = confidence
+        answer = await self._send("POST", path, without_none(body), timeout=None)
+        matches, point = answer.get("matches"), answer.get("operating_point")
+        return CandidateScores(
+            scores=np.asarray(answer["scores"], dtype=np.float32),
+            matches=None
+            if matches is None
+            else np.array([each["match"] for each in matches], dtype=np.bool_),
+            operating_point=None if point is None else OperatingPoint.of(point),
+            model=ModelUsed.of(answer["model"]),
+        )
 
     async def calibrate_scores(
         self,

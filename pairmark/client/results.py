@@ -183,6 +183,24 @@ class BayesResult:
     model: ModelUsed | None
 
 
+@dataclass(frozen=True, kw_only=True)
+class CandidateScores:
+    """Candidate pairs among their rivals.
+
+    Attributes
+    ----------
+    scores : (n,) float32.
+    matches : (n,) bool, where a false positive rate was asked for.
+    operating_point : the threshold and its promise, likewise.
+    model : the version that answered.
+    """
+
+    scores: NDArray[np.float32]
+    matches: NDArray[np.bool_] | None
+    operating_point: OperatingPoint | None
+    model: ModelUsed
+
+
 class Explanation(Answer, ExplanationFields):
     """Why one pair scores as it does."""
 

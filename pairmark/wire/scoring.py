@@ -111,7 +111,10 @@ class OperatingPointFields(Fields):
         list[int] | None,
         Text("for subjects: the numbers of samples that the decision is calibrated for, larger first"),
     ] = None
-    aggregation: Annotated[str | None, Text("for subjects: how their samples are compared")] = None
+    aggregation: Annotated[
+        str | None,
+        Text("for subjects: how their samples are compared; `candidates`: of pairs among their rivals"),
+    ] = None
 
 
 class ExplanationFields(Fields):
@@ -301,6 +304,35 @@ class MatchParameters(PairsParameters, ThreeWayParameters, BayesParameters):
             "add `log10_fpr` to each score: how rare it is among different pairs. It can be compared across models"
         ),
     ] = False
+
+
+class CandidatesParameters(Parameters):
+    dataset: Annotated[
+        str,
+        Limits(longest=200),
+        Text(
+            "the table or tables that the pairs are of, as `name` or `name:version`",
+            help="NAME or NAME:VERSION of the tables.",
+        ),
+    ]
+    pairs: Annotated[
+        list[Annotated[list[str], Limits(shortest=2, longest=2)]],
+        Limits(shortest=1, longest=1_000_000),
+        Text(
+            "the row ids of both sides of each pair, left first; 0-based rows where the dataset has no ids",
+            example=[["a1", "b7"]],
+        ),
+    ]
+    fpr: Annotated[
+        Rate | None,
+        Text(
+            "decide too: the highest false positive rate that you accept among the different pairs of the list",
+            help="Decide, at this false positive rate among the different pairs of the list, as 0.01 or 1%.",
+        ),
+    ] = None
+    confidence: Annotated[Rate, Text("confidence of the guarantee", help="Confidence of the guarantee.")] = (
+        0.95
+    )
 
 
 class RankParameters(Parameters):

@@ -26,7 +26,13 @@ from pairmark.wire.galleries import (
 from pairmark.wire.jobs import EvaluationParameters, JobParameters
 from pairmark.wire.models import AliasParameters, MeasureParameters, VersionCalibrationParameters
 from pairmark.wire.reviews import ReviewParameters, ReviewSourceParameters
-from pairmark.wire.scoring import EvidenceParameters, MatchParameters, RankParameters, SimilarityParameters
+from pairmark.wire.scoring import (
+    CandidatesParameters,
+    EvidenceParameters,
+    MatchParameters,
+    RankParameters,
+    SimilarityParameters,
+)
 
 # What binary bodies have by their own shape.
 SHAPES = {"dim", "n_left", "left_samples", "right_samples"}
@@ -45,6 +51,7 @@ CALLS = [
     ("promote", AliasParameters, set()),
     ("evaluate", MeasureParameters, set()),
     ("calibrate", VersionCalibrationParameters, set()),
+    ("score_candidates", CandidatesParameters, set()),
     ("create_review", ReviewSourceParameters, set()),
     ("create_review", ReviewParameters, {"source"}),
 ]

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
 from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
 
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
+from pairmark.models.core.inputs import checked_pairs, row_numbers
 from pairmark.models.core.spec import RandomState, document_parameters
-from pairmark.models.records.base import COLUMNS, RecordScorer
+from pairmark.models.records.base import BLOCK, COLUMNS, RecordScorer
+from pairmark.models.records.comparators import Prepared
+from pairmark.models.records.context import N_CONTEXT, RivalIndex, find_rivals, logits
 from pairmark.models.records.explain import explained
 from pairmark.models.records.schema import Records
 from pairmark.models.records.state import RecordSimilarityState
 from pairmark.models.records.trees import TreeSettings, fit_trees
+
+N_FOLDS = 5
+"""Parts of the training pairs, by left row: each is scored by models of the others."""
 
 
 @document_parameters
@@ -28,6 +35,7 @@ class RecordSimilarity(RecordSimilarityState, RecordScorer):
     ----------
     schema_ : the columns with their types.
     trees_ : the fitted trees.
+    context_ : trees that also see a pair's rivals, of `fit_among`; else None.
 
     Examples
     --------
@@ -90,8 +98,103 @@ class RecordSimilarity(RecordSimilarityState, RecordScorer):
     def _learn(self, features: Float32, same: Bool, weight: Float64, random: np.random.Generator) -> None:
         if not self.n_estimators and not self.n_forest:
             raise ValueError("n_estimators and n_forest are 0: expected trees of either kind")
-        settings = TreeSettings(self.n_estimators, self.n_forest, self.learning_rate, self.max_depth)
-        self.trees_ = fit_trees(features, same, weight, settings, random)
+        self.trees_, self.context_ = fit_trees(features, same, weight, self._settings, random), None
+
+    @property
+    def _settings(self) -> TreeSettings:
+        return TreeSettings(self.n_estimators, self.n_forest, self.learning_rate, self.max_depth)
+
+    def fit_among(
+        self,
+        X: Any,
+        left: ArrayLike,
+        right: ArrayLike,
+        same: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        *,
+        n_left: int | None = None,
+    ) -> Self:
+        """Learn from pairs of rows, alone as `fit_pairs` does and among their rivals: the pairs of either record with
+        those that share most with it, labelled or not.
+
+        Rivals are scored by models that no pair of the same left row was fitted on. With too few labels for that
+        (`N_FOLDS` of either kind) pairs are learned alone, and `context_` is None.
+
+        Parameters
+        ----------
+        X : records of one table, or of two, one after the other.
+        left, right : (n,) rows. same, sample_weight : as `fit_pairs`.
+        n_left : rows of the left table, which come first; None: there is one table.
+        """
+        self._check_params()
+        rows = self._training_rows(X, "X", reset=True)
+        a, b = _rows_of_sides(left, right, len(rows), n_left)
+        truth, weight = checked_pairs(a.size, b.size, same, sample_weight)
+        self._learn_pairs(rows[a], rows[b], truth, weight)
+        self._learn_among(self._comparators.prepare(rows), a, b, truth, weight / weight.mean(), n_left)
+        return self
+
+    def score_among(self, X: Any, left: ArrayLike, right: ArrayLike, *, n_left: int | None = None) -> Float32:
+        """Similarity of pairs of rows among their rivals in the tables; parameters as `fit_among`.
+
+        Scores depend on the tables, not on which pairs are asked about; swapped tables give the same to the last bit.
+
+        Returns
+        -------
+        (n,) float32
+
+        Raises
+        ------
+        ValueError
+            If the model was not fitted by `fit_among`, or too few labels were there for it.
+        """
+        check_is_fitted(self)
+        if self.context_ is None:
+            raise ValueError(
+                "the model has learned nothing of rivals: fit it with fit_among on more pairs of either kind"
+            )
+        rows = self._validated(X, "X")
+        a, b = _rows_of_sides(left, right, len(rows), n_left)
+        prepared = self._comparators.prepare(rows)
+        rivals = find_rivals(self._comparators, prepared, n_left)
+        rival_scores = logits(self.compared(prepared, rivals.left, prepared, rivals.right))
+        index = RivalIndex.of(rivals, rival_scores, prepared.n)
+        out = np.empty(a.size, dtype=np.float32)
+        for start in range(0, a.size, BLOCK):
+            part = slice(start, start + BLOCK)
+            features = self._comparators.compare(prepared, a[part], prepared, b[part])
+            context = index.context(a[part], b[part], logits(self._scores(features)))
+            out[part] = self.context_.score(np.hstack([features, context]))
+        return out
+
+    def _learn_among(
+        self, prepared: Prepared, left: Int64, right: Int64, same: Bool, weight: Float64, n_left: int | None
+    ) -> None:
+        """Fit the trees that also see rivals; each fold's pairs and their rivals are scored by trees of the others."""
+        random = self._random()
+        folds = random.permutation(prepared.n)[left] % N_FOLDS
+        rivals = find_rivals(self._comparators, prepared, n_left)
+        features = self._comparators.compare(prepared, left, prepared, right)
+        context = np.empty((left.size, N_CONTEXT), dtype=np.float32)
+        if not rivals.left.size or any(np.unique(same[folds != fold]).size < 2 for fold in range(N_FOLDS)):
+            return
+        if min(same.sum(), (~same).sum()) < N_FOLDS:
+            return
+        fold_trees = [
+            fit_trees(features[others], same[others], weight[others], self._settings, random)
+            for others in (folds != fold for fold in range(N_FOLDS))
+        ]
+        rival_scores = np.empty((N_FOLDS, rivals.left.size))
+        for start in range(0, rivals.left.size, BLOCK):
+            part = slice(start, start + BLOCK)
+            compared = self._comparators.compare(prepared, rivals.left[part], prepared, rivals.right[part])
+            for fold, trees in enumerate(fold_trees):
+                rival_scores[fold, part] = logits(trees.score(compared))
+        for fold, trees in enumerate(fold_trees):
+            own = folds == fold
+            index = RivalIndex.of(rivals, rival_scores[fold], prepared.n)
+            context[own] = index.context(left[own], right[own], logits(trees.score(features[own])))
+        self.context_ = fit_trees(np.hstack([features, context]), same, weight, self._settings, random)
 
     def explain(self, left: Any, right: Any, feature_names: Any = None) -> dict[str, Any]:
         """What each field contributes to one pair's score.
@@ -114,6 +217,16 @@ class RecordSimilarity(RecordSimilarityState, RecordScorer):
 
     def _random(self) -> np.random.Generator:
         return np.random.default_rng(int(check_random_state(self.random_state).randint(2**31)))
+
+
+def _rows_of_sides(left: Any, right: Any, n: int, n_left: int | None) -> tuple[Int64, Int64]:
+    """Checked row numbers of both sides."""
+    a, b = row_numbers(left, n, "left"), row_numbers(right, n, "right")
+    if a.size != b.size:
+        raise ValueError(f"left names {a.size} rows and right {b.size}: expected one of each a pair")
+    if n_left is not None and a.size and not (a.max() < n_left <= b.min()):
+        raise ValueError(f"expected left rows below {n_left} and right rows from there on")
+    return a.astype(np.int64), b.astype(np.int64)
 
 
 def distinct_cells(cells: Any) -> Any:

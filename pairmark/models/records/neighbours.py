@@ -56,7 +56,10 @@ def _keys_of(comparators: Comparators, records: Prepared) -> tuple[Int64, NDArra
 
 def index_neighbours(comparators: Comparators, records: Prepared) -> Postings:
     """The inverted index of prepared records."""
-    keys, rows = _keys_of(comparators, records)
+    return _postings(*_keys_of(comparators, records))
+
+
+def _postings(keys: Int64, rows: NDArray[np.int32]) -> Postings:
     order = np.argsort(keys, kind="stable")
     keys, rows = keys[order], rows[order]
     distinct = np.ones(keys.size, dtype=np.bool_)
@@ -112,6 +115,30 @@ def nominate(
         )
         candidates.append(_best(touched[:n], totals, n_candidates))
     return candidates
+
+
+def nominate_each(
+    comparators: Comparators, records: Prepared, queries: slice, rows: slice, n_candidates: int
+) -> tuple[Int64, Int64]:
+    """For each of some records the others that share most with it: (c,) rows of either, by query.
+
+    Parameters
+    ----------
+    queries, rows : parts of the records, without steps.
+    """
+    keys, owners = _keys_of(comparators, records)
+    of_rows = (owners >= rows.start) & (owners < rows.stop)
+    postings = _postings(keys[of_rows], owners[of_rows] - np.int32(rows.start))
+    starts = np.searchsorted(owners, np.arange(records.n + 1))
+    found = []
+    for query in range(queries.start, queries.stop):
+        own = np.unique(keys[starts[query] : starts[query + 1]])
+        [(nominated, _)] = nominate(own, [postings], [None], [rows.stop - rows.start], n_candidates)
+        found.append(nominated)
+    sizes = [nominated.size for nominated in found]
+    owner = np.repeat(np.arange(queries.start, queries.stop), sizes)
+    other = np.concatenate(found) if found else owner
+    return owner.astype(np.int64), (other + rows.start).astype(np.int64)
 
 
 def _best(touched: Any, totals: Any, n: int) -> tuple[NDArray[np.intp], NDArray[np.int64]]:

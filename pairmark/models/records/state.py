@@ -22,12 +22,14 @@ from pairmark.models.core.schema import (
     checked_model,
 )
 from pairmark.models.records.comparators import Comparators, TextFacts, check_rarity, rarity_layout
+from pairmark.models.records.context import N_CONTEXT
 from pairmark.models.records.schema import Schema
 from pairmark.models.records.trees import PairTrees, check_trees
 
 N_LEVELS = 3
 """Levels of agreement of a field: apart, alike, equal."""
 _TREES = ("roots", "features", "thresholds", "low_missing", "children", "values")
+_CONTEXT = "context_"
 
 
 class RecordFacts(Facts):
@@ -41,13 +43,16 @@ class TreeFacts(RecordFacts):
 
     n_boosted: int = Field(ge=0)
     bias: float = Field(ge=-1e6, le=1e6)
+    context_n_boosted: int | None = Field(None, ge=0)
+    context_bias: float = Field(0.0, ge=-1e6, le=1e6)
 
 
 class RecordSimilarityState(Stateful):
-    """Comparators and trees."""
+    """Comparators, trees, and those that also see a pair's rivals."""
 
     _comparators: Comparators
     trees_: PairTrees
+    context_: PairTrees | None
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "trees_")
@@ -55,14 +60,18 @@ class RecordSimilarityState(Stateful):
     def to_state(self) -> State:
         """Arrays and JSON-able facts."""
         arrays, meta = self._comparators.to_state()
-        arrays |= {name: getattr(self.trees_, name) for name in _TREES}
-        return arrays, {"comparators": meta, "n_boosted": self.trees_.n_boosted, "bias": self.trees_.bias}
+        facts: dict[str, Any] = {"comparators": meta}
+        for prefix, trees in (("", self.trees_), (_CONTEXT, self.context_)):
+            if trees is not None:
+                arrays |= {f"{prefix}{name}": getattr(trees, name) for name in _TREES}
+                facts |= {f"{prefix}n_boosted": trees.n_boosted, f"{prefix}bias": trees.bias}
+        return arrays, facts
 
     def from_state(self, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> Self:
         """The estimator, fitted with what `to_state` gave."""
         self._comparators = Comparators.from_state(arrays, meta["comparators"])
-        arrays_ = {name: np.array(arrays[name]) for name in _TREES}
-        self.trees_ = PairTrees(n_boosted=int(meta["n_boosted"]), bias=float(meta["bias"]), **arrays_)
+        self.trees_ = _trees(arrays, meta, "")
+        self.context_ = None if meta.get(f"{_CONTEXT}n_boosted") is None else _trees(arrays, meta, _CONTEXT)
         return self
 
     @classmethod
@@ -73,7 +82,9 @@ class RecordSimilarityState(Stateful):
         file = _state_file(checked_model(TreeFacts, meta), params, arrays)
         check_arrays(file, _tree_layout(file))
         check_rarity(file)
-        check_trees(file)
+        check_trees(file, file.facts.n_boosted)
+        if file.facts.context_n_boosted is not None:
+            check_trees(file, file.facts.context_n_boosted, _CONTEXT)
 
 
 class FellegiSunterState(Stateful):
@@ -134,16 +145,33 @@ def _comparators(state: StoredState) -> Comparators:
     return comparators
 
 
+def _trees(arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any], prefix: str) -> PairTrees:
+    return PairTrees(
+        n_boosted=int(meta[f"{prefix}n_boosted"]),
+        bias=float(meta[f"{prefix}bias"]),
+        **{name: np.array(arrays[f"{prefix}{name}"]) for name in _TREES},
+    )
+
+
 def _tree_layout(state: StoredState) -> dict[str, Array]:
     comparators = _comparators(state)
-    return rarity_layout(comparators.n_texts) | {
-        "roots": Array(kind="int64", shape=("trees",), low=0, order="rising"),
-        "features": Array(kind="int32", shape=("nodes",), low=-1, high=len(comparators.features) - 1),
-        "thresholds": Array(kind="float32", shape=("nodes",)),
-        "low_missing": Array(kind="uint8", shape=("nodes",), high=1),
-        "children": Array(kind="int64", shape=("nodes",), low=0),
-        "values": Array(kind="float64", shape=("nodes",), low=-1e6, high=1e6),
+    n_features = len(comparators.features)
+    layout = rarity_layout(comparators.n_texts) | _layout_of_trees("", n_features)
+    if state.facts.context_n_boosted is not None:
+        layout |= _layout_of_trees(_CONTEXT, n_features + N_CONTEXT)
+    return layout
+
+
+def _layout_of_trees(prefix: str, n_features: int) -> dict[str, Array]:
+    arrays = {
+        "roots": Array(kind="int64", shape=(f"{prefix}trees",), low=0, order="rising"),
+        "features": Array(kind="int32", shape=(f"{prefix}nodes",), low=-1, high=n_features - 1),
+        "thresholds": Array(kind="float32", shape=(f"{prefix}nodes",)),
+        "low_missing": Array(kind="uint8", shape=(f"{prefix}nodes",), high=1),
+        "children": Array(kind="int64", shape=(f"{prefix}nodes",), low=0),
+        "values": Array(kind="float64", shape=(f"{prefix}nodes",), low=-1e6, high=1e6),
     }
+    return {f"{prefix}{name}": array for name, array in arrays.items()}
 
 
 def _level_layout(state: StoredState) -> dict[str, Array]:

@@ -183,18 +183,21 @@ def _borders(features: Float32, random: np.random.Generator) -> Float32:
     return borders
 
 
-def check_trees(state: StoredState) -> None:
-    """Refuse trees whose nodes lead out of their tree, or back."""
-    arrays = state.arrays
-    roots, features, children = arrays["roots"], arrays["features"], arrays["children"]
+def check_trees(state: StoredState, n_boosted: int, prefix: str = "") -> None:
+    """Refuse trees whose nodes lead out of their tree, or back; ``prefix`` begins the names of their arrays."""
+    roots, features, children = (
+        state.arrays[f"{prefix}{name}"] for name in ("roots", "features", "children")
+    )
     n = features.size
-    if not 1 <= max(state.facts.n_boosted, 1) <= roots.size:
-        raise ArtefactError(f"n_boosted is {state.facts.n_boosted}, and roots has {roots.size} trees")
+    if not 1 <= max(n_boosted, 1) <= roots.size:
+        raise ArtefactError(f"{prefix}n_boosted is {n_boosted}, and {prefix}roots has {roots.size} trees")
     if roots[0] != 0 or roots[-1] >= n:
-        raise refuse("roots", 0, f"begin at {roots[0]} and end at {roots[-1]}", f"0, and less than {n} nodes")
+        raise refuse(
+            f"{prefix}roots", 0, f"begin at {roots[0]} and end at {roots[-1]}", f"0, and less than {n} nodes"
+        )
     split = features >= 0
     ends = np.append(roots[1:], n)
     end = ends[np.searchsorted(roots, np.arange(n), side="right") - 1]
     # A child comes after its node: every way ends.
     good = ~split | ((children > np.arange(n)) & (children < end - 1))
-    require(np.asarray(good), "children", children, "two nodes further on in the same tree")
+    require(np.asarray(good), f"{prefix}children", children, "two nodes further on in the same tree")

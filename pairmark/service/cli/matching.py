@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,7 +12,8 @@ from pairmark.service.cli import output
 from pairmark.service.cli.connect import UrlOption, connected
 from pairmark.service.cli.options import Members, with_options
 from pairmark.service.cli.points import numbers, read_points, read_records, read_subjects
-from pairmark.wire.scoring import MatchParameters, SimilarityParameters
+from pairmark.service.cli.training import resolve
+from pairmark.wire.scoring import CandidatesParameters, MatchParameters, SimilarityParameters
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -127,6 +129,52 @@ def match(
     output.show({"model": answer.model, "pairs": pairs, "operating_point": point}, human)
 
 
+@with_options
+def candidates(
+    pairs: Annotated[
+        Path,
+        typer.Argument(
+            help="CSV with columns left and right: the ids of both rows of each pair.",
+            exists=True,
+            dir_okay=False,
+        ),
+    ],
+    model: Annotated[str, typer.Option(help="NAME, NAME@ALIAS or NAME:VERSION.")],
+    *,
+    scoring: Annotated[CandidatesParameters, Members("dataset fpr confidence")],
+    url: UrlOption = None,
+    json: output.JsonOption = False,
+) -> None:
+    """Score candidate pairs of a stored table, or of two, each among its rivals; with --fpr decide too."""
+    with pairs.open(newline="", encoding="utf-8-sig") as stream:
+        lines = csv.DictReader(stream)
+        if not {"left", "right"} <= set(lines.fieldnames or ()):
+            raise typer.BadParameter(f"{pairs.name}: expected the columns left and right")
+        ends = [(line["left"] or "", line["right"] or "") for line in lines]
+    if not ends:
+        raise typer.BadParameter(f"{pairs.name}: no pairs")
+    options = vars(scoring)
+    with connected(url) as client:
+        answer = client.score_candidates(*resolve(client, model), options.pop("dataset"), ends, **options)
+    names = ["left", "right", "score"]
+    rows: list[list[Any]] = [[*end, score] for end, score in zip(ends, answer.scores.tolist(), strict=True)]
+    if answer.matches is not None:
+        names.append("match")
+        rows = [[*row, match] for row, match in zip(rows, answer.matches.tolist(), strict=True)]
+    point = None if answer.operating_point is None else answer.operating_point.json
+
+    def human(to: Console) -> None:
+        shown = [[*row[:2], f"{row[2]:.6g}", *row[3:]] for row in rows[:SHOWN]]
+        output.table(names, shown, empty="no pairs")(to)
+        if len(rows) > SHOWN:
+            to.print(f"... and {len(rows) - SHOWN:,} more (--json gives all)")
+        if point is not None:
+            to.print(point["meaning"], markup=False)
+
+    listed = [dict(zip(names, row, strict=True)) for row in rows]
+    output.show({"model": answer.model.json, "pairs": listed, "operating_point": point}, human)
+
+
 def _decide(sides: tuple[Any, Any], options: dict[str, Any], url: str | None) -> None:
     """Decide by prior and costs, and print it."""
     options = {"method" if name == "lr_method" else name: value for name, value in options.items()}
@@ -172,7 +220,7 @@ def _promise(point: dict[str, Any]) -> str:
         price = point["price"]
         text += (
             f" So near the fewest people that this rate takes, the TPR lies between {price['low']:.2f} and "
-            f"{price['high']:.2f} by chance; {price['steady_units']:,} in all would steady it."
+            f"{price['high']:.2f} by chance; if {price['steady_units']:,} calibrated, it would be steady."
         )
     return f"{text} It is from {point['n_units']:,} units."
 

@@ -53,6 +53,7 @@ for command in (
     reporting.plot,
     matching.similarity,
     matching.match,
+    matching.candidates,
     labelling.rank_labels,
     labelling.classify,
     pair_labels.label,

@@ -59,6 +59,7 @@ class LabelledData:
     row_ids : (n,) ids of the rows, or None.
     sha256 : of the uploaded file.
     schema : of a table, whose `X` holds the cells of records instead of numbers; or None.
+    n_left : rows of the left one of two tables, which come first; None: there is one table.
     """
 
     dataset_id: str
@@ -78,6 +79,7 @@ class LabelledData:
     times: NDArray[np.float64] | None = None
     time_unit: str = ""
     schema: Schema | None = None
+    n_left: int | None = None
 
     def __len__(self) -> int:
         return int(self.X.shape[0])
@@ -182,6 +184,7 @@ def load_data(folder: Path, *, dataset_id: str, name: str, version: int, sha256:
             times=_optional(folder, "times"),
             time_unit=str(facts.get("time_unit", "")),
             schema=schema,
+            n_left=facts.get("left_rows"),
         )
     except (OSError, KeyError, TypeError, ValueError) as error:
         raise CorruptArtefact(f"what is stored as dataset {name}:{version} is not a dataset") from error

@@ -124,7 +124,7 @@ def read_dataset(
                 file, scratch / "pairs", form, limits, rows=writer.rows, row_of=left_of, right_row_of=right_of
             )
             read, contradictions = without_contradictions(read, drop=request.drop_contradictions)
-        dataset = writer.finish(read, spec)
+        dataset = writer.finish(read, spec, None if row_of is None else len(row_of[0]))
     dataset.warnings[:0] = warnings + contradictions
     dataset.warnings += [f"column {each.name!r}: {line}" for each in notes or () for line in each.warnings]
     if kind in ("csv", "parquet") and request.columns is None:

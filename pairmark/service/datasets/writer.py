@@ -220,8 +220,11 @@ class DatasetWriter:
         """Row id -> row; None where rows have no ids."""
         return {text: row for row, text in enumerate(self._ids)} or None
 
-    def finish(self, pairs: DatasetPairs | None, spec: dict[str, Any]) -> Stored:
-        """Write what is known only at the end; the folder is a whole dataset afterwards."""
+    def finish(
+        self, pairs: DatasetPairs | None, spec: dict[str, Any], left_rows: int | None = None
+    ) -> Stored:
+        """Write what is known only at the end; the folder is a whole dataset afterwards. ``left_rows`` : rows of the
+        left one of two tables."""
         for file in self._files.values():
             file.close()
         warnings: list[str] = []
@@ -249,7 +252,7 @@ class DatasetWriter:
             constant = np.flatnonzero(self._lowest == self._highest)
             if constant.size:
                 warnings.append(
-                    f"{constant.size} feature column(s) hold one value only and tell nothing apart: "
+                    f"features that hold one value only and tell nothing apart ({constant.size:,}): "
                     + name_list([self._feature(int(column)) for column in constant[:5]], constant.size)
                 )
         dataset = Stored(
@@ -275,6 +278,7 @@ class DatasetWriter:
             "time_unit": time_unit,
             "spec": spec,
             **({} if self._schema is None else {"schema": self._schema.model_dump(mode="json")}),
+            **({} if left_rows is None else {"left_rows": left_rows}),
         }
         with (self.folder / FACTS).open("w") as stream:
             json.dump(facts, stream, sort_keys=True, ensure_ascii=True)

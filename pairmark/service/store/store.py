@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
@@ -24,6 +25,7 @@ from pairmark.service.names import EVERY_NAME, VisibleNames, checked_name
 from pairmark.service.pagination import start_of
 from pairmark.service.settings import Settings
 from pairmark.service.store import ledger, repository
+from pairmark.service.store.among import ScoresAmong
 from pairmark.service.store.calibrations import Calibrations
 from pairmark.service.store.evaluation import Evaluations
 from pairmark.service.store.quarantine import refuse_quarantined
@@ -71,6 +73,7 @@ class ModelStore:
         self._versions = VersionStore(db, blobs, settings)
         self.calibrations = Calibrations(self._versions)
         self.subjects = SubjectCalibrations(self._versions, self.calibrations)
+        self.among = ScoresAmong(self._versions, self.calibrations)
         self.evaluations = Evaluations(self._versions, self.calibrations)
         self.reports = Reports(self._versions, self.calibrations)
         self._next_blob = 0
@@ -98,7 +101,8 @@ class ModelStore:
         reason : why the alias is moved, for its history.
         """
         checked_name(new.model, "model")
-        keys = [new.artefact, new.report, None if new.calibration is None else new.calibration.blob]
+        keys = [new.artefact, new.report]
+        keys += [each.blob for each in (new.calibration, new.among) if each is not None]
         hold(session, self._blobs, *(key for key in keys if key))
         now = self._db.now(session)
         model = repository.ensure_model(session, new.model, now)
@@ -111,6 +115,12 @@ class ModelStore:
             )
             row.calibration_id = calibration.id
             calibration.size_bytes = size_of(self._blobs, calibration.blob)
+            if new.among is not None:
+                child = replace(new.among, parent_id=calibration.id)
+                among = repository.add_calibration(
+                    session, child, model_id=model.id, version=row.version, now=now
+                )
+                among.size_bytes = size_of(self._blobs, among.blob)
             session.flush()
         what = f"model:{model.name}:{row.version}"
         record(session, now, "version.create", what, after={**_facts(row), **_mark(new)})

@@ -52,7 +52,13 @@ class SubjectClass(NamedTuple):
     @property
     def facts(self) -> dict[str, Any]:
         """As answers name it."""
+        if self == AMONG:
+            return {"aggregation": self.aggregation}
         return {"samples": [self.k, self.p], "aggregation": self.aggregation}
+
+
+AMONG = SubjectClass(1, 1, "candidates")
+"""The class of pairs of one list that are scored among their rivals; a training job makes its calibration."""
 
 
 class SubjectCalibrations:
@@ -73,6 +79,14 @@ class SubjectCalibrations:
         child = self._find(parent, subjects)
         if child is not None:
             return child
+        if subjects == AMONG:
+            raise InsufficientCalibration(
+                "decisions among candidates are about one stated list of pairs, of which some were drawn at random and "
+                "judged, and this version has none: label pairs with `pairmark label`, and train on them",
+                smallest_fpr={"finite-sample": None, "bootstrap": None},
+                required_units={},
+                alternatives={},
+            )
         failure = self._refused.get((parent, subjects))
         if failure is not None:
             raise InsufficientCalibration(failure.detail, **failure.facts)

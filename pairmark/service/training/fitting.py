@@ -14,6 +14,7 @@ from pairmark.models.core.inputs import checked_pairs
 from pairmark.models.core.progress import listening
 from pairmark.models.core.spec import LearnerSpec
 from pairmark.models.records.encoder import RecordEncoder
+from pairmark.models.records.estimator import RecordSimilarity
 from pairmark.models.records.tables import declaration
 from pairmark.service.cluster import connected
 from pairmark.service.errors import refusals
@@ -85,7 +86,10 @@ def fit_listed(estimator: Any, job: SplitJob, **options: Any) -> None:
     # Some learners take pairs of one kind and learn a constant: nothing that a service should promote.
     checked_pairs(same.size, same.size, same, weight)
     left, right = (np.asarray(end)[training_pairs] for end in (pairs.left, pairs.right))
-    estimator.fit_pairs(X[left], X[right], same, sample_weight=weight, **options)
+    if isinstance(estimator, RecordSimilarity):
+        estimator.fit_among(X, left, right, same, weight, n_left=job.data.n_left)
+    else:
+        estimator.fit_pairs(X[left], X[right], same, sample_weight=weight, **options)
 
 
 def _unlabelled(job: LoadedJob, settings: Settings) -> dict[str, Any]:

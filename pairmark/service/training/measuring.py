@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmark.models.calibration.operating_points import Calibration
+from pairmark.models.calibration.calibration import Calibration
 from pairmark.models.evaluation.classification import classification_metrics
 from pairmark.models.evaluation.pairs import EvaluationReport, pair_report
 from pairmark.models.evaluation.ranking_metrics import pair_disagreement, ranking_metrics
@@ -33,6 +33,7 @@ def score(job: FittedJob, progress: Progress) -> ScoredJob:
     learner cannot score them."""
     parts, estimator, X = job.parts, job.estimator, job.X
     calibration = test = rows = None
+    among: dict[str, NDArray[np.float32]] = {}
     with refusals("the learner could not score the held-out part"):
         if parts.calibration is not None and parts.test is not None:
             share = len(parts.calibration) / (len(parts.calibration) + len(parts.test))
@@ -45,12 +46,25 @@ def score(job: FittedJob, progress: Progress) -> ScoredJob:
 
             calibration = scores_of(parts.calibration, 0.0, share)
             test = scores_of(parts.test, share, 1 - share)
+            among = _among(job)
         if parts.test_rows is not None:
             if job.spec.needs == "rankings":
                 rows = in_blocks(estimator.predict, X, parts.test_rows)
             else:
                 rows = in_blocks(estimator.predict_proba, X, parts.test_rows, 4_096)
-    return ScoredJob(**vars(job), scores=PartScores(calibration=calibration, test=test, rows=rows))
+    return ScoredJob(**vars(job), scores=PartScores(calibration=calibration, test=test, rows=rows, **among))
+
+
+def _among(job: FittedJob) -> dict[str, NDArray[np.float32]]:
+    """Scores of the held-out pairs among their rivals in the dataset's tables."""
+    estimator, calibration, test = job.estimator, job.parts.calibration, job.parts.test
+    if getattr(estimator, "context_", None) is None or calibration is None or test is None:
+        return {}
+    ends = (
+        np.concatenate([getattr(part, side) for part in (calibration, test)]) for side in ("left", "right")
+    )
+    scores = estimator.score_among(job.X, *ends, n_left=job.data.n_left)
+    return {"calibration_among": scores[: len(calibration)], "test_among": scores[len(calibration) :]}
 
 
 def calibrate(job: ScoredJob) -> CalibratedJob:
@@ -70,13 +84,22 @@ def calibrate(job: ScoredJob) -> CalibratedJob:
             population=pairs.population,
             chance=job.chance,
         )
-    return CalibratedJob(**vars(job), calibration=calibration)
+        among, scores_among = None, job.scores.calibration_among
+        if scores_among is not None and pairs.population is not None:
+            among = Calibration.fit(
+                scores_among,
+                pairs.same,
+                population=pairs.population,
+                protocol=pairs.protocol,
+                chance=job.chance,
+            )
+    return CalibratedJob(**vars(job), calibration=calibration, among=among)
 
 
 def evaluate(job: CalibratedJob, store: ModelStore, settings: Settings, progress: Progress) -> EvaluatedJob:
     """The job with what the test part says: metrics, the model among baselines, and whether it takes production's
     place."""
-    curve = None if job.scores.test is None else _curve(job)
+    curve = None if job.scores.test is None else _curve(job, job.scores.test)
     evidence = None
     with refusals("the held-out rows cannot be used"):
         if curve is None:
@@ -84,6 +107,8 @@ def evaluate(job: CalibratedJob, store: ModelStore, settings: Settings, progress
         else:
             evidence = _evidence(job)
             metrics = {**curve.metrics, **_of_groups(job), **_of_evidence(evidence)}
+            if job.scores.test_among is not None:
+                metrics["among_candidates"] = _curve(job, job.scores.test_among).metrics
             if job.scores.rows is not None:
                 metrics["classification"] = _classification(job)
         board = leaderboard(job, lambda share, what: progress.within(0.2 + 0.5 * share, what))
@@ -126,10 +151,9 @@ def _of_evidence(evidence: Evidence) -> dict[str, Any]:
     }
 
 
-def _curve(job: ScoredJob) -> EvaluationReport:
-    pairs, scores = job.parts.test, job.scores.test
+def _curve(job: ScoredJob, scores: NDArray[np.float32]) -> EvaluationReport:
+    pairs = job.parts.test
     assert pairs is not None
-    assert scores is not None
     with refusals("the held-out test pairs cannot be used"):
         return pair_report(
             scores,

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pairmark.models.calibration.calibration import Calibration
 from pairmark.models.calibration.calibration_seed import CalibrationSeed
-from pairmark.models.calibration.operating_points import Calibration
 from pairmark.models.core.spec import LearnerSpec
 from pairmark.models.evaluation.pairs import EvaluationReport
 from pairmark.models.pairs.splits import HeldOutPairs
@@ -108,11 +108,14 @@ class PartScores:
     ----------
     calibration, test : scores of the held-out pairs.
     rows : of `Parts.test_rows`: predicted positions, or probabilities of classes.
+    calibration_among, test_among : of held-out pairs of tables, each among its rivals, where the learner scores those.
     """
 
     calibration: NDArray[np.float32] | None = field(repr=False, default=None)
     test: NDArray[np.float32] | None = field(repr=False, default=None)
     rows: NDArray[np.float64] | None = field(repr=False, default=None)
+    calibration_among: NDArray[np.float32] | None = field(repr=False, default=None)
+    test_among: NDArray[np.float32] | None = field(repr=False, default=None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,9 +127,14 @@ class ScoredJob(FittedJob):
 
 @dataclass(frozen=True, kw_only=True)
 class CalibratedJob(ScoredJob):
-    """The job with what operating points are computed from; None for a learner that scores no pairs."""
+    """The job with what operating points are computed from; None for a learner that scores no pairs.
+
+    ``among`` : the same for pairs among their rivals; None without a random sample of one stated list of pairs, since
+    such scores depend on other records.
+    """
 
     calibration: Calibration | None
+    among: Calibration | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

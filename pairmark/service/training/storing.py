@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy.orm import Session
 
+from pairmark.models.calibration.calibration import Calibration
+from pairmark.models.calibration.promises import in_percent
 from pairmark.models.core.spec import LearnerSpec, capabilities_of, jsonable_params
 from pairmark.models.records.tables import declaration
 from pairmark.models.registry import save
 from pairmark.service.blobs import Blobs, delete_unused
 from pairmark.service.datasets.data import LabelledData
-from pairmark.service.datasets.promises import in_percent
 from pairmark.service.db import Database
 from pairmark.service.heldout.errors import error_arrays
 from pairmark.service.heldout.overlap import trained_on
@@ -24,6 +25,7 @@ from pairmark.service.jobs.queue import JobQueue
 from pairmark.service.store.calibrations import class_count, store_calibration
 from pairmark.service.store.schemas import NewCalibration, NewVersion, VersionSummary
 from pairmark.service.store.store import ModelStore
+from pairmark.service.store.subjects import AMONG
 from pairmark.service.store.trial import first_use
 from pairmark.service.training.stages import EvaluatedJob, LoadedJob
 from pairmark.version import code_version
@@ -77,7 +79,15 @@ class Registrar:
             if job.curve is not None:
                 report = self.blobs.put_folder(folder / "report")
                 keys.append(report)
-        calibration = self._calibration(job, keys)
+        calibration = self._calibration(job, job.calibration, keys)
+        among = self._calibration(job, job.among, keys)
+        if among is not None:
+            among = replace(
+                among,
+                name=f"{among.name} (among candidates)"[:200],
+                summary={**among.summary, "samples": [1, 1], "aggregation": AMONG.aggregation},
+                subjects=AMONG.key,
+            )
         names, classes = job.data.given_feature_names, _class_names(spec, job.data, estimator)
         if job.encoder is not None:
             names = tuple(job.encoder.feature_names)
@@ -109,11 +119,13 @@ class Registrar:
             artefact_sha256=artefact_sha256,
             report=report,
             calibration=calibration,
+            among=among,
             job_id=job.claim.job_id,
         )
 
-    def _calibration(self, job: EvaluatedJob, keys: list[str]) -> NewCalibration | None:
-        calibration = job.calibration
+    def _calibration(
+        self, job: EvaluatedJob, calibration: Calibration | None, keys: list[str]
+    ) -> NewCalibration | None:
         if calibration is None:
             return None
         keys.append(store_calibration(self.blobs, calibration))

@@ -1,0 +1,76 @@
+"""Candidate pairs of a stored table, scored and decided among their rivals."""
+
+from __future__ import annotations
+
+import asyncio
+
+from fastapi import Request
+from pydantic import BaseModel, ConfigDict, Field
+
+from pairmark.service.api.answers import MatchOut, ModelUsed, OperatingPointOut
+from pairmark.service.api.models import Name, Number
+from pairmark.service.api.services import InServices, check_may
+from pairmark.service.errors import InvalidInput, UnknownDataset
+from pairmark.service.store.refs import name_of
+from pairmark.service.store.subjects import AMONG
+from pairmark.wire.scoring import CandidatesParameters
+
+
+class CandidatesRequest(BaseModel, CandidatesParameters):
+    """Pairs of rows of a stored table or of two."""
+
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+
+class CandidateScoresOut(BaseModel):
+    """Scores and decisions, one per pair, in order."""
+
+    model: ModelUsed
+    scores: list[float] = Field(description="float32 values; higher is more similar")
+    matches: list[MatchOut] | None = Field(None, description="with `fpr`: the decisions")
+    operating_point: OperatingPointOut | None = Field(None, description="with `fpr`")
+
+
+async def score_candidates(
+    http: Request, services: InServices, name: Name, version: Number, request: CandidatesRequest
+) -> CandidateScoresOut:
+    """Score candidate pairs of a stored table, or of two, each among its rivals: the other pairs that either record
+    could be in.
+
+    Scores depend on the tables, not on which pairs are sent. `fpr` decides by the pairs of the version's own dataset
+    that were drawn at random from one list (`drawn_from`); the guarantee is about that list. A pair that stands alone
+    is scored by `/similarity` and decided by `/match`.
+    """
+    check_may(http, "train", name_of(request.dataset), unknown=UnknownDataset)
+    runtime = services.runtime
+    loaded = await runtime.version(name, version)
+    async with runtime.batch_place() as place:
+        scores, dataset_id = await place.run(
+            lambda: services.store.among.score(
+                name, version, request.dataset, request.pairs, loaded.estimator
+            )
+        )
+    answer = {"model": loaded.public, "scores": scores.tolist()}
+    if request.fpr is None:
+        return CandidateScoresOut.model_validate(answer)
+    point = await runtime.operating_point(
+        loaded, request.fpr, request.confidence, "auto", None, subjects=AMONG
+    )
+    calibration_id = point.public["calibration_id"]
+    if not await asyncio.to_thread(services.store.among.is_calibrated_on, calibration_id, dataset_id):
+        raise InvalidInput(
+            f"the version is calibrated on pairs of another dataset than {request.dataset}, and scores depend on the "
+            "tables: leave fpr out, or train on this dataset",
+            field="dataset",
+        )
+    matches = point.match_list(answer["scores"])
+    return CandidateScoresOut.model_validate(
+        {
+            **answer,
+            "matches": [
+                {"score": score, "match": match}
+                for score, match in zip(answer["scores"], matches, strict=True)
+            ],
+            "operating_point": point.public,
+        }
+    )

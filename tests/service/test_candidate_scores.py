@@ -1,0 +1,139 @@
+"""Candidate pairs of two stored tables, scored and decided among their rivals."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pairmark.client import Client, InsufficientCalibration, InvalidInput, Problem
+from tests.models.records.test_context import LEFT, RIGHT, SAME, TABLES, N
+from tests.serving import RunningServer, serving
+
+SMALL: dict[str, Any] = {"n_estimators": 40, "n_forest": 40, "random_state": 0}
+N_CHOSEN = 200
+
+
+def write(file: Path, names: list[str], lines: Any) -> Path:
+    """A CSV."""
+    with file.open("w", newline="") as stream:
+        rows = csv.writer(stream)
+        rows.writerow(names)
+        rows.writerows(lines)
+    return file
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Two shops that number their products alike, with a list of pairs of which some were drawn; and the same pairs,
+    all chosen."""
+    home = tmp_path_factory.mktemp("candidates")
+    titles = TABLES["title"]
+    left = write(home / "left.csv", ["id", "title"], [(f"p{row}", titles[row]) for row in range(N)])
+    right = write(home / "right.csv", ["id", "title"], [(f"p{row}", titles[N + row]) for row in range(N)])
+    order = np.random.default_rng(0).permutation(LEFT.size)
+    lines = [
+        (f"p{LEFT[at]}", f"p{RIGHT[at] - N}", int(SAME[at]), 0 if place < N_CHOSEN else LEFT.size - N_CHOSEN)
+        for place, at in enumerate(order)
+    ]
+    columns = ["--column", "id:id", "--column", "title:text"]
+    with serving(home / "home", f"sqlite:///{home / 'candidates.db'}") as server:
+        for name, pairs in (("shops", lines), ("chosen", [(*line[:3], 0) for line in lines])):
+            file = write(home / f"{name}.csv", ["left", "right", "same", "drawn_from"], pairs)
+            added = server.cli(
+                "datasets", "add", name, str(left), "--right-file", str(right), "--pairs", str(file), *columns
+            )
+            assert added.returncode == 0, added.stderr
+            server.train(dataset=name, model=name, params=SMALL, promote=True)
+        yield server
+
+
+@pytest.fixture
+def client(served: RunningServer) -> Any:
+    with Client(served.url) as client:
+        yield client
+
+
+def named(rows: Any) -> list[list[str]]:
+    return [[f"p{LEFT[at]}", f"p{RIGHT[at] - N}"] for at in rows]
+
+
+def test_scores_do_not_hang_on_which_pairs_are_asked(client: Client) -> None:
+    everything = client.score_candidates("shops", 1, "shops", named(range(LEFT.size)))
+    assert everything.matches is None
+    few = client.score_candidates("shops", 1, "shops", named([7, 3]))
+    assert few.scores.tolist() == everything.scores[[7, 3]].tolist()
+    assert everything.scores[SAME].mean() > everything.scores[~SAME].mean() + 0.3
+
+
+def test_decisions_promise_a_rate_among_the_list(client: Client) -> None:
+    decided = client.score_candidates("shops", 1, "shops", named(range(LEFT.size)), fpr=0.1, confidence=0.9)
+    point = decided.operating_point
+    assert point is not None
+    assert decided.matches is not None
+    assert (point.guarantee, point.population["pairs"]) == ("finite-population", LEFT.size - N_CHOSEN)
+    assert point.aggregation == "candidates"
+    assert decided.matches.tolist() == (decided.scores > np.float32(point.threshold)).tolist()
+    assert decided.matches[~SAME].mean() <= 0.1
+    # A lone pair has a threshold of its own.
+    sides = ({"title": TABLES["title"][0]}, {"title": TABLES["title"][N]})
+    alone = client.match(*sides, model="shops", fpr=0.1, confidence=0.9)
+    assert alone.operating_point.calibration_id != point.calibration_id
+
+
+def test_the_command_line_decides_a_file_of_pairs(served: RunningServer, tmp_path: Path) -> None:
+    file = write(tmp_path / "ask.csv", ["left", "right"], named(range(4)))
+    words = ("candidates", str(file), "--dataset", "shops", "--model", "shops", "--confidence", "0.9")
+    said = served.cli(*words, "--fpr", "10%", "--json")
+    assert said.returncode == 0, said.stderr
+    assert [list(pair) for pair in json.loads(said.stdout)["pairs"]] == [
+        ["left", "right", "score", "match"]
+    ] * 4
+    plain = served.cli(*words, "--fpr", "0.1")
+    assert "different pairs of this population of 280 pairs" in plain.stdout
+
+
+def test_a_list_that_nothing_was_drawn_from_is_scored_and_not_decided(client: Client) -> None:
+    assert client.score_candidates("chosen", 1, "chosen", named([0])).scores.size == 1
+    with pytest.raises(InsufficientCalibration, match="pairmark label"):
+        client.score_candidates("chosen", 1, "chosen", named([0]), fpr=0.1)
+    # Of other tables nothing is known.
+    assert client.score_candidates("shops", 1, "chosen", named([0])).scores.size == 1
+    with pytest.raises(InvalidInput, match="another dataset"):
+        client.score_candidates("shops", 1, "chosen", named([0]), fpr=0.1, confidence=0.9)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "problem"),
+    [
+        (
+            [["p0", "p1"], ["p0", "p999"]],
+            "pairs[1][1] is 'p999', which is not the id of a row of the right table",
+        ),
+        ([["right:p0", "p1"]], "pairs[0][0] is 'right:p0'"),
+        ([["p0"]], "pairs"),
+        ([], "pairs"),
+        ([["p0", 1]], "pairs"),
+    ],
+)
+def test_pairs_that_are_none_are_named(served: RunningServer, pairs: Any, problem: str) -> None:
+    answer = served.http.post(
+        "/models/shops/versions/1/candidates", json={"dataset": "shops", "pairs": pairs}
+    )
+    assert answer.status_code == 422
+    assert problem in answer.json()["detail"]
+
+
+def test_a_model_that_knows_no_rivals_says_so(served: RunningServer, client: Client) -> None:
+    served.train(dataset="shops", model="plain", learner="similarity-logistic", params={}, promote=True)
+    with pytest.raises(Problem, match="scores pairs alone"):
+        client.score_candidates("plain", 1, "shops", named([0]))
+
+
+def test_what_the_job_measured_is_told(client: Client) -> None:
+    metrics = client.version("shops", 1).json["metrics"]
+    assert metrics["among_candidates"]["auc"]["value"] > metrics["auc"]["value"]
