@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm
 
+from pairmark.models.calibration.calibration import Calibration
 from pairmark.models.calibration.calibration_seed import CalibrationSeed
 from pairmark.models.calibration.identification import GalleryCalibration
 from pairmark.models.calibration.likelihood_ratios import LikelihoodRatios, bayes_threshold
-from pairmark.models.calibration.operating_points import Calibration
-from pairmark.models.calibration.points import InsufficientCalibrationData
+from pairmark.models.calibration.operating_point import InsufficientCalibrationData
 from pairmark.models.pairs.splits import held_out_pairs
 
 Outcome = dict[str, bool | None]

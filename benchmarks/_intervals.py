@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pairmark.models.calibration.calibration import Calibration
 from pairmark.models.calibration.groups import group_rates
-from pairmark.models.calibration.operating_points import Calibration
 from pairmark.models.evaluation.pairs import pair_report, roc_curve_pairs
 from pairmark.models.pairs.splits import held_out_pairs
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.common import Claim, Preset, Result
-from pairmark.models.calibration.operating_points import Calibration
+from pairmark.models.calibration.calibration import Calibration
 from pairmark.models.pairs.splits import held_out_pairs
 
 SHAPES = ((200, 19_900), (1_000, 100_000), (5_000, 1_000_000))

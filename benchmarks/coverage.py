@@ -25,9 +25,9 @@ from scipy.stats import binom, norm
 from benchmarks import _edges, _intervals, gallery_calibration
 from benchmarks._chances import UNIFORMS, thresholds_by_chance
 from benchmarks.common import Claim, Parts, Preset, Result
+from pairmark.models.calibration.calibration import Calibration
 from pairmark.models.calibration.identification import GalleryCalibration
-from pairmark.models.calibration.operating_points import Calibration
-from pairmark.models.calibration.points import InsufficientCalibrationData
+from pairmark.models.calibration.operating_point import InsufficientCalibrationData
 from tests.models.pair_worlds import (
     Classes,
     Crowd,

@@ -354,9 +354,11 @@ def _contestants(name: str, split: Split, size: Size, seed: int) -> dict[str, Ca
         "pairmark whitened cosine": ours(MetricSimilarity(whiten=True)),
         "pairmark plda": ours(Plda(random_state=seed, **reported)),
         "pairmark plda + trees": ours(Plda(random_state=seed, residual_rounds="auto", **reported)),
-        "LDA + cosine": _lda,
         "NCA + Euclidean": _nca,
     }
+    if len(np.unique(split.y)) > 2:
+        # Two classes have one direction, along which cosines tell nothing.
+        found["LDA + cosine"] = _lda
     if size.forests or name in SMALL:
         found["pairmark forest"] = ours(SimilarityForest(random_state=seed))
     if name in SMALL:
@@ -379,7 +381,9 @@ def _lda(data: Split) -> Score:
 
 def _nca(data: Split) -> Score:
     steps = [StandardScaler()] + ([PCA(64, random_state=0)] if data.X.shape[1] > 128 else [])
-    model = make_pipeline(*steps, NeighborhoodComponentsAnalysis(20, init="pca", max_iter=30, random_state=0))
+    n_components = min(20, data.X.shape[1])
+    nca = NeighborhoodComponentsAnalysis(n_components, init="pca", max_iter=30, random_state=0)
+    model = make_pipeline(*steps, nca)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model.fit(data.X[:2_000], data.y[:2_000])

@@ -1,4 +1,4 @@
-"""What HTTP costs: the scoring route beside an endpoint that only echoes the same body, and how soon it serves.
+"""What HTTP costs: the scoring route beside an endpoint that only echoes the same body.
 
 The client is raw sockets in this process; what is measured is the server's own CPU, summed over its threads, so a
 slow client changes nothing. Both servers run uvicorn with the same loop and parser. Linux only (it reads /proc).
@@ -11,7 +11,6 @@ import os
 import statistics
 import sys
 import tempfile
-import time
 from typing import Any
 
 import numpy as np
@@ -23,10 +22,7 @@ from benchmarks._served import (
     people,
     request_of,
     running_server,
-    start,
-    stop,
     trained,
-    wait_until_ready,
 )
 from benchmarks.common import Claim, Preset, Result, ratio
 
@@ -66,7 +62,6 @@ def run(preset: Preset) -> Result:
     with tempfile.TemporaryDirectory(prefix="pairmark-bench-") as folder:
         environment = environment_of(folder)
         train(environment)
-        ready = [_ready_seconds(environment) for _ in range(3)]
         serve = [sys.executable, "-m", "pairmark.service.cli", "serve", "--port"]
         floor = [sys.executable, "-m", "uvicorn", "benchmarks.http_overhead:echo", "--no-access-log"]
         floor += [
@@ -115,7 +110,6 @@ def run(preset: Preset) -> Result:
                             "of the echo's rate": 1.0 if who == "echo" else round(measured[name], 3),
                         }
                     )
-    start = statistics.median(ready)
     single, forest, bulk = measured.values()
     return Result(
         rows=rows,
@@ -138,25 +132,9 @@ def run(preset: Preset) -> Result:
                 measured=round(bulk, 3),
                 holds=bulk >= 0.7,
             ),
-            Claim(
-                what="seconds from start to ready, kernels in the cache",
-                goal="at most 3",
-                measured=round(start, 2),
-                holds=start <= 3,
-            ),
         ),
-        facts={"ready_seconds": ready, "load_average": os.getloadavg()[0]},
+        facts={"load_average": os.getloadavg()[0]},
     )
-
-
-def _ready_seconds(environment: dict[str, str]) -> float:
-    started = time.perf_counter()
-    process, port = start([sys.executable, "-m", "pairmark.service.cli", "serve", "--port"], environment)
-    try:
-        wait_until_ready(port, "/readyz", process)
-        return time.perf_counter() - started
-    finally:
-        stop(process)
 
 
 def train(environment: dict[str, str]) -> None:

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from benchmarks._chances import thresholds_by_chance
 from benchmarks.common import Claim, Parts, Preset, Result
 from pairmark import Plda
+from pairmark.models.calibration.calibration import Calibration
 from pairmark.models.calibration.calibration_seed import CalibrationSeed
-from pairmark.models.calibration.operating_points import Calibration
 
 FPR = 0.01
 FLOOR = 598

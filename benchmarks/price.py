@@ -13,8 +13,8 @@ import numpy as np
 from scipy.stats import norm
 
 from benchmarks.common import Claim, Preset, Result
-from pairmark.models.calibration.operating_points import Calibration
-from pairmark.models.calibration.points import InsufficientCalibrationData
+from pairmark.models.calibration.calibration import Calibration
+from pairmark.models.calibration.operating_point import InsufficientCalibrationData
 from tests.models.pair_worlds import People
 
 FPR, CONFIDENCE, EFFECT, SHIFT = 0.01, 0.95, 0.4, 4.0

@@ -16,7 +16,7 @@ import numpy as np
 from benchmarks._customers import COLUMNS, customers, entered_again, twice
 from benchmarks.common import Claim, Preset, Result
 from benchmarks.records import judged, read_published, records_folder
-from pairmark.models.calibration.operating_points import Calibration
+from pairmark.models.calibration.calibration import Calibration
 from pairmark.models.records.estimator import RecordSimilarity
 from pairmark.models.records.inference import infer
 from pairmark.models.records.labelling import LabellingPool

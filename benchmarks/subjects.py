@@ -35,8 +35,8 @@ from benchmarks import _people
 from benchmarks._verification import boosted, in_blocks, rates
 from benchmarks.common import Claim, Parts, Preset, Result
 from pairmark.models import Plda
-from pairmark.models.calibration.operating_points import Calibration
-from pairmark.models.calibration.points import InsufficientCalibrationData
+from pairmark.models.calibration.calibration import Calibration
+from pairmark.models.calibration.operating_point import InsufficientCalibrationData
 from pairmark.models.core.subjects import SampleSets
 from pairmark.models.pairs.subjects import subject_pairs
 

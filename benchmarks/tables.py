@@ -13,7 +13,7 @@ is shown, one column a line::
 A column is followed by a format (Python's) and a title where they differ from the plain ones. ``where COLUMN = VALUE``
 keeps some rows, ``across COLUMN show OTHER : FORMAT`` lays a column's values out side by side, ``claims`` shows
 the claims that do not hold and counts the others, ``claims all`` shows every claim, ``facts NAME`` the rows kept under
-that name in the facts. The line below a table says which
+that name in the facts. A block may ask for rows and for claims below them. The line below a table says which
 commit and preset it is from.
 """
 
@@ -87,9 +87,13 @@ class Table:
         return asked
 
     def render(self, result: Mapping[str, Any]) -> str:
-        """The Markdown table."""
+        """The Markdown of the block."""
+        parts = [self._rows(result)] if self.columns else []
         if self.claims:
-            return self._claims(result["claims"])
+            parts.append(self._claims(result["claims"]))
+        return "\n\n".join(parts)
+
+    def _rows(self, result: Mapping[str, Any]) -> str:
         given = result["rows"] if self.facts is None else result["facts"][self.facts]
         rows = [row for row in given if all(str(row.get(name)) == value for name, value in self.where)]
         if not rows:
@@ -142,8 +146,8 @@ def written(value: Any, form: str) -> str:
 
 def laid_out(titles: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     """A Markdown table."""
-    rows = [titles, ["---"] * len(titles), *lines]
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in rows)
+    head, *rows = ("| " + " | ".join(cells) + " |" for cells in [titles, *lines])
+    return "\n".join([head, "|" + "---|" * len(titles), *rows])
 
 
 def read(name: str) -> dict[str, Any]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pairmark.models.auto.estimator import SimilarityAuto
+from pairmark.models.calibration.calibration import operating_point
 from pairmark.models.calibration.likelihood_ratios import LikelihoodRatios
-from pairmark.models.calibration.operating_points import operating_point
-from pairmark.models.calibration.points import InsufficientCalibrationData, OperatingPoint
+from pairmark.models.calibration.operating_point import InsufficientCalibrationData, OperatingPoint
 from pairmark.models.core.scaling import from_pipeline
 from pairmark.models.evaluation.likelihood import cllr, cllr_min
 from pairmark.models.evaluation.pairs import roc_curve_pairs

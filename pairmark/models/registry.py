@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from sklearn.pipeline import Pipeline
 
 from pairmark.models.auto import spec as auto
 from pairmark.models.core.artefact import Artefact, ArtefactError, read_artefact, write_artefact
@@ -82,7 +81,7 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> str:
     >>> len(sha256), type(again).__name__
     (64, 'MetricSimilarity')
     """
-    if isinstance(estimator, Pipeline):
+    if hasattr(estimator, "steps"):
         estimator = from_pipeline(estimator)
     spec = spec_for(estimator)
     arrays, meta = estimator.to_state()

@@ -33,13 +33,14 @@ from sqlalchemy.orm import Session
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from pairmark import migrations
-from pairmark.service import postgres
 from pairmark.service.errors import DamagedRow, InvalidInput, NotReady, SchemaMismatch, StorageFailed
 from pairmark.service.names import VisibleNames
 from pairmark.service.settings import Settings
 from pairmark.service.tables import Revision, read_json
 
 TIMEOUT_S = 30.0
+UNBOUNDED = "pairmark_unbounded"
+"""Execution option of transactions that may take long: migrations and backups."""
 
 
 class Database:
@@ -65,6 +66,8 @@ class Database:
                 Path(parsed.database).parent.mkdir(parents=True, exist_ok=True)
             options["connect_args"] = {"timeout": timeout_s}
         else:
+            from pairmark.service import postgres
+
             options.update(
                 pool_pre_ping=True, pool_size=8, max_overflow=16, pool_timeout=min(10.0, timeout_s)
             )
@@ -78,7 +81,7 @@ class Database:
             event.listen(self.engine, "connect", partial(_prepare_sqlite, self._busy_ms))
             event.listen(self.engine, "begin", _begin_sqlite)
         else:
-            postgres.bound(self.engine, timeout_s)
+            postgres.bound(self.engine, timeout_s, except_in=UNBOUNDED)
 
     @contextmanager
     def read(self, *, one_moment: bool = False) -> Iterator[Session]:
@@ -153,7 +156,7 @@ class Database:
         engine = self.engine
         if not self.is_sqlite:
             engine = engine.execution_options(
-                isolation_level="REPEATABLE READ", postgresql_readonly=True, **{postgres.UNBOUNDED: True}
+                isolation_level="REPEATABLE READ", postgresql_readonly=True, **{UNBOUNDED: True}
             )
         with _in_our_words(), Session(engine, expire_on_commit=False) as session:
             yield session
@@ -187,7 +190,7 @@ class Database:
         SQLite rebuilds a table by dropping it, which deletes the rows that refer to it unless foreign keys are off;
         within a transaction they cannot be switched.
         """
-        options = {"pairmark_write": True, postgres.UNBOUNDED: True}
+        options = {"pairmark_write": True, UNBOUNDED: True}
         with self.engine.execution_options(**options).connect() as connection:
             driver: Any = connection.connection.driver_connection
             if self.is_sqlite:

@@ -18,8 +18,6 @@ GRACE_S = 2.0
 """So much longer than the server's bound is the client's: the server's error says more."""
 IDLE_S = 300
 """Longest that a transaction may stay open without a statement: a stopped client would keep its locks for ever."""
-UNBOUNDED = "pairmark_unbounded"
-"""Execution option of transactions that may take long: migrations and backups."""
 
 
 class BoundedConnection(psycopg.Connection[Any]):
@@ -68,8 +66,8 @@ def _bounded(gen: Any, connection: psycopg.Connection[Any], seconds: float) -> G
         return end.value
 
 
-def bound(engine: Engine, seconds: float) -> None:
-    """Bound every statement of an engine's connections, except in transactions marked as `UNBOUNDED`."""
+def bound(engine: Engine, seconds: float, *, except_in: str) -> None:
+    """Bound every statement of an engine's connections, except in transactions with this execution option."""
 
     @event.listens_for(engine, "do_connect")
     def connect(_dialect: Any, _record: Any, args: Any, kwargs: Any) -> BoundedConnection:
@@ -77,7 +75,7 @@ def bound(engine: Engine, seconds: float) -> None:
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
-        if connection.get_execution_options().get(UNBOUNDED, False):
+        if connection.get_execution_options().get(except_in, False):
             driver: Any = connection.connection.driver_connection
             driver.patience_s = None
             connection.exec_driver_sql(

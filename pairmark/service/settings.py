@@ -8,6 +8,7 @@ from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 MIB = 1024 * 1024
+OIDC_CALLBACK = "/login/oidc/callback"
 
 
 class Settings(BaseSettings):
@@ -222,7 +223,7 @@ class Settings(BaseSettings):
     oidc_public_url: str | None = Field(
         None,
         description="address of this service as browsers see it, e.g. https://pairmark.example.org; the provider sends "
-        "people back to its /login/oidc/callback",
+        f"people back to its {OIDC_CALLBACK}",
     )
     oidc_groups: dict[str, list[str]] = Field(
         {},

@@ -12,7 +12,7 @@ def test_a_benchmark_measures_the_modules_that_it_imports_and_those_they_import(
         path.relative_to(tables.ROOT) for path in stale.imported(tables.ROOT / "benchmarks" / "price.py")
     }
     assert Path("benchmarks/price.py") in modules
-    assert Path("pairmark/models/calibration/operating_points.py") in modules
+    assert Path("pairmark/models/calibration/calibration.py") in modules
     assert Path("pairmark/models/calibration/bounds.py") in modules  # imported by the one before
     assert not any(path.parts[:2] == ("pairmark", "service") for path in modules)
 

@@ -83,4 +83,4 @@ def test_the_planning_tables_are_what_plan_says() -> None:
             comfortable = [] if classes else [AMPLE_MULTIPLE * least]
             assert reported == [least, *comfortable, bootstrap], (fpr, confidence, classes)
             n_rows += 1
-    assert n_rows == 24
+    assert n_rows == 12

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from pairmark.models.calibration.promises import askable
 from tests.serving import Serve
 
 
@@ -27,7 +28,7 @@ def test_forty_people_learn_at_every_step_what_can_be_promised(serve: Serve, tmp
     file.write_text("\n".join(["person,a,b,c,d,e,f", *lines, ""]))
     promise = (
         "10 of 40 people calibrate. At 95 % confidence they support false positive rates of 46 % and above; "
-        "10 % takes 192 more people"
+        "10 % takes 76 more people"
     )
 
     def said(*given: str) -> str:
@@ -72,7 +73,7 @@ def test_forty_people_learn_at_every_step_what_can_be_promised(serve: Serve, tmp
     left, right = (",".join(f"{value:.5f}" for value in X[row]) for row in (0, 1))
     refused = deployment.cli("match", left, right, "--fpr", "0.01", "--model", "forty", *at)
     assert refused.returncode == 1
-    assert f"supports rates of {smallest:.3g} and above" in " ".join(refused.stderr.split())
+    assert f"supports rates of {askable(smallest):g} and above" in " ".join(refused.stderr.split())
     reported = deployment.http.post("/match?fpr=0.01", json={"left": X[0].tolist(), "right": X[1].tolist()})
     assert reported.status_code == 422
     assert reported.json()["alternatives"]["estimate"]["guarantee"] == "none"

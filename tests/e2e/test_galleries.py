@@ -350,6 +350,12 @@ def test_identification_at_a_rate_of_the_whole_search(digits_deployment: Running
     found = http.post("/galleries/people/search", json={"queries": queries, "k": 3, "fpir": 0.1}).json()
     assert found["operating_point"]["calibration_id"] == reported["id"]
     assert found["operating_point"]["fpir_upper_bound"] <= 0.1
+    assert found["operating_point"]["guarantee"] == "finite-sample"
+    assert found["operating_point"]["meaning"].startswith(
+        "With 95 % confidence, at most 10 % of searches for new people"
+    )
+    subject = http.post("/galleries/people/search", json={"queries": {"samples": queries}})
+    assert "queries is a subject of several samples" in problem(subject, 422, "invalid-input")["detail"]
     assert [hits[0]["id"] for hits in found["results"][:10]] == [f"p{at}" for at in range(10)]
     assert found["results"][10:] == [[]] * 5
     floor = problem(

@@ -83,6 +83,24 @@ def test_bad_points_name_the_field(metric: RunningServer, body: dict, status: in
     assert answer.json()["field"] == field
 
 
+@pytest.mark.parametrize("route", ["/embed", "/classify"])
+def test_a_subject_where_points_stand_is_told_what_takes_subjects(metric: RunningServer, route: str) -> None:
+    subject = {"samples": [[0.0] * 64]}
+    for features, field in ((subject, "features"), ([subject], "features[0]")):
+        refused = metric.http.post(route, json={"model": "live:1", "features": features})
+        assert (refused.status_code, refused.json()["field"]) == (422, field)
+        assert refused.json()["detail"] == (
+            f"{field} is a subject of several samples, which compares with another (/similarity, /match, verify); "
+            "expected vectors: send the samples as a list of them"
+        )
+
+
+def test_what_members_of_a_body_say_together_is_told_in_our_words(metric: RunningServer) -> None:
+    asked = {"source": {}, "question": "false-matches", "at_most": 0.02}
+    refused = metric.http.post("/reviews", json=asked).json()
+    assert refused["detail"] == "source: expected exactly one of model, gallery and refs"
+
+
 def test_a_forest_has_no_vectors_of_its_own(metric: RunningServer) -> None:
     answer = metric.http.post("/embed", json={"model": "digits", "features": [0.0] * 64})
     assert answer.status_code == 422

@@ -57,7 +57,7 @@ def test_a_page_reaches_what_reads_it_and_what_follows_it() -> None:
 
 def test_a_name_passed_on_by_a_package_leads_to_where_it_is_made() -> None:
     found = imports_of(Path("tests/models/test_identification.py"))
-    assert Path("pairmark/models/calibration/points.py") in found
+    assert Path("pairmark/models/calibration/operating_point.py") in found
     assert Path("pairmark/models/__init__.py") not in found
 
 

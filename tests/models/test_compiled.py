@@ -8,7 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from numba.core.caching import FunctionCache, IndexDataCacheFile
+from numba.core.codegen import JITCodeLibrary, JITCPUCodegen
+from numba.core.compiler import Compiler
+from numba.core.dispatcher import Dispatcher
 
+from pairmark.models.core import compiled
 from pairmark.models.core.compiled import PORTABLE_CPU, SHIPPED, _runs_portable_code
 
 PROBE = """
@@ -23,6 +28,20 @@ def twice(x):
     return x + x
 print(twice(21))
 """
+
+
+def test_what_is_overridden_is_what_numba_calls() -> None:
+    # Another version of numba might call these something else, and compile as if they were not there.
+    theirs = {*dir(JITCodeLibrary), *dir(JITCPUCodegen)}
+    assert set(vars(compiled._PartLibrary)) - {"_abc_impl"} <= theirs
+    assert set(vars(compiled._TellingCompiler)) <= set(dir(Compiler))
+
+
+def test_numba_has_the_private_names_that_the_cache_and_parts_rest_on() -> None:
+    assert {"_load_overload", "_index_key"} <= set(dir(FunctionCache))
+    assert {"load", "_load_index"} <= set(dir(IndexDataCacheFile))
+    assert {"get_call_template", "get_overload"} <= set(dir(Dispatcher))
+    assert {"_finalize_dynamic_globals", "_verify_declare_only_symbols"} <= set(dir(JITCodeLibrary))
 
 
 def test_without_a_place_for_the_cache_kernels_still_compile() -> None:
@@ -155,9 +174,24 @@ def mean(values):
         total += third(value)
     return total
 
+import gc
 import numpy as np
+from numba.core import event
+
+class Watch(event.Listener):
+    collects = set()
+
+    def on_start(self, event):
+        self.collects.add(gc.isenabled())
+
+    def on_end(self, event):
+        pass
+
 compiled.NOTABLE = 2
-before = mean(np.ones(6))
+with event.install_listener("numba:run_pass", Watch()):
+    before = mean(np.ones(6))
+# No garbage is looked for while numba compiles, and again afterwards.
+assert gc.isenabled() and True not in Watch.collects
 print(before, len(third.signatures), len(third.part.signatures), third(1.0), len(third.signatures))
 """
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy.stats import binom, norm
 
-from pairmark.models.calibration.operating_points import Calibration
-from pairmark.models.calibration.points import InsufficientCalibrationData
+from pairmark.models.calibration.calibration import Calibration
+from pairmark.models.calibration.operating_point import InsufficientCalibrationData
 from tests.models.pair_worlds import Classes, Crowd, EndToEnd, People, Photos, Scored, World
 
 

@@ -13,8 +13,8 @@ from sklearn.isotonic import IsotonicRegression
 from threadpoolctl import threadpool_limits
 
 from pairmark import LikelihoodRatios, cllr, cllr_min
+from pairmark.models.calibration.calibration import Calibration
 from pairmark.models.calibration.likelihood_ratios import bayes_threshold
-from pairmark.models.calibration.operating_points import Calibration
 from pairmark.models.evaluation.likelihood import cross_entropies, evidence, likelihood_report, tippett
 
 

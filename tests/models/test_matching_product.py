@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pairmark.models.calibration.calibration import Calibration
 from pairmark.models.calibration.kernels.capacity import log_mean_product
 from pairmark.models.calibration.matching_product import (
     AllPairs,
@@ -19,8 +20,7 @@ from pairmark.models.calibration.matching_product import (
     mixture,
     multiple_of_floor,
 )
-from pairmark.models.calibration.operating_points import Calibration
-from pairmark.models.calibration.points import InsufficientCalibrationData
+from pairmark.models.calibration.operating_point import InsufficientCalibrationData
 from pairmark.models.pairs.samples import pair_sample
 from pairmark.models.pairs.splits import held_out_pairs
 from tests.models.pair_worlds import Classes, People

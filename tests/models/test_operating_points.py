@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from scipy.stats import binom, norm
 
 from pairmark.models import InsufficientCalibrationData, OperatingPoint, operating_point
+from pairmark.models.calibration.calibration import Calibration
 from pairmark.models.calibration.held_out import pick_points
-from pairmark.models.calibration.operating_points import Calibration
 from pairmark.models.calibration.promises import candidate_share
 from pairmark.models.core.artefact import read_artefact, write_artefact
 from pairmark.models.pairs.splits import held_out_pairs

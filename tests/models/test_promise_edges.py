@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from pairmark import operating_point
+from pairmark.models.calibration.calibration import Calibration
 from pairmark.models.calibration.calibration_seed import CalibrationSeed
-from pairmark.models.calibration.operating_points import Calibration
-from pairmark.models.calibration.points import InsufficientCalibrationData
+from pairmark.models.calibration.operating_point import InsufficientCalibrationData
 from pairmark.models.calibration.tpr_spread import expected_tpr
 from pairmark.models.pairs.splits import held_out_pairs
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pairmark.models import MetricSimilarity
 from pairmark.models.core.artefact import ArtefactError
-from pairmark.models.core.search.index import Best, checked_allowed, merge_top_k
+from pairmark.models.core.search.index import TopRows, checked_allowed, merge_top_k
 
 X = np.random.default_rng(2).standard_normal((40, 3)).astype(np.float32)
 Y = np.repeat(np.arange(8), 5)
@@ -29,7 +29,7 @@ def test_the_best_do_not_depend_on_the_order_of_offers(values, k, above, step, r
     scores = np.array(values, dtype=np.float32)
     starts = list(range(0, len(values), step))
     random.shuffle(starts)
-    best = Best(k, None if above is None else np.float32(above))
+    best = TopRows(k, None if above is None else np.float32(above))
     for start in starts:
         rows = np.arange(start, min(start + step, len(values)))
         best.offer(rows, scores[rows])

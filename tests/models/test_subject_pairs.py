@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from pairmark.models.calibration.operating_points import Calibration
+from pairmark.models.calibration.calibration import Calibration
 from pairmark.models.pairs.subjects import SubjectPairs, TooFewSamples, subject_pairs
 
 COUNTS = np.array([12, 5, 11, 30, 4, 10, 11, 12])

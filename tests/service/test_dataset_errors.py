@@ -312,7 +312,8 @@ def test_bad_pairs(deployment) -> None:
         "expected left, right, same": b"left,right,alike\n0,1,1\n",
         "no pairs": b"left,right,same\n",
         "the file is empty": b"",
-        "column 'same' is 'yes', not a number": b"left,right,same\n0,1,yes\n",
+        "row 1, column 'same' is 'yes', not a number; expected 0 or 1": b"left,right,same\n0,1,yes\n",
+        "columns are left, right; expected left, right, same and optionally": b"left,right\n0,1\n",
     }
     for said, content in cases.items():
         error = refused(deployment, points, pairs=content)

@@ -25,7 +25,8 @@ def test_serving_does_not_load_what_it_never_calls() -> None:
         """
         import sys
         import pairmark.service.server
-        waiting = ("scipy.stats._stats_py", "narwhals.dataframe", "duckdb", "alembic", "jinja2", "sklearn.linear_model")
+        waiting = ("scipy.stats._stats_py", "scipy.optimize", "narwhals.dataframe", "duckdb", "alembic", "jinja2",
+                   "matplotlib", "httpx", "psycopg", "sklearn.linear_model", "sklearn.preprocessing")
         print([name for name in waiting if name in sys.modules])
         """
     )

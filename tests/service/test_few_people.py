@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from typer.testing import CliRunner
@@ -56,8 +57,10 @@ def test_the_test_part_gives_way_before_training_does() -> None:
 @pytest.mark.parametrize("fpr", [0.2, 0.05])
 def test_the_people_that_the_plan_names_are_enough_and_fewer_are_not(fpr: float) -> None:
     planned = CliRunner().invoke(app, ["plan", "--fpr", str(fpr), "--json"])
-    for options, units in json.loads(planned.output)["ways"].items():
-        learns = "--learner" not in options
+    named = re.search(r"; ([\d,]+) are the fewest, ([\d,]+) with", json.loads(planned.output)["text"])
+    assert named is not None
+    for learns, text in zip((True, False), named.groups(), strict=True):
+        units = int(text.replace(",", ""))
         enough, few = (
             reach(parts(count, fpr, learns=learns)[1]).smallest_fpr for count in (units, units - 2)
         )
@@ -68,7 +71,10 @@ def test_forty_people_asked_for_a_fifth_are_answered_as_the_service_proposes(dep
     added = deployment.upload("forty", *people(40, 5))
     assert added.promise.smallest_fpr > 0.4
     proposed = [way.text for way in added.promise.ways]
-    assert proposed == ["18 % with `--target-fpr 0.18`", "16 % with `--learner metric --target-fpr 0.16`"]
+    assert proposed == [
+        "18 %: train with the target rate 18 %",
+        "16 %: train with the learner metric and the target rate 16 %",
+    ]
     for options in ("--target-fpr 0.2", *(way.options for way in added.promise.ways)):
         fpr, model = float(options.split()[-1]), f"m{len(options)}"
         changes = {"learner": "metric", "params": {}} if "--learner metric" in options else {}
@@ -78,4 +84,4 @@ def test_forty_people_asked_for_a_fifth_are_answered_as_the_service_proposes(dep
         calibration = deployment.store.calibrations.load(version.calibration_id)[0]
         assert calibration.operating_point(fpr).fpr_upper_bound <= fpr
     refused = deployment.queue.submit(deployment.request(dataset="forty", evaluation={"target_fpr": 0.01}))
-    assert "cannot be promised from this dataset. Within reach: " + ", ".join(proposed) in refused.message
+    assert "cannot be promised from this dataset. Within reach: " + "; ".join(proposed) in refused.message

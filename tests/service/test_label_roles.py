@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from pairmark.models.calibration.points import InsufficientCalibrationData
+from pairmark.models.calibration.operating_point import InsufficientCalibrationData
 from pairmark.service.datasets.schemas import DatasetRequest
 from pairmark.service.errors import ChooseProtocol
 from pairmark.service.runtime.points import PointRequest

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from pairmark.models.calibration.operating_points import Calibration
-from pairmark.models.calibration.points import InsufficientCalibrationData
+from pairmark.models.calibration.calibration import Calibration
+from pairmark.models.calibration.operating_point import InsufficientCalibrationData
 from pairmark.models.pairs.splits import held_out_pairs, split_data
 from pairmark.service.cli import app
 from pairmark.service.heldout.schemas import EvaluationRequest
@@ -31,7 +31,7 @@ def answered(y: np.ndarray, protocol: str, fpr: float, method: str, seed: int) -
     parts = split_data(
         y,
         protocol=protocol,
-        calibration_fraction=asked.calibration_fraction,
+        calibration_fraction=0.5,
         test_fraction=asked.test_fraction,
         random_state=rng,
     )

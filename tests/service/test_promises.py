@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
+import json
 
-from pairmark.models.calibration.points import InsufficientCalibrationData
+import pytest
+from typer.testing import CliRunner
+
+from pairmark.models.calibration.operating_point import InsufficientCalibrationData
+from pairmark.models.calibration.promises import askable, in_percent
+from pairmark.service.cli import app
 from pairmark.service.datasets.promises import FEWEST, promise_of, ways_from, ways_out
 from tests.service.conftest import people
 
@@ -37,8 +42,12 @@ def test_what_is_promised_at_upload_is_what_the_version_keeps(deployment):
 def test_the_people_that_the_next_rate_takes_are_enough(deployment):
     reported = deployment.upload("few", *people(60, 2)).promise
     assert reported.next_fpr == 0.1
-    enough = deployment.upload("enough", *people(reported.units + reported.more_units, 2)).promise
-    assert enough.smallest_fpr <= reported.next_fpr
+    deployment.upload("enough", *people(reported.units + reported.more_units, 2))
+    job = deployment.queue.submit(
+        deployment.request(dataset="enough", evaluation={"target_fpr": reported.next_fpr})
+    )
+    assert "58 of 116 people calibrate" in job.message
+    assert "cannot be promised" not in job.message
     assert f"10 % takes {reported.more_units} more people" in reported.text
 
 
@@ -67,21 +76,40 @@ def test_classes_are_counted_in_samples(deployment):
 
 def test_ways_out_are_ranked_and_each_gives_a_smaller_rate() -> None:
     promise = promise_of(400, 0.25, protocol="open-set", fewest=FEWEST)
-    ways = ways_from(0.001, promise.smallest_fpr, 5990, promise, "people")
+    ways = ways_from(0.001, promise.smallest_fpr, 5990, "people", promise, "people")
     assert [way["command"] for way in ways[:2]] == [
         "fpr=0.059",
         "pairmark train --dataset DATASET --model people --target-fpr 0.016",
     ]
     assert ways[-1]["text"] == (
-        "0.1 %: calibrate on 5,990 people: 23,960 in the dataset, 23,560 more than it has"
+        "0.1 %: calibrate on 5,990 people: 11,980 in the dataset, 11,580 more than it has, with the target rate 0.1 %, "
+        "of which half calibrate; 5,998 are the fewest, 5,994 with the learner metric"
     )
     rates = [way["fpr"] for way in ways]
     assert rates == sorted(rates, reverse=True)
     # Scores of another system: no dataset to train on again.
-    assert [way["text"] for way in ways_from(0.001, 0.02, 5990, None)] == [
-        "2 %: ask with fpr=0.02",
-        "0.1 %: calibrate on 5,990 people",
+    assert [way["text"] for way in ways_from(0.001, 0.02, 2995, "pairs", None)] == [
+        "2 %: ask for this rate",
+        "0.1 %: calibrate on 2,995 pairs",
     ]
+
+
+@pytest.mark.parametrize("share", [0.25, 0.4983])
+def test_plan_dataset_and_refusal_name_one_number_of_people(share: float) -> None:
+    planned = CliRunner().invoke(app, ["plan", "--fpr", "0.001", "--json"])
+    plan = json.loads(planned.output)
+    promise = promise_of(2_400, share, protocol="open-set", fewest=FEWEST, calibration_units=598)
+    way = ways_from(0.001, promise.smallest_fpr, 5_990, "people", promise)[-1]
+    total = plan["needs"][0]["dataset_people"]
+    assert way["units"] == total == 2_400 + promise.more_units == 11_980
+    assert way["text"].replace(", 9,580 more than it has", "") == plan["text"]
+
+
+@pytest.mark.parametrize("rate", [0.004997, 0.00998, 0.0997, 0.0261, 0.46, 0.05899999])
+def test_a_rate_that_is_named_can_be_asked_for_and_is_no_more_than_two_digits(rate: float) -> None:
+    assert rate <= askable(rate) <= 1.1 * rate
+    assert in_percent(rate) == f"{100 * askable(rate):g} %"
+    assert in_percent(0.004997) == "0.5 %"
 
 
 def test_a_way_that_gives_no_smaller_rate_is_not_offered() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pairmark.models.calibration.operating_points import Calibration
+from pairmark.models.calibration.calibration import Calibration
 from pairmark.models.core.artefact import ArtefactError, read_artefact, write_artefact
 from pairmark.service.store.rehearsal import rehearse
 from pairmark.service.store.schemas import NewCalibration, NewVersion

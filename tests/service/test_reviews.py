@@ -157,8 +157,12 @@ def test_a_tiny_population_is_judged_whole(reviews: Reviews, n: int) -> None:
 
 
 def test_a_population_of_none_is_refused(reviews: Reviews, model_id: str) -> None:
-    for source in ({"model": "faces"}, {"refs": []}, {"refs": pairs(2), "matches": [False, False]}):
-        with pytest.raises(InvalidInput, match="no such decision"):
+    with pytest.raises(InvalidInput, match="no such decision"):
+        reviews.create(asked(source={"model": "faces"}))
+    for source in ({"refs": []}, {"refs": pairs(2), "matches": [False, False]}):
+        with pytest.raises(
+            InvalidInput, match=r"source\.refs holds no pair that matched; expected at least one"
+        ):
             reviews.create(asked(source=source))
     with pytest.raises(UnknownModel):
         reviews.create(asked(source={"model": "nobody"}))

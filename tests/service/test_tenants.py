@@ -244,7 +244,11 @@ def test_an_admin_of_a_tenant_makes_keys_of_it_alone(house: House) -> None:
     assert rotated["tenant"] == "acme"
     foreign, none = (own.delete(f"/keys/{id}") for id in (house.keys["beta"].id, "0" * 12))
     assert foreign.status_code == none.status_code == 404
-    assert own.put("/tenants/acme", json={"vectors": 1}).status_code == 403
+    refused = own.put("/tenants/acme", json={"vectors": 1})
+    assert refused.status_code == 403
+    assert refused.json()["detail"] == (
+        "the key is of the tenant 'acme'; this is for all tenants and needs a key of none with the scope 'admin'"
+    )
     assert own.get("/tenants/acme").json()["use"]["keys"] == 3
 
 

@@ -93,7 +93,7 @@ class KernelGroup:
 _PLDA = KernelGroup(plda_kernels.score, 1.5)
 _RESIDUAL = KernelGroup(residual_kernels.boost, 2.5)
 _LOGISTIC = KernelGroup(logistic_kernels.score_dense, 1.0)
-_FOREST = KernelGroup(forest_kernels.grow, 30.0)
+_FOREST = KernelGroup(forest_kernels.grow, 18.0)
 _BOOSTED = KernelGroup(leaf_kernels.boost, 3.5)
 _RANKBOOST = KernelGroup(rankboost_kernels.scan, 10.0)
 _GHOST = KernelGroup(ghost_kernels.learning_costs, 2.5)

@@ -26,6 +26,7 @@ from pairmark.models.auto.candidates import (
     Data,
 )
 from pairmark.models.auto.race import (
+    RACE_SHARE,
     Entry,
     IdentityTask,
     PairTask,
@@ -41,9 +42,9 @@ from pairmark.models.core.arrays import Bool, Float64, Int64
 from pairmark.models.core.base import Float32, GalleryIndex, Matrix, PairScorerMixin
 from pairmark.models.core.blas import one_blas_thread
 from pairmark.models.core.checkpoints import Checkpoints, checkpoints_of
-from pairmark.models.core.progress import preparing, report
+from pairmark.models.core.progress import as_part, report
 from pairmark.models.core.row_pairs import PairsOfRows
-from pairmark.models.core.search.index import Found, Rows
+from pairmark.models.core.search.index import Rows, TopK
 from pairmark.models.core.spec import RandomState, document_parameters
 from pairmark.models.core.subjects import OF_SCORES, Samples, SampleSets, SubjectIndex
 from pairmark.models.evaluation.pair_folds import pair_folds
@@ -56,7 +57,7 @@ from pairmark.models.evaluation.validation import (
 )
 from pairmark.models.pairs.listed import some_pairs
 
-RACE_VERSION = 9
+RACE_VERSION = 10
 """Raised when a race of the same seed would come out otherwise, so that none goes on from parts of another kind."""
 
 _SIMPLE_OF_CLASSES = ("cosine", "whitened cosine", "raw forest")
@@ -74,10 +75,11 @@ class SimilarityAuto(SimilarityAutoState, PairScorerMixin, BaseEstimator):
 
     Candidates that are cheap for the budget, by the size of the data and by what of them is still to be compiled,
     always race; the others race on all folds if that fits, and by successive halving if not. Everybody is judged on
-    the same folds, twice four, of at most 10,000 numbers four times four. They hold identities out (rows, where
-    classes are shared). What counts is the mean true positive rate at those low false positive rates that a fold's
-    pairs resolve. The simplest candidate within one standard error of the best, paired fold by fold, and at most .01
-    behind it, wins and learns from all rows.
+    the same folds, twice four, of at most 10,000 numbers four times four. They hold identities out, or rows, where
+    classes are shared: halves of few rows, whose quarters would not show low rates. What counts is the mean true
+    positive rate at those low false positive rates that a fold's pairs resolve. The simplest candidate within one
+    standard error of the best, paired fold by fold, and at most .01 behind it, wins and learns from all rows. What is
+    thought to take 5 seconds or more leaves when others are far ahead of it.
 
     ``protocol="auto"`` cannot ask what ``y`` is. From 15 identities on it takes them for people or things that new ones
     will join (open-set), below that for classes that are all there are (closed-set). Name the protocol where ``y`` is
@@ -234,7 +236,7 @@ class SimilarityAuto(SimilarityAutoState, PairScorerMixin, BaseEstimator):
                 entries = race.run(racing)
                 best = winner(entries) if any(entry.rates.size for entry in entries) else entries[0]
                 if isinstance(task, IdentityTask) and best.rates.size:
-                    report(0.7, "comparing ways to combine samples")
+                    report(RACE_SHARE, "comparing ways to combine samples")
                     rules = sample_rules(
                         task,
                         race.folds_again(best),
@@ -248,9 +250,8 @@ class SimilarityAuto(SimilarityAutoState, PairScorerMixin, BaseEstimator):
                 entries = [Entry(candidate=racing[0], params={}, rates=np.empty((0, len(at))))]
                 best = entries[0]
                 best.status = "not raced: too few rows to hold any out"
-            report(0.75, f"learning {best.candidate.name}")
             model = best.candidate.build(task.data, best.params, shared)
-            with preparing(f"learning {best.candidate.name}"):
+            with as_part(0.8, 1.0, f"learning {best.candidate.name}"):
                 self.model_ = fit(model)
         self.winner_ = best.candidate.name
         self.leaderboard_ = leaderboard(entries, best, at, task.folds)
@@ -379,7 +380,7 @@ class SimilarityAuto(SimilarityAutoState, PairScorerMixin, BaseEstimator):
         k: int,
         allowed: NDArray[np.bool_] | None,
         above: np.float32 | None,
-    ) -> Found:
+    ) -> TopK:
         return self.model_._top_k_subjects(self._taken_sets(queries), index, k, allowed, above)
 
     def _taken_sets(self, sets: Any) -> Any:
@@ -415,7 +416,7 @@ class SimilarityAuto(SimilarityAutoState, PairScorerMixin, BaseEstimator):
         k: int,
         allowed: NDArray[np.bool_] | None,
         above: np.float32 | None,
-    ) -> Found:
+    ) -> TopK:
         return self.model_._top_k(self._as_taken(queries), index, k, allowed, above)
 
     def __sklearn_is_fitted__(self) -> bool:

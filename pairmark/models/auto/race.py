@@ -10,18 +10,18 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from joblib import Parallel, delayed
+from joblib import Parallel, delayed, effective_n_jobs
 from numpy.typing import NDArray
 
 from pairmark.models.auto.candidates import Candidate, Data, KernelGroup, judging_cost
 from pairmark.models.core.checkpoints import Checkpoints
 from pairmark.models.core.compiled import CompileClock
-from pairmark.models.core.progress import note, preparing, report
+from pairmark.models.core.progress import as_part, note
 from pairmark.models.evaluation.pair_folds import PairFold
 from pairmark.models.evaluation.validation import (
     Fold,
@@ -45,6 +45,16 @@ _FREE_SHARE, _FREE_SECONDS = 0.5, 3.0
 """As many candidates as are thought to take less together, of the budget, are raced whatever the clock says."""
 _SIMPLEST_SHARE, _FEWEST_ROWS = 0.25, 1_000
 """The simplest candidate may take this of what is free; a race on fewer rows than these shows too little."""
+_LOOKS = (2, 4, 8)
+"""Folds after which a candidate that others are far ahead of leaves: by `_FAR` standard errors of the mean difference
+and `_FAR_AHEAD` over the number of folds, of which two or four may all be odd."""
+_FAR, _FAR_AHEAD = 3.0, 0.2
+_WORTH_LEAVING = 5.0
+"""Seconds that a candidate is thought to take on all folds, from which on it may leave: less is no burden."""
+RACE_SHARE = 0.75
+"""Of the way of a fit, what the race takes."""
+_LEAST_COST = 0.3
+"""Seconds that any candidate takes, when progress is told."""
 _CHEAP_SHARE = 0.1
 """A candidate that is thought to take less of the budget is fitted on all folds again for a second question."""
 _FIT_FOLDS = 1.5
@@ -204,8 +214,8 @@ class Race:
         self._entries = entries
         quick = self._quick(entries)
         self._raced_at_once = {entry.candidate.name for entry in quick}
-        for number, entry in enumerate(quick):
-            report(0.6 * number / len(entries), f"racing {entry.candidate.name}")
+        self._ways = self._shared_out(entries)
+        for entry in quick:
             with self._surviving(entry):
                 self._to_the_end(entry, at_once=True)
         slow = [
@@ -214,8 +224,25 @@ class Race:
             if entry.candidate.name not in self._raced_at_once and not self._restored(entry)
         ]
         if slow:
-            self._race_slow(slow, 0.6 * len(quick) / len(entries))
+            self._race_slow(slow)
         return entries
+
+    def _shared_out(self, entries: list[Entry]) -> dict[str, tuple[float, float]]:
+        """Where on the way of a fit each candidate begins and ends, by what it is thought to take: quick ones first."""
+        order = sorted(entries, key=lambda entry: entry.candidate.name not in self._raced_at_once)
+        ends = np.cumsum([_LEAST_COST + self._cost(entry) for entry in order])
+        ends *= RACE_SHARE / ends[-1]
+        starts = np.append(0.0, ends)
+        return {
+            entry.candidate.name: (float(low), float(high))
+            for entry, low, high in zip(order, starts, ends, strict=False)
+        }
+
+    def _judging(self, entry: Entry, number: int) -> AbstractContextManager[None]:
+        """Progress while a fold is judged."""
+        low, high = self._ways[entry.candidate.name]
+        starts = low + (high - low) * np.array([number, number + 1]) / len(self._task.folds)
+        return as_part(float(starts[0]), float(starts[1]), f"racing {entry.candidate.name}")
 
     def folds_again(self, entry: Entry) -> list[Any]:
         """Folds to fit a candidate on once more: all of a cheap one, else those of one repeat.
@@ -258,15 +285,16 @@ class Race:
         if self._restored(entry):
             return
         cpu_start, wall_start = time.process_time(), time.monotonic()
-        with preparing(f"racing {entry.candidate.name}"), CompileClock() as compiling:
-            tuned = self._task.tuned(entry.candidate, self._build(entry))
+        with CompileClock() as compiling:
+            with as_part(*self._ways[entry.candidate.name], f"racing {entry.candidate.name}"):
+                tuned = self._task.tuned(entry.candidate, self._build(entry))
             if tuned is not None:
                 entry.params = tuned.params
                 entry.rates = entry.rates if tuned.rates is None else tuned.rates
             elif entry.candidate.grid:
                 self._tune(entry)
             if at_once:
-                self._judge_at_once(entry, len(self._task.folds))
+                self._judge_while_close(entry)
             else:
                 self._judge(entry, len(self._task.folds))
         entry.seconds = time.process_time() - cpu_start
@@ -291,15 +319,15 @@ class Race:
         lead = fold_means(best[0]) - fold_means(tuned[0][0])
         entry.rates, entry.params = best if lead.mean() > _standard_error(lead) else tuned[0]
 
-    def _race_slow(self, racing: list[Entry], progress: float) -> None:
+    def _race_slow(self, racing: list[Entry]) -> None:
         """Slow candidates: all on all folds if that fits, else the better half after a fold, unless they are behind.
 
         They race in their order, not in that of their seconds: who has raced to the end decides who is behind.
         """
         n_folds = len(self._task.folds)
         first, early = (min(rung, n_folds) for rung in _RUNGS)
-        for number, entry in enumerate(racing):
-            self._advance(entry, first, progress + (0.75 - progress) * 0.3 * number / len(racing))
+        for entry in racing:
+            self._advance(entry, first)
         racing = [entry for entry in racing if entry.is_complete and entry.rates.shape[0] < n_folds]
         all_stay = (
             self._elapsed() + sum(self._seconds_for(entry, n_folds, 0.0) for entry in racing) < self._budget
@@ -309,14 +337,13 @@ class Race:
             for entry in best[-(-len(best) // 2) :]:
                 entry.status = f"left after {first} of {n_folds} folds"
             racing = [entry for entry in racing if entry.is_complete]
-        for number, entry in enumerate(racing):
-            share = progress + (0.75 - progress) * (0.3 + 0.7 * number / len(racing))
+        for entry in racing:
             if not all_stay:
-                self._advance(entry, early, share)
+                self._advance(entry, early)
                 if entry.is_complete and early < n_folds and self._trails(entry):
                     entry.status = f"left after {early} of {n_folds} folds"
             if entry.is_complete:
-                self._advance(entry, n_folds, share)
+                self._advance(entry, n_folds)
                 self._store(entry)
 
     @contextmanager
@@ -339,8 +366,7 @@ class Race:
         compiling = sum(group.seconds for group in entry.candidate.compiles if not group.is_ready)
         return float(n_fits * self._cost(entry) / len(self._task.folds) + compiling)
 
-    def _advance(self, entry: Entry, n_folds: int, share: float) -> None:
-        report(share, f"racing {entry.candidate.name}")
+    def _advance(self, entry: Entry, n_folds: int) -> None:
         with self._surviving(entry):
             self._advance_to(entry, n_folds)
 
@@ -352,8 +378,7 @@ class Race:
             else:
                 entry.status = f"{_OUT_OF_TIME} after 0 of {len(self._task.folds)} folds"
             return
-        with preparing(f"racing {entry.candidate.name}"):
-            self._judge(entry, n_folds)
+        self._judge(entry, n_folds)
         self._tell(entry)
 
     def _tell(self, entry: Entry) -> None:
@@ -365,12 +390,24 @@ class Race:
         line = f"{entry.candidate.name}: mean TPR {mean:.3f} over {n_judged} of {n_folds} folds"
         note(line, candidate=entry.candidate.name, mean_tpr=mean, folds=n_judged, of_folds=n_folds)
 
-    def _trails(self, entry: Entry) -> bool:
-        """Whether somebody who raced to the end is ahead, on the folds so far, by more than a standard error."""
+    def _trails(self, entry: Entry, errors: float = 1.0, least: float = 0.0) -> bool:
+        """Whether somebody who raced to the end is ahead, on the folds so far, by more than so many standard errors."""
         n_judged = entry.means.size
         finished = [rival for rival in self._entries if rival.is_complete and rival.means.size > n_judged]
         leads = [rival.means[:n_judged] - entry.means for rival in finished]
-        return any(lead.mean() > _standard_error(lead) for lead in leads)
+        return any(lead.mean() > max(errors * _standard_error(lead), least) for lead in leads)
+
+    def _looks(self, entry: Entry) -> tuple[int, ...]:
+        """Folds after which a candidate that would take a while may leave."""
+        return _LOOKS if self._cost(entry) >= _WORTH_LEAVING else ()
+
+    def _leaves(self, entry: Entry) -> bool:
+        """Whether a candidate is too far behind to go on: its status says so."""
+        n_judged, n_folds = entry.rates.shape[0], len(self._task.folds)
+        may_leave = n_judged in self._looks(entry) and n_judged < n_folds
+        if may_leave and self._trails(entry, _FAR, _FAR_AHEAD / n_judged):
+            entry.status = f"left after {n_judged} of {n_folds} folds"
+        return not entry.is_complete
 
     def _judge(self, entry: Entry, n_folds: int) -> None:
         """On folds up to a number of them, as long as there is time."""
@@ -380,19 +417,31 @@ class Race:
                 entry.status = f"{_OUT_OF_TIME} after {n_judged} of {len(self._task.folds)} folds"
                 return
             cpu_start, wall_start = time.process_time(), time.monotonic()
-            with CompileClock() as compiling:
+            with CompileClock() as compiling, self._judging(entry, n_judged):
                 rates = self._task.rates(self._build(entry), self._task.folds[n_judged], self._at)
             entry.rates = np.vstack([entry.rates, rates])
             entry.seconds += time.process_time() - cpu_start
             entry.elapsed += time.monotonic() - wall_start - compiling.seconds
+            if self._leaves(entry):
+                return
+
+    def _judge_while_close(self, entry: Entry) -> None:
+        """On all folds, unless it is seen to be far behind."""
+        for n_folds in (*self._looks(entry), len(self._task.folds)):
+            self._judge_at_once(entry, min(n_folds, len(self._task.folds)))
+            if self._leaves(entry):
+                return
 
     def _judge_at_once(self, entry: Entry, n_folds: int) -> None:
-        """Folds side by side, on as many threads as joblib is configured with, or on its cluster."""
-        rates = Parallel(n_jobs=self._shared["n_jobs"], prefer="threads")(
-            delayed(self._task.rates)(self._build(entry), fold, self._at)
-            for fold in self._task.folds[entry.rates.shape[0] : n_folds]
-        )
-        entry.rates = np.vstack([entry.rates, *rates])
+        """As many folds at a time as joblib is configured with threads, or its cluster: a listener is heard between."""
+        workers = effective_n_jobs(self._shared["n_jobs"])
+        for first in range(entry.rates.shape[0], n_folds, workers):
+            with self._judging(entry, first):
+                rates = Parallel(n_jobs=self._shared["n_jobs"], prefer="threads")(
+                    delayed(self._task.rates)(self._build(entry), fold, self._at)
+                    for fold in self._task.folds[first : min(first + workers, n_folds)]
+                )
+            entry.rates = np.vstack([entry.rates, *rates])
 
     def _build(self, entry: Entry) -> Any:
         return entry.candidate.build(self._task.data, entry.params, self._shared)

@@ -70,7 +70,7 @@ def group_rates(
     Parameters
     ----------
     scores : (n,) finite; taken as float32, and compared strictly.
-    same : (n,). units : (n, 2) sampling units as in `pairmark.models.calibration.operating_points`.
+    same : (n,). units : (n, 2) sampling units as in `pairmark.models.calibration.calibration`.
     groups : (n, 2) group of each side: strings or whole numbers.
     promised_fpr : rate that the threshold promises; None for no warnings.
     confidence : of the intervals, each by itself.

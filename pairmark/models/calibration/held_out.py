@@ -175,6 +175,15 @@ class HeldOutScores:
         """``open-set`` or ``closed-set``."""
         return str(self.facts["protocol"])
 
+    @property
+    def counted(self) -> str:
+        """What the units are, in words."""
+        if self.facts["independent_rows"]:
+            return "pairs"
+        if self.origin == "blocks":
+            return "blocks"
+        return "people" if self.protocol == "open-set" else "samples"
+
     def share_above(self, threshold: np.float32) -> float:
         """The share of same pairs above a threshold."""
         above = self.arrays["same_above"]

@@ -24,8 +24,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pairmark.models.calibration.bounds import order_pairs_needed, order_rank, order_upper, wilson_interval
-from pairmark.models.calibration.points import InsufficientCalibrationData
-from pairmark.models.calibration.promises import checked_rate
+from pairmark.models.calibration.operating_point import InsufficientCalibrationData
+from pairmark.models.calibration.origins import Guarantee
+from pairmark.models.calibration.promises import askable, checked_rate
 from pairmark.models.calibration.schema import reading_state
 from pairmark.models.core.arrays import Float32
 
@@ -50,6 +51,7 @@ class IdentificationPoint:
     fnir : share of mated probes whose own subject is not above the threshold; None without mated probes.
     fnir_interval : Wilson's two-sided interval at ``confidence``, one probe a subject.
     gallery_size : items when it was calibrated.
+    guarantee : ``finite-sample``.
     """
 
     fpir: float
@@ -62,10 +64,20 @@ class IdentificationPoint:
     fnir: float | None
     fnir_interval: tuple[float, float] | None
     gallery_size: int
+    guarantee: Guarantee = "finite-sample"
+
+    @property
+    def meaning(self) -> str:
+        """The guarantee in words."""
+        return (
+            f"With {100 * self.confidence:.4g} % confidence, at most {100 * self.fpir:.4g} % of searches for new "
+            "people return somebody of this gallery, if the people it was calibrated with, who are not enrolled, are "
+            "a random sample of those to come."
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-able: the attributes by name."""
-        values = asdict(self)
+        values = asdict(self) | {"meaning": self.meaning}
         values["fnir_interval"] = None if self.fnir_interval is None else list(self.fnir_interval)
         return values
 
@@ -127,8 +139,8 @@ class GalleryCalibration:
             n_people, floor = order_pairs_needed(fpir, confidence), self.smallest_fpir(confidence)
             raise InsufficientCalibrationData(
                 f"{self.n_probes:,} un-enrolled probes cannot support a false positive identification rate of "
-                f"{fpir:g} at confidence {confidence:g}: the smallest supported rate is {floor:.3g}; {fpir:g} takes "
-                f"{n_people:,} people who are not in the gallery, one probe each",
+                f"{fpir:g} at confidence {confidence:g}: the smallest supported rate is {askable(floor):g}; {fpir:g} "
+                f"takes {n_people:,} people who are not in the gallery, one probe each",
                 smallest_fpr={"finite-sample": floor},
                 required_units={"finite-sample": n_people},
             )

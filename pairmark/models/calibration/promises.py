@@ -104,6 +104,17 @@ def _matched_for(different: int, share: float) -> int:
     return min(math.ceil(root * root / share * (1 - 1e-12)), MOST_BLOCKS)
 
 
+def askable(rate: float) -> float:
+    """A rate in two digits, rounded up, so that what is said can be asked for."""
+    unit = 10.0 ** (math.floor(math.log10(rate)) - 1)
+    return min(float(f"{math.ceil(round(rate / unit, 6)) * unit:.2g}"), 0.99)
+
+
+def in_percent(rate: float) -> str:
+    """`askable` in percent."""
+    return f"{100 * askable(rate):.2g} %"
+
+
 def candidate_share(number: int) -> float:
     """Share of the failure probability that the ``number``-th of any number of candidates is given, from 1.
 

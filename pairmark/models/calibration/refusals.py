@@ -13,9 +13,9 @@ from pairmark.models.calibration.bootstrap import confidence_row
 from pairmark.models.calibration.bounds import MOST_BLOCKS, order_pairs_needed, order_rank, order_upper
 from pairmark.models.calibration.finite_sample import STEPS_PER_DECADE
 from pairmark.models.calibration.held_out import HeldOutScores
+from pairmark.models.calibration.operating_point import InsufficientCalibrationData, OperatingPoint
 from pairmark.models.calibration.origins import guarantee_of
-from pairmark.models.calibration.points import InsufficientCalibrationData, OperatingPoint
-from pairmark.models.calibration.promises import units_needed
+from pairmark.models.calibration.promises import askable, units_needed
 
 
 def smallest_rates(held_out: HeldOutScores, confidence: float) -> dict[str, float | None]:
@@ -54,14 +54,11 @@ def refusal(
     """The error that says what the tried methods lack; ``answers`` are those of the other methods."""
     smallest, required = smallest_rates(held_out, confidence), units_required(held_out, fpr, confidence)
     n_units, n_different = int(held_out.facts["n_units"]), int(held_out.facts["n_negative_pairs"])
-    people = "identities" if held_out.protocol == "open-set" else "samples"
-    unit = (
-        "pairs" if held_out.facts["independent_rows"] else "blocks" if held_out.origin == "blocks" else people
-    )
+    unit = held_out.counted
     sentences = []
     for name in methods:
         floor, n_required = smallest[name], required[name]
-        supports = "no rate" if floor is None else f"rates of {floor:.3g} and above"
+        supports = "no rate" if floor is None else f"rates of {askable(floor):g} and above"
         takes = (
             ""
             if n_required is None
@@ -98,7 +95,7 @@ def joint_refusal(
         f"no rate of {fpr:g} at confidence {confidence:g} holds together with all others"
         + ("" if candidate is None else f" and for {candidate} versions calibrated on the same data")
         + f": {method} reaches "
-        + ("none" if floor is None else f"{floor:.3g}")
+        + ("none" if floor is None else f"{askable(floor):g}")
         + ". Ask for a higher rate, or without simultaneous",
         smallest_fpr={method: floor},
         required_units={},
@@ -138,8 +135,8 @@ def lower_threshold(
         raise InsufficientCalibrationData(
             f"{same.size} independent same pairs cannot support a false negative rate of {fnr:g} at confidence "
             f"{sure:g}, which each rate needs so that both hold at {confidence:g}: the smallest supported rate is "
-            f"{order_upper(0, same.size, sure):.3g}; {fnr:g} takes {n_people:,} people with two samples. Ask for a "
-            "higher rate, or calibrate with more people",
+            f"{askable(order_upper(0, same.size, sure)):g}; {fnr:g} takes {n_people:,} people with two samples. Ask "
+            "for a higher rate, or calibrate with more people",
             smallest_fpr=smallest_rates(held_out, level),
             required_units={"finite-sample": n_people},
         )

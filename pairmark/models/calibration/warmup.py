@@ -6,12 +6,12 @@ import contextlib
 
 import numpy as np
 
+from pairmark.models.calibration.calibration import Calibration
 from pairmark.models.calibration.kernels.bootstrap import dyadic_replicates
 from pairmark.models.calibration.kernels.capacity import log_mean_product
 from pairmark.models.calibration.kernels.list_matchings import draw_matchings
 from pairmark.models.calibration.kernels.matching import greedy_matching
-from pairmark.models.calibration.operating_points import Calibration
-from pairmark.models.calibration.points import InsufficientCalibrationData
+from pairmark.models.calibration.operating_point import InsufficientCalibrationData
 from pairmark.models.core.compiled import is_cached
 
 _UNITS = 80

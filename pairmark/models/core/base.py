@@ -38,8 +38,8 @@ from pairmark.models.core.row_pairs import PairsOfRows, identity_auc, scored_row
 from pairmark.models.core.schema import Stateful
 from pairmark.models.core.search import index as search
 from pairmark.models.core.search.forms import SearchForm, top_k_by_form
-from pairmark.models.core.search.index import Found
 from pairmark.models.core.search.index import GalleryIndex as GalleryIndex
+from pairmark.models.core.search.index import TopK
 from pairmark.models.core.spec import check_params
 from pairmark.models.core.subjects import OF_SCORES, Samples, SampleSets, SubjectIndex
 
@@ -318,7 +318,7 @@ class PairScorerMixin(Stateful):
         *,
         allowed: ArrayLike | None = None,
         above: float | None = None,
-    ) -> Found:
+    ) -> TopK:
         """The k most similar subjects of each query, exactly; best first, ties by number.
 
         Parameters
@@ -359,7 +359,7 @@ class PairScorerMixin(Stateful):
         k: int,
         allowed: Bool | None,
         above: np.float32 | None,
-    ) -> Found:
+    ) -> TopK:
         return subject_scores.best_subjects(self._score_rows, queries, index, k, allowed, above)
 
     def _aggregation(self, aggregation: str, samples: tuple[int, int] | None = None) -> str:
@@ -417,7 +417,7 @@ class PairScorerMixin(Stateful):
         *,
         allowed: ArrayLike | None = None,
         above: float | None = None,
-    ) -> Found:
+    ) -> TopK:
         """The k most similar gallery rows of each query, exactly; best first, ties by row number.
 
         Parameters
@@ -474,14 +474,14 @@ class PairScorerMixin(Stateful):
         k: int,
         allowed: Bool | None,
         above: np.float32 | None,
-    ) -> Found:
+    ) -> TopK:
         """By the form of the score where it has one; else score everything, block by block, and keep the best."""
         form = self._search_form(queries, index)
         if form is not None:
             return top_k_by_form(self, form, queries, index, k, allowed, above)
         bests = []
         for at in range(queries.shape[0]):
-            best = search.Best(k, above)
+            best = search.TopRows(k, above)
             for start in range(0, len(index), SCORE_BLOCK):
                 rows = search.considered(start, min(start + SCORE_BLOCK, len(index)), allowed)
                 numbers = search.numbered(rows)

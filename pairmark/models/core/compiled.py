@@ -10,6 +10,7 @@ does not fit is compiled as ever.
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import inspect
 import logging
@@ -100,7 +101,22 @@ _njit: Any = numba.njit
 
 
 class _TellingCompiler(Compiler):
-    """Compiles, and says so once where it takes a while."""
+    """Compiles, and says so once where it takes a while.
+
+    Meanwhile nobody looks for garbage, which would be a sixth of the time: hardly anything of a compilation is any
+    before its end.
+    """
+
+    def compile_extra(self, func: Any) -> Any:
+        compiler: Any = super()
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            return compiler.compile_extra(func)
+        finally:
+            # Of kernels within kernels only the outermost; numba's lock keeps other threads out.
+            if collects:
+                gc.enable()
 
     def define_pipelines(self) -> Any:
         if next(_numbers) == NOTABLE:

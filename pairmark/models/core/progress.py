@@ -36,13 +36,14 @@ def listening(listener: Listener, notes: Reader | None = None) -> Iterator[None]
 
 
 @contextmanager
-def preparing(stage: str) -> Iterator[None]:
-    """Let reports made inside the block, by lesser fits, count as being at the start of this one's work."""
+def as_part(low: float, high: float, stage: str) -> Iterator[None]:
+    """Let reports made inside the block, by lesser fits, count as this fit's way from ``low`` to ``high``."""
     outer = _listener.get()
     if outer is None:
         yield
         return
-    with listening(lambda _, __: outer(0.0, stage)):
+    outer(low, stage)
+    with listening(lambda fraction, _: outer(low + (high - low) * fraction, stage)):
         yield
 
 

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
-from sklearn.pipeline import Pipeline
-from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, RobustScaler, StandardScaler
 from sklearn.utils.validation import check_is_fitted
 
 from pairmark.models.core.arrays import Float64, Matrix
 from pairmark.models.core.artefact import ArtefactError
 from pairmark.models.core.base import PairScorerMixin
 
+if TYPE_CHECKING:
+    from sklearn.pipeline import Pipeline
+
 SCALING = "column-scaling"
 """Name in artefacts of the array that holds it, (2, d)."""
-_KNOWN = (StandardScaler, MinMaxScaler, MaxAbsScaler, RobustScaler)
 
 
 class ColumnScaling(NamedTuple):
@@ -119,8 +119,11 @@ def from_pipeline(pipeline: Pipeline) -> Any:
 
 
 def _scaling_of(step: Any) -> ColumnScaling:
-    if type(step) not in _KNOWN or getattr(step, "clip", False):
-        kind_names = ", ".join(kind.__name__ for kind in _KNOWN)
+    from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, RobustScaler, StandardScaler
+
+    scalers = (StandardScaler, MinMaxScaler, MaxAbsScaler, RobustScaler)
+    if type(step) not in scalers or getattr(step, "clip", False):
+        kind_names = ", ".join(kind.__name__ for kind in scalers)
         raise ValueError(
             f"step {step!r} cannot become part of the model; expected one of {kind_names}, without clip. Fit "
             "it apart, and give the similarity what it returns"

@@ -18,7 +18,7 @@ from scipy.sparse import csr_array, issparse, vstack
 from pairmark.models.core.arrays import Bool, Float32, Int64
 from pairmark.models.core.kernels import subjects as kernels
 from pairmark.models.core.search import index as search
-from pairmark.models.core.search.index import Best, Found, GalleryIndex, padded
+from pairmark.models.core.search.index import GalleryIndex, TopK, TopRows, padded
 
 Samples = Sequence[ArrayLike]
 Aggregation = Literal["auto", "mean", "plda", "best", "median"]
@@ -189,7 +189,7 @@ def best_subjects(
     k: int,
     rows: Bool | None,
     above: np.float32 | None,
-) -> Found:
+) -> TopK:
     """The best subjects of each query by scoring all their samples.
 
     Parameters
@@ -203,7 +203,7 @@ def best_subjects(
     bests = []
     for at, count in enumerate(queries.counts.tolist()):
         samples = queries.rows[queries.index[int(ends[at]) - count : int(ends[at])]]
-        best = Best(k, above)
+        best = TopRows(k, above)
         for first, last in _blocks(counts):
             start = int(index.ends[first - 1]) if first else 0
             scores = np.ascontiguousarray(

@@ -182,7 +182,7 @@ def pair_report(
     units drawn c and c' times weighs c c', a unit's own pairs in open-set use c), two-sided, each by itself.
     An interval is widened to Wilson's for as many observations as the draws say that the figure is worth (at least the
     same pairs that share no unit), so that perfect separation of a few people is not taken for certainty.
-    They are asymptotic; the guarantee is `pairmark.models.calibration.operating_points`' affair.
+    They are asymptotic; the guarantee is `pairmark.models.calibration.calibration`' affair.
 
     Parameters
     ----------

@@ -13,11 +13,11 @@ from pairmark.models.core.spec import RandomState, Threads, document_parameters
 from pairmark.models.evaluation.rankings import kendall_tau, positions_of
 from pairmark.models.label_ranking.base import aggregated, spread_seeds
 from pairmark.models.label_ranking.calibration import PairCalibration
-from pairmark.models.label_ranking.candidates import completed_examples, fit_candidate
+from pairmark.models.label_ranking.candidates import CandidateName, completed_examples, fit_candidate
 from pairmark.models.label_ranking.rankings_data import TrainingRankings
 from pairmark.models.label_ranking.state import LabelRankingAutoState
 
-CANDIDATES = ("extra-trees", "forest", "neighbours", "kernel", "boosting", "logistic")
+CANDIDATES = ("constant", "extra-trees", "forest", "neighbours", "kernel", "boosting", "logistic")
 """In the order tried."""
 
 _STEPS = 20
@@ -35,7 +35,8 @@ class LabelRankingAuto(LabelRankingAutoState):
     Forests of best and of random borders, nearest neighbours, kernel ridge regression, boosted trees and pairwise
     logistic regression each predict, for every training row, by models that have not seen the row, how surely each
     label comes before each other. Greedy selection with replacement (Caruana et al. 2004) finds the blend of these
-    predictions with the best mean Kendall tau; its members are fitted again on all rows. Choices inside a candidate
+    predictions with the best mean Kendall tau; its members are fitted again on all rows. One ranking for all rows is a
+    candidate too, and stays unless the blend is ahead of it by more than a standard error. Choices inside a candidate
     (numbers of neighbours, widths, ridges) are made within its training rows, so that the validation is honest.
 
     Attributes
@@ -64,7 +65,7 @@ class LabelRankingAuto(LabelRankingAutoState):
         *,
         candidates: Annotated[
             Annotated[
-                list[Literal["extra-trees", "forest", "neighbours", "kernel", "boosting", "logistic"]],
+                list[CandidateName],
                 Field(min_length=1),
             ]
             | None,
@@ -119,7 +120,7 @@ class LabelRankingAuto(LabelRankingAutoState):
                 if self.verbose:
                     print(f"LabelRankingAuto: {name}, tau {self.tau_[name]:.4f}")
         if predictions:
-            weights = _greedy(predictions, validation)
+            weights = _beyond_constant(_greedy(predictions, validation), predictions, validation)
             blend = sum(predictions[name] * weight for name, weight in weights.items())
         else:
             weights, blend = {names[0]: 1.0}, None
@@ -159,9 +160,26 @@ class LabelRankingAuto(LabelRankingAutoState):
         return blend
 
 
+def _taus(before: Float64, validation: Float32, aggregation: str) -> Float64:
+    return kendall_tau(validation.astype(np.float64), positions_of(aggregated(before, aggregation)))
+
+
 def _tau(before: Float64, validation: Float32, aggregation: str) -> float:
-    tau = kendall_tau(validation.astype(np.float64), positions_of(aggregated(before, aggregation)))
+    tau = _taus(before, validation, aggregation)
     return float(np.nanmean(tau)) if np.isfinite(tau).any() else 0.0
+
+
+def _beyond_constant(
+    weights: dict[str, float], predictions: dict[str, Float64], validation: Float32
+) -> dict[str, float]:
+    """Weights of a blend that is ahead of one ranking for all by more than a standard error, else of that ranking."""
+    if "constant" not in predictions:
+        return weights
+    blend = np.sum([predictions[name] * weight for name, weight in weights.items()], axis=0)
+    lead = _taus(blend, validation, "borda") - _taus(predictions["constant"], validation, "borda")
+    lead = lead[np.isfinite(lead)]
+    ahead = lead.size > 1 and lead.mean() > lead.std(ddof=1) / np.sqrt(lead.size)
+    return weights if ahead else {"constant": 1.0}
 
 
 def _greedy(predictions: dict[str, Float64], validation: Float32) -> dict[str, float]:

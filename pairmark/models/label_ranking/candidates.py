@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from pairmark.models.core.arrays import Float32, Float64, Int64
 from pairmark.models.core.schema import Array, StoredState, refuse
 from pairmark.models.core.state import StateRecord
+from pairmark.models.evaluation.rankings import pairwise_shares
 from pairmark.models.label_ranking.kernels.trees import neighbour_votes
 from pairmark.models.label_ranking.pair_models import LogisticPairs, problems_of, square, standard
 from pairmark.models.label_ranking.rankings_data import completed_targets
@@ -33,6 +34,21 @@ class Examples:
     def part(self, rows: NDArray[np.intp]) -> Examples:
         """Some of the rows."""
         return Examples(X=self.X[rows], positions=self.positions[rows], targets=self.targets[rows])
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConstantCandidate:
+    """What all rows have in common, whatever their features: nothing beats it where features tell next to nothing."""
+
+    before: Annotated[Float64, Array(shape=("n_labels", "n_labels"), low=0, high=1)]
+
+    def shares(self, X: Float32) -> Float64:
+        return np.broadcast_to(self.before, (X.shape[0], *self.before.shape))
+
+    @classmethod
+    def fit(cls, data: Examples, seed: int, n_jobs: int | None) -> ConstantCandidate:
+        # Two labels that no row shows together say nothing of each other: even.
+        return cls(before=np.nan_to_num(pairwise_shares(data.positions), nan=0.5))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -288,10 +304,18 @@ class LogisticCandidate:
         return cls(models=models, modelled=modelled, constant=constant, k=np.array(data.positions.shape[1]))
 
 
-Candidate = ForestCandidate | BoostedCandidate | NeighbourCandidate | KernelCandidate | LogisticCandidate
+Candidate = (
+    ConstantCandidate
+    | ForestCandidate
+    | BoostedCandidate
+    | NeighbourCandidate
+    | KernelCandidate
+    | LogisticCandidate
+)
 """Its ``shares``: how surely the first label comes before the second, (n, k, k), the diagonal 0."""
-CandidateName = Literal["extra-trees", "forest", "neighbours", "kernel", "boosting", "logistic"]
+CandidateName = Literal["constant", "extra-trees", "forest", "neighbours", "kernel", "boosting", "logistic"]
 CANDIDATE_CLASSES: dict[str, Any] = {
+    "constant": ConstantCandidate,
     "extra-trees": ForestCandidate,
     "forest": ForestCandidate,
     "neighbours": NeighbourCandidate,

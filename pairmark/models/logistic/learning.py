@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import optimize, sparse
+from scipy import sparse
 from scipy.special import expit
 
 from pairmark.models.core.arrays import Bool, Float64
@@ -58,8 +58,10 @@ def fit_weights(
         slopes = [differences.T @ pull.astype(kind) + ridge * w, sums.T @ pull + ridge * v, [pull.sum()]]
         return float(value), np.concatenate(slopes)
 
+    from scipy.optimize import minimize
+
     options = {"maxiter": _ITERATIONS, "gtol": _GRADIENT, "ftol": 1e-9}
-    solver: Any = optimize.minimize
+    solver: Any = minimize
     solution = solver(loss, np.zeros(d + N_TERMS + 1), jac=True, method="L-BFGS-B", options=options).x
     product_weight, plain, of_all, small, large, intercept = solution[d:]
     return LogisticWeights(

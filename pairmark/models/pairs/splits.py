@@ -2,7 +2,7 @@
 
 Two protocols. *Closed-set*: classes are shared between training and use, so samples are held out. *Open-set*:
 people to come were never seen, so whole identities are held out. The sampling unit (sample or identity) is also what
-the guarantee of `pairmark.models.calibration.operating_points` counts. That guarantee needs two things from this file:
+the guarantee of `pairmark.models.calibration.calibration` counts. That guarantee needs two things from this file:
 
 - the calibration units are a simple random sample of all units (not stratified: stratifying makes the counts
   of the classes dependent, and the bound is for independent units);

@@ -19,7 +19,7 @@ from pairmark.models.core.inputs import one_of_equals
 from pairmark.models.core.kernels import rows as row_kernels
 from pairmark.models.core.row_pairs import PairsOfRows
 from pairmark.models.core.search.forms import LENGTHS, SearchForm, lengths, same_measure
-from pairmark.models.core.search.index import Found, Rows, sealed
+from pairmark.models.core.search.index import Rows, TopK, sealed
 from pairmark.models.core.spec import RandomState, check_params, document_parameters
 from pairmark.models.core.subjects import OF_SCORES, SampleSets, SubjectIndex, sides_of
 from pairmark.models.core.two_covariance import pair_terms
@@ -319,7 +319,7 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
         k: int,
         allowed: Bool | None,
         above: np.float32 | None,
-    ) -> Found:
+    ) -> TopK:
         if index.aggregation != "plda":
             return super()._top_k_subjects(queries, index, k, allowed, above)
         lift = 0.0 if self._trees is None else self._trees.bound

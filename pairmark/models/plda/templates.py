@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
 from pairmark.models.core.search.forms import BLOCK, SearchForm, lengths, limit, look_through, same_measure
-from pairmark.models.core.search.index import Best, Found, padded
+from pairmark.models.core.search.index import TopK, TopRows, padded
 from pairmark.models.core.search.kernels.scan import INNER, scan
 from pairmark.models.plda.subjects import Subjects
 
@@ -101,7 +101,7 @@ def best_templates(
     allowed: Bool | None,
     above: np.float32 | None,
     lift: float,
-) -> Found:
+) -> TopK:
     """The best subjects of each query.
 
     Parameters
@@ -114,7 +114,7 @@ def best_templates(
     estimates = np.empty((1, min(BLOCK, n)), dtype=np.float32)
     bests = []
     for at in range(len(queries)):
-        best, query = Best(k, above), queries.take(np.array([at]))
+        best, query = TopRows(k, above), queries.take(np.array([at]))
         form, constants = _form(query, templates, lift)
         size = float(np.linalg.norm(form.queries.astype(np.float64), axis=1).max())
         for number, start in enumerate(range(0, n, BLOCK)):
@@ -131,7 +131,7 @@ def best_templates(
             line += form.offsets[start:stop]
 
             def offer(
-                places: NDArray[np.intp], best: Best = best, query: Subjects = query, start: int = start
+                places: NDArray[np.intp], best: TopRows = best, query: Subjects = query, start: int = start
             ) -> None:
                 rows = places + start
                 scores = score(query, templates.subjects.take(rows), "plda")

@@ -15,7 +15,7 @@ from pairmark.models.core.arrays import Bool, Float32, Int64, Matrix
 from pairmark.models.core.base import SCORE_BLOCK, GalleryIndex, PairScorerMixin
 from pairmark.models.core.inputs import one_of_equals
 from pairmark.models.core.row_pairs import PairsOfRows
-from pairmark.models.core.search.index import Best, Found, Rows, numbered, padded, sealed
+from pairmark.models.core.search.index import Rows, TopK, TopRows, numbered, padded, sealed
 from pairmark.models.pairs.sampling import sample_pairs
 from pairmark.models.records import neighbours
 from pairmark.models.records.blocking import candidate_pairs
@@ -152,12 +152,12 @@ class RecordScorer(PairScorerMixin, BaseEstimator):
 
     def _top_k(
         self, queries: Matrix, index: GalleryIndex, k: int, allowed: Bool | None, above: np.float32 | None
-    ) -> Found:
+    ) -> TopK:
         gallery, records = _prepared(index), self._comparators.prepare(queries)
         rows = np.arange(len(index)) if allowed is None else np.flatnonzero(allowed)
         bests = []
         for at in range(queries.shape[0]):
-            best = Best(k, above)
+            best = TopRows(k, above)
             for start in range(0, rows.size, SCORE_BLOCK):
                 part = rows[start : start + SCORE_BLOCK]
                 best.offer(part, self.compared(records, np.full(part.size, at), gallery, part))
@@ -166,7 +166,7 @@ class RecordScorer(PairScorerMixin, BaseEstimator):
 
     def candidates(
         self, query: Matrix, n: int, parts: Sequence[GalleryIndex], masks: Sequence[Bool | None]
-    ) -> list[Found]:
+    ) -> list[TopK]:
         """Rows of each part of a gallery that share most with one record, (1, c), and how much, float32; best first.
 
         Parameters

@@ -23,7 +23,7 @@ from pairmark.models.core.inputs import checked_same, feature_names_of
 from pairmark.models.core.progress import report
 from pairmark.models.core.row_pairs import PairsOfRows
 from pairmark.models.core.schema import State
-from pairmark.models.core.search.index import Found, Rows
+from pairmark.models.core.search.index import Rows, TopK
 from pairmark.models.pairs.identities import distinct_rows, joined_identities
 from pairmark.models.pairs.sampling import MAX_PAIRS, PairMap, PairPopulation
 from pairmark.models.similarity import search
@@ -322,7 +322,7 @@ class SimilarityBase(PairScorerMixin, BaseEstimator):
         k: int,
         allowed_rows: Bool | None,
         above: np.float32 | None,
-    ) -> Found:
+    ) -> TopK:
         n = len(index) if allowed_rows is None else int(np.count_nonzero(allowed_rows))
         trees = self._packed.search_trees(self.n_features_in_) if CODES in index.arrays else None
         # Few rows, or much of them wanted: bounds would not spare anything.

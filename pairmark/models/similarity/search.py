@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.models.core.base import PairScorerMixin
-from pairmark.models.core.search.index import Best, Float32, Found, GalleryIndex, padded, sealed
+from pairmark.models.core.search.index import Float32, GalleryIndex, TopK, TopRows, padded, sealed
 from pairmark.models.similarity.kernels import search as kernels
 from pairmark.models.similarity.search_arrays import BIN_HIGH, BIN_LOW, CODES, SAMPLE, SAMPLED, SearchTrees
 
@@ -141,11 +141,11 @@ class ForestSearch:
         self._n_allowed = self._n if allowed is None else int(np.count_nonzero(allowed))
         # Seconds that an item takes from here on if no finer cut is made.
         self._cost_per_item = 0.0
-        self._above, self.best = above, Best(k, above)
+        self._above, self.best = above, TopRows(k, above)
         self.steps: list[tuple[int, int]] = []
         self.n_walked, self.gave_up = 0, False
 
-    def run(self) -> Best:
+    def run(self) -> TopRows:
         """Find the best."""
         rows = self._index.arrays[SAMPLE]
         if self._allowed is not None:
@@ -175,14 +175,14 @@ class ForestSearch:
         self._walk(cut, left)
         return self.best
 
-    def _score_everything(self) -> Best:
+    def _score_everything(self) -> TopRows:
         """Give up: rows in their order are scored faster than rows here and there."""
         self.gave_up = True
         rows, scores = PairScorerMixin._top_k(
             self._scorer, self._query_row, self._index, self.best.k, self._allowed, self._above
         )
         filled = rows[0] >= 0
-        self.best = Best(self.best.k, self._above)
+        self.best = TopRows(self.best.k, self._above)
         self.best.offer(rows[0, filled], scores[0, filled])
         return self.best
 
@@ -506,7 +506,7 @@ def forest_top_k(
     k: int,
     allowed: NDArray[np.bool_] | None,
     above: np.float32 | None,
-) -> Found:
+) -> TopK:
     """`PairScorerMixin.top_k` by `ForestSearch`."""
     rankings = [
         ForestSearch(trees, scorer, queries[at : at + 1], index, k, allowed, above).run()

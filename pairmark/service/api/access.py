@@ -93,7 +93,13 @@ def check_key(key: ActiveKey, access: Access, path: Mapping[str, str], *, level:
         return
     if access in ("metrics", "operator"):
         scope, name = "admin" if access == "operator" else "no tenant", ""
-        fine = key.tenant is None and (access == "metrics" or key.allows("admin"))
+        if key.tenant is not None:
+            raise Forbidden(
+                f"the key is of the tenant {key.tenant!r}; this is for all tenants and needs a key of none"
+                f"{' with the scope ' + repr(scope) if access == 'operator' else ''}",
+                scope=scope,
+            )
+        fine = access == "metrics" or key.allows("admin")
     elif access == "model":
         scope, name = "score, decide or train", path.get("name", "")
         fine = name in key.grants.models

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, field_validator
@@ -34,16 +35,19 @@ class LearnerPage(BaseModel):
     next_cursor: None = None
 
 
-_LISTED = {spec.kind: LearnerOut.model_validate(spec) for spec in LEARNERS}
+@cache
+def _listed() -> dict[str, LearnerOut]:
+    return {spec.kind: LearnerOut.model_validate(spec) for spec in LEARNERS}
 
 
 async def list_learners() -> LearnerPage:
     """Every learner, with the JSON Schema of its parameters."""
-    return LearnerPage(items=list(_LISTED.values()))
+    return LearnerPage(items=list(_listed().values()))
 
 
 async def get_learner(kind: str) -> LearnerOut:
     """One learner, with the JSON Schema of its parameters."""
-    if kind not in _LISTED:
-        raise UnknownLearner(f"there is no learner {kind[:100]!r}; known: {', '.join(_LISTED)}")
-    return _LISTED[kind]
+    listed = _listed()
+    if kind not in listed:
+        raise UnknownLearner(f"there is no learner {kind[:100]!r}; known: {', '.join(listed)}")
+    return listed[kind]

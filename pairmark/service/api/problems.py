@@ -291,7 +291,7 @@ def invalid_request(error: RequestValidationError) -> PairmarkError:
     # Of alternatives, Pydantic names the one that it tried: `scores.list[float][5]`.
     places = (part for part in parts if isinstance(part, int) or not _ALTERNATIVE.fullmatch(part))
     field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in places).lstrip(".")[:200]
-    message = "is missing" if first["type"] == "missing" else first["msg"]
+    message = "is missing" if first["type"] == "missing" else first["msg"].removeprefix("Value error, ")
     return errors.InvalidInput(f"{field or place}: {message}"[:1000], field=field or str(place))
 
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from fastapi import Depends, Request
 
@@ -28,7 +28,6 @@ from pairmark.service.galleries.galleries import Galleries
 from pairmark.service.galleries.searches import Searches
 from pairmark.service.keys.grants import EVERYTHING, Grants
 from pairmark.service.keys.keys import ActiveKey, Keys
-from pairmark.service.keys.openid import Provider
 from pairmark.service.keys.schemas import Level, Scope
 from pairmark.service.keys.sessions import Sessions
 from pairmark.service.keys.tenants import Tenants
@@ -43,6 +42,9 @@ from pairmark.service.store.refs import PRODUCTION
 from pairmark.service.store.store import ModelStore
 from pairmark.service.training.submission import TrainingQueue
 from pairmark.service.webhooks.webhooks import Webhooks
+
+if TYPE_CHECKING:
+    from pairmark.service.keys.openid import Provider
 
 
 class Services:
@@ -83,7 +85,11 @@ class Services:
     @cached_property
     def provider(self) -> Provider | None:
         """The OpenID provider that signs people in; None: they sign in with an API key."""
-        return None if self.settings.oidc_issuer is None else Provider(self.settings)
+        if self.settings.oidc_issuer is None:
+            return None
+        from pairmark.service.keys.openid import Provider
+
+        return Provider(self.settings)
 
     def _condition(self) -> tuple[int, list[str]]:
         """Workers that are alive, and versions in production whose calibration is gone."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import gc
-import http.client
 import json
 import os
 import signal
@@ -46,6 +45,8 @@ def announce(listener: socket.socket, url: str) -> None:
     """Say where the service is, once it answers there."""
     host, port = listener.getsockname()[:2]
     reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    import http.client
+
     connection = http.client.HTTPConnection(reachable, port, timeout=300)
     try:
         connection.request("GET", "/healthz")

@@ -164,8 +164,9 @@ def complain(detail: str, *, problem: Mapping[str, Any] | None = None) -> None:
     ways = (problem or {}).get("ways") or []
     if ways:
         # These say in words what the other members say for machines.
-        sys.stderr.write("ways out:\n" + "".join(f"  {way['text']}\n" for way in ways))
-        if any(" DATASET " in way["text"] for way in ways):
+        lines = (way["text"] + (f" ({way['command']})" if way["command"] else "") for way in ways)
+        sys.stderr.write("ways out:\n" + "".join(f"  {line}\n" for line in lines))
+        if any(" DATASET " in (way["command"] or "") for way in ways):
             sys.stderr.write("  DATASET: what the version learned from; `pairmark models show` names it\n")
         hidden |= {"smallest_fpr", "required_units", "alternatives"}
     show_troubles((problem or {}).get("troubles") or [])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json as json_module
-import math
 import sys
 import threading
 from collections.abc import Iterator
@@ -153,9 +152,8 @@ def plan(
         return
     from pairmark.models.calibration.promises import AMPLE_MULTIPLE, units_needed
     from pairmark.models.calibration.tpr_spread import BEST_TPR, expected_tpr
-    from pairmark.service.datasets.promises import people_for
+    from pairmark.service.datasets.promises import takes, total_units
 
-    fraction = EvaluationParameters.calibration_fraction
     different = 1.0 if classes is None else 1 - 1 / classes
     try:
         units = units_needed(fpr, confidence, different_share=different)
@@ -164,7 +162,7 @@ def plan(
         raise typer.BadParameter(str(error)) from error
     needs = []
     for method, count in units.items():
-        whole = None if count is None else math.ceil(count / fraction)
+        whole = None if count is None else total_units(count)
         # In open-set use the unit is a person, in closed-set use a sample.
         each = samples if classes is None else 1
         needs.append(
@@ -182,7 +180,7 @@ def plan(
     unit = {"open-set": "people", "closed-set": "samples"}[protocol]
     minimum = units["finite-sample"] or 0
     ample = AMPLE_MULTIPLE * minimum
-    ways = people_for(fpr, minimum) if classes is None else {}
+    text = takes(fpr, minimum, unit)
     prices = [
         {"people": multiple * minimum, "tpr": tpr, "low": low, "high": high}
         for multiple in (1, 2, AMPLE_MULTIPLE)
@@ -205,9 +203,7 @@ def plan(
         keys = [name for name in titles if any(need[name] is not None for need in needs)]
         rows = [[need[name] for name in keys] for need in needs]
         output.table([titles[name] for name in keys], rows, empty="")(to)
-        to.print(f"\nA training job calibrates on {100 * fraction:.0f} % of the dataset's {unit}.")
-        for options, people in ways.items():
-            to.print(f"With `{options}`, {people:,} people in the dataset are enough.", markup=False)
+        to.print(f"\n{text} (pairmark train --target-fpr {fpr:g}).", markup=False)
         to.print(
             f"finite-sample holds for every "
             "distribution; it is what `auto` uses. What it costs, of a model that could\nrecognise "
@@ -230,7 +226,7 @@ def plan(
             "confidence": confidence,
             "protocol": protocol,
             "ample": ample,
-            "ways": ways,
+            "text": text,
             "needs": needs,
             "prices": prices,
         },
@@ -368,9 +364,11 @@ def show_promise(to: Console, of: dict[str, Any]) -> None:
     """What a dataset or version can promise, in a sentence; where that depends on what its labels are, in two."""
     if of.get("promise"):
         to.print(f"promise: {of['promise']['text']}", markup=False)
-        ways = [way["text"] for way in of["promise"].get("ways") or []]
+        ways = of["promise"].get("ways") or []
         if ways:
-            to.print(f"smaller rates with the same data: {', '.join(ways)}", markup=False)
+            to.print("smaller rates with the same data:")
+        for way in ways:
+            to.print(f"  {way['text']} ({way['options']})", markup=False)
     for choice in of.get("choices") or []:
         text = (choice["promise"] or {}).get("text", "not known from the size")
         to.print(f"promise with --{choice['role']} ({choice['meaning']}): {text}", markup=False)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
+from pairmark.models.calibration.promises import askable
 from pairmark.service.console.ask import Api
 
 HEADLINE_FPR = 0.01
@@ -39,7 +39,7 @@ async def promise(api: Api, version: dict[str, Any]) -> VersionPromise | None:
     problem = answer.data if isinstance(answer.data, dict) else {}
     refusal = str(problem.get("detail", "no operating point could be read"))
     smallest = smallest_rate(problem.get("smallest_fpr"))
-    again = await api.get(path, fpr=rounded_up(smallest)) if smallest is not None else None
+    again = await api.get(path, fpr=askable(smallest)) if smallest is not None else None
     return VersionPromise(point=again.body if again is not None else None, refusal=refusal)
 
 
@@ -50,9 +50,3 @@ def smallest_rate(by_method: Any) -> float | None:
     preferred = by_method.get("finite-sample")
     rates = [float(rate) for rate in by_method.values() if rate]
     return float(preferred) if preferred else min(rates, default=None)
-
-
-def rounded_up(rate: float) -> float:
-    """The next rate of two significant digits, as people say it."""
-    unit = 10.0 ** (math.floor(math.log10(rate)) - 1)
-    return min(float(f"{math.ceil(rate / unit - 1e-9) * unit:.2g}"), 0.99)

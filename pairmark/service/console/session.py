@@ -7,7 +7,7 @@ import json
 import logging
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import parse_qs
 
 from fastapi import Request
@@ -23,8 +23,11 @@ from pairmark.service.api.routing import Route
 from pairmark.service.api.services import InServices, Services
 from pairmark.service.console.frame import page
 from pairmark.service.errors import Forbidden, NotReady, RateLimited
-from pairmark.service.keys.openid import CALLBACK, Provider
 from pairmark.service.keys.sessions import SESSION_S
+from pairmark.service.settings import OIDC_CALLBACK
+
+if TYPE_CHECKING:
+    from pairmark.service.keys.openid import Provider
 
 log = logging.getLogger(__name__)
 
@@ -206,6 +209,6 @@ ROUTES = (
     Route("GET", "/login", login_form, access="open", query=LoginQuery, gives="text/html"),
     Route("POST", "/login", login, access="open", query=LoginQuery, gives="text/html"),
     Route("GET", "/login/oidc", begin_sign_on, access="open", query=LoginQuery, gives="text/html"),
-    Route("GET", CALLBACK, end_sign_on, access="open", query=CallbackQuery, gives="text/html"),
+    Route("GET", OIDC_CALLBACK, end_sign_on, access="open", query=CallbackQuery, gives="text/html"),
     Route("POST", "/logout", logout, access="open", gives="text/html"),
 )

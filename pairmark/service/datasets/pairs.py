@@ -21,6 +21,11 @@ from pairmark.service.errors import InvalidInput, PairmarkError
 _LISTED = 20
 """Contradictory pairs that a warning names."""
 _COLUMNS = ("left", "right", "same", "weight", "left_unit", "right_unit", "drawn_from")
+_CELLS = {
+    "same": "0 or 1",
+    "weight": "a number, 0 or more",
+    "drawn_from": "a whole number, 0 for a chosen pair",
+}
 
 
 def read_pairs(
@@ -59,7 +64,7 @@ def read_pairs(
             unknown = [name for name in names if name not in _COLUMNS]
             if "same" not in names or unknown:
                 raise InvalidInput(
-                    f"columns are left, right, {', '.join(names)}; expected left, right, same and optionally "
+                    f"columns are {', '.join(['left', 'right', *names])}; expected left, right, same and optionally "
                     "weight, left_unit, right_unit and drawn_from"
                 )
             # Texts become row numbers block by block: all of them at once would take too much memory.
@@ -83,7 +88,11 @@ def read_pairs(
     except PairmarkError as error:
         if error.facts.get("field") == "pairs":
             raise
-        raise type(error)(f"pairs file: {error.detail}", **{**error.facts, "field": "pairs"}) from error
+        # What mends a column of features does not mend this one.
+        cell, text, _ = error.detail.partition(", not a number")
+        expected = _CELLS.get(str(error.facts.get("column")))
+        detail = f"{cell}{text}; expected {expected}" if text and expected else error.detail
+        raise type(error)(f"pairs file: {detail}", **{**error.facts, "field": "pairs"}) from error
     if not blocks:
         raise InvalidInput(
             "pairs file: no pairs; expected columns left, right, same and one pair a line", field="pairs"

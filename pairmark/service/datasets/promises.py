@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from pairmark.models.calibration.promises import reach, units_needed
+from pairmark.models.calibration.promises import askable, in_percent, reach, units_needed
 from pairmark.models.calibration.tpr_spread import BEST_TPR, STEADY_MULTIPLE, expected_tpr
 from pairmark.models.pairs.splits import CALIBRATION_FRACTION, OPEN_SET_FROM, TEST_FRACTION, Protocol
 
@@ -26,8 +26,8 @@ _PROTOCOLS: dict[str, Protocol] = {"identity": "open-set", "classes": "closed-se
 FEWEST = 4
 """People that every target leaves to train on, and to test on."""
 
-_RESERVED = {"": 2, "--learner metric ": 1}
-"""Options of a learner -> parts that it leaves to train on and to test on."""
+_RESERVED = {None: 2, "metric": 1}
+"""Learner -> parts that it leaves to train on and to test on."""
 
 
 class WayOut(BaseModel):
@@ -107,22 +107,29 @@ def promise_of(
     if smallest_fpr is not None:
         support = replace(support, smallest_fpr=smallest_fpr)
     unit = "people" if protocol == "open-set" else "samples"
-    missing_units = max(0, math.ceil(support.next_units / fraction) - units)
+    # A dataset that only calibrates is not split.
+    total = support.next_units if fraction == 1 else total_units(support.next_units)
+    missing_units = max(0, total - units)
     text = f"{own:,} of {units:,} {unit} calibrate. At {100 * support.confidence:.0f} % confidence "
     if support.smallest_fpr is None:
         text += "they support no false positive rate"
     else:
         text += f"they support false positive rates of {in_percent(support.smallest_fpr)} and above"
         text += f" among {population}" if population else ""
-    text += f"; {100 * support.next_fpr:g} % takes {missing_units:,} more {unit}"
+    next_percent = f"{100 * support.next_fpr:g} %"
+    if missing_units:
+        text += f"; {next_percent} takes {missing_units:,} more {unit}"
+    else:
+        text += f"; with the target rate {next_percent} so many {unit} are enough for it"
     tpr, steady = None, None
     if support.smallest_fpr is not None:
         tpr = [round(share, 2) for share in expected_tpr(support.smallest_fpr, 1.0, BEST_TPR)]
-        steady = max(0, math.ceil(STEADY_MULTIPLE * own / fraction) - units)
+        steady_calibration = math.ceil(STEADY_MULTIPLE * own)
+        steady = max(0, (steady_calibration if fraction == 1 else total_units(steady_calibration)) - units)
+        steadies = f"{steady:,} more {unit} steady that" if steady else "as the target rate it is steadier"
         text += (
             f". At the smallest rate, a model that could recognise {100 * BEST_TPR:.0f} % recognises about "
-            f"{100 * tpr[0]:.0f} % ({100 * tpr[1]:.0f} % to {100 * tpr[2]:.0f} %, by chance); {steady:,} more {unit} "
-            "steady that"
+            f"{100 * tpr[0]:.0f} % ({100 * tpr[1]:.0f} % to {100 * tpr[2]:.0f} %, by chance); {steadies}"
         )
     ways = [] if fewest is None else ways_out(units, different_share=different_share, fewest=fewest)
     return Promise(
@@ -175,17 +182,6 @@ def sample_promise(n_different: int, population: int) -> Promise:
     )
 
 
-def in_percent(rate: float) -> str:
-    """A rate in percent with two digits, rounded up, so that what is said can be asked for."""
-    percent = 100 * rate
-    digits = max(0, 1 - math.floor(math.log10(percent)))
-    return f"{math.ceil(round(percent * 10**digits, 6)) / 10**digits:.{digits}f}".removesuffix(".0") + " %"
-
-
-def _rate_of(percent: str) -> float:
-    return round(float(percent.removesuffix(" %")) / 100, 12)
-
-
 def ways_out(units: int, *, different_share: float = 1.0, fewest: int = FEWEST) -> list[WayOut]:
     """What the same people could support under another split or learner, the largest rate first.
 
@@ -199,26 +195,56 @@ def ways_out(units: int, *, different_share: float = 1.0, fewest: int = FEWEST) 
         smallest = reach(max(units - reserved * fewest, 0), different_share=different_share).smallest_fpr
         if smallest is None or smallest >= MOST_TARGET:
             continue
-        percent = in_percent(smallest)
-        fpr = _rate_of(percent)
+        fpr, percent = askable(smallest), in_percent(smallest)
         if ways and fpr >= ways[-1].fpr:
             continue
-        options = f"{learner}--target-fpr {fpr:g}"
-        ways.append(WayOut(options=options, fpr=fpr, text=f"{percent} with `{options}`"))
+        learns = "" if learner is None else f"the learner {learner} and "
+        ways.append(
+            WayOut(
+                options=("" if learner is None else f"--learner {learner} ") + f"--target-fpr {fpr:g}",
+                fpr=fpr,
+                text=f"{percent}: train with {learns}the target rate {percent}",
+            )
+        )
     return ways
 
 
-def people_for(fpr: float, units: int) -> dict[str, int]:
-    """Options of `pairmark train` -> people that the dataset takes then, where ``units`` of them calibrate."""
-    return {
-        f"{learner}--target-fpr {fpr:g}": units + reserved * FEWEST for learner, reserved in _RESERVED.items()
-    }
+def total_units(n_calibration: int) -> int:
+    """Units of a dataset of which so many calibrate where the rate is named as the target: half of them do."""
+    return math.ceil(n_calibration / _MOST)
+
+
+def takes(fpr: float, n_calibration: int, counted: str, *, units: int | None = None) -> str:
+    """What a rate takes, in words.
+
+    Parameters
+    ----------
+    n_calibration : the units that calibrate, of these ``counted``.
+    units : number of units in the dataset; None: there is none yet.
+    """
+    total, percent = total_units(n_calibration), f"{100 * fpr:g} %"
+    more = (
+        ""
+        if units is None
+        else f", {total - units:,} more than it has"
+        if total > units
+        else ", which it has"
+    )
+    text = (
+        f"{percent}: calibrate on {n_calibration:,} {counted}: {total:,} in the dataset{more}, with the target rate "
+        f"{percent}, of which half calibrate"
+    )
+    if counted == "people":
+        fewest, alone = (n_calibration + reserved * FEWEST for reserved in _RESERVED.values())
+        text += f"; {fewest:,} are the fewest, {alone:,} with the learner metric"
+    return text
 
 
 def ways_from(
     fpr: float,
     smallest_fpr: float | None,
     units: int | None,
+    counted: str,
     promise: Promise | None,
     model: str | None = None,
 ) -> list[dict[str, Any]]:
@@ -227,31 +253,30 @@ def ways_from(
     Parameters
     ----------
     smallest_fpr : the smallest rate that the calibration answers.
-    units : number of units to calibrate on that ``fpr`` takes.
+    units : number of units to calibrate on that ``fpr`` takes, and what they are: ``counted``.
     promise : of the version that refused; None for scores of another system, and for pairs that were listed.
     model : its name.
     """
     ways: list[dict[str, Any]] = []
     if smallest_fpr is not None:
-        percent = in_percent(smallest_fpr)
-        rate = _rate_of(percent)
-        ways.append({"fpr": rate, "command": f"fpr={rate:g}", "text": f"{percent}: ask with fpr={rate:g}"})
-    if promise is not None:
-        command = f"pairmark train --dataset DATASET --model {model or 'MODEL'}"
-        for way in promise.ways:
-            if ways and way.fpr >= ways[-1]["fpr"]:
-                continue
-            whole = f"{command} {way.options}"
-            ways.append(
-                {"fpr": way.fpr, "command": whole, "text": f"{in_percent(way.fpr)}: train again, `{whole}`"}
-            )
+        rate = askable(smallest_fpr)
+        ways.append(
+            {"fpr": rate, "command": f"fpr={rate:g}", "text": f"{in_percent(rate)}: ask for this rate"}
+        )
+    for way in [] if promise is None else promise.ways:
+        if not ways or way.fpr < ways[-1]["fpr"]:
+            command = f"pairmark train --dataset DATASET --model {model or 'MODEL'} {way.options}"
+            ways.append({"fpr": way.fpr, "command": command, "text": way.text})
     if units is not None:
-        total = units if promise is None else math.ceil(units / promise.calibration_fraction)
-        unit = "people" if promise is None else promise.counted
-        where = f"calibrate on {units:,} {unit}"
-        if promise is not None and total > units:
-            where += f": {total:,} in the dataset, {max(total - promise.units, 0):,} more than it has"
-        ways.append({"fpr": fpr, "units": total, "command": None, "text": f"{100 * fpr:g} %: {where}"})
+        total, percent = units, f"{100 * fpr:g} %"
+        if promise is None:
+            text = f"{percent}: calibrate on {units:,} {counted}"
+        elif promise.calibration_fraction == 1:
+            more = max(units - promise.units, 0)
+            text = f"{percent}: calibrate on {units:,} {counted}, {more:,} more than now"
+        else:
+            total, text = total_units(units), takes(fpr, units, counted, units=promise.units)
+        ways.append({"fpr": fpr, "units": total, "command": None, "text": text})
     return ways
 
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from pairmark.models.calibration.calibration import Calibration
 from pairmark.models.calibration.calibration_seed import CalibrationSeed
 from pairmark.models.calibration.differentials import differentials
 from pairmark.models.calibration.groups import group_rates
-from pairmark.models.calibration.operating_points import Calibration
-from pairmark.models.calibration.points import InsufficientCalibrationData
+from pairmark.models.calibration.operating_point import InsufficientCalibrationData
 from pairmark.models.evaluation.pairs import FPR_TARGETS
 from pairmark.models.pairs.splits import HeldOutPairs
 from pairmark.service.datasets.data import LabelledData

@@ -20,9 +20,8 @@ from starlette.requests import Request
 
 from pairmark.service.errors import Forbidden, InvalidInput, NotReady, RateLimited
 from pairmark.service.keys.grants import parse_grant
-from pairmark.service.settings import Settings
+from pairmark.service.settings import OIDC_CALLBACK, Settings
 
-CALLBACK = "/login/oidc/callback"
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 """Signatures that are checked with a public key; others would be as good as none."""
 MAX_ANSWER_BYTES = 2**20
@@ -122,7 +121,7 @@ class Provider:
         """The provider's address for this sign-in, and what its end needs to know."""
         await self._load()
         request.scope["session"] = {}
-        answer = await self._ask(self._client.authorize_redirect(request, self.public_url + CALLBACK))
+        answer = await self._ask(self._client.authorize_redirect(request, self.public_url + OIDC_CALLBACK))
         return str(answer.headers["location"]), request.scope["session"]
 
     async def end(self, request: Request, progress: Mapping[str, Any], issuer: str | None) -> Person:

@@ -80,7 +80,7 @@ def _walk_subject(value: dict[str, Any], name: str) -> None:
 def _raise_first_error(error: ValidationError) -> NoReturn:
     first = error.errors(include_url=False, include_input=False, include_context=False)[0]
     field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]).lstrip(".")
-    message = first["msg"]
+    message = first["msg"].removeprefix("Value error, ")
     if first["type"] == "extra_forbidden":
         message = "is not a field of this request"
     raise InvalidInput(f"{field[:200] or 'body'}: {message}", field=field[:200] or "body") from error
@@ -132,6 +132,12 @@ def _walk_object(value: dict[str, Any], name: str) -> None:
 
 
 def _walk_sparse(value: dict[str, Any], name: str) -> None:
+    if "samples" in value:
+        raise InvalidInput(
+            f"{name} is a subject of several samples, which compares with another (/similarity, /match, verify); "
+            "expected vectors: send the samples as a list of them",
+            field=name,
+        )
     for part in ("indices", "values"):
         if not isinstance(value.get(part), list):
             problem = "is missing" if part not in value else f"is {kind_of(value[part])}"

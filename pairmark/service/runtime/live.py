@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmark.models.calibration.operating_points import Calibration
+from pairmark.models.calibration.calibration import Calibration
 from pairmark.service.errors import PairmarkError
 from pairmark.service.runtime.versions import LoadedVersion
 

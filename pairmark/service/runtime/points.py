@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic_core import to_json
 
+from pairmark.models.calibration.calibration import Calibration
 from pairmark.models.calibration.likelihood_ratios import LikelihoodRatios
-from pairmark.models.calibration.operating_points import Calibration
-from pairmark.models.calibration.points import InsufficientCalibrationData
+from pairmark.models.calibration.operating_point import InsufficientCalibrationData
 from pairmark.models.calibration.system_weights import SystemWeights
 from pairmark.service.caches import BoundedCache
 from pairmark.service.datasets.promises import Promise, population_of, ways_from
@@ -125,9 +125,10 @@ class OperatingPoints:
             refusal.smallest_fpr.get("finite-sample"),
             refusal.required_units.get("finite-sample"),
         )
+        counted = entry.calibration.counted
         if entry.owner is None:
-            return ways_from(fpr, smallest, n_units, None)
-        return ways_from(fpr, smallest, n_units, self._promised(entry.owner), entry.owner[0])
+            return ways_from(fpr, smallest, n_units, counted, None)
+        return ways_from(fpr, smallest, n_units, counted, self._promised(entry.owner), entry.owner[0])
 
     def at_hand(self, request: PointRequest) -> ServedPoint | None:
         """The point, when it was computed before."""

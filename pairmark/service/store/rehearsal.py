@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from pairmark.models.calibration.operating_points import Calibration
-from pairmark.models.calibration.points import InsufficientCalibrationData
+from pairmark.models.calibration.calibration import Calibration
+from pairmark.models.calibration.operating_point import InsufficientCalibrationData
 from pairmark.models.core.artefact import ArtefactError
 from pairmark.service.errors import CorruptArtefact
 from pairmark.service.heldout.errors import KEPT, hard_pairs, histograms

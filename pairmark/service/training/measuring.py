@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmark.models.calibration.operating_points import Calibration
+from pairmark.models.calibration.calibration import Calibration
 from pairmark.models.evaluation.classification import classification_metrics
 from pairmark.models.evaluation.pairs import EvaluationReport, pair_report
 from pairmark.models.evaluation.ranking_metrics import pair_disagreement, ranking_metrics

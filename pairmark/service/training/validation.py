@@ -295,5 +295,5 @@ def _outlook(evaluation: EvaluationRequest, dataset: DatasetOut) -> str:
     if evaluation.target_fpr is None or (outlook.smallest_fpr or 1.0) <= evaluation.target_fpr:
         return outlook.text
     sentence = f"{outlook.text}. The target of {evaluation.target_fpr:g} cannot be promised from this dataset"
-    reachable = ", ".join(way.text for way in outlook.ways)
+    reachable = "; ".join(way.text for way in outlook.ways)
     return f"{sentence}. Within reach: {reachable}" if reachable else sentence

@@ -9,10 +9,9 @@ import hmac
 import json
 import secrets
 import time
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-import httpx
 from prometheus_client import Counter
 
 from pairmark.service.audit.log import record
@@ -31,6 +30,9 @@ from pairmark.service.webhooks.schemas import (
     WebhookPage,
     WebhookRequest,
 )
+
+if TYPE_CHECKING:
+    import httpx
 
 MOST_WEBHOOKS: Final = 50
 TIMEOUT_S: Final = 10.0
@@ -100,13 +102,20 @@ class Webhooks:
 
     async def deliver(self) -> int:
         """Try what is due, one after another; returns how many. Nobody else tries the same at that time."""
+        due = await asyncio.to_thread(self._claim)
+        if due is None:
+            return 0
+        # Services that tell nobody never load it.
+        import httpx
+
         n_attempts = 0
         async with httpx.AsyncClient(timeout=TIMEOUT_S, follow_redirects=False, trust_env=False) as http:
-            while (due := await asyncio.to_thread(self._claim)) is not None:
+            while due is not None:
                 answer, delivered = await self._send(http, due)
                 _SENT.labels(str(delivered).lower()).inc()
                 await asyncio.to_thread(self._close, due, answer, delivered)
                 n_attempts += 1
+                due = await asyncio.to_thread(self._claim)
         return n_attempts
 
     def _claim(self) -> Any:
@@ -118,6 +127,8 @@ class Webhooks:
             return repository.claim(session, now, now + 3 * TIMEOUT_S)
 
     async def _send(self, http: httpx.AsyncClient, due: Any) -> tuple[str, bool]:
+        import httpx
+
         body = json.dumps(due.body, separators=(",", ":")).encode()
         try:
             self._check(due.url)

@@ -343,6 +343,76 @@ def test_everybody_races_on_all_folds_while_the_budget_lasts_and_the_better_half
     assert few[2:] == [1, 1]
 
 
+@pytest.mark.parametrize(("cost", "behind", "n_judged"), [(20.0, 0.3, 2), (20.0, 0.03, 8), (4.0, 0.3, 8)])
+def test_a_costly_candidate_that_is_far_behind_leaves_early(
+    cost: float, behind: float, n_judged: int
+) -> None:
+    fair = [0.8, 0.75, 0.7, 0.72]
+    task = Graded({1.0: fair, 2.0: [rate - behind - 0.01 * (at % 2) for at, rate in enumerate(fair)]})
+    candidates = [
+        Candidate(name="cosine", kind="metric", params=lambda data: {"p": 1.0}),
+        Candidate(name="ghost", kind="metric", params=lambda data: {"p": 2.0}, cost=lambda data: cost),
+    ]
+    # Raced at once, and by the clock.
+    for budget in (100.0, 30.0):
+        entries = Race(task, at=(0.1,), shared={"n_jobs": 1}, budget_seconds=budget, shelf=None).run(
+            candidates
+        )
+        assert [one.rates.shape[0] for one in entries] == [8, n_judged]
+        assert entries[1].is_complete == (n_judged == 8)
+        assert n_judged == 8 or entries[1].status == "left after 2 of 8 folds"
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2])
+@pytest.mark.parametrize("budget", [100.0, 30.0])
+def test_progress_is_told_fold_by_fold_and_its_listener_may_end_the_race(n_jobs: int, budget: float) -> None:
+    judged: list[float] = []
+    stop_after = 1_000
+
+    class Counted(Graded):
+        def rates(self, estimator: Any, fold: Any, at: tuple[float, ...]) -> np.ndarray:
+            judged.append(estimator.p)
+            return super().rates(estimator, fold, at)
+
+    class Cancelled(Exception):
+        pass
+
+    def heard(fraction: float, stage: str) -> None:
+        reports.append((fraction, stage))
+        if len(reports) > stop_after:
+            raise Cancelled
+
+    candidates = [
+        Candidate(name="cosine", kind="metric", params=lambda data: {"p": 1.0}),
+        Candidate(name="ghost", kind="metric", params=lambda data: {"p": 2.0}, cost=lambda data: 20.0),
+    ]
+
+    def race() -> None:
+        with listening(heard):
+            Race(
+                Counted({1.0: [0.5] * 4, 2.0: [0.5] * 4}),
+                at=(0.1,),
+                shared={"n_jobs": n_jobs},
+                budget_seconds=budget,
+                shelf=None,
+            ).run(candidates)
+
+    reports: list[tuple[float, str]] = []
+    race()
+    fractions = [fraction for fraction, _ in reports]
+    assert fractions == sorted(fractions)
+    for name in ("cosine", "ghost"):
+        assert len({fraction for fraction, stage in reports if stage == f"racing {name}"}) >= 8 // n_jobs
+    # The costly one has most of the way.
+    assert next(fraction for fraction, stage in reports if stage == "racing ghost") < 0.1
+    assert 0.5 < fractions[-1] < 0.75
+    stop_after, reports = 5, []
+    judged.clear()
+    with pytest.raises(Cancelled):
+        race()
+    assert len(judged) < 10
+
+
 def test_what_is_still_to_be_compiled_counts_as_cost_but_not_for_further_folds() -> None:
     slow = numba.njit(lambda x: np.sort(x)[0])
     groups = (KernelGroup(slow, 100.0),)

@@ -120,7 +120,7 @@ def test_auto_hears_every_candidate_and_is_saved_whole(tmp_path: Path) -> None:
     with listening(lambda fraction, stage: stages.append(stage)):
         model = LabelRankingAuto(n_folds=2, random_state=0).fit(X, Y)
     assert list(model.tau_) == list(CANDIDATES)
-    assert all(tau > 0.5 for tau in model.tau_.values())
+    assert all(tau > 0.5 for name, tau in model.tau_.items() if name != "constant")
     assert sum(model.weights_.values()) == pytest.approx(1.0)
     assert model.blend_tau_ >= max(model.tau_.values()) - 0.02
     assert {f"trying {name}" for name in CANDIDATES} <= set(stages)
@@ -141,3 +141,20 @@ def test_validation_on_noise_finds_nothing() -> None:
     model = LabelRankingAuto(candidates=["forest", "neighbours"], n_folds=4, random_state=0).fit(X, Y)
     assert abs(model.tau_["forest"]) < 0.12, model.tau_
     assert abs(model.tau_["neighbours"]) < 0.12, model.tau_
+
+
+@pytest.mark.parametrize("share_missing", [0.0, 0.6])
+def test_where_features_tell_nothing_the_one_ranking_for_all_stays(share_missing: float) -> None:
+    rng = np.random.default_rng(5)
+    X = rng.standard_normal((240, 6)).astype(np.float32)
+    common = np.linspace(1.5, -1.5, 6)
+    Y = positions_of(common + rng.standard_normal((240, 6)))
+    learned = np.where(rng.random((120, 6)) < share_missing, np.nan, Y[:120])
+    learned[np.isnan(learned).all(axis=1), 0] = 0
+    model = LabelRankingAuto(candidates=["constant", "forest", "logistic"], random_state=0).fit(
+        X[:120], learned
+    )
+    assert model.weights_ == {"constant": 1.0}
+    assert (model.predict(X[120:]) == model.predict(X[:1])).all()
+    forest = LabelRankingAuto(candidates=["forest"], random_state=0).fit(X[:120], learned)
+    assert model.score(X[120:], Y[120:]) > forest.score(X[120:], Y[120:])

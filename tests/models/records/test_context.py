@@ -36,11 +36,11 @@ def twins(seed: int) -> tuple[dict[str, list[str]], np.ndarray, np.ndarray, np.n
     for at in range(0, N, 2):
         shared = int(random.integers(1, 6))
         rows = {row: list[str]() for row in (at, at + 1, N + at, N + at + 1)}
-        for one in (at, at + 1):
-            for other in (N + at, N + at + 1):
-                both = words(shared + 2 * (other - one == N))
-                rows[one] += both
-                rows[other] += both
+        for first in (at, at + 1):
+            for second in (N + at, N + at + 1):
+                both = words(shared + 2 * (second - first == N))
+                rows[first] += both
+                rows[second] += both
         for row, own in rows.items():
             table[row] = " ".join(random.permutation(own + words(N_WORDS - len(own))))
     left = np.repeat(np.arange(N), 2)

@@ -367,7 +367,7 @@ PROMISE_EDGES = (
     mutant(
         "uniform-by-scores",
         "versions on the same people share one random number, whatever their scores are",
-        "pairmark/models/calibration/operating_points.py",
+        "pairmark/models/calibration/calibration.py",
         "else CalibrationSeed.of_people(sample.names)",
         "else CalibrationSeed.of_people(sample.names, sample.different.scores[:1].tobytes())",
         f"{EDGES}::test_versions_on_the_same_people_share_it_whatever_their_scores_and_rows_are",

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from pairmark.models.calibration.operating_points import Calibration
+from pairmark.models.calibration.calibration import Calibration
 from pairmark.service.runtime.live import (
     FALSE_ALARM,
     MAX_RATES,

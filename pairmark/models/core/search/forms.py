@@ -17,7 +17,7 @@ from typing import Any, Final, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmark.models.core.search.index import Best, Float32, Found, GalleryIndex, Rows, padded, sealed
+from pairmark.models.core.search.index import Float32, GalleryIndex, Rows, TopK, TopRows, padded, sealed
 from pairmark.models.core.search.kernels import scan as search_kernels
 
 BLOCK = 65_536
@@ -104,13 +104,13 @@ def top_k_by_form(
     k: int,
     allowed: NDArray[np.bool_] | None,
     above: np.float32 | None,
-) -> Found:
+) -> TopK:
     """`PairScorerMixin.top_k` by scanning; see `SearchForm`."""
     gallery = sealed(np.ascontiguousarray(form.gallery, dtype=np.float32))
     vectors = np.ascontiguousarray(form.queries, dtype=np.float32)
     n, width = gallery.shape
     longest = form.lengths if form.lengths is not None or form.measure != "inner" else lengths(gallery)
-    best = [Best(k, above) for _ in range(vectors.shape[0])]
+    best = [TopRows(k, above) for _ in range(vectors.shape[0])]
     for first in range(0, vectors.shape[0], _QUERIES):
         batch = slice(first, first + _QUERIES)
         norms = np.linalg.norm(vectors[batch].astype(np.float64), axis=1)
@@ -133,7 +133,7 @@ def top_k_by_form(
                 def offer(
                     places: NDArray[np.intp],
                     query: Any = query,
-                    query_best: Best = query_best,
+                    query_best: TopRows = query_best,
                     rows: Rows = rows,
                 ) -> None:
                     places = np.sort(places)
@@ -169,7 +169,7 @@ def look_through(
     least_estimate: Callable[[float], np.float32],
     estimates: Float32,
     allowed: NDArray[np.bool_] | None,
-    best: Best,
+    best: TopRows,
 ) -> None:
     """Score exactly what might be among the best of one block; the most promising first, which rules out the rest.
 

@@ -23,7 +23,7 @@ Float32 = NDArray[np.float32]
 Matrix = Any
 """A dense (n, d) array or a CSR matrix."""
 Rows = slice | NDArray[np.intp]
-Found = tuple[NDArray[np.intp], Float32]
+TopK = tuple[NDArray[np.intp], Float32]
 """Rows (n_queries, k), padded with -1, and their float32 scores, padded with -inf."""
 
 INDEX_KIND = "gallery-index"
@@ -178,7 +178,7 @@ def checked_above(above: float | None) -> np.float32 | None:
         return np.float32(above)
 
 
-class Best:
+class TopRows:
     """The k best of what was offered so far, with scores strictly above a floor; ties by row number."""
 
     def __init__(self, k: int, above: np.float32 | None = None) -> None:
@@ -210,7 +210,7 @@ class Best:
         self.rows, self.scores = rows[order], scores[order]
 
 
-def padded(best: Sequence[Best], k: int) -> Found:
+def padded(best: Sequence[TopRows], k: int) -> TopK:
     """The results of several queries as arrays."""
     rows = np.full((len(best), k), -1, dtype=np.intp)
     scores = np.full((len(best), k), -np.inf, dtype=np.float32)
@@ -249,7 +249,7 @@ class Merged(NamedTuple):
     score: Float32
 
 
-def merge_top_k(parts: Sequence[Found], k: int, keys: Sequence[Any]) -> Merged:
+def merge_top_k(parts: Sequence[TopK], k: int, keys: Sequence[Any]) -> Merged:
     """Merge the `top_k` of a gallery's blocks into that of the whole gallery.
 
     Exact where each block's rows are in ascending order of their keys.

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pairmark.models.core.compiled import kernel
+from pairmark.models.core.kernels.random import next_random
 
 BEST, RANDOM = 0, 1
 
@@ -26,16 +27,6 @@ _ROUNDING = 1e-9
 """Far more than rounding can be off by, relatively."""
 FEW = 16
 """Fewer rows than this are read one at a time in all trees at once."""
-
-
-@kernel
-def _next_random(state):
-    """Splitmix64: advances ``state[0]`` and returns 64 random bits."""
-    state[0] += np.uint64(0x9E3779B97F4A7C15)
-    z = state[0]
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))
 
 
 @kernel
@@ -158,7 +149,7 @@ def _random_of_feature(values, rows, y, weight, mass, total, min_leaf, low, stat
     n = rows.shape[0]
     lowest, highest = values[rows[0]], values[rows[n - 1]]
     # The upper 53 bits: every float64 that is a multiple of 2^-53, evenly, below 1.
-    share = np.float64(_next_random(state) >> np.uint64(11)) * (1.0 / 9007199254740992.0)
+    share = np.float64(next_random(state) >> np.uint64(11)) * (1.0 / 9007199254740992.0)
     border = lowest + share * (np.float64(highest) - np.float64(lowest))
     # How many rows are at most the border, by bisection: at least one stays on either side.
     at, high = 1, n - 1
@@ -209,7 +200,7 @@ def _part(order, skip, start, at, stop, goes_left, spare):
 @kernel
 def _shuffled(features, n_done, state):
     """Bring a uniformly drawn remaining feature to place ``n_done`` and return it."""
-    j = n_done + np.int64(_next_random(state) % np.uint64(features.shape[0] - n_done))
+    j = n_done + np.int64(next_random(state) % np.uint64(features.shape[0] - n_done))
     features[n_done], features[j] = features[j], features[n_done]
     return features[n_done]
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from pairmark.models.core.compiled import kernel
+from pairmark.models.core.kernels.random import next_random
 from pairmark.models.similarity.kernels.counting import count_all, n_learned_bins, subtract
 from pairmark.models.similarity.kernels.greedy_split import grow_leaf_rank
 from pairmark.models.similarity.kernels.layout import (
@@ -49,21 +50,11 @@ _TODO_CELL, _TODO_HISTOGRAM, _TODO_FIELDS = 0, 5, 6
 
 
 @kernel
-def _next_random(state):
-    """Splitmix64: advances ``state[0]`` and returns 64 random bits."""
-    state[0] += np.uint64(0x9E3779B97F4A7C15)
-    z = state[0]
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))
-
-
-@kernel
 def _draw_first(features, n_first, state):
     """Bring a uniformly drawn subset of ``features`` to its first ``n_first`` places, in order of number."""
     n = features.shape[0]
     for i in range(n_first):
-        j = i + np.int64(_next_random(state) % np.uint64(n - i))
+        j = i + np.int64(next_random(state) % np.uint64(n - i))
         features[i], features[j] = features[j], features[i]
     # In order, so that gathers of codes run forward.
     for i in range(1, n_first):

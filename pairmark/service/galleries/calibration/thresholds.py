@@ -27,7 +27,7 @@ from pairmark.models.calibration.identification import (
     GalleryCalibration,
     IdentificationPoint,
 )
-from pairmark.models.calibration.points import InsufficientCalibrationData
+from pairmark.models.calibration.operating_point import InsufficientCalibrationData
 from pairmark.service.caches import BoundedCache
 from pairmark.service.errors import (
     Conflict,

@@ -34,14 +34,14 @@ from pairmark.models.calibration.bounds import small_sample_interval
 from pairmark.models.calibration.calibration_seed import CalibrationSeed
 from pairmark.models.calibration.held_out import Arrays, HeldOutScores, pick_points
 from pairmark.models.calibration.matching_product import multiple_of_floor
-from pairmark.models.calibration.origins import Guarantee, Origin, guarantee_of, origin_of
-from pairmark.models.calibration.points import (
+from pairmark.models.calibration.operating_point import (
     ANSWERING,
     METHODS,
     InsufficientCalibrationData,
     Method,
     OperatingPoint,
 )
+from pairmark.models.calibration.origins import Guarantee, Origin, guarantee_of, origin_of
 from pairmark.models.calibration.promises import candidate_share, checked_rate
 from pairmark.models.calibration.refusals import (
     joint_refusal,
@@ -198,6 +198,11 @@ class Calibration:
     def origin(self) -> Origin:
         """How the pairs came about, as in `OperatingPoint`."""
         return self._origin
+
+    @property
+    def counted(self) -> str:
+        """What the units are, in words."""
+        return self._held_out.counted
 
     @property
     def guarantee(self) -> Guarantee:
