@@ -2,8 +2,9 @@
 
 Made people of several shapes, each fit in a new process whose cache of compiled kernels is empty: what compiles in a
 fit is part of its seconds, imports are not. Fit and race go by the CPU time of one thread, which on a machine of its
-own is what the clock shows: so what else runs does not count. ``quick``: six shapes at 5 s. ``full``: all shapes at 5
-and 30 s, six at 120 s; it goes on where an earlier run stood.
+own is what the clock shows: so what else runs does not count. ``quick``: six shapes at 5 s. ``full``: all shapes at 30
+and 5 s, six at 120 s. A run that was cut goes on where it stood; after ``PAIRMARK_RACE_BUDGET_SECONDS`` it begins no
+further fit, and the result is what ran.
 """
 
 from __future__ import annotations
@@ -55,20 +56,22 @@ def run(preset: Preset) -> Result:
     parts = Parts("race_budget", preset)
     cases = [(shape, 5) for shape in FEW]
     if preset == "full":
-        cases = [(shape, budget) for budget in (5, 30) for shape in SHAPES] + [(shape, 120) for shape in FEW]
+        cases = [(shape, budget) for budget in (30, 5) for shape in SHAPES] + [(shape, 120) for shape in FEW]
+    end = time.monotonic() + float(os.environ.get("PAIRMARK_RACE_BUDGET_SECONDS", "inf"))
     rows = [
         parts.get(f"{shape}, {budget}", lambda shape=shape, budget=budget: _first_fit(shape, budget))
         for shape, budget in cases
+        if time.monotonic() < end or f"{shape}, {budget}" in parts
     ]
     claims = []
-    for budget in sorted({budget for _, budget in cases}):
-        over = max(row["over"] for row in rows if row["budget, s"] == budget)
+    for budget in sorted({row["budget, s"] for row in rows}):
+        over = [row["over"] for row in rows if row["budget, s"] == budget]
         claims.append(
             Claim(
-                what=f"budget of {budget} s: the largest (seconds of fit - {_SECONDS:g}) / budget over shapes",
+                what=f"budget of {budget} s: the largest (seconds of fit - {_SECONDS:g}) / budget, {len(over)} shapes",
                 goal=f"at most {_FACTOR}",
-                measured=over,
-                holds=over <= _FACTOR,
+                measured=max(over),
+                holds=max(over) <= _FACTOR,
             )
         )
     parts.forget()

@@ -75,10 +75,11 @@ class SimilarityAuto(SimilarityAutoState, PairScorerMixin, BaseEstimator):
 
     Candidates that are cheap for the budget, by the size of the data and by what of them is still to be compiled,
     always race; the others race on all folds if that fits, and by successive halving if not. Everybody is judged on
-    the same folds, twice four, of at most 10,000 numbers four times four. They hold identities out (rows, where
-    classes are shared). What counts is the mean true positive rate at those low false positive rates that a fold's
-    pairs resolve. The simplest candidate within one standard error of the best, paired fold by fold, and at most .01
-    behind it, wins and learns from all rows.
+    the same folds, twice four, of at most 10,000 numbers four times four. They hold identities out, or rows, where
+    classes are shared: halves of few rows, whose quarters would not show low rates. What counts is the mean true
+    positive rate at those low false positive rates that a fold's pairs resolve. The simplest candidate within one
+    standard error of the best, paired fold by fold, and at most .01 behind it, wins and learns from all rows. What is
+    thought to take 5 seconds or more leaves when others are far ahead of it.
 
     ``protocol="auto"`` cannot ask what ``y`` is. From 15 identities on it takes them for people or things that new ones
     will join (open-set), below that for classes that are all there are (closed-set). Name the protocol where ``y`` is

@@ -141,6 +141,18 @@ def test_folds_hold_identities_out_and_shared_classes_do_not() -> None:
     assert validation_folds(np.array([0, 0, 1]), "open-set", rng) == []
 
 
+@pytest.mark.parametrize(("each", "largest"), [(30, 45), (60, 45)])
+def test_folds_of_few_rows_of_shared_classes_are_halves_that_show_low_rates(each: int, largest: int) -> None:
+    codes = np.repeat(np.arange(3), each)
+    folds = validation_folds(codes, "closed-set", np.random.default_rng(0))
+    assert len(folds) == 8
+    assert {fold.test.size for fold in folds} == {largest}
+    for fold in folds:
+        assert np.isfinite(fold.rates(np.random.default_rng(1).random((largest, largest)))).all()
+        others = [one for one in folds if one.repeat == fold.repeat]
+        assert sum(one.test.size for one in others) == codes.size
+
+
 @pytest.mark.parametrize("n_people", [2, 3, 4, 10])
 def test_few_identities_and_shared_classes_work(n_people: int) -> None:
     A, y = people(n_people, 12, seed=2)
