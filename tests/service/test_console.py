@@ -61,6 +61,22 @@ def test_nothing_comes_from_elsewhere_and_nothing_is_inline(
         assert digits_deployment.http.get(html.unescape(link)).status_code == 200, link
 
 
+def test_hardest_pairs_say_whose_they_are_when_asked(digits_deployment: RunningServer) -> None:
+    http = digits_deployment.http
+    found = http.get("/models/digits/versions/1/errors?kind=false-match&limit=8").json()
+    numbers = [found["items"][0][side] for side in ("right", "left")]
+    rows = http.get(f"/datasets/{found['dataset']}/rows?rows={numbers[0]},{numbers[1]},999999999").json()[
+        "items"
+    ]
+    assert [row["row"] for row in rows] == numbers
+    plain = http.get("/console/models/digits/1", headers=HTML).text
+    assert "Show whose they are" in plain
+    named = http.get("/console/models/digits/1?labels=true", headers=HTML).text
+    for row in rows:
+        assert f'<td class="number">{row["row"]}<div class="small quiet">{row["label"]}</div></td>' in named
+    assert http.get("/datasets/digits/rows?rows=1,x").status_code == 422
+
+
 def test_a_page_that_is_not_there_says_so(digits_deployment: RunningServer) -> None:
     for path in ("/console/models/nobody", "/console/models/digits/99", "/console/models?cursor=x"):
         page = digits_deployment.http.get(path, headers=HTML)

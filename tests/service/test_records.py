@@ -89,7 +89,7 @@ class TestDatasets:
         original, _ = people(120, seed=1)
         for at, name in enumerate(("given", "surname", "address")):
             assert data.X[:, at].tolist() == [cell or None for cell in original[name]]
-        assert deployment.datasets.rows("customers", 0, 1).items[0].vector == record(original, 0)
+        assert deployment.datasets.rows("customers", [0]).items[0].vector == record(original, 0)
         assert table_of(deployment).existing
 
     def test_a_cell_of_another_type_is_named_and_nothing_is_stored(self, deployment: Deployment) -> None:

@@ -46,6 +46,8 @@ _NUMERIC_NAMES = {
 JOINED = "all fields"
 _LEAST_WEIGHT = 1e-3
 _SEEN_TWICE = 2
+_PAIR = 2
+"""Records of a lone pair, which nobody keeps."""
 
 
 class Cells(NamedTuple):
@@ -234,17 +236,24 @@ class Comparators:
         d = a.missing.shape[1]
         out[:, :d] = a.missing[left].view(np.uint8) + b.missing[right].view(np.uint8)
         if self._modes.size:
+            first, second = self.facts.crossed or (-1, -1)
+            crossed = first, second, out.shape[1] - tokens.N_CROSSED
             tokens.compare(
-                a.cells, b.cells, a.n, b.n, left, right, self._modes, self.rarity.unseen, self._places, out
+                a.cells,
+                b.cells,
+                a.n,
+                b.n,
+                left,
+                right,
+                self._modes,
+                self.rarity.unseen,
+                self._places,
+                crossed,
+                out,
             )
         if self._kinds.size:
             numbers.compare_numbers(
                 a.numbers, b.numbers, left, right, self._kinds, self._columns, self._number_places, out
-            )
-        if self.facts.crossed is not None:
-            first, second = self.facts.crossed
-            tokens.compare_crossed(
-                a.cells, b.cells, a.n, b.n, left, right, first, second, out.shape[1] - tokens.N_CROSSED, out
             )
         return out
 
@@ -273,11 +282,16 @@ class Comparators:
         n_tokens = tokens.tokenise(
             chars, starts, squeezed, squeezed_starts, token_starts, hashes, masks, flags, row_tokens
         )
-        # Room that no token took is given back: galleries keep these arrays.
-        n_chars = int(squeezed_starts[-1])
+        parts: list[NDArray[Any]] = [
+            squeezed[: int(squeezed_starts[-1])], token_starts[: n_tokens + 1],
+            hashes[:n_tokens], masks[:n_tokens], flags[:n_tokens],
+        ]  # fmt: skip
+        if len(records) > _PAIR:
+            # Room that no token took is given back: galleries keep these arrays.
+            parts = [part.copy() for part in parts]
+        squeezed, token_starts, hashes, masks, flags = parts
         return Cells(
-            chars, starts, squeezed[:n_chars].copy(), squeezed_starts, token_starts[: n_tokens + 1].copy(),
-            hashes[:n_tokens].copy(), masks[:n_tokens].copy(), flags[:n_tokens].copy(),
+            chars, starts, squeezed, squeezed_starts, token_starts, hashes, masks, flags,
             np.empty(0, dtype=np.float32), row_tokens,
         )  # fmt: skip
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from inspect import Parameter, Signature
 from typing import Annotated, Any, TypeVar
@@ -157,12 +157,24 @@ class RowsQuery(Query):
 
     start: int = Field(0, ge=0, lt=2**53, description="0-based index of the first row")
     limit: int = Field(20, ge=1, le=100, description="largest number of rows in the answer")
+    rows: str | None = Field(
+        None,
+        pattern=r"^\d{1,15}(,\d{1,15}){0,99}$",
+        description="0-based rows, separated by commas, instead of a range: at most 100",
+    )
+
+    @property
+    def numbers(self) -> Sequence[int]:
+        """What is asked for."""
+        if self.rows is not None:
+            return [int(number) for number in self.rows.split(",")]
+        return range(self.start, self.start + self.limit)
 
 
 def list_rows(services: InServices, ref: Ref, query: Annotated[RowsQuery, FROM_QUERY]) -> RowsOut:
     """Rows of a dataset, as they were read: vectors, labels and ids."""
-    rows = services.datasets.rows(ref, query.start, query.limit)
-    facts = {"start": query.start, "rows": len(rows.items)}
+    rows = services.datasets.rows(ref, query.numbers)
+    facts = {"start": query.numbers[0], "rows": len(rows.items)}
     services.audit.note("dataset.read", f"dataset:{rows.dataset}", facts)
     return rows
 

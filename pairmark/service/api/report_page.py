@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
+from pairmark.models.calibration.promises import askable
 from pairmark.service.api.docs import with_code
 from pairmark.service.runtime.pictures import picture_of, pictures_of
 from pairmark.service.store.schemas import ReportOut
@@ -78,5 +79,6 @@ def _template() -> Any:
     # The style stands in the page as it is: escaped, it would not have the digest that the policy names.
     environment = jinja2.Environment(loader=jinja2.FileSystemLoader(_FOLDER), autoescape=True)
     environment.filters["raw"] = Markup
+    environment.filters["askable"] = askable
     environment.filters["code"] = with_code
     return environment.get_template("report.html")

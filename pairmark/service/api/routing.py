@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, get_args, get_type_hints
 
 from fastapi.responses import JSONResponse, Response
 from fastapi.routing import APIRoute
@@ -75,7 +75,7 @@ class Route:
     handler : takes a `Call` if ``direct``, else what FastAPI finds in its signature.
     access : the scope it needs.
     tag : its group in the OpenAPI document; None: it is not there.
-    query, body, answer : their models; ``answer`` None: see ``gives``.
+    query, body, answer : their models; what is left out is read from the handler's signature. No answer: see ``gives``.
     gives : media type of the answer; with a type other than JSON the handler returns a response of its own.
     or_gives : a media type that the same answer can have instead of JSON.
     also : further successful answers, status -> (model, description).
@@ -95,7 +95,7 @@ class Route:
     tag: str | None = None
     summary: str | None = None
     name: str | None = None
-    query: type[Query] = NoQuery
+    query: type[Query] | None = None
     body: Any = None
     answer: Any = None
     gives: str = JSON_TYPE
@@ -110,6 +110,11 @@ class Route:
     decides: bool = False
     binary: Binary | None = None
     links: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name, model in ({} if self.direct else _signature_models(self.handler)).items():
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, model)
 
     @property
     def operation_id(self) -> str:
@@ -134,7 +139,7 @@ class Route:
     @cached_property
     def reader(self) -> QueryReader:
         """What reads the query."""
-        return reader_of(self.query)
+        return reader_of(self.query or NoQuery)
 
     @cached_property
     def app(self) -> Any:
@@ -239,6 +244,17 @@ class RouteTable:
         """The methods that an address takes; none: there is nothing there."""
         methods = {method for method, _ in (*self._exact, *self._patterns)}
         return sorted(method for method in methods if self.find(method, path) is not None)
+
+
+def _signature_models(handler: Callable[..., Any]) -> dict[str, type[BaseModel] | None]:
+    """The models of query, body and answer that a handler's signature names."""
+    hints = get_type_hints(handler)
+    answers = get_args(hints.get("return")) or (hints.get("return"),)
+    models = {"query": (hints.get("query"),), "body": (hints.get("request"),), "answer": answers}
+    return {
+        name: next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), None)
+        for name, kinds in models.items()
+    }
 
 
 def _pattern(path: str) -> re.Pattern[str]:

@@ -220,7 +220,7 @@ def _promise(point: dict[str, Any]) -> str:
         price = point["price"]
         text += (
             f" So near the fewest people that this rate takes, the TPR lies between {price['low']:.2f} and "
-            f"{price['high']:.2f} by chance; {price['steady_units']:,} in all would steady it."
+            f"{price['high']:.2f} by chance; if {price['steady_units']:,} calibrated, it would be steady."
         )
     return f"{text} It is from {point['n_units']:,} units."
 

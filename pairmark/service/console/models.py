@@ -9,7 +9,7 @@ from fastapi import Request
 from fastapi.responses import HTMLResponse
 from pydantic import Field
 
-from pairmark.service.api.query import FROM_QUERY
+from pairmark.service.api.query import FROM_QUERY, Query
 from pairmark.service.api.routing import Route
 from pairmark.service.console.ask import Api
 from pairmark.service.console.frame import CursorQuery, listing, page
@@ -22,6 +22,12 @@ class FindQuery(CursorQuery):
     """Which models."""
 
     contains: str | None = Field(None, max_length=100)
+
+
+class HardestQuery(Query):
+    """How the hardest pairs are shown."""
+
+    labels: bool = Field(False, description="with whose rows they are, which the audit log notes")
 
 
 async def models_page(request: Request, query: Annotated[FindQuery, FROM_QUERY]) -> HTMLResponse:
@@ -37,15 +43,17 @@ async def models_page(request: Request, query: Annotated[FindQuery, FROM_QUERY])
     return page(request, "models.html", **listing(models, query), contains=query.contains or "")
 
 
-async def model_page(request: Request, name: str) -> HTMLResponse:
+async def model_page(request: Request, name: str, query: Annotated[HardestQuery, FROM_QUERY]) -> HTMLResponse:
     """The version that serves, else the newest."""
     model = await Api(request).need(f"/models/{name}")
-    return await _version_page(request, model, _production(model) or model["latest_version"])
+    return await _version_page(request, model, _production(model) or model["latest_version"], query)
 
 
-async def version_page(request: Request, name: str, version: int) -> HTMLResponse:
+async def version_page(
+    request: Request, name: str, version: int, query: Annotated[HardestQuery, FROM_QUERY]
+) -> HTMLResponse:
     """One version."""
-    return await _version_page(request, await Api(request).need(f"/models/{name}"), version)
+    return await _version_page(request, await Api(request).need(f"/models/{name}"), version, query)
 
 
 def _production(model: dict[str, Any]) -> int | None:
@@ -53,7 +61,24 @@ def _production(model: dict[str, Any]) -> int | None:
     return next((alias["version"] for alias in model["aliases"] if alias["alias"] == "production"), None)
 
 
-async def _version_page(request: Request, model: dict[str, Any], number: int) -> HTMLResponse:
+async def _labels(api: Api, *found: dict[str, Any] | None) -> dict[int, str]:
+    """Row -> label of the pairs that were found; empty where the caller may not read rows."""
+    numbers = {
+        pair[side]
+        for kind in found
+        for pair in (kind or {"items": []})["items"]
+        for side in ("left", "right")
+    }
+    dataset = next((kind["dataset"] for kind in found if kind and kind["items"]), None)
+    if dataset is None:
+        return {}
+    rows = await api.items(f"/datasets/{dataset}/rows", rows=",".join(map(str, sorted(numbers))))
+    return {row["row"]: row["label"] for row in rows if row["label"] is not None}
+
+
+async def _version_page(
+    request: Request, model: dict[str, Any], number: int, query: HardestQuery
+) -> HTMLResponse:
     api, name = Api(request), model["name"]
     base = f"/models/{name}/versions/{number}"
     version = await api.need(base)
@@ -80,6 +105,7 @@ async def _version_page(request: Request, model: dict[str, Any], number: int) ->
         leaderboard=leaderboard.body,
         misses=misses.body,
         alarms=alarms.body,
+        labels=await _labels(api, misses.body, alarms.body) if query.labels else None,
         groups=(roc.body or {}).get("groups"),
         metrics=_metrics(version["metrics"]),
         base_url=str(request.base_url).rstrip("/"),
@@ -109,6 +135,13 @@ def _metrics(metrics: dict[str, Any]) -> list[dict[str, Any]]:
 
 ROUTES = (
     Route("GET", "/console/models", models_page, access="any", query=FindQuery, gives="text/html"),
-    Route("GET", "/console/models/{name}", model_page, access="any", gives="text/html"),
-    Route("GET", "/console/models/{name}/{version}", version_page, access="any", gives="text/html"),
+    Route("GET", "/console/models/{name}", model_page, access="any", query=HardestQuery, gives="text/html"),
+    Route(
+        "GET",
+        "/console/models/{name}/{version}",
+        version_page,
+        access="any",
+        query=HardestQuery,
+        gives="text/html",
+    ),
 )

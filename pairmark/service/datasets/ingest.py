@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -187,11 +188,10 @@ class Datasets:
         delete_unused(self._db, self._blobs, [blob])
         return out
 
-    def rows(self, ref: str, start: int, limit: int) -> RowsOut:
-        """At most ``limit`` rows from ``start`` on, as they were read."""
+    def rows(self, ref: str, positions: Iterable[int]) -> RowsOut:
+        """Rows by number, as they were read; those beyond the last are left out."""
         dataset = self.get(ref)
         data = self.load(dataset.id)
-        positions = range(min(start, len(data)), min(start + limit, len(data)))
         items = [
             RowOut(
                 row=at,
@@ -201,6 +201,7 @@ class Datasets:
                 vector=vector_of(data, at),
             )
             for at in positions
+            if at < len(data)
         ]
         return RowsOut(dataset=f"{dataset.name}:{dataset.version}", rows=len(data), items=items)
 

@@ -116,15 +116,20 @@ def promise_of(
     else:
         text += f"they support false positive rates of {in_percent(support.smallest_fpr)} and above"
         text += f" among {population}" if population else ""
-    text += f"; {100 * support.next_fpr:g} % takes {missing_units:,} more {unit}"
+    next_percent = f"{100 * support.next_fpr:g} %"
+    if missing_units:
+        text += f"; {next_percent} takes {missing_units:,} more {unit}"
+    else:
+        text += f"; with the target rate {next_percent} so many {unit} are enough for it"
     tpr, steady = None, None
     if support.smallest_fpr is not None:
         tpr = [round(share, 2) for share in expected_tpr(support.smallest_fpr, 1.0, BEST_TPR)]
-        steady = max(0, math.ceil(STEADY_MULTIPLE * own / fraction) - units)
+        steady_calibration = math.ceil(STEADY_MULTIPLE * own)
+        steady = max(0, (steady_calibration if fraction == 1 else total_units(steady_calibration)) - units)
+        steadies = f"{steady:,} more {unit} steady that" if steady else "as the target rate it is steadier"
         text += (
             f". At the smallest rate, a model that could recognise {100 * BEST_TPR:.0f} % recognises about "
-            f"{100 * tpr[0]:.0f} % ({100 * tpr[1]:.0f} % to {100 * tpr[2]:.0f} %, by chance); {steady:,} more {unit} "
-            "steady that"
+            f"{100 * tpr[0]:.0f} % ({100 * tpr[1]:.0f} % to {100 * tpr[2]:.0f} %, by chance); {steadies}"
         )
     ways = [] if fewest is None else ways_out(units, different_share=different_share, fewest=fewest)
     return Promise(
@@ -218,7 +223,13 @@ def takes(fpr: float, n_calibration: int, counted: str, *, units: int | None = N
     units : number of units in the dataset; None: there is none yet.
     """
     total, percent = total_units(n_calibration), f"{100 * fpr:g} %"
-    more = "" if units is None else f", {max(total - units, 0):,} more than it has"
+    more = (
+        ""
+        if units is None
+        else f", {total - units:,} more than it has"
+        if total > units
+        else ", which it has"
+    )
     text = (
         f"{percent}: calibrate on {n_calibration:,} {counted}: {total:,} in the dataset{more}, with the target rate "
         f"{percent}, of which half calibrate"

@@ -252,7 +252,7 @@ class DatasetWriter:
             constant = np.flatnonzero(self._lowest == self._highest)
             if constant.size:
                 warnings.append(
-                    f"{constant.size} feature column(s) hold one value only and tell nothing apart: "
+                    f"features that hold one value only and tell nothing apart ({constant.size:,}): "
                     + name_list([self._feature(int(column)) for column in constant[:5]], constant.size)
                 )
         dataset = Stored(

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ValidationError
+from pydantic_core import from_json
 
 from pairmark.models.core.json_rows import PlainForm
 from pairmark.models.records.schema import RESERVED
@@ -44,6 +45,7 @@ Form = TypeVar("Form", bound=BaseModel)
 _SCORES_FIELD = re.compile(rb'"scores"\s*:')
 
 
+_MOST_PLAIN, _PLAIN_BRACES, _PLAIN_MEMBERS = 65_536, 3, frozenset({"model", "left", "right"})
 _PLAIN_PAIRS, _PLAIN_FEATURES = PlainForm("left", "right"), PlainForm("features")
 
 
@@ -68,6 +70,9 @@ def parse_pairs(body: RequestBody) -> VectorPairs:
     if plain is not None:
         model, sides = plain
         return VectorPairs(sides[0], sides[1], None, model)
+    records = _plain_records(body)
+    if records is not None:
+        return records
     request = parse_request(PairsBody, body, left=check_side, right=check_side)
     left, right = request.left, request.right
     if _is_subjects(left) or _is_subjects(right):
@@ -76,6 +81,35 @@ def parse_pairs(body: RequestBody) -> VectorPairs:
         counts = None if of_a.max() == of_b.max() == 1 else (of_a, of_b)
         return VectorPairs(a, b, counts, request.model, request.refs)
     return VectorPairs(side_of(left, "left"), side_of(right, "right"), None, request.model, request.refs)
+
+
+def _plain_records(body: RequestBody) -> VectorPairs | None:
+    """A record on either side, which most bodies of records are; None for any other body, also for one that is wrong.
+
+    Cells are left to the model's schema, which names each that does not fit.
+    """
+    if (
+        isinstance(body, mmap)
+        or body.count(b"{", 0, _MOST_PLAIN + 1) != _PLAIN_BRACES
+        or len(body) > _MOST_PLAIN
+    ):
+        return None
+    try:
+        value = from_json(body, allow_inf_nan=False)
+    except ValueError:
+        return None
+    if not isinstance(value, dict) or not value.keys() <= _PLAIN_MEMBERS:
+        return None
+    model, left, right = value.get("model"), value.get("left"), value.get("right")
+    if (
+        not isinstance(left, dict)
+        or not isinstance(right, dict)
+        or not (model is None or isinstance(model, str))
+    ):
+        return None
+    if not (RESERVED.isdisjoint(left) and RESERVED.isdisjoint(right)):
+        return None
+    return VectorPairs(RecordRows([left], single=True), RecordRows([right], single=True), None, model)
 
 
 def parse_features(body: RequestBody) -> Features:

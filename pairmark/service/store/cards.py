@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from pairmark.models.calibration.promises import askable
 from pairmark.service.heldout.schemas import Evidence
 from pairmark.service.store.schemas import ModelCard, PromisedRate, VersionOut
 
@@ -94,7 +95,9 @@ def _limits(version: VersionOut, promises: list[PromisedRate], evidence: Evidenc
         if refused:
             worst = refused[0]
             rates = (
-                "no rate at all" if worst.smallest_fpr is None else f"rates from {worst.smallest_fpr:.2g} up"
+                "no rate at all"
+                if worst.smallest_fpr is None
+                else f"rates from {askable(worst.smallest_fpr):g} up"
             )
             sentences.append(f"Its calibration supports {rates} at confidence {worst.confidence:g}.")
         population = version.promise and version.promise.population

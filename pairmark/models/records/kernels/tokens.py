@@ -314,7 +314,7 @@ def _soft(a, p, b, q, unit, sums, shares, peq, row, out):
 
 
 @kernel
-def compare(a, b, n_a, n_b, left, right, modes, units, places, out):
+def compare(a, b, n_a, n_b, left, right, modes, units, places, crossed, out):
     """Features of pairs of rows, field by field; NaN where either cell is missing.
 
     Parameters
@@ -324,6 +324,7 @@ def compare(a, b, n_a, n_b, left, right, modes, units, places, out):
     modes : (F,) `WHOLE`, `BOTH` or `TOKENS`: what of a field is compared.
     units : (F,) weight of a token of a single record, by which masses are divided.
     places : (F,) int64, the first column of each field's `N_PLAIN`, `N_SOFT` or both in ``out``, float32.
+    crossed : two fields that are compared with each other, and the first of their `N_CROSSED` columns; -1: none.
     """
     peq = np.zeros((256, MAX_CHARS // 64), dtype=np.uint64)
     row = np.empty(MAX_CHARS + 1, dtype=np.int64)
@@ -346,14 +347,10 @@ def compare(a, b, n_a, n_b, left, right, modes, units, places, out):
                 own[0], own[1], own[2] = 1.0, 1.0, 1.0
             else:
                 own[0], own[1], own[2] = 0.0, jaro_winkler(s, t, peq), levenshtein(s, t, peq, row)
-
-
-@kernel
-def compare_crossed(a, b, n_a, n_b, left, right, first, second, place, out):
-    """Low and high, over both ways to cross fields ``first`` and ``second``, of the low and the high share of mass."""
-    peq = np.zeros((256, MAX_CHARS // 64), dtype=np.uint64)
-    row = np.empty(MAX_CHARS + 1, dtype=np.int64)
-    shares, sums = np.empty((4, MAX_TOKENS)), np.empty((2, 4))
+    first, second, place = crossed
+    if first < 0:
+        return
+    # Low and high, over both ways to cross the two fields, of the low and the high share of mass.
     ways = np.empty((2, N_SOFT), dtype=np.float32)
     for k in range(left.shape[0]):
         p, q = left[k], right[k]

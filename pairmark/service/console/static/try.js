@@ -66,13 +66,16 @@ const shown = (value) => (typeof value === "number" ? number(value, 5) : typeof 
 
 const table = (heads, rows, label) => el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": label }, el("table", {}, el("thead", {}, el("tr", {}, heads.map((head) => el("th", { scope: "col" }, head.replaceAll("_", " "))))), el("tbody", {}, rows.map((one) => el("tr", {}, heads.map((head) => el("td", {}, one[head] === undefined ? "–" : shown(one[head]))))))));
 
+// What a part adds to the score: of a sum, or along the paths of trees.
+const weight = (one) => one.contribution ?? one.effect;
+
 // What speaks most for and against the same: a sentence and a bar each; the rest is folded.
 function strongest(entries, heads) {
-  const sorted = [...entries].sort((a, b) => Math.abs(b.contribution) - Math.abs(a.contribution));
-  const most = Math.abs(sorted[0].contribution) || 1;
+  const sorted = [...entries].sort((a, b) => Math.abs(weight(b)) - Math.abs(weight(a)));
+  const most = Math.abs(weight(sorted[0])) || 1;
   // A coordinate of PLDA is named by the features that weigh most in it.
-  const named = (one) => one.features ? one.features.slice(0, 3).map((each) => each.feature).join(", ") : shown(one.field ?? one.feature ?? one.column ?? one.meta_feature ?? Object.values(one)[0]);
-  const bars = sorted.slice(0, 5).map((one) => el("tr", {}, el("th", { scope: "row" }, named(one)), el("td", {}, el("meter", { min: 0, max: 1, value: Math.abs(one.contribution) / most, "aria-hidden": "true" })), el("td", {}, `speaks ${one.contribution < 0 ? "against" : "for"} the same, ${number(one.contribution, 3)}`)));
+  const named = (one) => one.features ? one.features.slice(0, 3).map((each) => each.feature).join(", ") : [shown(one.field ?? one.feature ?? one.column ?? one.meta_feature ?? Object.values(one)[0]), one.map ? ` (${one.map})` : ""].join("");
+  const bars = sorted.slice(0, 5).map((one) => el("tr", {}, el("th", { scope: "row" }, named(one)), el("td", {}, el("meter", { min: 0, max: 1, value: Math.abs(weight(one)) / most, "aria-hidden": "true" })), el("td", {}, `speaks ${weight(one) < 0 ? "against" : "for"} the same, ${number(weight(one), 3)}`)));
   const rest = sorted.slice(5, 25);
   return [
     el("h3", {}, "What decides most"),
@@ -87,12 +90,11 @@ function explained(reported) {
   for (const [name, value] of Object.entries(reported)) {
     if (Array.isArray(value) && value.length && value.every((one) => one !== null && typeof one === "object" && !Array.isArray(one))) {
       const heads = [...new Set(value.flatMap((one) => Object.keys(one)))].slice(0, 8);
-      if (value.every((one) => typeof one.contribution === "number")) {
+      if (value.every((one) => typeof weight(one) === "number")) {
         parts.push(...strongest(value, heads));
         continue;
       }
-      parts.push(el("h3", {}, name.replaceAll("_", " ")), table(heads, value.slice(0, 20), name));
-      if (value.length > 20) parts.push(el("p", { class: "small quiet" }, `And ${value.length - 20} more.`));
+      parts.push(el("details", {}, el("summary", {}, `${count(value.length)} ${name.replaceAll("_", " ")}`), table(heads, value.slice(0, 20), name), value.length > 20 ? el("p", { class: "small quiet" }, `And ${value.length - 20} more.`) : ""));
     } else if (value !== null && !(typeof value === "number" && Math.abs(value) < 1e-9)) {
       facts.push(el("dt", {}, name.replaceAll("_", " ")), el("dd", {}, shown(value).slice(0, 400)));
     }
