@@ -37,7 +37,7 @@ from pairmark.service.reviews.recorder import DecisionRecorder
 from pairmark.service.reviews.reviews import Reviews
 from pairmark.service.runtime.runtime import Runtime
 from pairmark.service.settings import Settings
-from pairmark.service.shares import LoopTurns
+from pairmark.service.shares import LoopTurns, Turns
 from pairmark.service.store.refs import PRODUCTION
 from pairmark.service.store.store import ModelStore
 from pairmark.service.training.submission import TrainingQueue
@@ -78,6 +78,8 @@ class Services:
         self.tenants = Tenants(self.database, settings)
         self.sessions = Sessions(self.database)
         self.pieces_of_bodies = LoopTurns()
+        self.report_turns = Turns(1, 2)
+        """Of reports and pictures: more threads of Python at a time make none faster, and scores wait longer."""
         self.last_use: dict[str, float] = {}
         """When keys were last used, by id, that is not in the database yet."""
         db_metrics.watch(self.database)
