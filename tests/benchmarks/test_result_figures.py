@@ -55,7 +55,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 def test_a_table_is_made_from_its_result_file_and_made_again_is_the_same(made: dict[str, Any]) -> None:
     page = tables.rendered(PAGE, "page")
-    assert "| name | CPU seconds |\n| --- | --- |\n| tree | 1.23 |\n| tree |  |\n" in page
+    assert "| name | CPU seconds |\n|---|---|\n| tree | 1.23 |\n| tree |  |\n" in page
     assert "other" not in page
     assert "old" not in page
     assert "quick preset, commit 0123456789, with changes" in page
@@ -72,6 +72,14 @@ def test_columns_stand_side_by_side_and_claims_say_what_does_not_hold(made: dict
     assert "| faster | at most 2 | 3 | **no** |" in missed
     assert "lighter" not in missed
     assert "| lighter | at most 2 | 1 | yes |" in tables.Table.parse("claims all").render(made)
+
+
+def test_a_page_lists_every_claim_that_does_not_hold(made: dict[str, Any]) -> None:
+    page = tables.rendered("<!-- misses -->\nold\n<!-- end of misses -->\n", "page")
+    assert "| `made` | faster | at most 2 | 3 |\n" in page
+    assert "lighter" not in page
+    assert "old" not in page
+    assert tables.rendered(page, "page") == page
 
 
 def test_a_column_that_is_not_there_is_named(made: dict[str, Any]) -> None:

@@ -19,6 +19,7 @@ from pairmark.service.api import (
     guide,
     jobs,
     keys,
+    labelling,
     learners,
     models,
     operating,
@@ -137,6 +138,10 @@ DATASETS: Final = (
     Route("GET", "/datasets/{ref}", datasets.get_dataset, access="dataset", tag="datasets"),
     # What people uploaded, not only facts about it: not for every key.
     Route("GET", "/datasets/{ref}/rows", datasets.list_rows, access="train", tag="datasets"),
+    Route("POST", "/datasets/{ref}/proposals", labelling.propose_pairs, access="train", tag="datasets", limits=LONG,
+          errors=(429,)),
+    Route("POST", "/datasets/{ref}/pairs", labelling.add_labelled_pairs, access="train", tag="datasets", status=201,
+          limits=LONG, errors=(409, 429, 507)),
     Route("GET", "/datasets/{ref}/ledger", datasets.get_ledger, access="dataset", tag="datasets"),
     Route("DELETE", "/datasets/{ref}", datasets.delete_dataset, access="train", tag="datasets", status=204,
           errors=(409,)),

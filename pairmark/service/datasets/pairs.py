@@ -147,6 +147,17 @@ def _pairs_of(columns: _Columns) -> DatasetPairs:
     )
 
 
+def pair_counts(pairs: DatasetPairs | None) -> dict[str, Any]:
+    """What a dataset's summary says of its pairs."""
+    drawn = None if pairs is None else pairs.drawn_from
+    return {
+        "n_pairs": 0 if pairs is None else pairs.same.size,
+        "n_same_pairs": 0 if pairs is None else int(pairs.same.sum()),
+        "n_drawn_different": 0 if pairs is None or drawn is None else int(((drawn > 0) & ~pairs.same).sum()),
+        "population": None if pairs is None else pairs.population,
+    }
+
+
 def _draws(drawn_from: NDArray[Any]) -> NDArray[np.int64]:
     """How many pairs each was drawn from, held against the sample: one list, at least as long as what was drawn."""
     drawn = drawn_from != 0

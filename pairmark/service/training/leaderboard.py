@@ -190,7 +190,7 @@ def _board(
         "beaten": best is not None and _surely_better(compared[best]),
         "verdict": None
         if best is None
-        else _verdict(judged_by, best, compared[best], compared[MODEL], (trained_by or {}).get(best, {})),
+        else verdict(judged_by, best, compared[best], compared[MODEL], (trained_by or {}).get(best, {})),
     }
 
 
@@ -199,17 +199,18 @@ def _surely_better(baseline: ScorerComparison) -> bool:
     return interval is not None and interval[1] < 0
 
 
-def _verdict(
+def verdict(
     judged_by: str,
     name: str,
     baseline: ScorerComparison,
     model: ScorerComparison,
     trained_by: Mapping[str, Any],
 ) -> str:
+    """How a model stands to the best baseline, in words; what is equal in three digits is said to be."""
     interval = baseline.difference_interval
     behind = f"{judged_by}: {baseline.value:.3f} against {model.value:.3f}"
     ahead = f"{judged_by}: {model.value:.3f} against {baseline.value:.3f}"
-    if baseline.difference == 0:
+    if round(baseline.difference, 3) == 0:
         return f"{name} is as good on held-out data ({behind})"
     if baseline.difference < 0:
         hint = "" if _surely_better(baseline) else ", which may be chance"
