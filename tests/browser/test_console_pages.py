@@ -718,7 +718,8 @@ def test_pairs_of_a_table_are_labelled_stored_and_taken_up_again(
     until("the settings", lambda: "of 12" in one(browser, "[data-fact=chosen]").text)
 
     def refs() -> list[str]:
-        return [side.text for side in browser.find_elements(By.CSS_SELECTOR, "#sides .ref")]
+        names = "[...document.querySelectorAll('#sides .ref')].map((one) => one.textContent)"
+        return list(browser.execute_script(f"return {names}"))
 
     def judge() -> None:
         before = refs()
