@@ -1,8 +1,8 @@
 """What starts cost: commands, imports, a service until it is ready, and first fits with and without compiled kernels.
 
 CPU seconds of processes of their own, with all that they start: the least of several, imports included. A first fit is
-of 1,000 rows by defaults, from an empty cache of compiled kernels and from the cache which that leaves. Linux only (it
-reads /proc).
+a forest's of 1,000 rows by defaults, from an empty cache of compiled kernels and from the cache which that leaves.
+Linux only (it reads /proc).
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from benchmarks.http_overhead import train
 
 FIRST_FIT = """
 import numpy as np
-from pairmark import {learner}
+from pairmark import SimilarityForest
 y = np.repeat(np.arange(100), 10)
 X = np.random.default_rng(0).normal(size=(100, 16))[y] + .7 * np.random.default_rng(1).normal(size=(1_000, 16))
-{learner}(n_jobs=1).fit(X, y).pair_score(X[:10], X[10:20])
+SimilarityForest(n_jobs=1).fit(X, y).pair_score(X[:10], X[10:20])
 """
 CODE = [sys.executable, "-c"]
 HELP = [sys.executable, "-m", "pairmark.service.cli", "--help"]
@@ -33,8 +33,7 @@ GOALS = {
     "pairmark --help": 0.25,
     "import SimilarityForest": 1.0,
     "service until it is ready": 2.0,
-    "first SimilarityForest.fit, nothing compiled": 15.0,
-    "first SimilarityAuto.fit, nothing compiled": 15.0,
+    "first fit of a forest, nothing compiled": 15.0,
 }
 """CPU seconds at most."""
 GOAL_RSS_MB, GOAL_INSTALLED_MB = 220, 400
@@ -56,12 +55,10 @@ def run(preset: Preset) -> Result:
                 what = "all that is public" if names == "*" else names
                 _add(spent, f"import {what}", [*CODE, f"from pairmark.models import {names}"], environment)
         spent["service until it is ready"] = [cpu for cpu, _ in ready]
-        for learner in ("SimilarityForest", "SimilarityAuto"):
-            for turn in range(1 if preset == "quick" else 3):
-                cold = environment | {"NUMBA_CACHE_DIR": f"{folder}/{learner}-{turn}"}
-                for state in ("nothing compiled", "all compiled"):
-                    what = f"first {learner}.fit, {state}"
-                    _add(spent, what, [*CODE, FIRST_FIT.format(learner=learner)], cold)
+        for turn in range(repeats // 3):
+            cold = environment | {"NUMBA_CACHE_DIR": f"{folder}/{turn}"}
+            for state in ("nothing compiled", "all compiled"):
+                _add(spent, f"first fit of a forest, {state}", [*CODE, FIRST_FIT], cold)
     rss_mb = round(min(rss for _, rss in ready) / 1e6)
     installed = dict(_installed("pairmark"))
     rows = [

@@ -15,6 +15,8 @@ keeps some rows, ``across COLUMN show OTHER : FORMAT`` lays a column's values ou
 the claims that do not hold and counts the others, ``claims all`` shows every claim, ``facts NAME`` the rows kept under
 that name in the facts. A block may ask for rows and for claims below them. The line below a table says which
 commit and preset it is from.
+
+Between ``<!-- misses -->`` and its end stand all claims of benchmarks that do not hold.
 """
 
 from __future__ import annotations
@@ -33,6 +35,8 @@ RESULTS = (ROOT / "benchmarks" / "results", ROOT / "experiments" / "results")
 BLOCK = re.compile(
     r"<!-- results: (?P<name>\w+)\n(?P<spec>.*?)-->\n(?P<body>.*?)<!-- end of results -->", re.DOTALL
 )
+
+MISSES = re.compile(r"<!-- misses -->\n.*?<!-- end of misses -->", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -182,7 +186,20 @@ def rendered(text: str, page: str) -> str:
         head = f"<!-- results: {found['name']}\n{found['spec']}-->"
         return f"{head}\n\n{table}\n\n{origin(result)}\n\n<!-- end of results -->"
 
-    return BLOCK.sub(block, text)
+    return MISSES.sub(
+        lambda _: f"<!-- misses -->\n\n{misses()}\n\n<!-- end of misses -->", BLOCK.sub(block, text)
+    )
+
+
+def misses() -> str:
+    """A table of the benchmarks' claims that do not hold."""
+    lines = [
+        [f"`{file.stem}`", *(written(claim[name], "") for name in ("what", "goal", "measured"))]
+        for file in sorted(RESULTS[0].glob("*.json"))
+        for claim in json.loads(file.read_text()).get("claims", ())
+        if not claim["holds"]
+    ]
+    return laid_out(["benchmark", "claim", "goal", "measured"], lines)
 
 
 def main() -> int:

@@ -74,6 +74,14 @@ def test_columns_stand_side_by_side_and_claims_say_what_does_not_hold(made: dict
     assert "| lighter | at most 2 | 1 | yes |" in tables.Table.parse("claims all").render(made)
 
 
+def test_a_page_lists_every_claim_that_does_not_hold(made: dict[str, Any]) -> None:
+    page = tables.rendered("<!-- misses -->\nold\n<!-- end of misses -->\n", "page")
+    assert "| `made` | faster | at most 2 | 3 |\n" in page
+    assert "lighter" not in page
+    assert "old" not in page
+    assert tables.rendered(page, "page") == page
+
+
 def test_a_column_that_is_not_there_is_named(made: dict[str, Any]) -> None:
     with pytest.raises(SystemExit, match=r"page: table of made: no column 'speed'; there are: kind, name"):
         tables.rendered(PAGE.replace("seconds :", "speed :"), "page")

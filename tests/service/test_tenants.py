@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -319,6 +321,33 @@ def test_owners_of_jobs_take_turns(deployment: Deployment) -> None:
 
 
 @pytest.mark.database("sqlite")
+def test_reports_are_worked_out_one_at_a_time(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    reports = house.app.state.services.store.reports
+    work, under_way, most = reports.report, [], []
+
+    def watched(version: Any) -> Any:
+        under_way.append(version)
+        most.append(len(under_way))
+        time.sleep(0.02)
+        try:
+            return work(version)
+        finally:
+            under_way.pop()
+
+    monkeypatch.setattr(reports, "report", watched)
+
+    async def ask() -> list[httpx.Response]:
+        headers = {"authorization": f"Bearer {house.keys['acme'].key}"}
+        transport = httpx.ASGITransport(FromOutside(house.app))
+        async with httpx.AsyncClient(transport=transport, base_url="http://here", headers=headers) as client:
+            asking = (client.get("/models/acme/faces/versions/1/report") for _ in range(6))
+            return await asyncio.gather(*asking)
+
+    answers = asyncio.run(ask())
+    assert most == [1] * 6
+    assert [answer.json()["version"]["model"] for answer in answers] == ["acme/faces"] * 6
+
+
 def test_exports_reads_of_rows_and_refused_logins_are_in_the_audit_log(house: House) -> None:
     own = house.client("acme")
     own.get("/models/acme/faces/versions/1/export").raise_for_status()

@@ -32,7 +32,6 @@ from pairmark.service.store.schemas import (
     ModelOut,
     ModelPage,
     Policy,
-    ReportOut,
     VersionOut,
     VersionPage,
 )
@@ -243,21 +242,23 @@ async def get_report(
     name: Name,
     version: Number,
     query: Annotated[ReportQuery, FROM_QUERY],
-) -> ReportOut | Response:
+) -> Response:
     """A version's report: guarantee, error rates, groups, likelihood ratios, limits and a model card.
 
     The answer is JSON or, with `format=html` or `Accept: text/html`, one self-contained page with pictures.
     """
     wants = query.format or ("html" if "text/html" in request.headers.get("accept", "").lower() else "json")
 
-    def work() -> ReportOut | Response:
+    def work() -> Response:
         report = services.store.reports.report(_visible(request, services.store.version(name, version)))
         if wants == "json":
-            return report
+            # Written here: the framework would do it between other requests.
+            return Response(report.model_dump_json(by_alias=True), media_type="application/json")
         page, policy = report_page(report)
         return HTMLResponse(page, headers={"content-security-policy": policy, "vary": "accept"})
 
-    return await asyncio.to_thread(work)
+    async with services.report_turns.turn():
+        return await asyncio.to_thread(work)
 
 
 async def get_picture(
@@ -271,7 +272,8 @@ async def get_picture(
         out = services.store.version(name, version)
         return picture_of(out, picture, format, lambda: services.store.reports.report(out))
 
-    body = await asyncio.to_thread(work)
+    async with services.report_turns.turn():
+        body = await asyncio.to_thread(work)
     return Response(body, media_type=MEDIA_TYPES[format], headers={"cache-control": "private, max-age=3600"})
 
 

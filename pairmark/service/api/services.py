@@ -19,6 +19,7 @@ from pairmark.service.audit.log import AuditLog
 from pairmark.service.blobs import open_blobs
 from pairmark.service.blobs.holds import last_finished
 from pairmark.service.datasets.ingest import Datasets
+from pairmark.service.datasets.labelling import PairQueue
 from pairmark.service.db import open_database
 from pairmark.service.errors import Forbidden, PairmarkError, UnknownModel
 from pairmark.service.galleries.calibration.identification import Identification
@@ -36,7 +37,7 @@ from pairmark.service.reviews.recorder import DecisionRecorder
 from pairmark.service.reviews.reviews import Reviews
 from pairmark.service.runtime.runtime import Runtime
 from pairmark.service.settings import Settings
-from pairmark.service.shares import LoopTurns
+from pairmark.service.shares import LoopTurns, Turns
 from pairmark.service.store.refs import PRODUCTION
 from pairmark.service.store.store import ModelStore
 from pairmark.service.training.submission import TrainingQueue
@@ -65,6 +66,7 @@ class Services:
         self.searches = Searches(self.galleries, self.thresholds, settings)
         self.reviews = Reviews(self.database, self.store)
         self.webhooks = Webhooks(self.database, settings)
+        self.pair_queue = PairQueue(self.datasets)
         self.judged_pairs = JudgedPairs(self.database, self.datasets)
         self.recorder = DecisionRecorder(self.database)
         self.rates = Rates(settings.home / "rates")
@@ -76,6 +78,8 @@ class Services:
         self.tenants = Tenants(self.database, settings)
         self.sessions = Sessions(self.database)
         self.pieces_of_bodies = LoopTurns()
+        self.report_turns = Turns(1, 2)
+        """Of reports and pictures: more threads of Python at a time make none faster, and scores wait longer."""
         self.last_use: dict[str, float] = {}
         """When keys were last used, by id, that is not in the database yet."""
         db_metrics.watch(self.database)

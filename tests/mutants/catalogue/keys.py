@@ -110,8 +110,8 @@ ACCESS_AND_LEAKAGE = (
         "revoked-keys-work",
         "a revoked key is useless at once",
         "pairmark/service/keys/repository.py",
-        "query.where(ApiKey.revoked_at.is_(None)) if active else query",
-        "query",
+        "select(*columns).where(ApiKey.revoked_at.is_(None)).order_by(ApiKey.created_at)",
+        "select(*columns).order_by(ApiKey.created_at)",
         f"{KEYS}::test_a_key_works_until_it_is_revoked",
     ),
     mutant(
@@ -327,6 +327,22 @@ TENANTS = (
         "(not self._under_way[owner] and total < self._limit)",
         "False",
         f"{SHARES}::test_places_let_another_owner_in_while_one_fills_them",
+    ),
+    mutant(
+        "one-queue-for-all-owners",
+        "pieces of large bodies and requests of several owners are taken one of each in turn",
+        "pairmark/service/shares.py",
+        "self._waiting.setdefault(owner, deque()).append(mine)",
+        """self._waiting.setdefault("", deque()).append(mine)""",
+        f"{SHARES}::test_requests_of_several_owners_start_one_each_a_turn",
+    ),
+    mutant(
+        "reports-all-at-once",
+        "an owner's reports are worked out one at a time, so that scores do not wait for many threads",
+        "pairmark/service/api/services.py",
+        "Turns(1, 2)",
+        "Turns(8, 8)",
+        f"{TENANTS_TESTS}::test_reports_are_worked_out_one_at_a_time",
     ),
     mutant(
         "rows-are-read-in-silence",
