@@ -90,11 +90,11 @@ class Table:
                 asked.columns.append(Column.parse(line))
         return asked
 
-    def render(self, result: Mapping[str, Any]) -> str:
-        """The Markdown of the block."""
+    def render(self, result: Mapping[str, Any], missed_at: str | None = None) -> str:
+        """The Markdown of the block; ``missed_at`` is where claims that do not hold are listed, if elsewhere."""
         parts = [self._rows(result)] if self.columns else []
         if self.claims:
-            parts.append(self._claims(result["claims"]))
+            parts.append(self._claims(result["claims"], missed_at))
         return "\n\n".join(parts)
 
     def _rows(self, result: Mapping[str, Any]) -> str:
@@ -114,12 +114,14 @@ class Table:
         lines = [[*key, *(found.get(value, "") for value in beside)] for key, found in cells.items()]
         return laid_out([*(column.title for column in self.columns), *beside], lines)
 
-    def _claims(self, claims: Sequence[Mapping[str, Any]]) -> str:
+    def _claims(self, claims: Sequence[Mapping[str, Any]], missed_at: str | None) -> str:
         holding = sum(claim["holds"] for claim in claims)
         total = f"{holding} of {len(claims)} claims hold"
         shown = [claim for claim in claims if self.claims == "all" or not claim["holds"]]
         if not shown:
             return f"{total}."
+        if self.claims == "missed" and missed_at is not None:
+            return f"{total}, [{len(shown)} not]({missed_at})."
         lines = [
             [
                 *(written(claim[name], "") for name in ("what", "goal", "measured")),
@@ -177,10 +179,12 @@ def origin(result: Mapping[str, Any]) -> str:
 def rendered(text: str, page: str) -> str:
     """A page with its tables made anew."""
 
+    missed_at = "../benchmarks.md#claims-that-do-not-hold" if page.startswith("docs/benchmarks/") else None
+
     def block(found: re.Match[str]) -> str:
         try:
             result = read(found["name"])
-            table = Table.parse(found["spec"]).render(result)
+            table = Table.parse(found["spec"]).render(result, missed_at)
         except (ValueError, KeyError) as error:
             raise SystemExit(f"{page}: table of {found['name']}: {error}") from error
         head = f"<!-- results: {found['name']}\n{found['spec']}-->"

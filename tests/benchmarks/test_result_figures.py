@@ -71,6 +71,8 @@ def test_columns_stand_side_by_side_and_claims_say_what_does_not_hold(made: dict
     assert missed.startswith("1 of 2 claims hold; these do not:\n\n| claim |")
     assert "| faster | at most 2 | 3 | **no** |" in missed
     assert "lighter" not in missed
+    elsewhere = tables.Table.parse("claims").render(made, "all.md#claims")
+    assert elsewhere == "1 of 2 claims hold, [1 not](all.md#claims)."
     assert "| lighter | at most 2 | 1 | yes |" in tables.Table.parse("claims all").render(made)
 
 

@@ -22,7 +22,9 @@ MEASURED = (
 )
 """Pages whose figures are all measured: none of them stands outside a generated table."""
 NOT_PROSE = re.compile(
-    r"<!-- results:.*?<!-- end of results -->|```.*?```|`[^`]*`|\]\([^)]*\)|<!--.*?-->", re.DOTALL
+    r"<!-- results:.*?<!-- end of results -->|<!-- misses -->.*?<!-- end of misses -->"
+    r"|```.*?```|`[^`]*`|\]\([^)]*\)|<!--.*?-->",
+    re.DOTALL,
 )
 
 
