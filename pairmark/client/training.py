@@ -19,6 +19,9 @@ from pairmark.client.calls import Calls
 from pairmark.client.encoding import Progress, ProgressReader, ServerSent, path_part, without_none
 from pairmark.client.errors import Busy, JobFailed, Unreachable
 from pairmark.client.results import Answer, Dataset, Job
+from pairmark.wire.base import Parameters
+from pairmark.wire.datasets import DatasetParameters, ReadingParameters
+from pairmark.wire.jobs import JobParameters
 
 ENDED = ("succeeded", "failed", "cancelled")
 _LOOKS, _LOOK_S = 3, 0.25
@@ -74,47 +77,27 @@ class TrainingCalls(Calls):
         right_file : a second table of records, whose ids are the ``right`` of ``pairs``.
         progress : called with (fraction sent, "uploading").
         """
+        form = members_of(DatasetParameters, locals())
         if (file is None) == (X is None):
             raise ValueError("expected either a file or the arrays X (and y)")
-        fields = form_fields(
-            {
-                "name": name,
-                "identity": identity,
-                "classes": classes,
-                "label": label,
-                "ranking": ranking,
-                "group": group,
-                "time": time,
-                "id": id,
-                "exclude": exclude,
-                "header": header,
-                "format": format,
-                "points": points,
-                "columns": columns,
-                # Who sends X alone has said so.
-                "unlabelled": unlabelled or (X is not None and y is None and not pairs) or None,
-                "drop_contradictions": drop_contradictions or None,
-            }
-        )
+        # Who sends X alone has said so.
+        form["unlabelled"] = unlabelled or (X is not None and y is None and not pairs)
+        files: dict[str, tuple[str, IO[bytes]]]
         with contextlib.ExitStack() as stack:
             if file is None:
-                stream: IO[bytes] = stack.enter_context(tempfile.TemporaryFile())
+                stream = stack.enter_context(tempfile.TemporaryFile())
                 np.savez(
                     stream, **without_none({"X": np.asarray(X), "y": None if y is None else np.asarray(y)})
                 )
                 stream.seek(0)
-                fields.setdefault("format", "npz")
-                filename = f"{name}.npz"
+                form["format"] = format or "npz"
+                files = {"file": (f"{name}.npz", stream)}
             elif isinstance(file, (str, os.PathLike)):
-                stream = stack.enter_context(Path(file).open("rb"))
-                filename = Path(file).name
+                files = _opened(stack, file=file)
             else:
-                stream, filename = file, Path(str(getattr(file, "name", name))).name
-            files: dict[str, Any] = {
-                "file": (filename, ProgressReader(stream, progress) if progress else stream)
-            }
-            files |= _more_files(stack, pairs=pairs, right_file=right_file)
-            return Dataset.of((await self.request("POST", "/datasets", data=fields, files=files)).json())
+                files = {"file": (Path(str(getattr(file, "name", name))).name, file)}
+            files |= _opened(stack, pairs=pairs, right_file=right_file)
+            return Dataset.of(await self._upload("/datasets", {"name": name, **form}, files, progress))
 
     async def inspect_dataset(
         self,
@@ -138,30 +121,21 @@ class TrainingCalls(Calls):
     ) -> Answer:
         """What would be read of a file, without keeping it: columns and roles (inferred where not named), rows,
         identities, and the smallest false positive rate that they could promise. Parameters as `add_dataset`."""
-        fields = form_fields(
-            {
-                "identity": identity,
-                "classes": classes,
-                "label": label,
-                "ranking": ranking,
-                "group": group,
-                "time": time,
-                "id": id,
-                "exclude": exclude,
-                "header": header,
-                "format": format,
-                "points": points,
-                "columns": columns,
-            }
-        )
+        form = members_of(ReadingParameters, locals())
         with contextlib.ExitStack() as stack:
-            stream = stack.enter_context(Path(file).open("rb"))
-            files: dict[str, Any] = {
-                "file": (Path(file).name, ProgressReader(stream, progress) if progress else stream)
-            }
-            files |= _more_files(stack, pairs=pairs, right_file=right_file)
-            response = await self.request("POST", "/datasets/inspect", data=fields, files=files)
-            return Answer.of(response.json())
+            files = _opened(stack, file=file, pairs=pairs, right_file=right_file)
+            return Answer.of(await self._upload("/datasets/inspect", form, files, progress))
+
+    async def _upload(
+        self, path: str, form: dict[str, Any], files: dict[str, Any], progress: Progress | None
+    ) -> dict[str, Any]:
+        if progress is not None:
+            name, stream = files["file"]
+            files["file"] = (name, ProgressReader(stream, progress))
+        answer: dict[str, Any] = (
+            await self.request("POST", path, data=form_fields(form), files=files)
+        ).json()
+        return answer
 
     async def ledger(self, ref: str) -> Answer:
         """Every version calibrated on a dataset version, and the rates its operating points were asked for at."""
@@ -214,18 +188,9 @@ class TrainingCalls(Calls):
         JobFailed
             When the job that was waited for failed or was cancelled.
         """
+        body = members_of(JobParameters, locals())
         if dataset is None or model is None:
             raise TypeError("train() takes a dataset and a model: train(dataset=..., model=...)")
-        body = {
-            "learner": learner,
-            "dataset": dataset,
-            "model": model,
-            "params": params,
-            "evaluation": evaluation,
-            "unlabelled": unlabelled,
-            "promote": promote,
-            "budget_seconds": budget_seconds,
-        }
         # With a key, an answer that was lost on the way can be asked for again without training twice.
         headers = {"Idempotency-Key": idempotency_key or uuid.uuid4().hex}
         job = Job.of(await self._send("POST", "/jobs", body, headers=headers))
@@ -301,10 +266,16 @@ class TrainingCalls(Calls):
         return Job.of((await self.request("POST", f"/jobs/{path_part(job_id)}/cancel")).json())
 
 
-def _more_files(
+def members_of(request: type[Parameters], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Of these values, those of members that a request declares."""
+    names = {name for kind in request.__mro__ for name in vars(kind).get("__annotations__", ())}
+    return {name: value for name, value in values.items() if name in names}
+
+
+def _opened(
     stack: contextlib.ExitStack, **paths: str | os.PathLike[str] | None
 ) -> dict[str, tuple[str, IO[bytes]]]:
-    """Files that go with an upload, by field."""
+    """The files of an upload, by field."""
     return {
         field: (Path(path).name, stack.enter_context(Path(path).open("rb")))
         for field, path in paths.items()

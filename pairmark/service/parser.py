@@ -41,6 +41,7 @@ from pairmark.service.errors import PairmarkError
 from pairmark.service.galleries.items.batches import send_batches
 from pairmark.service.jobs.limits import limit_memory, release_memory_limit
 from pairmark.service.processes import die_with_parent
+from pairmark.wire.datasets import Format
 
 _HUNG_UP = select.POLLHUP | select.POLLERR | select.POLLNVAL
 
@@ -154,19 +155,19 @@ def _dataset(
     out: str,
     scratch: str,
     request: Mapping[str, Any],
-    pairs: list[str] | None,
-    right: list[str] | None = None,
-    **filenames: Any,
+    kind: Format,
+    spec: dict[str, Any],
+    **others: list[str],
 ) -> dict[str, Any]:
     dataset, summary = read_dataset(
         Path(upload),
         Path(out),
         Path(scratch),
         request=DatasetRequest.model_validate(request),
+        kind=kind,
+        spec=spec,
         limits=limits,
-        pairs=None if pairs is None else (Path(pairs[0]), pairs[1]),
-        right=None if right is None else (Path(right[0]), right[1]),
-        **filenames,
+        **{name: (Path(path), format) for name, (path, format) in others.items()},
     )
     return {"rows": dataset.rows, "features": dataset.features, "summary": summary}
 
@@ -179,18 +180,16 @@ def _inspection(
     upload: str,
     work: str,
     request: Mapping[str, Any],
-    pairs: list[str] | None,
-    right: list[str] | None = None,
-    **filenames: Any,
+    kind: Format,
+    **others: list[str],
 ) -> dict[str, Any]:
     return inspected(
         Path(upload),
         Path(work),
         request=DatasetRequest.model_validate(request),
+        kind=kind,
         limits=limits,
-        pairs=None if pairs is None else (Path(pairs[0]), pairs[1]),
-        right=None if right is None else (Path(right[0]), right[1]),
-        **filenames,
+        **{name: (Path(path), format) for name, (path, format) in others.items()},
     ).model_dump(mode="json")
 
 

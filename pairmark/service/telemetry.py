@@ -44,7 +44,7 @@ class Span:
     Attributes
     ----------
     trace_id, span_id, parent_id : in hexadecimal, of 32, 16 and 16 digits.
-    started, ended : seconds since the epoch.
+    start, end : seconds since the epoch.
     failed : whether it is an error in the sense of OpenTelemetry.
     """
 

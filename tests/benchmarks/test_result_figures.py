@@ -55,7 +55,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 def test_a_table_is_made_from_its_result_file_and_made_again_is_the_same(made: dict[str, Any]) -> None:
     page = tables.rendered(PAGE, "page")
-    assert "| name | CPU seconds |\n| --- | --- |\n| tree | 1.23 |\n| tree |  |\n" in page
+    assert "| name | CPU seconds |\n|---|---|\n| tree | 1.23 |\n| tree |  |\n" in page
     assert "other" not in page
     assert "old" not in page
     assert "quick preset, commit 0123456789, with changes" in page

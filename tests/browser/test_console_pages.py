@@ -687,3 +687,74 @@ def test_a_session_that_ended_says_so(browser: WebDriver, serve: Serve) -> None:
     until("the notice", lambda: "Your session has ended" in text(browser))
     browser.find_element(By.LINK_TEXT, "Sign in again").click()
     until("the sign-in page", lambda: "/login" in browser.current_url)
+
+
+def test_pairs_of_a_table_are_labelled_stored_and_taken_up_again(
+    browser: WebDriver, deployment: RunningServer
+) -> None:
+    names = [
+        f"{first} {last}"
+        for first in ("ana", "bruno", "carla")
+        for last in ("moreau", "petrov", "silva", "novak")
+    ]
+    lines = ["rec,name,town,note"]
+    for at, name in enumerate(names):
+        lines += [f"a{at},{name},town{at % 4},{MARKUP}", f"b{at},{name[:-1]},town{at % 4},"]
+    answer = deployment.http.post(
+        "/datasets",
+        data={"name": "entries", "unlabelled": "true", "columns": json.dumps({"rec": "id", "name": "name"})},
+        files={"file": ("entries.csv", "\n".join(lines).encode())},
+    )
+    assert answer.status_code == 201, answer.text
+    browser.get(f"{deployment.url}/console/datasets/entries")
+    one(browser, "a[href$='/labelling']").click()
+    until("a pair", lambda: browser.find_elements(By.CSS_SELECTOR, "#sides .ref"))
+    form = one(browser, "#proposal-form")
+    for name, value in (("choose", "12"), ("fpr", "40")):
+        field = form.find_element(By.NAME, name)
+        field.clear()
+        field.send_keys(value)
+    form.find_element(By.TAG_NAME, "button").click()
+    until("the settings", lambda: "of 12" in one(browser, "[data-fact=chosen]").text)
+
+    def refs() -> list[str]:
+        return [side.text for side in browser.find_elements(By.CSS_SELECTOR, "#sides .ref")]
+
+    def judge() -> None:
+        before = refs()
+        left, right = (ref[1:] for ref in before)
+        one(browser, "body").send_keys("s" if left == right else "d")
+        until("another pair", lambda: refs() != before)
+
+    for width in (390, 1280):
+        screen = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
+        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
+        judge()
+        first = refs()
+        judge()
+        one(browser, "body").send_keys("u")
+        until("the earlier pair", lambda first=first: refs() == first)
+        judge()
+        assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+    # Elsewhere for a while, and back.
+    kept = refs()
+    browser.get(f"{deployment.url}/console/datasets/entries/labelling")
+    until("the answers so far", lambda: one(browser, "[data-fact=chosen]").text.startswith("4 of"))
+    assert kept
+    for name, value in (("choose", "12"), ("fpr", "40")):
+        field = one(browser, f"#proposal-form [name={name}]")
+        field.clear()
+        field.send_keys(value)
+    one(browser, "#proposal-form button").click()
+    until("the settings", lambda: "of 12" in one(browser, "[data-fact=chosen]").text)
+    while refs():
+        judge()
+    assert "All is asked" in one(browser, "#sides").text
+    assert one(browser, "#download").get_attribute("href").startswith("data:text/csv")
+    one(browser, "#store-form [name=name]").send_keys("-labelled")
+    one(browser, "#store-form button").click()
+    until("the dataset", lambda: browser.current_url.endswith("entries-labelled%3A1"))
+    stored = deployment.http.get("/datasets/entries-labelled").json()
+    assert stored["n_pairs"] > 12
+    assert stored["population"] is not None
+    assert complaints(browser) == []

@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from pairmark.models.evaluation.comparison import ScorerComparison
 from pairmark.service.datasets.schemas import DatasetRequest
 from pairmark.service.errors import InvalidInput
+from pairmark.service.training.leaderboard import verdict
 from pairmark.service.training.trainer import Trainer
 from tests.service.conftest import SMALL_FOREST, people
 
@@ -154,3 +156,18 @@ def test_the_calibration_part_follows_from_the_rate_that_will_be_asked_for(deplo
     assert fraction(target_fpr=0.001) == 0.5
     assert fraction(target_fpr=0.001, calibration_fraction=0.2) == 0.2
     assert np.isclose(fraction(target_fpr=0.4), 0.1)
+
+
+@pytest.mark.parametrize(
+    ("difference", "said"),
+    [(-0.0001, "borda is as good"), (0.0004, "borda is as good"), (-0.001, "borda is better")],
+)
+def test_what_reads_equal_is_called_as_good(difference: float, said: str) -> None:
+    baseline = ScorerComparison(
+        value=0.867 - difference,
+        interval=(0.7, 0.9),
+        difference=difference,
+        difference_interval=(-0.05, 0.05),
+    )
+    model = ScorerComparison(value=0.867, interval=None, difference=0.0, difference_interval=None)
+    assert verdict("mean Kendall tau", "borda", baseline, model, {}).startswith(said)

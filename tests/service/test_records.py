@@ -16,8 +16,8 @@ from pairmark.client import Client, Problem
 from pairmark.models.records.inference import infer
 from pairmark.models.records.labelling import LabellingPool
 from pairmark.service.cli import output
-from pairmark.service.cli.pair_labels import drawn_different
 from pairmark.service.cli.root import app
+from pairmark.service.datasets.labelling import drawn_different
 from pairmark.service.datasets.schemas import DatasetRequest
 from pairmark.service.errors import CalibrationOverlap
 from pairmark.service.errors import InvalidInput as Refused
@@ -115,6 +115,16 @@ class TestDatasets:
         }
         assert found.request["columns"]["zip"] == "text"
         assert "formula" in " ".join(found.warnings)
+
+    def test_a_long_cell_is_stored_whole_or_refused(self, deployment: Deployment) -> None:
+        table = {"person": ["a", "a", "b", "b"], "text": ["x" * 10_000, "word", "y" * 32_768, "word"]}
+        file = written(deployment.folder / "long.csv", table)
+        request = DatasetRequest(name="long", columns={"person": "identity"})
+        data = deployment.datasets.load(deployment.datasets.add(file, request).id)
+        assert [len(cell) for cell in data.X[:, 0]] == [10_000, 4, 32_768, 4]
+        file = written(deployment.folder / "longer.csv", table | {"text": ["x" * 32_769, "a", "b", "c"]})
+        with pytest.raises(Refused, match="row 1, column 'text': has 32769 characters"):
+            deployment.datasets.add(file, request)
 
     def test_two_tables_are_joined_by_their_own_ids(self, deployment: Deployment) -> None:
         table, who = people(60, seed=4)

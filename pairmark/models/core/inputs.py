@@ -22,6 +22,15 @@ def one_of_equals(rows: Any) -> Any:
     return rows
 
 
+def csr_parts(rows: Any) -> tuple[Int64, Int64, Float32]:
+    """Starts, columns and values of CSR rows, of the types that kernels are compiled for."""
+    return (
+        np.require(rows.indptr, dtype=np.int64, requirements=["C", "W"]),
+        np.require(rows.indices, dtype=np.int64, requirements=["C", "W"]),
+        np.require(rows.data, dtype=np.float32, requirements=["C", "W"]),
+    )
+
+
 def feature_names_of(estimator: Any, feature_names: Sequence[str] | None = None) -> list[str]:
     """Feature names given, learned with, or ``x0, x1, ...``."""
     names = feature_names if feature_names is not None else getattr(estimator, "feature_names_in_", None)

@@ -28,7 +28,7 @@ _AT_A_TIME = 4_194_304
 """Numbers of rows that are compared at a time."""
 
 
-def near_duplicates(X: Any, y: ArrayLike | None = None, *, random_state: int = 0) -> tuple[Int64, Int64]:
+def near_duplicates(X: Any, y: ArrayLike | None = None) -> tuple[Int64, Int64]:
     """Pairs of rows nearer than `NEAR` of the median distance: some, not all, of each cluster of equal rows.
 
     Those of two labels, (n, 2) by row, and those of one label, or of rows without labels.
@@ -41,7 +41,7 @@ def near_duplicates(X: Any, y: ArrayLike | None = None, *, random_state: int = 0
     X : (n, d) finite numbers; a memory-mapped array is read in pieces.
     y : (n,) labels as codes.
     """
-    rng = np.random.default_rng(random_state)
+    rng = np.random.default_rng(0)
     n, d = X.shape
     rows = np.arange(n) if n <= MAX_ROWS else np.sort(rng.choice(n, MAX_ROWS, replace=False))
     empty = np.empty((0, 2), dtype=np.int64)

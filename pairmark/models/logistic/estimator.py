@@ -17,13 +17,13 @@ from pairmark.models.core.arrays import Bool, Float32, Float64, Int64, Matrix
 from pairmark.models.core.base import GalleryIndex, PairScorerMixin
 from pairmark.models.core.blas import one_blas_thread
 from pairmark.models.core.contributions import by_feature
-from pairmark.models.core.inputs import feature_names_of, one_of_equals
+from pairmark.models.core.inputs import csr_parts, feature_names_of, one_of_equals
 from pairmark.models.core.row_pairs import PairsOfRows
 from pairmark.models.core.search.index import Rows as RowNumbers
 from pairmark.models.core.spec import RandomState, document_parameters
 from pairmark.models.logistic.kernels import scoring as kernels
 from pairmark.models.logistic.learning import fit_weights
-from pairmark.models.logistic.rows import PreparedRows, RowPreparation, RowScale, is_sparse, parts
+from pairmark.models.logistic.rows import PreparedRows, RowPreparation, RowScale, is_sparse
 from pairmark.models.logistic.state import LogisticState
 from pairmark.models.pairs.listed import some_pairs
 from pairmark.models.pairs.sampling import sample_pairs
@@ -195,7 +195,15 @@ class SimilarityLogistic(LogisticState, PairScorerMixin, BaseEstimator):
         tails = [np.require(side.tails, requirements=["C", "W"]) for side in (a, b)]
         if self._map.sparse:
             kernels.score_sparse(
-                *parts(a.values), tails[0], *parts(b.values), tails[1], grid, weights, plain, terms, out
+                *csr_parts(a.values),
+                tails[0],
+                *csr_parts(b.values),
+                tails[1],
+                grid,
+                weights,
+                plain,
+                terms,
+                out,
             )
         else:
             left, right = (np.require(side.values, requirements=["C", "W"]) for side in (a, b))

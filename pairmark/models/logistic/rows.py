@@ -9,6 +9,7 @@ import numpy as np
 from scipy import sparse
 
 from pairmark.models.core.arrays import Float32, Float64
+from pairmark.models.core.inputs import csr_parts
 from pairmark.models.core.schema import Array
 from pairmark.models.core.state import Fact
 from pairmark.models.logistic.kernels import scoring as kernels
@@ -86,7 +87,7 @@ class RowPreparation:
             if not rows.has_canonical_format:
                 rows = rows.copy()
                 rows.sum_duplicates()
-            starts, columns, raw = parts(rows)
+            starts, columns, raw = csr_parts(rows)
             values = np.empty(raw.size, dtype=np.float32)
             kernels.unit_sparse(starts, columns, raw, self.scale, values, tails)
             prepared: Any = _csr((values, columns, starts), shape=rows.shape)
@@ -105,15 +106,6 @@ class RowPreparation:
 def is_sparse(rows: Any) -> bool:
     """Whether rows are sparse, of whatever kind."""
     return bool(sparse.issparse(rows))
-
-
-def parts(rows: Any) -> tuple[Any, Any, Any]:
-    """Starts, columns and values of CSR rows, of the types that kernels are compiled for."""
-    return (
-        np.require(rows.indptr, dtype=np.int64, requirements=["C", "W"]),
-        np.require(rows.indices, dtype=np.int64, requirements=["C", "W"]),
-        np.require(rows.data, dtype=np.float32, requirements=["C", "W"]),
-    )
 
 
 def _counts_like(X: Float32) -> bool:

@@ -12,9 +12,9 @@ from scipy.sparse import csr_array, issparse
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from pairmark.models.core.arrays import Bool, Float64, Int64
-from pairmark.models.core.base import EmbedderMixin, Float32, GalleryIndex, Matrix, PairScorerMixin
-from pairmark.models.core.inputs import one_of_equals
+from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
+from pairmark.models.core.base import EmbedderMixin, GalleryIndex, Matrix, PairScorerMixin
+from pairmark.models.core.inputs import csr_parts, one_of_equals
 from pairmark.models.core.kernels.rows import unit_rows
 from pairmark.models.core.row_pairs import PairsOfRows
 from pairmark.models.core.schema import Array, StoredState
@@ -256,7 +256,7 @@ class MetricSimilarity(DeclaredState, PairScorerMixin, EmbedderMixin, BaseEstima
     def _score_sparse(self, a: Any, b: Any, out: Float32, *, grid: bool) -> None:
         a, b = _sorted_csr(a, self.n_features_in_), _sorted_csr(b, self.n_features_in_)
         kernels.score_sparse(
-            self._code, float(self.p), *_parts(a), *_parts(b), self.n_features_in_, grid, out
+            self._code, float(self.p), *csr_parts(a), *csr_parts(b), self.n_features_in_, grid, out
         )
 
     def _prepared(self, X: Any) -> Any:
@@ -266,7 +266,7 @@ class MetricSimilarity(DeclaredState, PairScorerMixin, EmbedderMixin, BaseEstima
             if not self.whiten and self.metric != "correlation":
                 rows = _sorted_csr(X, d).copy()
                 if self.metric == "cosine":
-                    kernels.unit_sparse(*_parts(rows))
+                    kernels.unit_sparse(*csr_parts(rows))
                 return rows
             return self._prepared_in_blocks(X)
         padded = np.zeros((X.shape[0], -(-d // kernels.LANES) * kernels.LANES), dtype=np.float32)
@@ -316,12 +316,3 @@ def _sorted_csr(X: Any, width: int) -> Any:
         rows = rows.copy()
         rows.sum_duplicates()
     return rows
-
-
-def _parts(rows: Any) -> tuple[Any, Any, Any]:
-    """Starts, indices and values, of the types that kernels are compiled for."""
-    return (
-        np.require(rows.indptr, dtype=np.int64, requirements=["C", "W"]),
-        np.require(rows.indices, dtype=np.int64, requirements=["C", "W"]),
-        np.require(rows.data, dtype=np.float32, requirements=["C", "W"]),
-    )

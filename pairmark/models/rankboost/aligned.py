@@ -13,8 +13,8 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from pairmark.models.core import progress
-from pairmark.models.core.arrays import Float64, Int64
-from pairmark.models.core.base import EmbedderMixin, Float32, GalleryIndex, Matrix, PairScorerMixin
+from pairmark.models.core.arrays import Float32, Float64, Int64
+from pairmark.models.core.base import EmbedderMixin, GalleryIndex, Matrix, PairScorerMixin
 from pairmark.models.core.inputs import one_of_equals
 from pairmark.models.core.search.forms import LENGTHS, SearchForm, lengths
 from pairmark.models.core.search.index import Rows, numbered, sealed

@@ -41,7 +41,7 @@ class RankingTask:
 
 @dataclass(frozen=True, kw_only=True)
 class BoostSettings:
-    """How to boost; see `RankBoostKernelParams`."""
+    """How to boost; see `RankBoostKernel`."""
 
     n_estimators: int
     weak: Literal["stump", "grid"]
@@ -293,10 +293,10 @@ def _as_rules(data: BinnedRows, ranker: _Candidate, alpha: float) -> Rules:
     return rule
 
 
-def one_against_rest(codes: Int64, positive: Int64, weight: Float64 | None = None) -> RankingTask:
+def one_against_rest(codes: Int64, positive: Int64) -> RankingTask:
     """The bipartite task that ranks rows of some classes above all others."""
     return RankingTask(
         levels=np.isin(codes, positive).astype(np.int64),
         preference=np.array([[0.0, 1.0], [0.0, 0.0]]),
-        weight=np.ones(codes.size) if weight is None else weight,
+        weight=np.ones(codes.size),
     )

@@ -7,8 +7,7 @@ from typing import Annotated
 
 import numpy as np
 
-from pairmark.models.core.arrays import Float64, Int64
-from pairmark.models.core.base import Float32
+from pairmark.models.core.arrays import Float32, Float64, Int64
 from pairmark.models.core.schema import Array
 
 _WIDEST = 2_048

@@ -27,6 +27,8 @@ MISSING = frozenset({"", "na", "n/a", "nan", "null", "none"})
 """Cells of a file that are missing, whatever their case and the spaces around them."""
 TRUE, FALSE = frozenset({"true", "yes", "t", "y", "1"}), frozenset({"false", "no", "f", "n", "0"})
 
+NUL = "holds the character NUL (0), which no database keeps; expected text without it"
+
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,3})?")
 _PLACE = re.compile(r"\(?\s*([+-]?\d{1,2}(?:\.\d+)?)\s*[,; ]\s*([+-]?\d{1,3}(?:\.\d+)?)\s*\)?")
 _TIME = re.compile(r"(.{10})[T ](\d{2}):(\d{2})(?::(\d{2})(?:\.\d+)?)?(?:Z|[+-]\d{2}:?\d{2})?")
@@ -114,6 +116,8 @@ def canonical(value: Any, kind: str, form: DateFormat | None = None, *, strict: 
     if isinstance(value, str):
         if len(value) > MAX_CELL:
             raise ValueError(f"has {len(value)} characters; expected at most {MAX_CELL}")
+        if "\x00" in value:
+            raise ValueError(NUL)
         if not value.strip() or (not strict and is_missing(value)):
             return None
     cell = _TAKEN[kind](value, form, strict)

@@ -198,10 +198,12 @@ def _overridden(cells: _Cells, request: str) -> tuple[RecordColumn, str]:
     best, misfits = _date_format(cells.first)
     if misfits:
         row, cell = next(iter((cells.first[cell], cell) for cell in misfits))
-        raise RecordError(
-            [problem | {"row": row, "detail": f"is {_cut(cell)!r}; most cells are dates as {best}: "
-                        "write all dates in one format"}]
-        )  # fmt: skip
+        doubt = (
+            f"most cells are dates as {best}: write all dates in one format"
+            if 2 * len(misfits) < len(cells.first)
+            else f"expected dates, in one of the formats {', '.join(DATE_FORMATS)}"
+        )
+        raise RecordError([problem | {"row": row, "detail": f"is {_cut(cell)!r}; {doubt}"}])
     _warn_of_order(cells, best)
     return RecordColumn(name=cells.name, type="date", format=best), f"as given, {best}"
 

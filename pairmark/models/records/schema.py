@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from pairmark.models.records.cells import DATE_FORMATS, DateFormat, canonical
+from pairmark.models.records.cells import DATE_FORMATS, NUL, DateFormat, canonical
 
 FieldType = Literal[
     "number", "category", "text", "name", "date", "place", "boolean",
@@ -169,6 +169,8 @@ class Schema(BaseModel):
                     if name not in self._plain_columns:
                         detail = f"is none of the model's columns: {', '.join(list(self._places)[:20])}"
                         problems.append({"row": row + 1, "column": str(name)[:100], "detail": detail})
+                    elif isinstance(value, str) and "\x00" in value:
+                        problems.append({"row": row + 1, "column": name, "detail": NUL})
                     continue
                 column = self.fields[place]
                 try:

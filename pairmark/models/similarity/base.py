@@ -15,8 +15,8 @@ from pydantic import Field
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 
-from pairmark.models.core.arrays import Bool, Float64, Int64
-from pairmark.models.core.base import Float32, GalleryIndex, Matrix, PairScorerMixin
+from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
+from pairmark.models.core.base import GalleryIndex, Matrix, PairScorerMixin
 from pairmark.models.core.blas import one_blas_thread
 from pairmark.models.core.checkpoints import Checkpoints, checkpoints_of, kept_seed
 from pairmark.models.core.inputs import checked_same, feature_names_of
@@ -108,9 +108,10 @@ class SimilarityBase(PairScorerMixin, BaseEstimator):
             raise ValueError("X has 1 sample; expected at least two, which make a pair")
         seed, population = _seeds(random, 1)[0], PairPopulation(codes)
         learned = self._learn(rows, codes, population, random)
-        source = PairSource.of_identities(
-            population, codes, self.n_pairs, learned, bootstrap=self.bootstrap, seed=seed
-        )
+        source = PairSource(
+            bootstrap=self.bootstrap, seed=seed, population=population, codes=codes, n_pairs=self.n_pairs,
+            learned=learned,
+        )  # fmt: skip
         self._grow(rows, source, random)
 
     def _checked_pairs(
@@ -147,12 +148,12 @@ class SimilarityBase(PairScorerMixin, BaseEstimator):
             self.learned_, self.pair_features_ = None, "raw"
         floor, per_pair = (LEAST_GIVEN, EACH_GIVEN) if learned is None else (LEAST_DESCRIBED, EACH_DESCRIBED)
         pairs = weighted(numbers, numbers + np.int32(n), weight[numbers], n_same)
-        source = PairSource.of_pairs(
-            describe(pairs, learned, learned_rows),
-            max_listed=max(floor, per_pair * n // self.n_estimators),
-            half_learned=self.pair_features is None and self.n_estimators > 1,
+        source = PairSource(
             bootstrap=self.bootstrap,
             seed=seed,
+            listed_pairs=describe(pairs, learned, learned_rows),
+            max_listed=max(floor, per_pair * n // self.n_estimators),
+            half_learned=self.pair_features is None and self.n_estimators > 1,
         )
         self._grow(points, source, random)
 

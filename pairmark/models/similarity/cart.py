@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pairmark.models.core.arrays import Float64
-from pairmark.models.core.base import Float32
+from pairmark.models.core.arrays import Float32, Float64
 from pairmark.models.pairs.sampling import PairMap
 from pairmark.models.similarity.binning import Grid, product_bins
 from pairmark.models.similarity.kernels import layout

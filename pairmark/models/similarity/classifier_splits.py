@@ -12,11 +12,11 @@ import warnings
 
 import numpy as np
 
-from pairmark.models.core.arrays import Bool, Float64, Int64
-from pairmark.models.core.base import Float32
+from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
 from pairmark.models.pairs.sampling import PairMap, pair_features
 from pairmark.models.similarity.exhaustive import LEFT, MOST_PAIRS, RIGHT, Region, best_region
 from pairmark.models.similarity.kernels import boosting as boosting_kernels
+from pairmark.models.similarity.kernels.layout import CELL_LEFT, CELL_NODE, CELL_RIGHT
 from pairmark.models.similarity.node_splits import KINDS, PlaneSplits, Splits, StumpSplits
 from pairmark.models.similarity.training_pairs import WeightedPairs
 from pairmark.models.similarity.trees import Tree
@@ -76,7 +76,11 @@ def grow_by_classifier(
         if left_same * n_different <= left_different * n_same:
             continue
         number = len(cells)
-        cells[cell][2], cells[cell][5], cells[cell][6] = len(nodes), number, number + 1
+        cells[cell][CELL_NODE], cells[cell][CELL_LEFT], cells[cell][CELL_RIGHT] = (
+            len(nodes),
+            number,
+            number + 1,
+        )
         cells.append([depth + 1, 2 * position, -1, left_same, left_different, -1, -1])
         cells.append(
             [depth + 1, 2 * position + 1, -1, n_same - left_same, n_different - left_different, -1, -1]

@@ -11,8 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
 from sklearn.utils.validation import check_is_fitted
 
-from pairmark.models.core.arrays import Float64
-from pairmark.models.core.base import Float32
+from pairmark.models.core.arrays import Float32, Float64
 from pairmark.models.core.schema import State
 from pairmark.models.core.spec import RandomState, Threads, document_parameters
 from pairmark.models.pairs.sampling import PairMap

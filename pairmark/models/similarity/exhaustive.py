@@ -13,8 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pairmark.models.core.arrays import Bool, Float64, Int64
-from pairmark.models.core.base import Float32
+from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
 from pairmark.models.core.blas import one_blas_thread
 from pairmark.models.similarity.node_splits import AxisSplits, Splits
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pairmark.models.core.base import Float32
+from pairmark.models.core.arrays import Float32
 from pairmark.models.pairs.sampling import PairMap, pair_features
 from pairmark.models.similarity.kernels import layout
 from pairmark.models.similarity.pair_features.maps import LearnedFeatures

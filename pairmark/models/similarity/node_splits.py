@@ -14,8 +14,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmark.models.core.arrays import Bool, Float64, Int32, Int64
-from pairmark.models.core.base import Float32
+from pairmark.models.core.arrays import Bool, Float32, Float64, Int32, Int64
 from pairmark.models.similarity.kernels import boosting as boosting_kernels
 from pairmark.models.similarity.kernels import scoring as scoring_kernels
 

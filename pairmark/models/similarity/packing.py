@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmark.models.core.arrays import Float64, Int32
-from pairmark.models.core.base import Float32
+from pairmark.models.core.arrays import Float32, Float64, Int32
 from pairmark.models.pairs.sampling import PairMap, pair_features
 from pairmark.models.similarity.kernels import boosting as boosting_kernels
 from pairmark.models.similarity.kernels import layout
@@ -29,7 +28,7 @@ class RowPairs(NamedTuple):
     Attributes
     ----------
     left, right : (n, d) float32.
-    learned : learned columns of either side's rows, or None. forms : see `learned.LearnedFeatures`, or None.
+    learned : learned columns of either side's rows, or None. forms : see `maps.LearnedFeatures`, or None.
     """
 
     left: Float32

@@ -13,15 +13,14 @@ import numpy as np
 from joblib import Parallel, delayed, effective_n_jobs
 from joblib.parallel import get_active_backend
 
-from pairmark.models.core.arrays import Float64
-from pairmark.models.core.base import Float32
+from pairmark.models.core.arrays import Float32, Float64
 from pairmark.models.pairs.sampling import PairMap
 from pairmark.models.similarity.all_pairs import pair_counts
 from pairmark.models.similarity.binning import Grid
 from pairmark.models.similarity.cart import grow_tree, learned_codes
 from pairmark.models.similarity.classifier_splits import grow_by_classifier
 from pairmark.models.similarity.kernels.layout import LearnedValues
-from pairmark.models.similarity.training_pairs import PairSource, WeightedPairs
+from pairmark.models.similarity.training_pairs import PairSource
 from pairmark.models.similarity.trees import Tree
 
 
@@ -54,24 +53,7 @@ class Grower:
 
     def grow(self, seed: int) -> Tree:
         """The tree of that seed."""
-        return self._grow_tree(self.source.draw(seed), seed, self._counts)
-
-    @cached_property
-    def _counts(self) -> Float64 | None:
-        """Where a tree learns from all pairs of the rows: how many fall in each bin, without going through them."""
-        countable = self.source.takes_all and self.pair_map != "products"
-        if self.grid is None or self.source.codes is None or not countable:
-            return None
-        return pair_counts(self.grid.codes, self.source.codes, self.pair_map)
-
-    @cached_property
-    def _learned(self) -> LearnedValues | None:
-        """Bins of learned features of given pairs, which all trees share."""
-        pairs = self.source.listed_pairs
-        return None if pairs is None or pairs.learned is None else learned_codes(pairs.learned)
-
-    def _grow_tree(self, pairs: WeightedPairs, seed: int, counts: Float64 | None = None) -> Tree:
-        """A tree from pairs, which may be reordered."""
+        pairs = self.source.draw(seed)
         if self.grid is None:
             return grow_by_classifier(
                 self.X,
@@ -91,9 +73,23 @@ class Grower:
             leaf_depth=self.leaf_depth,
             n_tried=self.n_tried,
             seed=seed,
-            counts=counts,
+            counts=self._counts,
             learned=None if pairs.learned is None else self._learned,
         )
+
+    @cached_property
+    def _counts(self) -> Float64 | None:
+        """Where a tree learns from all pairs of the rows: how many fall in each bin, without going through them."""
+        countable = self.source.takes_all and self.pair_map != "products"
+        if self.grid is None or self.source.codes is None or not countable:
+            return None
+        return pair_counts(self.grid.codes, self.source.codes, self.pair_map)
+
+    @cached_property
+    def _learned(self) -> LearnedValues | None:
+        """Bins of learned features of given pairs, which all trees share."""
+        pairs = self.source.listed_pairs
+        return None if pairs is None or pairs.learned is None else learned_codes(pairs.learned)
 
 
 def grow_each(grower: Grower, seeds: list[int], n_jobs: int | None) -> Generator[Tree, None, None]:
@@ -139,4 +135,5 @@ def _not_closed(growing: Iterator[Tree]) -> Iterator[Tree]:
 
 
 def _grow(grower: Grower, seed: int) -> Tree:
+    # The grower as an argument, not bound: so joblib's Dask backend sees that it is large, and sends it once.
     return grower.grow(seed)

@@ -35,7 +35,7 @@ from pairmark.models.similarity.pair_features.maps import NAMES, PairFeatures
 
 
 class LearnedFacts(BaseModel):
-    """Learned pair features beside their arrays, see `learned.CoordinateMap`."""
+    """Learned pair features beside their arrays, see `maps.CoordinateMap`."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
 

@@ -16,7 +16,7 @@ whether the item's own coordinate lies in a range. So a gallery is kept as colum
 
 Rows and scores are those of scoring everything, to the last bit; only time depends on how good the bounds are. They are
 good where leaves' values fall with the depth of the first splits, as ranks do, and weak where nearly every branch holds
-some leaf of great value, as log-odds of small leaves do. Where they do not prune, they give up: `_Ledger` adds up what
+some leaf of great value, as log-odds of small leaves do. Where they do not prune, they give up: `_Budget` adds up what
 each part of a search takes, by counting nodes, items and steps and never by the clock, and what is left is scored
 outright before the sum exceeds what scoring everything takes by more than a tenth.
 """
@@ -29,8 +29,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from pairmark.models.core.arrays import Float32
 from pairmark.models.core.base import PairScorerMixin
-from pairmark.models.core.search.index import Float32, GalleryIndex, TopK, TopRows, padded, sealed
+from pairmark.models.core.search.index import GalleryIndex, TopK, TopRows, padded, sealed
 from pairmark.models.similarity.kernels import search as kernels
 from pairmark.models.similarity.search_arrays import BIN_HIGH, BIN_LOW, CODES, SAMPLE, SAMPLED, SearchTrees
 
@@ -81,7 +82,7 @@ class _Cut:
 
 
 @dataclass(kw_only=True)
-class _Ledger:
+class _Budget:
     """What a search took so far, beside what scoring would have taken; seconds by the constants above.
 
     Attributes
@@ -96,9 +97,9 @@ class _Ledger:
     whole: float
     cost_so_far: float
 
-    def room(self, n_left: int) -> float:
+    def room(self, n_remaining: int) -> float:
         """Seconds that may be spent in vain, the items left being scored outright after that."""
-        return (1.0 + _SPARE) * self.whole - self.cost_so_far - n_left * self.score
+        return (1.0 + _SPARE) * self.whole - self.cost_so_far - n_remaining * self.score
 
 
 class ForestSearch:
@@ -158,21 +159,21 @@ class ForestSearch:
         self._price()
         cut, n_steps = self._first_cut()
         self._bound(cut, n_steps)
-        left = None
+        remaining = None
         for _ in range(_MOST_CUTS):
-            self._offer_promising(left)
-            left = self._reaching(cut)
-            finer, n_steps, apart = self._finer(cut, left)
+            self._offer_promising(remaining)
+            remaining = self._reaching(cut)
+            finer, n_steps, apart = self._finer(cut, remaining)
             if finer is None:
                 break
-            self._narrow_to(left, finer if apart else None)
+            self._narrow_to(remaining, finer if apart else None)
             cut = finer
             self._bound(cut, n_steps)
-            left = self._reaching(cut)
-        left = self._reaching(cut)
-        if left.size * self._cost_per_item > _HOPELESS * self._ledger.whole:
+            remaining = self._reaching(cut)
+        remaining = self._reaching(cut)
+        if remaining.size * self._cost_per_item > _HOPELESS * self._budget.whole:
             return self._score_everything()
-        self._walk(cut, left)
+        self._walk(cut, remaining)
         return self.best
 
     def _score_everything(self) -> TopRows:
@@ -210,16 +211,16 @@ class ForestSearch:
         cut, n_steps = self._first_cut()
         self._bound(cut, n_steps)
         self._offer_promising(None)
-        left = self._reaching(cut)
+        remaining = self._reaching(cut)
         self._levels()
-        self._narrow_to(left, cut)
-        self._walk_some(cut, np.arange(min(_CHUNK, left.size)))
+        self._narrow_to(remaining, cut)
+        self._walk_some(cut, np.arange(min(_CHUNK, remaining.size)))
 
     def _price(self) -> None:
         """What walking and scoring take with these trees and this query, by the nodes that the sample passed."""
         nodes = float(self._visits[:, 0].sum()) / max(self._rows.shape[0], 1)
         score = _SCORE_NODE_TIME * nodes + _SCORE_VALUE_TIME * self._trees.width
-        self._ledger = _Ledger(
+        self._budget = _Budget(
             walk=_NODE_TIME * nodes / self._n_trees,
             score=score,
             whole=self._n_allowed * score,
@@ -263,7 +264,7 @@ class ForestSearch:
         kernels.evaluate(steps, ends, self._columns, self._blocks, self._total)
         items = int(self._blocks.size) * kernels.BLOCK
         self.steps.append((items, steps.shape[0]))
-        self._ledger.cost_so_far += n_steps * _PROGRAM_TIME + items * steps.shape[0] * _STEP_TIME
+        self._budget.cost_so_far += n_steps * _PROGRAM_TIME + items * steps.shape[0] * _STEP_TIME
 
     def _program(self, cut: _Cut, n_steps: int) -> tuple[NDArray[np.int16], NDArray[np.int64]]:
         """A cut as programs for this query; says in the cut what their bytes mean."""
@@ -335,14 +336,14 @@ class ForestSearch:
         waiting[: rows.size] = self._waiting[places]
         self._waiting = waiting
 
-    def _offer_promising(self, left: NDArray[np.int64] | None) -> None:
+    def _offer_promising(self, remaining: NDArray[np.int64] | None) -> None:
         """Score those of the best bounds, for a score to beat."""
         n_wanted = max(_PROMISING, 2 * self.best.k)
         counts = np.zeros(65_536, dtype=np.int64)
-        if left is None:
+        if remaining is None:
             kernels.histogram(self._total, self._waiting, self._blocks, counts)
         else:
-            counts += np.bincount(self._total[left], minlength=65_536)
+            counts += np.bincount(self._total[remaining], minlength=65_536)
         from_above = np.cumsum(counts[::-1])
         if not from_above[-1]:
             return
@@ -357,27 +358,29 @@ class ForestSearch:
         if places.size:
             self._waiting[places] = False
             rows = self._rows_at(places)
-            self._ledger.cost_so_far += rows.size * self._ledger.score
+            self._budget.cost_so_far += rows.size * self._budget.score
             self.best.offer(rows, self._scorer._score_rows(self._query_row, self._index, rows)[0])
 
-    def _finer(self, cut: _Cut, left: NDArray[np.int64]) -> tuple[_Cut | None, int, bool]:
+    def _finer(self, cut: _Cut, remaining: NDArray[np.int64]) -> tuple[_Cut | None, int, bool]:
         """The next cut, if bounding by it is worth its cost; its nodes; whether to lay columns side by side for it.
 
         From a sample follows how many items each of some nested cuts would leave, and what walking those takes. The
         cheapest way from each cut on is worked out from the finest backwards: to walk, or to bound by a finer one.
         """
-        ledger = self._ledger
-        self._cost_per_item = ledger.score
-        at_stake = left.size * ledger.score
-        if at_stake < _WORTHWHILE or ledger.room(left.size) < _WEIGH_TIME:
+        budget = self._budget
+        self._cost_per_item = budget.score
+        at_stake = remaining.size * budget.score
+        if at_stake < _WORTHWHILE or budget.room(remaining.size) < _WEIGH_TIME:
             return None, 0, False
         n = int(np.clip(0.05 * at_stake / (_SAMPLE_TIME * self._n_trees), _LEAST_SAMPLED, 4 * SAMPLED))
-        n = min(n, left.size)
-        ledger.cost_so_far += _WEIGH_TIME + n * self._n_trees * _SAMPLE_TIME
-        self._sample(self._rows_at(left[np.linspace(0, left.size - 1, n).astype(np.intp)]), judged=True)
+        n = min(n, remaining.size)
+        budget.cost_so_far += _WEIGH_TIME + n * self._n_trees * _SAMPLE_TIME
+        self._sample(
+            self._rows_at(remaining[np.linspace(0, remaining.size - 1, n).astype(np.intp)]), judged=True
+        )
         (cost_per_item,), (cut.order,), _ = self._walking((cut.expanded == 0).astype(np.uint8), 1)
         self._cost_per_item = cost_per_item
-        if cost_per_item * left.size < _WORTHWHILE:
+        if cost_per_item * remaining.size < _WORTHWHILE:
             return None, 0, False
         level, n_nodes = self._levels()
         walking, orders, reached = self._walking(level, len(n_nodes))
@@ -385,18 +388,18 @@ class ForestSearch:
         for at in range(len(n_nodes) - 2, -1, -1):
             further = n_nodes > n_nodes[at]
             if reached[at] > 0.0 and further.any():
-                apart = self._apart(reached[at] * left.size, n_nodes[further]) / left.size
+                apart = self._apart(reached[at] * remaining.size, n_nodes[further]) / remaining.size
                 ahead[at] = min(ahead[at], (apart + ahead[further]).min())
-        in_place = n_nodes * (_PROGRAM_TIME + self._spanned(left) * _STEP_TIME)
-        apart = self._apart(left.size, n_nodes)
+        in_place = n_nodes * (_PROGRAM_TIME + self._spanned(remaining) * _STEP_TIME)
+        apart = self._apart(remaining.size, n_nodes)
         cutting = np.minimum(in_place, apart)
-        costs = cutting + ahead * left.size
+        costs = cutting + ahead * remaining.size
         best = int(np.argmin(costs))
-        if not costs[best] < 0.9 * cost_per_item * left.size:
+        if not costs[best] < 0.9 * cost_per_item * remaining.size:
             return None, 0, False
         # Half of the sample has not seen the cut: beyond what is to spare, it has to save several times its own cost.
-        saved = cost_per_item * left.size - costs[best]
-        if cutting[best] > ledger.room(left.size) and saved < _SURELY * cutting[best]:
+        saved = cost_per_item * remaining.size - costs[best]
+        if cutting[best] > budget.room(remaining.size) and saved < _SURELY * cutting[best]:
             return None, 0, False
         finer = _Cut(expanded=(level <= best).astype(np.uint8), order=orders[best])
         return finer, int(n_nodes[best]), bool(apart[best] < in_place[best])
@@ -445,34 +448,34 @@ class ForestSearch:
             after = whole[reaching, None] - np.cumsum(gap[reaching][:, order], axis=1)
             walked = 1 + (after >= to_beat).sum(axis=1)
             if n:
-                ledger, good = self._ledger, whole - gap.sum(axis=1) >= to_beat
-                walking = (_ITEM_TIME + walked * ledger.walk).sum() + np.count_nonzero(good) * ledger.score
-                seconds[at] = min(walking, np.count_nonzero(reaching) * ledger.score) / n
+                budget, good = self._budget, whole - gap.sum(axis=1) >= to_beat
+                walking = (_ITEM_TIME + walked * budget.walk).sum() + np.count_nonzero(good) * budget.score
+                seconds[at] = min(walking, np.count_nonzero(reaching) * budget.score) / n
                 reached[at] = reaching.mean()
         return seconds, orders, reached
 
-    def _walk(self, cut: _Cut, left: NDArray[np.int64]) -> None:
+    def _walk(self, cut: _Cut, remaining: NDArray[np.int64]) -> None:
         """Walk what is left, best bounds first; score it outright where walking spares nothing."""
-        ledger = self._ledger
-        left = left[np.argsort(65_535 - self._total[left], kind="stable")]
-        lowest_first = self._total[left][::-1]
-        each = _ITEM_TIME + self._n_trees * ledger.walk
+        budget = self._budget
+        remaining = remaining[np.argsort(65_535 - self._total[remaining], kind="stable")]
+        lowest_first = self._total[remaining][::-1]
+        each = _ITEM_TIME + self._n_trees * budget.walk
         at, size, outright, walking = 0, _CHUNK, _CHUNK, True
         while True:
             # The best bounds come first: once they do not reach, none does.
-            n = left.size - int(np.searchsorted(lowest_first, self._total_to_beat(cut)))
+            n = remaining.size - int(np.searchsorted(lowest_first, self._total_to_beat(cut)))
             if at >= n:
                 return
-            n_affordable = min(size, int(ledger.room(n - at) / each))
+            n_affordable = min(size, int(budget.room(n - at) / each))
             if walking and n_affordable >= min(_LEAST_WALKED, n - at):
-                items = left[at : min(at + n_affordable, n)]
-                before = ledger.cost_so_far
+                items = remaining[at : min(at + n_affordable, n)]
+                before = budget.cost_so_far
                 self._walk_some(cut, items)
-                walking = ledger.cost_so_far - before < items.size * ledger.score
+                walking = budget.cost_so_far - before < items.size * budget.score
                 size = min(2 * size, 65_536) if walking else _CHUNK
             else:
                 # Those after have lower bounds: ever fewer times, some are walked again.
-                items = left[at : min(at + outright, n)]
+                items = remaining[at : min(at + outright, n)]
                 self._offer(np.sort(items))
                 outright, walking = min(2 * outright, 65_536), True
             at += items.size
@@ -489,7 +492,7 @@ class ForestSearch:
             to_beat, cut.expanded, trees.greatest, trees.leaf_values,
         )  # fmt: skip
         self.n_walked += items.size
-        self._ledger.cost_so_far += items.size * _ITEM_TIME + n_walks * self._ledger.walk
+        self._budget.cost_so_far += items.size * _ITEM_TIME + n_walks * self._budget.walk
         self._offer(np.sort(items[bounds >= to_beat - self._rounding]))
 
 

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmark.models.core.search.index import Float32, sealed
+from pairmark.models.core.arrays import Float32
+from pairmark.models.core.search.index import sealed
 from pairmark.models.similarity.kernels import search as kernels
 
 CODES, BIN_LOW, BIN_HIGH, SAMPLE = "codes", "bin_low", "bin_high", "sample"

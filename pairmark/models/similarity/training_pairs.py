@@ -19,7 +19,6 @@ LEAST_GIVEN, EACH_GIVEN = 10_000, 4
 of many pairs cost more and are hardly better: a tenth of 100,000 pairs each loses .001 of AUC (`defaults_cost`)."""
 LEAST_DESCRIBED, EACH_DESCRIBED = 5_000, 2
 """The same with learned features, which tell most by themselves: half as many pairs lose less than .001 there."""
-_SCORED_AT_A_TIME = 16_384
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +63,7 @@ def evenly(n: int, weight: int = 1) -> Int32:
 
 @dataclass(frozen=True, kw_only=True)
 class PairSource:
-    """Where a tree's pairs come from: `of_identities`, or `of_pairs`.
+    """Where a tree's pairs come from: drawn from a population, or listed.
 
     Attributes
     ----------
@@ -86,40 +85,6 @@ class PairSource:
     listed_pairs: WeightedPairs | None = None
     max_listed: int | None = None
     half_learned: bool = False
-
-    @classmethod
-    def of_identities(
-        cls,
-        population: PairPopulation,
-        codes: Int64,
-        n_pairs: int | None,
-        learned: OutOfFold | OutOfFoldMaps | None,
-        *,
-        bootstrap: bool,
-        seed: int,
-    ) -> PairSource:
-        """Pairs drawn from identities."""
-        return cls(
-            bootstrap=bootstrap,
-            seed=seed,
-            population=population,
-            codes=codes,
-            n_pairs=n_pairs,
-            learned=learned,
-        )
-
-    @classmethod
-    def of_pairs(
-        cls, pairs: WeightedPairs, *, max_listed: int, half_learned: bool, bootstrap: bool, seed: int
-    ) -> PairSource:
-        """Pairs that were given."""
-        return cls(
-            bootstrap=bootstrap,
-            seed=seed,
-            listed_pairs=pairs,
-            max_listed=max_listed,
-            half_learned=half_learned,
-        )
 
     @property
     def takes_all(self) -> bool:

@@ -39,7 +39,7 @@ def get_settings(services: InServices) -> SettingsOut:
 
 
 def public_settings(settings: Settings) -> list[SettingOut]:
-    """Settings as they may be public_settings: no password, no key."""
+    """Settings as they may be shown: no password, no key."""
     items = []
     for name, field in type(settings).model_fields.items():
         value, default = getattr(settings, name), field.get_default()

@@ -154,16 +154,16 @@ class GuardedProtocol(HttpToolsProtocol):
     Attributes
     ----------
     phase : waiting for nothing, for the rest of a head, for the rest of a body, or for the client to stop sending.
-    since : when it began, by the clock of `Connections`. received : bytes since then.
+    since : when it began, by the clock of `Connections`. n_bytes : what came since then.
     framing : bytes of the body that count towards `MAX_FRAMING_BYTES`.
     keep_alive : whether the connection may stay open after the answer to the newest request.
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self.all = connections()
+        self.all_connections = connections()
         self.phase = _HEAD
-        self.since = self.all.now
+        self.since = self.all_connections.now
         self.n_bytes = self.framing = 0
         self.keep_alive = True
 
@@ -171,13 +171,13 @@ class GuardedProtocol(HttpToolsProtocol):
         super().connection_made(transport)
         self.socket = transport
         self.transport = LingeringTransport(self)  # type: ignore[assignment]
-        self.since = self.all.now
+        self.since = self.all_connections.now
         self.address = self.client[0] if self.client else ""
-        if not self.all.add(self, self.address):
+        if not self.all_connections.add(self, self.address):
             self.refuse(429, "too many connections from this address")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.all.remove(self, self.address)
+        self.all_connections.remove(self, self.address)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -191,7 +191,7 @@ class GuardedProtocol(HttpToolsProtocol):
                 self.socket.close()
             return
         if self.phase == _IDLE:
-            self.phase, self.since, self.n_bytes = _HEAD, self.all.now, 0
+            self.phase, self.since, self.n_bytes = _HEAD, self.all_connections.now, 0
         self.n_bytes += len(data)
         self.framing += len(data)
         self._parse(data)
@@ -248,7 +248,7 @@ class GuardedProtocol(HttpToolsProtocol):
         # An answer that goes out before the whole request came says that the connection ends, and ends it.
         self.keep_alive, self.cycle.keep_alive = self.cycle.keep_alive, False
         self.headers = []
-        self.phase, self.since, self.n_bytes, self.framing = _BODY, self.all.now, 0, 0
+        self.phase, self.since, self.n_bytes, self.framing = _BODY, self.all_connections.now, 0, 0
 
     def on_body(self, body: bytes) -> None:
         size = len(body)
@@ -274,7 +274,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def linger(self) -> None:
         """Send nothing more, and drop what still comes until the client stops or `Connections` ends it."""
-        self.phase, self.since, self.n_bytes = _LINGER, self.all.now, 0
+        self.phase, self.since, self.n_bytes = _LINGER, self.all_connections.now, 0
         if self.headers is not None:
             self.headers.clear()
         self.flow.resume_reading()

@@ -22,15 +22,11 @@ from pairmark.wire.base import Text
 
 T = TypeVar("T")
 Ref = Annotated[str, Path(description="`name` (the newest version) or `name:version`", max_length=200)]
-
-
 Upload = Annotated[UploadFile, File(description="CSV, Parquet, npz or svmlight")]
 PairsFile = Annotated[
     UploadFile | None,
     File(description="explicit pairs: columns left, right (row ids or 0-based rows), same, weight?"),
 ]
-
-
 RightFile = Annotated[
     UploadFile | None,
     File(description="a second table of records, whose ids are the `right` of the pairs; needs `columns`"),

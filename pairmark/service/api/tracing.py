@@ -26,7 +26,7 @@ class Trace(NamedTuple):
     Attributes
     ----------
     span_id : of the request's own span. parent_id : of the caller's, if there is one.
-    kept : whether spans of the trace are exported.
+    sampled : whether spans of the trace are exported.
     fields : headers of the answer, by which the client finds the request's span.
     """
 

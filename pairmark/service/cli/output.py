@@ -181,4 +181,7 @@ def show_troubles(troubles: Sequence[Mapping[str, Any]]) -> None:
         return
     options = "".join(f" --{each['role']} {shlex.quote(each['column'])}" for each in troubles if each["role"])
     lines = "".join(f"  {each['text']}\n" for each in troubles)
-    sys.stderr.write(f"{lines}  correct the file{', or add:' if options else ''}{options}\n")
+    sys.stderr.write(
+        f"{lines}  correct the file{', or add:' if options else ''}{options}\n"
+        "  or keep these columns: --table reads the rows as records, of text, dates, numbers and missing cells\n"
+    )

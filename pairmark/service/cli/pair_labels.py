@@ -17,26 +17,13 @@ from pairmark.service.cli.files import ColumnTypes, RightFile, TableFile, column
 from pairmark.service.cli.rates import rate
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    from pairmark.models.records.labelling import LabellingPool
     from pairmark.models.records.schema import Records, Schema
+    from pairmark.service.datasets.labelling import LabelledPair, Labelling
 
 _COLUMNS = ("left", "right", "same", "drawn_from")
-_AT_A_TIME = 10
-"""Pairs that are chosen before the labels so far are learned from again."""
 CHOSEN = 200
 """Pairs to choose by default; the benchmark `records` measures what more of them bring."""
 _KEYS = {"s": True, "d": False, "?": None}
-
-
-class LabelledPair(NamedTuple):
-    """An answer: rows, whether they are the same, and how many pairs it was drawn from; 0: it was chosen."""
-
-    left: int
-    right: int
-    same: bool
-    drawn_from: int
 
 
 class RecordFiles(NamedTuple):
@@ -56,14 +43,18 @@ class RecordFiles(NamedTuple):
 
 
 class LabelFile:
-    """The answers so far, kept in a CSV that `pairmark datasets add --pairs` takes."""
+    """A CSV of the answers so far, that `pairmark datasets add --pairs` takes."""
 
     def __init__(self, path: Path, files: RecordFiles) -> None:
         self._path, self._files = path, files
-        self.pairs = self._read() if path.exists() else []
 
-    def _read(self) -> list[LabelledPair]:
-        pairs = []
+    def read(self) -> list[LabelledPair]:
+        """What was answered before."""
+        from pairmark.service.datasets.labelling import LabelledPair
+
+        pairs: list[LabelledPair] = []
+        if not self._path.exists():
+            return pairs
         with self._path.open(newline="", encoding="utf-8") as stream:
             lines = csv.DictReader(stream)
             if not {"left", "right", "same"} <= set(lines.fieldnames or ()):
@@ -84,101 +75,17 @@ class LabelFile:
                 pairs.append(LabelledPair(left, right, line["same"] == "1", int(drawn_from)))
         return pairs
 
-    def write(self) -> None:
+    def write(self, pairs: list[LabelledPair]) -> None:
         """All answers, in place of what the file held: a crash leaves the old file or the new one."""
         handle, name = tempfile.mkstemp(dir=self._path.parent or Path(), prefix=self._path.name)
         with os.fdopen(handle, "w", newline="", encoding="utf-8") as stream:
             lines = csv.writer(stream)
             lines.writerow(_COLUMNS)
             ids = self._files.ids
-            lines.writerows((ids[p.left], ids[p.right], int(p.same), p.drawn_from) for p in self.pairs)
+            lines.writerows((ids[p.left], ids[p.right], int(p.same), p.drawn_from) for p in pairs)
             stream.flush()
             os.fsync(stream.fileno())
         os.replace(name, self._path)
-
-    def arrays(self, *, drawn: bool) -> tuple[Any, Any, Any]:
-        """Rows and answers of the pairs that were chosen, or drawn."""
-        import numpy as np
-
-        pairs = [pair for pair in self.pairs if (pair.drawn_from > 0) == drawn]
-        left, right = (np.array([pair[side] for pair in pairs], dtype=np.int64) for side in (0, 1))
-        return left, right, np.array([pair.same for pair in pairs], dtype=np.bool_)
-
-    def count(self, *, drawn: bool) -> tuple[int, int]:
-        """How many were chosen, or drawn, and how many of these are the same."""
-        same = self.arrays(drawn=drawn)[2]
-        return int(same.size), int(same.sum())
-
-    def forget_draws(self) -> int:
-        """Make all drawn pairs chosen ones, and say how many."""
-        n = self.count(drawn=True)[0]
-        self.pairs = [pair._replace(drawn_from=0) for pair in self.pairs]
-        return n
-
-
-class Labelling:
-    """What to ask next.
-
-    Parameters
-    ----------
-    choose : pairs to choose. different : pairs marked different that the draw has to come to.
-    """
-
-    def __init__(self, pool: LabellingPool, labels: LabelFile, choose: int, different: int) -> None:
-        self.pool, self.labels, self.choose, self.different = pool, labels, choose, different
-        self._skipped: list[int] = []
-        self._queue: list[tuple[int, int]] = []
-        # What was drawn of another list, before the table changed or more was chosen, is no sample of this one.
-        self.stale = 0 if self._is_sample() else labels.forget_draws()
-
-    def _is_sample(self) -> bool:
-        left, right, _ = self.labels.arrays(drawn=True)
-        order, sample = self._draws(), set(zip(left.tolist(), right.tolist(), strict=True))
-        lengths = {pair.drawn_from for pair in self.labels.pairs} - {0}
-        n = len(sample)
-        return lengths <= {len(order)} and {(int(a), int(b)) for a, b in order[:n]} == sample
-
-    def _draws(self) -> np.ndarray:
-        left, right, _ = self.labels.arrays(drawn=False)
-        return self.pool.draws(left, right)
-
-    def next(self) -> tuple[int, int, int] | None:
-        """Rows of the next pair and how many it is drawn from, 0 if it is chosen; None when all is asked."""
-        n_chosen = self.labels.count(drawn=False)[0]
-        n_drawn, n_same = self.labels.count(drawn=True)
-        if n_chosen < self.choose and not n_drawn:
-            if not self._queue:
-                chosen = self.pool.choose(
-                    min(_AT_A_TIME, self.choose - n_chosen), *self.labels.arrays(drawn=False), self._skipped
-                )
-                self._queue = [(int(left), int(right)) for left, right in chosen]
-            if self._queue:
-                return (*self._queue[0], 0)
-        if n_drawn - n_same >= self.different:
-            return None
-        order = self._draws()
-        return (int(order[n_drawn, 0]), int(order[n_drawn, 1]), len(order)) if n_drawn < len(order) else None
-
-    def answer(self, left: int, right: int, drawn_from: int, same: bool | None) -> None:
-        """Keep an answer; None, cannot tell: a chosen pair is passed over, a drawn one counts as different."""
-        import numpy as np
-
-        if self._queue:
-            self._queue.pop(0)
-        if same is None and not drawn_from:
-            self._skipped += self.pool.codes(np.array([left]), np.array([right])).tolist()
-            return
-        self.labels.pairs.append(LabelledPair(left, right, bool(same), drawn_from))
-        self.labels.write()
-
-    def undo(self) -> bool:
-        """Take the last answer back, if there is one."""
-        if not self.labels.pairs:
-            return False
-        self._queue = []
-        self.labels.pairs.pop()
-        self.labels.write()
-        return True
 
 
 def label(
@@ -208,6 +115,7 @@ def label(
     With --json nothing is asked: it prints the state and the next pair.
     """
     from pairmark.models.records.labelling import LabellingPool
+    from pairmark.service.datasets.labelling import Labelling, Labels, drawn_different
 
     output.say(f"reading {file.name}, and looking for candidates")
     files = read_files(file, right_file, column_types(column, True) or {})
@@ -216,7 +124,9 @@ def label(
         raise typer.BadParameter(
             f"{file.name}: no two rows share a rare word or cell, so no pair may be the same"
         )
-    labelling = Labelling(pool, LabelFile(pairs, files), choose, drawn_different(fpr, confidence))
+    label_file = LabelFile(pairs, files)
+    labels = Labels(label_file.read(), label_file.write)
+    labelling = Labelling(pool, labels, choose, drawn_different(fpr, confidence))
     if labelling.stale:
         output.say(
             f"{labelling.stale} pairs were drawn from another list: they train from now on, and a new draw begins"
@@ -226,19 +136,6 @@ def label(
         _ask(labelling, files)
     output.show(_state(labelling, files, fpr), lambda to: to.print(_closing(labelling, file, right_file, pairs),
                                                                    markup=False))  # fmt: skip
-
-
-def drawn_different(fpr: float, confidence: float) -> int:
-    """Different pairs to draw, so that those which calibrate support a rate."""
-    from pairmark.models.calibration.promises import units_needed
-    from pairmark.models.pairs.splits import TEST_FRACTION
-
-    need = units_needed(fpr, confidence, rows_independent=True)["finite-sample"]
-    assert need is not None
-    n = math.ceil(need / (1 - TEST_FRACTION))
-    while n - max(1, round(TEST_FRACTION * n)) < need:
-        n += 1
-    return n
 
 
 def plan_pairs(fpr: float, confidence: float, same_share: float) -> dict[str, Any]:
@@ -252,6 +149,7 @@ def plan_pairs(fpr: float, confidence: float, same_share: float) -> dict[str, An
 
     from pairmark.models.calibration.promises import AMPLE_MULTIPLE
     from pairmark.models.calibration.tpr_spread import BEST_TPR, expected_tpr
+    from pairmark.service.datasets.labelling import drawn_different
 
     draws = []
     for multiple in (1, 2, AMPLE_MULTIPLE):

@@ -58,6 +58,11 @@ async def show_dataset(request: Request, ref: str) -> HTMLResponse:
     return page(request, "dataset.html", dataset=await Api(request).need(f"/datasets/{ref}"))
 
 
+async def label_pairs(request: Request, ref: str) -> HTMLResponse:
+    """The queue of a table's pairs to label."""
+    return page(request, "labelling.html", dataset=await Api(request).need(f"/datasets/{ref}"))
+
+
 async def audit_page(request: Request, query: Annotated[AuditPageQuery, FROM_QUERY]) -> HTMLResponse:
     """Every change: who did what to what, newest first."""
     entries = await Api(request).need("/audit", limit=50, **query.model_dump())
@@ -81,6 +86,7 @@ ROUTES = (
     Route("GET", "/console/jobs/{job_id}", show_job, access="any", gives="text/html"),
     Route("GET", "/console/datasets", datasets_page, access="any", query=CursorQuery, gives="text/html"),
     Route("GET", "/console/datasets/{ref}", show_dataset, access="any", gives="text/html"),
+    Route("GET", "/console/datasets/{ref}/labelling", label_pairs, access="any", gives="text/html"),
     Route("GET", "/console/audit", audit_page, access="any", query=AuditPageQuery, gives="text/html"),
     Route("GET", "/console/keys", keys_page, access="any", gives="text/html"),
     Route("GET", "/console/settings", settings_page, access="any", gives="text/html"),

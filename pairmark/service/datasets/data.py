@@ -136,6 +136,28 @@ def vector_of(data: LabelledData, row: int) -> list[float] | dict[str, Any]:
     return {"indices": data.X.indices[part].tolist(), "values": data.X.data[part].tolist()}
 
 
+def row_name(data: LabelledData, row: int) -> str:
+    """A row as pairs name it: by its id, or by its number where there are none."""
+    if data.row_ids is None:
+        return str(row)
+    name = data.row_ids[row]
+    # Ids that both of two tables have are stored with their table's name in front.
+    return name if data.n_left is None else name.removeprefix("left:" if row < data.n_left else "right:")
+
+
+def rows_of_ids(data: LabelledData) -> tuple[dict[str, int], dict[str, int]]:
+    """Rows of the left side and of the right by what pairs call them, see `row_name`."""
+    names = [row_name(data, row) for row in range(len(data))]
+    n_left = data.n_left
+    if n_left is None:
+        of = {name: row for row, name in enumerate(names)}
+        return of, of
+    return (
+        {name: row for row, name in enumerate(names[:n_left])},
+        {name: row for row, name in enumerate(names[n_left:], n_left)},
+    )
+
+
 def load_data(folder: Path, *, dataset_id: str, name: str, version: int, sha256: str) -> LabelledData:
     """Open a dataset's folder as `DatasetWriter` left it, or `CorruptArtefact`: it is none, or of a newer version."""
     try:
@@ -188,6 +210,14 @@ def load_data(folder: Path, *, dataset_id: str, name: str, version: int, sha256:
         )
     except (OSError, KeyError, TypeError, ValueError) as error:
         raise CorruptArtefact(f"what is stored as dataset {name}:{version} is not a dataset") from error
+
+
+def write_pairs(folder: Path, pairs: DatasetPairs) -> None:
+    """Store explicit pairs."""
+    for name in ("left", "right", "same", "weight", "units", "drawn_from"):
+        values = getattr(pairs, name)
+        if values is not None:
+            np.save(folder / f"pairs_{name}.npy", values, allow_pickle=False)
 
 
 def write_cells(folder: Path, schema: Schema, cells: Records) -> None:

@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypedDict, Unpack
+
+import numpy as np
 
 from pairmark.service.audit.log import record
 from pairmark.service.blobs import Blobs, delete_unused, hold
 from pairmark.service.blobs.base import storage_errors
 from pairmark.service.datasets import repository
 from pairmark.service.datasets.confined import Gone, parsed, stays
-from pairmark.service.datasets.data import LabelledData, load_data, vector_of
+from pairmark.service.datasets.data import (
+    FACTS,
+    DatasetPairs,
+    LabelledData,
+    load_data,
+    vector_of,
+    write_pairs,
+)
 from pairmark.service.datasets.inspecting import InspectionOut
 from pairmark.service.datasets.limits import FileLimits
+from pairmark.service.datasets.pairs import pair_counts, without_contradictions
 from pairmark.service.datasets.promises import dataset_promise, protocol_choices
 from pairmark.service.datasets.reader import format_of
 from pairmark.service.datasets.schemas import DatasetOut, DatasetPage, DatasetRequest, RowOut, RowsOut
@@ -36,6 +48,23 @@ WAITING = 4
 _LATER = {"points", "unlabelled", "identity", "classes", "columns", "drop_contradictions"}
 
 
+class OtherFiles(TypedDict, total=False):
+    """What goes with an upload.
+
+    Attributes
+    ----------
+    filename : where the format is read from when the request names none; default: the path's name.
+    pairs : CSV or Parquet of explicit pairs: ``left``, ``right``, ``same`` and perhaps ``weight``.
+    right : a second table of records, whose ids the ``right`` of pairs names.
+    """
+
+    filename: str | None
+    pairs: Upload | None
+    pairs_filename: str | None
+    right: Upload | None
+    right_filename: str | None
+
+
 class Datasets:
     """Stores uploads as immutable versions and opens them for trainers.
 
@@ -53,13 +82,9 @@ class Datasets:
         file: Upload,
         request: DatasetRequest,
         *,
-        filename: str | None = None,
-        pairs: Upload | None = None,
-        pairs_filename: str | None = None,
-        right: Upload | None = None,
-        right_filename: str | None = None,
         chosen: bool = False,
         has_left: Gone = stays,
+        **others: Unpack[OtherFiles],
     ) -> DatasetOut:
         """Store an upload as the next version of its name.
 
@@ -69,9 +94,6 @@ class Datasets:
         Parameters
         ----------
         file : a path, or an open binary file, read in pieces.
-        filename : where the format is read from when the request names none; default: the path's name.
-        pairs : CSV or Parquet of explicit pairs: ``left``, ``right``, ``same`` and perhaps ``weight``.
-        right : a second table of records, whose ids the ``right`` of pairs names.
         chosen : whether the pairs were chosen by looking at them, so that they may calibrate nothing.
         has_left : whether the caller has left; reading ends then, with `CallerGone`.
 
@@ -79,31 +101,22 @@ class Datasets:
         nothing is left behind. Each takes hundreds of MB: run it in one of the `places`.
         """
         checked_name(request.name, "name")
-        kind = _kind_of(file, request, filename)
         with self._blobs.workspace() as work, storage_errors("storing the upload"):
-            upload, sha256 = self._take(file, work / "upload")
+            task, digests, limits = self._take_all(work, file, request, **others)
+            sha256 = digests.pop("sha256")
             # Later roles are recorded only where they are used: an upload of before is still the same upload.
             later = request.model_dump(include=_LATER, exclude_defaults=True)
             options = request.model_dump(exclude={"name", "format", *_LATER})
-            spec: dict[str, Any] = {**options, **later, "format": kind}
+            spec: dict[str, Any] = {**options, **later, "format": task["kind"], **digests}
             if chosen:
                 spec["chosen"] = True
-            pairs_file = None
-            if pairs is not None:
-                path, spec["pairs_sha256"] = self._take(pairs, work / "pairs")
-                pairs_file = (path, _pairs_kind(pairs, pairs_filename))
-            right_file = None
-            if right is not None:
-                path, spec["right_sha256"] = self._take(right, work / "right")
-                right_file = (path, _kind_of(right, request, right_filename))
             existing = self._existing(request.name, sha256, spec)
             if existing is not None:
                 return existing
             out = work / "dataset"
             out.mkdir()
-            task = _task("dataset", upload, kind, request, pairs_file, right_file)
-            task |= {"out": str(out), "scratch": str(work / "scratch"), "spec": spec}
-            facts = parsed(task, self._limits(upload, pairs_file, right_file), has_left)
+            task |= {"function": "dataset", "out": str(out), "scratch": str(work / "scratch"), "spec": spec}
+            facts = parsed(task, limits, has_left)
             size = sum(path.stat().st_size for path in out.iterdir())
             key = self._blobs.put_folder(out)
         return self._registered(request.name, {"sha256": sha256, "blob": key, "size_bytes": size, **facts})
@@ -128,27 +141,14 @@ class Datasets:
         file: Upload,
         request: DatasetRequest,
         *,
-        filename: str | None = None,
-        pairs: Upload | None = None,
-        pairs_filename: str | None = None,
-        right: Upload | None = None,
-        right_filename: str | None = None,
         has_left: Gone = stays,
+        **others: Unpack[OtherFiles],
     ) -> InspectionOut:
         """What `add` would read of a file, roles that are not named inferred; nothing is kept."""
-        kind = _kind_of(file, request, filename)
         with self._blobs.workspace() as work, storage_errors("reading the file"):
-            upload, _ = self._take(file, work / "upload")
-            pairs_file = None
-            if pairs is not None:
-                pairs_file = self._take(pairs, work / "pairs")[0], _pairs_kind(pairs, pairs_filename)
-            right_file = None
-            if right is not None:
-                right_file = self._take(right, work / "right")[0], _kind_of(right, request, right_filename)
-            task = _task("inspection", upload, kind, request, pairs_file, right_file) | {"work": str(work)}
-            return InspectionOut.model_validate(
-                parsed(task, self._limits(upload, pairs_file, right_file), has_left)
-            )
+            task, _, limits = self._take_all(work, file, request, **others)
+            task |= {"function": "inspection", "work": str(work)}
+            return InspectionOut.model_validate(parsed(task, limits, has_left))
 
     def get(self, reference: str) -> DatasetOut:
         """The version that ``name`` (the newest) or ``name:version`` names, or `UnknownDataset`."""
@@ -205,6 +205,32 @@ class Datasets:
         ]
         return RowsOut(dataset=f"{dataset.name}:{dataset.version}", rows=len(data), items=items)
 
+    def with_pairs(self, dataset_id: str, name: str, pairs: DatasetPairs) -> DatasetOut:
+        """Store a version's rows once more, with explicit pairs in place of what it had, as the next version of a
+        name."""
+        checked_name(name, "name")
+        with self._db.read() as session:
+            row = repository.dataset_by_id(session, dataset_id)
+        digest = hashlib.sha256(b"".join(np.ascontiguousarray(part).tobytes() for part in (
+            pairs.left, pairs.right, pairs.same, pairs.drawn_from)))  # fmt: skip
+        kept, contradictions = without_contradictions(pairs, drop=False)
+        spec = {**row.summary["spec"], "pairs_sha256": digest.hexdigest()}
+        existing = self._existing(name, row.sha256, spec)
+        if existing is not None:
+            return existing
+        with self._blobs.workspace() as work, storage_errors("storing the pairs"):
+            out = work / "dataset"
+            shutil.copytree(self._blobs.folder(row.blob), out)
+            write_pairs(out, kept)
+            facts = json.loads((out / FACTS).read_text())
+            (out / FACTS).write_text(json.dumps({**facts, "spec": spec}, sort_keys=True))
+            size = sum(path.stat().st_size for path in out.iterdir())
+            key = self._blobs.put_folder(out)
+        summary = {**row.summary, "spec": spec, **pair_counts(kept)}
+        summary["warnings"] = [*contradictions, *row.summary["warnings"]]
+        facts = {"rows": row.rows, "features": row.features, "summary": summary}
+        return self._registered(name, {"sha256": row.sha256, "blob": key, "size_bytes": size, **facts})
+
     def load(self, dataset_id: str) -> LabelledData:
         """Open a version's data by its id, memory-mapped; `CorruptArtefact` when its bytes do not have their sha256."""
         with self._db.read() as session:
@@ -217,18 +243,42 @@ class Datasets:
             sha256=row.sha256,
         )
 
-    def _limits(self, upload: Path, *extra_files: tuple[Path, str] | None) -> FileLimits:
-        size = upload.stat().st_size + sum(
-            extra[0].stat().st_size for extra in extra_files if extra is not None
-        )
-        return FileLimits.of(self._settings, size)
-
     def _existing(self, name: str, sha256: str, spec: dict[str, Any]) -> DatasetOut | None:
         with self._db.read() as session:
             row = repository.newest(session, name)
         if row is None or row.sha256 != sha256 or row.summary["spec"] != spec:
             return None
         return dataset_out(row, existing=True) if self._blobs.exists(row.blob) else None
+
+    def _take_all(
+        self,
+        work: Path,
+        file: Upload,
+        request: DatasetRequest,
+        *,
+        filename: str | None = None,
+        pairs: Upload | None = None,
+        pairs_filename: str | None = None,
+        right: Upload | None = None,
+        right_filename: str | None = None,
+    ) -> tuple[dict[str, Any], dict[str, str], FileLimits]:
+        """The reader's task, without its function; sha256 of each file; and the limits for all of them."""
+        kinds = {
+            "pairs": None if pairs is None else _pairs_kind(pairs, pairs_filename),
+            "right": None if right is None else _kind_of(right, request, right_filename),
+        }
+        task: dict[str, Any] = {
+            "kind": _kind_of(file, request, filename),
+            "request": request.model_dump(mode="json"),
+        }
+        upload, sha256 = self._take(file, work / "upload")
+        task["upload"], digests, size = str(upload), {"sha256": sha256}, upload.stat().st_size
+        for name, other in (("pairs", pairs), ("right", right)):
+            if other is not None:
+                path, digests[f"{name}_sha256"] = self._take(other, work / name)
+                task[name] = [str(path), kinds[name]]
+                size += path.stat().st_size
+        return task, digests, FileLimits.of(self._settings, size)
 
     def _take(self, file: Upload, target: Path) -> tuple[Path, str]:
         """The upload as a file of a name that we chose, and its sha256."""
@@ -252,24 +302,6 @@ class Datasets:
         finally:
             (copy or stream).close()
         return target, digest.hexdigest()
-
-
-def _task(
-    work: str,
-    upload: Path,
-    kind: Format,
-    request: DatasetRequest,
-    pairs: tuple[Path, str] | None,
-    right: tuple[Path, str] | None,
-) -> dict[str, Any]:
-    return {
-        "function": work,
-        "upload": str(upload),
-        "kind": kind,
-        "request": request.model_dump(mode="json"),
-        "pairs": None if pairs is None else [str(pairs[0]), pairs[1]],
-        "right": None if right is None else [str(right[0]), right[1]],
-    }
 
 
 def _facts(row: DatasetRow) -> dict[str, Any]:

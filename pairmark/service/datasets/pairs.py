@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,37 +55,8 @@ def read_pairs(
     scratch.mkdir()
     try:
         table, has_units = _open_table(path, scratch, kind, limits)
-        try:
-            names = table.feature_names
-            alone = [name for name in names if name in ("left_unit", "right_unit")]
-            if alone:
-                raise InvalidInput(
-                    f"{alone[0]} is given alone; expected left_unit and right_unit, or neither"
-                )
-            unknown = [name for name in names if name not in _COLUMNS]
-            if "same" not in names or unknown:
-                raise InvalidInput(
-                    f"columns are {', '.join(['left', 'right', *names])}; expected left, right, same and optionally "
-                    "weight, left_unit, right_unit and drawn_from"
-                )
-            # Texts become row numbers block by block: all of them at once would take too much memory.
-            blocks: list[NDArray[Any]] = []
-            sides: dict[str, list[NDArray[np.int64]]] = {"left": [], "right": []}
-            units: list[NDArray[np.int64]] = []
-            codes: dict[str, int] = {}
-            pair = 0
-            for block in table.blocks():
-                blocks.append(np.asarray(block.X))
-                for side, texts, ids in (
-                    ("left", block.groups, row_of),
-                    ("right", block.ids, right_row_of or row_of),
-                ):
-                    sides[side].append(_rows(texts or (), side, rows, ids, pair))
-                if has_units:
-                    units.append(_units(block.labels or (), block.times or (), codes, pair))
-                pair += len(blocks[-1])
-        finally:
-            table.close()
+        with closing(table):
+            columns = _columns_of(table, has_units, rows, row_of, right_row_of or row_of)
     except PairmarkError as error:
         if error.facts.get("field") == "pairs":
             raise
@@ -93,11 +65,58 @@ def read_pairs(
         expected = _CELLS.get(str(error.facts.get("column")))
         detail = f"{cell}{text}; expected {expected}" if text and expected else error.detail
         raise type(error)(f"pairs file: {detail}", **{**error.facts, "field": "pairs"}) from error
-    if not blocks:
+    return _checked(columns)
+
+
+class _Columns(NamedTuple):
+    """A pairs file as it was read: ``values`` (n, names) of ``names``, and rows and units of both sides."""
+
+    names: list[str]
+    values: NDArray[Any]
+    left: NDArray[np.int64]
+    right: NDArray[np.int64]
+    units: NDArray[np.int64] | None
+
+
+def _columns_of(
+    table: Table,
+    has_units: bool,
+    rows: int,
+    row_of: dict[str, int] | None,
+    right_row_of: dict[str, int] | None,
+) -> _Columns:
+    names = table.feature_names
+    alone = [name for name in names if name in ("left_unit", "right_unit")]
+    if alone:
+        raise InvalidInput(f"{alone[0]} is given alone; expected left_unit and right_unit, or neither")
+    if "same" not in names or not set(names) <= set(_COLUMNS):
         raise InvalidInput(
-            "pairs file: no pairs; expected columns left, right, same and one pair a line", field="pairs"
+            f"columns are {', '.join(['left', 'right', *names])}; expected left, right, same and optionally "
+            "weight, left_unit, right_unit and drawn_from"
         )
-    values = np.concatenate(blocks)
+    # Texts become row numbers block by block: all of them at once would take too much memory.
+    blocks: list[NDArray[Any]] = []
+    left: list[NDArray[np.int64]] = []
+    right: list[NDArray[np.int64]] = []
+    units: list[NDArray[np.int64]] = []
+    codes: dict[str, int] = {}
+    pair = 0
+    for block in table.blocks():
+        blocks.append(np.asarray(block.X))
+        left.append(_rows(block.groups or (), "left", rows, row_of, pair))
+        right.append(_rows(block.ids or (), "right", rows, right_row_of, pair))
+        if has_units:
+            units.append(_units(block.labels or (), block.times or (), codes, pair))
+        pair += len(blocks[-1])
+    if not blocks:
+        raise InvalidInput("no pairs; expected columns left, right, same and one pair a line")
+    sides = np.concatenate(left), np.concatenate(right)
+    return _Columns(names, np.concatenate(blocks), *sides, np.concatenate(units) if has_units else None)
+
+
+def _checked(columns: _Columns) -> DatasetPairs:
+    """The pairs, or `InvalidInput` that names the first that cannot be one."""
+    names, values, left, right, units = columns
     same = values[:, names.index("same")]
     wrong = np.flatnonzero((same != 0) & (same != 1))
     if wrong.size:
@@ -109,7 +128,6 @@ def read_pairs(
             _refuse(int(wrong[0]), f"weight is {weight[wrong[0]]:g}; expected a finite number, 0 or more")
         if not weight.any():
             raise InvalidInput("pairs file: every weight is 0; expected some above", field="pairs")
-    left, right = (np.concatenate(sides[side]) for side in ("left", "right"))
     own = np.flatnonzero(left == right)
     if own.size:
         _refuse(int(own[0]), "left and right are the same row; expected two rows")
@@ -124,9 +142,20 @@ def read_pairs(
         right=right,
         same=truth,
         weight=weight,
-        units=np.concatenate(units) if has_units else None,
+        units=units,
         drawn_from=_draws(values[:, names.index("drawn_from")]) if "drawn_from" in names else None,
     )
+
+
+def pair_counts(pairs: DatasetPairs | None) -> dict[str, Any]:
+    """What a dataset's summary says of its pairs."""
+    drawn = None if pairs is None else pairs.drawn_from
+    return {
+        "n_pairs": 0 if pairs is None else pairs.same.size,
+        "n_same_pairs": 0 if pairs is None else int(pairs.same.sum()),
+        "n_drawn_different": 0 if pairs is None or drawn is None else int(((drawn > 0) & ~pairs.same).sum()),
+        "population": None if pairs is None else pairs.population,
+    }
 
 
 def _draws(drawn_from: NDArray[Any]) -> NDArray[np.int64]:

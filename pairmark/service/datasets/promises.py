@@ -126,7 +126,9 @@ def promise_of(
         tpr = [round(share, 2) for share in expected_tpr(support.smallest_fpr, 1.0, BEST_TPR)]
         steady_calibration = math.ceil(STEADY_MULTIPLE * own)
         steady = max(0, (steady_calibration if fraction == 1 else total_units(steady_calibration)) - units)
-        steadies = f"{steady:,} more {unit} steady that" if steady else "as the target rate it is steadier"
+        steadies = (
+            f"{steady:,} more {unit} steady that" if steady else "naming it as the target rate steadies that"
+        )
         text += (
             f". At the smallest rate, a model that could recognise {100 * BEST_TPR:.0f} % recognises about "
             f"{100 * tpr[0]:.0f} % ({100 * tpr[1]:.0f} % to {100 * tpr[2]:.0f} %, by chance); {steadies}"

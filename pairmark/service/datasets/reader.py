@@ -14,7 +14,7 @@ from pairmark.models.evaluation.suspects import near_duplicates
 from pairmark.service.datasets.arrays import Npz, clipped, row_blocks, svmlight_blocks
 from pairmark.service.datasets.data import DatasetPairs
 from pairmark.service.datasets.limits import FileLimits
-from pairmark.service.datasets.pairs import read_pairs, without_contradictions
+from pairmark.service.datasets.pairs import pair_counts, read_pairs, without_contradictions
 from pairmark.service.datasets.rankings import RankingColumn
 from pairmark.service.datasets.records import RecordTable, column_notes, read_records
 from pairmark.service.datasets.schemas import DatasetRequest, RecordColumnOut
@@ -184,12 +184,7 @@ def _summary(
         "label_counts": [[dataset.identities[code], int(dataset.label_counts[code])] for code in top],
         "n_groups": len(dataset.group_names),
         "ranking_labels": dataset.label_names,
-        "n_pairs": 0 if pairs is None else pairs.same.size,
-        "n_same_pairs": 0 if pairs is None else int(pairs.same.sum()),
-        "n_drawn_different": 0
-        if pairs is None or pairs.drawn_from is None
-        else int(((pairs.drawn_from > 0) & ~pairs.same).sum()),
-        "population": None if pairs is None else pairs.population,
+        **pair_counts(pairs),
         "warnings": dataset.warnings,
     }
 

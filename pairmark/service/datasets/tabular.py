@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from pairmark.models.records.cells import MAX_CELL
 from pairmark.service.datasets.columns import Columns
 from pairmark.service.datasets.limits import FileLimits
 from pairmark.service.datasets.rankings import RankingColumn
@@ -124,9 +125,10 @@ class Table:
             )
         numbers = set() if self._as_cells else {*self.roles.features, *self._position_columns()}
         types = {f"c{n}": "DOUBLE" if n in numbers else "VARCHAR" for n in range(len(header))}
+        longest = MAX_CELL + 1 if self._as_cells else _MAX_TEXT
         self._source = CSV_SOURCE
         self._query_params = csv_given(plain, request.header, delimiter, types)
-        self._cells = {n: f"c{n}" if n in numbers else _bounded(f"c{n}") for n in range(len(header))}
+        self._cells = {n: f"c{n}" if n in numbers else _bounded(f"c{n}", longest) for n in range(len(header))}
         self._bound_rankings({n: f"c{n}" for n in self.roles.ranking})
 
     def _position_columns(self) -> set[int]:
@@ -382,9 +384,9 @@ def check_width(columns: int, limits: FileLimits) -> None:
         )
 
 
-def _bounded(cell: str) -> str:
+def _bounded(cell: str, longest: int = _MAX_TEXT) -> str:
     """SQL of a cell as text, cut where it is known to be too long: DuckDB's strings are shared, Python's are not."""
-    return f"left(CAST({cell} AS VARCHAR), {_MAX_TEXT})"
+    return f"left(CAST({cell} AS VARCHAR), {longest})"
 
 
 def raise_if_full(error: Exception, limits: FileLimits) -> None:

@@ -18,7 +18,14 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from pairmark.models.records.schema import Records, Schema
-from pairmark.service.datasets.data import FACTS, FACTS_VERSION, DatasetPairs, write_cells, write_strings
+from pairmark.service.datasets.data import (
+    FACTS,
+    FACTS_VERSION,
+    DatasetPairs,
+    write_cells,
+    write_pairs,
+    write_strings,
+)
 from pairmark.service.datasets.limits import FileLimits
 from pairmark.service.datasets.times import Times
 from pairmark.service.errors import InvalidInput
@@ -242,10 +249,7 @@ class DatasetWriter:
                 raise InvalidInput("row ids repeat; expected a different one in every row", field="id")
             write_strings(self.folder, "row_ids", self._ids)
         if pairs is not None:
-            for name in ("left", "right", "same", "weight", "units", "drawn_from"):
-                values = getattr(pairs, name)
-                if values is not None:
-                    np.save(self.folder / f"pairs_{name}.npy", values, allow_pickle=False)
+            write_pairs(self.folder, pairs)
         if self._schema is not None:
             write_cells(self.folder, self._schema, np.concatenate(self._cells))
         elif not self.sparse and self.rows > 1:

@@ -67,11 +67,10 @@ class Galleries:
     search_place, write_place, import_place : where searches, writes and bulk imports run.
     """
 
-    def __init__(self, db: Database, settings: Settings) -> None:
-        self.database = self._db = db
+    def __init__(self, database: Database, settings: Settings) -> None:
+        self.database = database
         self._settings = settings
-        self._home = settings.home / "galleries"
-        self.views = OpenGalleries(db, settings)
+        self.views = OpenGalleries(database, settings)
         # Unlike a batch, one search is short: many may wait for the cores.
         waiting = settings.max_waiting_searches
         self.search_place = Places("gallery", os.cpu_count() or 1, waiting)
@@ -109,12 +108,12 @@ class Galleries:
 
     def _put(self, name: str, version: LoadedVersion) -> tuple[GalleryOut, bool]:
         entry = version.entry
-        with self._db.write() as session:
+        with self.database.write() as session:
             # Held, so that nobody deletes the version meanwhile.
             model = store_repository.model_for_update(session, entry.name)
             if model is None or store_repository.find_version(session, model.id, entry.version) is None:
                 raise UnknownModel(f"{entry.name}:{entry.version} was deleted", field="model")
-            now = self._db.now(session)
+            now = self.database.now(session)
             state = repository.locked(session, name)
             if state is None:
                 row = GalleryRow(
@@ -131,7 +130,7 @@ class Galleries:
                 reference = f"{entry.name}:{entry.version}"
                 record(session, now, "gallery.create", f"gallery:{name}", after={"model": reference})
             else:
-                self._aim(session, state, version, now)
+                self._set_target(session, state, version, now)
             changed_state = repository.state_of(session, name)
             assert changed_state is not None
             if state is not None and changed_state.next_version is not None:
@@ -147,7 +146,7 @@ class Galleries:
             self.on_move()
         return GalleryOut.of(changed_state), state is None
 
-    def _aim(self, session: Any, state: GalleryState, version: LoadedVersion, now: float) -> None:
+    def _set_target(self, session: Any, state: GalleryState, version: LoadedVersion, now: float) -> None:
         target = (version.entry.model_id, version.entry.version)
         if target == (state.model_id, state.version):
             if state.next_version is not None:
@@ -177,12 +176,12 @@ class Galleries:
 
     def state(self, name: str) -> GalleryState:
         """The gallery's row, or `UnknownGallery`."""
-        with self._db.read() as session:
+        with self.database.read() as session:
             return _existing(name, partial(repository.state_of, session))
 
     def get(self, name: str) -> GalleryOut:
         state = self.state(name)
-        with self._db.read() as session:
+        with self.database.read() as session:
             gallery = GalleryOut.of(state, item_repository.count_subjects(session, state.id))
             calibration = probe_repository.newest_head(session, state)
             gallery.calibration = None if calibration is None else calibration.id
@@ -192,17 +191,17 @@ class Galleries:
     def page(self, limit: int, cursor: str | None, *, names: VisibleNames = EVERY_NAME) -> GalleryPage:
         """Galleries by name; of some names if given."""
         after = start_of(limit, cursor, str)
-        with self._db.read() as session:
+        with self.database.read() as session:
             rows = repository.page(session, limit=limit + 1, after=after, names=names)
         return GalleryPage.of(rows, limit, lambda row: (row.name,), GalleryOut.of)
 
     def sizes(self, limit: int) -> tuple[dict[str, int], int]:
         """Items of the ``limit`` largest galleries by name, and of all together."""
-        with self._db.read() as session:
+        with self.database.read() as session:
             return repository.sizes(session, limit)
 
     def delete(self, name: str) -> None:
-        with self._db.write() as session:
+        with self.database.write() as session:
             # Also one that is damaged: deleting it is the repair.
             row = _existing(name, partial(repository.locked_row, session))
             before: dict[str, Any] = {"items": row.items}
@@ -210,15 +209,15 @@ class Galleries:
                 state = repository.state_by_id(session, row.id)
                 before = {} if state is None else {"model": f"{state.model}:{state.version}", **before}
             repository.remove_gallery(session, row.id)
-            record(session, self._db.now(session), "gallery.delete", f"gallery:{name}", before=before)
+            record(session, self.database.now(session), "gallery.delete", f"gallery:{name}", before=before)
         self.views.forget(row.key)
         try:
             self.views.disk(row).drop()
-            remove_rows(self._db, row.id)
+            remove_rows(self.database, row.id)
         except (OSError, StorageFailed) as error:
             # The gallery is gone, whatever becomes of what it held: `sweep` removes the rest when there is space.
             log.warning("a deleted gallery's data is removed later", extra={"reason": str(error)})
-        self._db.truncate_log()
+        self.database.truncate_log()
 
     # ------------------------------------------------------------ items
 
@@ -254,7 +253,7 @@ class Galleries:
         )
 
     def _write(self, name: str, rows: Rows, errors: RowErrors) -> tuple[int, GalleryState]:
-        with self._db.write() as session:
+        with self.database.write() as session:
             state = _existing(name, partial(repository.locked, session))
             if not _holds(state, rows.form):
                 raise Conflict(f"gallery {name!r} was moved to a version of other columns meanwhile")
@@ -265,7 +264,7 @@ class Galleries:
                 )
             rows, new_fields = within_fields(rows, state.fields, errors)
             if len(rows):
-                now = self._db.now(session)
+                now = self.database.now(session)
                 if tenant_of(name):
                     new = len(rows) - len(item_repository.seqs_of(session, state.id, rows.ids))
                     check_quotas(session, self._settings, name, vectors=new, bytes=4 * state.dimension * new)
@@ -295,7 +294,7 @@ class Galleries:
     def item(self, name: str, id: str) -> ItemOut:
         """One item with its vector, or `UnknownItem`."""
         state = self.state(name)
-        with self._db.read() as session:
+        with self.database.read() as session:
             row = item_repository.find_item(session, state.id, checked_id(id))
         if row is None:
             raise UnknownItem(f"gallery {name!r} has no item {id[:100]!r}", field="id")
@@ -311,7 +310,7 @@ class Galleries:
                 "cursor: expected the next_cursor of an earlier page, unchanged", field="cursor"
             ) from error
         state = self.state(name)
-        with self._db.read() as session:
+        with self.database.read() as session:
             rows = item_repository.page_items(
                 session,
                 state.id,
@@ -334,7 +333,7 @@ class Galleries:
         """Remove an item, or all of a subject's, from rows, index and files; returns what was removed. A subject
         without items gives a receipt of none: what is asked for holds. Ids and subjects that are refused today may be
         stored since before, so any text is looked for."""
-        with self._db.write() as session:
+        with self.database.write() as session:
             state = _existing(name, partial(repository.locked, session))
             probes = 0
             if id is not None:
@@ -343,7 +342,7 @@ class Galleries:
                 assert subject is not None
                 ids = item_repository.subject_ids(session, state.id, subject)
                 probes = sum(erase_probes(session, state.id, spelling) for spelling in spellings(subject))
-            now = self._db.now(session)
+            now = self.database.now(session)
             item_repository.erase(session, state, ids, now)
             erase_of_gallery(session, name, ids, [] if subject is None else spellings(subject))
             before = {"items": len(ids), **({"probes": probes} if probes else {})}
@@ -357,7 +356,7 @@ class Galleries:
         except OSError as error:
             # The rows are gone for good, which the receipt has to say.
             blocks, unfinished = 0, error.strerror or type(error).__name__
-        log_empty = self._db.truncate_log()
+        log_empty = self.database.truncate_log()
         for live in self.views.of(state.key):
             self.views.in_background(live, partial(live.view, state.seq + 1))
         if id is not None and not ids:
@@ -366,7 +365,7 @@ class Galleries:
             len(ids) + probes,
             unfinished=unfinished,
             log_empty=log_empty,
-            sqlite=self._db.is_sqlite,
+            sqlite=self.database.is_sqlite,
             clustered=self._settings.dask_scheduler is not None,
         )
         return Receipt(
@@ -376,7 +375,7 @@ class Galleries:
             items=len(ids),
             probes=probes,
             index_blocks=blocks,
-            database="sqlite" if self._db.is_sqlite else "postgresql",
+            database="sqlite" if self.database.is_sqlite else "postgresql",
             database_complete=complete,
             pending=pending,
             models_with_training_rows=keeping_rows(catalogue, name),
@@ -386,7 +385,7 @@ class Galleries:
     # ------------------------------------------------------------ upkeep
 
     def moving(self) -> list[GalleryState]:
-        with self._db.read() as session:
+        with self.database.read() as session:
             return repository.moving(session)
 
     def move(self, state: GalleryState, version: LoadedVersion) -> None:
@@ -402,7 +401,7 @@ class Galleries:
             live.view(state.seq)
         except UnknownGallery:
             return
-        with self._db.write() as session:
+        with self.database.write() as session:
             current = repository.locked(session, state.name)
             if current is None or current.key != state.key:
                 return
@@ -417,16 +416,16 @@ class Galleries:
                 next_version=None,
                 dimension=version.n_features,
                 columns=_form(version).columns,
-                updated_at=self._db.now(session),
+                updated_at=self.database.now(session),
             )
 
     def sweep(self) -> None:
         """Remove what deleted galleries, earlier versions and killed imports left behind (blocking)."""
-        sweep(self._db, self._home)
+        sweep(self.database, self.views.home)
 
     def workspace(self) -> AbstractContextManager[Path]:
         """A folder for one import; `sweep` removes those of killed processes."""
-        return workspace(self._home)
+        return workspace(self.views.home)
 
 
 def _without_other_spellings(session: Session, state: GalleryState, rows: Rows, now: float) -> GalleryState:

@@ -10,10 +10,13 @@ import numpy as np
 from pydantic_core import to_json
 
 from pairmark.models.core.subjects import SampleSets
+from pairmark.service.decision_codes import DECISIONS, DecisionCode
 from pairmark.service.errors import InvalidInput, TooLarge, UnknownItem
+from pairmark.service.galleries.calibration.probe_updates import MAX_TEMPLATES
 from pairmark.service.galleries.calibration.thresholds import Thresholds
 from pairmark.service.galleries.galleries import Galleries
-from pairmark.service.galleries.index.gallery_view import ItemHit, scores_candidates
+from pairmark.service.galleries.index.gallery_view import GalleryView, ItemHit, scores_candidates
+from pairmark.service.galleries.index.live_gallery import LiveGallery
 from pairmark.service.galleries.index.subject_search import SubjectHit
 from pairmark.service.galleries.items import item_repository
 from pairmark.service.galleries.items.item_forms import Matrix, form_of, refuse_wholes
@@ -29,11 +32,6 @@ from pairmark.service.runtime.vectors import SideRows, to_rows
 from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.settings import Settings
 
-DECISIONS = ("different", "match", "review")
-"""Names of the codes that `ServedPoint.decided` gives."""
-MAX_TEMPLATES = 10_000
-"""Most items of one subject that a verification compares."""
-
 
 class SearchRequest(NamedTuple):
     """A search as it was asked for, and the rows of its queries."""
@@ -43,7 +41,7 @@ class SearchRequest(NamedTuple):
 
 
 class SeenDecision(NamedTuple):
-    """A decision of a search or a verification: (0 different, 1 match, 2 review)."""
+    """A decision of a search or a verification; ``decision`` is a `DecisionCode`."""
 
     query: int
     id: str | None
@@ -190,25 +188,28 @@ class Searches:
         results = [_reported(query_hits, point is not None, scores, decision) for query_hits in hits]
         if decisions is not None and above is not None:
             decisions += _decisions_of(hits, float(above if decision is None else decision.threshold))
-        candidates = None
-        n_candidates = scores_candidates(version.estimator)
-        if n_candidates and view.n_items > version.estimator.max_scored:
-            # What was measured last is stated; the next answer may have a newer figure.
-            self._galleries.views.measure_later(live, view)
-            recall = live.recall
-            candidates = {
-                "scored": max(n_candidates, k),
-                "recall": None if recall is None else recall.recall,
-                "pairs": 0 if recall is None else recall.pairs,
-            }
         facts = {
             "aggregation": aggregation,
-            "candidates": candidates,
+            "candidates": self._candidates(live, view, k),
             "operating_point": point,
             "warning": warning,
         }
         present_facts = {name: fact for name, fact in facts.items() if fact is not None}
         return to_json({"model": version.public, "results": results, **present_facts}), sum(map(len, hits))
+
+    def _candidates(self, live: LiveGallery, view: GalleryView, k: int) -> dict[str, Any] | None:
+        """How many candidates were scored of each query, where not all items were, and how good these are."""
+        n_candidates = scores_candidates(view.estimator)
+        if not n_candidates or view.n_items <= view.estimator.max_scored:
+            return None
+        # What was measured last is stated; the next answer may have a newer figure.
+        self._galleries.views.measure_later(live, view)
+        recall = live.recall
+        return {
+            "scored": max(n_candidates, k),
+            "recall": None if recall is None else recall.recall,
+            "pairs": 0 if recall is None else recall.pairs,
+        }
 
     def enrolled(self, state: GalleryState, version: LoadedVersion, subject: str) -> StoredRows:
         form = form_of(version.estimator, state.dimension)
@@ -286,7 +287,7 @@ def model_rows(rows: SideRows, name: str, version: LoadedVersion) -> Matrix:
 def _decisions_of(hits: Sequence[Sequence[ItemHit | SubjectHit]], threshold: float) -> Iterator[SeenDecision]:
     for query, query_hits in enumerate(hits):
         for hit in query_hits:
-            decision = 1 if hit.score > threshold else 2
+            decision = DecisionCode.MATCH if hit.score > threshold else DecisionCode.REVIEW
             yield SeenDecision(query, hit.id, hit.subject, hit.score, decision, threshold)
 
 
@@ -294,7 +295,7 @@ def _reported(
     hits: Sequence[ItemHit | SubjectHit], decides: bool, scores: bool, decision: ServedPoint | None
 ) -> list[dict[str, Any]]:
     """Hits as JSON shows them: all of them match, unless some are for review."""
-    codes = [1] * len(hits)
+    codes: list[int] = [DecisionCode.MATCH] * len(hits)
     three_way = decision is not None and decision.lower is not None
     if decision is not None and three_way:
         codes = decision.decided(np.array([hit.score for hit in hits], dtype=np.float32)).tolist()
@@ -306,7 +307,7 @@ def _reported(
         if scores:
             entry["score"] = hit.score
         if decides:
-            entry["match"] = code == 1
+            entry["match"] = code == DecisionCode.MATCH
         if three_way:
             entry["decision"] = DECISIONS[code]
         entries.append(entry)

@@ -6,22 +6,20 @@ from dataclasses import replace
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pairmark.models.core.arrays import Int64
 from pairmark.models.pairs.listed import ListedUnits, listed_units
 from pairmark.models.pairs.splits import HeldOutPairs, held_out_pairs, joined_groups, resolve_protocol
 from pairmark.service.datasets.data import LabelledData
 from pairmark.service.errors import InvalidInput
 from pairmark.wire.jobs import ListOrigin
 
-Indices = NDArray[np.int64]
 
-
-def split_codes(data: LabelledData, protocol: str) -> tuple[Indices, str]:
+def split_codes(data: LabelledData, protocol: str) -> tuple[Int64, str]:
     """What a split keeps together, one code per row, and the resolved protocol.
 
     Open-set: identities, those that share a group taken together. Closed-set: groups where there are some, else
-    the classes (whose rows may be separated: see `by_groups`).
+    the classes (whose rows may be separated).
     """
     assert data.y is not None
     y = np.asarray(data.y)
@@ -36,7 +34,7 @@ def split_codes(data: LabelledData, protocol: str) -> tuple[Indices, str]:
 
 
 def pairs_among(
-    data: LabelledData, rows: Indices, *, protocol: str, n_pairs: int, random_state: int
+    data: LabelledData, rows: Int64, *, protocol: str, n_pairs: int, random_state: int
 ) -> HeldOutPairs:
     """Pairs among some rows of a dataset with identities.
 
@@ -72,7 +70,7 @@ def pairs_among(
 
 def listed_pairs(
     data: LabelledData,
-    numbers: Indices,
+    numbers: Int64,
     units: ListedUnits,
     *,
     n_pairs: int,
@@ -109,7 +107,7 @@ def listed_pairs(
     )
 
 
-def _all_listed(data: LabelledData, numbers: Indices, list_units: ListedUnits) -> bool:
+def _all_listed(data: LabelledData, numbers: Int64, list_units: ListedUnits) -> bool:
     """Whether every two units are listed, in open-set use as a pair that differs."""
     assert data.pairs is not None
     units = list_units.units[numbers]
@@ -182,7 +180,7 @@ def units_of_list(data: LabelledData, protocol: str) -> ListedUnits:
     )
 
 
-def _one_of_each(groups: Indices, rows: Indices, random_state: int) -> Indices:
+def _one_of_each(groups: Int64, rows: Int64, random_state: int) -> Int64:
     order = np.random.default_rng(random_state).permutation(rows.size)
     first = np.unique(groups[order], return_index=True)[1]
     return np.sort(rows[order[first]])

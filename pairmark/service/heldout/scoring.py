@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from pairmark.models.core.base import SCORE_BLOCK, Float32
+from pairmark.models.core.arrays import Float32
+from pairmark.models.core.base import SCORE_BLOCK
 from pairmark.models.core.spec import LearnerSpec
 from pairmark.models.core.subjects import SampleSets
 from pairmark.service.errors import InvalidInput

@@ -26,10 +26,9 @@ from pairmark.service.tables import (
 )
 
 
-def all_keys(session: Session, *, active: bool = False) -> list[ApiKey]:
-    """Keys in the order they were made; only those not revoked if ``active``."""
-    query = select(ApiKey).order_by(ApiKey.created_at, ApiKey.id)
-    return list(session.scalars(query.where(ApiKey.revoked_at.is_(None)) if active else query))
+def all_keys(session: Session) -> list[ApiKey]:
+    """Keys in the order they were made."""
+    return list(session.scalars(select(ApiKey).order_by(ApiKey.created_at, ApiKey.id)))
 
 
 def active_key_columns(session: Session) -> list[Row[Any]]:

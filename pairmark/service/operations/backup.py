@@ -27,7 +27,7 @@ from pairmark.service.operations import dump
 from pairmark.service.operations.manifest import FORMAT, FORMAT_VERSION, MANIFEST, SIGNATURE
 from pairmark.service.settings import Settings
 from pairmark.service.store import repository as store_repository
-from pairmark.service.store.signing import signed
+from pairmark.service.store.signing import signature_of
 from pairmark.service.store.store import ModelStore
 from pairmark.version import VERSION
 
@@ -66,7 +66,7 @@ def back_up(db: Database, blobs: Blobs, settings: Settings, target: Path) -> dic
                 body = json.dumps(manifest, indent=1).encode()
                 _add_bytes(archive, MANIFEST, body)
                 if settings.import_key_file is not None:
-                    _add_bytes(archive, SIGNATURE, signed(body, settings.import_key_file).encode())
+                    _add_bytes(archive, SIGNATURE, signature_of(body, settings.import_key_file).encode())
             # The archive is closed before it is flushed: closing writes its end.
             _flush(part)
             part.replace(target)

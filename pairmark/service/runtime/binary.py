@@ -8,11 +8,12 @@ import zipfile
 
 import numpy as np
 
+from pairmark.models.core.arrays import Float32
 from pairmark.models.core.artefact import npy_header
 from pairmark.service.datasets.zips import UNREADABLE_HEAD, checked_members, damage_refused
 from pairmark.service.errors import InvalidInput, TooLarge
 from pairmark.service.runtime.growing_body import RequestBody
-from pairmark.service.runtime.vectors import Counts, Features, Float32, VectorPairs
+from pairmark.service.runtime.vectors import Counts, Features, VectorPairs
 
 
 def parse_octets(

@@ -6,11 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic_core import to_json
 
+from pairmark.models.core.arrays import Float32
 from pairmark.service.errors import TooLarge
 from pairmark.service.runtime.vectors import Features, check_finite, to_rows
 from pairmark.service.runtime.versions import LoadedVersion
-
-Float32 = NDArray[np.float32]
 
 MAX_PROBABILITIES = 2_000_000
 """Most probabilities in one answer."""

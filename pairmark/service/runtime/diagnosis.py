@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 
+from pairmark.models.records.schema import RESERVED
 from pairmark.service.errors import InvalidInput
 from pairmark.service.runtime.json_forms import EXPECTED, FLOAT32_MAX
 
@@ -88,7 +89,7 @@ def _raise_first_error(error: ValidationError) -> NoReturn:
 def check_vectors(value: Any, name: str) -> None:
     """Raise for the first thing wrong with one side; return if nothing is."""
     if isinstance(value, dict):
-        _walk_sparse(value, name)
+        _walk_object(value, name)
         return
     if not isinstance(value, list):
         raise InvalidInput(f"{name} is {kind_of(value)}; expected {EXPECTED}", field=name)
@@ -107,12 +108,27 @@ def check_vectors(value: Any, name: str) -> None:
         for index, row in enumerate(value):
             at = f"{name}[{index}]"
             if not isinstance(row, dict):
-                raise InvalidInput(
-                    f"{at} is {kind_of(row)}; expected a sparse vector, as {name}[0] is", field=at
-                )
-            _walk_sparse(row, at)
+                kind = "a record" if RESERVED.isdisjoint(value[0]) else "a sparse vector"
+                raise InvalidInput(f"{at} is {kind_of(row)}; expected {kind}, as {name}[0] is", field=at)
+            _walk_object(row, at)
     else:
         check_numbers(value, name)
+
+
+def _walk_object(value: dict[str, Any], name: str) -> None:
+    """A sparse vector, or, where nothing looks like one, a record."""
+    if not RESERVED.isdisjoint(value):
+        _walk_sparse(value, name)
+        return
+    for column, cell in value.items():
+        if isinstance(cell, dict):
+            raise InvalidInput(
+                f"{name}: column {column[:100]!r} is an object; expected a text, a number, true, false, null or a "
+                "list of numbers",
+                field=f"{name}.{column[:100]}",
+            )
+        if isinstance(cell, list):
+            check_numbers(cell, f"{name}.{column[:100]}")
 
 
 def _walk_sparse(value: dict[str, Any], name: str) -> None:

@@ -23,10 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.models.calibration.calibration import Calibration
+from pairmark.models.core.arrays import Float64
 from pairmark.service.errors import PairmarkError
 from pairmark.service.runtime.versions import LoadedVersion
-
-Float64 = NDArray[np.float64]
 
 FALSE_ALARM = 0.01
 """Bound on the chance that a window of scores like calibration's raises the alarm."""

@@ -15,10 +15,10 @@ from pairmark.models.calibration.calibration import Calibration
 from pairmark.models.calibration.likelihood_ratios import LikelihoodRatios
 from pairmark.models.calibration.operating_point import InsufficientCalibrationData
 from pairmark.models.calibration.system_weights import SystemWeights
+from pairmark.models.core.arrays import Float32
 from pairmark.service.caches import BoundedCache
 from pairmark.service.datasets.promises import Promise, population_of, ways_from
 from pairmark.service.errors import InsufficientCalibration, InvalidInput
-from pairmark.service.runtime.vectors import Float32
 from pairmark.service.store.subjects import SubjectClass
 from pairmark.wire.models import Imported
 

@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 from pydantic import Field
 from pydantic_core import to_json
 
+from pairmark.models.core.arrays import Float32
 from pairmark.models.registry import schema_of_model
 from pairmark.service.errors import InvalidInput, TooLarge
 from pairmark.service.runtime.diagnosis import check_numbers, kind_of, raise_ragged
 from pairmark.service.runtime.growing_body import RequestBody
 from pairmark.service.runtime.json_forms import FLOAT32_MAX, AskingBody, Dense, Record
 from pairmark.service.runtime.parsing import parse_request
-from pairmark.service.runtime.vectors import Float32, RecordRows, SideRows, check_finite, to_rows
+from pairmark.service.runtime.vectors import RecordRows, SideRows, check_finite, to_rows
 from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.wire.scoring import RankParameters
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from pairmark.models.core.arrays import Float32
 from pairmark.models.core.subjects import common_samples
 from pairmark.models.records.schema import RecordError, Schema, is_plain
 from pairmark.models.registry import schema_of_model
@@ -16,7 +17,6 @@ from pairmark.service.errors import InvalidInput, TooLarge
 from pairmark.service.runtime.json_forms import SparseVector
 from pairmark.service.runtime.metrics import UNKNOWN_COLUMNS
 
-Float32 = NDArray[np.float32]
 Counts = NDArray[np.int64]
 
 MAX_DENSE_BYTES = 1024 * 1024 * 1024

@@ -11,10 +11,11 @@ import numpy as np
 from pydantic_core import to_json
 from scipy.sparse import csr_array, issparse
 
+from pairmark.models.core.arrays import Float32
 from pairmark.models.core.subjects import SampleSets
 from pairmark.service.errors import InvalidInput, ModelNotCapable
 from pairmark.service.runtime.catalogue import VersionEntry
-from pairmark.service.runtime.vectors import Features, Float32, VectorPairs, check_finite, to_rows
+from pairmark.service.runtime.vectors import Features, VectorPairs, check_finite, to_rows
 
 MEASURED = 256
 FEW, FEW_NUMBERS = 64, 1_000_000

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.models.registry import spec_of
-from pairmark.service.datasets.data import LabelledData
+from pairmark.service.datasets.data import LabelledData, rows_of_ids
 from pairmark.service.errors import InvalidInput, ModelNotCapable, TooLarge
 from pairmark.service.heldout.encoding import rows_for
 from pairmark.service.store.calibrations import Calibrations
@@ -59,24 +59,16 @@ class ScoresAmong:
 
 def _rows(data: LabelledData, pairs: Sequence[Sequence[str]]) -> NDArray[np.int64]:
     """(2, n) rows that pairs name, or `InvalidInput` with the first that is not there."""
-    n, n_left = len(data), len(data) if data.n_left is None else data.n_left
-    names = data.row_ids or tuple(map(str, range(n)))
-    sides = [dict(zip(names, range(n), strict=True))] * 2
-    if data.n_left is not None:
-        sides = [
-            dict(zip(names[:n_left], range(n_left), strict=True)),
-            dict(zip(names[n_left:], range(n_left, n), strict=True)),
-        ]
+    sides = rows_of_ids(data)
     rows = np.empty((2, len(pairs)), dtype=np.int64)
     for at, pair in enumerate(pairs):
         for side, (of, word) in enumerate(zip(sides, ("left", "right"), strict=True)):
-            # Ids that both tables have are stored with their table's name in front.
-            row = of.get(pair[side], of.get(f"{word}:{pair[side]}"))
+            row = of.get(pair[side])
             if row is None:
                 raise InvalidInput(
                     f"pairs[{at}][{side}] is {pair[side][:100]!r}, which is not the id of a row"
                     + ("" if data.n_left is None else f" of the {word} table")
-                    + ("" if data.row_ids is not None else f"; expected a row from 0 to {n - 1}"),
+                    + ("" if data.row_ids is not None else f"; expected a row from 0 to {len(data) - 1}"),
                     field=f"pairs[{at}][{side}]",
                 )
             rows[side, at] = row

@@ -108,7 +108,7 @@ class Calibrations:
         rows = np.arange(len(data), dtype=np.int64)
         people = people_of(data, rows, resolved)
         chance = CalibrationSeed.of_people(people, secret)
-        scores, pairs = self.scored(
+        scores, pairs = self.score_dataset(
             row,
             name,
             without_groups(data, groups),
@@ -128,7 +128,7 @@ class Calibrations:
             blocks=pairs.blocks,
             population=pairs.population,
         )
-        return self.registered(
+        return self.register(
             calibration,
             name=f"{data.name}:{data.version}",
             facts={"dataset": f"{data.name}:{data.version}", **class_count(data, calibration.protocol)},
@@ -207,7 +207,7 @@ class Calibrations:
         digests = digests_of(people, secret)
         if people:
             digests += digest_of_scores(*listed, secret)
-        return self.registered(calibration, name=name, facts=facts, people=digests)
+        return self.register(calibration, name=name, facts=facts, people=digests)
 
     def load(self, calibration_id: str) -> tuple[Calibration, CalibrationOut]:
         """A calibration, loaded, and its facts, or `UnknownCalibration`."""
@@ -233,7 +233,7 @@ class Calibrations:
             rows, limit, lambda row: (row[0].created_at, row[0].id), lambda row: calibration_out(*row)
         )
 
-    def scored(
+    def score_dataset(
         self,
         row: ModelVersion,
         name: str,
@@ -293,7 +293,7 @@ class Calibrations:
                 first_identities=overlap.first_identities,
             )
 
-    def registered(
+    def register(
         self,
         calibration: Calibration,
         *,

@@ -43,7 +43,7 @@ class Evaluations:
         """Score held-out pairs of a dataset and report on them; nothing is stored. Data that the version was trained on
         is not refused, but counted and warned of: the figures are then too good."""
         row, data = self._calibrations.version_and_data(name, version, dataset)
-        scores, pairs = self._calibrations.scored(
+        scores, pairs = self._calibrations.score_dataset(
             row,
             name,
             without_groups(data, groups),

@@ -57,9 +57,11 @@ class Quarantine:
         try:
             with self._db.read() as session:
                 now = self._db.now(session)
-                left = [mark for mark in repository.loads_of(session, row) if not self._alive(mark, now)]
-            if left:
-                self._judge(row, name, left)
+                stale_marks = [
+                    mark for mark in repository.loads_of(session, row) if not self._alive(mark, now)
+                ]
+            if stale_marks:
+                self._judge(row, name, stale_marks)
             with self._db.write() as session:
                 mark = VersionLoad(
                     id=secrets.token_hex(16),
@@ -102,7 +104,7 @@ class Quarantine:
             return True
         return True
 
-    def _judge(self, row: ModelVersion, name: str, left: list[VersionLoad]) -> None:
+    def _judge(self, row: ModelVersion, name: str, stale_marks: list[VersionLoad]) -> None:
         """Try what a process died of, or seems to have."""
         facts = {"model": name, "version": row.version}
         logger.warning("a process ended while it loaded a version; trying it apart", extra=facts)
@@ -118,12 +120,12 @@ class Quarantine:
                 now = self._db.now(session)
                 repository.set_quarantine(session, row, reason, now)
                 recovered(session, now, "version", f"model:{name}:{row.version}", reason=reason)
-                repository.remove_loads(session, [mark.id for mark in left])
+                repository.remove_loads(session, [mark.id for mark in stale_marks])
                 bump_revision(session)
             row.quarantine = reason
             refuse_quarantined(row, name)
         with self._db.write() as session:
-            repository.remove_loads(session, [mark.id for mark in left])
+            repository.remove_loads(session, [mark.id for mark in stale_marks])
 
 
 def refuse_quarantined(row: ModelVersion, name: str) -> None:

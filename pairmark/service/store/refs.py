@@ -28,13 +28,13 @@ class ModelRef:
         return f"{self.name}:{self.version}" if self.version is not None else f"{self.name}@{self.alias}"
 
 
-def parse_ref(text: str, field: str = "model") -> ModelRef:
+def parse_ref(text: str) -> ModelRef:
     """Read a model reference, or `InvalidInput`; plain ``name`` means ``name@production``."""
     name, mark, suffix = split_ref(text)
-    checked_name(name, field)
+    checked_name(name, "model")
     if mark == ":":
-        return ModelRef(name=name, version=checked_version(suffix, field))
-    return ModelRef(name=name, alias=checked_alias(suffix, field) if mark else PRODUCTION)
+        return ModelRef(name=name, version=_version_number(suffix))
+    return ModelRef(name=name, alias=checked_alias(suffix, "model") if mark else PRODUCTION)
 
 
 def split_ref(text: str) -> tuple[str, str, str]:
@@ -61,10 +61,10 @@ def checked_alias(alias: str, field: str = "alias") -> str:
     return checked_word(alias, field)
 
 
-def checked_version(number: str, field: str = "version") -> int:
-    """A version number from 1 up, or `InvalidInput`."""
+def _version_number(number: str) -> int:
+    """The version number of a model reference, from 1 up, or `InvalidInput`."""
     if not (
         number.isascii() and number.isdigit() and 1 <= len(number) <= 10 and 1 <= int(number) <= MAX_VERSION
     ):
-        raise InvalidInput(f"{field}: expected a version number from 1 up, got {number[:20]!r}", field=field)
+        raise InvalidInput(f"model: expected a version number from 1 up, got {number[:20]!r}", field="model")
     return int(number)

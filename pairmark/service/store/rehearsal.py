@@ -19,7 +19,7 @@ from pairmark.service.errors import CorruptArtefact
 from pairmark.service.heldout.errors import KEPT, hard_pairs, histograms
 from pairmark.service.heldout.report import read_arrays, read_evidence, read_roc, read_trained_on
 from pairmark.service.heldout.schemas import RocOut
-from pairmark.service.store.reports import assembled, leaderboard_of
+from pairmark.service.store.reports import leaderboard_of, report_of
 from pairmark.service.store.schemas import HardPair, NewVersion, ReportOut
 from pairmark.service.store.views import version_out
 from pairmark.service.tables import CalibrationRow, ModelVersion
@@ -27,7 +27,7 @@ from pairmark.service.tables import CalibrationRow, ModelVersion
 _SHARES = ("fpr", "tpr", "fpr_low", "fpr_high", "tpr_low", "tpr_high")
 _LATER = tuple(f"simultaneous_{name}" for name in _SHARES[2:])
 """Reports written before they were kept lack them."""
-_TOLD = ("protocol", "n_units", "n_negative_pairs", "n_same_pairs", "score_range")
+_SUMMARY_FACTS = ("protocol", "n_units", "n_negative_pairs", "n_same_pairs", "score_range")
 _MIDDLE, _ODD = 0.3, 0.005
 """Where a calibration's rate is in the middle, the rate on other people of the same dataset is not at an end."""
 
@@ -60,11 +60,11 @@ def rehearse(new: NewVersion, report: Path | None, calibration: Calibration | No
         if calibration is not None:
             _of_calibration(calibration)
             if new.calibration is not None:
-                _check_told(new.calibration.summary, calibration)
+                _check_summary(new.calibration.summary, calibration)
             if roc is not None and _is_held_out(new):
                 _check_against_roc(calibration, roc)
         stage = "the report"
-        document = assembled(version, [], board, roc, score_histograms, evidence)
+        document = report_of(version, [], board, roc, score_histograms, evidence)
         ReportOut.model_validate_json(document.model_dump_json())
     except CorruptArtefact as error:
         raise ArtefactError(error.detail) from error
@@ -111,10 +111,10 @@ def _of_report(report: Path) -> dict[str, Any] | None:
     return histograms(arrays)
 
 
-def _check_told(summary: dict[str, Any], calibration: Calibration) -> None:
+def _check_summary(summary: dict[str, Any], calibration: Calibration) -> None:
     """Hold what a file says of its calibration against what follows from the scores."""
     computed = calibration.summary()
-    for name in _TOLD:
+    for name in _SUMMARY_FACTS:
         if name in summary and summary[name] != computed[name]:
             raise ArtefactError(
                 f"the file gives {name} as {str(summary[name])[:60]}, but its calibration's scores give "

@@ -90,7 +90,7 @@ class Reports:
             score_histograms, evidence = histograms(read_arrays(folder)), read_evidence(folder)
             roc = self.roc(version.model, version.version)
         promises = [] if row.calibration_id is None else self._promises(row.calibration_id)
-        return assembled(version, promises, leaderboard_of(row), roc, score_histograms, evidence)
+        return report_of(version, promises, leaderboard_of(row), roc, score_histograms, evidence)
 
     def _promised(self, calibration_id: str) -> list[PromisedRate]:
         calibration, _ = self._calibrations.load(calibration_id)
@@ -137,7 +137,7 @@ def leaderboard_of(row: ModelVersion) -> LeaderboardOut | None:
     return LeaderboardOut.model_validate({**board, "race": row.facts.get("race")})
 
 
-def assembled(
+def report_of(
     version: VersionOut,
     promises: list[PromisedRate],
     leaderboard: LeaderboardOut | None,

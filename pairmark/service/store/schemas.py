@@ -23,8 +23,6 @@ from pairmark.wire.models import (
     VersionSummaryFields,
 )
 
-"""Characters of a reason for moving an alias."""
-
 
 class AliasOut(BaseModel, AliasFields):
     """Where an alias points. `revision` changes with every move: it is the alias's ETag."""

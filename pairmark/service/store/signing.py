@@ -13,7 +13,7 @@ LEAST_KEY_BYTES = 16
 _SCHEME = "hmac-sha256:"
 
 
-def signed(manifest: bytes, key_file: Path) -> str:
+def signature_of(manifest: bytes, key_file: Path) -> str:
     """The signature of an export's manifest, which holds the hash of every other file."""
     return _SCHEME + hmac.new(_key(key_file), manifest, hashlib.sha256).hexdigest()
 
@@ -39,7 +39,7 @@ def check_signature(
             "PAIRMARK_IMPORT_KEY_FILE holds the same key"
         )
     if not hmac.compare_digest(
-        signed(manifest, settings.import_key_file).encode(), signature.strip().encode()
+        signature_of(manifest, settings.import_key_file).encode(), signature.strip().encode()
     ):
         raise InvalidInput(
             f"{file}: the signature is not valid: the file was changed, or signed with another key"

@@ -45,7 +45,7 @@ from pairmark.service.store.schemas import (
     VersionSummary,
 )
 from pairmark.service.store.subjects import SubjectCalibrations
-from pairmark.service.store.transfer import export_version, imported
+from pairmark.service.store.transfer import export_version, import_version
 from pairmark.service.store.versions import VersionStore
 from pairmark.service.store.views import alias_out, version_out, version_promise, version_summary
 from pairmark.service.tables import AliasRow, ModelRow, ModelVersion
@@ -55,8 +55,6 @@ from pairmark.wire.models import LONGEST_REASON
 log = logging.getLogger(__name__)
 
 VERSIONS_SHOWN = 100
-
-
 BLOBS_AT_A_TIME = 20
 
 
@@ -392,7 +390,7 @@ class ModelStore:
         number. `InvalidInput` or `TooLarge` when it is not a whole, unchanged export within bounds."""
         if name is not None:
             checked_name(name, "model")
-        with imported(self._versions, file, name) as new, self._db.write() as session:
+        with import_version(self._versions, file, name) as new, self._db.write() as session:
             return new.model, self.register(session, new, promote=promote, by=by).version
 
     def _move_alias(

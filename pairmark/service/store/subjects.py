@@ -147,7 +147,7 @@ class SubjectCalibrations:
             "mated_people": pairs.n_mated,
         }
         try:
-            return self._calibrations.registered(
+            return self._calibrations.register(
                 calibration,
                 name=f"{parent.name} ({subjects.key})"[:200],
                 facts=facts,

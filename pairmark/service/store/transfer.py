@@ -33,8 +33,8 @@ from pairmark.service.store.calibrations import read_calibration
 from pairmark.service.store.refs import ModelRef
 from pairmark.service.store.rehearsal import rehearse
 from pairmark.service.store.schemas import NewCalibration, NewVersion
-from pairmark.service.store.signing import check_signature, signed
-from pairmark.service.store.trial import Tried, try_artefact
+from pairmark.service.store.signing import check_signature, signature_of
+from pairmark.service.store.trial import Trial, try_artefact
 from pairmark.service.store.versions import VersionStore
 
 MANIFEST = "pairmark-export.json"
@@ -114,7 +114,9 @@ def export_version(versions: VersionStore, name: str, version: int, folder: Path
                 manifest = export.model_dump_json(indent=1).encode()
                 bundle.writestr(_entry(MANIFEST), manifest)
                 if versions.settings.import_key_file is not None:
-                    bundle.writestr(_entry(SIGNATURE), signed(manifest, versions.settings.import_key_file))
+                    bundle.writestr(
+                        _entry(SIGNATURE), signature_of(manifest, versions.settings.import_key_file)
+                    )
                 for entry, path in sources.items():
                     with path.open("rb") as source, bundle.open(_entry(entry), "w", force_zip64=True) as sink:
                         shutil.copyfileobj(source, sink, _CHUNK)
@@ -130,7 +132,7 @@ def _entry(name: str) -> zipfile.ZipInfo:
 
 
 @contextmanager
-def imported(versions: VersionStore, file: BinaryIO, name: str | None) -> Iterator[NewVersion]:
+def import_version(versions: VersionStore, file: BinaryIO, name: str | None) -> Iterator[NewVersion]:
     """What an exported file holds, verified and its blobs stored, for the block to register; when the block fails,
     blobs that no row came to name are deleted again. `InvalidInput` for what is not a whole, unchanged export that this
     code can read, `TooLarge` for one that unpacks to more than ``max_upload_bytes``."""
@@ -214,11 +216,11 @@ def _signature_in(bundle: zipfile.ZipFile, names: list[str]) -> str | None:
 
 def _copy_checked(bundle: zipfile.ZipFile, entry: str, folders: dict[str, Path], sha256: str) -> None:
     part, name = entry.split("/")
-    digest, left = hashlib.sha256(), bundle.getinfo(entry).file_size
+    digest, remaining = hashlib.sha256(), bundle.getinfo(entry).file_size
     with storage_errors("importing"), bundle.open(entry) as source, (folders[part] / name).open("xb") as sink:
         while chunk := source.read(_CHUNK):
-            left -= len(chunk)
-            if left < 0:
+            remaining -= len(chunk)
+            if remaining < 0:
                 raise InvalidInput(f"file: {entry} is longer than the zip says; export the version again")
             digest.update(chunk)
             sink.write(chunk)
@@ -248,7 +250,7 @@ def _verified(
             capabilities.discard("classify")
         elif "classify" in capabilities:
             _check_names("class_names", described.facts["class_names"], trial.n_classes or 0)
-        new = _as_told(export, trial, capabilities, name, is_signed=is_signed)
+        new = _version_of(export, trial, capabilities, name, is_signed=is_signed)
         rehearse(new, folders["report"] if any(folders["report"].iterdir()) else None, calibration)
         if calibration is not None and new.calibration is not None:
             # Shown is what follows from the scores, not what the file says.
@@ -266,8 +268,8 @@ def _verified(
     return new
 
 
-def _as_told(
-    export: _Export, trial: Tried, capabilities: set[str], name: str | None, *, is_signed: bool
+def _version_of(
+    export: _Export, trial: Trial, capabilities: set[str], name: str | None, *, is_signed: bool
 ) -> NewVersion:
     """The version that the file holds, its blobs not stored yet."""
     described, calibration = export.version, export.calibration

@@ -26,7 +26,7 @@ _CPU_SECONDS = 100
 _BATCH = 32
 
 
-class Tried(BaseModel):
+class Trial(BaseModel):
     """What the artefact turned out to hold."""
 
     kind: str
@@ -38,7 +38,7 @@ class Tried(BaseModel):
     artefact_sha256: str
 
 
-def try_artefact(folder: Path, settings: Settings) -> Tried:
+def try_artefact(folder: Path, settings: Settings) -> Trial:
     """Load the artefact in a process of its own and score a few rows with it; `InvalidInput` says how that failed."""
     command = [
         sys.executable,
@@ -57,7 +57,7 @@ def try_artefact(folder: Path, settings: Settings) -> Tried:
             f"cannot be used: its first load and first score did not end within {SECONDS:g} s"
         ) from None
     if process.returncode == 0:
-        return Tried.model_validate_json(process.stdout.splitlines()[-1])
+        return Trial.model_validate_json(process.stdout.splitlines()[-1])
     if process.returncode == 1 and process.stdout:
         raise InvalidInput(f"cannot be loaded: {process.stdout.decode(errors='replace').strip()[:1_000]}")
     how = (
@@ -68,7 +68,7 @@ def try_artefact(folder: Path, settings: Settings) -> Tried:
     raise InvalidInput(f"cannot be used: the process that loaded it and scored with it {how}")
 
 
-def first_use(folder: Path) -> Tried:
+def first_use(folder: Path) -> Trial:
     """Load the artefact in this process and score a few rows with it; says what it holds."""
     import numpy as np
 
@@ -107,7 +107,7 @@ def first_use(folder: Path) -> Tried:
         model.predict_scores(rows)
         model.pairwise_confidence(rows[:2])
     classes = getattr(model, "classes_", None)
-    return Tried(
+    return Trial(
         kind=spec.kind,
         params=artefact.params,
         capabilities=sorted(capabilities),

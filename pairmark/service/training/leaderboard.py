@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pairmark.models.core.arrays import Int64
 from pairmark.models.evaluation.baselines import (
     class_baselines,
     pair_baselines,
@@ -25,7 +26,7 @@ from pairmark.models.evaluation.comparison import (
 from pairmark.models.evaluation.rankings import kendall_tau
 from pairmark.models.metric.estimator import MetricSimilarity
 from pairmark.service.training.fitting import encoded, fit_listed
-from pairmark.service.training.stages import Indices, ScoredJob, SplitJob
+from pairmark.service.training.stages import ScoredJob, SplitJob
 
 MODEL = "this model"
 MAX_ROWS = 5_000
@@ -99,7 +100,7 @@ def _rankings(job: ScoredJob) -> dict[str, Any]:
     truth = np.asarray(job.data.rankings)
     positions = np.asarray(job.scores.rows)
 
-    def right(predicted: Any, rows: Indices) -> NDArray[np.float64]:
+    def right(predicted: Any, rows: Int64) -> NDArray[np.float64]:
         return np.nan_to_num(kendall_tau(predicted, truth[rows]))
 
     usable = _ordered(truth)
@@ -111,7 +112,7 @@ def _classes(job: ScoredJob) -> dict[str, Any]:
     labels = np.asarray(job.estimator.classes_)[np.asarray(job.scores.rows).argmax(axis=1)]
     usable = np.ones(y.size, dtype=np.bool_)
 
-    def right(predicted: Any, rows: Indices) -> NDArray[np.bool_]:
+    def right(predicted: Any, rows: Int64) -> NDArray[np.bool_]:
         return np.asarray(predicted == y[rows])
 
     return _rows(job, "classification", "accuracy", y, usable, labels, class_baselines, right)
@@ -125,7 +126,7 @@ def _rows(
     usable: NDArray[np.bool_],
     predicted: NDArray[Any],
     baselines: Callable[..., Any],
-    right: Callable[[Any, Indices], NDArray[Any]],
+    right: Callable[[Any, Int64], NDArray[Any]],
 ) -> dict[str, Any]:
     """Compared on held-out rows: ``right`` says how right each prediction is."""
     X, units, training_rows = job.X, job.row_units, job.parts.rows
@@ -147,7 +148,7 @@ def _ordered(truth: NDArray[np.float64]) -> NDArray[np.bool_]:
     return np.asarray(low < np.where(np.isnan(truth), -np.inf, truth).max(axis=1))
 
 
-def _judged(job: SplitJob, usable: NDArray[np.bool_]) -> tuple[Indices, Indices]:
+def _judged(job: SplitJob, usable: NDArray[np.bool_]) -> tuple[Int64, Int64]:
     """Test rows that are compared on, and where they stand among `Parts.test_rows`."""
     test_rows = job.parts.test_rows
     assert test_rows is not None
@@ -189,7 +190,7 @@ def _board(
         "beaten": best is not None and _surely_better(compared[best]),
         "verdict": None
         if best is None
-        else _verdict(judged_by, best, compared[best], compared[MODEL], (trained_by or {}).get(best, {})),
+        else verdict(judged_by, best, compared[best], compared[MODEL], (trained_by or {}).get(best, {})),
     }
 
 
@@ -198,17 +199,18 @@ def _surely_better(baseline: ScorerComparison) -> bool:
     return interval is not None and interval[1] < 0
 
 
-def _verdict(
+def verdict(
     judged_by: str,
     name: str,
     baseline: ScorerComparison,
     model: ScorerComparison,
     trained_by: Mapping[str, Any],
 ) -> str:
+    """How a model stands to the best baseline, in words; what is equal in three digits is said to be."""
     interval = baseline.difference_interval
     behind = f"{judged_by}: {baseline.value:.3f} against {model.value:.3f}"
     ahead = f"{judged_by}: {model.value:.3f} against {baseline.value:.3f}"
-    if baseline.difference == 0:
+    if round(baseline.difference, 3) == 0:
         return f"{name} is as good on held-out data ({behind})"
     if baseline.difference < 0:
         hint = "" if _surely_better(baseline) else ", which may be chance"

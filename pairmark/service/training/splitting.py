@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from pairmark.models.calibration.calibration_seed import CalibrationSeed
+from pairmark.models.core.arrays import Int64
 from pairmark.models.evaluation.ranking_metrics import split_rankings
 from pairmark.models.pairs.splits import HeldOutPairs, split_data, split_drawn, split_pairs
 from pairmark.service.datasets.data import LabelledData
@@ -14,7 +15,7 @@ from pairmark.service.errors import refusals
 from pairmark.service.heldout.groups import without_groups
 from pairmark.service.heldout.pairs import listed_pairs, pairs_among, split_codes, units_of_list
 from pairmark.service.heldout.people import people_of
-from pairmark.service.training.stages import Indices, LoadedJob, Parts, SplitJob
+from pairmark.service.training.stages import LoadedJob, Parts, SplitJob
 
 ROWS = "held-out-rows"
 GROUPED = "held-out-groups"
@@ -145,7 +146,7 @@ def _identities(job: LoadedJob, data: LabelledData) -> Parts:
     )
 
 
-def _rows_of_learned_classes(job: LoadedJob, protocol: str, test: Indices) -> Indices | None:
+def _rows_of_learned_classes(job: LoadedJob, protocol: str, test: Int64) -> Int64 | None:
     return test if protocol == "closed-set" and "classify" in job.spec.capabilities else None
 
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from pairmark.models.calibration.calibration import Calibration
 from pairmark.models.calibration.calibration_seed import CalibrationSeed
+from pairmark.models.core.arrays import Int64
 from pairmark.models.core.spec import LearnerSpec
 from pairmark.models.evaluation.pairs import EvaluationReport
 from pairmark.models.pairs.splits import HeldOutPairs
@@ -17,8 +18,6 @@ from pairmark.models.records.encoder import RecordEncoder
 from pairmark.service.datasets.data import LabelledData
 from pairmark.service.heldout.schemas import EvaluationRequest, Evidence
 from pairmark.service.jobs.schemas import Claim
-
-Indices = NDArray[np.int64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,14 +63,14 @@ class Parts:
     """
 
     protocol: str
-    rows: Indices = field(repr=False)
-    pairs: Indices | None = field(repr=False, default=None)
-    learned: Indices = field(repr=False)
+    rows: Int64 = field(repr=False)
+    pairs: Int64 | None = field(repr=False, default=None)
+    learned: Int64 = field(repr=False)
     calibration: HeldOutPairs | None = None
     test: HeldOutPairs | None = None
-    calibration_rows: Indices = field(repr=False, default_factory=lambda: np.empty(0, dtype=np.int64))
+    calibration_rows: Int64 = field(repr=False, default_factory=lambda: np.empty(0, dtype=np.int64))
     people: list[str] = field(repr=False, default_factory=list)
-    test_rows: Indices | None = field(repr=False, default=None)
+    test_rows: Int64 | None = field(repr=False, default=None)
     sizes: dict[str, int]
 
 
@@ -87,7 +86,7 @@ class SplitJob(LoadedJob):
         return CalibrationSeed.of_people(self.parts.people, self.secret)
 
     @property
-    def row_units(self) -> Indices | None:
+    def row_units(self) -> Int64 | None:
         """The group of each of `Parts.test_rows`, where rows of one group depend on each other."""
         groups = self.data.groups
         return None if groups is None else np.asarray(groups)[self.parts.test_rows]

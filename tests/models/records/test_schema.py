@@ -154,6 +154,8 @@ class TestRecords:
             ({"at": "52, 4"}, "column 'at'"),
             ({"name": ["a"]}, "column 'name'"),
             ({"name": "x" * 40_000}, "40000 characters"),
+            ({"name": "a\x00b"}, "column 'name': holds the character NUL"),
+            ({"id": "a\x00b"}, "column 'id': holds the character NUL"),
             (["ana"], "expected an object"),
         ],
     )
@@ -174,7 +176,7 @@ class TestRecords:
         st.fixed_dictionaries(
             {},
             optional={
-                "name": st.text(min_size=1).filter(lambda text: text.strip()),
+                "name": st.text(min_size=1).filter(lambda text: text.strip() and "\x00" not in text),
                 "age": st.floats(allow_nan=False, allow_infinity=False),
                 "ok": st.booleans(),
                 "born": st.dates(),

@@ -154,9 +154,9 @@ def test_no_search_counts_more_work_than_scoring_everything_and_a_tenth(
         expected = np.lexsort((np.arange(grid.size), -grid))[:k]
         assert best.rows.tolist() == expected.tolist(), name
         assert best.scores.tobytes() == grid[expected].tobytes(), name
-        ledger = one._ledger
-        everything_too = ledger.whole if one.gave_up else 0.0
-        assert ledger.cost_so_far + everything_too <= 1.1 * ledger.whole, name
+        budget = one._budget
+        everything_too = budget.whole if one.gave_up else 0.0
+        assert budget.cost_so_far + everything_too <= 1.1 * budget.whole, name
         if name == "one row again and again":
             assert one.gave_up
 

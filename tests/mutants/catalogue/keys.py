@@ -110,8 +110,8 @@ ACCESS_AND_LEAKAGE = (
         "revoked-keys-work",
         "a revoked key is useless at once",
         "pairmark/service/keys/repository.py",
-        "query.where(ApiKey.revoked_at.is_(None)) if active else query",
-        "query",
+        "select(*columns).where(ApiKey.revoked_at.is_(None)).order_by(ApiKey.created_at)",
+        "select(*columns).order_by(ApiKey.created_at)",
         f"{KEYS}::test_a_key_works_until_it_is_revoked",
     ),
     mutant(

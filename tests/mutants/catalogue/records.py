@@ -41,6 +41,22 @@ RECORDS = (
         f"{SCHEMA}::TestInference::test_mixed_dates_name_the_row_and_are_never_guessed",
     ),
     mutant(
+        "long-cells-are-cut",
+        "a cell of a table is stored whole or refused",
+        "pairmark/service/datasets/tabular.py",
+        "longest = MAX_CELL + 1 if self._as_cells else _MAX_TEXT",
+        "longest = _MAX_TEXT",
+        "tests/service/test_records.py::TestDatasets::test_a_long_cell_is_stored_whole_or_refused",
+    ),
+    mutant(
+        "other-tables-decide",
+        "a decision among candidates is about the tables that its calibration is of",
+        "pairmark/service/api/candidates.py",
+        "    if not await asyncio.to_thread(",
+        "    if False and not await asyncio.to_thread(",
+        "tests/service/test_candidate_scores.py::test_a_list_that_nothing_was_drawn_from_is_scored_and_not_decided",
+    ),
+    mutant(
         "unknown-columns-are-dropped",
         "a column that the model does not know is named",
         "pairmark/models/records/schema.py",

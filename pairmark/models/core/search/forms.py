@@ -17,7 +17,8 @@ from typing import Any, Final, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmark.models.core.search.index import Float32, GalleryIndex, Rows, TopK, TopRows, padded, sealed
+from pairmark.models.core.arrays import Float32
+from pairmark.models.core.search.index import GalleryIndex, Rows, TopK, TopRows, padded, sealed
 from pairmark.models.core.search.kernels import scan as search_kernels
 
 BLOCK = 65_536

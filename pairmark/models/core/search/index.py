@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array, issparse
 
+from pairmark.models.core.arrays import Float32
 from pairmark.models.core.artefact import ArtefactError, read_artefact, write_artefact
 
-Float32 = NDArray[np.float32]
 Matrix = Any
 """A dense (n, d) array or a CSR matrix."""
 Rows = slice | NDArray[np.intp]

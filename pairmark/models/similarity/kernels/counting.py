@@ -44,7 +44,7 @@ def n_learned_bins(learned):
 def lay_out(points, learned, bins, n_pairs):
     """Place the bins of the features tried in a cell of ``n_pairs`` one after the other; returns how many there are.
 
-    Learned features come last, after one bin that nothing reads, for the spare lanes of `_count_words`.
+    Learned features come last, after one bin that nothing reads, for the spare lanes of `count_words`.
     """
     coarser, pair_map = _coarseness(n_pairs), points.pair_map
     size = 0

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pairmark.models.core.arrays import Int64
-from pairmark.models.core.base import Float32
+from pairmark.models.core.arrays import Float32, Int64
 from pairmark.models.core.blas import one_blas_thread
 from pairmark.models.similarity.pair_features.distances import learn_distances
 from pairmark.models.similarity.pair_features.gaussian import learn_gaussian, learn_gaussian_of_listed

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pairmark.models.core.arrays import Float64, Int64
-from pairmark.models.core.base import Float32
+from pairmark.models.core.arrays import Float32, Float64, Int64
 from pairmark.models.evaluation.pairs import roc_curve_pairs
 from pairmark.models.pairs.sampling import TrainingPairs, sample_pairs
 from pairmark.models.similarity.pair_features.maps import Forms, Scaling, pair_values

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pairmark.models.core.arrays import Int64
-from pairmark.models.core.base import Float32
+from pairmark.models.core.arrays import Float32, Int64
 from pairmark.models.similarity.pair_features.common import (
     TRIED_ROWS,
     judging_pairs,

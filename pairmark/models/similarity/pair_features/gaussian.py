@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pairmark.models.core.arrays import Float64, Int64
-from pairmark.models.core.base import Float32
+from pairmark.models.core.arrays import Float32, Float64, Int64
 from pairmark.models.core.two_covariance import (
     COORDINATES,
     ClassSums,

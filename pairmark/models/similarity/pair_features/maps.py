@@ -33,8 +33,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmark.models.core.arrays import Float64, Int64
-from pairmark.models.core.base import Float32
+from pairmark.models.core.arrays import Float32, Float64, Int64
 from pairmark.models.core.kernels import rows as row_kernels
 from pairmark.models.similarity.kernels import scoring as scoring_kernels
 
@@ -303,24 +302,20 @@ class OutOfFoldMaps(NamedTuple):
         return out
 
 
-def folds_of(
-    codes: Int64, random: np.random.RandomState | np.random.Generator, n_folds: int = FOLDS
-) -> Int64:
+def folds_of(codes: Int64, random: np.random.RandomState | np.random.Generator) -> Int64:
     """(n,) folds of rows: whole identities, or where there are too few, each one's rows spread evenly."""
     n_classes = int(codes.max()) + 1
-    if n_classes >= 3 * n_folds:
-        return np.asarray((random.permutation(n_classes) % n_folds)[codes])
-    return spread_rows(codes, random, n_folds)
+    if n_classes >= 3 * FOLDS:
+        return np.asarray((random.permutation(n_classes) % FOLDS)[codes])
+    return spread_rows(codes, random)
 
 
-def spread_rows(
-    codes: Int64, random: np.random.RandomState | np.random.Generator, n_folds: int = FOLDS
-) -> Int64:
+def spread_rows(codes: Int64, random: np.random.RandomState | np.random.Generator) -> Int64:
     """(n,) folds of rows, each class spread evenly over them."""
     order = random.permutation(codes.size)
     order = order[np.argsort(codes[order], kind="stable")]
     folds = np.empty(codes.size, dtype=np.int64)
-    folds[order] = np.arange(codes.size) % n_folds
+    folds[order] = np.arange(codes.size) % FOLDS
     return folds
 
 

@@ -15,8 +15,7 @@ from scipy.linalg.blas import ssyrk
 from scipy.sparse import coo_array
 from scipy.special import logsumexp
 
-from pairmark.models.core.arrays import Float64, Int64
-from pairmark.models.core.base import Float32
+from pairmark.models.core.arrays import Float32, Float64, Int64
 from pairmark.models.core.kernels import rows as row_kernels
 from pairmark.models.core.two_covariance import COORDINATES, TwoCovariance, orient, two_covariance
 from pairmark.models.pairs.sampling import TrainingPairs

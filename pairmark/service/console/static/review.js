@@ -23,10 +23,84 @@ $("#new-review-form")?.addEventListener("submit", async (event) => {
 });
 
 const queue = $("#queue");
-if (queue) start(queue);
+if (queue) start(queue, queue.dataset.review ? reviewed(queue) : labelled(queue));
 
-function start(place) {
+// A review hands out pairs that nobody else has, and keeps what is said of them.
+function reviewed(place) {
   const path = `/reviews/${segment(place.dataset.review)}`;
+  return {
+    async fill() {
+      return (await api("GET", `${path}/next?n=${AT_HAND}`)).items;
+    },
+    async judge(item, word) {
+      const now = await api("POST", `${path}/outcomes`, { outcomes: [{ item: item.item, same: SAYS[word] }] });
+      if ($("#curve")) draw(now.curve, Number(place.dataset.atMost));
+      $("#statement").textContent = now.statement;
+      const facts = { expected_more: "–", agreement: `${now.agreement.agreed} of ${now.agreement.pairs} agree` };
+      for (const name of ["judged", "waiting", "wrong", "expected_more"]) if (now[name] !== null) facts[name] = count(now[name]);
+      for (const [name, words] of Object.entries(facts)) $$(`[data-fact="${name}"]`).forEach((one) => (one.textContent = words));
+    },
+    // The earlier pair is shown again, and a new judgement replaces the old one.
+    async undo() {},
+    nothing: "Nothing to judge: it is enough, all pairs are drawn, or the rest is with others.",
+  };
+}
+
+// Pairs of a table: the service proposes them from all answers so far, which this browser keeps.
+function labelled(place) {
+  const kept = `labels ${place.dataset.kept}`;
+  const settings = $("#proposal-form"), store = $("#store-form");
+  let answers = JSON.parse(localStorage.getItem(kept) ?? "[]");
+  const ask = () => ({ answers, choose: Number(settings.choose.value), fpr: Number(settings.fpr.value) / 100, n: AT_HAND });
+
+  function keep() {
+    localStorage.setItem(kept, JSON.stringify(answers));
+    const told = answers.filter((one) => one.same !== null || one.drawn_from);
+    const cell = (text) => (/[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
+    const lines = told.map((one) => [cell(one.left), cell(one.right), Number(one.same === true), one.drawn_from].join(","));
+    $("#download").href = `data:text/csv;charset=utf-8,${encodeURIComponent(["left,right,same,drawn_from", ...lines, ""].join("\n"))}`;
+  }
+
+  settings.addEventListener("submit", (event) => {
+    event.preventDefault();
+    place.dispatchEvent(new Event("refill"));
+  });
+  store.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    try {
+      const made = await api("POST", `${place.dataset.labelling}/pairs`, { name: store.name.value, answers });
+      location.assign(`/console/datasets/${segment(`${made.name}:${made.version}`)}`);
+    } catch (error) {
+      say($("[data-store-problem]"), error);
+    }
+  });
+  keep();
+  return {
+    async fill() {
+      const now = await api("POST", `${place.dataset.labelling}/proposals`, ask());
+      if (now.stale) answers = answers.filter((one) => one.same !== null || !one.drawn_from).map((one) => ({ ...one, drawn_from: 0 }));
+      keep();
+      const facts = {
+        candidates: count(now.candidates),
+        chosen: `${count(now.chosen.labelled)} of ${count(now.chosen.wanted)}, ${count(now.chosen.same)} the same`,
+        drawn: `${count(now.drawn.labelled)}, ${count(now.drawn.labelled - now.drawn.same)} of ${count(now.drawn.different_wanted)} different ones`,
+      };
+      for (const [name, words] of Object.entries(facts)) $(`[data-fact="${name}"]`).textContent = words;
+      return now.items.map((one) => ({ ...one, item: one.refs.join("\n") }));
+    },
+    async judge(item, word) {
+      answers.push({ left: item.refs[0], right: item.refs[1], same: SAYS[word], drawn_from: item.drawn_from });
+      keep();
+    },
+    async undo() {
+      answers.pop();
+      keep();
+    },
+    nothing: "All is asked: store the table with its pairs, and train on it.",
+  };
+}
+
+function start(place, source) {
   const problem = $("[data-problem]", place);
   const undo = $('[data-says="undo"]', place);
   const later = new Set();
@@ -35,7 +109,7 @@ function start(place) {
   let busy = false;
 
   async function fill() {
-    const found = (await api("GET", `${path}/next?n=${AT_HAND}`)).items;
+    const found = await source.fill();
     items = [...found.filter((one) => !later.has(one.item)), ...found.filter((one) => later.has(one.item))];
     later.clear();
   }
@@ -45,19 +119,10 @@ function start(place) {
     for (const button of $$("[data-says]", place)) button.disabled = button === undo ? !judged.length : !item;
     const sides = $("#sides", place);
     if (!item) {
-      sides.replaceChildren(el("p", {}, "Nothing to judge: it is enough, all pairs are drawn, or the rest is with others."));
+      sides.replaceChildren(el("p", {}, source.nothing));
       return;
     }
     sides.replaceChildren(side("Left", item.refs[0], item.left, item.right), side("Right", item.refs[1], item.right, item.left));
-  }
-
-  async function judge(item, word) {
-    const now = await api("POST", `${path}/outcomes`, { outcomes: [{ item: item.item, same: SAYS[word] }] });
-    if ($("#curve")) draw(now.curve, Number(place.dataset.atMost));
-    $("#statement").textContent = now.statement;
-    const facts = { expected_more: "–", agreement: `${now.agreement.agreed} of ${now.agreement.pairs} agree` };
-    for (const name of ["judged", "waiting", "wrong", "expected_more"]) if (now[name] !== null) facts[name] = count(now[name]);
-    for (const [name, words] of Object.entries(facts)) $$(`[data-fact="${name}"]`).forEach((one) => (one.textContent = words));
   }
 
   async function act(word) {
@@ -66,14 +131,14 @@ function start(place) {
     problem.hidden = true;
     try {
       if (word === "undo") {
-        // The earlier pair is shown again, and a new judgement replaces the old one.
+        await source.undo();
         items.unshift(judged.pop());
       } else if (word === "next") {
         const item = items.shift();
         items.push(item);
         later.add(item.item);
       } else {
-        await judge(items[0], word);
+        await source.judge(items[0], word);
         judged.push(items.shift());
         if (!items.length) await fill();
       }
@@ -87,8 +152,9 @@ function start(place) {
   for (const button of $$("[data-says]", place)) button.addEventListener("click", () => act(button.dataset.says));
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, select, textarea, dialog")) return;
-    if (KEYS[event.key]) act(KEYS[event.key]);
+    if ($(`[data-says="${KEYS[event.key]}"]`, place)) act(KEYS[event.key]);
   });
+  place.addEventListener("refill", () => fill().catch((error) => say(problem, error)).finally(show));
   if ($("#curve")) draw(JSON.parse($("#curve").dataset.curve), Number(place.dataset.atMost));
   fill().catch((error) => say(problem, error)).finally(show);
 }

@@ -11,11 +11,10 @@ from numpy.typing import NDArray
 from sqlalchemy.orm import Session
 
 from pairmark.models.calibration.identification import GalleryCalibration
+from pairmark.models.core.arrays import Float32
 from pairmark.service.galleries.calibration import probe_repository
 from pairmark.service.galleries.items.item_forms import ItemForm, Matrix
 from pairmark.service.tables import GalleryCalibrationRow, shows_rows
-
-Float32 = NDArray[np.float32]
 
 RECORD = np.dtype(
     [("best", "<f4"), ("at", "<i8"), ("own", "<f4"), ("own_items", "<i8"), ("own_newest", "<i8")]

@@ -11,6 +11,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from pairmark.models.core.arrays import Float32, Int64
 from pairmark.models.core.progress import report
 from pairmark.models.core.subjects import SampleSets
 from pairmark.service.errors import SearchTooLong
@@ -23,12 +24,9 @@ from pairmark.service.galleries.items.item_forms import Matrix, form_of
 from pairmark.service.galleries.repository import GalleryState
 from pairmark.service.runtime.versions import LoadedVersion
 
-Float32 = NDArray[np.float32]
-Indices = NDArray[np.int64]
-
 PROBES_AT_A_TIME = 64
 MAX_TEMPLATES = 10_000
-"""Most items of one subject that a probe of the subject is compared with."""
+"""Most items of one subject that a probe, or a verification, is compared with."""
 
 
 class ProbeUpdate:
@@ -85,7 +83,7 @@ class ProbeUpdate:
         self._n_searches = len(searches)
 
     def _score_enrolled(
-        self, version: LoadedVersion, enrolments: list[tuple[int, int]], places: Indices
+        self, version: LoadedVersion, enrolments: list[tuple[int, int]], places: Int64
     ) -> None:
         """Score probes with the items of their own subjects."""
         records, probes, state = self._records, self._probes, self._state
@@ -123,7 +121,7 @@ class ProbeUpdate:
             self._todo.pop(0)
         return replace(self._probes, records=self._records, seq=self.view.seq, size=self.view.n_items)
 
-    def _search(self, places: Indices, after: int) -> None:
+    def _search(self, places: Int64, after: int) -> None:
         """Best scores of some probes with what was written after a sequence number."""
         records = self._records
         lowest_best = records["best"][places].min()
@@ -215,7 +213,7 @@ class SubjectProbeUpdate(ProbeUpdate):
             *(partial(self._meet_touched, places) for places in _pieces(np.flatnonzero(strangers))),
         ]
 
-    def _search_base(self, places: Indices) -> None:
+    def _search_base(self, places: Int64) -> None:
         hits = self._subjects.base.best(SampleSets.of_rows(self._probes.vectors[places]), 1, None)
         for at, probe_hits in zip(places.tolist(), hits, strict=True):
             if probe_hits:
@@ -226,7 +224,7 @@ class SubjectProbeUpdate(ProbeUpdate):
                 )
         self.base_scores.searched[places] = True
 
-    def _meet_touched(self, places: Indices) -> None:
+    def _meet_touched(self, places: Int64) -> None:
         # 1. A best score with a subject of the base that was not touched stands.
         # 2. Where the best subject was touched, search the base again, without all touched subjects.
         # 3. Every probe meets the touched subjects as they are now.
@@ -248,5 +246,5 @@ class SubjectProbeUpdate(ProbeUpdate):
                         best[at] = max(best[at], np.float32(probe_hits[0].score))
 
 
-def _pieces(which: Indices) -> list[Indices]:
+def _pieces(which: Int64) -> list[Int64]:
     return [which[at : at + PROBES_AT_A_TIME] for at in range(0, len(which), PROBES_AT_A_TIME)]

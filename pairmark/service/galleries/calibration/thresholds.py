@@ -20,7 +20,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pairmark.models.calibration.identification import (
     STALE_SHARE,
@@ -47,8 +46,6 @@ from pairmark.service.galleries.repository import GalleryState
 from pairmark.service.runtime.points import plain
 from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.tables import GalleryCalibrationRow, shows_rows
-
-Float32 = NDArray[np.float32]
 
 MAX_KEPT_BYTES = 64 * 2**20
 """Vectors of more bytes are not kept with a calibration."""

@@ -27,7 +27,6 @@ from pairmark.service.galleries.items.rows import StoredRows
 
 FORMAT = 1
 FACTS = "block.json"
-Mask = NDArray[np.bool_]
 
 
 class Texts:

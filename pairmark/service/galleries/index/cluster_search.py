@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pairmark.models.core.arrays import Float32
 from pairmark.service.cluster import connected
 from pairmark.service.errors import InvalidInput, SearchTooLong
 from pairmark.service.galleries.index import worker_blocks
@@ -34,8 +35,6 @@ PAUSE_S = 30.0
 CONNECT_S = 3
 """Seconds that a search waits for the scheduler to answer at all."""
 PATIENCE_S = 3600.0
-
-Float32 = NDArray[np.float32]
 
 
 Group = tuple[str | None, list[str]]

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pairmark.models.core.arrays import Bool
 from pairmark.models.core.search.index import merge_top_k
 from pairmark.service.errors import SearchTooLong
-from pairmark.service.galleries.index.blocks import IndexBlock, Mask, make_block
+from pairmark.service.galleries.index.blocks import IndexBlock, make_block
 from pairmark.service.galleries.items.item_forms import Matrix
 from pairmark.service.galleries.items.metadata import Filter, choose
 from pairmark.service.galleries.items.rows import StoredRows
@@ -36,7 +37,7 @@ class Part:
 
     block: IndexBlock
     as_of: int
-    alive: Mask | None = None
+    alive: Bool | None = None
 
     @property
     def n_alive(self) -> int:
@@ -67,7 +68,7 @@ class ItemHit:
     score: float
 
 
-MaskedParts = Sequence[tuple[Part, Mask | None]]
+MaskedParts = Sequence[tuple[Part, Bool | None]]
 Search = Callable[[Matrix, int], list[list[ItemHit]]]
 OtherSearch = Callable[
     [MaskedParts, Matrix, int, np.float32 | None, float | None], tuple[list[list[ItemHit]], MaskedParts]
@@ -107,7 +108,7 @@ class GalleryView:
     def n_items(self) -> int:
         return sum(part.n_alive for part in self.parts) + len(self._tail)
 
-    def holds(self, seqs: NDArray[np.int64]) -> Mask:
+    def holds(self, seqs: NDArray[np.int64]) -> Bool:
         """Which of the rows that were written under these numbers can still be found."""
         present = np.zeros(seqs.shape, dtype=np.bool_)
         for part in self.all_parts:
@@ -180,7 +181,7 @@ class GalleryView:
                 hits += search_items(batch, min(k, n))
         return hits
 
-    def _mask(self, part: Part, conditions: Filter, after: int) -> Mask | None:
+    def _mask(self, part: Part, conditions: Filter, after: int) -> Bool | None:
         block = part.block
         if not len(block) or block.seqs[-1] <= after:
             return np.zeros(len(block), dtype=np.bool_)
@@ -213,7 +214,7 @@ def best_of_blocks(
     estimator: Any,
     queries: Matrix,
     k: int,
-    blocks: Sequence[tuple[IndexBlock, Mask | None]],
+    blocks: Sequence[tuple[IndexBlock, Bool | None]],
     above: np.float32 | None,
     deadline: float | None,
 ) -> list[list[ItemHit]]:
@@ -235,20 +236,20 @@ def scores_candidates(estimator: Any) -> int:
     return getattr(estimator, "n_candidates", None) or 0
 
 
-def _n_considered(blocks: Sequence[tuple[IndexBlock, Mask | None]]) -> int:
+def _n_considered(blocks: Sequence[tuple[IndexBlock, Bool | None]]) -> int:
     return sum(len(block) if mask is None else int(np.count_nonzero(mask)) for block, mask in blocks)
 
 
 def candidates_of(
-    estimator: Any, query: Matrix, n: int, blocks: Sequence[tuple[IndexBlock, Mask | None]]
-) -> list[tuple[IndexBlock, Mask | None]]:
+    estimator: Any, query: Matrix, n: int, blocks: Sequence[tuple[IndexBlock, Bool | None]]
+) -> list[tuple[IndexBlock, Bool | None]]:
     """The blocks that hold candidates for one record, each with a mask of them: the ``n`` that share most with it,
     ties by id."""
     indices, masks = [block.index for block, _ in blocks], [mask for _, mask in blocks]
     merged = merge_top_k(
         estimator.candidates(query, n, indices, masks), n, [block.ids for block, _ in blocks]
     )
-    candidate_blocks: list[tuple[IndexBlock, Mask | None]] = []
+    candidate_blocks: list[tuple[IndexBlock, Bool | None]] = []
     for at, (block, _) in enumerate(blocks):
         rows = merged.row[0][merged.part[0] == at]
         if rows.size:
@@ -262,7 +263,7 @@ def _best_of_rows(
     estimator: Any,
     queries: Matrix,
     k: int,
-    blocks: Sequence[tuple[IndexBlock, Mask | None]],
+    blocks: Sequence[tuple[IndexBlock, Bool | None]],
     above: np.float32 | None,
     deadline: float | None,
 ) -> list[list[ItemHit]]:

@@ -47,7 +47,7 @@ class LiveGallery:
     def __init__(self, database: Database, disk: GalleryDisk, state: GalleryState, estimator: Any) -> None:
         self._db = database
         self._disk = disk
-        self.id = self._id = state.id
+        self.id = state.id
         self.key = (state.key, state.model_id, state.version)
         self._estimator = estimator
         self._form = form_of(estimator, state.dimension)
@@ -82,7 +82,7 @@ class LiveGallery:
     def measure_recall(self, view: GalleryView, stop: threading.Event) -> None:
         """Measure the recall of candidates in a view, unless ``stop`` is set first."""
         if isinstance(self._form, RecordForm) and (self.recall is None or self.recall.is_old(view)):
-            self.recall = measure_recall(self._db, self._id, self._form, view, stop) or self.recall
+            self.recall = measure_recall(self._db, self.id, self._form, view, stop) or self.recall
 
     def block_names(self) -> set[str]:
         """What a cluster's workers call the blocks that there are."""
@@ -146,7 +146,7 @@ class LiveGallery:
         return gap is None
 
     def _state(self, session: Any) -> GalleryState:
-        state = repository.state_by_id(session, self._id)
+        state = repository.state_by_id(session, self.id)
         if state is None:
             raise UnknownGallery("the gallery was deleted")
         return state
@@ -158,7 +158,7 @@ class LiveGallery:
 
     def _refresh(self, session: Any, state: GalleryState) -> list[str]:
         """Apply what was removed up to the state; returns the ids of what was erased."""
-        erased_ids = self._apply(item_repository.removals(session, self._id, self._since(state)))
+        erased_ids = self._apply(item_repository.removals(session, self.id, self._since(state)))
         self._parts = [replace(part, as_of=max(part.as_of, state.seq)) for part in self._parts]
         return erased_ids
 
@@ -221,7 +221,7 @@ class LiveGallery:
             at = part.block.high
         n = state.seq - at
         if n >= smallest:
-            n = item_repository.count_range(session, self._id, at, state.seq)
+            n = item_repository.count_range(session, self.id, at, state.seq)
         return (at, state.seq) if n >= smallest else None
 
     def _fill_tail(self, session: Any, state: GalleryState) -> None:

@@ -36,7 +36,7 @@ class OpenGalleries:
 
     def __init__(self, db: Database, settings: Settings) -> None:
         self._db = db
-        self._home = settings.home / "galleries"
+        self.home = settings.home / "galleries"
         self._live: BoundedCache[tuple[str, str, int], LiveGallery] = BoundedCache(OPEN_GALLERIES)
         self._lock = threading.Lock()
         self._upkeep = ThreadPoolExecutor(1, thread_name_prefix="gallery-upkeep")
@@ -51,7 +51,7 @@ class OpenGalleries:
         self._cluster.close()
 
     def disk(self, state: GalleryState | GalleryRow) -> GalleryDisk:
-        return GalleryDisk(self._home / state.key)
+        return GalleryDisk(self.home / state.key)
 
     def live(self, state: GalleryState, estimator: Any) -> LiveGallery:
         """The gallery as this process searches it."""

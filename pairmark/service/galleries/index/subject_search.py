@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pairmark.models.core.arrays import Float32
 from pairmark.models.core.subjects import SampleSets, SubjectIndex
 from pairmark.service.errors import TooLarge
 from pairmark.service.galleries.index.blocks import IndexBlock
 from pairmark.service.galleries.index.gallery_view import GalleryView, Owner, Part, owner_of
 from pairmark.service.runtime.vectors import check_finite
 
-Float32 = NDArray[np.float32]
 MAX_ITEMS = 4_000_000
 """Items that are held in memory by subject."""
 TOUCHED = 2_048

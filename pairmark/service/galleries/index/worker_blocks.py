@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pairmark.models.core.arrays import Float32
 from pairmark.models.core.artefact import ArtefactError
 from pairmark.service.blobs import open_blobs
 from pairmark.service.db import Database, open_database
 from pairmark.service.errors import UnknownGallery
 from pairmark.service.galleries import repository
-from pairmark.service.galleries.index.blocks import IndexBlock, make_block, open_block
+from pairmark.service.galleries.index.blocks import GalleryDisk, IndexBlock, make_block, open_block
 from pairmark.service.galleries.index.gallery_view import ItemHit, best_of_blocks
 from pairmark.service.galleries.items import item_repository
 from pairmark.service.galleries.items.item_forms import form_of
@@ -28,7 +29,6 @@ from pairmark.service.galleries.items.metadata import Filter, choose
 from pairmark.service.settings import Settings
 from pairmark.service.store.store import ModelStore
 
-Float32 = NDArray[np.float32]
 ESTIMATORS = 4
 """Versions that one worker process keeps loaded."""
 _loading = threading.Lock()
@@ -109,8 +109,8 @@ def open_or_make(recipe: Recipe) -> WorkerBlock:
     with _loading:
         estimator = _estimator(recipe.model_id, recipe.model, recipe.version)
     if recipe.folder is not None:
-        versions = settings.home / "galleries" / recipe.gallery
-        folder = versions / f"{recipe.model_id}-{recipe.version}" / recipe.folder
+        disk = GalleryDisk(settings.home / "galleries" / recipe.gallery)
+        folder = disk.blocks(recipe.model_id, recipe.version).path / recipe.folder
         try:
             return WorkerBlock(recipe, open_block(folder, estimator), estimator)
         except (ArtefactError, OSError, ValueError, KeyError):

@@ -7,14 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pairmark.models.core.arrays import Bool, Float32
 from pairmark.models.records.schema import RecordError, Records, Schema, is_plain
 from pairmark.models.registry import schema_of_model
 from pairmark.service.errors import InvalidInput
 
-Float32 = NDArray[np.float32]
-Bool = NDArray[np.bool_]
 Matrix = Any
 """(n, d): float32, or the cells of records."""
 

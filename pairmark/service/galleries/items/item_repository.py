@@ -52,9 +52,8 @@ class Removal:
 # ---------------------------------------------------------------- writing items
 
 
-def upsert(session: Session, state: GalleryState, rows: Rows, now: float, new_fields: Sequence[str]) -> int:
-    """Write rows under the next sequence numbers; the gallery must be locked. Returns how many of them are new; the
-    others replaced an item of their id."""
+def upsert(session: Session, state: GalleryState, rows: Rows, now: float, new_fields: Sequence[str]) -> None:
+    """Write rows under the next sequence numbers; the gallery must be locked."""
     first = state.seq + 1
     replaced = seqs_of(session, state.id, rows.ids)
     if replaced:
@@ -78,12 +77,14 @@ def upsert(session: Session, state: GalleryState, rows: Rows, now: float, new_fi
         _copy(session, values)
     else:
         _insert(session, values)
-    n_new = len(rows) - len(replaced)
-    columns: dict[str, Any] = {"seq": state.seq + len(rows), "items": state.items + n_new, "updated_at": now}
+    columns: dict[str, Any] = {
+        "seq": state.seq + len(rows),
+        "items": state.items + len(rows) - len(replaced),
+        "updated_at": now,
+    }
     if new_fields:
         columns["fields"] = [*state.fields, *new_fields]
     repository.change(session, state.id, **columns)
-    return n_new
 
 
 def _insert(session: Session, values: list[tuple[Any, ...]]) -> None:

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic_core import from_json
 
+from pairmark.models.core.arrays import Bool
 from pairmark.service.errors import InvalidInput
 
 MAX_FIELDS = 64
@@ -35,7 +36,6 @@ _READ_ROWS = 16_384
 """Rows whose metadata is read into objects at a time."""
 
 Value = str | float | bool | None
-Mask = NDArray[np.bool_]
 
 
 def checked_metadata(value: Any) -> str | None:
@@ -238,7 +238,7 @@ class MetadataColumn:
     codes: NDArray[np.int32]
     words: tuple[str, ...]
 
-    def matches(self, condition: Condition) -> Mask:
+    def matches(self, condition: Condition) -> Bool:
         """(n,) which items fulfil the condition."""
         if condition.values is not None:
             return self._any_of(condition.values)
@@ -246,12 +246,12 @@ class MetadataColumn:
             return self._of_words(
                 [all(_ORDER[word](text, bound) for word, bound in condition.bounds) for text in self.words]
             )
-        mask: Mask = self.kinds == _NUMBER
+        mask: Bool = self.kinds == _NUMBER
         for word, bound in condition.bounds:
             mask &= _ORDER[word](self.numbers, bound)
         return mask
 
-    def _of_words(self, matching: list[bool]) -> Mask:
+    def _of_words(self, matching: list[bool]) -> Bool:
         """Items whose text is one of the words that match."""
         codes = np.flatnonzero(np.array(matching, dtype=np.bool_))
         # A few comparisons of whole columns cost less than looking every code up.
@@ -264,7 +264,7 @@ class MetadataColumn:
         mask &= self.kinds == _TEXT
         return mask
 
-    def _any_of(self, values: tuple[Value, ...]) -> Mask:
+    def _any_of(self, values: tuple[Value, ...]) -> Bool:
         mask = np.zeros(self.kinds.shape, dtype=np.bool_)
         if None in values:
             mask |= self.kinds == _NULL
@@ -315,7 +315,7 @@ def metadata_columns(metadata: list[str | None]) -> Columns:
     return {name: replace(column, words=tuple(words[name])) for name, column in columns.items()}
 
 
-def choose(columns: Columns, n: int, conditions: Filter) -> Mask | None:
+def choose(columns: Columns, n: int, conditions: Filter) -> Bool | None:
     """(n,) which items fulfil every condition; None when there is none."""
     if not conditions:
         return None

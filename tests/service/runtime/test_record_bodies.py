@@ -1,0 +1,52 @@
+"""JSON bodies of records: what is wrong with one is named where it is."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from pairmark.service.errors import InvalidInput
+from pairmark.service.runtime.parsing import parse_pairs
+from pairmark.service.runtime.vectors import RecordRows
+
+ANA = {"given": "ana", "born": None, "home": [52.1, 4.3], "member": True, "weight": 61.5}
+
+
+@pytest.mark.parametrize(
+    ("body", "field", "said"),
+    [
+        ({"left": ANA}, "right", "right is missing"),
+        ({"left": ANA, "right": ANA, "extra": 1}, "extra", "is not a field of this request"),
+        ({"left": ANA, "right": ANA, "model": 5}, "model", "valid string"),
+        ({"left": {"given": {"x": 1}}, "right": ANA}, "left.given", "column 'given' is an object"),
+        ({"left": [ANA, [1, 2]], "right": ANA}, "left[1]", "expected a record, as left[0] is"),
+        ({"left": [ANA, 5], "right": ANA}, "left[1]", "expected a record"),
+        ({"left": {**ANA, "indices": [1]}, "right": ANA}, "left.values", "is missing"),
+        ({"left": ANA, "right": {"samples": []}}, "right.samples", "is empty"),
+        ({"left": [{"indices": [1], "values": [2]}, 5], "right": ANA}, "left[1]", "expected a sparse vector"),
+    ],
+)
+def test_what_is_wrong_is_named(body: dict[str, Any], field: str, said: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        parse_pairs(json.dumps(body).encode())
+    assert refused.value.facts["field"] == field
+    assert said in refused.value.detail
+
+
+@pytest.mark.parametrize("model", [None, "people"])
+def test_a_plain_pair_is_read_as_any_other(model: str | None) -> None:
+    plain = {"left": ANA, "right": {"given": "a{b}"}, **({} if model is None else {"model": model})}
+    for body in (plain, {**plain, "left": [ANA]}, {**plain, "refs": [["a", "b"]]}):
+        pairs = parse_pairs(json.dumps(body).encode())
+        assert isinstance(pairs.left, RecordRows)
+        assert isinstance(pairs.right, RecordRows)
+        assert (pairs.model, pairs.left.rows, pairs.right.rows) == (model, [ANA], [{"given": "a{b}"}])
+        assert pairs.left.single == isinstance(body["left"], dict)
+
+
+def test_what_is_no_json_is_refused() -> None:
+    for body in (b'{"left": {}, "right": {}} x', b'{"left": {}, "right": {}'):
+        with pytest.raises(InvalidInput, match="not JSON"):
+            parse_pairs(body)
