@@ -93,10 +93,10 @@ class TrainingCalls(Calls):
                 form["format"] = format or "npz"
                 files = {"file": (f"{name}.npz", stream)}
             elif isinstance(file, (str, os.PathLike)):
-                files = _opened(stack, file=file)
+                files = _open_files(stack, file=file)
             else:
                 files = {"file": (Path(str(getattr(file, "name", name))).name, file)}
-            files |= _opened(stack, pairs=pairs, right_file=right_file)
+            files |= _open_files(stack, pairs=pairs, right_file=right_file)
             return Dataset.of(await self._upload("/datasets", {"name": name, **form}, files, progress))
 
     async def inspect_dataset(
@@ -123,7 +123,7 @@ class TrainingCalls(Calls):
         identities, and the smallest false positive rate that they could promise. Parameters as `add_dataset`."""
         form = members_of(ReadingParameters, locals())
         with contextlib.ExitStack() as stack:
-            files = _opened(stack, file=file, pairs=pairs, right_file=right_file)
+            files = _open_files(stack, file=file, pairs=pairs, right_file=right_file)
             return Answer.of(await self._upload("/datasets/inspect", form, files, progress))
 
     async def _upload(
@@ -272,7 +272,7 @@ def members_of(request: type[Parameters], values: Mapping[str, Any]) -> dict[str
     return {name: value for name, value in values.items() if name in names}
 
 
-def _opened(
+def _open_files(
     stack: contextlib.ExitStack, **paths: str | os.PathLike[str] | None
 ) -> dict[str, tuple[str, IO[bytes]]]:
     """The files of an upload, by field."""

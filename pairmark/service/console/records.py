@@ -85,8 +85,9 @@ ROUTES = (
     Route("GET", "/console/jobs", jobs_page, access="any", query=StateQuery, gives="text/html"),
     Route("GET", "/console/jobs/{job_id}", show_job, access="any", gives="text/html"),
     Route("GET", "/console/datasets", datasets_page, access="any", query=CursorQuery, gives="text/html"),
-    Route("GET", "/console/datasets/{ref}", show_dataset, access="any", gives="text/html"),
+    # Names may hold a slash, so what is more than a name comes first.
     Route("GET", "/console/datasets/{ref}/labelling", label_pairs, access="any", gives="text/html"),
+    Route("GET", "/console/datasets/{ref}", show_dataset, access="any", gives="text/html"),
     Route("GET", "/console/audit", audit_page, access="any", query=AuditPageQuery, gives="text/html"),
     Route("GET", "/console/keys", keys_page, access="any", gives="text/html"),
     Route("GET", "/console/settings", settings_page, access="any", gives="text/html"),

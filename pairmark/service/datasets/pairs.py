@@ -65,7 +65,7 @@ def read_pairs(
         expected = _CELLS.get(str(error.facts.get("column")))
         detail = f"{cell}{text}; expected {expected}" if text and expected else error.detail
         raise type(error)(f"pairs file: {detail}", **{**error.facts, "field": "pairs"}) from error
-    return _checked(columns)
+    return _pairs_of(columns)
 
 
 class _Columns(NamedTuple):
@@ -114,7 +114,7 @@ def _columns_of(
     return _Columns(names, np.concatenate(blocks), *sides, np.concatenate(units) if has_units else None)
 
 
-def _checked(columns: _Columns) -> DatasetPairs:
+def _pairs_of(columns: _Columns) -> DatasetPairs:
     """The pairs, or `InvalidInput` that names the first that cannot be one."""
     names, values, left, right, units = columns
     same = values[:, names.index("same")]

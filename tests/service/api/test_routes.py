@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 from pairmark.service.api.docs import operation_groups
 from pairmark.service.api.query import FROM_QUERY, PageQuery, Query, QueryReader
 from pairmark.service.api.routes import ROUTES
-from pairmark.service.api.routing import Route, RouteTable
+from pairmark.service.api.routing import JSON_TYPE, Route, RouteTable
 from pairmark.service.app import create_app
 from pairmark.service.console.pages import ROUTES as PAGES
 from pairmark.service.errors import InvalidInput
@@ -77,6 +77,11 @@ def test_two_rows_may_not_answer_the_same_request() -> None:
     row = next(route for route in ROUTES if route.path == "/healthz")
     with pytest.raises(ValueError, match="healthz"):
         RouteTable((row, row))
+
+
+def test_every_answer_in_json_has_a_model() -> None:
+    rows = [row for row in ROUTES if row.tag and row.gives == JSON_TYPE and row.status != 204]
+    assert [row.operation_id for row in rows if row.answer is None] == []
 
 
 class GreetingQuery(Query):

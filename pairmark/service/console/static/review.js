@@ -161,7 +161,7 @@ function start(place, source) {
 
 function side(title, ref, value, other) {
   const rows = value && !Array.isArray(value) && typeof value === "object"
-    ? Object.entries(value).map(([name, cell]) => el("tr", other && other[name] !== cell ? { class: "differs" } : {}, el("th", { scope: "row" }, name), el("td", {}, shown(cell))))
+    ? Object.entries(value).map(([name, cell]) => el("tr", other && shown(other[name]) !== shown(cell) ? { class: "differs" } : {}, el("th", { scope: "row" }, name), el("td", {}, shown(cell))))
     : [];
   const plain = Array.isArray(value) ? el("p", { class: "numbers" }, value.slice(0, 64).map((one) => Number(one).toPrecision(3)).join(" ")) : null;
   return el("div", { class: "side-of-pair" }, el("h3", {}, title), el("p", { class: "ref" }, ref ?? "no name was sent"), image(ref), rows.length ? el("table", {}, el("tbody", {}, ...rows)) : null, plain);
