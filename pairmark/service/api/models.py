@@ -32,6 +32,7 @@ from pairmark.service.store.schemas import (
     ModelOut,
     ModelPage,
     Policy,
+    ReportOut,
     VersionOut,
     VersionPage,
 )
@@ -242,7 +243,7 @@ async def get_report(
     name: Name,
     version: Number,
     query: Annotated[ReportQuery, FROM_QUERY],
-) -> Response:
+) -> ReportOut | Response:
     """A version's report: guarantee, error rates, groups, likelihood ratios, limits and a model card.
 
     The answer is JSON or, with `format=html` or `Accept: text/html`, one self-contained page with pictures.
