@@ -55,6 +55,7 @@ from pairmark.service.galleries.schemas import (
 from pairmark.service.jobs.schemas import JobOut
 from pairmark.service.runtime.json_forms import FeaturesBody, PairsBody, ScoresBody
 from pairmark.service.runtime.ranking import RankBody
+from pairmark.service.store.schemas import ReportOut
 
 UPLOAD: Final = BodyLimits(upload=True, timed=False)
 DATASET: Final = BodyLimits(upload=True, timed=False, begins=Beginning)
@@ -176,7 +177,8 @@ MODELS: Final = (
     Route("GET", f"{_VERSION}/leaderboard", models.get_leaderboard, access="model", tag="models"),
     # Rows of what people uploaded.
     Route("GET", f"{_VERSION}/errors", models.get_errors, summary="List hardest pairs", access="train", tag="models"),
-    Route("GET", f"{_VERSION}/report", models.get_report, access="model", tag="models", or_gives=_HTML),
+    Route("GET", f"{_VERSION}/report", models.get_report, access="model", tag="models", answer=ReportOut,
+          or_gives=_HTML),
     Route("GET", f"{_VERSION}/tree", models.get_tree, access="model", tag="models", answer=dict[str, Any]),
     Route("GET", f"{_VERSION}/tree.svg", models.get_tree_svg, summary="Draw tree", access="model", tag="models",
           gives=_SVG),
