@@ -222,8 +222,8 @@ SIGN_ON = (
         "the-host-header-is-believed",
         "the provider sends people back to the address of the settings",
         OPENID,
-        "self._client.authorize_redirect(request, self.public_url + CALLBACK)",
-        "self._client.authorize_redirect(request, str(request.base_url).rstrip('/') + CALLBACK)",
+        "self._client.authorize_redirect(request, self.public_url + OIDC_CALLBACK)",
+        "self._client.authorize_redirect(request, str(request.base_url).rstrip('/') + OIDC_CALLBACK)",
         f"{SSO}::test_no_host_that_a_caller_names_is_asked_or_sent_to",
     ),
     mutant(

@@ -107,7 +107,7 @@ RECORDS = (
     mutant(
         "a-draw-outlives-its-list",
         "pairs drawn from another list calibrate nothing",
-        "pairmark/service/cli/pair_labels.py",
+        "pairmark/service/datasets/labelling.py",
         "        self.stale = 0 if self._is_sample() else labels.forget_draws()",
         "        self.stale = 0",
         "tests/service/test_records.py::TestLabelling::test_choosing_again_turns_draws_into_choices",

@@ -455,7 +455,7 @@ UPLOADS = (
         "whole-texts-leave-duckdb",
         "texts of a table are cut before they become Python's",
         "pairmark/service/datasets/tabular.py",
-        'return f"left(CAST({cell} AS VARCHAR), {_MAX_TEXT})"',
+        'return f"left(CAST({cell} AS VARCHAR), {longest})"',
         'return f"CAST({cell} AS VARCHAR)"',
         f"{CONFINED}::test_texts_are_cut_before_they_are_python_s",
     ),
