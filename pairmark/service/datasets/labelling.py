@@ -36,7 +36,7 @@ class LabelledPair(NamedTuple):
     drawn_from: int
 
 
-class Answer(Protocol):
+class JudgedPair(Protocol):
     """What was said of a pair, by the ids of its rows; None: nobody can tell."""
 
     left: str
@@ -176,7 +176,14 @@ class PairQueue:
         self._lock = threading.Lock()
 
     def propose(
-        self, reference: str, answers: Sequence[Answer], *, choose: int, fpr: float, confidence: float, n: int
+        self,
+        reference: str,
+        answers: Sequence[JudgedPair],
+        *,
+        choose: int,
+        fpr: float,
+        confidence: float,
+        n: int,
     ) -> dict[str, Any]:
         """The next pairs to label, with both records of each, and how far the labelling is."""
         data = self._table(reference)
@@ -207,7 +214,7 @@ class PairQueue:
             "stale": labelling.stale,
         }
 
-    def add(self, reference: str, name: str, answers: Sequence[Answer]) -> DatasetOut:
+    def add(self, reference: str, name: str, answers: Sequence[JudgedPair]) -> DatasetOut:
         """Store the table, or the two, with the answers as their pairs."""
         data = self._table(reference)
         labels, _ = _labels(data, answers)
@@ -255,7 +262,7 @@ class PairQueue:
         return pool
 
 
-def _labels(data: LabelledData, answers: Sequence[Answer]) -> tuple[Labels, list[tuple[int, int]]]:
+def _labels(data: LabelledData, answers: Sequence[JudgedPair]) -> tuple[Labels, list[tuple[int, int]]]:
     """Answers as rows, and the pairs that nobody could tell."""
     sides, pairs, skipped = rows_of_ids(data), [], []
     for at, answer in enumerate(answers):

@@ -22,6 +22,7 @@ from pairmark.service.errors import InvalidInput, PairmarkError
 _LISTED = 20
 """Contradictory pairs that a warning names."""
 _COLUMNS = ("left", "right", "same", "weight", "left_unit", "right_unit", "drawn_from")
+_NAMES = "left, right, same and optionally weight, left_unit, right_unit and drawn_from"
 _CELLS = {
     "same": "0 or 1",
     "weight": "a number, 0 or more",
@@ -64,6 +65,8 @@ def read_pairs(
         cell, text, _ = error.detail.partition(", not a number")
         expected = _CELLS.get(str(error.facts.get("column")))
         detail = f"{cell}{text}; expected {expected}" if text and expected else error.detail
+        if (role := error.facts.get("field")) in ("group", "id"):
+            detail = f"{detail.removeprefix(f'{role}: ')}; expected a first line that names {_NAMES}"
         raise type(error)(f"pairs file: {detail}", **{**error.facts, "field": "pairs"}) from error
     return _pairs_of(columns)
 
@@ -90,10 +93,7 @@ def _columns_of(
     if alone:
         raise InvalidInput(f"{alone[0]} is given alone; expected left_unit and right_unit, or neither")
     if "same" not in names or not set(names) <= set(_COLUMNS):
-        raise InvalidInput(
-            f"columns are {', '.join(['left', 'right', *names])}; expected left, right, same and optionally "
-            "weight, left_unit, right_unit and drawn_from"
-        )
+        raise InvalidInput(f"columns are {', '.join(['left', 'right', *names])}; expected {_NAMES}")
     # Texts become row numbers block by block: all of them at once would take too much memory.
     blocks: list[NDArray[Any]] = []
     left: list[NDArray[np.int64]] = []
