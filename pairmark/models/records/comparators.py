@@ -85,7 +85,7 @@ class Rarity(NamedTuple):
     Attributes
     ----------
     hashes : (T,) int64 of the tokens that two records or more have, ascending within each field.
-    weights : (T,) float32. starts : (F + 1,). unseen, units : (F,) weight of every other token.
+    weights : (T,) float32. starts : (F + 1,). unseen : (F,) weight of every other token.
     """
 
     hashes: Int64

@@ -114,16 +114,6 @@ class RecordEncoder:
         out[cells_of[1]] = cells_of[0]
         return out
 
-    def unknown_categories(self, records: Records) -> list[tuple[int, str, str]]:
-        """Cells of categories that training did not have: row, column and cell of each."""
-        return [
-            (row, column.name, str(cell))
-            for at, column in enumerate(self.schema.fields)
-            if self._levels.get(column.name)
-            for row, cell in enumerate(records[:, at])
-            if cell is not None and cell_text(cell, column) not in self._levels[column.name]
-        ]
-
     @property
     def _scaled(self) -> list[int]:
         return [at for at, column in enumerate(self.schema.fields) if column.type in ("number", "date")]

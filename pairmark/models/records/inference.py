@@ -346,7 +346,7 @@ def _look(cells: _Cells, column: RecordColumn) -> None:
             cells.warnings.append("ids repeat or are missing: pairs cannot name their rows by it")
         return
     for what, is_broken in (
-        ("begin like a formula of a spreadsheet and are kept as text", _runs),
+        ("begin like a formula of a spreadsheet and are kept as text", _is_formula),
         ("hold characters of a wrong encoding", lambda cell: bool(_GARBLED.search(cell))),
         (f"have more than {MAX_CELL} characters", lambda cell: len(cell) > MAX_CELL),
     ):
@@ -357,17 +357,8 @@ def _look(cells: _Cells, column: RecordColumn) -> None:
 
 
 def _is_formula(cell: str) -> bool:
-    return cell[:1] in "=+-@\t" and number_of(cell) is None and len(cell) > 1
-
-
-def _runs(cell: str) -> bool:
     # Telephone numbers such as +49 30 1234 call nothing.
-    return _is_formula(cell) and any(char.isalpha() for char in cell)
-
-
-def spreadsheet_safe(cell: str) -> str:
-    """A cell for a CSV that people open in a spreadsheet: what would run as a formula gets an apostrophe in front."""
-    return "'" + cell if _is_formula(cell) else cell
+    return cell[:1] in "=+-@\t" and number_of(cell) is None and any(char.isalpha() for char in cell)
 
 
 def _cut(cell: str) -> str:
