@@ -168,8 +168,12 @@ def read(name: str) -> dict[str, Any]:
 def origin(result: Mapping[str, Any]) -> str:
     """Where a table is from, in words."""
     revision = result.get("commit")
+    # Some files are made set by set, and rows say what they were measured at.
+    commits = {str(row.get("commit", "")) for row in result["rows"]}
+    earlier = {commit for commit in commits if re.fullmatch("[0-9a-f]{40}", commit)} - {revision}
     made = (
         f"commit {revision[:10]}{', with changes' if result.get('dirty') else ''}"
+        + "".join(f"; some sets at {other[:10]}" for other in sorted(earlier))
         if revision
         else "commit not kept"
     )

@@ -22,9 +22,9 @@ Origin = Literal[
 Guarantee = Literal["finite-sample", "finite-population", "asymptotic", "none"]
 GUARANTEES: dict[Guarantee, str] = {
     "finite-sample": "for new people (closed-set: for new samples of these classes; blocks: for new blocks), whatever "
-    "their scores look like and however few calibrate",
-    "finite-population": "for one fixed list of pairs, of which a random part was judged",
-    "asymptotic": "approximately, for new people: it takes hundreds, none of whom looks like everybody",
+    "their scores look like",
+    "finite-population": "for one fixed list of pairs, of which people judged a random part",
+    "asymptotic": "approximately, for new people: with hundreds, none of whom looks like everybody",
     "none": "nothing is guaranteed",
 }
 """What holds with the confidence asked, by `guarantee`; `meaning_of` says it of one answer."""
