@@ -353,7 +353,7 @@ def test_plan_says_how_many_people(pairmark: Pairmark) -> None:
     needs = {need["method"]: need for need in said.json["needs"]}
     # log(0.05) / log(0.999) = 2994.2 independent blocks, each of two people.
     assert needs["finite-sample"]["calibration_people"] == 5990
-    assert needs["finite-sample"]["dataset_people"] == 4 * 5990
+    assert needs["finite-sample"]["dataset_people"] == 2 * 5990
     assert needs["finite-sample"]["independent_pairs"] == 2995
     assert 30 <= needs["bootstrap"]["calibration_people"] < 1000
     assert needs["finite-sample"]["calibration_samples"] == 2 * 5990
@@ -361,7 +361,7 @@ def test_plan_says_how_many_people(pairmark: Pairmark) -> None:
     assert said.json["ample"] == 4 * 5990
     assert "5990" in pairmark("plan", "--fpr", "0.001").out
     more = pairmark("plan", "--fpr", "0.001", "--samples", "5", "--json").json["needs"][0]
-    assert more["dataset_samples"] == 5 * 4 * 5990
+    assert more["dataset_samples"] == 5 * 2 * 5990
     closed = pairmark("plan", "--fpr", "0.001", "--classes", "10", "--json").json
     assert closed["protocol"] == "closed-set"
     assert closed["needs"][0]["calibration_people"] is None
