@@ -30,7 +30,9 @@ class AnswersBody(BaseModel):
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
-    answers: list[LabelledPairIn] = Field(default_factory=list, max_length=MAX_ANSWERS)
+    answers: list[LabelledPairIn] = Field(
+        default_factory=list, max_length=MAX_ANSWERS, description="every pair that was asked, in that order"
+    )
 
 
 class ProposalRequest(AnswersBody):
@@ -62,15 +64,15 @@ class ProposedPair(BaseModel):
 class ChosenCount(BaseModel):
     """Chosen pairs."""
 
-    labelled: int
+    labelled: int = Field(description="pairs that were answered")
     same: int
-    wanted: int
+    wanted: int = Field(description="pairs to choose in all")
 
 
 class DrawnCount(BaseModel):
     """Drawn pairs."""
 
-    labelled: int
+    labelled: int = Field(description="pairs that were answered")
     same: int
     different_wanted: int = Field(description="different ones that the rate takes")
 
@@ -80,8 +82,8 @@ class ProposedPairs(BaseModel):
 
     items: list[ProposedPair]
     candidates: int = Field(description="pairs of the list that is chosen and drawn from")
-    chosen: ChosenCount
-    drawn: DrawnCount
+    chosen: ChosenCount = Field(description="answers on pairs that were chosen")
+    drawn: DrawnCount = Field(description="answers on pairs that were drawn at random")
     stale: int = Field(description="answers that were drawn from another list: they train")
 
 
