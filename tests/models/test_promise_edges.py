@@ -9,6 +9,7 @@ from pairmark import operating_point
 from pairmark.models.calibration.calibration import Calibration
 from pairmark.models.calibration.calibration_seed import CalibrationSeed
 from pairmark.models.calibration.operating_point import InsufficientCalibrationData
+from pairmark.models.calibration.promises import askable
 from pairmark.models.calibration.tpr_spread import expected_tpr
 from pairmark.models.pairs.splits import held_out_pairs
 
@@ -224,7 +225,7 @@ def test_a_population_is_promised_what_its_sample_shows() -> None:
     assert smallest is not None
     assert 0.001 < smallest < 0.01
     assert made.operating_point(smallest).fpr == smallest
-    with pytest.raises(InsufficientCalibrationData, match=f"rates of {smallest:.3g} and above"):
+    with pytest.raises(InsufficientCalibrationData, match=f"rates of {askable(smallest):g} and above"):
         made.operating_point(0.9 * smallest)
     assert Calibration.fit(scores, same, population=4_000).smallest_fpr()["finite-sample"] < 1 / 4_000
 

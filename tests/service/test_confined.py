@@ -45,7 +45,6 @@ def read(
         "scratch": str(folder / "scratch"),
         "kind": kind,
         "request": DatasetRequest(name="d", **roles).model_dump(mode="json"),
-        "pairs": None,
         "spec": {},
     }
     own = replace(FileLimits.of(SETTINGS, len(content)), **(limits or {}))
