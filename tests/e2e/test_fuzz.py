@@ -135,6 +135,9 @@ def test_nothing_made_from_the_document_breaks_the_service(
                 }
             if known and isinstance(case.body, dict) and isinstance(case.body.get("model"), str):
                 case.body["model"] = "digits"
+                if "left" in case.body and "right" in case.body:
+                    # Vectors of the right length are not made up by chance.
+                    case.body["left"] = case.body["right"] = item["vector"]
             answer = case.call(timeout=60)
             seen.setdefault(f"{case.method} {case.operation.path}", set()).add(answer.status_code)
             case.validate_response(answer, checks=CHECKS)
