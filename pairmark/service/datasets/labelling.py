@@ -36,7 +36,7 @@ class LabelledPair(NamedTuple):
     drawn_from: int
 
 
-class JudgedPair(Protocol):
+class PairAnswer(Protocol):
     """What was said of a pair, by the ids of its rows; None: nobody can tell."""
 
     left: str
@@ -178,7 +178,7 @@ class PairQueue:
     def propose(
         self,
         reference: str,
-        answers: Sequence[JudgedPair],
+        answers: Sequence[PairAnswer],
         *,
         choose: int,
         fpr: float,
@@ -214,7 +214,7 @@ class PairQueue:
             "stale": labelling.stale,
         }
 
-    def add(self, reference: str, name: str, answers: Sequence[JudgedPair]) -> DatasetOut:
+    def add(self, reference: str, name: str, answers: Sequence[PairAnswer]) -> DatasetOut:
         """Store the table, or the two, with the answers as their pairs."""
         data = self._table(reference)
         labels, _ = _labels(data, answers)
@@ -262,7 +262,7 @@ class PairQueue:
         return pool
 
 
-def _labels(data: LabelledData, answers: Sequence[JudgedPair]) -> tuple[Labels, list[tuple[int, int]]]:
+def _labels(data: LabelledData, answers: Sequence[PairAnswer]) -> tuple[Labels, list[tuple[int, int]]]:
     """Answers as rows, and the pairs that nobody could tell."""
     sides, pairs, skipped = rows_of_ids(data), [], []
     for at, answer in enumerate(answers):
