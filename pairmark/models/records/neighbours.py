@@ -130,14 +130,14 @@ def nominate_each(
     of_rows = (owners >= rows.start) & (owners < rows.stop)
     postings = _postings(keys[of_rows], owners[of_rows] - np.int32(rows.start))
     starts = np.searchsorted(owners, np.arange(records.n + 1))
-    found = []
+    nominations = []
     for query in range(queries.start, queries.stop):
         own = np.unique(keys[starts[query] : starts[query + 1]])
         [(nominated, _)] = nominate(own, [postings], [None], [rows.stop - rows.start], n_candidates)
-        found.append(nominated)
-    sizes = [nominated.size for nominated in found]
+        nominations.append(nominated)
+    sizes = [nominated.size for nominated in nominations]
     owner = np.repeat(np.arange(queries.start, queries.stop), sizes)
-    other = np.concatenate(found) if found else owner
+    other = np.concatenate(nominations) if nominations else owner
     return owner.astype(np.int64), (other + rows.start).astype(np.int64)
 
 

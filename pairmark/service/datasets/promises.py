@@ -166,7 +166,7 @@ def sample_promise(n_different: int, population: int) -> Promise:
         text += "no false positive rate"
     else:
         text += f"false positive rates of {in_percent(support.smallest_fpr)} and above among that list"
-    more = max(0, math.ceil(support.next_units / 2 / (1 - TEST_FRACTION)) - n_different)
+    missing_pairs = max(0, math.ceil(support.next_units / 2 / (1 - TEST_FRACTION)) - n_different)
     return Promise(
         protocol="open-set",
         counted="pairs",
@@ -176,11 +176,11 @@ def sample_promise(n_different: int, population: int) -> Promise:
         confidence=support.confidence,
         smallest_fpr=support.smallest_fpr,
         next_fpr=support.next_fpr,
-        more_units=more,
+        more_units=missing_pairs,
         expected_tpr=None,
         steady_units=None,
         population=of_list,
-        text=f"{text}; {100 * support.next_fpr:g} % takes {more:,} more different pairs",
+        text=f"{text}; {100 * support.next_fpr:g} % takes {missing_pairs:,} more different pairs",
     )
 
 
@@ -225,7 +225,7 @@ def takes(fpr: float, n_calibration: int, counted: str, *, units: int | None = N
     units : number of units in the dataset; None: there is none yet.
     """
     total, percent = total_units(n_calibration), f"{100 * fpr:g} %"
-    more = (
+    shortfall = (
         ""
         if units is None
         else f", {total - units:,} more than it has"
@@ -233,8 +233,8 @@ def takes(fpr: float, n_calibration: int, counted: str, *, units: int | None = N
         else ", which it has"
     )
     text = (
-        f"{percent}: calibrate on {n_calibration:,} {counted}: {total:,} in the dataset{more}, with the target rate "
-        f"{percent}, of which half calibrate"
+        f"{percent}: calibrate on {n_calibration:,} {counted}: {total:,} in the dataset{shortfall}, with the target "
+        f"rate {percent}, of which half calibrate"
     )
     if counted == "people":
         fewest, alone = (n_calibration + reserved * FEWEST for reserved in _RESERVED.values())
@@ -274,8 +274,8 @@ def ways_from(
         if promise is None:
             text = f"{percent}: calibrate on {units:,} {counted}"
         elif promise.calibration_fraction == 1:
-            more = max(units - promise.units, 0)
-            text = f"{percent}: calibrate on {units:,} {counted}, {more:,} more than now"
+            missing_units = max(units - promise.units, 0)
+            text = f"{percent}: calibrate on {units:,} {counted}, {missing_units:,} more than now"
         else:
             total, text = total_units(units), takes(fpr, units, counted, units=promise.units)
         ways.append({"fpr": fpr, "units": total, "command": None, "text": text})

@@ -59,9 +59,9 @@ def strata_of(session: Session, request: ReviewRequest, model_id: str | None) ->
             strata += _kept_strata(session, sampled, kind, size, split=_splits(request.question, kind))
     if not sum(stratum.size for stratum in strata):
         if source.refs is not None:
-            asked = "matched" if request.question == "false-matches" else "is asked about"
+            relation = "matched" if request.question == "false-matches" else "is asked about"
             raise InvalidInput(
-                f"source.refs holds no pair that {asked}; expected at least one", field="source.refs"
+                f"source.refs holds no pair that {relation}; expected at least one", field="source.refs"
             )
         raise InvalidInput(
             "there is no such decision to review; expected a window with some. Decisions are kept from when the "

@@ -9,6 +9,14 @@ QUEUE = "tests/service/test_queue.py"
 
 DURABILITY = (
     mutant(
+        "a-late-connection-stays-open",
+        "a connection in use when its database is closed is closed when it is returned",
+        "pairmark/service/db.py",
+        "            record.close()",
+        "            pass",
+        "tests/service/test_db.py::test_a_connection_in_use_at_the_close_is_closed_when_returned",
+    ),
+    mutant(
         "sqlite-not-flushed",
         "a committed write survives a power cut",
         "pairmark/service/db.py",
