@@ -106,4 +106,4 @@ def _points(a: Any, b: Any, same: Bool) -> tuple[Int64, Int64]:
     else:
         points = np.concatenate([a, b])
     number = np.unique(points, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
-    return number, identities_of_pairs(points, same.size, same)
+    return number, identities_of_pairs(points, same)

@@ -60,7 +60,7 @@ def serve(
     json: output.JsonOption = False,
 ) -> None:
     """Start the HTTP service. Other machines can reach it only once an API key exists."""
-    from pairmark.service.api.access import is_loopback
+    from pairmark.service.addresses import is_loopback
     from pairmark.service.cli.supervising import worker_beside
     from pairmark.service.logs import configure_logging
 

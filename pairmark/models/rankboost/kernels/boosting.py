@@ -130,10 +130,11 @@ def _gain(criterion, fired, pull, cross, alone_w, alone_u):
 
 
 @kernel
-def _gain_of_two(criterion, a, b, favour, upper_only, floor, square):
-    """What a ranker gains with two classes if that is more than ``floor``; else no more than that.
+def _gain_of_two(criterion, a, b, favour, upper_only, square):
+    """What a ranker gains with two classes; -1 where that is of no interest.
 
-    a, b : weights of the pairs whose lesser, and greater, it fires on. square : of ``floor``, 0 where it is negative.
+    a, b : weights of the pairs whose lesser, and greater, it fires on.
+    square : of the least gain of interest; by r every gain is.
     """
     r = b - a
     if upper_only and r <= 0.0:
@@ -169,7 +170,7 @@ def _best_of_two(criterion, mass, begin, end, low_all, high_all, pull, favour, u
             # The pull of the lesser is negative: -pull[0] and pull[1] scale sums to shares of the pairs' weight.
             a = (low if side == 0 else low_all - low) * -pull[0]
             b = (high if side == 0 else high_all - high) * pull[1]
-            gain = _gain_of_two(criterion, a, b, favour, upper_only, best, square)
+            gain = _gain_of_two(criterion, a, b, favour, upper_only, square)
             if gain > best:
                 best, best_at, best_side = gain, at, side
                 square = best * best
@@ -291,7 +292,7 @@ def scan(
             if max(a, b) * (1.0 + 1e-6) <= floor:
                 continue
             if begin == end:
-                gain = _gain_of_two(criterion, a, b, favour, upper_only, gains[last], max(floor, 0.0))
+                gain = _gain_of_two(criterion, a, b, favour, upper_only, max(floor, 0.0))
             else:
                 threshold = gains[last]
                 if lazy:
