@@ -46,7 +46,6 @@ class PairFolds:
 
     @property
     def folds(self) -> list[PairFold]:
-        """All of them."""
         return [fold for repeat in self.repeats for fold in repeat]
 
 

@@ -211,7 +211,6 @@ def validation_folds(
 
 
 def _n_different(counts: Int64) -> int:
-    """Pairs of rows of different classes."""
     return int(counts.sum() ** 2 - (counts**2).sum()) // 2
 
 

@@ -88,7 +88,6 @@ class ImportOptions(BaseModel, ImportParameters):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Columns kept as metadata."""
         return tuple(name for name in (self.metadata or "").split(",") if name)
 
 

@@ -244,7 +244,6 @@ class Calibrations:
         random_state: int,
         listing: ListOrigin | None = None,
     ) -> tuple[NDArray[np.float32], HeldOutPairs]:
-        """Scored pairs of a dataset that is held out as a whole."""
         estimator = self._versions.load(row, name)
         limit = min(n_pairs or DEFAULT_PAIRS, self._versions.settings.max_calibration_pairs)
         pairs = whole_dataset(
@@ -395,7 +394,6 @@ def store_calibration(blobs: Blobs, calibration: Calibration) -> str:
 
 
 def write_calibration(path: Path, calibration: Calibration) -> None:
-    """Write a calibration as a folder of plain arrays."""
     arrays, meta = calibration.to_state()
     write_artefact(path, kind=KIND, params={}, meta=meta, arrays=arrays)
 
