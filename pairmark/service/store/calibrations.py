@@ -92,21 +92,13 @@ class Calibrations:
             on them would promise too much.
         ModelNotCapable, InvalidInput, UnknownModel, UnknownDataset
         """
-        if self._datasets.get(dataset).chosen:
-            raise InvalidInput(
-                f"the pairs of {dataset} were chosen by looking at them: they may train, and calibrate nothing. "
-                "Expected a dataset of pairs or people that nobody chose",
-                field="dataset",
-            )
+        self._refuse_chosen(dataset)
         row, data = self.version_and_data(name, version, dataset)
         protocol_name = self.protocol_of(row, protocol)
         self.refuse_overlap(row, name, data, protocol_name)
         secret = service_secret(self._versions.db)
-        resolved = (
-            resolve_protocol(protocol_name, len(data.identities)) if data.y is not None else "closed-set"
-        )
         rows = np.arange(len(data), dtype=np.int64)
-        people = people_of(data, rows, resolved)
+        people = people_of(data, rows, _resolved(data, protocol_name))
         chance = CalibrationSeed.of_people(people, secret)
         scores, pairs = self.score_dataset(
             row,
@@ -138,6 +130,14 @@ class Calibrations:
             default=default,
             people=(*digests_of(people, secret), *digests_of_rows(data, rows, secret)),
         )
+
+    def _refuse_chosen(self, dataset: str) -> None:
+        if self._datasets.get(dataset).chosen:
+            raise InvalidInput(
+                f"the pairs of {dataset} were chosen by looking at them: they may train, and calibrate nothing. "
+                "Expected a dataset of pairs or people that nobody chose",
+                field="dataset",
+            )
 
     def add_scores(
         self,
@@ -371,6 +371,10 @@ class Calibrations:
 def unknown_calibration(calibration_id: str) -> UnknownCalibration:
     """What to raise where no calibration of that id is to be seen."""
     return UnknownCalibration(f"there is no calibration {calibration_id[:64]!r}", field="calibration")
+
+
+def _resolved(data: LabelledData, protocol: str) -> str:
+    return resolve_protocol(protocol, len(data.identities)) if data.y is not None else "closed-set"
 
 
 def fit_calibration(scores: Any, same: Any, units: Any, **options: Any) -> Calibration:

@@ -230,8 +230,8 @@ SIGN_ON = (
         "a-provider-without-tls",
         "providers and this service are named by https",
         OPENID,
-        'if not (parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname or ""))):',
-        'if parts.scheme not in ("https", "http"):',
+        '(parts.scheme == "http" and is_loopback(parts.hostname or ""))',
+        'parts.scheme == "http"',
         f"{SSO}::test_settings_that_cannot_work_are_refused_at_the_start",
     ),
 )
