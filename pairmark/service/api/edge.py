@@ -134,8 +134,12 @@ class Edge:
                 _check_encoding(headers)
             query = route.reader.read(scope["query_string"])
             if route.direct:
+                self._check_length(headers, self._settings.max_body_bytes)
+                owner = current_owner()
+                if owner and self._turns.crowded(owner):
+                    await self._turns.turn(owner)
                 call = Call(self._services, scope, headers, receive, query, route_match.path)
-                body, kind, extra = await self._deadlines.run(start, await self._direct_work(route, call))
+                body, kind, extra = await self._deadlines.run(start, self._work(route, call))
                 status = 200
                 fields = [
                     (b"content-type", kind),
@@ -176,12 +180,8 @@ class Edge:
         forget_body(scope)
         self._note(scope, route, trace, status, time.perf_counter() - start, problem, failure)
 
-    async def _direct_work(self, route: Route, call: Call) -> Awaitable[Answer]:
-        """What a direct handler is to do, once it is its caller's turn."""
-        self._check_length(call.headers, self._settings.max_body_bytes)
-        owner = current_owner()
-        if owner and self._turns.crowded(owner):
-            await self._turns.turn(owner)
+    def _work(self, route: Route, call: Call) -> Awaitable[Answer]:
+        """What answers a direct call."""
         if route.decides and (self._settings.log_decisions or call.headers.get(HEADER) == b"true"):
             return logged_decision(route.handler, call, _actor(call.scope))
         work: Awaitable[Answer] = route.handler(call)
@@ -230,7 +230,7 @@ class Edge:
 
     # ------------------------------------------------------------ bounds
 
-    def _check_length(self, headers: Mapping[bytes, bytes], limit: int) -> None:
+    def _check_length(self, headers: dict[bytes, bytes], limit: int) -> None:
         declared = headers.get(b"content-length")
         if declared is not None and declared.isdigit() and int(declared) > limit:
             raise TooLarge(f"the body has {int(declared)} bytes; at most {limit} are taken here", limit=limit)
