@@ -39,7 +39,7 @@ from pairmark.models.similarity.kernels import search as kernels
 from pairmark.models.similarity.search_arrays import BIN_HIGH, BIN_LOW, CODES, SAMPLE, SAMPLED, SearchTrees
 from pairmark.models.similarity.search_costs import Budget
 from pairmark.models.similarity.search_cuts import Cut, CutSample, program
-from pairmark.models.similarity.search_places import Places, n_spanned
+from pairmark.models.similarity.search_places import ItemPlaces, n_spanned
 
 SMALLEST = 8_192
 """Galleries of fewer rows are scored outright, which takes milliseconds."""
@@ -85,7 +85,7 @@ class ForestSearch:
         self._query_row, self._query = query, np.ascontiguousarray(query[0])
         self._vectors = sealed(index.vectors)
         self._codes = index.arrays[CODES]
-        self._places = Places(self._codes, len(index), allowed)
+        self._places = ItemPlaces(self._codes, len(index), allowed)
         self._n_trees = trees.roots.size
         # Sums differ from what the scoring kernel adds up by rounding alone.
         self._rounding = 1e-9 * float(np.abs(trees.leaf_values).max(initial=1.0)) * self._n_trees
@@ -181,7 +181,7 @@ class ForestSearch:
         return int(np.clip(np.ceil((to_beat - cut.base) / cut.unit - 1e-6), 0, 65_536))
 
     def _reaching(self, cut: Cut) -> NDArray[np.int64]:
-        """Places of the items still to be looked at whose bound is good enough."""
+        """ItemPlaces of the items still to be looked at whose bound is good enough."""
         return self._places.reaching(self._total_to_beat(cut))
 
     def _lay_apart(self, places: NDArray[np.int64], cut: Cut) -> None:

@@ -10,7 +10,7 @@ from pairmark.models.similarity.kernels import search as kernels
 _TOTALS = 65_536
 
 
-class Places:
+class ItemPlaces:
     """Items by their places in columns of byte codes: all of the gallery's, or those that were laid side by side.
 
     Attributes
@@ -44,7 +44,7 @@ class Places:
         kernels.evaluate(steps, ends, self._columns, self._blocks, self.totals)
 
     def reaching(self, least_total: int) -> NDArray[np.int64]:
-        """Places of items that wait and whose bound is no less."""
+        """ItemPlaces of items that wait and whose bound is no less."""
         places: NDArray[np.int64] = kernels.reaching(self.totals, self._waiting, self._blocks, least_total)
         return places
 
