@@ -365,7 +365,9 @@ def _show_inspection(
         return
     ranked = inspection["ranking_labels"]
     labels = (
-        f"rankings of {', '.join(ranked)}" if ranked else f"{inspection['n_labels']:,} identities or classes"
+        f"rankings of {', '.join(ranked)}"
+        if ranked
+        else f"{inspection['n_labels']:,} {_labels(inspection['columns'])}"
     )
     to.print(f"{inspection['rows']:,} rows of {inspection['features']:,} features, {labels}", markup=False)
     show_promise(to, inspection)
@@ -379,6 +381,13 @@ def _show_inspection(
         values = value if isinstance(value, list) else [value]
         words += [f"--{name}" if part is True else f"--{name} {shlex.quote(str(part))}" for part in values]
     to.print("keep it with: " + " ".join(words), markup=False)
+
+
+def _labels(columns: list[dict[str, Any]]) -> str:
+    roles = {column["role"] for column in columns}
+    return (
+        "identities" if "identity" in roles else "classes" if "classes" in roles else "identities or classes"
+    )
 
 
 def _flat(lineage: dict[str, Any]) -> str:

@@ -44,7 +44,7 @@ def console() -> Console:
     """Where people read."""
     from rich.console import Console
 
-    terminal = Console(soft_wrap=True, highlight=False)
+    terminal = Console(soft_wrap=True, highlight=False, emoji=False)
     if not terminal.is_terminal:
         # In a pipe nothing is cut or folded to a terminal's width.
         terminal.width = 10_000
@@ -181,7 +181,7 @@ def show_troubles(troubles: Sequence[Mapping[str, Any]]) -> None:
         return
     options = "".join(f" --{each['role']} {shlex.quote(each['column'])}" for each in troubles if each["role"])
     lines = "".join(f"  {each['text']}\n" for each in troubles)
+    keep = "  or keep these columns: --table reads the rows as records, of text, dates, numbers and missing cells\n"
     sys.stderr.write(
-        f"{lines}  correct the file{', or add:' if options else ''}{options}\n"
-        "  or keep these columns: --table reads the rows as records, of text, dates, numbers and missing cells\n"
+        f"{lines}  correct the file{', or add:' if options else ''}{options}\n{keep if options else ''}"
     )
