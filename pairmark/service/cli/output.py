@@ -164,7 +164,8 @@ def complain(detail: str, *, problem: Mapping[str, Any] | None = None) -> None:
     ways = (problem or {}).get("ways") or []
     if ways:
         # These say in words what the other members say for machines.
-        lines = (way["text"] + (f" ({way['command']})" if way["command"] else "") for way in ways)
+        commands = [(way["command"] or "").replace("fpr=", "--fpr ") for way in ways]
+        lines = (way["text"] + (f" ({do})" if do else "") for way, do in zip(ways, commands, strict=True))
         sys.stderr.write("ways out:\n" + "".join(f"  {line}\n" for line in lines))
         if any(" DATASET " in (way["command"] or "") for way in ways):
             sys.stderr.write("  DATASET: what the version learned from; `pairmark models show` names it\n")
