@@ -61,7 +61,6 @@ function ask(choices) {
 }
 
 const labels = (roles) => (roles.includes("identity") ? "identities" : roles.includes("classes") ? "classes" : "identities or classes");
-
 function shown(reported) {
   const rows = reported.columns.slice(0, LISTED).map((column) => el("tr", {}, el("th", { scope: "row" }, column.name), el("td", {}, el("span", { class: `tag ${["feature", "points"].includes(column.role) ? "" : column.role === "excluded" ? "warn" : "accent"}` }, column.role === "excluded" ? "left out" : column.role), column.inferred ? el("span", { class: "small quiet" }, " guessed") : null), el("td", { class: "quiet" }, column.kind), el("td", { class: "number" }, column.distinct === null ? "–" : count(column.distinct)), el("td", { class: "quiet small" }, [...new Set(column.examples)].slice(0, 4).join(", "))));
   const heads = ["Column", "Role", "Kind", "Different values, about", "Examples"];
