@@ -304,7 +304,7 @@ def by_strata(rng: np.random.Generator, size: int, share: float, near: float, mo
     first = np.zeros(2, dtype=np.int64)
     drawn: set[int] = set()
     for t in range(min(size, most)):
-        if near_log is None and strata_differ(sizes, n, s):
+        if near_log is None and strata_differ(n, s):
             near_log = log + math.log(0.5)
             log, rest = near_log.copy(), sizes - n
         if near_log is None:

@@ -60,7 +60,6 @@ def spec_of(kind: str) -> LearnerSpec:
 
 
 def spec_for(estimator: object) -> LearnerSpec:
-    """The learner that an estimator belongs to."""
     for spec in LEARNERS:
         if type(estimator) is spec.estimator:
             return spec

@@ -18,7 +18,6 @@ from pairmark.service.settings import Settings
 
 
 def runner_of(claim: Claim, db: Database, blobs: Blobs, settings: Settings) -> Runner:
-    """Who does the claim's work."""
     if claim.task == "training":
         from pairmark.service.training.trainer import Trainer
 

@@ -311,7 +311,6 @@ def bump_revision(session: Session) -> None:
 
 
 def open_database(settings: Settings) -> Database:
-    """The database that the settings name."""
     return Database(settings.resolved_database_url, settings.database_timeout_s)
 
 

@@ -22,7 +22,6 @@ class JsonFormatter(logging.Formatter):
     """A record as JSON: time, level, logger, message, what `extra` added, and a traceback where there is one."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The record as one line."""
         whole = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
         line: dict[str, Any] = {
             "time": f"{whole}.{int(record.msecs):03d}Z",

@@ -259,7 +259,6 @@ class Settings(BaseSettings):
 
     @property
     def resolved_database_url(self) -> str:
-        """The SQLAlchemy URL in use."""
         return self.database_url or f"sqlite:///{(self.home / 'pairmark.db').absolute()}"
 
     @property

@@ -48,7 +48,6 @@ class Base(DeclarativeBase):
     type_annotation_map = {dict[str, Any]: Json, list[Any]: Json}  # noqa: RUF012
 
     def values(self) -> dict[str, Any]:
-        """The row by the names of its columns."""
         return {column.key: getattr(self, column.key) for column in self.__mapper__.column_attrs}
 
 
@@ -112,7 +111,6 @@ def damage_of(kind: type[Base], values: Mapping[str, Any]) -> str | None:
 
 
 def damage_error(row: Base, reason: str) -> DamagedRow:
-    """The error that names a damaged row."""
     kind = type(row)
     key = ", ".join(str(getattr(row, str(column.key)))[:60] for column in kind.__mapper__.primary_key)
     return DamagedRow(

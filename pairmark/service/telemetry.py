@@ -140,7 +140,6 @@ class Exporter:
 
 
 def message(spans: list[Span], resource: Mapping[str, str]) -> dict[str, Any]:
-    """Spans as OTLP has them in JSON."""
     scope = {"scope": {"name": "pairmark", "version": VERSION}, "spans": [_span(span) for span in spans]}
     return {"resourceSpans": [{"resource": {"attributes": _attributes(resource)}, "scopeSpans": [scope]}]}
 
@@ -176,7 +175,6 @@ def span_of_job(job_id: str) -> str:
 
 
 def submitted(job_id: str, trace_id: str | None, parent_id: str | None, task: str) -> None:
-    """Note that a job was queued in the course of a trace."""
     sends = exporter()
     if sends is None or trace_id is None:
         return

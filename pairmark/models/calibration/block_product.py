@@ -56,7 +56,6 @@ class Blocks:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Self:
-        """What `arrays` gave."""
         rows = {name: arrays[f"block_{name}"] for name in _PARTS}
         return cls(**rows, n=int(rows["row_block"].max()) + 1)
 

@@ -135,7 +135,6 @@ class HeldOutScores:
         return held_out
 
     def to_state(self) -> tuple[Arrays, dict[str, Any]]:
-        """See `Calibration.to_state`."""
         table = self.bootstrap()
         arrays = {
             **self.arrays,
@@ -149,7 +148,6 @@ class HeldOutScores:
 
     @classmethod
     def from_state(cls, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> Self:
-        """See `Calibration.from_state`."""
         with reading_state("the calibration", meta, STATE_VERSION):
             check_calibration(arrays, len(CONFIDENCES))
             table = BootstrapTable(

@@ -114,7 +114,6 @@ class ScoredGraph:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Int32]) -> ScoredGraph:
-        """What `arrays` gave."""
         return cls(**{name: arrays[f"graph_{name}"] for name in _PARTS})
 
     @cached_property

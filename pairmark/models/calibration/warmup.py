@@ -10,9 +10,9 @@ from pairmark.models.calibration.calibration import Calibration
 from pairmark.models.calibration.kernels.bootstrap import dyadic_replicates
 from pairmark.models.calibration.kernels.capacity import log_mean_product
 from pairmark.models.calibration.kernels.list_matchings import draw_matchings
-from pairmark.models.calibration.kernels.matching import greedy_matching
 from pairmark.models.calibration.operating_point import InsufficientCalibrationData
 from pairmark.models.core.compiled import is_cached
+from pairmark.models.pairs.kernels.matching import greedy_matching
 
 _UNITS = 80
 _RATE = 0.2

@@ -245,7 +245,6 @@ def _of_any_value(compiled: Any) -> Any:
 
 @cache
 def _folder_digest(folder: Path) -> str:
-    """SHA-256 of the sources of a folder of kernels."""
     digest = hashlib.sha256()
     for source in sorted(folder.glob("*.py")):
         digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")

@@ -25,13 +25,11 @@ class InnerModel(BaseModel):
 
 
 def inner_facts(specs: Mapping[str, LearnerSpec], model: Any) -> dict[str, Any]:
-    """The fields of `InnerModel` of a fitted learner."""
     spec = next(spec for spec in specs.values() if type(model) is spec.estimator)
     return {"kind": spec.kind, "params": jsonable_params(spec, model), "meta": model.to_state()[1]}
 
 
 def inner_model(specs: Mapping[str, LearnerSpec], facts: InnerModel, file: StoredState, prefix: str) -> Any:
-    """The fitted learner whose arrays have a prefix."""
     spec = specs[facts.kind]
     model = spec.estimator(**spec.params.model_validate(facts.params).model_dump())
     width = {"n_features_in": file.sizes["features"]} if "features" in file.sizes else {}
@@ -39,7 +37,6 @@ def inner_model(specs: Mapping[str, LearnerSpec], facts: InnerModel, file: Store
 
 
 def _inner_arrays(arrays: Mapping[str, NDArray[Any]], prefix: str) -> dict[str, np.ndarray[Any, Any]]:
-    """The inner learner's arrays under its own names."""
     return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
 
 

@@ -102,7 +102,6 @@ def document_parameters(estimator: type[AnyEstimator]) -> type[AnyEstimator]:
 
 @functools.cache
 def _arguments(estimator: Any) -> dict[str, tuple[Any, Any]]:
-    """Annotation and default of each argument of the constructor."""
     init: Any = estimator.__init__
     annotations = get_type_hints(init, include_extras=True)
     return {

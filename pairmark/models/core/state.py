@@ -229,7 +229,6 @@ def _state_attribute(attribute: str, hint: Any, marker: Any, constraints: tuple[
 
 @cache
 def facts_model(cls: Any, nested: bool = False) -> type[BaseModel]:
-    """The model of a class's facts."""
     fields: dict[str, Any] = {}
     for entry in state_attributes(cls):
         fields |= _fields(entry)
@@ -314,7 +313,6 @@ def _places(entry: StateAttribute, file: StoredState, prefix: str) -> Iterator[t
 
 
 def name_of(prefix: str, label: str) -> str:
-    """A name or size of a record in the file."""
     return prefix.replace("*", label) if "*" in prefix else prefix + label
 
 

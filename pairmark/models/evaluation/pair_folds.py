@@ -46,7 +46,6 @@ class PairFolds:
 
     @property
     def folds(self) -> list[PairFold]:
-        """All of them."""
         return [fold for repeat in self.repeats for fold in repeat]
 
 
@@ -106,4 +105,4 @@ def _points(a: Any, b: Any, same: Bool) -> tuple[Int64, Int64]:
     else:
         points = np.concatenate([a, b])
     number = np.unique(points, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
-    return number, identities_of_pairs(points, same.size, same)
+    return number, identities_of_pairs(points, same)

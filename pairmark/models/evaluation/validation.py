@@ -161,8 +161,6 @@ def validation_folds(
     random: np.random.Generator,
     *,
     repeats: int = REPEATS,
-    n_folds: int = FOLDS,
-    judged_rows: int = JUDGED_ROWS,
 ) -> list[Fold]:
     """Folds of whole identities (open-set), or of rows, each class spread evenly over them (closed-set).
 
@@ -182,8 +180,9 @@ def validation_folds(
     counts = np.bincount(codes)
     n_repeated = int(np.count_nonzero(counts > 1))
     if protocol == "open-set":
-        n_folds = min(n_folds, n_repeated, counts.size // 2)
+        n_folds = min(FOLDS, n_repeated, counts.size // 2)
     else:
+        n_folds = FOLDS
         if _n_different(counts) / n_folds**2 < 1.0 / JUDGED_FPR[-1]:
             repeats, n_folds = repeats * n_folds // 2, 2
         n_folds = min(n_folds, int(counts.max()) // 2)
@@ -197,7 +196,7 @@ def validation_folds(
             part = _dealt(codes, n_folds, random)
         for number in range(n_folds):
             train, test = np.flatnonzero(part != number), np.flatnonzero(part == number)
-            test = _sample_rows(test, codes, random, judged_rows)
+            test = _sample_rows(test, codes, random, JUDGED_ROWS)
             if _has_pairs(codes[test]) and np.bincount(codes[train]).max() > 1:
                 folds.append(
                     Fold(
@@ -212,7 +211,6 @@ def validation_folds(
 
 
 def _n_different(counts: Int64) -> int:
-    """Pairs of rows of different classes."""
     return int(counts.sum() ** 2 - (counts**2).sum()) // 2
 
 

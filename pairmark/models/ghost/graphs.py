@@ -72,27 +72,27 @@ def nearest_graph(distances: Float32, n_neighbours: int = LINKS) -> Graph:
 
 def given_graph(edges: ArrayLike, n: int, n_neighbours: int = LINKS) -> Graph:
     """A user's edges: (m, 2) row numbers, or (m, 3) with a positive length."""
-    left, right, lengths = checked_edges(edges, n, n, "edges")
+    left, right, lengths = checked_edges(edges, n, n)
     if (left == right).any():
         raise ValueError(f"edges link row {int(left[left == right][0])} with itself; expected two rows each")
     return _graph(n, left, right, lengths, n_neighbours, by_features=False)
 
 
-def checked_edges(edges: ArrayLike, n_left: int, n_right: int, name: str) -> tuple[Int64, Int64, Float64]:
+def checked_edges(edges: ArrayLike, n_left: int, n_right: int) -> tuple[Int64, Int64, Float64]:
     """Rows and lengths of a list of edges; see `given_graph`."""
     table = np.asarray(edges, dtype=np.float64)
     if table.ndim != 2 or table.shape[1] not in (2, 3):
         raise ValueError(
-            f"{name} has shape {table.shape}; expected (m, 2) row numbers, or (m, 3) with lengths"
+            f"edges has shape {table.shape}; expected (m, 2) row numbers, or (m, 3) with lengths"
         )
     ends = table[:, :2]
     if not (np.isfinite(ends).all() and (ends == np.floor(ends)).all()):
-        raise ValueError(f"{name} holds ends that are no row numbers")
+        raise ValueError("edges holds ends that are no row numbers")
     if (ends < 0).any() or (ends >= (n_left, n_right)).any():
-        raise ValueError(f"{name} names rows beyond 0 to {n_left - 1} and 0 to {n_right - 1}")
+        raise ValueError(f"edges names rows beyond 0 to {n_left - 1} and 0 to {n_right - 1}")
     lengths = table[:, 2] if table.shape[1] == 3 else np.ones(table.shape[0])
     if not (np.isfinite(lengths).all() and (lengths > 0).all()):
-        raise ValueError(f"{name} holds lengths that are not above 0")
+        raise ValueError("edges holds lengths that are not above 0")
     return ends[:, 0].astype(np.int64), ends[:, 1].astype(np.int64), lengths
 
 
@@ -110,7 +110,7 @@ def attach_nearest(graph: Graph, distances: Float32) -> Attachment:
 def attach_given(graph: Graph, edges: ArrayLike, nearest: Attachment) -> Attachment:
     """Link new points by a user's edges, (row of X, training row[, length]); those without any by their features."""
     n = nearest.places.shape[0]
-    left, right, lengths = checked_edges(edges, n, len(graph), "edges")
+    left, right, lengths = checked_edges(edges, n, len(graph))
     counts = np.bincount(left, minlength=n)
     k = max(int(counts.max(initial=0)), nearest.places.shape[1])
     places = np.zeros((n, k), dtype=np.int64)

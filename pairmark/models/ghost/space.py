@@ -234,7 +234,6 @@ class Space:
 
     @cached_property
     def graph_points(self) -> GhostPoints:
-        """The points of the graph."""
         assert self.graph_rows is not None
         places = np.arange(self.graph_rows.shape[0])
         return GhostPoints(self, self.graph_rows, places, places)

@@ -37,7 +37,6 @@ class History:
         return cls(rows, np.array([step.n_weights for step in steps], dtype=np.int64))
 
     def steps(self) -> list[Iteration]:
-        """As it was."""
         return [
             Iteration(objective=row[0], energy=row[1], dual=row[2], rounded=row[3], n_weights=int(n))
             for row, n in zip(self.history.tolist(), self.n_weights, strict=True)

@@ -32,7 +32,6 @@ class Examples:
     targets: Float64
 
     def part(self, rows: NDArray[np.intp]) -> Examples:
-        """Some of the rows."""
         return Examples(X=self.X[rows], positions=self.positions[rows], targets=self.targets[rows])
 
 
@@ -326,7 +325,6 @@ CANDIDATE_CLASSES: dict[str, Any] = {
 
 
 def fit_candidate(name: str, data: Examples, seed: int, n_jobs: int | None) -> Candidate:
-    """Fit the candidate of that name."""
     options = {"random": True} if name == "extra-trees" else {}
     candidate: Candidate = CANDIDATE_CLASSES[name].fit(data, seed, n_jobs, **options)
     return candidate

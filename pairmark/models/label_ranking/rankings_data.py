@@ -14,7 +14,6 @@ MAX_LABELS = 1_000
 
 
 def n_pairs(k: int) -> int:
-    """Pairs of k labels."""
     return k * (k - 1) // 2
 
 
@@ -42,7 +41,6 @@ class TrainingRankings:
 
     @property
     def complete(self) -> bool:
-        """Whether every row shows every label."""
         return not np.isnan(self.positions).any()
 
 

@@ -259,7 +259,6 @@ def resolved_features(max_features: MaxFeatures, n_features: int) -> int:
 
 
 def n_threads_of(n_jobs: int | None, n_rows: int) -> int:
-    """Threads that a batch is read with."""
     # Asking joblib costs more than reading a row.
     return 1 if n_jobs is None or n_rows <= _ROWS_PER_THREAD else int(effective_n_jobs(n_jobs))
 

@@ -32,7 +32,7 @@ def distinct_rows(points: Float32) -> tuple[Int64, Int64]:
     return first[order].astype(np.int64), place[number.ravel()]
 
 
-def identities_of_pairs(points: Float32, n: int, same: Bool) -> Int64:
+def identities_of_pairs(points: Float32, same: Bool) -> Int64:
     """Identities of points, (2 n,): equal points, and points joined by same pairs at one or more removes, are one.
 
     Parameters

@@ -13,9 +13,9 @@ from typing import Any, Literal, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pairmark.models.calibration.kernels.matching import greedy_matching
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
 from pairmark.models.core.inputs import checked_same, checked_weight
+from pairmark.models.pairs.kernels.matching import greedy_matching
 from pairmark.models.pairs.splits import Protocol, joined_groups
 
 _FIXED_POINT = float(2**60)

@@ -177,7 +177,7 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
     def _learn_pairs(self, left: Float32, right: Float32, same: Bool, weight: Float64) -> None:
         has_weight = weight > 0
         points = np.concatenate([left[has_weight], right[has_weight]])
-        codes = identities_of_pairs(points, int(has_weight.sum()), same[has_weight])
+        codes = identities_of_pairs(points, same[has_weight])
         # A point of many pairs is one row, or its identity would seem to vary less than it does.
         points, first = np.unique(points, axis=0, return_index=True)
         codes = codes[first]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any, Final, Literal, Self
 
 import numpy as np
@@ -124,22 +124,10 @@ class AlignedKernel(NetworkState, KnownColumns, PairScorerMixin, EmbedderMixin, 
         rng = np.random.default_rng(self.random_state)
         balanced = labels.size > 2
 
-        def batches_of(numbers: Int64) -> network.Batches:
-            def batches(rng: np.random.Generator) -> Iterator[network.Batch]:
-                order = rng.permutation(numbers)
-                size = network.batch_size(order.size)
-                for at in range(0, order.size, size):
-                    part = order[at : at + size]
-                    if part.size > 1 or order.size == 1:
-                        yield network.batch_of_rows(scaled[part], codes[part], balanced, rng)
+        def batch(part: Int64, rng: np.random.Generator) -> network.Batch:
+            return network.batch_of_rows(scaled[part], codes[part], balanced, rng)
 
-            return batches
-
-        def watched_batch(numbers: Int64) -> network.Batch:
-            part = numbers[:_WATCHED]
-            return network.batch_of_rows(scaled[part], codes[part], balanced, np.random.default_rng(0))
-
-        self._train(scaled, rows.shape[0], batches_of, watched_batch, rng)
+        self._train(scaled, rows.shape[0], batch, _WATCHED, rng, smallest=2)
         return self._finish(pool, rng)
 
     def fit_pairs(
@@ -170,24 +158,38 @@ class AlignedKernel(NetworkState, KnownColumns, PairScorerMixin, EmbedderMixin, 
         scaled = self._scaled(points)
         rng = np.random.default_rng(self.random_state)
 
-        def of(part: Int64) -> network.Batch:
+        def batch(part: Int64, rng: np.random.Generator) -> network.Batch:
             return network.batch_of_pairs(scaled[np.concatenate([part, n + part])], flags[part], weight[part])
+
+        self._train(scaled, n, batch, _WATCHED**2, rng)
+        return self._finish(pool, rng)
+
+    def _train(
+        self,
+        scaled: csr_array,
+        n: int,
+        batch: Callable[[Int64, np.random.Generator], network.Batch],
+        n_watched: int,
+        rng: np.random.Generator,
+        *,
+        smallest: int = 1,
+    ) -> None:
+        """Train on batches of numbers below ``n``. A last batch of fewer than ``smallest`` is left out."""
 
         def batches_of(numbers: Int64) -> network.Batches:
             def batches(rng: np.random.Generator) -> Iterator[network.Batch]:
                 order = rng.permutation(numbers)
                 size = network.batch_size(order.size)
                 for at in range(0, order.size, size):
-                    yield of(order[at : at + size])
+                    part = order[at : at + size]
+                    if part.size >= min(smallest, order.size):
+                        yield batch(part, rng)
 
             return batches
 
-        self._train(scaled, n, batches_of, lambda numbers: of(numbers[: _WATCHED**2]), rng)
-        return self._finish(pool, rng)
+        def watched(numbers: Int64) -> network.Batch:
+            return batch(numbers[:n_watched], np.random.default_rng(0))
 
-    def _train(
-        self, scaled: csr_array, n: int, batches_of: Any, watched: Any, rng: np.random.Generator
-    ) -> None:
         seed = int(rng.integers(2**31))
         self.rates_: dict[float, float] = {}
         rate = self.learning_rate

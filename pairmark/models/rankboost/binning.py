@@ -45,7 +45,6 @@ class BinnedRows:
 
     @property
     def n_rows(self) -> int:
-        """Rows."""
         return int(self.starts.size - 1)
 
     def all_of(self, feature: int) -> tuple[int, int]:

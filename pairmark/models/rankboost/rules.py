@@ -141,7 +141,6 @@ class FeatureMap:
         self.centre_square = float(np.sum(self.centre**2))
 
     def __call__(self, rows: csr_array) -> Coordinates:
-        """Coordinates of rows that `sparse_rows` made."""
         starts, columns, values = parts(rows)
         n = starts.size - 1
         n_done, pieces = 0, []

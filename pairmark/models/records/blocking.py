@@ -39,7 +39,6 @@ class KeyIndex(NamedTuple):
 
 
 def keys_of(comparators: Comparators, records: Prepared) -> BlockingKeys:
-    """BlockingKeys of prepared records."""
     whole, tokens = comparators.key_fields
     n, cells = records.n, records.cells
     rows: list[Int64] = []

@@ -159,7 +159,6 @@ class Comparators:
 
     @property
     def names(self) -> list[str]:
-        """Names of the features."""
         return [f"{field}: {feature}" for field, feature in self.features]
 
     def fit(self, records: Records) -> Comparators:
@@ -305,7 +304,6 @@ class Comparators:
 
     @classmethod
     def from_state(cls, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> Comparators:
-        """What `to_state` gave."""
         comparators = cls(Schema.model_validate_json(json.dumps(meta["schema"])))
         comparators.describe(TextFacts.model_validate_json(json.dumps(meta["text"])))
         comparators.rarity = Rarity(*(np.array(arrays[f"rarity_{name}"]) for name in Rarity._fields))
@@ -335,7 +333,6 @@ def check_rarity(state: StoredState) -> None:
 
 
 def absent_cells(cells: Any) -> Bool:
-    """Which cells are missing."""
     none: Any = None
     return np.asarray(np.equal(cells, none), dtype=np.bool_)
 

@@ -81,6 +81,5 @@ class RivalIndex(NamedTuple):
 
 
 def logits(chances: Float32) -> Float64:
-    """Log odds of chances."""
     within = np.clip(chances.astype(np.float64), _LEAST_CHANCE, 1 - _LEAST_CHANCE)
     return np.asarray(np.log(within / (1 - within)))

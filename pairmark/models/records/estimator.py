@@ -220,7 +220,6 @@ class RecordSimilarity(RecordSimilarityState, RecordScorer):
 
 
 def _rows_of_sides(left: Any, right: Any, n: int, n_left: int | None) -> tuple[Int64, Int64]:
-    """Checked row numbers of both sides."""
     a, b = row_numbers(left, n, "left"), row_numbers(right, n, "right")
     if a.size != b.size:
         raise ValueError(f"left names {a.size} rows and right {b.size}: expected one of each a pair")

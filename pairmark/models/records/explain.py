@@ -16,7 +16,6 @@ _SHOWN = ("missing", "exact", "Jaro-Winkler", "tokens, lower share", "equal", "d
 
 
 def cell_values(schema: Schema, left: Any, right: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Both records as JSON shows them."""
     left_values, right_values = schema.values(np.stack([left, right]))
     return left_values, right_values
 

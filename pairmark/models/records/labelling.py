@@ -66,7 +66,6 @@ class LabellingPool:
         return int(self.left.size)
 
     def codes(self, left: Int64, right: Int64) -> Int64:
-        """A number for each pair of rows."""
         return np.asarray(left * self._width + right, dtype=np.int64)
 
     def chances(self, left: Int64, right: Int64, same: Bool) -> Float64:

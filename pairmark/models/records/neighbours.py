@@ -55,7 +55,6 @@ def _keys_of(comparators: Comparators, records: Prepared) -> tuple[Int64, NDArra
 
 
 def index_neighbours(comparators: Comparators, records: Prepared) -> Postings:
-    """The inverted index of prepared records."""
     return _postings(*_keys_of(comparators, records))
 
 

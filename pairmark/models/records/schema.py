@@ -96,7 +96,6 @@ class Schema(BaseModel):
 
     @cached_property
     def fields(self) -> tuple[RecordColumn, ...]:
-        """The columns that records bring."""
         return tuple(column for column in self.columns if column.type in COMPARED)
 
     @cached_property
@@ -108,7 +107,6 @@ class Schema(BaseModel):
         return frozenset(column.name for column in self.columns) - self._places.keys()
 
     def of_type(self, kind: FieldType) -> list[str]:
-        """Names of the columns of a type."""
         return [column.name for column in self.columns if column.type == kind]
 
     def read(self, table: Mapping[str, Sequence[Any]]) -> Records:

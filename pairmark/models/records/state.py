@@ -78,7 +78,6 @@ class RecordSimilarityState(Stateful):
     def check_state(
         cls, params: Mapping[str, Any], meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
     ) -> None:
-        """See `Stateful.check_state`."""
         file = _state_file(checked_model(TreeFacts, meta), params, arrays)
         check_arrays(file, _tree_layout(file))
         check_rarity(file)
@@ -114,7 +113,6 @@ class FellegiSunterState(Stateful):
     def check_state(
         cls, params: Mapping[str, Any], meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
     ) -> None:
-        """See `Stateful.check_state`."""
         file = _state_file(checked_model(FellegiSunterFacts, meta), params, arrays)
         check_arrays(file, _level_layout(file))
         check_rarity(file)

@@ -15,7 +15,7 @@ _MOST = 8.0
 """Most often that an item of one stratum is drawn for one of all."""
 
 
-def strata_differ(sizes: Int64, n: Int64, s: Int64) -> bool:
+def strata_differ(n: Int64, s: Int64) -> bool:
     """Whether wrong items concentrate in some stratum, by the likelihood of one share each against one for all."""
     log_separate = sum(_fit(float(a), float(b)) for a, b in zip(n, s, strict=True))
     return log_separate - _fit(float(n.sum()), float(s.sum())) >= _CONVINCING

@@ -107,7 +107,7 @@ class Judgements:
         if self.alike < self.stratum.size:
             return False
         n, s = self.counts()
-        return self.sizes.size == 1 or not strata_differ(self.sizes, n, s)
+        return self.sizes.size == 1 or not strata_differ(n, s)
 
     def next_stratum(self, at_most: float) -> int:
         """The stratum of the next draw, where draws go by strata."""

@@ -52,7 +52,6 @@ class Grower:
         )
 
     def grow(self, seed: int) -> Tree:
-        """The tree of that seed."""
         pairs = self.source.draw(seed)
         if self.grid is None:
             return grow_by_classifier(

@@ -228,7 +228,6 @@ class SimilarityState(Stateful):
     def check_state(
         cls, params: Mapping[str, Any], meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
     ) -> None:
-        """See `Stateful.check_state`."""
         facts = checked_model(SimilarityFacts, meta)
         state = StoredState(
             params=params, facts=facts, arrays=arrays, sizes={"features": facts.n_features_in}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hmac
-import ipaddress
 from collections.abc import Mapping
 from typing import Final, Literal
 
@@ -115,18 +114,3 @@ def check_key(key: ActiveKey, access: Access, path: Mapping[str, str], *, level:
             f"{' on what it is about' if name else ''}",
             scope=scope,
         )
-
-
-def is_loopback(host: str) -> bool:
-    """Whether an address (or a Host header's name) is this machine itself."""
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def host_name(header: str) -> str:
-    """The name in a Host header, without port and brackets."""
-    if header.startswith("["):
-        return header[1:].partition("]")[0]
-    return header.partition(":")[0].lower()

@@ -7,6 +7,7 @@ from typing import Any
 
 from starlette.types import Scope
 
+from pairmark.service.addresses import host_name, is_loopback
 from pairmark.service.api import access
 from pairmark.service.api.access import Access
 from pairmark.service.api.rates import limit_of
@@ -131,12 +132,12 @@ class Admission:
         )
         if peer in self._admitted:
             return
-        if client is None or not access.is_loopback(client[0]):
+        if client is None or not is_loopback(client[0]):
             raise Unauthenticated(
                 "no API key exists yet, so only this machine is served; make one with 'pairmark keys create'"
             )
-        host = access.host_name(headers.get(b"host", b"").decode("latin-1"))
-        if not access.is_loopback(host):
+        host = host_name(headers.get(b"host", b"").decode("latin-1"))
+        if not is_loopback(host):
             raise Forbidden(
                 f"without an API key only requests to localhost are served, not to {host[:100]!r}; "
                 "make a key with 'pairmark keys create'"

@@ -65,7 +65,6 @@ class Connections:
         return not 0 < limit < self._by_client[client]
 
     def remove(self, connection: GuardedProtocol, client: str) -> None:
-        """Forget a connection."""
         self._open.discard(connection)
         self._by_client[client] -= 1
         if self._by_client[client] <= 0:

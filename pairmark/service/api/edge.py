@@ -11,7 +11,7 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from typing import Any
 from urllib.parse import quote
 
@@ -19,7 +19,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pairmark.service.api.admission import Admission
-from pairmark.service.api.calls import Call, body_seconds, forget_body
+from pairmark.service.api.calls import Answer, Call, body_seconds, forget_body
 from pairmark.service.api.deadlines import Deadlines
 from pairmark.service.api.decisions import HEADER, logged_decision
 from pairmark.service.api.metrics import AUTH_FAILURES, RequestMeter
@@ -139,11 +139,7 @@ class Edge:
                 if owner and self._turns.crowded(owner):
                     await self._turns.turn(owner)
                 call = Call(self._services, scope, headers, receive, query, route_match.path)
-                if route.decides and (self._settings.log_decisions or headers.get(HEADER) == b"true"):
-                    work = logged_decision(route.handler, call, _actor(scope))
-                else:
-                    work = route.handler(call)
-                body, kind, extra = await self._deadlines.run(start, work)
+                body, kind, extra = await self._deadlines.run(start, self._work(route, call))
                 status = 200
                 fields = [
                     (b"content-type", kind),
@@ -181,18 +177,15 @@ class Edge:
                 status = await self._refuse(scope, refusing, problem, route, headers)
             elif failure is None:
                 failure = problem
-        seconds = time.perf_counter() - start
-        label = "unmatched" if route is None else route.label
-        self._meter.observe(method, label, status, seconds)
-        if trace is not None and trace.sampled and self._exporter is not None and path not in _PROBES:
-            slug = None if problem is None else problem.slug
-            self._exporter.add(trace.span(method, label, status, seconds, scope["pairmark.request_id"], slug))
-        # Scoring that went well is counted in the metrics; a line for each would cost as much as the scoring. Probes
-        # come every few seconds.
-        scored = route is not None and route.direct and status < 400
-        quiet = scored or path in _PROBES or WITHIN_PAGE in scope
         forget_body(scope)
-        self._log(scope, method, label, status, seconds, problem, failure, quiet=quiet)
+        self._note(scope, route, trace, status, time.perf_counter() - start, problem, failure)
+
+    def _work(self, route: Route, call: Call) -> Awaitable[Answer]:
+        """What answers a direct call."""
+        if route.decides and (self._settings.log_decisions or call.headers.get(HEADER) == b"true"):
+            return logged_decision(route.handler, call, _actor(call.scope))
+        work: Awaitable[Answer] = route.handler(call)
+        return work
 
     def _request_id(self, headers: dict[bytes, bytes]) -> bytes:
         request_id = headers.get(b"x-request-id")
@@ -297,19 +290,27 @@ class Edge:
 
     # ------------------------------------------------------------ logs
 
-    def _log(
+    def _note(
         self,
         scope: Scope,
-        method: str,
-        route: str,
+        route: Route | None,
+        trace: Trace | None,
         status: int,
         seconds: float,
         problem: PairmarkError | None,
         failure: BaseException | None,
-        *,
-        quiet: bool,
     ) -> None:
-        if quiet and failure is None:
+        """Count the request, export its span and log it."""
+        method, path = scope["method"], scope["path"]
+        label = "unmatched" if route is None else route.label
+        self._meter.observe(method, label, status, seconds)
+        if trace is not None and trace.sampled and self._exporter is not None and path not in _PROBES:
+            slug = None if problem is None else problem.slug
+            self._exporter.add(trace.span(method, label, status, seconds, scope["pairmark.request_id"], slug))
+        # Scoring that went well is counted in the metrics; a line for each would cost as much as the scoring. Probes
+        # come every few seconds.
+        scored = route is not None and route.direct and status < 400
+        if failure is None and (scored or path in _PROBES or WITHIN_PAGE in scope):
             level = logging.DEBUG
         else:
             level = logging.ERROR if status >= 500 or failure is not None else logging.INFO
@@ -318,7 +319,7 @@ class Edge:
         facts: dict[str, Any] = {
             "request_id": scope["pairmark.request_id"],
             "method": method[:20],
-            "route": route,
+            "route": label,
             "status": status,
             "seconds": round(seconds, 6),
             "caller": scope.get("pairmark.caller", "none"),

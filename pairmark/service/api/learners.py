@@ -5,17 +5,15 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, field_validator
+from pydantic import BaseModel, field_validator
 
 from pairmark.models.registry import LEARNERS
 from pairmark.service.errors import UnknownLearner
 from pairmark.wire.models import LearnerFields
 
 
-class LearnerOut(BaseModel, LearnerFields):
+class LearnerOut(BaseModel, LearnerFields, from_attributes=True):
     """A kind of learner."""
-
-    model_config = ConfigDict(from_attributes=True)
 
     @field_validator("capabilities", mode="before")
     @classmethod

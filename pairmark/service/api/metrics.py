@@ -94,7 +94,6 @@ class RequestMeter:
         self._timers: dict[str, Histogram] = {}
 
     def observe(self, method: str, route: str, status: int, seconds: float) -> None:
-        """Count one answered request."""
         key = (method, route, status)
         counter = self._counters.get(key)
         if counter is None:

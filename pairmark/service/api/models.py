@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from fastapi import File, Form, Header, Path, Request, Response, UploadFile
 from fastapi.responses import HTMLResponse, StreamingResponse
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, Field
 
 from pairmark.service.api.query import FROM_QUERY, PageQuery, Query
 from pairmark.service.api.report_page import report_page
@@ -116,24 +116,18 @@ class TreePictureQuery(TreeQuery):
     depth: int = Field(5, ge=1, le=8, description="levels of splits to draw; deeper cells are summed up")
 
 
-class AliasRequest(BaseModel, AliasParameters):
+class AliasRequest(BaseModel, AliasParameters, extra="forbid"):
     """The version that an alias should point to."""
-
-    model_config = ConfigDict(extra="forbid")
 
     version: int = Field(ge=1, le=MAX_VERSION)
 
 
-class MeasureRequest(BaseModel, MeasureParameters):
+class MeasureRequest(BaseModel, MeasureParameters, extra="forbid"):
     """The data to measure a version on."""
 
-    model_config = ConfigDict(extra="forbid")
 
-
-class CalibrationRequest(BaseModel, VersionCalibrationParameters):
+class CalibrationRequest(BaseModel, VersionCalibrationParameters, extra="forbid"):
     """The data to calibrate a version on."""
-
-    model_config = ConfigDict(extra="forbid")
 
 
 def list_models(

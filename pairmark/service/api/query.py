@@ -121,7 +121,6 @@ class QueryReader:
 
 @cache
 def reader_of(model: type[Query]) -> QueryReader:
-    """The one reader of a model."""
     return QueryReader(model)
 
 

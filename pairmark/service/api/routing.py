@@ -138,7 +138,6 @@ class Route:
 
     @cached_property
     def reader(self) -> QueryReader:
-        """What reads the query."""
         return reader_of(self.query or NoQuery)
 
     @cached_property
@@ -152,7 +151,6 @@ class Route:
         return self.body is not None and (self.direct or self.binary is not None)
 
     def problem_statuses(self) -> set[int]:
-        """Every status that a problem of this route can have."""
         statuses = {*_ALWAYS, *self.errors}
         if self.access != "open":
             statuses |= {401, 403}

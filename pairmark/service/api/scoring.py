@@ -152,7 +152,6 @@ async def match(call: Call) -> Answer:
 async def _by_costs(
     call: Call, request_work: RequestWork, scored: ScoredPairs, ratios: Ratios | None, with_scores: bool
 ) -> Answer:
-    """Decide by prior and costs."""
     assert ratios is not None
     body = await request_work.run(
         _writing(scored, False),
@@ -225,7 +224,6 @@ def _model(pairs: VectorPairs, query: PairsQuery) -> str | None:
 async def _score(
     call: Call, request_work: RequestWork, kind: bytes, body: RequestBody, capability: str
 ) -> ScoredPairs:
-    """Scores of the pairs of a body."""
     pairs, version = await _read(call, request_work, kind, body, capability)
     how = call.query.aggregation
     if pairs.counts is not None:

@@ -109,7 +109,6 @@ class Services:
 
 
 async def deployment_of(request: Request) -> Services:
-    """The services behind this request."""
     services: Services = request.app.state.services
     return services
 

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from pairmark.service.pagination import Page
 from pairmark.wire.base import Moment
 
 
-class AuditEntry(BaseModel):
+class AuditEntry(BaseModel, from_attributes=True):
     """One change. Entries contain names and numbers, but no vectors, keys or identities."""
-
-    model_config = ConfigDict(from_attributes=True)
 
     id: int
     at: Moment

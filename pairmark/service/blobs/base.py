@@ -75,7 +75,6 @@ class Blobs(ABC):
 
 
 def size_of(blobs: Blobs, *keys: str | None) -> int:
-    """Bytes of these blobs."""
     return sum(
         path.stat().st_size for key in keys if key for path in blobs.folder(key).rglob("*") if path.is_file()
     )

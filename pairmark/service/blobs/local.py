@@ -40,7 +40,6 @@ class LocalBlobs(Blobs):
 
     @contextmanager
     def workspace(self) -> Iterator[Path]:
-        """See `Blobs.workspace`."""
         name = secrets.token_hex(12)
         lock = self._tmp / f"{name}.lock"
         with storage_errors("starting to store"):
@@ -56,7 +55,6 @@ class LocalBlobs(Blobs):
             os.close(descriptor)
 
     def put_folder(self, path: Path) -> str:
-        """See `Blobs.put_folder`."""
         path = path.absolute()
         if path.is_relative_to(self._tmp):
             return self._take(path)
@@ -92,11 +90,9 @@ class LocalBlobs(Blobs):
         return folder
 
     def exists(self, key: str) -> bool:
-        """See `Blobs.exists`."""
         return self._path(key).is_dir()
 
     def delete(self, key: str) -> None:
-        """See `Blobs.delete`."""
         with self._guard:
             self._verified.pop(key, None)
         with self.workspace() as bin_:
@@ -108,7 +104,6 @@ class LocalBlobs(Blobs):
             fsync_path(self._path(key).parent)
 
     def ages(self) -> Iterator[tuple[str, float]]:
-        """See `Blobs.ages`."""
         now = time.time()
         for folder in sorted(self._blobs.glob("*/*")):
             if re.fullmatch(r"[0-9a-f]{64}", folder.name):
@@ -118,7 +113,6 @@ class LocalBlobs(Blobs):
                     continue
 
     def sweep(self) -> int:
-        """See `Blobs.sweep`."""
         swept = 0
         for lock in self._tmp.glob("*.lock"):
             try:

@@ -38,7 +38,6 @@ def named_blobs(session: Session, keys: Iterable[str]) -> set[str]:
 
 
 def all_named_blobs(session: Session) -> set[str]:
-    """Every key that some row names."""
     return {key for column in _NAMED for key in session.scalars(select(column)) if key}
 
 
@@ -67,5 +66,4 @@ def last_backup(session: Session) -> float | None:
 
 
 def backup_under_way(session: Session, now: float) -> bool:
-    """Whether some backup keeps blobs from being deleted."""
     return bool(session.scalar(select(exists().where(BackupRow.holds_until > now))))

@@ -49,11 +49,9 @@ class S3Blobs(Blobs):
         self._fetching = threading.Lock()
 
     def workspace(self) -> AbstractContextManager[Path]:
-        """See `Blobs.workspace`."""
         return self._cache.workspace()
 
     def put_folder(self, path: Path) -> str:
-        """See `Blobs.put_folder`."""
         key = self._cache.put_folder(path)
         folder = self._cache.folder(key)
         files = listing(folder)
@@ -72,7 +70,6 @@ class S3Blobs(Blobs):
         return key
 
     def folder(self, key: str) -> Path:
-        """See `Blobs.folder`."""
         checked_key(key)
         if self._cache.exists(key):
             try:
@@ -86,12 +83,10 @@ class S3Blobs(Blobs):
             return self._cache.folder(key)
 
     def exists(self, key: str) -> bool:
-        """See `Blobs.exists`."""
         with _s3_errors("looking for a blob"):
             return self._manifest(checked_key(key)) is not None
 
     def delete(self, key: str) -> None:
-        """See `Blobs.delete`."""
         checked_key(key)
         with _s3_errors("deleting a blob"):
             # The manifest goes first, so that a blob is never seen half-deleted.
@@ -114,7 +109,6 @@ class S3Blobs(Blobs):
         yield from sorted(ages.items())
 
     def sweep(self) -> int:
-        """See `Blobs.sweep`."""
         return self._cache.sweep()
 
     def _object(self, key: str, name: str | None = None) -> str:

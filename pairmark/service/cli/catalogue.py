@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pairmark.service.cli import output
-from pairmark.service.cli.connect import UrlOption, connected
+from pairmark.service.cli.connect import Connection, NewConnection
 from pairmark.service.cli.files import AsTable, ColumnTypes, PairsFile, RightFile, TableFile, column_types
-from pairmark.service.cli.options import Members, with_options
+from pairmark.service.cli.options import Commands, Members
 from pairmark.service.cli.training import resolve, show_leaderboard, show_metrics, show_promise
 from pairmark.wire.datasets import DatasetParameters, ReadingParameters
 from pairmark.wire.models import AliasParameters
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 LABELS_SHOWN = 12
 COLUMNS_SHOWN = 40
-datasets = typer.Typer(
+datasets = Commands(
     help="Datasets: labelled vectors. A dataset never changes after its upload.", no_args_is_help=True
 )
-models = typer.Typer(help="Models, their versions and aliases.", no_args_is_help=True)
+models = Commands(help="Models, their versions and aliases.", no_args_is_help=True)
 Ref = Annotated[str, typer.Argument(help="NAME, NAME@ALIAS or NAME:VERSION.", metavar="MODEL")]
 DatasetRef = Annotated[
     str, typer.Argument(help="NAME (its newest version) or NAME:VERSION.", metavar="DATASET")
@@ -33,8 +33,8 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
 @datasets.command("add")
-@with_options
 def add_dataset(
+    client: NewConnection,
     name: Annotated[str, typer.Argument(help="Name of the dataset.")],
     file: TableFile,
     reading: Annotated[
@@ -46,23 +46,20 @@ def add_dataset(
     column: ColumnTypes = None,
     table: AsTable = False,
     right_file: RightFile = None,
-    url: UrlOption = None,
-    json: output.JsonOption = False,
 ) -> None:
     """Upload a dataset."""
     options = {**vars(reading), "columns": column_types(column, table or right_file is not None)}
     with output.progress_bar(f"uploading {file.name}") as progress:
         _check_before_sending(name, file, {**options, **vars(contents)})
-        with connected(url, creates=True) as client:
-            dataset = client.add_dataset(
-                name, file, pairs=pairs, right_file=right_file, progress=progress, **options, **vars(contents)
-            )
+        dataset = client.add_dataset(
+            name, file, pairs=pairs, right_file=right_file, progress=progress, **options, **vars(contents)
+        )
     output.show(dataset, lambda to: _show_dataset(to, dataset.json))
 
 
 @datasets.command("inspect")
-@with_options
 def inspect_dataset(
+    client: NewConnection,
     file: TableFile,
     reading: Annotated[
         ReadingParameters, Members("identity classes label ranking group time exclude header format points")
@@ -71,12 +68,10 @@ def inspect_dataset(
     column: ColumnTypes = None,
     table: AsTable = False,
     right_file: RightFile = None,
-    url: UrlOption = None,
-    json: output.JsonOption = False,
 ) -> None:
     """Show how a file would be read and which rate it supports, without storing it."""
     options = {**vars(reading), "columns": column_types(column, table or right_file is not None)}
-    with output.progress_bar(f"reading {file.name}") as progress, connected(url, creates=True) as client:
+    with output.progress_bar(f"reading {file.name}") as progress:
         inspection = client.inspect_dataset(
             file, pairs=pairs, right_file=right_file, progress=progress, **options
         )
@@ -97,33 +92,25 @@ def _check_before_sending(name: str, file: Path, options: dict[str, Any]) -> Non
 
 
 @datasets.command("list")
-def list_datasets(
-    limit: Annotated[int | None, typer.Option(help="Maximum number to list.", min=1)] = None,
-    url: UrlOption = None,
-    json: output.JsonOption = False,
-) -> None:
+def list_datasets(client: Connection, limit: output.Limit = None) -> None:
     """List datasets, newest first."""
-    with connected(url) as client:
-        page = client.datasets(limit=limit)
+    page = client.datasets(limit=limit)
     columns = ("name", "version", "rows", "features", "created_at")
-    rows = [[entry.get(column) for column in columns] for entry in page]
     empty = "No datasets yet: pairmark datasets add NAME FILE --identity COLUMN"
-    output.show({"items": page}, output.table(columns, rows, empty=empty))
+    output.show({"items": page}, output.table(columns, page, empty=empty))
 
 
 @datasets.command("show")
-def show_dataset(ref: DatasetRef, url: UrlOption = None, json: output.JsonOption = False) -> None:
+def show_dataset(client: Connection, ref: DatasetRef) -> None:
     """Show a dataset: columns, rows, labels and the smallest supported rate."""
-    with connected(url) as client:
-        dataset = client.dataset(ref)
+    dataset = client.dataset(ref)
     output.show(dataset, lambda to: _show_dataset(to, dataset.json))
 
 
 @datasets.command("ledger")
-def show_ledger(ref: DatasetRef, url: UrlOption = None, json: output.JsonOption = False) -> None:
+def show_ledger(client: Connection, ref: DatasetRef) -> None:
     """Show which versions were calibrated on a dataset, and the smallest rate if you choose among them."""
-    with connected(url) as client:
-        ledger = client.ledger(ref)
+    ledger = client.ledger(ref)
     columns = ("number", "version", "rates asked", "calibrated_at")
     rows = [
         [
@@ -142,32 +129,23 @@ def show_ledger(ref: DatasetRef, url: UrlOption = None, json: output.JsonOption 
             console.print(
                 "Choose among them by figures of the test part, or ask for operating points with --simultaneous: a "
                 "promise by itself does not hold for the best of several.",
-                markup=False,
             )
 
     output.show(ledger, to)
 
 
 @datasets.command("delete")
-def delete_dataset(
-    ref: DatasetRef, yes: Yes = False, url: UrlOption = None, json: output.JsonOption = False
-) -> None:
+def delete_dataset(client: Connection, ref: DatasetRef, yes: Yes = False) -> None:
     """Delete a dataset that no waiting or running job uses."""
     confirm(f"Delete dataset {ref}?", yes)
-    with connected(url) as client:
-        client.delete_dataset(ref)
-    output.show({"deleted": ref}, lambda to: to.print(f"deleted {ref}", markup=False))
+    client.delete_dataset(ref)
+    output.show({"deleted": ref}, f"deleted {ref}")
 
 
 @models.command("list")
-def list_models(
-    limit: Annotated[int | None, typer.Option(help="Maximum number to list.", min=1)] = None,
-    url: UrlOption = None,
-    json: output.JsonOption = False,
-) -> None:
+def list_models(client: Connection, limit: output.Limit = None) -> None:
     """List models with their aliases."""
-    with connected(url) as client:
-        page = client.models(limit=limit)
+    page = client.models(limit=limit)
     rows = [
         (
             entry["name"],
@@ -182,11 +160,10 @@ def list_models(
 
 
 @models.command("show")
-def show_model(ref: Ref, url: UrlOption = None, json: output.JsonOption = False) -> None:
+def show_model(client: Connection, ref: Ref) -> None:
     """Show a version: kind, parameters, metrics with intervals, lineage."""
-    with connected(url) as client:
-        name, number = resolve(client, ref)
-        version = client.version(name, number)
+    name, number = resolve(client, ref)
+    version = client.version(name, number)
 
     def human(to: Console) -> None:
         keys = ("kind", "aliases", "capabilities", "params", "n_features", "calibration_id", "created_at")
@@ -197,36 +174,33 @@ def show_model(ref: Ref, url: UrlOption = None, json: output.JsonOption = False)
         promotion = (version.get("facts") or {}).get("promotion")
         if promotion:
             became = "promoted" if promotion["promoted"] else "not promoted"
-            to.print(f"\n{became}: {promotion['reason']}", markup=False)
+            to.print(f"\n{became}: {promotion['reason']}")
         suspects = (version.get("facts") or {}).get("suspects") or {}
-        if suspects.get("text"):
-            to.print(f"warning: {suspects['text']}", style="yellow", markup=False)
+        output.warn(to, [suspects["text"]] if suspects.get("text") else [])
         show_promise(to, version.json)
 
     output.show(version, human)
 
 
 @models.command("promote")
-@with_options
 def promote_model(
+    client: Connection,
     ref: Annotated[
         str, typer.Argument(help="NAME:VERSION (or NAME@ALIAS to copy an alias).", metavar="MODEL")
     ],
     alias: Annotated[str, typer.Option(help="Alias to move.")] = "production",
     *,
     moving: Annotated[AliasParameters, Members("reason")],
-    url: UrlOption = None,
-    json: output.JsonOption = False,
 ) -> None:
     """Move an alias to a version. Running services switch by themselves."""
-    with connected(url) as client:
-        name, number = resolve(client, ref)
-        promotion = client.promote(name, number, alias, **vars(moving))
-    output.show(promotion, lambda to: to.print(f"{name}@{alias} is now version {number}", markup=False))
+    name, number = resolve(client, ref)
+    promotion = client.promote(name, number, alias, **vars(moving))
+    output.show(promotion, f"{name}@{alias} is now version {number}")
 
 
 @models.command("policy")
 def model_policy(
+    client: Connection,
     name: Annotated[str, typer.Argument(help="The model's name.", metavar="NAME")],
     allow_asymptotic: Annotated[
         bool | None,
@@ -236,71 +210,61 @@ def model_policy(
         ),
     ] = None,
     server: Annotated[bool, typer.Option("--server", help="Use the server's setting again.")] = False,
-    url: UrlOption = None,
-    json: output.JsonOption = False,
 ) -> None:
     """Show or set whether a model may answer with asymptotic guarantees."""
     if server and allow_asymptotic is not None:
         raise typer.BadParameter("expected --server or one of the others, not both")
-    with connected(url) as client:
-        if server or allow_asymptotic is not None:
-            policy = client.set_policy(name, allow_asymptotic=allow_asymptotic)
-        else:
-            policy = client.model(name)["policy"]
+    if server or allow_asymptotic is not None:
+        policy = client.set_policy(name, allow_asymptotic=allow_asymptotic)
+    else:
+        policy = client.model(name)["policy"]
     sentences = {
         None: "what the server's setting says",
         True: "asymptotic promises are allowed",
         False: "finite-sample promises only",
     }
-    output.show(policy, lambda to: to.print(f"{name}: {sentences[policy['allow_asymptotic']]}", markup=False))
+    output.show(policy, f"{name}: {sentences[policy['allow_asymptotic']]}")
 
 
 @models.command("export")
 def export_model(
+    client: Connection,
     ref: Ref,
     file: Annotated[Path, typer.Argument(help="File to write.", dir_okay=False)],
-    url: UrlOption = None,
-    json: output.JsonOption = False,
 ) -> None:
     """Write a version, with its calibration, to one file."""
-    with connected(url) as client:
-        name, number = resolve(client, ref)
-        client.export_version(name, number, file)
+    name, number = resolve(client, ref)
+    client.export_version(name, number, file)
     facts = {"model": name, "version": number, "file": str(file), "bytes": file.stat().st_size}
-    output.show(facts, lambda to: to.print(f"wrote {name}:{number} to {file}", markup=False))
+    output.show(facts, f"wrote {name}:{number} to {file}")
 
 
 @models.command("import")
 def import_model(
+    client: NewConnection,
     file: Annotated[Path, typer.Argument(help="A file written by export.", exists=True, dir_okay=False)],
     name: Annotated[
         str | None, typer.Option("--name", help="Name to register it under. Default: the exported name.")
     ] = None,
-    url: UrlOption = None,
-    json: output.JsonOption = False,
 ) -> None:
     """Register a version from an exported file. The file is checked and tried in a separate process first."""
-    with output.progress_bar(f"importing {file.name}") as progress, connected(url, creates=True) as client:
+    with output.progress_bar(f"importing {file.name}") as progress:
         version = client.import_version(file, name=name, progress=progress)
-    output.show(
-        version, lambda to: to.print(f"registered {version['model']}:{version['version']}", markup=False)
-    )
+    output.show(version, f"registered {version['model']}:{version['version']}")
 
 
 @models.command("delete")
 def delete_model(
+    client: Connection,
     ref: Annotated[str, typer.Argument(help="NAME:VERSION.", metavar="MODEL")],
     yes: Yes = False,
-    url: UrlOption = None,
-    json: output.JsonOption = False,
 ) -> None:
     """Delete a version that no alias points to."""
     if ":" not in ref:
         raise typer.BadParameter(f"{ref!r}: expected NAME:VERSION, so that no alias decides what is deleted")
     confirm(f"Delete {ref}?", yes)
-    with connected(url) as client:
-        client.delete_version(*resolve(client, ref))
-    output.show({"deleted": ref}, lambda to: to.print(f"deleted {ref}", markup=False))
+    client.delete_version(*resolve(client, ref))
+    output.show({"deleted": ref}, f"deleted {ref}")
 
 
 def confirm(question: str, yes: bool) -> None:
@@ -329,16 +293,14 @@ def _show_dataset(to: Console, dataset: dict[str, Any]) -> None:
         )
     output.facts(facts)(to)
     if dataset["existing"]:
-        to.print("the newest version has this content already: nothing was added", markup=False)
+        to.print("the newest version has this content already: nothing was added")
     show_promise(to, dataset)
     if dataset["n_pairs"] and dataset["population"] is None:
         to.print(
             "promise: depends on how the list of pairs came about. Name it with `pairmark train --listing all`, "
             "`random` or `blocks`; of a list of unknown origin nothing is guaranteed",
-            markup=False,
         )
-    for warning in dataset.get("warnings") or []:
-        to.print(f"warning: {warning}", style="yellow", markup=False)
+    output.warn(to, dataset.get("warnings") or [])
 
 
 def _show_inspection(
@@ -354,20 +316,19 @@ def _show_inspection(
         )
         for column in inspection["columns"][:COLUMNS_SHOWN]
     ]
-    output.table(("column", "holds", "role", "distinct, about", "first values"), rows, empty="")(to)
+    output.table(("column", "holds", "role", "distinct, about", "first values"), rows)(to)
     if len(inspection["columns"]) > COLUMNS_SHOWN:
-        to.print(f"and {len(inspection['columns']) - COLUMNS_SHOWN} more columns", markup=False)
-    for warning in inspection["warnings"]:
-        to.print(f"warning: {warning}", style="yellow", markup=False)
+        to.print(f"and {len(inspection['columns']) - COLUMNS_SHOWN} more columns")
+    output.warn(to, inspection["warnings"])
     if inspection["problem"]:
-        to.print(f"it would be refused: {inspection['problem']}", style="yellow", markup=False)
+        to.print(f"it would be refused: {inspection['problem']}", style="yellow")
         output.show_troubles(inspection.get("troubles") or [])
         return
     ranked = inspection["ranking_labels"]
     labels = (
         f"rankings of {', '.join(ranked)}" if ranked else f"{inspection['n_labels']:,} identities or classes"
     )
-    to.print(f"{inspection['rows']:,} rows of {inspection['features']:,} features, {labels}", markup=False)
+    to.print(f"{inspection['rows']:,} rows of {inspection['features']:,} features, {labels}")
     show_promise(to, inspection)
     words = [f"pairmark datasets add NAME {shlex.quote(str(file))}"]
     words += [f"{option} {shlex.quote(str(path))}" for option, path in more_files.items() if path is not None]
@@ -378,7 +339,7 @@ def _show_inspection(
     for name, value in request.items():
         values = value if isinstance(value, list) else [value]
         words += [f"--{name}" if part is True else f"--{name} {shlex.quote(str(part))}" for part in values]
-    to.print("keep it with: " + " ".join(words), markup=False)
+    to.print("keep it with: " + " ".join(words))
 
 
 def _flat(lineage: dict[str, Any]) -> str:

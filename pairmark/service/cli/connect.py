@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -34,11 +36,35 @@ def settings() -> Settings:
     return Settings()
 
 
+@dataclass(frozen=True)
+class Connects:
+    """Of a command's argument: a client of the service at ``--url``, or else of one inside this process, on a database
+    that is there or that the command ``creates``."""
+
+    creates: bool = False
+
+
+Connection = Annotated["Client", Connects()]
+NewConnection = Annotated["Client", Connects(creates=True)]
+
+
+class LazyClient:
+    """A client that connects for its first call: what is wrong with a command's words is said before."""
+
+    def __init__(self, connect: Callable[[], Client]) -> None:
+        self._connect = connect
+
+    @cached_property
+    def _client(self) -> Client:
+        return self._connect()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+
 @contextmanager
 def connected(url: str | None, *, creates: bool = False) -> Iterator[Client]:
-    """A client of the service at ``url``, or of one inside this process, on a database that is there or that this
-    command ``creates``."""
-
+    """See `Connects`."""
     if url:
         from pairmark.client import Client
 

@@ -10,14 +10,15 @@ import typer
 
 from pairmark.service.cli import output
 from pairmark.service.cli.catalogue import Yes, confirm
-from pairmark.service.cli.connect import UrlOption, connected
-from pairmark.service.cli.options import Members, with_options
+from pairmark.service.cli.connect import Connection
+from pairmark.service.cli.options import Commands, Members
+from pairmark.service.cli.points import RequiredModel
 from pairmark.wire.galleries import GalleryEvaluationParameters, ImportParameters, SearchParameters
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-galleries = typer.Typer(help="Galleries: enrolled vectors or records, searched.", no_args_is_help=True)
+galleries = Commands(help="Galleries: enrolled vectors or records, searched.", no_args_is_help=True)
 Name = Annotated[str, typer.Argument(help="Name of the gallery.", metavar="GALLERY")]
 Dataset = Annotated[
     str, typer.Argument(help="Probes: a dataset whose labels are subjects.", metavar="DATASET")
@@ -26,71 +27,57 @@ COLUMNS = ("name", "model", "items", "dimension", "updated_at")
 
 
 @galleries.command("create")
-def create(
-    name: Name,
-    model: Annotated[str, typer.Option(help="NAME, NAME@ALIAS or NAME:VERSION.")],
-    url: UrlOption = None,
-    json: output.JsonOption = False,
-) -> None:
+def create(client: Connection, name: Name, model: RequiredModel) -> None:
     """Create a gallery for a model, or move it to another version. Indexing runs in the background."""
-    with connected(url) as client:
-        gallery = client.put_gallery(name, model)
+    gallery = client.put_gallery(name, model)
     output.show(gallery, output.facts(_flat(gallery.json)))
 
 
 @galleries.command("list")
-def list_galleries(
-    limit: Annotated[int | None, typer.Option(help="Maximum number to list.", min=1)] = None,
-    url: UrlOption = None,
-    json: output.JsonOption = False,
-) -> None:
+def list_galleries(client: Connection, limit: output.Limit = None) -> None:
     """List galleries by name."""
-    with connected(url) as client:
-        page = client.galleries(limit=limit)
-    rows = [[_flat(entry.json).get(column) for column in COLUMNS] for entry in page]
+    page = client.galleries(limit=limit)
     empty = "No galleries yet: pairmark galleries create NAME --model M"
-    output.show({"items": page}, output.table(COLUMNS, rows, empty=empty))
+    table = output.table(COLUMNS, [_flat(entry.json) for entry in page], empty=empty)
+    output.show({"items": page}, table)
 
 
 @galleries.command("show")
-def show(name: Name, url: UrlOption = None, json: output.JsonOption = False) -> None:
+def show(client: Connection, name: Name) -> None:
     """Show a gallery: its version, items and metadata fields."""
-    with connected(url) as client:
-        gallery = client.gallery(name)
+    gallery = client.gallery(name)
     output.show(gallery, output.facts(_flat(gallery.json)))
 
 
 @galleries.command("add")
-@with_options
 def add(
+    client: Connection,
     name: Name,
     file: Annotated[Path, typer.Argument(help="CSV, Parquet or npz file.", exists=True, dir_okay=False)],
     columns: Annotated[ImportParameters, Members("id subject")],
     metadata: Annotated[
         list[str] | None, typer.Option(help="Column to keep as metadata (repeatable).")
     ] = None,
-    url: UrlOption = None,
-    json: output.JsonOption = False,
 ) -> None:
     """Enrol the rows of a file. Items with the same id are replaced."""
-    with connected(url) as client, output.progress_bar(f"enrolling {file.name}") as progress:
+    with output.progress_bar(f"enrolling {file.name}") as progress:
         answer = client.upsert_file(
             name, file, metadata=",".join(metadata) if metadata else None, progress=progress, **vars(columns)
         )
 
     def human(to: Console) -> None:
-        to.print(f"enrolled {answer['upserted']} items", markup=False)
+        to.print(f"enrolled {answer['upserted']} items")
         for error in answer["errors"][:20]:
-            to.print(f"row {error['row']}: {error['detail']}", style="yellow", markup=False)
+            to.print(f"row {error['row']}: {error['detail']}", style="yellow")
         if answer["n_errors"] > 20:
-            to.print(f"and {answer['n_errors'] - 20} more rows were refused", style="yellow", markup=False)
+            to.print(f"and {answer['n_errors'] - 20} more rows were refused", style="yellow")
 
     output.show(answer, human)
 
 
 @galleries.command("search")
-@with_options
 def search(
+    client: Connection,
     name: Name,
     query: Annotated[
         str,
@@ -105,8 +92,6 @@ def search(
     ] = False,
     *,
     point: Annotated[SearchParameters, Members("fpir fpr fnr")],
-    url: UrlOption = None,
-    json: output.JsonOption = False,
 ) -> None:
     """Find the most similar items. With --fpir or --fpr, return only matches."""
     options = vars(limits) | vars(point)
@@ -114,8 +99,7 @@ def search(
         options["filter"] = _json(where, "--filter")
     if by_subject:
         options["group_by"] = "subject"
-    with connected(url) as client:
-        answer = client.search(name, _query(query), **options)
+    answer = client.search(name, _query(query), **options)
     fnr = point.fnr
     rows = [
         (number, hit["id"], hit["subject"], hit["score"], *([hit["decision"]] if fnr else []))
@@ -126,70 +110,59 @@ def search(
     def human(to: Console) -> None:
         columns = ("query", "id", "subject", "score", *(["decision"] if fnr else []))
         output.table(columns, rows, empty="unknown: nothing matches")(to)
-        if answer.get("warning"):
-            to.print(f"warning: {answer['warning']}", style="yellow", markup=False)
+        output.warn(to, [answer["warning"]] if answer.get("warning") else [])
 
     output.show(answer, human)
 
 
 @galleries.command("erase")
 def erase(
+    client: Connection,
     name: Name,
     id: Annotated[str | None, typer.Option("--id", help="One item.")] = None,
     subject: Annotated[str | None, typer.Option(help="All items of a subject.")] = None,
     yes: Yes = False,
-    url: UrlOption = None,
-    json: output.JsonOption = False,
 ) -> None:
     """Erase an item or a subject from the database, the index and all files, and print a receipt."""
     if (id is None) == (subject is None):
         raise typer.BadParameter("expected either --id or --subject")
     confirm(f"Erase {id or subject} from {name}?", yes)
-    with connected(url) as client:
-        receipt = client.erase(name, id=id, subject=subject)
+    receipt = client.erase(name, id=id, subject=subject)
     output.show(receipt, output.facts(receipt.json))
 
 
 @galleries.command("calibrate")
-def calibrate(name: Name, dataset: Dataset, url: UrlOption = None, json: output.JsonOption = False) -> None:
+def calibrate(client: Connection, name: Name, dataset: Dataset) -> None:
     """Calibrate a gallery for --fpir, with people who are not enrolled."""
-    with connected(url) as client:
-        calibration = client.calibrate_gallery(name, dataset)
+    calibration = client.calibrate_gallery(name, dataset)
     output.show(calibration, output.facts(_flat(calibration.json)))
 
 
 @galleries.command("evaluate")
-@with_options
 def evaluate(
+    client: Connection,
     name: Name,
     dataset: Dataset,
     measures: Annotated[GalleryEvaluationParameters, Members("max_rank leave_one_out")],
-    url: UrlOption = None,
-    json: output.JsonOption = False,
 ) -> None:
     """Measure searches: rank-1 rate, CMC, and FNIR at each FPIR."""
-    with connected(url) as client:
-        evaluation = client.evaluate_gallery(name, dataset, **vars(measures))
+    evaluation = client.evaluate_gallery(name, dataset, **vars(measures))
 
     def human(to: Console) -> None:
         keys = ("id", "gallery_size", "n_mated", "n_strangers", "rank_1")
         output.facts({key: evaluation[key] for key in keys})(to)
-        columns = ("fpir", "threshold", "fnir", "refused")
-        rows = [[point.get(column) for column in columns] for point in evaluation["identification"]]
-        output.table(columns, rows, empty="")(to)
-        for warning in evaluation["warnings"]:
-            to.print(f"warning: {warning}", style="yellow", markup=False)
+        output.table(("fpir", "threshold", "fnir", "refused"), evaluation["identification"])(to)
+        output.warn(to, evaluation["warnings"])
 
     output.show(evaluation, human)
 
 
 @galleries.command("delete")
-def delete(name: Name, yes: Yes = False, url: UrlOption = None, json: output.JsonOption = False) -> None:
+def delete(client: Connection, name: Name, yes: Yes = False) -> None:
     """Delete a gallery with everything in it."""
     confirm(f"Delete gallery {name} with all its items?", yes)
-    with connected(url) as client:
-        client.delete_gallery(name)
-    output.show({"deleted": name}, lambda to: to.print(f"deleted {name}", markup=False))
+    client.delete_gallery(name)
+    output.show({"deleted": name}, f"deleted {name}")
 
 
 def _flat(entry: dict[str, Any]) -> dict[str, Any]:

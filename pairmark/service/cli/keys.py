@@ -12,12 +12,13 @@ import typer
 
 from pairmark.service.cli import output
 from pairmark.service.cli.connect import prepare_database, settings
+from pairmark.service.cli.options import Commands
 
 if TYPE_CHECKING:
     from pairmark.service.keys import Keys, NewKey, Tenants
     from pairmark.service.settings import Settings
 
-keys = typer.Typer(help="API keys, in the database that the settings name.", no_args_is_help=True)
+keys = Commands(help="API keys, in the database that the settings name.", no_args_is_help=True)
 SCOPES = (
     "score, decide (decisions without scores), gallery, train, import or admin (which includes the others), or one of "
     "them on a resource, e.g. score:people, gallery:people:read"
@@ -42,7 +43,6 @@ def create(
     rate: Annotated[
         float | None, typer.Option(help="Maximum requests per second with this key.", min=0.001)
     ] = None,
-    json: output.JsonOption = False,
 ) -> None:
     """Create a key and show it once. Only its hash is stored."""
     if tenant and resource and "/" not in resource:
@@ -60,7 +60,6 @@ def create(
 def rotate(
     key_id: Annotated[str, typer.Argument(help="The id that `keys list` shows.")],
     overlap: Annotated[str, typer.Option(help="How long the old key stays valid, e.g. 1d, 2h, 0m.")] = "1d",
-    json: output.JsonOption = False,
 ) -> None:
     """Replace a key by a new one with the same scopes. Both work during the overlap."""
     seconds = seconds_until(overlap)
@@ -104,18 +103,17 @@ def seconds_until(text: str) -> float:
 
 
 @keys.command("list")
-def list_keys(json: output.JsonOption = False) -> None:
+def list_keys() -> None:
     """List all keys, without their secrets."""
     with opened_keys(settings()) as key_store:
         entries = [entry.model_dump(mode="json") for entry in key_store.list()]
     columns = ("id", "name", "tenant", "scopes", "created_at", "last_used_at", "expires_at", "revoked_at")
     empty = "No keys yet: pairmark keys create --scope admin"
-    rows = [[entry.get(column) for column in columns] for entry in entries]
-    output.show({"items": entries}, output.table(columns, rows, empty=empty))
+    output.show({"items": entries}, output.table(columns, entries, empty=empty))
 
 
 @keys.command()
-def tenants(json: output.JsonOption = False) -> None:
+def tenants() -> None:
     """List tenants: what each uses of its quotas."""
     with opened_tenants(settings()) as tenant_store:
         page = tenant_store.page(200)
@@ -140,7 +138,6 @@ def quota(
     bytes: Annotated[int | None, typer.Option(help="Bytes stored; 0: any.", min=0)] = None,
     jobs: Annotated[int | None, typer.Option(help="Jobs that wait or run; 0: any.", min=0)] = None,
     max_keys: Annotated[int | None, typer.Option("--keys", help="Keys in force; 0: any.", min=0)] = None,
-    json: output.JsonOption = False,
 ) -> None:
     """Set a tenant's quotas. Those left out are the settings' defaults (`PAIRMARK_TENANT_...`)."""
     from pairmark.service.keys.schemas import Quotas
@@ -151,14 +148,11 @@ def quota(
 
 
 @keys.command()
-def revoke(
-    key_id: Annotated[str, typer.Argument(help="The id that `keys list` shows.")],
-    json: output.JsonOption = False,
-) -> None:
+def revoke(key_id: Annotated[str, typer.Argument(help="The id that `keys list` shows.")]) -> None:
     """Revoke a key. Running services refuse it from the next request on."""
     with opened_keys(settings()) as key_store:
         key_store.revoke(key_id)
-    output.show({"revoked": key_id}, lambda to: to.print(f"revoked {key_id}", markup=False))
+    output.show({"revoked": key_id}, f"revoked {key_id}")
 
 
 def has_active_key(config: Settings) -> bool:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pairmark.service.cli import output
-from pairmark.service.cli.connect import UrlOption, connected
-from pairmark.service.cli.options import Members, with_options
+from pairmark.service.cli.connect import Connection
+from pairmark.service.cli.options import Members
 from pairmark.service.cli.points import (
     ROWS_A_REQUEST,
     ModelOption,
@@ -29,8 +29,8 @@ SHOWN = 3
 """Classes shown for a point, the most probable first."""
 
 
-@with_options
 def rank_labels(
+    client: Connection,
     features: Annotated[
         list[str] | None,
         typer.Argument(
@@ -42,8 +42,6 @@ def rank_labels(
     model: ModelOption = None,
     *,
     ranking: Annotated[RankParameters, Members("top detail abstain")],
-    url: UrlOption = None,
-    json: output.JsonOption = False,
 ) -> None:
     """Rank labels for one point, or for each line of a file."""
     require_one_input(features, file)
@@ -53,11 +51,10 @@ def rank_labels(
         points = [dict(zip(names, row, strict=True)) for row in rows]
     else:
         points = [_point(features or [])]
-    with connected(url) as client:
-        answers = [
-            client.rank_labels(points[start : start + ROWS_A_REQUEST], model=model, **vars(ranking))
-            for start in range(0, len(points), ROWS_A_REQUEST)
-        ]
+    answers = [
+        client.rank_labels(points[start : start + ROWS_A_REQUEST], model=model, **vars(ranking))
+        for start in range(0, len(points), ROWS_A_REQUEST)
+    ]
     rankings = [ranking for answer in answers for ranking in answer["rankings"]]
     output.show({"model": answers[0]["model"], "rankings": rankings}, lambda to: _show_rankings(to, rankings))
 
@@ -82,20 +79,17 @@ def _show_rankings(to: Console, rankings: list[dict[str, Any]]) -> None:
             tied = before is not None and places[before] == places[label]
             line += label if before is None else f"{'=' if tied else '>'}{label}"
         sure = ranking.get("confidence")
-        to.print(
-            line if sure is None else f"{line}  ({100 * sure:.0f} % of pairs)", markup=False, highlight=False
-        )
+        to.print(line if sure is None else f"{line}  ({100 * sure:.0f} % of pairs)")
 
 
 def classify(
+    client: Connection,
     features: Annotated[
         list[str] | None,
         typer.Argument(help="One point: 5.1,3.5,1.4,0.2 in the model's order.", metavar="[NUMBERS]"),
     ] = None,
     file: PointsOption = None,
     model: ModelOption = None,
-    url: UrlOption = None,
-    json: output.JsonOption = False,
 ) -> None:
     """Classify one point, or each line of a file."""
     require_one_input(features, file)
@@ -104,8 +98,7 @@ def classify(
         names, points = read_points(file)
     else:
         points = [numbers(split_words(features or ()), "features")]
-    with connected(url) as client:
-        answers = _classified(client, model, names, points)
+    answers = _classified(client, model, names, points)
     labels = [label for answer in answers for label in answer["labels"]]
     probabilities = [chances for answer in answers for chances in answer["probabilities"]]
     result = {"model": answers[0]["model"], "labels": labels, "probabilities": probabilities}
@@ -146,4 +139,4 @@ def _show_classes(to: Console, probabilities: list[dict[str, Any]]) -> None:
     for chances in probabilities:
         best = sorted(chances.items(), key=lambda entry: -entry[1])[:SHOWN]
         line = ", ".join(f"{label} {100 * chance:.1f} %" for label, chance in best)
-        to.print(line, markup=False, highlight=False)
+        to.print(line)

@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pairmark.service.cli import output
-from pairmark.service.cli.connect import UrlOption, connected
-from pairmark.service.cli.options import Members, with_options
-from pairmark.service.cli.points import numbers, read_points, read_records, read_subjects
+from pairmark.service.cli.connect import Connection
+from pairmark.service.cli.options import Members
+from pairmark.service.cli.points import RequiredModel, numbers, read_points, read_records, read_subjects
 from pairmark.service.cli.training import resolve
 from pairmark.wire.scoring import CandidatesParameters, MatchParameters, SimilarityParameters
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from pairmark.client import Client
 
 SHOWN = 20
 
@@ -42,8 +44,8 @@ SubjectOption = Annotated[
 ]
 
 
-@with_options
 def similarity(
+    client: Connection,
     left: Side = None,
     right: Side = None,
     left_file: LeftFile = None,
@@ -51,27 +53,22 @@ def similarity(
     subject: SubjectOption = None,
     *,
     scoring: Annotated[SimilarityParameters, Members("aggregation log_lr lr_method model")],
-    url: UrlOption = None,
-    json: output.JsonOption = False,
 ) -> None:
     """Score pairs row by row, or one point against many."""
     sides = _sides((left, left_file), (right, right_file), subject)
-    with connected(url) as client:
-        of = {name: value for name, value in vars(scoring).items() if name in ("model", "aggregation")}
-        scores = client.similarity(*sides, **of).tolist()
-        worth = None
-        if scoring.log_lr:
-            worth = client.log_lr(*sides, method=scoring.lr_method, **of).tolist()
+    of = {name: value for name, value in vars(scoring).items() if name in ("model", "aggregation")}
+    scores = client.similarity(*sides, **of).tolist()
+    worth = None
+    if scoring.log_lr:
+        worth = client.log_lr(*sides, method=scoring.lr_method, **of).tolist()
     reported = {"scores": scores, **({} if worth is None else {"log_lr": worth})}
-    rows = [
-        (at, *(f"{values[at]:.6g}" for values in reported.values())) for at in range(min(SHOWN, len(scores)))
-    ]
+    rows = [(at, *(f"{values[at]:.6g}" for values in reported.values())) for at in range(len(scores))]
     names = ("pair", "score", *(["log LR"] if scoring.log_lr else []))
-    output.show(reported, output.table(names, rows, empty="no pairs"))
+    output.show(reported, output.table(names, rows, empty="no pairs", most=SHOWN))
 
 
-@with_options
 def match(
+    client: Connection,
     left: Side = None,
     right: Side = None,
     left_file: LeftFile = None,
@@ -82,8 +79,6 @@ def match(
         MatchParameters,
         Members("fpr fnr prior cost_ratio log_lr lr_method confidence method simultaneous aggregation model"),
     ],
-    url: UrlOption = None,
-    json: output.JsonOption = False,
 ) -> None:
     """Decide which pairs match, at a false positive rate you choose (or, with --prior, at the lowest cost)."""
     options = vars(deciding)
@@ -95,14 +90,13 @@ def match(
                 raise typer.BadParameter(
                     f"--{name.replace('_', '-')} does not go with --prior, which promises no error rate"
                 )
-        _decide(_sides((left, left_file), (right, right_file), subject), options, url)
+        _decide(client, _sides((left, left_file), (right, right_file), subject), options)
         return
     if deciding.cost_ratio is not None:
         raise typer.BadParameter("--cost-ratio goes with --prior")
     sides = _sides((left, left_file), (right, right_file), subject)
     log_lr = deciding.log_lr
-    with connected(url) as client:
-        answer = client.match(*sides, **options)
+    answer = client.match(*sides, **options)
     decisions = answer.decisions or [
         "match" if is_match else "different" for is_match in answer.matches.tolist()
     ]
@@ -111,26 +105,23 @@ def match(
         {"score": score, "decision": decision}
         for score, decision in zip(answer.scores.tolist(), decisions, strict=True)
     ]
-
     if answer.log_lr is not None:
         pairs = [{**pair, "log_lr": worth} for pair, worth in zip(pairs, answer.log_lr.tolist(), strict=True)]
 
     def human(to: Console) -> None:
         rows = [
             (at, f"{pair['score']:.6g}", pair["decision"], *([f"{pair['log_lr']:.4g}"] if log_lr else []))
-            for at, pair in enumerate(pairs[:SHOWN])
+            for at, pair in enumerate(pairs)
         ]
         names = ("pair", "score", "decision", *(["log LR"] if log_lr else []))
-        output.table(names, rows, empty="no pairs")(to)
-        if len(pairs) > SHOWN:
-            to.print(f"... and {len(pairs) - SHOWN:,} more (--json gives all)")
-        to.print(_promise(point), markup=False)
+        output.table(names, rows, empty="no pairs", most=SHOWN)(to)
+        to.print(_promise(point))
 
     output.show({"model": answer.model, "pairs": pairs, "operating_point": point}, human)
 
 
-@with_options
 def candidates(
+    client: Connection,
     pairs: Annotated[
         Path,
         typer.Argument(
@@ -139,11 +130,9 @@ def candidates(
             dir_okay=False,
         ),
     ],
-    model: Annotated[str, typer.Option(help="NAME, NAME@ALIAS or NAME:VERSION.")],
+    model: RequiredModel,
     *,
     scoring: Annotated[CandidatesParameters, Members("dataset fpr confidence")],
-    url: UrlOption = None,
-    json: output.JsonOption = False,
 ) -> None:
     """Score candidate pairs of a stored table, or of two, each among its rivals; with --fpr decide too."""
     with pairs.open(newline="", encoding="utf-8-sig") as stream:
@@ -154,8 +143,7 @@ def candidates(
     if not ends:
         raise typer.BadParameter(f"{pairs.name}: no pairs")
     options = vars(scoring)
-    with connected(url) as client:
-        answer = client.score_candidates(*resolve(client, model), options.pop("dataset"), ends, **options)
+    answer = client.score_candidates(*resolve(client, model), options.pop("dataset"), ends, **options)
     names = ["left", "right", "score"]
     rows: list[list[Any]] = [[*end, score] for end, score in zip(ends, answer.scores.tolist(), strict=True)]
     if answer.matches is not None:
@@ -164,22 +152,19 @@ def candidates(
     point = None if answer.operating_point is None else answer.operating_point.json
 
     def human(to: Console) -> None:
-        shown = [[*row[:2], f"{row[2]:.6g}", *row[3:]] for row in rows[:SHOWN]]
-        output.table(names, shown, empty="no pairs")(to)
-        if len(rows) > SHOWN:
-            to.print(f"... and {len(rows) - SHOWN:,} more (--json gives all)")
+        cells = [[*row[:2], f"{row[2]:.6g}", *row[3:]] for row in rows]
+        output.table(names, cells, empty="no pairs", most=SHOWN)(to)
         if point is not None:
-            to.print(point["meaning"], markup=False)
+            to.print(point["meaning"])
 
     listed = [dict(zip(names, row, strict=True)) for row in rows]
     output.show({"model": answer.model.json, "pairs": listed, "operating_point": point}, human)
 
 
-def _decide(sides: tuple[Any, Any], options: dict[str, Any], url: str | None) -> None:
+def _decide(client: Client, sides: tuple[Any, Any], options: dict[str, Any]) -> None:
     """Decide by prior and costs, and print it."""
     options = {"method" if name == "lr_method" else name: value for name, value in options.items()}
-    with connected(url) as client:
-        answer = client.decide(*sides, **options)
+    answer = client.decide(*sides, **options)
     words = ["same" if is_same else "different" for is_same in answer.same.tolist()]
     pairs: list[dict[str, Any]] = [{"decision": word} for word in words]
     for name, values in (
@@ -192,12 +177,11 @@ def _decide(sides: tuple[Any, Any], options: dict[str, Any], url: str | None) ->
 
     def human(to: Console) -> None:
         names = list(pairs[0]) if pairs else ["decision"]
-        rows = [(at, *pair.values()) for at, pair in enumerate(pairs[:SHOWN])]
-        output.table(("pair", *names), rows, empty="no pairs")(to)
+        rows = [(at, *pair.values()) for at, pair in enumerate(pairs)]
+        output.table(("pair", *names), rows, empty="no pairs", most=SHOWN)(to)
         to.print(
             f"A pair is the same if its log likelihood ratio is above {answer.bayes['log_lr_threshold']:.4g}: the "
             f"lowest cost at prior {options['prior']:g}. No error rate is guaranteed; use --fpr for that.",
-            markup=False,
         )
 
     output.show({"model": answer.model, "pairs": pairs, "bayes": answer.bayes}, human)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from pairmark.service.cli import output
-from pairmark.service.cli.connect import UrlOption, connected, settings
+from pairmark.service.cli.connect import Connection, settings
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 
 def audit(
+    client: Connection,
     limit: Annotated[int, typer.Option(help="Maximum number of entries to show.", min=1)] = 50,
     actor: Annotated[
         str | None, typer.Option(help="Only changes by this actor, e.g. 'key 0123456789ab'.")
@@ -34,13 +35,10 @@ def audit(
         str | None, typer.Option(help="Only changes of this resource, e.g. model:faces or gallery:people.")
     ] = None,
     since: Annotated[str | None, typer.Option(help="Only from this time on (ISO 8601).")] = None,
-    url: UrlOption = None,
-    json: output.JsonOption = False,
 ) -> None:
     """List who changed what, newest first."""
-    with connected(url) as client:
-        filters = {"actor": actor, "action": action, "resource": resource, "since": since}
-        entries = list(islice(client.pages("/audit", limit=limit, **filters), limit))
+    filters = {"actor": actor, "action": action, "resource": resource, "since": since}
+    entries = list(islice(client.pages("/audit", limit=limit, **filters), limit))
     rows = [
         [entry["at"], entry["actor"], entry["action"], entry["resource"], _facts(entry)] for entry in entries
     ]
@@ -62,7 +60,6 @@ def _facts(entry: dict[str, Any]) -> str:
 def backup(
     file: Annotated[Path, typer.Argument(help="The file to write.", dir_okay=False)],
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
-    json: output.JsonOption = False,
 ) -> None:
     """Back up the database and the artefacts while the service runs. Exit code 1: a stored file is damaged."""
     from pairmark.service.operations.backup import back_up
@@ -75,9 +72,9 @@ def backup(
 
     def human(to: Console) -> None:
         size = f"{summary['bytes'] / 2**20:.1f} MiB"
-        to.print(f"{file}: {summary['rows']} rows and {summary['blobs']} stored files, {size}", markup=False)
+        to.print(f"{file}: {summary['rows']} rows and {summary['blobs']} stored files, {size}")
         for what, detail in summary["damaged"].items():
-            to.print(f"NOT IN THE BACKUP: {what[:40]}: {detail}", markup=False)
+            to.print(f"NOT IN THE BACKUP: {what[:40]}: {detail}")
 
     output.show(summary, human)
     if summary["damaged"]:
@@ -101,7 +98,6 @@ def restore(
             help="When a key was last revoked (ISO 8601, UTC).", formats=["%Y-%m-%dT%H:%M:%S", "%Y-%m-%d"]
         ),
     ] = None,
-    json: output.JsonOption = False,
 ) -> None:
     """Restore a backup into an empty database and artefact store, and check its scores."""
     from pairmark.service.operations.restore import restore as restored
@@ -111,25 +107,22 @@ def restore(
         summary = restored(database, blobs, config, file, keys=keys, last_revocation=revoked_at)
 
     def human(to: Console) -> None:
-        to.print(
-            f"restored {summary['rows']} rows and {summary['blobs']} stored files from {file}", markup=False
-        )
+        to.print(f"restored {summary['rows']} rows and {summary['blobs']} stored files from {file}")
         to.print(f"versions in use that give the same scores to the last bit: {len(summary['same'])}")
         for ref in summary["close"]:
             to.print(
                 f"{ref} gives the same scores except for rounding: another CPU, or other libraries",
-                markup=False,
             )
         for key in summary["revoked_keys"]:
-            to.print(f"REVOKED: key {key['id']} ({key['name']!a}) worked in the backup", markup=False)
+            to.print(f"REVOKED: key {key['id']} ({key['name']!a}) worked in the backup")
         if summary["revoked_keys"]:
             to.print("Make new keys with `pairmark keys create`. `--keys keep` restores keys as they were.")
         for what, detail in summary["missing"].items():
-            to.print(f"NOT IN THE BACKUP: {what[:40]}: {detail}", markup=False)
+            to.print(f"NOT IN THE BACKUP: {what[:40]}: {detail}")
         for item in summary["refused"][:20]:
             # As Python writes it: the name may hold characters that a terminal obeys.
             name = ascii(item.get("id") or item["subject"])
-            to.print(f"NOT RESTORED: {name} of gallery {item['gallery']}: {item['detail']}", markup=False)
+            to.print(f"NOT RESTORED: {name} of gallery {item['gallery']}: {item['detail']}")
         if summary["n_refused"] > 20:
             to.print(f"and {summary['n_refused'] - 20} more that are not restored (--json lists 1,000)")
 
@@ -141,7 +134,6 @@ def doctor(
         bool,
         typer.Option("--quick", help="Skip the checksums of stored files and the compilation of kernels."),
     ] = False,
-    json: output.JsonOption = False,
 ) -> None:
     """Check database, clocks, workers, data, calibrations, disk and kernels. Exit code 1: a check failed."""
     from pairmark.service.operations.doctor import Doctor, as_json

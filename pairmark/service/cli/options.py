@@ -1,16 +1,19 @@
-"""Options of commands, made of what `pairmark.wire` declares of requests."""
+"""What commands take: options made of what `pairmark.wire` declares of requests, a client, and ``--json``."""
 
 from __future__ import annotations
 
 import functools
 import inspect
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import typer
 
+from pairmark.service.cli.connect import Connects, LazyClient, UrlOption, connected
+from pairmark.service.cli.output import JsonOption
 from pairmark.service.cli.rates import rate
 from pairmark.wire.base import Limits, Parameters, Text
 
@@ -24,33 +27,59 @@ class Members:
     optional: bool = False
 
 
+class Commands(typer.Typer):
+    """A group of commands, each `with_options`."""
+
+    def command(self, *words: Any, **settings: Any) -> Callable[..., Any]:
+        """As Typer's."""
+        register = super().command(*words, **settings)
+        return lambda command: register(with_options(command))
+
+
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Each argument ``Annotated[SomeParameters, Members("..")]`` of a command as one option for each member.
+    """Each argument ``Annotated[SomeParameters, Members("..")]`` of a command as one option for each member, a client
+    (`Connection`) as ``--url``, and ``--json`` beside them.
 
     The command gets an object with the options that were given; its other attributes are the request's defaults.
     """
     signature = inspect.signature(command, eval_str=True)
+    connection: tuple[str, Connects] | None = None
     groups: dict[str, tuple[type[Parameters], list[str]]] = {}
     arguments = [_argument("context", typer.Context)]
     for argument in signature.parameters.values():
         request, *notes = get_args(argument.annotation) or (argument.annotation,)
         members = next((note for note in notes if isinstance(note, Members)), None)
-        if members is None:
+        connects = next((note for note in notes if isinstance(note, Connects)), None)
+        if connects is not None:
+            connection = argument.name, connects
+        elif members is None:
             arguments.append(argument.replace(kind=inspect.Parameter.KEYWORD_ONLY))
         else:
             groups[argument.name] = request, members.names.split()
-            arguments += [_option(request, name, members.optional) for name in members.names.split()]
+            hints = get_type_hints(request, include_extras=True)
+            arguments += [
+                _option(request, name, hints[name], members.optional) for name in members.names.split()
+            ]
+    if connection is not None:
+        arguments.append(_argument("url", UrlOption, None))
+    arguments.append(_argument("json", JsonOption, False))
 
     @functools.wraps(command)
-    def run(context: typer.Context, **values: Any) -> None:
+    def run(context: typer.Context, json: bool, **values: Any) -> None:
         for argument, (request, names) in groups.items():
             options = {name: values.pop(name) for name in names}
             values_given = {name: value for name, value in options.items() if _is_given(context, name)}
             # What holds by default has an option that turns it off.
             turned_off = {name: False for name in values_given if getattr(request, name, None) is True}
             values[argument] = request(**(values_given | turned_off))
-        command(**values)
+        with ExitStack() as stack:
+            if connection is not None:
+                name, connects = connection
+                service = connected(values.pop("url"), creates=connects.creates)
+                values[name] = LazyClient(lambda: stack.enter_context(service))
+            command(**values)
 
+    run.__annotations__ = {argument.name: argument.annotation for argument in arguments}
     run.__signature__ = signature.replace(parameters=arguments)  # type: ignore[attr-defined]
     return run
 
@@ -64,9 +93,9 @@ def _argument(name: str, annotation: Any, default: Any = inspect.Parameter.empty
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
 
 
-def _option(request: type[Parameters], name: str, is_optional: bool) -> inspect.Parameter:
+def _option(request: type[Parameters], name: str, hint: Any, is_optional: bool) -> inspect.Parameter:
     """The option of one member: its type, limits, text and default are the request's."""
-    kind, *notes = _parts(get_type_hints(request, include_extras=True)[name])
+    kind, *notes = _parts(hint)
     text = next(note for note in notes if isinstance(note, Text))
     limits = next((note for note in notes if isinstance(note, Limits)), Limits())
     flag = f"--{name.replace('_', '-')}" if len(name) > 1 else f"-{name}"

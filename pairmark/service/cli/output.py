@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +13,8 @@ import typer
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from pairmark.client import Answer
 
 
 class _Format:
@@ -30,6 +32,9 @@ JsonOption = Annotated[
 ]
 
 
+Limit = Annotated[int | None, typer.Option(help="Maximum number to list.", min=1)]
+
+
 def reset() -> None:
     """Back to tables; called before each command line is read."""
     _Format.json = False
@@ -44,19 +49,27 @@ def console() -> Console:
     """Where people read."""
     from rich.console import Console
 
-    terminal = Console(soft_wrap=True, highlight=False)
+    terminal = Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
     if not terminal.is_terminal:
         # In a pipe nothing is cut or folded to a terminal's width.
         terminal.width = 10_000
     return terminal
 
 
-def show(value: Any, human: Callable[[Console], None]) -> None:
-    """Print ``value`` as JSON, or let ``human`` print it."""
+def show(value: Any, human: Callable[[Console], None] | str) -> None:
+    """Print ``value`` as JSON, or for people a sentence, or what ``human`` prints."""
     if wants_json():
         sys.stdout.write(json.dumps(value, indent=2, allow_nan=False, default=_members) + "\n")
+    elif isinstance(human, str):
+        console().print(human)
     else:
         human(console())
+
+
+def warn(to: Console, warnings: Iterable[str]) -> None:
+    """Print warnings."""
+    for warning in warnings:
+        to.print(f"warning: {warning}", style="yellow")
 
 
 def _members(value: Any) -> Any:
@@ -70,8 +83,21 @@ def say(text: str) -> None:
         sys.stderr.write(text + "\n")
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, empty: str) -> Callable[[Console], None]:
-    """A printer of a table; ``empty`` is what to say (the next command to give) when there are no rows."""
+def table(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[Any] | Mapping[str, Any] | Answer],
+    *,
+    empty: str = "",
+    most: int | None = None,
+) -> Callable[[Console], None]:
+    """A printer of a table.
+
+    Parameters
+    ----------
+    rows : the cells of each, or answers and other mappings from columns to cells.
+    empty : what to say (the next command to give) when there are no rows.
+    most : rows to show; how many more there are is said.
+    """
 
     def render(to: Console) -> None:
         from rich import box
@@ -84,9 +110,12 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, empty: str) 
         grid = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
         for column in columns:
             grid.add_column(column)
-        for row in rows:
-            grid.add_row(*(Text(cell(value)) for value in row))
+        for row in rows[:most]:
+            values = row if isinstance(row, Sequence) else [row.get(column) for column in columns]
+            grid.add_row(*(Text(cell(value)) for value in values))
         to.print(grid)
+        if most is not None and len(rows) > most:
+            to.print(f"... and {len(rows) - most:,} more (--json gives all)")
 
     return render
 

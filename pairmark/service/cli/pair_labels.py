@@ -14,7 +14,7 @@ import typer
 
 from pairmark.service.cli import output
 from pairmark.service.cli.files import ColumnTypes, RightFile, TableFile, column_types
-from pairmark.service.cli.rates import rate
+from pairmark.service.cli.rates import Confidence, rate
 
 if TYPE_CHECKING:
     from pairmark.models.records.schema import Records, Schema
@@ -98,17 +98,14 @@ def label(
     column: ColumnTypes = None,
     choose: Annotated[
         int, typer.Option(help="Pairs to choose, which train the model.", min=0, max=100_000)
-    ] = 200,
+    ] = CHOSEN,
     fpr: Annotated[
         float,
         typer.Option(
             parser=rate, metavar="RATE", help="False positive rate that the drawn pairs are to support."
         ),
     ] = 0.05,
-    confidence: Annotated[
-        float, typer.Option(parser=rate, metavar="RATE", help="Confidence of the guarantee.")
-    ] = 0.95,
-    json: output.JsonOption = False,
+    confidence: Confidence = 0.95,
 ) -> None:
     """Judge pairs of records: the most telling ones to train on, then a random draw to calibrate on.
 
@@ -134,57 +131,7 @@ def label(
     if not output.wants_json():
         output.say(_outlook(labelling, fpr))
         _ask(labelling, files)
-    output.show(_state(labelling, files, fpr), lambda to: to.print(_closing(labelling, file, right_file, pairs),
-                                                                   markup=False))  # fmt: skip
-
-
-def plan_pairs(fpr: float, confidence: float, same_share: float) -> dict[str, Any]:
-    """How many pairs of records to label for a rate.
-
-    Parameters
-    ----------
-    same_share : of the candidate pairs; among so many drawn ones there are enough different ones in 99 % of draws.
-    """
-    from scipy.stats import binom
-
-    from pairmark.models.calibration.promises import AMPLE_MULTIPLE
-    from pairmark.models.calibration.tpr_spread import BEST_TPR, expected_tpr
-    from pairmark.service.datasets.labelling import drawn_different
-
-    draws = []
-    for multiple in (1, 2, AMPLE_MULTIPLE):
-        different = multiple * drawn_different(fpr, confidence)
-        n = math.ceil(different / (1 - same_share))
-        while binom.ppf(0.01, n, 1 - same_share) < different:
-            n += max(1, n // 500)
-        tpr, low, high = expected_tpr(fpr, multiple, BEST_TPR)
-        draws.append({"different": different, "drawn": n, "tpr": tpr, "low": low, "high": high})
-    return {"fpr": fpr, "confidence": confidence, "same_share": same_share, "chosen": CHOSEN, "draws": draws}
-
-
-def show_plan(to: Any, plan: dict[str, Any]) -> None:
-    """A plan for people."""
-    to.print(
-        f"A false positive rate of {plan['fpr']:g} at confidence {plan['confidence']:g} among the candidate pairs of a "
-        f"table, {100 * plan['same_share']:g} % of them the same:\n"
-    )
-    rows = [
-        [plan["chosen"], f"{draw['drawn']:,}", f"{draw['different']:,}", f"{plan['chosen'] + draw['drawn']:,}",
-         f"about {100 * draw['tpr']:.0f} % ({100 * draw['low']:.0f} % to {100 * draw['high']:.0f} %)"]
-        for draw in plan["draws"]
-    ]  # fmt: skip
-    titles = [
-        "chosen, to train",
-        "drawn at random",
-        "different among them",
-        "pairs to label",
-        "matched of 90 %",
-    ]
-    output.table(titles, rows, empty="")(to)
-    to.print(
-        "\nThe last column says how many of the same pairs match that a perfect threshold would match 90 % of. "
-        "`pairmark label FILE --pairs pairs.csv` asks which pairs are the same, and counts the candidates."
-    )
+    output.show(_state(labelling, files, fpr), _closing(labelling, file, right_file, pairs))
 
 
 def read_files(file: Path, right: Path | None, columns: dict[str, str]) -> RecordFiles:

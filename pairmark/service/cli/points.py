@@ -23,6 +23,7 @@ PointsOption = Annotated[
     ),
 ]
 ModelOption = Annotated[str | None, typer.Option(help="NAME, NAME@ALIAS or NAME:VERSION.")]
+RequiredModel = Annotated[str, typer.Option(help="NAME, NAME@ALIAS or NAME:VERSION.")]
 
 
 def require_one_input(features: list[str] | None, file: Path | None) -> None:

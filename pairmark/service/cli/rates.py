@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
 
@@ -18,3 +20,6 @@ def rate(text: str) -> float:
             f"{digits!r} is no rate; expected a number between 0 and 1, such as 0.01 or 1%"
         )
     return value
+
+
+Confidence = Annotated[float, typer.Option(parser=rate, metavar="RATE", help="Confidence of the guarantee.")]

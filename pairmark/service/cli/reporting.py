@@ -10,7 +10,7 @@ import typer
 
 from pairmark.service.cli import output
 from pairmark.service.cli.catalogue import Ref
-from pairmark.service.cli.connect import UrlOption, connected
+from pairmark.service.cli.connect import Connection
 from pairmark.service.cli.training import resolve, show_metrics
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ class Pictured(StrEnum):
 
 
 def report(
+    client: Connection,
     ref: Ref,
     file: Annotated[
         Path | None,
@@ -41,8 +42,6 @@ def report(
             dir_okay=False,
         ),
     ] = None,
-    url: UrlOption = None,
-    json: output.JsonOption = False,
 ) -> None:
     """Show a version's report: guarantee, error rates, groups, likelihood ratios and limits."""
     ending = None if file is None else file.suffix.lower()
@@ -50,11 +49,10 @@ def report(
         raise typer.BadParameter(
             f"{file}: expected a file that ends in .html or .json", param_hint="--output"
         )
-    with connected(url) as client:
-        name, number = resolve(client, ref)
-        if file is not None and ending == ".html":
-            file.write_text(client.report_page(name, number), encoding="utf-8")
-        answer = None if ending == ".html" else client.report(name, number)
+    name, number = resolve(client, ref)
+    if file is not None and ending == ".html":
+        file.write_text(client.report_page(name, number), encoding="utf-8")
+    answer = None if ending == ".html" else client.report(name, number)
     if file is None:
         assert answer is not None
         parts = answer.json
@@ -65,10 +63,11 @@ def report(
 
         file.write_text(encoder.dumps(answer.json, indent=2, allow_nan=False) + "\n", encoding="utf-8")
     facts = {"model": name, "version": number, "file": str(file), "bytes": file.stat().st_size}
-    output.show(facts, lambda to: to.print(f"wrote the report of {name}:{number} to {file}", markup=False))
+    output.show(facts, f"wrote the report of {name}:{number} to {file}")
 
 
 def plot(
+    client: Connection,
     ref: Ref,
     picture: Annotated[Pictured, typer.Argument(help="Which picture to draw.")],
     file: Annotated[
@@ -77,8 +76,6 @@ def plot(
             "--output", "-o", help="File to write, .svg or .png.", dir_okay=False, show_default="PICTURE.svg"
         ),
     ] = None,
-    url: UrlOption = None,
-    json: output.JsonOption = False,
 ) -> None:
     """Draw one picture of a version's report."""
     target = file or Path(f"{picture.value}.svg")
@@ -87,11 +84,10 @@ def plot(
         raise typer.BadParameter(
             f"{target}: expected a file that ends in .svg or .png", param_hint="--output"
         )
-    with connected(url) as client:
-        name, number = resolve(client, ref)
-        target.write_bytes(client.picture(name, number, picture.value, format=ending[1:]))
+    name, number = resolve(client, ref)
+    target.write_bytes(client.picture(name, number, picture.value, format=ending[1:]))
     facts = {"model": name, "version": number, "picture": picture.value, "file": str(target)}
-    output.show(facts, lambda to: to.print(f"wrote {target}", markup=False))
+    output.show(facts, f"wrote {target}")
 
 
 def _summary(to: Console, parts: dict[str, Any]) -> None:
@@ -103,10 +99,10 @@ def _summary(to: Console, parts: dict[str, Any]) -> None:
     ):
         to.print(title, style="bold")
         for entry in sentences:
-            to.print(f"  {entry}", markup=False)
+            to.print(f"  {entry}")
     to.print("\nThe promise", style="bold")
     if (version.get("promise") or {}).get("population"):
-        to.print(f"  It holds among {version['promise']['population']}.", markup=False)
+        to.print(f"  It holds among {version['promise']['population']}.")
     rows: list[tuple[Any, ...]] = [
         (entry["fpr"], None, None, None, "not supported")
         if entry["refused"]
@@ -152,8 +148,7 @@ def _summary(to: Console, parts: dict[str, Any]) -> None:
             to.print(
                 f"groups at {at['fpr']:g}: {entry['rate']}, largest over geometric mean {output.cell(ratio['value'])} "
                 f"({output.cell(ratio['low'])} to {output.cell(ratio['high'])})",
-                markup=False,
             )
     to.print("\nLimits", style="bold")
     for entry in card["limits"]:
-        to.print(f"  {entry}", markup=False)
+        to.print(f"  {entry}")

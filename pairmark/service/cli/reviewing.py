@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pairmark.service.cli import output
-from pairmark.service.cli.connect import UrlOption, connected
-from pairmark.service.cli.options import Members, with_options
+from pairmark.service.cli.connect import Connection
+from pairmark.service.cli.options import Members
 from pairmark.wire.reviews import ReviewParameters, ReviewSourceParameters
 
 if TYPE_CHECKING:
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 _KEYS = {"s": True, "d": False, "?": None}
 
 
-@with_options
 def review(
+    client: Connection,
     review_id: Annotated[
         str | None,
         typer.Argument(help="The review's id; without one, make a review or list them.", metavar="[ID]"),
@@ -38,30 +38,25 @@ def review(
     asking: Annotated[ReviewParameters, Members("question at_most confidence")],
     by: Annotated[str | None, typer.Option(help="Your name as a reviewer; default: the key.")] = None,
     show: Annotated[bool, typer.Option("--show", help="Only show what the review has shown so far.")] = False,
-    url: UrlOption = None,
-    json: output.JsonOption = False,
 ) -> None:
     """Judge pairs drawn at random, and learn how many of all decisions are wrong."""
     makes = bool(vars(source)) or pairs is not None
     if review_id is not None and makes:
         raise typer.BadParameter("expected either an ID, or what to make a review of")
-    with connected(url) as client:
-        if makes:
-            listed_pairs = {} if pairs is None else _pairs_of_file(pairs)
-            new = client.create_review(**vars(source), **listed_pairs, **vars(asking))
-            output.show(new, output.facts(_facts(new)))
-        elif review_id is None:
-            reviews = list(client.reviews(limit=50))
-            rows = [[row.id, row["model"], row.judged, row.wrong, row.bound, row.enough] for row in reviews]
-            columns = ["ID", "Model", "Judged", "Wrong", "Bound", "Enough"]
-            output.show(
-                reviews, output.table(columns, rows, empty="no review yet: pairmark review --model NAME")
-            )
-        else:
-            if not show and not output.wants_json():
-                _ask(client, review_id, by)
-            now = client.review(review_id)
-            output.show(now, output.facts(_facts(now)))
+    if makes:
+        listed_pairs = {} if pairs is None else _pairs_of_file(pairs)
+        new = client.create_review(**vars(source), **listed_pairs, **vars(asking))
+        output.show(new, output.facts(_facts(new)))
+    elif review_id is None:
+        reviews = list(client.reviews(limit=50))
+        rows = [[row.id, row["model"], row.judged, row.wrong, row.bound, row.enough] for row in reviews]
+        columns = ["ID", "Model", "Judged", "Wrong", "Bound", "Enough"]
+        output.show(reviews, output.table(columns, rows, empty="no review yet: pairmark review --model NAME"))
+    else:
+        if not show and not output.wants_json():
+            _ask(client, review_id, by)
+        now = client.review(review_id)
+        output.show(now, output.facts(_facts(now)))
 
 
 def _facts(state: Any) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from pairmark.service.cli import (
     operating,
     output,
     pair_labels,
+    planning,
     reporting,
     reviewing,
     serving,
@@ -27,10 +28,11 @@ from pairmark.service.cli import (
     training,
     webhooks,
 )
+from pairmark.service.cli.options import Commands
 from pairmark.service.deferred import defer_unused
 
 _POINT = re.compile(r"-\.?\d[^,\s]*,")
-app = typer.Typer(
+app = Commands(
     name="pairmark",
     help="Learn similarity from your own data, and decide 'same or different' at a false positive rate you choose.",
     no_args_is_help=True,
@@ -48,7 +50,7 @@ for command in (
     serving.worker,
     training.train,
     training.evaluate,
-    training.plan,
+    planning.plan,
     reporting.report,
     reporting.plot,
     matching.similarity,

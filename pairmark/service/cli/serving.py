@@ -14,6 +14,7 @@ import typer
 from pairmark.service.cli import output
 from pairmark.service.cli.connect import migrate_embedded, prepare_database, settings
 from pairmark.service.cli.listening import announce, answer, listen
+from pairmark.service.cli.options import Commands
 
 if TYPE_CHECKING:
     from pairmark.service.settings import Settings
@@ -21,13 +22,12 @@ if TYPE_CHECKING:
 WaitOption = Annotated[float, typer.Option(help="Seconds to wait for the database and its tables.", min=0)]
 # For processes that must not outlive the one that started them.
 UntilStdinCloses = Annotated[bool, typer.Option("--until-stdin-closes", hidden=True)]
-database = typer.Typer(help="The schema of the database.", no_args_is_help=True)
+database = Commands(help="The schema of the database.", no_args_is_help=True)
 
 
 @database.command()
 def upgrade(
     wait: Annotated[float, typer.Option(help="Seconds to wait for the database to answer.", min=0)] = 30.0,
-    json: output.JsonOption = False,
 ) -> None:
     """Migrate the schema to the newest version. Safe to run again, and from several machines at once."""
     from pairmark.service.db import open_database
@@ -39,9 +39,7 @@ def upgrade(
         else:
             store.upgrade()
         url = store.url.render_as_string(hide_password=True)
-    output.show(
-        {"database": url, "upgraded": True}, lambda to: to.print(f"{url} is up to date", markup=False)
-    )
+    output.show({"database": url, "upgraded": True}, f"{url} is up to date")
 
 
 def serve(
@@ -57,10 +55,9 @@ def serve(
     ] = False,
     wait: WaitOption = 0.0,
     until_stdin_closes: UntilStdinCloses = False,
-    json: output.JsonOption = False,
 ) -> None:
     """Start the HTTP service. Other machines can reach it only once an API key exists."""
-    from pairmark.service.api.access import is_loopback
+    from pairmark.service.addresses import is_loopback
     from pairmark.service.cli.supervising import worker_beside
     from pairmark.service.logs import configure_logging
 
@@ -83,7 +80,6 @@ def worker(
     job: Annotated[str | None, typer.Option(help="Run only this job, then stop.")] = None,
     wait: WaitOption = 0.0,
     until_stdin_closes: UntilStdinCloses = False,
-    json: output.JsonOption = False,
 ) -> None:
     """Run training jobs from the queue, one at a time."""
     from pairmark.service.jobs.worker import Worker
@@ -100,14 +96,14 @@ def worker(
     Worker(config).run(stop, drain=drain or job is not None, only_job=job)
 
 
-def warmup(json: output.JsonOption = False) -> None:
+def warmup() -> None:
     """Compile all kernels into the cache, so that the first requests do not wait."""
     from pairmark.models.warmup import compile_all
 
     start = time.perf_counter()
     compile_all()
     seconds = time.perf_counter() - start
-    output.show({"seconds": seconds}, lambda to: to.print(f"kernels are warm ({seconds:.1f} s)"))
+    output.show({"seconds": seconds}, f"kernels are warm ({seconds:.1f} s)")
 
 
 def _require_a_key(config: Settings, host: str, wait: float) -> None:

@@ -24,7 +24,6 @@ def setup(
         ),
     ] = None,
     wait: Annotated[float, typer.Option(help="Seconds to wait for the database to answer.", min=0)] = 60.0,
-    json: output.JsonOption = False,
 ) -> None:
     """Prepare a deployment: password file, tables and first admin key (shown once). Safe to run again."""
     from pairmark.service.cli.keys import opened_keys
@@ -40,13 +39,11 @@ def setup(
     with opened_keys(config, prepare=False) as keys:
         admin_key = None if keys.list() else keys.create("first admin", ["admin"]).key
     if admin_key is None:
-        output.show({"key": None}, lambda to: to.print("ready: an API key exists already"))
+        output.show({"key": None}, "ready: an API key exists already")
         return
     output.show(
         {"key": admin_key},
-        lambda to: to.print(
-            f"first admin key (shown only this once; send it as Bearer): {admin_key}", markup=False
-        ),
+        lambda to: to.print(f"first admin key (shown only this once; send it as Bearer): {admin_key}"),
     )
 
 

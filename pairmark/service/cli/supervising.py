@@ -37,7 +37,6 @@ class Supervisor:
         self._thread = threading.Thread(target=self._keep, name="worker-supervisor", daemon=True)
 
     def start(self) -> None:
-        """Start the child and watch it."""
         self._thread.start()
 
     def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""Commands that train and evaluate models: train, evaluate, plan."""
+"""Commands that train and evaluate models: train, evaluate."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pairmark.service.cli import output
-from pairmark.service.cli.connect import UrlOption, connected, settings
-from pairmark.service.cli.options import Members, with_options
-from pairmark.service.cli.rates import rate
+from pairmark.service.cli.connect import Connection, UrlOption, connected, settings
+from pairmark.service.cli.options import Members
+from pairmark.service.cli.points import RequiredModel
 from pairmark.wire.jobs import EvaluationParameters, JobParameters
 from pairmark.wire.models import MeasureParameters
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from pairmark.client import Client, Job
 
 
-@with_options
 def train(
     request: Annotated[JobParameters, Members("dataset model learner", optional=True)],
     spec: Annotated[
@@ -58,7 +57,6 @@ def train(
         bool, typer.Option("--no-wait", help="Submit the job and return; a worker trains.")
     ] = False,
     url: UrlOption = None,
-    json: output.JsonOption = False,
 ) -> None:
     """Train a model with the service at PAIRMARK_URL or --url. Without one, train in this process."""
     if promote is not None and no_promote:
@@ -90,148 +88,17 @@ def train(
     )
 
 
-@with_options
 def evaluate(
-    model: Annotated[str, typer.Option(help="NAME, NAME@ALIAS or NAME:VERSION.")],
+    client: Connection,
+    model: RequiredModel,
     dataset: Annotated[str, typer.Option(help="NAME or NAME:VERSION of a labelled dataset.")],
     *,
     measuring: Annotated[MeasureParameters, Members("protocol")],
-    url: UrlOption = None,
-    json: output.JsonOption = False,
 ) -> None:
     """Measure a version on another dataset: its ROC curve, and the rates at its thresholds."""
-    with connected(url) as client:
-        name, number = resolve(client, model)
-        report = client.evaluate(name, number, dataset, **vars(measuring))
+    name, number = resolve(client, model)
+    report = client.evaluate(name, number, dataset, **vars(measuring))
     output.show(report, lambda to: _show_evaluation(to, report.json))
-
-
-def plan(
-    fpr: Annotated[
-        float,
-        typer.Option(
-            parser=rate, metavar="RATE", help="The false positive rate that you will ask for, as 0.01 or 1%."
-        ),
-    ],
-    confidence: Annotated[
-        float, typer.Option(parser=rate, metavar="RATE", help="Confidence of the guarantee.")
-    ] = 0.95,
-    samples: Annotated[
-        int, typer.Option(help="Samples of each person; two or more are needed to measure the TPR.", min=1)
-    ] = 2,
-    classes: Annotated[
-        int | None,
-        typer.Option(
-            help="For closed-set use (the classes in use are those of training): the number of classes.",
-            min=2,
-        ),
-    ] = None,
-    of_records: Annotated[
-        bool,
-        typer.Option(
-            "--pairs", help="For tables of records: how many pairs to label, with `pairmark label`."
-        ),
-    ] = False,
-    same_share: Annotated[
-        float,
-        typer.Option(
-            parser=rate, metavar="RATE", help="With --pairs: the share of candidate pairs that are the same."
-        ),
-    ] = 0.1,
-    json: output.JsonOption = False,
-) -> None:
-    """Show how many people, samples and pairs a false positive rate takes, before you collect them."""
-    if of_records:
-        from pairmark.service.cli.pair_labels import plan_pairs, show_plan
-
-        try:
-            to_label = plan_pairs(fpr, confidence, same_share)
-        except ValueError as error:
-            raise typer.BadParameter(str(error)) from error
-        output.show(to_label, lambda to: show_plan(to, to_label))
-        return
-    from pairmark.models.calibration.promises import AMPLE_MULTIPLE, units_needed
-    from pairmark.models.calibration.tpr_spread import BEST_TPR, expected_tpr
-    from pairmark.service.datasets.promises import takes, total_units
-
-    different = 1.0 if classes is None else 1 - 1 / classes
-    try:
-        units = units_needed(fpr, confidence, different_share=different)
-        pairs = units_needed(fpr, confidence, rows_independent=True)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
-    needs = []
-    for method, count in units.items():
-        whole = None if count is None else total_units(count)
-        # In open-set use the unit is a person, in closed-set use a sample.
-        each = samples if classes is None else 1
-        needs.append(
-            {
-                "method": method,
-                "calibration_people": count if classes is None else None,
-                "dataset_people": whole if classes is None else None,
-                "calibration_samples": None if count is None else each * count,
-                "dataset_samples": None if whole is None else each * whole,
-                "calibration_pairs": None if count is None else round(different * count * (count - 1) / 2),
-                "independent_pairs": pairs[method],
-            }
-        )
-    protocol = "open-set" if classes is None else "closed-set"
-    unit = {"open-set": "people", "closed-set": "samples"}[protocol]
-    minimum = units["finite-sample"] or 0
-    ample = AMPLE_MULTIPLE * minimum
-    text = takes(fpr, minimum, unit)
-    prices = [
-        {"people": multiple * minimum, "tpr": tpr, "low": low, "high": high}
-        for multiple in (1, 2, AMPLE_MULTIPLE)
-        for tpr, low, high in [expected_tpr(fpr, multiple, BEST_TPR)]
-    ]
-
-    def human(to: Console) -> None:
-        to.print(
-            f"A false positive rate of {fpr:g} at confidence {confidence:g}, {protocol}, takes at least:\n"
-        )
-        titles = {
-            "method": "method",
-            "calibration_people": "people to calibrate on",
-            "dataset_people": "people in the dataset",
-            "calibration_samples": "samples to calibrate on",
-            "dataset_samples": "samples in the dataset",
-            "calibration_pairs": f"different pairs of {unit}",
-            "independent_pairs": "or independent pairs",
-        }
-        keys = [name for name in titles if any(need[name] is not None for need in needs)]
-        rows = [[need[name] for name in keys] for need in needs]
-        output.table([titles[name] for name in keys], rows, empty="")(to)
-        to.print(f"\n{text} (pairmark train --target-fpr {fpr:g}).", markup=False)
-        to.print(
-            f"finite-sample holds for every "
-            "distribution; it is what `auto` uses. What it costs, of a model that could\nrecognise "
-            f"{100 * BEST_TPR:.0f} % of same pairs at this rate:"
-        )
-        for price in prices:
-            to.print(
-                f"  with {price['people']:,} {unit} to calibrate on about {100 * price['tpr']:.0f} % "
-                f"({100 * price['low']:.0f} % to {100 * price['high']:.0f} % in nine of ten calibrations)"
-            )
-        to.print(
-            "bootstrap is asymptotic. "
-            "It answers only if you ask for it (method=bootstrap) or a policy allows it, at confidence\n0.90, 0.95 or "
-            "0.99. Its numbers here are approximate."
-        )
-
-    output.show(
-        {
-            "fpr": fpr,
-            "confidence": confidence,
-            "protocol": protocol,
-            "ample": ample,
-            "text": text,
-            "needs": needs,
-            "prices": prices,
-        },
-        human,
-    )
 
 
 def resolve(client: Client, ref: str) -> tuple[str, int]:
@@ -350,10 +217,10 @@ def _worker_for(job_id: str, url: str | None) -> Iterator[None]:
 
 
 def _show_trained(to: Console, job: dict[str, Any], version: dict[str, Any]) -> None:
-    to.print(f"{version['model']}:{version['version']}  {version['kind']}", style="bold", markup=False)
+    to.print(f"{version['model']}:{version['version']}  {version['kind']}", style="bold")
     show_metrics(to, version.get("metrics") or {})
     show_leaderboard(to, version.get("facts") or {})
-    to.print("\n" + str(job.get("message") or ""), markup=False)
+    to.print("\n" + str(job.get("message") or ""))
     show_promise(to, version)
 
 
@@ -363,33 +230,33 @@ VALIDATED = "(each fold counts with the candidate that wins on the others, so ch
 def show_promise(to: Console, of: dict[str, Any]) -> None:
     """What a dataset or version can promise, in a sentence; where that depends on what its labels are, in two."""
     if of.get("promise"):
-        to.print(f"promise: {of['promise']['text']}", markup=False)
+        to.print(f"promise: {of['promise']['text']}")
         ways = of["promise"].get("ways") or []
         if ways:
             to.print("smaller rates with the same data:")
         for way in ways:
-            to.print(f"  {way['text']} ({way['options']})", markup=False)
+            to.print(f"  {way['text']} ({way['options']})")
     for choice in of.get("choices") or []:
         text = (choice["promise"] or {}).get("text", "not known from the size")
-        to.print(f"promise with --{choice['role']} ({choice['meaning']}): {text}", markup=False)
+        to.print(f"promise with --{choice['role']} ({choice['meaning']}): {text}")
 
 
 def show_leaderboard(to: Console, facts: dict[str, Any]) -> None:
     """What the learner chose from, and the model among the baselines, on the same held-out data."""
     race = facts.get("race") or {}
     if race.get("candidates"):
-        to.print(f"\nchosen by cross-validation: {race['winner']}, the simplest of the best", markup=False)
+        to.print(f"\nchosen by cross-validation: {race['winner']}, the simplest of the best")
         of = ("candidate", "mean TPR", "difference", "folds", "CPU seconds")
-        output.table(of, [_candidate(table) for table in race["candidates"]], empty="")(to)
+        output.table(of, [_candidate(table) for table in race["candidates"]])(to)
         for rates in (table["validated_tpr"] for table in race["candidates"] if table.get("validated_tpr")):
             shown = [
                 f"{tpr:.3f} at FPR {100 * float(rate):.3g} %"
                 for rate, tpr in rates.items()
                 if tpr is not None
             ]
-            to.print(f"TPR to expect: {', '.join(shown) or 'too few people to say'}", markup=False)
+            to.print(f"TPR to expect: {', '.join(shown) or 'too few people to say'}")
             if shown:
-                to.print(VALIDATED, markup=False)
+                to.print(VALIDATED)
         ways = {
             rule["samples"] and tuple(rule["samples"]): rule["aggregation"]
             for rule in race.get("samples") or ()
@@ -399,7 +266,7 @@ def show_leaderboard(to: Console, facts: dict[str, Any]) -> None:
         if ways:
             rules = [f"{way} ({of[0]} against {of[1]})" if of else way for of, way in ways.items()]
             rules[-1] += " otherwise" if len(rules) > 1 else ""
-            to.print(f"several samples of a subject are compared by {', '.join(rules)}", markup=False)
+            to.print(f"several samples of a subject are compared by {', '.join(rules)}")
     board = facts.get("leaderboard")
     for table in () if not board else (board, board.get("classification")):
         if not table:
@@ -408,11 +275,11 @@ def show_leaderboard(to: Console, facts: dict[str, Any]) -> None:
             (entry["name"], entry["value"], _interval(entry["interval"]), _difference(entry))
             for entry in table["items"]
         ]
-        to.print(f"\n{table['judged_by']}, on the same held-out data:", markup=False)
+        to.print(f"\n{table['judged_by']}, on the same held-out data:")
         columns = ("", "value", "interval", "this model is better by")
-        output.table(columns, rows, empty="")(to)
+        output.table(columns, rows)(to)
         for left_out in table["left_out"]:
-            to.print(f"{left_out['name']} was left out: {left_out['reason']}", markup=False)
+            to.print(f"{left_out['name']} was left out: {left_out['reason']}")
 
 
 def _candidate(candidate: dict[str, Any]) -> tuple[Any, ...]:
@@ -466,17 +333,14 @@ def show_metrics(to: Console, metrics: dict[str, Any]) -> None:
     output.table(("metric", "value", "interval"), rows, empty="no metrics")(to)
     for name in _FOOTNOTES:
         if isinstance(metrics.get(name), str):
-            to.print(f"{name}: {metrics[name]}", style="dim", markup=False)
+            to.print(f"{name}: {metrics[name]}", style="dim")
 
 
 def _show_evaluation(to: Console, report: dict[str, Any]) -> None:
-    to.print(
-        f"{report['model']}:{report['version']} on {report['dataset']} ({report['protocol']})", markup=False
-    )
-    for warning in report.get("warnings", []):
-        to.print(f"warning: {warning}", style="yellow", markup=False)
+    to.print(f"{report['model']}:{report['version']} on {report['dataset']} ({report['protocol']})")
+    output.warn(to, report.get("warnings", []))
     show_metrics(to, report["metrics"])
     points = report.get("operating_points") or []
     if points:
         columns = list(points[0])
-        output.table(columns, [[point.get(name) for name in columns] for point in points], empty="")(to)
+        output.table(columns, points)(to)

@@ -7,14 +7,16 @@ from typing import Annotated
 import typer
 
 from pairmark.service.cli import output
-from pairmark.service.cli.connect import UrlOption, connected
+from pairmark.service.cli.connect import Connection
+from pairmark.service.cli.options import Commands
 
-webhooks = typer.Typer(help="Webhooks: addresses that are told of events.", no_args_is_help=True)
+webhooks = Commands(help="Webhooks: addresses that are told of events.", no_args_is_help=True)
 WebhookId = Annotated[str, typer.Argument(help="The id that `webhooks list` shows.", metavar="ID")]
 
 
 @webhooks.command()
 def create(
+    client: Connection,
     address: Annotated[
         str,
         typer.Argument(help="Where to send messages, on a host in PAIRMARK_WEBHOOK_HOSTS.", metavar="URL"),
@@ -22,45 +24,34 @@ def create(
     event: Annotated[
         list[str] | None, typer.Option(help="Event to tell of (repeatable), e.g. job.end. Default: all.")
     ] = None,
-    url: UrlOption = None,
-    json: output.JsonOption = False,
 ) -> None:
     """Create a webhook and show once what signs its messages."""
-    with connected(url) as client:
-        webhook = client.create_webhook(address, event)
-
-    facts = output.facts({name: webhook[name] for name in ("id", "url", "events", "secret")})
-    output.show(webhook, facts)
+    webhook = client.create_webhook(address, event)
+    output.show(webhook, output.facts({name: webhook[name] for name in ("id", "url", "events", "secret")}))
 
 
 @webhooks.command("list")
-def list_webhooks(url: UrlOption = None, json: output.JsonOption = False) -> None:
+def list_webhooks(client: Connection) -> None:
     """List webhooks, without their secrets."""
-    with connected(url) as client:
-        items = list(client.webhooks())
-    rows = [[webhook.id, webhook.url, webhook.events, webhook.created_at] for webhook in items]
+    items = list(client.webhooks())
     empty = "No webhooks yet: pairmark webhooks create URL"
-    output.show(items, output.table(("id", "url", "events", "created_at"), rows, empty=empty))
+    output.show(items, output.table(("id", "url", "events", "created_at"), items, empty=empty))
 
 
 @webhooks.command()
 def deliveries(
+    client: Connection,
     webhook_id: WebhookId,
     limit: Annotated[int, typer.Option(help="Newest messages to show.", min=1)] = 50,
-    url: UrlOption = None,
-    json: output.JsonOption = False,
 ) -> None:
     """List messages to a webhook and what became of them, newest first."""
-    with connected(url) as client:
-        items = list(client.deliveries(webhook_id, limit=limit))
+    items = list(client.deliveries(webhook_id, limit=limit))
     columns = ("created_at", "event", "state", "attempts", "answer", "next_at")
-    rows = [[delivery[column] for column in columns] for delivery in items]
-    output.show(items, output.table(columns, rows, empty="No messages in the last 30 days."))
+    output.show(items, output.table(columns, items, empty="No messages in the last 30 days."))
 
 
 @webhooks.command()
-def delete(webhook_id: WebhookId, url: UrlOption = None, json: output.JsonOption = False) -> None:
+def delete(client: Connection, webhook_id: WebhookId) -> None:
     """Delete a webhook. Messages that wait are not sent."""
-    with connected(url) as client:
-        client.delete_webhook(webhook_id)
+    client.delete_webhook(webhook_id)
     output.show({"id": webhook_id}, output.facts({"deleted": webhook_id}))

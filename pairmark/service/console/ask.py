@@ -40,7 +40,6 @@ class ApiAnswer:
 
     @property
     def ok(self) -> bool:
-        """Whether the API gave what was asked for."""
         return 200 <= self.status < 300
 
     @property

@@ -50,7 +50,6 @@ class CursorQuery(Query):
 
 
 def page(request: Request, template: str, *, status: int = 200, **values: object) -> HTMLResponse:
-    """A page in the console's frame."""
     rights = {scope: may(request, scope) for scope in get_args(Scope)}
     path = request.url.path
     links = [(href, words) for href, words, scope in NAVIGATION if scope is None or rights[scope]]
@@ -123,7 +122,6 @@ def brief(text: str) -> str:
 
 
 def size(n_bytes: float) -> str:
-    """Bytes in words."""
     for unit in ("bytes", "kB", "MB", "GB"):
         if n_bytes < 1000 or unit == "GB":
             break

@@ -52,7 +52,6 @@ async def model_page(request: Request, name: str, query: Annotated[HardestQuery,
 async def version_page(
     request: Request, name: str, version: int, query: Annotated[HardestQuery, FROM_QUERY]
 ) -> HTMLResponse:
-    """One version."""
     return await _version_page(request, await Api(request).need(f"/models/{name}"), version, query)
 
 

@@ -39,7 +39,6 @@ class Npz:
 
     @property
     def names(self) -> list[str]:
-        """Names of the arrays."""
         return list(self._arrays)
 
     def shapes(self) -> list[tuple[str, str, str]]:

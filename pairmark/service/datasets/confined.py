@@ -85,7 +85,6 @@ class Reader:
         self._is_reading = False
 
     def tell(self, message: Mapping[str, Any]) -> None:
-        """Send it a message."""
         try:
             self._wire.sendall(json.dumps(message).encode() + b"\n")
         except OSError:

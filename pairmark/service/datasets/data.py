@@ -96,7 +96,6 @@ class LabelledData:
 
     @cached_property
     def feature_names(self) -> tuple[str, ...]:
-        """Names of the d features."""
         return self.given_feature_names or tuple(f"x{column}" for column in range(self.n_features))
 
     @cached_property
@@ -213,7 +212,6 @@ def load_data(folder: Path, *, dataset_id: str, name: str, version: int, sha256:
 
 
 def write_pairs(folder: Path, pairs: DatasetPairs) -> None:
-    """Store explicit pairs."""
     for name in ("left", "right", "same", "weight", "units", "drawn_from"):
         values = getattr(pairs, name)
         if values is not None:
@@ -233,7 +231,6 @@ def write_cells(folder: Path, schema: Schema, cells: Records) -> None:
 
 
 def read_cells(folder: Path, schema: Schema, n: int) -> Records:
-    """What `write_cells` stored."""
     cells = np.empty((n, len(schema.fields)), dtype=object)
     for at, column in enumerate(schema.fields):
         if column.type in ("text", "name", "category"):
@@ -257,7 +254,6 @@ def write_strings(folder: Path, name: str, values: list[str]) -> None:
 
 
 def read_strings(folder: Path, name: str) -> tuple[str, ...]:
-    """What `write_strings` stored."""
     body = _array(folder, name).tobytes()
     ends = _array(folder, f"{name}_ends").tolist()
     return tuple(body[start:end].decode() for start, end in zip([0, *ends[:-1]], ends, strict=True))

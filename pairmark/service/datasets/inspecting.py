@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -78,21 +78,16 @@ def inspected(
     """Read a file as `Datasets.add` would, roles that are not named inferred where that is possible."""
     scratch = work / "scratch"
     scratch.mkdir()
-    requested_roles, columns = _roles(request), _columns(upload, scratch, kind, request, limits)
     left_out: list[str] = []
     if kind in ("csv", "parquet") and request.columns is None:
         profiles = profiled(upload, scratch, kind, request.header, limits)
         full_request = inferred(profiles, request)
-        names = set(full_request.exclude) - set(request.exclude)
-        repairable = {column.name for column in profiles if column.nearly_numbers and column.name in names}
-        if repairable:
-            exclude = [name for name in full_request.exclude if name not in repairable]
-            wider = full_request.model_copy(update={"exclude": exclude})
-            troubles = troubles_of(upload, work / "troubles", kind, wider, limits)
-            left_out = [f"left out: {each.text}" for each in troubles if each.column in repairable]
-        request = full_request
-        roles = _roles(request)
+        requested_roles, roles = _roles(request), _roles(full_request)
         columns = [_column(profile, roles, requested_roles) for profile in profiles]
+        left_out = _left_out(upload, work / "troubles", kind, profiles, request, full_request, limits)
+        request = full_request
+    else:
+        columns = _columns(upload, scratch, kind, request, limits)
     out = work / "dataset"
     out.mkdir()
     form = request.model_dump(exclude={"name"}, exclude_defaults=True)
@@ -127,14 +122,7 @@ def inspected(
         )
     records = summary.get("columns")
     if records is not None:
-        columns = [
-            ColumnOut(
-                name=each["name"], kind=each["format"] or each["type"], role=each["type"],
-                inferred=each["name"] not in (request.columns or {}), distinct=each["distinct"],
-                empty=each["missing"], examples=each["examples"],
-            )
-            for each in records
-        ]  # fmt: skip
+        columns = _record_columns(records, request)
         form["columns"] = {
             each["name"]: f"date:{each['format']}" if each["format"] else each["type"] for each in records
         }
@@ -156,6 +144,41 @@ def inspected(
         choices=protocol_choices(summary, dataset.rows),
         problem=None,
     )
+
+
+def _left_out(
+    upload: Path,
+    scratch: Path,
+    kind: Format,
+    profiles: Sequence[Column],
+    request: DatasetRequest,
+    full_request: DatasetRequest,
+    limits: FileLimits,
+) -> list[str]:
+    """Warnings of columns that nobody excluded and that a few cells keep from being features."""
+    names = set(full_request.exclude) - set(request.exclude)
+    repairable = {column.name for column in profiles if column.nearly_numbers and column.name in names}
+    if not repairable:
+        return []
+    exclude = [name for name in full_request.exclude if name not in repairable]
+    wider = full_request.model_copy(update={"exclude": exclude})
+    troubles = troubles_of(upload, scratch, kind, wider, limits)
+    return [f"left out: {each.text}" for each in troubles if each.column in repairable]
+
+
+def _record_columns(records: list[dict[str, Any]], request: DatasetRequest) -> list[ColumnOut]:
+    return [
+        ColumnOut(
+            name=each["name"],
+            kind=each["format"] or each["type"],
+            role=each["type"],
+            inferred=each["name"] not in (request.columns or {}),
+            distinct=each["distinct"],
+            empty=each["missing"],
+            examples=each["examples"],
+        )
+        for each in records
+    ]
 
 
 def _column(column: Column, roles: Mapping[str, str], requested_roles: Mapping[str, str]) -> ColumnOut:

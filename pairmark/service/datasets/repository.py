@@ -111,5 +111,4 @@ def lock_for_deletion(session: Session, row: DatasetRow) -> None:
 
 
 def remove(session: Session, row: DatasetRow) -> None:
-    """Delete a version's row."""
     session.execute(delete(DatasetRow).where(DatasetRow.id == row.id))

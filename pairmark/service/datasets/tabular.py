@@ -277,7 +277,6 @@ class Table:
         return names
 
     def ranking_texts(self) -> list[str]:
-        """The distinct rankings of the one ranking column."""
         cell = self._cells[self.roles.ranking[0]]
         rows = self._query(f"SELECT DISTINCT {cell} FROM {self._source} WHERE {cell} IS NOT NULL").fetchall()
         return [str(row[0]) for row in rows]

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from pairmark.service.errors import DamagedRow
 from pairmark.service.galleries.items.item_forms import body_json
@@ -88,7 +88,6 @@ class ImportOptions(BaseModel, ImportParameters):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Columns kept as metadata."""
         return tuple(name for name in (self.metadata or "").split(",") if name)
 
 
@@ -103,10 +102,8 @@ class ItemIn(BaseModel):
     metadata: dict[str, Any] | None = None
 
 
-class ItemsBody(BaseModel):
+class ItemsBody(BaseModel, extra="forbid"):
     """Items to enrol. Each item is checked separately, so an invalid one does not affect the others."""
-
-    model_config = ConfigDict(extra="forbid")
 
     items: list[ItemIn] = Field(min_length=1)
 

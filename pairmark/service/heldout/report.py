@@ -79,12 +79,10 @@ def read_evidence(folder: Path) -> Evidence | None:
 
 
 def read_arrays(folder: Path) -> Mapping[str, NDArray[Any]]:
-    """Every array of a report folder."""
     return _read(folder).arrays
 
 
 def read_trained_on(folder: Path) -> TrainedOn:
-    """What the version of a report folder was trained on."""
     artefact = _read(folder)
     return TrainedOn(
         rows=artefact.arrays["trained_rows"],

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from pairmark.wire.jobs import EvaluationParameters
 
 
-class EvaluationRequest(BaseModel, EvaluationParameters):
+class EvaluationRequest(BaseModel, EvaluationParameters, extra="forbid"):
     """Which data a job holds out, and how many held-out pairs it scores."""
-
-    model_config = ConfigDict(extra="forbid")
 
 
 class OverlapOut(BaseModel):

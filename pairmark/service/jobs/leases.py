@@ -278,9 +278,9 @@ def _write(
         raise Fenced(f"attempt {attempt} at job {job_id} is no longer held")
 
 
-def persist(db: Database, work: Callable[[Session], T], *, patience_s: float = _COMMIT_RETRY_S) -> T:
+def persist(db: Database, work: Callable[[Session], T]) -> T:
     """Run ``work`` in one transaction, again while the database is away. ``work`` must bear being run twice."""
-    deadline = time.monotonic() + patience_s
+    deadline = time.monotonic() + _COMMIT_RETRY_S
     pause = 0.2
     while True:
         try:

@@ -22,12 +22,10 @@ def lock_submissions(session: Session) -> None:
 
 
 def by_idempotency_key(session: Session, key: str) -> JobRow | None:
-    """The job that an idempotency key made."""
     return session.scalar(select(JobRow).where(JobRow.idempotency_key == key))
 
 
 def count_queued_by_owner(session: Session) -> dict[str, int]:
-    """How many jobs of each owner wait."""
     query = select(JobRow.owner, func.count()).where(JobRow.state == "queued").group_by(JobRow.owner)
     return {row[0]: row[1] for row in session.execute(query)}
 
@@ -40,12 +38,10 @@ def unfinished(session: Session) -> list[Any]:
 
 
 def oldest_queued(session: Session) -> float | None:
-    """When the job that waits longest was submitted."""
     return session.scalar(select(func.min(JobRow.created_at)).where(JobRow.state == "queued"))
 
 
 def count_by_state(session: Session) -> dict[str, int]:
-    """How many jobs are in each state."""
     rows = session.execute(select(JobRow.state, func.count()).group_by(JobRow.state)).all()
     return {row[0]: row[1] for row in rows}
 
@@ -205,7 +201,6 @@ def locked(session: Session, job_id: str) -> JobRow | None:
 
 
 def add_event(session: Session, job_id: str, event: str, data: dict[str, Any], now: float) -> None:
-    """Append to the job's event stream."""
     session.execute(insert(JobEvent).values(job_id=job_id, at=now, event=event, data=data))
 
 

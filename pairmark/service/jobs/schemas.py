@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from pairmark.service.heldout.schemas import EvaluationRequest
 from pairmark.service.pagination import Page
@@ -15,10 +15,8 @@ from pairmark.wire.jobs import AttemptFields, JobErrorFields, JobFields, Task
 EventName = Literal["progress", "log", "done"]
 
 
-class AttemptOut(BaseModel, AttemptFields):
+class AttemptOut(BaseModel, AttemptFields, from_attributes=True):
     """One attempt at a job, and how it ended."""
-
-    model_config = ConfigDict(from_attributes=True)
 
 
 class WorkerOut(BaseModel):
@@ -44,10 +42,8 @@ class JobPage(Page[JobOut]):
     """Some jobs, newest first."""
 
 
-class JobEventOut(BaseModel):
+class JobEventOut(BaseModel, from_attributes=True):
     """One entry of a job's event stream; `id` only grows."""
-
-    model_config = ConfigDict(from_attributes=True)
 
     id: int
     event: EventName

@@ -113,11 +113,11 @@ class Grants:
         """The datasets that may be seen."""
         return self.resources("train")
 
-    def resources(self, *scopes: Scope, level: Level = "read") -> VisibleNames:
+    def resources(self, *scopes: Scope) -> VisibleNames:
         """The names that any of these scopes covers."""
         if self.admin:
             return self.visible
-        granted = [grant for grant in self._all if grant.scope in scopes and grant.covers(level)]
+        granted = [grant for grant in self._all if grant.scope in scopes and grant.covers("read")]
         if any(grant.resource is None for grant in granted):
             return self.visible
         names = frozenset(grant.resource for grant in granted if grant.resource is not None)

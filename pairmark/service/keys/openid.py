@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ else:
     import httpx2 as httpx
 from starlette.requests import Request
 
+from pairmark.service.addresses import is_loopback
 from pairmark.service.errors import Forbidden, InvalidInput, NotReady, RateLimited
 from pairmark.service.keys.grants import parse_grant
 from pairmark.service.settings import OIDC_CALLBACK, Settings
@@ -50,7 +50,7 @@ class BoundedTransport(httpx.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Send it, and read the whole answer."""
-        local = self._plain and is_local(request.url.host)
+        local = self._plain and is_loopback(request.url.host)
         if request.url.scheme != "https" and not local:
             raise httpx.UnsupportedProtocol(
                 f"the provider names an address that is not https: {request.url.host}"
@@ -78,7 +78,9 @@ class Provider:
         issuer, public = settings.oidc_issuer or "", settings.oidc_public_url or ""
         for name, address in (("OIDC_ISSUER", issuer), ("OIDC_PUBLIC_URL", public)):
             parts = urlsplit(address)
-            if not (parts.scheme == "https" or (parts.scheme == "http" and is_local(parts.hostname or ""))):
+            if not (
+                parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname or ""))
+            ):
                 raise InvalidInput(
                     f"PAIRMARK_{name} is {address!r}; expected an https:// address (http:// on this machine only)"
                 )
@@ -189,14 +191,6 @@ class Provider:
             (claims[name] for name in ("name", "email", "sub") if isinstance(claims.get(name), str)), ""
         )
         return Person(name=f"{_printable(display_name, 80)} ({_printable(claims['sub'], 60)})", scopes=scopes)
-
-
-def is_local(host: str) -> bool:
-    """Whether a host's name is this machine."""
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _printable(text: str, limit: int) -> str:

@@ -55,7 +55,6 @@ def session_columns(session: Session) -> list[Row[Any]]:
 
 
 def any_key(session: Session) -> bool:
-    """Whether a key was ever made."""
     return bool(session.scalar(select(exists().select_from(ApiKey))))
 
 
@@ -113,7 +112,6 @@ def drop_sessions(session: Session, key_id: str, now: float, keep: int) -> None:
 
 
 def ensure_tenant(session: Session, tenant: str, now: float) -> None:
-    """Make a tenant when there is none."""
     insert = postgresql.insert if session.get_bind().dialect.name == "postgresql" else sqlite.insert
     row = {"name": tenant, "quotas": {}, "created_at": now}
     session.execute(insert(TenantRow).values(row).on_conflict_do_nothing(index_elements=["name"]))
@@ -135,7 +133,6 @@ def quotas_of(session: Session, tenant: str) -> dict[str, int] | None:
 
 @shows_rows
 def stored_quotas(row: TenantRow) -> dict[str, int]:
-    """A tenant's own quotas by name."""
     return Quotas.model_validate(row.quotas).model_dump(exclude_none=True)
 
 
@@ -146,7 +143,6 @@ def locked_quotas(session: Session, tenant: str) -> dict[str, int]:
 
 
 def set_quotas(session: Session, tenant: str, quotas: dict[str, int]) -> None:
-    """Replace a tenant's own quotas."""
     session.execute(update(TenantRow).where(TenantRow.name == tenant).values(quotas=quotas))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from pairmark.service.names import MAX_TENANT
 from pairmark.service.pagination import Page
@@ -22,10 +22,8 @@ GRANTS_TEXT = (
 )
 
 
-class KeyRequest(BaseModel):
+class KeyRequest(BaseModel, extra="forbid"):
     """A key to create."""
-
-    model_config = ConfigDict(extra="forbid")
 
     name: str = Field(min_length=1, max_length=200, description="name of the key, for example its owner")
     scopes: list[str] = Field(
@@ -47,10 +45,8 @@ class KeyRequest(BaseModel):
     )
 
 
-class Quotas(BaseModel):
+class Quotas(BaseModel, extra="forbid"):
     """Amounts of what a tenant stores and runs; as a limit, 0 is none."""
-
-    model_config = ConfigDict(extra="forbid")
 
     vectors: int | None = Field(None, ge=0, le=2**53, description="vectors enrolled in galleries")
     rows: int | None = Field(None, ge=0, le=2**53, description="rows of datasets")
@@ -72,20 +68,16 @@ class TenantPage(Page[TenantOut]):
     """Tenants by name."""
 
 
-class RotationRequest(BaseModel):
+class RotationRequest(BaseModel, extra="forbid"):
     """How to replace a key."""
-
-    model_config = ConfigDict(extra="forbid")
 
     overlap_hours: float = Field(
         24.0, ge=0, le=24 * 365, description="hours for which the old key remains valid"
     )
 
 
-class KeyOut(BaseModel):
+class KeyOut(BaseModel, from_attributes=True):
     """A key's entry, without the key itself."""
-
-    model_config = ConfigDict(from_attributes=True)
 
     id: str
     name: str

@@ -70,5 +70,4 @@ def active_sessions(session: Session) -> dict[str, ActiveSession]:
 
 
 def session_hash(word: str) -> str:
-    """What is kept of a session's word."""
     return hashlib.sha256(word.encode("utf-8", "surrogatepass")).hexdigest()

@@ -330,7 +330,6 @@ def _vectors(session: Session) -> Iterator[Damage]:
 
 
 def _counts(session: Session) -> Iterator[Damage]:
-    """Numbers of a gallery that its rows contradict."""
     item, version = GalleryItem, aliased(ModelVersion)
     galleries = (
         select(GalleryRow.name, GalleryRow.dimension, GalleryRow.items, GalleryRow.seq, version.facts,

@@ -77,7 +77,6 @@ def evidence_of(review: ReviewRow, draws: Sequence[Draw]) -> tuple[Judgements, J
 
 
 def progress_of(review: ReviewRow, draws: Sequence[Draw], curve: Sequence[Any] = ()) -> dict[str, Any]:
-    """What is known: numbers and the bound."""
     prefix = counted_draws(draws)
     if review.question == "uncertain":
         nothing = {

@@ -56,7 +56,6 @@ class KeptRow(NamedTuple):
     sides: tuple[VectorPairs, int] | None
 
     def columns(self, hour: int) -> dict[str, Any]:
-        """Values of the table's columns."""
         facts = self._asdict()
         sides = facts.pop("sides")
         both_sides = None if sides is None else sides[0].as_sent(sides[1])
@@ -116,7 +115,6 @@ class DecisionStream:
         self.draw()
 
     def key(self) -> float:
-        """The key of a kept decision."""
         return self.hour.chance * self._uniform()
 
     def take_hours(self) -> list[Hour]:

@@ -49,7 +49,6 @@ def policies(session: Session) -> list[Row[str, Any]]:
 
 
 def model_id_of(session: Session, name: str) -> str | None:
-    """The id of a model."""
     return session.scalar(select(ModelRow.id).where(ModelRow.name == name))
 
 
@@ -117,7 +116,6 @@ class DecisionWindow(NamedTuple):
     version: int | None = None
 
     def where(self, table: type[DecisionCount] | type[KeptDecision]) -> list[ColumnElement[bool]]:
-        """The condition that a row is of this window."""
         first, end = self.hours
         terms = [table.model_id == self.model_id, table.hour >= first, table.hour < end]
         if self.gallery is not None:
@@ -138,7 +136,6 @@ def decision_counts(session: Session, window: DecisionWindow) -> tuple[dict[int,
 
 
 def deciding_versions(session: Session, window: DecisionWindow) -> list[int]:
-    """The versions that decided in a window."""
     counts = DecisionCount
     return list(
         session.scalars(
@@ -159,7 +156,6 @@ def kept_decisions(
 
 
 def decisions(session: Session, ids: Sequence[int]) -> dict[int, KeptDecision]:
-    """Kept decisions by id."""
     by_id: dict[int, KeptDecision] = {}
     for start in range(0, len(ids), 500):
         rows = session.scalars(select(KeptDecision).where(KeptDecision.id.in_(ids[start : start + 500])))
@@ -194,7 +190,6 @@ def page(
 
 
 def add_items(session: Session, items: Sequence[Mapping[str, Any]]) -> None:
-    """Add a review's items."""
     for start in range(0, len(items), 1_000):
         session.execute(insert(ReviewItem), items[start : start + 1_000])
 
@@ -246,7 +241,6 @@ def next_of_stratum(session: Session, review_id: str, stratum: int) -> ReviewIte
 
 
 def held_items(session: Session, review_id: str, reviewer: str, now: float, limit: int) -> list[ReviewItem]:
-    """Items that a reviewer has now."""
     items = ReviewItem
     return list(
         session.scalars(
@@ -304,7 +298,6 @@ def gallery_model(session: Session, gallery: str) -> Row[str, str] | None:
 
 
 def item(session: Session, review_id: str, item_id: str) -> ReviewItem | None:
-    """A drawn item."""
     items = ReviewItem
     return session.scalar(
         select(items).where(items.id == item_id, items.review_id == review_id, items.draw.is_not(None))
@@ -358,7 +351,6 @@ def delete_review(session: Session, review_id: str) -> None:
 
 
 def add_outcomes(session: Session, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Add outcomes that nobody drew."""
     session.execute(insert(OutcomeRow), rows)
 
 

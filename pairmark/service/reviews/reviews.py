@@ -252,7 +252,6 @@ class Reviews:
         return ElsewhereOut(model=request.model, stored=len(rows), contradicted=contradicted)
 
     def erase(self, model: str, refs: Sequence[str]) -> RefsErased:
-        """Erase what is kept under these names."""
         with self._db.write() as session:
             model_id = repository.model_id_of(session, model)
             if model_id is None:

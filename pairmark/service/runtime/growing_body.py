@@ -43,7 +43,6 @@ class GrowingBody:
         self._large[start : self.size] = part
 
     def finished(self) -> RequestBody:
-        """The whole body."""
         return self._small if self._large is None else _resized(self._large, self.size)
 
 

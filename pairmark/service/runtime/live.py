@@ -222,7 +222,6 @@ class LiveCheck:
             return None
 
     def watches(self) -> list[Watch]:
-        """Everything that is watched."""
         return [watch for watch in self._watches.values() if watch is not None]
 
     async def _start(self, calibration: str, entry: Any) -> None:

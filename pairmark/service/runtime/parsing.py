@@ -65,7 +65,6 @@ def parse_request(form: type[Form], body: RequestBody, **checks: Callable[[Any, 
 
 
 def parse_pairs(body: RequestBody) -> VectorPairs:
-    """Read a JSON body of pairs."""
     plain = _PLAIN_PAIRS.read(body)
     if plain is not None:
         model, sides = plain
@@ -113,7 +112,6 @@ def _plain_records(body: RequestBody) -> VectorPairs | None:
 
 
 def parse_features(body: RequestBody) -> Features:
-    """Read a JSON body of points."""
     plain = _PLAIN_FEATURES.read(body)
     if plain is not None:
         model, (rows,) = plain

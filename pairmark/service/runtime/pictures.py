@@ -73,7 +73,6 @@ def picture_of(
 
 
 def pictures_of(report: ReportOut) -> list[PictureName]:
-    """The pictures that a report has figures for."""
     return [name for name in _DRAWN_BY if _curve(report, name) is not None]
 
 

@@ -45,7 +45,6 @@ class ServedPoint:
         return codes
 
     def matches(self, scores: Float32) -> NDArray[np.bool_]:
-        """Which scores match."""
         matched: NDArray[np.bool_] = scores > self.threshold
         return matched
 

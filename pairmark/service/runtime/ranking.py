@@ -57,7 +57,6 @@ class Points:
 
 
 def parse_points(body: RequestBody) -> Points:
-    """Read a JSON body of points."""
     request = parse_request(RankBody, body, features=_check_features)
     single = isinstance(request.features, dict)
     return Points(

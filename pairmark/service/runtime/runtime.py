@@ -292,7 +292,6 @@ class Runtime:
         return owner
 
     def request_work(self) -> RequestWork:
-        """Where the work of one request runs."""
         return RequestWork(self.batch_place)
 
     async def load_promoted(self) -> None:

@@ -67,7 +67,6 @@ class VectorPairs:
 
     @property
     def n_pairs(self) -> int:
-        """How many pairs the two sides make."""
         if self.counts is not None:
             return max(self.counts[0].size, self.counts[1].size)
         return max(len(self.left), len(self.right))

@@ -92,21 +92,13 @@ class Calibrations:
             on them would promise too much.
         ModelNotCapable, InvalidInput, UnknownModel, UnknownDataset
         """
-        if self._datasets.get(dataset).chosen:
-            raise InvalidInput(
-                f"the pairs of {dataset} were chosen by looking at them: they may train, and calibrate nothing. "
-                "Expected a dataset of pairs or people that nobody chose",
-                field="dataset",
-            )
+        self._refuse_chosen(dataset)
         row, data = self.version_and_data(name, version, dataset)
         protocol_name = self.protocol_of(row, protocol)
         self.refuse_overlap(row, name, data, protocol_name)
         secret = service_secret(self._versions.db)
-        resolved = (
-            resolve_protocol(protocol_name, len(data.identities)) if data.y is not None else "closed-set"
-        )
         rows = np.arange(len(data), dtype=np.int64)
-        people = people_of(data, rows, resolved)
+        people = people_of(data, rows, _resolved(data, protocol_name))
         chance = CalibrationSeed.of_people(people, secret)
         scores, pairs = self.score_dataset(
             row,
@@ -138,6 +130,14 @@ class Calibrations:
             default=default,
             people=(*digests_of(people, secret), *digests_of_rows(data, rows, secret)),
         )
+
+    def _refuse_chosen(self, dataset: str) -> None:
+        if self._datasets.get(dataset).chosen:
+            raise InvalidInput(
+                f"the pairs of {dataset} were chosen by looking at them: they may train, and calibrate nothing. "
+                "Expected a dataset of pairs or people that nobody chose",
+                field="dataset",
+            )
 
     def add_scores(
         self,
@@ -244,7 +244,6 @@ class Calibrations:
         random_state: int,
         listing: ListOrigin | None = None,
     ) -> tuple[NDArray[np.float32], HeldOutPairs]:
-        """Scored pairs of a dataset that is held out as a whole."""
         estimator = self._versions.load(row, name)
         limit = min(n_pairs or DEFAULT_PAIRS, self._versions.settings.max_calibration_pairs)
         pairs = whole_dataset(
@@ -374,6 +373,10 @@ def unknown_calibration(calibration_id: str) -> UnknownCalibration:
     return UnknownCalibration(f"there is no calibration {calibration_id[:64]!r}", field="calibration")
 
 
+def _resolved(data: LabelledData, protocol: str) -> str:
+    return resolve_protocol(protocol, len(data.identities)) if data.y is not None else "closed-set"
+
+
 def fit_calibration(scores: Any, same: Any, units: Any, **options: Any) -> Calibration:
     """`Calibration.fit`, with what it refuses as `InvalidInput`."""
     try:
@@ -395,7 +398,6 @@ def store_calibration(blobs: Blobs, calibration: Calibration) -> str:
 
 
 def write_calibration(path: Path, calibration: Calibration) -> None:
-    """Write a calibration as a folder of plain arrays."""
     arrays, meta = calibration.to_state()
     write_artefact(path, kind=KIND, params={}, meta=meta, arrays=arrays)
 

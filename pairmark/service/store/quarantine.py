@@ -129,7 +129,6 @@ class Quarantine:
 
 
 def refuse_quarantined(row: ModelVersion, name: str) -> None:
-    """`Conflict` for a version in quarantine."""
     if row.quarantine is not None:
         raise Conflict(
             f"{name}:{row.version} is in quarantine and is not loaded: {row.quarantine}. Delete it, and promote "

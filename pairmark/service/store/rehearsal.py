@@ -74,7 +74,6 @@ def rehearse(new: NewVersion, report: Path | None, calibration: Calibration | No
 
 
 def _rows(new: NewVersion, reported: bool) -> tuple[ModelVersion, list[CalibrationRow]]:
-    """The version and its calibration as they would be stored."""
     calibration = new.calibration
     rows = (
         []

@@ -82,7 +82,6 @@ class Reports:
         )
 
     def report(self, version: VersionOut) -> ReportOut:
-        """Everything that is known of a version."""
         row = self._versions.row(version.model, version.version)
         score_histograms = evidence = roc = None
         if row.report is not None:

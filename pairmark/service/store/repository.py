@@ -44,7 +44,6 @@ def ensure_model(session: Session, name: str, now: float) -> ModelRow:
 
 
 def add_version(session: Session, model: ModelRow, new: NewVersion, now: float) -> ModelVersion:
-    """Insert the model's next version."""
     number = model.next_version
     model.next_version = number + 1
     row = ModelVersion(
@@ -71,7 +70,6 @@ def loads_of(session: Session, row: ModelVersion) -> list[VersionLoad]:
 
 
 def remove_loads(session: Session, ids: Sequence[str]) -> None:
-    """Remove marks of loads."""
     session.execute(delete(VersionLoad).where(VersionLoad.id.in_(ids)))
 
 
@@ -102,7 +100,6 @@ def quarantined(session: Session) -> list[tuple[str, ModelVersion]]:
 def add_calibration(
     session: Session, new: NewCalibration, *, model_id: str | None, version: int | None, now: float
 ) -> CalibrationRow:
-    """Insert a calibration."""
     row = CalibrationRow(
         id=secrets.token_hex(16),
         model_id=model_id,
@@ -132,17 +129,14 @@ def count_children(session: Session, parent_id: str) -> int:
 
 
 def find_model(session: Session, name: str) -> ModelRow | None:
-    """The model of that name."""
     return session.scalar(select(ModelRow).where(ModelRow.name == name))
 
 
 def find_version(session: Session, model_id: str, version: int) -> ModelVersion | None:
-    """That version of the model."""
     return session.get(ModelVersion, (model_id, version))
 
 
 def version_of_job(session: Session, job_id: str) -> int | None:
-    """The number of the version that a job registered."""
     return session.scalar(select(ModelVersion.version).where(ModelVersion.job_id == job_id))
 
 
@@ -188,7 +182,6 @@ def aliases_of(session: Session, model_ids: Sequence[str]) -> dict[str, list[Ali
 
 
 def find_alias(session: Session, model_id: str, alias: str) -> AliasRow | None:
-    """Where the alias points."""
     return session.get(AliasRow, (model_id, alias))
 
 
@@ -255,7 +248,6 @@ def galleries_using(session: Session, model_id: str, version: int) -> list[str]:
 
 
 def delete_version(session: Session, model_id: str, version: int) -> None:
-    """Delete a version and its calibrations."""
     session.execute(
         delete(CalibrationRow).where(CalibrationRow.model_id == model_id, CalibrationRow.version == version)
     )
@@ -265,7 +257,6 @@ def delete_version(session: Session, model_id: str, version: int) -> None:
 
 
 def find_calibration(session: Session, calibration_id: str) -> tuple[CalibrationRow, str | None] | None:
-    """A calibration and its model's name."""
     statement = (
         select(CalibrationRow, ModelRow.name)
         .outerjoin(ModelRow, ModelRow.id == CalibrationRow.model_id)
@@ -310,7 +301,6 @@ def page_calibrations(
 
 
 def blobs_of(version: ModelVersion, calibrations: Sequence[CalibrationRow]) -> list[str]:
-    """Blobs that a version and its calibrations name."""
     keys: list[Any] = [version.artefact, version.report, *(row.blob for row in calibrations)]
     return [key for key in keys if key]
 
@@ -376,6 +366,5 @@ def calibrations_in_use(session: Session, alias: str | None = None) -> list[tupl
 
 
 def delete_decisions(session: Session, model_id: str) -> None:
-    """Delete what is kept of a model's decisions for reviews."""
     for table in (KeptDecision, DecisionCount):
         session.execute(delete(table).where(table.model_id == model_id))

@@ -28,10 +28,8 @@ class AliasOut(BaseModel, AliasFields):
     """Where an alias points. `revision` changes with every move: it is the alias's ETag."""
 
 
-class AliasChangeOut(BaseModel):
+class AliasChangeOut(BaseModel, from_attributes=True):
     """One move of an alias."""
-
-    model_config = ConfigDict(from_attributes=True)
 
     version: int
     previous: int | None
@@ -93,10 +91,8 @@ class VersionOut(VersionSummary, VersionFields):
     )
 
 
-class ReviewPolicy(BaseModel):
+class ReviewPolicy(BaseModel, extra="forbid"):
     """Which decisions of a model are kept for reviews, and for how long."""
-
-    model_config = ConfigDict(extra="forbid")
 
     share: float = Field(1.0, gt=0, le=1, description="the chance with which each decision is kept")
     per_hour: int = Field(
@@ -116,10 +112,8 @@ class ReviewPolicy(BaseModel):
     )
 
 
-class Policy(BaseModel):
+class Policy(BaseModel, extra="forbid"):
     """What a model may promise, and what is kept of its decisions. A member that is left out stays as it is."""
-
-    model_config = ConfigDict(extra="forbid")
 
     reviews: ReviewPolicy | None = Field(
         None, description="which decisions are kept for reviews; null: none, and those that were are deleted"

@@ -373,7 +373,6 @@ class ModelStore:
             log.warning("a rate that was asked for is not in the ledger", extra={"reason": str(error)})
 
     def ledger(self, dataset: str, sha256: str) -> LedgerOut:
-        """Every version that was calibrated on a dataset version."""
         with self._db.read() as session:
             return ledger.ledger(session, dataset, sha256)
 
@@ -443,7 +442,6 @@ def _mark(new: NewVersion) -> dict[str, str]:
 
 
 def _facts(row: ModelVersion) -> dict[str, Any]:
-    """What the audit log keeps of a version."""
     return {
         "kind": row.kind,
         "artefact": row.artefact,

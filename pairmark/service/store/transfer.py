@@ -19,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from pairmark.models.core.artefact import ArtefactError, file_sha256
 from pairmark.service.blobs import delete_unused
@@ -47,9 +47,7 @@ _ENTRY = re.compile(r"(artefact|report|calibration)/[A-Za-z0-9_-][A-Za-z0-9._-]{
 _CHUNK = 1024 * 1024
 
 
-class _Facts(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class _Facts(BaseModel, extra="forbid"):
     model: str
     version: int
     kind: str
@@ -61,18 +59,14 @@ class _Facts(BaseModel):
     artefact_sha256: str
 
 
-class _CalibrationFacts(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class _CalibrationFacts(BaseModel, extra="forbid"):
     name: str
     protocol: str
     summary: dict[str, Any]
     dataset_sha256: str | None
 
 
-class _Export(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class _Export(BaseModel, extra="forbid"):
     format: str
     format_version: int
     version: _Facts

@@ -22,13 +22,11 @@ Calibrated = TypeVar("Calibrated", bound=CalibrationOut)
 
 @shows_rows
 def alias_out(model: str, row: AliasRow) -> AliasOut:
-    """Where an alias points."""
     return AliasOut.model_validate({**row.values(), "model": model})
 
 
 @shows_rows
 def calibration_out(row: CalibrationRow, model: str | None) -> CalibrationOut:
-    """A calibration's facts."""
     return CalibrationOut.model_validate({**row.values(), "model": model, "imported": imported_as(row)})
 
 
@@ -42,7 +40,6 @@ def imported_as(row: CalibrationRow) -> Imported | None:
 
 @shows_rows
 def version_summary(row: ModelVersion, aliases: Iterable[AliasRow]) -> VersionSummary:
-    """A version's summary."""
     names = [alias.alias for alias in aliases if alias.version == row.version]
     return VersionSummary.model_validate({**row.values(), "aliases": names})
 
@@ -51,7 +48,6 @@ def version_summary(row: ModelVersion, aliases: Iterable[AliasRow]) -> VersionSu
 def version_out(
     model: str, row: ModelVersion, aliases: Iterable[AliasRow], calibrations: Iterable[CalibrationRow]
 ) -> VersionOut:
-    """Everything about a version."""
     calibration_rows = list(calibrations)
     spec = next((learner for learner in LEARNERS if learner.kind == row.kind), None)
     facts = {name: value for name, value in row.facts.items() if name not in ("n_features", "feature_names")}

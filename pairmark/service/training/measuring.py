@@ -139,7 +139,6 @@ def _evidence(job: CalibratedJob) -> Evidence:
 
 
 def _of_evidence(evidence: Evidence) -> dict[str, Any]:
-    """What lists show of it."""
     if not evidence.likelihood_ratios:
         return {}
     names = ("cllr", "cllr_min", "calibration_loss")

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from pairmark.service.heldout.schemas import EvaluationRequest
 from pairmark.wire.jobs import JobParameters
 
 
-class JobRequest(BaseModel, JobParameters):
+class JobRequest(BaseModel, JobParameters, extra="forbid"):
     """A training job to queue."""
-
-    model_config = ConfigDict(extra="forbid")
 
     params: dict[str, Any] = Field(
         default_factory=dict, description="the learner's parameters; see its JSON Schema"

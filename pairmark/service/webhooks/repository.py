@@ -12,7 +12,6 @@ from pairmark.service.tables import WebhookDelivery, WebhookRow
 
 
 def count(session: Session) -> int:
-    """How many webhooks there are."""
     return int(session.scalar(select(func.count()).select_from(WebhookRow)) or 0)
 
 

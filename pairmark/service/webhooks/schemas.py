@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from pairmark.service.audit.outbox import EVENTS
 from pairmark.service.pagination import Page
 from pairmark.wire.operations import DeliveryFields, Event, NewWebhookFields, WebhookFields
 
 
-class WebhookRequest(BaseModel):
+class WebhookRequest(BaseModel, extra="forbid"):
     """An address that is to be told of events."""
-
-    model_config = ConfigDict(extra="forbid")
 
     url: str = Field(
         max_length=2_000,
@@ -24,16 +22,12 @@ class WebhookRequest(BaseModel):
     )
 
 
-class WebhookOut(BaseModel, WebhookFields):
+class WebhookOut(BaseModel, WebhookFields, from_attributes=True):
     """An address that is told of events."""
 
-    model_config = ConfigDict(from_attributes=True)
 
-
-class NewWebhook(BaseModel, NewWebhookFields):
+class NewWebhook(BaseModel, NewWebhookFields, from_attributes=True):
     """A new webhook, with what its messages are signed with."""
-
-    model_config = ConfigDict(from_attributes=True)
 
 
 class WebhookPage(Page[WebhookOut]):

@@ -52,7 +52,6 @@ class Webhooks:
 
     @property
     def on(self) -> bool:
-        """Whether a setting names a host."""
         return bool(self._hosts)
 
     def create(self, request: WebhookRequest) -> NewWebhook:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import pairmark
 from pairmark.models import SimilarityForest, SimilarityTree
-from pairmark.models.similarity import search
+from pairmark.models.similarity import search, search_costs, search_cuts
 from pairmark.models.similarity.search_arrays import column_arrays
 
 D = 5
@@ -92,8 +92,9 @@ def test_forests_search_as_they_score(data: st.DataObject) -> None:
 @pytest.mark.parametrize("aggregation", ["rank", "log-odds"])
 def test_every_way_through_the_search_is_exact(monkeypatch: pytest.MonkeyPatch, aggregation: str) -> None:
     """Programs of every size, finer cuts and none, long walks and none, whatever they cost."""
-    for name, value in (("_SPARE", 1e9), ("_HOPELESS", 1e9), ("_PROGRAM_TIME", 0.0)):
-        monkeypatch.setattr(search, name, value)
+    monkeypatch.setattr(search_costs, "SPARE", 1e9)
+    monkeypatch.setattr(search_costs, "PROGRAM_TIME", 0.0)
+    monkeypatch.setattr(search, "_HOPELESS", 1e9)
     model = fitted("plain", n_estimators=9, aggregation=aggregation, max_depth=6)
     gallery, _ = world(np.random.default_rng(4), 6_000, "plain")
     index, queries = model.index(gallery), gallery[:3] + np.float32(0.1)
@@ -101,8 +102,8 @@ def test_every_way_through_the_search_is_exact(monkeypatch: pytest.MonkeyPatch, 
     ways = set()
     for first in (0, 2, 30, 10_000):
         for step_time, worthwhile in ((0.0, -1.0), (1.0, 1.0), (1e-11, 0.0)):
-            monkeypatch.setattr(search, "_FIRST_STEPS", first)
-            monkeypatch.setattr(search, "_STEP_TIME", step_time)
+            monkeypatch.setattr(search_cuts, "_FIRST_STEPS", first)
+            monkeypatch.setattr(search_costs, "STEP_TIME", step_time)
             monkeypatch.setattr(search, "_WORTHWHILE", worthwhile)
             for at in range(3):
                 trees = model._packed.search_trees(D)

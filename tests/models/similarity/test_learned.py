@@ -310,7 +310,7 @@ def test_listed_pairs_are_described_by_maps_that_saw_neither_identity() -> None:
     for seed in range(4):
         left, right, same = listed_pairs(300, seed, d=60)
         points = np.concatenate([left, right])
-        codes = identities_of_pairs(points, 300, same)
+        codes = identities_of_pairs(points, same)
         features, out_of_fold = learn(
             "discriminant", points, codes, np.random.RandomState(0), from_pairs=True
         )
@@ -351,7 +351,7 @@ def test_listed_pairs_get_learned_features_unless_raw_ones_are_asked_for() -> No
 
 def test_listed_pairs_with_long_tails_are_tamed_and_others_left_straight() -> None:
     left, right, same = listed_pairs(2_000, 0)
-    codes = identities_of_pairs(np.concatenate([left, right]), 2_000, same)
+    codes = identities_of_pairs(np.concatenate([left, right]), same)
     for curve, curved in ((np.asarray, False), (np.sinh, True)):
         rows = np.concatenate([curve(left), curve(right)]).astype(np.float32)
         found, _ = learn("discriminant", rows, codes, np.random.RandomState(0), from_pairs=True)
@@ -404,7 +404,7 @@ def test_equal_rows_are_one_whatever_the_sign_of_their_zeros() -> None:
 def test_identities_follow_from_points_in_common() -> None:
     points = np.array([[0.0], [1.0], [5.0], [1.0], [2.0], [6.0]], dtype=np.float32)
     # 0-1 and 1-2 are same pairs (1 occurs twice), 5-6 differ.
-    assert identities_of_pairs(points, 3, np.array([True, True, False])).tolist() == [0, 0, 1, 0, 0, 2]
+    assert identities_of_pairs(points, np.array([True, True, False])).tolist() == [0, 0, 1, 0, 0, 2]
 
 
 def test_too_many_classes_or_features_are_refused_with_the_way_out() -> None:

@@ -36,8 +36,8 @@ FRONT = (
         "columns-of-numbers-are-left-out-in-silence",
         "a preview says which cells keep a column from being a feature",
         "pairmark/service/datasets/inspecting.py",
-        "        if repairable:\n",
-        "        if False:\n",
+        "    if not repairable:\n",
+        "    if True:\n",
         "tests/service/test_inspecting.py"
         "::test_columns_that_few_cells_keep_from_being_features_are_not_left_out_in_silence",
         "tests/service/test_inspecting.py::test_decimal_commas_are_named",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pairmark.service.api.access import check_csrf, host_name, is_loopback, shown_key, shown_session
+from pairmark.service.addresses import host_name, is_loopback
+from pairmark.service.api.access import check_csrf, shown_key, shown_session
 from pairmark.service.errors import Forbidden
 from pairmark.service.keys.sessions import ActiveSession
 

@@ -113,7 +113,6 @@ def _kendall(a, b):
 
 @kernel
 def _distance(code, p, a, b):
-    """One named distance of two rows."""
     width = a.shape[0]
     if code >= JACCARD:
         joint = left = right = 0.0

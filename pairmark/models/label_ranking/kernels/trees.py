@@ -391,7 +391,6 @@ def grow_by_level(values, order, y, norm, weight, max_depth, min_leaf, n_tried, 
 
 @kernel
 def leaves_of(X, feature, threshold, left, right, out):
-    """The leaf in which each row of X ends."""
     for q in range(X.shape[0]):
         node = 0
         while feature[node] >= 0:

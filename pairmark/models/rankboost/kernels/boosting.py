@@ -130,10 +130,11 @@ def _gain(criterion, fired, pull, cross, alone_w, alone_u):
 
 
 @kernel
-def _gain_of_two(criterion, a, b, favour, upper_only, floor, square):
-    """What a ranker gains with two classes if that is more than ``floor``; else no more than that.
+def _gain_of_two(criterion, a, b, favour, upper_only, square):
+    """What a ranker gains with two classes; -1 where that is of no interest.
 
-    a, b : weights of the pairs whose lesser, and greater, it fires on. square : of ``floor``, 0 where it is negative.
+    a, b : weights of the pairs whose lesser, and greater, it fires on.
+    square : of the least gain of interest; by r every gain is.
     """
     r = b - a
     if upper_only and r <= 0.0:
@@ -169,7 +170,7 @@ def _best_of_two(criterion, mass, begin, end, low_all, high_all, pull, favour, u
             # The pull of the lesser is negative: -pull[0] and pull[1] scale sums to shares of the pairs' weight.
             a = (low if side == 0 else low_all - low) * -pull[0]
             b = (high if side == 0 else high_all - high) * pull[1]
-            gain = _gain_of_two(criterion, a, b, favour, upper_only, best, square)
+            gain = _gain_of_two(criterion, a, b, favour, upper_only, square)
             if gain > best:
                 best, best_at, best_side = gain, at, side
                 square = best * best
@@ -263,14 +264,8 @@ def scan(
     """
     slots = pull.shape[0]
     scratch = np.zeros((3, slots))
-    # The most that one row adds to a gain, by Z to its square; times the rows that hold a feature, a bound of
-    # what it gains.
-    heaviest = 0.0
-    for slot in range(slots):
-        if criterion == BY_R:
-            heaviest = max(heaviest, abs(pull[slot]) * tops[slot])
-        else:
-            heaviest = max(heaviest, max(alone_w[slot], alone_u[slot]) * tops[slot])
+    # Times the rows that hold a feature, a bound of what it gains.
+    heaviest = _heaviest_row(criterion, pull, alone_w, alone_u, tops)
     lazy = total and slots == 2 and criterion == BY_Z
     low_scale, high_scale = np.sqrt(max(-pull[0], 0.0)), np.sqrt(max(pull[1], 0.0))
     gains[:] = -1.0
@@ -291,7 +286,7 @@ def scan(
             if max(a, b) * (1.0 + 1e-6) <= floor:
                 continue
             if begin == end:
-                gain = _gain_of_two(criterion, a, b, favour, upper_only, gains[last], max(floor, 0.0))
+                gain = _gain_of_two(criterion, a, b, favour, upper_only, max(floor, 0.0))
             else:
                 threshold = gains[last]
                 if lazy:
@@ -328,16 +323,33 @@ def scan(
                 criterion, mass, begin, end, pull, cross, alone_w, alone_u, favour, upper_only, scratch
             )
         if gain > gains[last]:
-            place = last
-            # Insertion into the list; of equal gains the feature that was met first stays in front.
-            while place > 0 and gains[place - 1] < gain:
-                gains[place], features[place] = gains[place - 1], features[place - 1]
-                ats[place], sides[place] = ats[place - 1], sides[place - 1]
-                place -= 1
-            gains[place], features[place], ats[place], sides[place] = gain, feature, at_bin, side
+            _insert(gain, feature, at_bin, side, gains, features, ats, sides)
             if gains[last] >= 0.0:
                 floor = gains[last] if criterion == BY_R else gains[last] * gains[last]
     return False
+
+
+@kernel
+def _heaviest_row(criterion, pull, alone_w, alone_u, tops):
+    """The most that one row adds to a gain, by Z to its square."""
+    heaviest = 0.0
+    for slot in range(pull.shape[0]):
+        if criterion == BY_R:
+            heaviest = max(heaviest, abs(pull[slot]) * tops[slot])
+        else:
+            heaviest = max(heaviest, max(alone_w[slot], alone_u[slot]) * tops[slot])
+    return heaviest
+
+
+@kernel
+def _insert(gain, feature, at_bin, side, gains, features, ats, sides):
+    """Put a feature where its gain belongs, and drop the last; of equal gains the first that was met stays in front."""
+    place = gains.shape[0] - 1
+    while place > 0 and gains[place - 1] < gain:
+        gains[place], features[place] = gains[place - 1], features[place - 1]
+        ats[place], sides[place] = ats[place - 1], sides[place - 1]
+        place -= 1
+    gains[place], features[place], ats[place], sides[place] = gain, feature, at_bin, side
 
 
 @kernel

@@ -20,7 +20,6 @@ _BYTES = 256
 
 @kernel
 def same_text(a, b):
-    """Whether two strings are equal."""
     if a.shape[0] != b.shape[0]:
         return False
     for i in range(a.shape[0]):  # noqa: SIM110

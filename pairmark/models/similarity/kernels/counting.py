@@ -33,7 +33,6 @@ def _coarseness(n_pairs):
 
 @kernel
 def n_learned_bins(learned):
-    """Bins of all learned features."""
     total = np.int64(0)
     for k in range(learned.n_bins.shape[0]):
         total += learned.n_bins[k]

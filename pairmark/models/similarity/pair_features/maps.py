@@ -215,8 +215,6 @@ class LearnedFeatures:
     def from_state(
         cls, kind: PairFeatures, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]
     ) -> LearnedFeatures:
-        """What `to_state` gave."""
-
         def array(name: str) -> NDArray[Any]:
             return np.array(arrays[f"learned_{name}"])
 

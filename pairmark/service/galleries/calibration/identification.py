@@ -112,7 +112,6 @@ class Identification:
         *,
         ending: Ending | None = None,
     ) -> GalleryCalibrationOut:
-        """Learn what strangers score in a gallery."""
         state, probes, warnings = self._reader.read(name, version, request, refuse_overlap=True)
         if probes.enrolled.all():
             raise InvalidInput(

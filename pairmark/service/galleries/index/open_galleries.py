@@ -54,7 +54,6 @@ class OpenGalleries:
         return GalleryDisk(self.home / state.key)
 
     def live(self, state: GalleryState, estimator: Any) -> LiveGallery:
-        """The gallery as this process searches it."""
         key = (state.key, state.model_id, state.version)
         return self._live.get_or_make(key, lambda: LiveGallery(self._db, self.disk(state), state, estimator))
 

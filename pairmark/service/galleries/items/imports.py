@@ -303,7 +303,6 @@ def _fact_sql(name: str, kind: str) -> str:
 
 
 def _record_sql(columns: list[str], names: dict[str, str], schema: Schema) -> list[str]:
-    """SQL of the cells of a schema's fields."""
     fields = [column.name for column in schema.fields]
     unknown = sorted(set(columns) - {column.name for column in schema.columns})
     missing = [name for name in fields if name not in names]

@@ -26,7 +26,6 @@ class VectorForm:
         self.width = width
 
     def bodies(self, rows: Float32) -> list[bytes]:
-        """Rows as the database stores them."""
         body, size = np.asarray(rows, dtype="<f4").tobytes(), 4 * self.width
         return [body[at : at + size] for at in range(0, len(body), size)]
 
@@ -111,27 +110,23 @@ class RecordForm:
         return [column.model_dump(mode="json") for column in self.schema.columns]
 
     def bodies(self, cells: Records) -> list[bytes]:
-        """See `VectorForm.bodies`."""
         return [
             json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode()
             for record in self.schema.values(cells)
         ]
 
     def rows(self, bodies: Sequence[Any]) -> tuple[Matrix, Bool]:
-        """See `VectorForm.rows`."""
         cells, problems = self.read_json([_parsed(body) for body in bodies])
         sound = np.array([problem is None for problem in problems], dtype=np.bool_)
         return self.model_rows(cells if sound.all() else cells[sound]), sound
 
     def model_rows(self, cells: Records) -> Matrix:
-        """Cells as the model takes them."""
         if self._encoder is None:
             return cells
         rows = self._encoder.transform(cells)
         return np.ascontiguousarray(rows if isinstance(rows, np.ndarray) else rows.toarray())
 
     def read_json(self, values: Sequence[Any]) -> tuple[Records, list[str | None]]:
-        """See `VectorForm.read_json`."""
         try:
             cells = self.schema.records(values, "vector")
         except RecordError:
@@ -177,7 +172,6 @@ class RecordForm:
         return f"the record has no cell; expected a value of {', '.join(names[:20])}"
 
     def task(self) -> dict[str, Any]:
-        """See `VectorForm.task`."""
         return {"columns": self.columns}
 
 

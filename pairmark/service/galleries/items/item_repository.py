@@ -246,7 +246,6 @@ def _stored_rows(rows: Sequence[Any], state: GalleryState, form: ItemForm) -> St
 
 
 def are_objects(texts: Sequence[Any]) -> bool:
-    """Whether each is the text of a JSON object."""
     try:
         parsed = from_json(f"[{','.join(texts)}]")
     except (TypeError, ValueError):

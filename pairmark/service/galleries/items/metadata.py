@@ -252,7 +252,6 @@ class MetadataColumn:
         return mask
 
     def _of_words(self, matching: list[bool]) -> Bool:
-        """Items whose text is one of the words that match."""
         codes = np.flatnonzero(np.array(matching, dtype=np.bool_))
         # A few comparisons of whole columns cost less than looking every code up.
         if codes.size <= _FEW_WORDS:

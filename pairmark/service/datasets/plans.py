@@ -1,0 +1,72 @@
+"""How many people, samples or pairs a false positive rate takes, before they are collected."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from scipy.stats import binom
+
+from pairmark.models.calibration.promises import AMPLE_MULTIPLE, units_needed
+from pairmark.models.calibration.tpr_spread import BEST_TPR, expected_tpr
+from pairmark.service.datasets.labelling import drawn_different
+from pairmark.service.datasets.promises import takes, total_units
+
+
+def plan_people(fpr: float, confidence: float, samples: int, classes: int | None) -> dict[str, Any]:
+    """What vectors of people take, ``samples`` each; or, with so many ``classes``, what closed-set use takes."""
+    open_set = classes is None
+    different = 1.0 if classes is None else 1 - 1 / classes
+    units = units_needed(fpr, confidence, different_share=different)
+    pairs = units_needed(fpr, confidence, rows_independent=True)
+    needs = []
+    for method, count in units.items():
+        whole = None if count is None else total_units(count)
+        # In open-set use the unit is a person, in closed-set use a sample.
+        each = samples if open_set else 1
+        needs.append(
+            {
+                "method": method,
+                "calibration_people": count if open_set else None,
+                "dataset_people": whole if open_set else None,
+                "calibration_samples": None if count is None else each * count,
+                "dataset_samples": None if whole is None else each * whole,
+                "calibration_pairs": None if count is None else round(different * count * (count - 1) / 2),
+                "independent_pairs": pairs[method],
+            }
+        )
+    minimum = units["finite-sample"] or 0
+    return {
+        "fpr": fpr,
+        "confidence": confidence,
+        "protocol": "open-set" if open_set else "closed-set",
+        "ample": AMPLE_MULTIPLE * minimum,
+        "text": takes(fpr, minimum, "people" if open_set else "samples"),
+        "needs": needs,
+        "prices": [{"people": multiple * minimum, **tpr} for multiple, tpr in _expected(fpr)],
+    }
+
+
+def plan_pairs(fpr: float, confidence: float, same_share: float, chosen: int) -> dict[str, Any]:
+    """How many pairs of records to draw and label, beside ``chosen`` ones.
+
+    Parameters
+    ----------
+    same_share : of the candidate pairs; among so many drawn ones there are enough different ones in 99 % of draws.
+    """
+    draws = []
+    for multiple, tpr in _expected(fpr):
+        different = multiple * drawn_different(fpr, confidence)
+        n = math.ceil(different / (1 - same_share))
+        while binom.ppf(0.01, n, 1 - same_share) < different:
+            n += max(1, n // 500)
+        draws.append({"different": different, "drawn": n, **tpr})
+    return {"fpr": fpr, "confidence": confidence, "same_share": same_share, "chosen": chosen, "draws": draws}
+
+
+def _expected(fpr: float) -> list[tuple[int, dict[str, float]]]:
+    """The TPR of a good model with its range, by multiples of the fewest people or pairs."""
+    return [
+        (multiple, dict(zip(("tpr", "low", "high"), expected_tpr(fpr, multiple, BEST_TPR), strict=True)))
+        for multiple in (1, 2, AMPLE_MULTIPLE)
+    ]
