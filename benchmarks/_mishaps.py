@@ -344,14 +344,15 @@ MISHAPS: dict[str, Callable[[Place, int], dict[str, Any]]] = {
 }  # fmt: skip
 
 
-def happened(name: str, times: int) -> dict[str, Any]:
-    """One of `MISHAPS` in a place of its own."""
+def happened(name: str, times: int, *, is_gentle: bool = False) -> dict[str, Any]:
+    """One of `MISHAPS` in a place of its own, whose clients may be gentle."""
     with scratch("clock") as folder:
         environment = {}
         if name == "stepped_clocks":
             (folder / "sitecustomize.py").write_text(SHIFTED_CLOCK)
             environment = {"PYTHONPATH": f"{folder}:{ROOT}", "PAIRMARK_BENCH_CLOCK": str(folder / "shift")}
         with furnished(name.replace("_", "-"), **environment) as place:
+            place.is_gentle = is_gentle
             return MISHAPS[name](place, times)
 
 

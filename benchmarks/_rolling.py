@@ -130,8 +130,8 @@ class Replicas(Place):
             place.close()
 
 
-def rolled(times: int) -> dict[str, Any]:
-    """Restart everything so often under load; returns the row of the table."""
+def rolled(times: int, *, is_gentle: bool = False) -> dict[str, Any]:
+    """Restart everything so often under load, whose clients may be gentle; returns the row of the table."""
     from tests.serving import serving
 
     with (
@@ -142,6 +142,7 @@ def rolled(times: int) -> dict[str, Any]:
         with serving(folder / "first", url, "--with-worker", **settings) as prepared:
             there = furnish(prepared)
         place = Replicas(folder / "first", url, there, **settings)
+        place.is_gentle = is_gentle
         try:
             place.open()
             started = time.monotonic()

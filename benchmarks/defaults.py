@@ -251,16 +251,19 @@ def _reported(
 
 
 def _reported_small(name: str, table: dict[str, np.ndarray], ours: list[str], claims: list[Claim]) -> None:
-    means = {key: float(values[:, :3].mean()) for key, values in table.items()}
+    # Over the splits that both ran on.
+    ahead = {
+        key: float((table[AUTO][: len(values), :3] - values[:, :3]).mean()) for key, values in table.items()
+    }
     for whom, keys in (("own candidates", ours), ("contestants", [key for key in table if key != AUTO])):
-        best = max(keys, key=lambda key: means[key])
+        best = min(keys, key=lambda key: ahead[key])
         claims.append(
             Claim(
                 what=f"{name} ({SMALL[name].size}): mean TPR of similarity-auto less that of the best of its {whom}, "
                 f"{best}",
                 goal=f"at least -{_BEHIND}",
-                measured=means[AUTO] - means[best],
-                holds=means[AUTO] - means[best] >= -_BEHIND,
+                measured=ahead[best],
+                holds=ahead[best] >= -_BEHIND,
             )
         )
     gap = float(np.nanmean(table[AUTO][:, 4]))

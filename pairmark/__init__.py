@@ -11,40 +11,35 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pairmark.models import (
-        RSBL,
-        AlignedKernel,
-        FellegiSunter,
-        Ghost,
-        InsufficientCalibrationData,
-        LabelRankingAuto,
-        LabelRankingForest,
-        LabelRankingTree,
-        LikelihoodRatios,
-        MetricSimilarity,
-        OperatingPoint,
-        PairwiseLabelRanker,
-        Plda,
-        RankBoostKernel,
-        RecordSimilarity,
-        SimilarityAuto,
-        SimilarityForest,
-        SimilarityLogistic,
-        SimilarityTree,
-        cllr,
-        cllr_min,
-        from_pipeline,
-        kendall_tau,
-        load,
-        operating_point,
+    from pairmark.models.auto.estimator import SimilarityAuto
+    from pairmark.models.calibration.calibration import operating_point
+    from pairmark.models.calibration.likelihood_ratios import LikelihoodRatios
+    from pairmark.models.calibration.operating_point import InsufficientCalibrationData, OperatingPoint
+    from pairmark.models.core.scaling import from_pipeline
+    from pairmark.models.evaluation.likelihood import cllr, cllr_min
+    from pairmark.models.evaluation.pairs import roc_curve_pairs
+    from pairmark.models.evaluation.plots import (
         plot_calibration,
         plot_cmc,
         plot_det,
         plot_histograms,
         plot_roc,
-        roc_curve_pairs,
-        save,
     )
+    from pairmark.models.evaluation.rankings import kendall_tau
+    from pairmark.models.ghost.estimator import Ghost
+    from pairmark.models.label_ranking.auto import LabelRankingAuto
+    from pairmark.models.label_ranking.estimators import LabelRankingForest, LabelRankingTree
+    from pairmark.models.label_ranking.pairwise import PairwiseLabelRanker
+    from pairmark.models.logistic.estimator import SimilarityLogistic
+    from pairmark.models.metric.estimator import MetricSimilarity
+    from pairmark.models.plda.estimator import Plda
+    from pairmark.models.rankboost.aligned import AlignedKernel
+    from pairmark.models.rankboost.estimator import RankBoostKernel
+    from pairmark.models.records.estimator import RecordSimilarity
+    from pairmark.models.records.fellegi_sunter import FellegiSunter
+    from pairmark.models.registry import load, save
+    from pairmark.models.rsbl.estimator import RSBL
+    from pairmark.models.similarity.estimators import SimilarityForest, SimilarityTree
 
 __all__ = [
     "RSBL",

@@ -23,10 +23,20 @@ def used(pid: int | str) -> float:
     """Seconds of a process, of what it has waited for, and of its running descendants."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        listed = [task.joinpath("children").read_text() for task in Path(f"/proc/{pid}/task").iterdir()]
+        tasks = list(Path(f"/proc/{pid}/task").iterdir())
     except OSError:
         return 0.0
-    return sum(map(int, stat[11:15])) / TICKS + sum(used(child) for child in " ".join(listed).split())
+    return sum(map(int, stat[11:15])) / TICKS + sum(
+        used(child) for task in tasks for child in started_by(task)
+    )
+
+
+def started_by(task: Path) -> list[str]:
+    """Children of a thread; none once it has ended, which says nothing of the process' other threads."""
+    try:
+        return task.joinpath("children").read_text().split()
+    except OSError:
+        return []
 
 
 def used_here() -> float:
@@ -45,11 +55,14 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
-    """Have the last report say what the test has used."""
+    """Have the last report say what the test has used.
+
+    What killed processes leave behind runs on under another parent, and takes what it had used along: never below 0.
+    """
     try:
         return (yield)
     finally:
-        item.user_properties.append(("cpu", used_here() - item.stash[BEFORE]))
+        item.user_properties.append(("cpu", max(0.0, used_here() - item.stash[BEFORE])))
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

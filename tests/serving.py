@@ -7,10 +7,11 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 import zipfile
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,12 +28,15 @@ from pairmark.service.cli import main
 from pairmark.service.datasets.ingest import Datasets
 from pairmark.service.datasets.schemas import DatasetRequest
 from pairmark.service.db import Database
+from pairmark.service.errors import PairmarkError
 from pairmark.service.jobs.child import attempt_error
 from pairmark.service.jobs.queue import JobQueue
+from pairmark.service.jobs.schemas import Claim
 from pairmark.service.settings import Settings
 
 ROOT = Path(__file__).parent.parent
 PATIENCE_S = 240.0
+POLL_S = 0.2
 
 
 @dataclass
@@ -45,7 +49,7 @@ class RunningServer:
     log: Path
     process: subprocess.Popen[bytes]
     http: httpx.Client
-    has_worker: bool
+    worker: str
     facts: dict[str, Any] = field(default_factory=dict)
 
     def cli(self, *words: str) -> subprocess.CompletedProcess[str]:
@@ -92,13 +96,14 @@ class RunningServer:
     def upload(self, name: str, X: np.ndarray, y: np.ndarray) -> dict[str, Any]:
         """Store a labelled matrix; few labels are classes.
 
-        A server without a worker does not read it, this process does: each server's first upload costs two seconds.
+        A server without a worker process does not read it, this process does: each server's first upload costs two
+        seconds.
         """
         stream = io.BytesIO()
         np.savez(stream, X=X, y=y)
         stream.seek(0)
         roles = {"name": name, **({"classes": "y"} if np.unique(y).size < 30 else {})}
-        if not self.has_worker:
+        if self.worker != "process":
             with self.storage() as place:
                 request = DatasetRequest.model_validate(roles)
                 added = Datasets(*place).add(stream, request, filename=f"{name}.npz")
@@ -119,8 +124,11 @@ class RunningServer:
 
         That makes the same version, and saves the start of three processes.
         """
-        if not self.has_worker:
-            self._run_jobs()
+        if self.worker == "none":
+            with self.storage() as place:
+                queue = JobQueue(place[0], place[2])
+                while claim := queue.claim(THREAD):
+                    _attempt(queue, claim, place)
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
             reported = self.http.get(f"/jobs/{job}").json()
@@ -129,15 +137,59 @@ class RunningServer:
             time.sleep(0.1)
         raise AssertionError(f"job {job} did not end; the log says:\n{self.log.read_text()[-4000:]}")
 
-    def _run_jobs(self) -> None:
-        with self.storage() as (database, blobs, settings):
-            queue = JobQueue(database, settings)
-            while claim := queue.claim("tests"):
-                with acting(Actor(name=f"job {claim.job_id}")):
-                    work = runner_of(claim, database, blobs, settings)
-                    error = attempt_error(claim, work, sys.maxsize)
-                if error is not None:
-                    queue.fail(claim, error)
+
+Place = tuple[Database, Blobs, Settings]
+THREAD = "thread of the tests"
+
+
+def _attempt(queue: JobQueue, claim: Claim, place: Place) -> None:
+    with acting(Actor(name=f"job {claim.job_id}", trace_id=claim.trace_id)):
+        error = attempt_error(claim, runner_of(claim, *place), sys.maxsize)
+    if error is not None:
+        queue.fail(claim, error)
+
+
+class JobThread(threading.Thread):
+    """A worker that runs a deployment's jobs in this process: each makes the same version, and starts no process.
+
+    Tests of the worker itself have worker processes.
+    """
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(name=THREAD, daemon=True)
+        self._place, self._queue, self._over = place, JobQueue(place[0], place[2]), threading.Event()
+
+    def stop(self) -> None:
+        """Finish the job at hand and end."""
+        self._over.set()
+        self.join(PATIENCE_S)
+
+    def run(self) -> None:
+        """Work until stopped."""
+        while not self._over.wait(POLL_S):
+            # Some tests take the database away for a while.
+            with suppress(PairmarkError):
+                self._queue.mark_alive(THREAD)
+                while not self._over.is_set() and (claim := self._queue.claim(THREAD)):
+                    self._run(claim)
+
+    def _run(self, claim: Claim) -> None:
+        is_done = threading.Event()
+        watch = threading.Thread(target=self._watch, args=(claim, is_done), daemon=True)
+        watch.start()
+        try:
+            _attempt(self._queue, claim, self._place)
+        finally:
+            is_done.set()
+            watch.join()
+
+    def _watch(self, claim: Claim, is_done: threading.Event) -> None:
+        """Renew the lease; once a cancelled job says how far it is, it ends."""
+        while not is_done.wait(POLL_S):
+            with suppress(PairmarkError):
+                if self._queue.renew(claim).cancel_requested:
+                    self._queue.cancelled(claim)
+                    return
 
 
 def free_port() -> int:
@@ -148,12 +200,15 @@ def free_port() -> int:
 
 
 @contextmanager
-def serving(home: Path, database_url: str, *options: str, **environment: str) -> Iterator[RunningServer]:
+def serving(
+    home: Path, database_url: str, *options: str, job_thread: bool = False, **environment: str
+) -> Iterator[RunningServer]:
     """Run ``pairmark serve`` on a migrated database until the block ends.
 
     Parameters
     ----------
     options : of ``pairmark serve``, e.g. ``--with-worker``.
+    job_thread : run jobs in a thread of this process (`JobThread`).
     environment : settings by name, e.g. ``PAIRMARK_MAX_BODY_BYTES="1000"``; ``{port}`` in them is the server's.
     """
     home.mkdir(parents=True, exist_ok=True)
@@ -188,15 +243,25 @@ def serving(home: Path, database_url: str, *options: str, **environment: str) ->
     try:
         with httpx.Client(base_url=url, timeout=PATIENCE_S, trust_env=False) as http:
             _await_ready(http, process, log)
-            yield RunningServer(
+            server = RunningServer(
                 url=url,
                 home=home,
                 environment=environment,
                 log=log,
                 process=process,
                 http=http,
-                has_worker="--with-worker" in options,
+                worker="thread" if job_thread else "process" if "--with-worker" in options else "none",
             )
+            if not job_thread:
+                yield server
+                return
+            with server.storage() as place:
+                jobs = JobThread(place)
+                jobs.start()
+                try:
+                    yield server
+                finally:
+                    jobs.stop()
     finally:
         process.terminate()
         try:
@@ -238,10 +303,10 @@ Serve = Callable[..., RunningServer]
 
 @pytest.fixture
 def serve(tmp_path: Path, new_database: Callable[..., str]) -> Iterator[Serve]:
-    """``serve(*options, kind="sqlite", **settings)`` -> a server of the test's own."""
+    """``serve(*options, kind="sqlite", job_thread=False, **settings)`` -> a server of the test's own."""
     with ExitStack() as stack:
 
-        def start(*options: str, kind: str = "sqlite", **settings: str) -> RunningServer:
+        def start(*options: str, kind: str = "sqlite", **settings: Any) -> RunningServer:
             home = tmp_path / f"home-{kind}"
             return stack.enter_context(serving(home, new_database(kind), *options, **settings))
 
@@ -263,12 +328,12 @@ def digits_deployment(
     new_database: Callable[..., str],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[RunningServer]:
-    """A server with a worker and a forest trained on handwritten digits, shared by the session.
+    """A server whose jobs are run, and a forest trained on handwritten digits, shared by the session.
 
     Tests may add to it under names of their own, and must not move its aliases or make keys.
     """
     home = tmp_path_factory.mktemp(f"digits-{request.param}")
-    with serving(home, new_database(request.param), "--with-worker") as server:
+    with serving(home, new_database(request.param), job_thread=True) as server:
         X, y = load_digits(return_X_y=True)
         X = X.astype(np.float32)
         server.upload("digits", X, y)

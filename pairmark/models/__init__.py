@@ -1,7 +1,11 @@
-"""Learners of similarity, as scikit-learn estimators; free of HTTP, databases and jobs."""
+"""Learners of similarity, as scikit-learn estimators; free of HTTP, databases and jobs.
+
+A name is imported when it is asked for, and nothing of the other learners with it.
+"""
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import pairmark
@@ -11,12 +15,41 @@ if __name__ != "pairmark.models":
     raise ImportError(f"import pairmark.models, not {__name__}")
 
 if TYPE_CHECKING:
-    from pairmark.models.public import *  # noqa: F403, the names of its __all__
+    from pairmark import *  # noqa: F403, the names of its __all__
+
+__all__ = pairmark.__all__
+_MODULES = {
+    "auto.estimator": "SimilarityAuto",
+    "calibration.calibration": "operating_point",
+    "calibration.likelihood_ratios": "LikelihoodRatios",
+    "calibration.operating_point": "InsufficientCalibrationData OperatingPoint",
+    "core.scaling": "from_pipeline",
+    "evaluation.likelihood": "cllr cllr_min",
+    "evaluation.pairs": "roc_curve_pairs",
+    "evaluation.plots": "plot_calibration plot_cmc plot_det plot_histograms plot_roc",
+    "evaluation.rankings": "kendall_tau",
+    "ghost.estimator": "Ghost",
+    "label_ranking.auto": "LabelRankingAuto",
+    "label_ranking.estimators": "LabelRankingForest LabelRankingTree",
+    "label_ranking.pairwise": "PairwiseLabelRanker",
+    "logistic.estimator": "SimilarityLogistic",
+    "metric.estimator": "MetricSimilarity",
+    "plda.estimator": "Plda",
+    "rankboost.aligned": "AlignedKernel",
+    "rankboost.estimator": "RankBoostKernel",
+    "records.estimator": "RecordSimilarity",
+    "records.fellegi_sunter": "FellegiSunter",
+    "registry": "load save",
+    "rsbl.estimator": "RSBL",
+    "similarity.estimators": "SimilarityForest SimilarityTree",
+}
+"""Public names by the module that holds them."""
 
 
 def __getattr__(name: str) -> Any:
-    if name not in (*pairmark.__all__, "__all__"):
-        raise AttributeError(f"module 'pairmark.models' has no attribute {name!r}")
-    from pairmark.models import public
-
-    return getattr(public, name)
+    for module, names in _MODULES.items():
+        if name in names.split():
+            value = getattr(import_module(f"pairmark.models.{module}"), name)
+            globals()[name] = value
+            return value
+    raise AttributeError(f"module 'pairmark.models' has no attribute {name!r}")

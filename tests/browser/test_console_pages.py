@@ -45,7 +45,7 @@ def deployment(
     new_database: Callable[..., str], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RunningServer]:
     """A server with a worker, a model of two versions, a ranker, and a gallery with names made of markup."""
-    with serving(tmp_path_factory.mktemp("console"), new_database("sqlite"), "--with-worker") as server:
+    with serving(tmp_path_factory.mktemp("console"), new_database("sqlite"), job_thread=True) as server:
         X, y = people(400, 3)
         server.upload("people", X, y)
         for metric in ("euclidean", "cosine"):

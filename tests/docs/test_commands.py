@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,11 @@ COMMANDS = [
 ]
 
 
+@cache
+def commands() -> Any:
+    return typer.main.get_command(app)
+
+
 def test_there_are_commands() -> None:
     assert len(COMMANDS) > 20
 
@@ -45,7 +51,7 @@ def test_the_command_can_be_typed_as_shown(line: str) -> None:
     words = shlex.split(line, comments=True)[1:]
     for stop in ("&", "|", ">", "&&", ";"):
         words = words[: words.index(stop)] if stop in words else words
-    command: Any = typer.main.get_command(app)
+    command: Any = commands()
     while words and hasattr(command, "commands"):
         if words[0].startswith("-"):
             words = words[1:]

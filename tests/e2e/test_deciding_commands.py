@@ -66,7 +66,11 @@ def test_a_refusal_says_the_same_ways_out_over_http_and_on_the_command_line(
     at = ("--model", "digits:1", "--url", deployment.url)
     refused = deployment.cli("match", text(X[0]), text(X[1]), "--fpr", "0.0001", *at)
     assert refused.returncode == 1
-    lines = [f"  {way['text']}" + (f" ({way['command']})" if way["command"] else "") for way in ways]
+    commands = [(way["command"] or "").replace("fpr=", "--fpr ") for way in ways]
+    lines = [
+        f"  {way['text']}" + (f" ({command})" if command else "")
+        for way, command in zip(ways, commands, strict=True)
+    ]
     assert refused.stderr.splitlines() == [
         f"error: {problem['detail']}",
         "ways out:",

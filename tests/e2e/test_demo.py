@@ -17,12 +17,15 @@ from pairmark.client import Client
 from pairmark.service.demo import NAME, _train
 from tests.serving import ROOT, Serve, free_port
 
+DEMO = "import sys; from pairmark.service import demo; demo.BUDGET_S = 5.0; sys.exit(demo.main())"
+"""With a shorter race."""
+
 
 def demo(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PAIRMARK_")}
     environment = {**kept, "PAIRMARK_HOME": str(home), "PYTHONPATH": str(ROOT)}
     return subprocess.run(
-        [sys.executable, "-m", "pairmark.service.demo", *words],
+        [sys.executable, "-c", DEMO, *words],
         env=environment,
         capture_output=True,
         text=True,
@@ -65,7 +68,7 @@ def test_once_answers_and_stops_and_a_second_run_reuses(tmp_path: Path) -> None:
 
 
 def test_an_interrupted_run_is_gone_on_with_and_trains_no_second_version(serve: Serve) -> None:
-    server = serve("--with-worker")
+    server = serve(job_thread=True)
     rng = np.random.default_rng(0)
     y = np.repeat(np.arange(10), 20)
     server.upload(NAME, rng.normal(size=(10, 4))[y].astype(np.float32), y)

@@ -55,7 +55,7 @@ def test_forty_people_learn_at_every_step_what_can_be_promised(serve: Serve, tmp
             "evaluation": {"target_fpr": 0.01},
         },
     ).json()
-    assert "The target of 0.01 cannot be promised from this dataset" in job["message"]
+    assert "The target rate 1 % cannot be promised from this dataset" in job["message"]
     done = deployment.finished(job["id"])
     assert done["state"] == "succeeded", done
     # Half of the people calibrate, since a target was named.

@@ -62,13 +62,13 @@ def messages(n: int, seed: int) -> tuple[list[str], list[int]]:
 def test_the_page_leads_from_raw_texts_to_a_served_similarity(
     serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    deployment = serve("--with-worker")
+    deployment = serve(job_thread=True)
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.M | re.S)
     assert len(blocks) >= 4
     texts, topics = messages(1_000, 0)
     # What a reader has before the page begins.
-    names: dict[str, Any] = {"texts": texts, "topics": topics, "more_texts": messages(1_000, 1)[0]}
+    names: dict[str, Any] = {"texts": texts, "topics": topics, "more_texts": messages(400, 1)[0]}
     for block in blocks:
         exec(compile(block.replace(ADDRESS, deployment.url), str(PAGE), "exec"), names)
     decided = names["decision"]

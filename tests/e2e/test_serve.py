@@ -209,6 +209,14 @@ def test_several_processes_answer_one_port_and_add_up_their_metrics(start) -> No
     assert gone(pids)
 
 
+def test_processes_that_start_slowly_are_not_replaced(start, environment, tmp_path: Path) -> None:
+    slow = "import sys, time; 'spawn_main' in ' '.join(sys.orig_argv) and time.sleep(6)"
+    (tmp_path / "sitecustomize.py").write_text(slow)
+    environment["PYTHONPATH"] += f"{os.pathsep}{tmp_path}"
+    process = start("--port", "0", "--workers", "2")
+    assert process.stdout.readline()
+
+
 def test_postgresql_without_tables_says_what_to_run(environment: dict[str, str], new_database) -> None:
     environment["PAIRMARK_DATABASE_URL"] = new_database("postgresql", migrated=False)
     refused = subprocess.run(command("serve", "--port", "0"), env=environment, capture_output=True, text=True)

@@ -64,6 +64,9 @@ def test_columns_have_names(model: Any) -> None:
     assert make_pipeline(StandardScaler(), model).fit(X, Y)[-1:].get_feature_names_out().tolist() == list(
         names
     )
+
+
+def test_a_race_that_a_forest_won_makes_no_vectors() -> None:
     assert not hasattr(SimilarityAuto(candidates=["raw forest"], budget_seconds=9).fit(X, Y), "transform")
 
 

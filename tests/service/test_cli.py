@@ -195,9 +195,11 @@ def test_a_target_out_of_reach_is_said_before_the_training(pairmark: Pairmark, t
     trained = pairmark(*words, home=tmp_path)
     assert trained.code == 0, trained.err
     first, _, _ = trained.err.partition("training:")
-    assert "The target of 0.01 cannot be promised from this dataset. Within reach: " in first
+    assert "The target rate 1 % cannot be promised from this dataset. Ways out: " in first
+    assert "; 1 %: 1,196 people in the dataset, 1,156 more than it has; " in first
     refused = pairmark("match", "1,2", "3,4", "--model", "few", "--fpr", "1%", home=tmp_path)
     assert "--dataset DATASET" in refused.err
+    assert ": ask for this rate (--fpr 0." in refused.err
     assert "DATASET: what the version learned from; `pairmark models show` names it" in refused.err
 
 

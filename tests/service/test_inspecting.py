@@ -243,8 +243,39 @@ def test_a_column_that_numbers_the_rows_is_no_feature_in_silence(deployment):
         io.BytesIO(content), DatasetRequest(name="numbered", identity="who"), filename="a.csv"
     )
     assert added.warnings[0] == (
-        "features that number the rows: 'record_id', 'n'. Exclude them, unless order means something"
+        "features that number the rows: 'record_id', 'n'. Exclude them, unless order means something "
+        "(--exclude record_id --exclude n)"
     )
+
+
+def test_a_row_number_that_repeats_once_is_no_feature_in_silence(deployment):
+    content = table(
+        who=[f"p{at // 3}" for at in range(60)], n=[min(at, 58) for at in range(60)], a=[1, 5, 3] * 20
+    )
+    added = deployment.datasets.add(
+        io.BytesIO(content), DatasetRequest(name="numbered", identity="who"), filename="a.csv"
+    )
+    assert "features that number the rows: 'n'. " in added.warnings[0]
+
+
+def test_a_table_that_would_be_refused_still_shows_its_columns_and_all_that_is_missing(deployment):
+    rows = [(f"p{at // 2}", at % 3, f"{at},5") for at in range(20)]
+    rows[4] = rows[9] = ("", 1, "4,5")
+    content = "\n".join(["who;day;size", *(";".join(map(str, row)) for row in rows), ""]).encode()
+    seen = look(deployment, content, columns={"who": "identity"})
+    assert [(each.name, each.role) for each in seen.columns] == [
+        ("who", "identity"),
+        ("day", "number"),
+        ("size", "text"),
+    ]
+    missing = "column 'who': 2 of 20 cells are empty, the first in row 5"
+    assert missing in seen.problem
+    assert [(each.column, each.row, each.rows, each.role) for each in seen.troubles] == [("who", 5, 2, "")]
+    assert any("decimal comma" in each for each in seen.warnings)
+    with pytest.raises(InvalidInput, match=missing):
+        deployment.datasets.add(
+            io.BytesIO(content), DatasetRequest(name="missing", columns={"who": "identity"}), filename="a.csv"
+        )
 
 
 def test_different_values_of_a_small_table_are_counted(deployment):

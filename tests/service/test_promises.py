@@ -53,7 +53,7 @@ def test_the_people_that_the_next_rate_takes_are_enough(deployment):
 
 def test_a_target_out_of_reach_is_said_when_the_job_is_queued(deployment):
     job = deployment.queue.submit(deployment.request(evaluation={"target_fpr": 0.001}))
-    assert "The target of 0.001 cannot be promised from this dataset" in job.message
+    assert "The target rate 0.1 % cannot be promised from this dataset" in job.message
 
 
 def test_a_list_of_pairs_promises_nothing_by_its_size(deployment):
@@ -82,11 +82,14 @@ def test_ways_out_are_ranked_and_each_gives_a_smaller_rate() -> None:
         "pairmark train --dataset DATASET --model people --target-fpr 0.016",
     ]
     assert ways[-1]["text"] == (
-        "0.1 %: calibrate on 5,990 people: 11,980 in the dataset, 11,580 more than it has, with the target rate 0.1 %, "
-        "of which half calibrate; 5,998 are the fewest, 5,994 with the learner metric"
+        "0.1 %: 11,980 people in the dataset, 11,580 more than it has; with the target rate 0.1 % half of them, 5,990, "
+        "calibrate. 5,998 are enough if few are left to learn from, 5,994 with the learner metric"
     )
     rates = [way["fpr"] for way in ways]
     assert rates == sorted(rates, reverse=True)
+    # What training again would support already needs no more people.
+    supported = ways_from(0.02, promise.smallest_fpr, 299, "people", promise, "people")
+    assert [way["fpr"] for way in supported] == [0.059, 0.016]
     # Scores of another system: no dataset to train on again.
     assert [way["text"] for way in ways_from(0.001, 0.02, 2995, "pairs", None)] == [
         "2 %: ask for this rate",

@@ -19,3 +19,9 @@ def test_public_names_are_there_all_the_same() -> None:
     code = "import pairmark.models as m; print(m.Plda.__name__, 'Plda' in m.__all__, hasattr(m, 'Pdla'))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "Plda True False\n"
+
+
+def test_a_learner_loads_no_other() -> None:
+    code = "import sys; from pairmark import SimilarityForest; print('pairmark.models.plda.estimator' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"

@@ -580,7 +580,7 @@ class TestServing:
             )
             added = served.cli("galleries", "add", f"of-{model}", str(file))
             assert added.returncode == 0, added.stderr
-            assert http.get(f"{gallery}/items/f0").json()["vector"] == {"rec": 0.0, **record(OTHERS, 0)}
+            assert http.get(f"{gallery}/items/f0").json()["vector"] == record(OTHERS, 0)
             strangers, _ = people(60, seed=11)
             calibrated = http.post(
                 f"{gallery}/calibrations",

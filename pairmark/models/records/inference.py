@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, get_args
 
 from pairmark.models.records.cells import (
@@ -35,6 +36,9 @@ _DECIMAL_COMMA = re.compile(r"[-+]?\d+(?:[. ]\d{3})*,\d{1,2}")
 """A number as half of Europe writes it; it also looks like a place of whole degrees."""
 _CODE_WIDTH = 6
 _MOST_CATEGORIES = 100
+_NUMBERED = 20
+"""Rows from which on a rising column looks like a count of them."""
+_RISING = 0.95
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +83,16 @@ class _Cells:
     @property
     def unique(self) -> bool:
         return len(self.first) == self.n and self.missing == 0
+
+    @property
+    def steps(self) -> list[float]:
+        """From each distinct number to the next; empty where there are few, or cells that are no numbers."""
+        numbers = [number_of(cell) for cell in self.first] if len(self.first) >= _NUMBERED else []
+        return (
+            [b - a for a, b in pairwise(numbers) if a is not None and b is not None]
+            if None not in numbers
+            else []
+        )
 
 
 def infer(table: Mapping[str, Sequence[Any]], overrides: Mapping[str, str] | None = None) -> Inference:
@@ -222,6 +236,8 @@ def _inferred(cells: _Cells, has_id: bool) -> tuple[RecordColumn, str]:
         return RecordColumn(name=name, type="identity"), "its name, and values that repeat"
     if not has_id and cells.unique and cells.n > 1 and _ID_NAMES.fullmatch(name):
         return RecordColumn(name=name, type="id"), "its name, and a value of its own in every row"
+    if not has_id and cells.unique and set(cells.steps) == {1.0}:
+        return RecordColumn(name=name, type="id"), "it numbers the rows"
     for infer_one in (_boolean, _date, _number, _decimal_comma, _place):
         choice = infer_one(cells)
         if choice is not None:
@@ -345,6 +361,13 @@ def _look(cells: _Cells, column: RecordColumn) -> None:
         if repeated:
             cells.warnings.append("ids repeat or are missing: pairs cannot name their rows by it")
         return
+    if column.type == "number" and len(cells.first) >= _RISING * cells.n:
+        steps = cells.steps
+        if sum(step > 0 for step in steps) >= _RISING * max(len(steps), 1):
+            cells.warnings.append(
+                "rises from row to row, as row numbers do: where the rows of one person stand together, it gives the "
+                "answer away. Give it as id or ignore, unless order means something"
+            )
     for what, is_broken in (
         ("begin like a formula of a spreadsheet and are kept as text", _is_formula),
         ("hold characters of a wrong encoding", lambda cell: bool(_GARBLED.search(cell))),

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import Path, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic_core import PydanticCustomError
 
 from pairmark.service.api.query import FROM_QUERY, PageQuery, Query
 from pairmark.service.api.services import InServices, check_may, names_of
@@ -16,6 +17,18 @@ from pairmark.service.store.schemas import CalibrationDetail, CalibrationOut, Ca
 from pairmark.service.store.views import calibration_without_origin
 
 Unit = int | str
+
+
+def _no_words(same: Any) -> Any:
+    words = (
+        (each for each in same if isinstance(each, str) and each not in ("0", "1"))
+        if isinstance(same, list)
+        else ()
+    )
+    for word in words:
+        mend = "{word} says neither; expected 1 (same) or 0 (different)"
+        raise PydanticCustomError("same_in_words", mend, {"word": repr(word[:50])})
+    return same
 
 
 class ScoresRequest(BaseModel):
@@ -35,7 +48,9 @@ class ScoresRequest(BaseModel):
         "units choose non-negative weights, the other half calibrates",
         examples=[[0.91, 0.13, 0.4]],
     )
-    same: list[int | bool] = Field(min_length=1, description="1: same, 0: different", examples=[[1, 0, 0]])
+    same: Annotated[list[int | bool], BeforeValidator(_no_words)] = Field(
+        min_length=1, description="1: same, 0: different", examples=[[1, 0, 0]]
+    )
     left_unit: list[Unit] | None = Field(None, description="unit of each left side")
     right_unit: list[Unit] | None = Field(None, description="unit of each right side")
     independent: bool = Field(

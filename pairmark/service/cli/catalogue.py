@@ -326,7 +326,9 @@ def _show_inspection(
         return
     ranked = inspection["ranking_labels"]
     labels = (
-        f"rankings of {', '.join(ranked)}" if ranked else f"{inspection['n_labels']:,} identities or classes"
+        f"rankings of {', '.join(ranked)}"
+        if ranked
+        else f"{inspection['n_labels']:,} {_labels(inspection['columns'])}"
     )
     to.print(f"{inspection['rows']:,} rows of {inspection['features']:,} features, {labels}")
     show_promise(to, inspection)
@@ -340,6 +342,13 @@ def _show_inspection(
         values = value if isinstance(value, list) else [value]
         words += [f"--{name}" if part is True else f"--{name} {shlex.quote(str(part))}" for part in values]
     to.print("keep it with: " + " ".join(words))
+
+
+def _labels(columns: list[dict[str, Any]]) -> str:
+    roles = {column["role"] for column in columns}
+    return (
+        "identities" if "identity" in roles else "classes" if "classes" in roles else "identities or classes"
+    )
 
 
 def _flat(lineage: dict[str, Any]) -> str:

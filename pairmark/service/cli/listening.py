@@ -18,6 +18,10 @@ from pairmark.service.cli import output
 GRACE_S = 10
 """How long requests under way may take once the service was asked to stop; event streams end then."""
 
+SILENCE_S = 60
+"""How long a process may be silent before it is replaced: starting takes more than uvicorn's 5 s where cores are busy,
+and each replacement starts anew."""
+
 
 def listen(host: str, port: int) -> socket.socket:
     """A listening socket; exits with what to do when the address cannot be had."""
@@ -77,6 +81,7 @@ def answer(listener: socket.socket, workers: int) -> None:
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=GRACE_S,
+        timeout_worker_healthcheck=SILENCE_S,
         loop="uvloop",
         http=GuardedProtocol,
         ws="none",

@@ -190,6 +190,9 @@ def _decide(client: Client, sides: tuple[Any, Any], options: dict[str, Any]) -> 
 def _promise(point: dict[str, Any]) -> str:
     """One line on what the decisions are worth."""
     text = str(point["meaning"])
+    counted = "people" if point["protocol"] == "open-set" else "samples"
+    if point["origin"] == "blocks" or point["n_units"] == point["n_independent"]:
+        counted = "blocks" if point["origin"] == "blocks" else "pairs"
     if point["method"] == "estimate" and point["origin"] != "imported":
         text += (
             f" With confidence {point['confidence']:g} the false positive rate is at most "
@@ -200,13 +203,13 @@ def _promise(point: dict[str, Any]) -> str:
     if point.get("samples"):
         enrolled, probes = point["samples"]
         text += f" It is for subjects of {enrolled} and {probes} samples ({point['aggregation']})."
-    if point.get("price"):
-        price = point["price"]
+    price = point.get("price")
+    if price and price["low"] < price["high"]:
         text += (
-            f" So near the fewest people that this rate takes, the TPR lies between {price['low']:.2f} and "
-            f"{price['high']:.2f} by chance; if {price['steady_units']:,} calibrated, it would be steady."
+            f" So near the fewest {counted} that this rate takes, the TPR lies between {100 * price['low']:.0f} % and "
+            f"{100 * price['high']:.0f} % by chance; {price['steady_units']:,} that calibrate would narrow that range."
         )
-    return f"{text} It is from {point['n_units']:,} units."
+    return f"{text} {point['n_units']:,} {counted} calibrate."
 
 
 def _sides(left: SideSource, right: SideSource, subject: str | None) -> tuple[list[Any], list[Any]]:

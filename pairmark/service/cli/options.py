@@ -56,7 +56,10 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
             arguments.append(argument.replace(kind=inspect.Parameter.KEYWORD_ONLY))
         else:
             groups[argument.name] = request, members.names.split()
-            arguments += [_option(request, name, members.optional) for name in members.names.split()]
+            hints = get_type_hints(request, include_extras=True)
+            arguments += [
+                _option(request, name, hints[name], members.optional) for name in members.names.split()
+            ]
     if connection is not None:
         arguments.append(_argument("url", UrlOption, None))
     arguments.append(_argument("json", JsonOption, False))
@@ -90,9 +93,9 @@ def _argument(name: str, annotation: Any, default: Any = inspect.Parameter.empty
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
 
 
-def _option(request: type[Parameters], name: str, is_optional: bool) -> inspect.Parameter:
+def _option(request: type[Parameters], name: str, hint: Any, is_optional: bool) -> inspect.Parameter:
     """The option of one member: its type, limits, text and default are the request's."""
-    kind, *notes = _parts(get_type_hints(request, include_extras=True)[name])
+    kind, *notes = _parts(hint)
     text = next(note for note in notes if isinstance(note, Text))
     limits = next((note for note in notes if isinstance(note, Limits)), Limits())
     flag = f"--{name.replace('_', '-')}" if len(name) > 1 else f"-{name}"

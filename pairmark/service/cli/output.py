@@ -193,7 +193,8 @@ def complain(detail: str, *, problem: Mapping[str, Any] | None = None) -> None:
     ways = (problem or {}).get("ways") or []
     if ways:
         # These say in words what the other members say for machines.
-        lines = (way["text"] + (f" ({way['command']})" if way["command"] else "") for way in ways)
+        commands = [(way["command"] or "").replace("fpr=", "--fpr ") for way in ways]
+        lines = (way["text"] + (f" ({do})" if do else "") for way, do in zip(ways, commands, strict=True))
         sys.stderr.write("ways out:\n" + "".join(f"  {line}\n" for line in lines))
         if any(" DATASET " in (way["command"] or "") for way in ways):
             sys.stderr.write("  DATASET: what the version learned from; `pairmark models show` names it\n")
@@ -210,7 +211,7 @@ def show_troubles(troubles: Sequence[Mapping[str, Any]]) -> None:
         return
     options = "".join(f" --{each['role']} {shlex.quote(each['column'])}" for each in troubles if each["role"])
     lines = "".join(f"  {each['text']}\n" for each in troubles)
+    keep = "  or keep these columns: --table reads the rows as records, of text, dates, numbers and missing cells\n"
     sys.stderr.write(
-        f"{lines}  correct the file{', or add:' if options else ''}{options}\n"
-        "  or keep these columns: --table reads the rows as records, of text, dates, numbers and missing cells\n"
+        f"{lines}  correct the file{', or add:' if options else ''}{options}\n{keep if options else ''}"
     )

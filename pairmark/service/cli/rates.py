@@ -12,7 +12,7 @@ def rate(text: str) -> float:
     digits = str(text).strip()
     number, divisor = (digits[:-1], 100) if digits.endswith("%") else (digits, 1)
     try:
-        value = float(number) / divisor
+        value = round(float(number) / divisor, 15)
     except ValueError:
         value = float("nan")
     if not 0 < value < 1:

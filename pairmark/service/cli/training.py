@@ -248,6 +248,8 @@ def show_leaderboard(to: Console, facts: dict[str, Any]) -> None:
         to.print(f"\nchosen by cross-validation: {race['winner']}, the simplest of the best")
         of = ("candidate", "mean TPR", "difference", "folds", "CPU seconds")
         output.table(of, [_candidate(table) for table in race["candidates"]])(to)
+        if any(not table["folds"] for table in race["candidates"]):
+            to.print("0 folds: not tried, since the budget ended before")
         for rates in (table["validated_tpr"] for table in race["candidates"] if table.get("validated_tpr")):
             shown = [
                 f"{tpr:.3f} at FPR {100 * float(rate):.3g} %"

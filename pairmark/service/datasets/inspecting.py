@@ -13,7 +13,8 @@ from pairmark.service.datasets.limits import FileLimits
 from pairmark.service.datasets.profiles import Column, inferred, profiled
 from pairmark.service.datasets.promises import Promise, ProtocolChoice, dataset_promise, protocol_choices
 from pairmark.service.datasets.reader import read_dataset
-from pairmark.service.datasets.schemas import DatasetRequest
+from pairmark.service.datasets.records import column_notes, glance
+from pairmark.service.datasets.schemas import DatasetRequest, RecordColumnOut
 from pairmark.service.datasets.troubles import Trouble, troubles_of
 from pairmark.service.errors import InvalidInput, TooLarge
 from pairmark.wire.datasets import Format
@@ -106,6 +107,11 @@ def inspected(
             right=right,
         )
     except (InvalidInput, TooLarge) as error:
+        if request.columns is not None:
+            inference = glance(upload, work / "glance", kind, request, limits, right)
+            notes = [] if inference is None else column_notes(inference)
+            columns = _record_columns(notes, request)
+            left_out = [f"column {each.name!r}: {line}" for each in notes for line in each.warnings]
         return InspectionOut(
             format=kind,
             columns=columns,
@@ -120,12 +126,10 @@ def inspected(
             problem=error.detail,
             troubles=error.facts.get("troubles", []),
         )
-    records = summary.get("columns")
-    if records is not None:
+    if summary.get("columns") is not None:
+        records = [RecordColumnOut(**each) for each in summary["columns"]]
         columns = _record_columns(records, request)
-        form["columns"] = {
-            each["name"]: f"date:{each['format']}" if each["format"] else each["type"] for each in records
-        }
+        form["columns"] = {each.name: f"date:{each.format}" if each.format else each.type for each in records}
     for column in columns:
         # The label is counted over all rows; the others by a sketch of the first ones.
         if column.name == request.label and column.distinct is not None:
@@ -166,19 +170,15 @@ def _left_out(
     return [f"left out: {each.text}" for each in troubles if each.column in repairable]
 
 
-def _record_columns(records: list[dict[str, Any]], request: DatasetRequest) -> list[ColumnOut]:
+def _record_columns(notes: Sequence[RecordColumnOut], request: DatasetRequest) -> list[ColumnOut]:
     return [
         ColumnOut(
-            name=each["name"],
-            kind=each["format"] or each["type"],
-            role=each["type"],
-            inferred=each["name"] not in (request.columns or {}),
-            distinct=each["distinct"],
-            empty=each["missing"],
-            examples=each["examples"],
+            name=each.name, kind=each.format or each.type, role=each.type,
+            inferred=each.name not in (request.columns or {}), distinct=each.distinct, empty=each.missing,
+            examples=each.examples,
         )
-        for each in records
-    ]
+        for each in notes
+    ]  # fmt: skip
 
 
 def _column(column: Column, roles: Mapping[str, str], requested_roles: Mapping[str, str]) -> ColumnOut:

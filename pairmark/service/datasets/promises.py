@@ -120,18 +120,16 @@ def promise_of(
     if missing_units:
         text += f"; {next_percent} takes {missing_units:,} more {unit}"
     else:
-        text += f"; with the target rate {next_percent} so many {unit} are enough for it"
+        text += f"; they are enough for {next_percent} if you name it as the target rate"
     tpr, steady = None, None
     if support.smallest_fpr is not None:
         tpr = [round(share, 2) for share in expected_tpr(support.smallest_fpr, 1.0, BEST_TPR)]
         steady_calibration = math.ceil(STEADY_MULTIPLE * own)
         steady = max(0, (steady_calibration if fraction == 1 else total_units(steady_calibration)) - units)
-        steadies = (
-            f"{steady:,} more {unit} steady that" if steady else "naming it as the target rate steadies that"
-        )
+        narrows = f"{steady:,} more {unit} narrow" if steady else "naming that rate as the target narrows"
         text += (
             f". At the smallest rate, a model that could recognise {100 * BEST_TPR:.0f} % recognises about "
-            f"{100 * tpr[0]:.0f} % ({100 * tpr[1]:.0f} % to {100 * tpr[2]:.0f} %, by chance); {steadies}"
+            f"{100 * tpr[0]:.0f} % ({100 * tpr[1]:.0f} % to {100 * tpr[2]:.0f} %, by chance); {narrows} that range"
         )
     ways = [] if fewest is None else ways_out(units, different_share=different_share, fewest=fewest)
     return Promise(
@@ -225,20 +223,14 @@ def takes(fpr: float, n_calibration: int, counted: str, *, units: int | None = N
     units : number of units in the dataset; None: there is none yet.
     """
     total, percent = total_units(n_calibration), f"{100 * fpr:g} %"
-    shortfall = (
-        ""
-        if units is None
-        else f", {total - units:,} more than it has"
-        if total > units
-        else ", which it has"
-    )
+    shortfall = "" if units is None or total <= units else f", {total - units:,} more than it has"
     text = (
-        f"{percent}: calibrate on {n_calibration:,} {counted}: {total:,} in the dataset{shortfall}, with the target "
-        f"rate {percent}, of which half calibrate"
+        f"{percent}: {total:,} {counted} in the dataset{shortfall}; with the target rate {percent} half of them, "
+        f"{n_calibration:,}, calibrate"
     )
     if counted == "people":
         fewest, alone = (n_calibration + reserved * FEWEST for reserved in _RESERVED.values())
-        text += f"; {fewest:,} are the fewest, {alone:,} with the learner metric"
+        text += f". {fewest:,} are enough if few are left to learn from, {alone:,} with the learner metric"
     return text
 
 
@@ -269,7 +261,7 @@ def ways_from(
         if not ways or way.fpr < ways[-1]["fpr"]:
             command = f"pairmark train --dataset DATASET --model {model or 'MODEL'} {way.options}"
             ways.append({"fpr": way.fpr, "command": command, "text": way.text})
-    if units is not None:
+    if units is not None and not any(way["fpr"] <= fpr for way in ways):
         total, percent = units, f"{100 * fpr:g} %"
         if promise is None:
             text = f"{percent}: calibrate on {units:,} {counted}"

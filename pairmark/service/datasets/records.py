@@ -16,7 +16,8 @@ from pairmark.service.datasets.limits import FileLimits
 from pairmark.service.datasets.rankings import RankingColumn
 from pairmark.service.datasets.schemas import DatasetRequest, RecordColumnOut
 from pairmark.service.datasets.tabular import Table
-from pairmark.service.datasets.writer import Block
+from pairmark.service.datasets.troubles import Trouble
+from pairmark.service.datasets.writer import Block, as_text
 from pairmark.service.errors import InvalidInput, TooLarge
 
 _ROLES: dict[str, tuple[FieldType, ...]] = {
@@ -52,12 +53,7 @@ def read_records(
     ----------
     right : a second table, and its format, whose rows come after those of the first.
     """
-    table, n = _cells(upload, scratch / "left", kind, request, limits), 0
-    if right is not None:
-        right_table = _cells(right[0], scratch / "right", right[1], request, limits)
-        n, m = (len(next(iter(side.values()))) for side in (table, right_table))
-        names = dict.fromkeys([*table, *right_table])
-        table = {name: [*table.get(name, [None] * n), *right_table.get(name, [None] * m)] for name in names}
+    table, n = _tables(upload, scratch, kind, request, limits, right)
     n_rows = len(next(iter(table.values())))
     if n_rows == 0:
         raise InvalidInput("the file has no rows; expected at least one row of data")
@@ -66,14 +62,8 @@ def read_records(
         raise TooLarge(
             f"{n_rows} rows with {size} bytes of text; at most {limits.rows} rows and {limits.stored_bytes} bytes"
         )
-    overrides = {**dict.fromkeys(request.exclude, "ignore"), **(request.columns or {})}
-    for role, types in _ROLES.items():
-        name = getattr(request, role)
-        if name is not None and overrides.get(name) not in types:
-            overrides[name] = types[0]
-    overrides |= dict.fromkeys(request.ranking, "ignore")
     try:
-        inference = infer(table, overrides)
+        inference = infer(table, _types(request))
         cells = inference.schema.read(table)
     except RecordError as error:
         first = error.problems[0]
@@ -82,6 +72,7 @@ def read_records(
     columns = {role: _column(inference.schema, role, types, request) for role, types in _ROLES.items()}
     if request.unlabelled:
         columns["label"] = None
+    _refuse_missing(table, [name for role, name in columns.items() if name is not None and role != "time"])
     texts: dict[str, Any] = {f"{role}s": table[name] for role, name in columns.items() if name is not None}
     labels, positions = _rankings(table, request.ranking)
     if right is None:
@@ -99,6 +90,67 @@ def read_records(
     if sides[0].keys() & sides[1].keys():
         texts["ids"] = [f"{'right' if row >= n else 'left'}:{row_id}" for row, row_id in enumerate(ids)]
     return RecordTable(inference, Block(X=cells, rankings=positions, **texts), labels, (sides[0], sides[1]))
+
+
+def glance(
+    upload: Path,
+    scratch: Path,
+    kind: str,
+    request: DatasetRequest,
+    limits: FileLimits,
+    right: tuple[Path, str] | None = None,
+) -> Inference | None:
+    """What the columns of a refused table would be taken for; None where that is why it is refused."""
+    try:
+        return infer(_tables(upload, scratch, kind, request, limits, right)[0], _types(request))
+    except (RecordError, InvalidInput, TooLarge):
+        return None
+
+
+def _tables(
+    upload: Path,
+    scratch: Path,
+    kind: str,
+    request: DatasetRequest,
+    limits: FileLimits,
+    right: tuple[Path, str] | None,
+) -> tuple[dict[str, list[Any]], int]:
+    """The cells of one table, or of two with the second one's rows last, and how many rows the first of two has."""
+    table = _cells(upload, scratch / "left", kind, request, limits)
+    if right is None:
+        return table, 0
+    right_table = _cells(right[0], scratch / "right", right[1], request, limits)
+    n, m = (len(next(iter(side.values()))) for side in (table, right_table))
+    names = dict.fromkeys([*table, *right_table])
+    return {name: [*table.get(name, [None] * n), *right_table.get(name, [None] * m)] for name in names}, n
+
+
+def _types(request: DatasetRequest) -> dict[str, str]:
+    """The types that a request names, by column."""
+    by_column = {**dict.fromkeys(request.exclude, "ignore"), **(request.columns or {})}
+    for role, types in _ROLES.items():
+        name = getattr(request, role)
+        if name is not None and by_column.get(name) not in types:
+            by_column[name] = types[0]
+    return by_column | dict.fromkeys(request.ranking, "ignore")
+
+
+def _refuse_missing(table: Mapping[str, Sequence[Any]], names: Sequence[str]) -> None:
+    """Refuse labels, groups and ids that some rows lack, all of them at once."""
+    troubles = []
+    for name in names:
+        rows = [row for row, cell in enumerate(table[name], start=1) if not (as_text(cell) or "").strip()]
+        if rows:
+            empty = f"{len(rows):,} of {len(table[name]):,} cells are empty, the first in row {rows[0]}"
+            text = f"column {name!r}: {empty} (fill them in, or leave the rows out)"
+            troubles.append(Trouble(column=name, row=rows[0], rows=len(rows), role="", text=text))
+    if troubles:
+        raise InvalidInput(
+            "; ".join(each.text for each in troubles),
+            row=troubles[0].row,
+            column=troubles[0].column,
+            troubles=[each.model_dump() for each in troubles],
+        )
 
 
 def _rankings(table: Mapping[str, Sequence[Any]], names: Sequence[str]) -> tuple[list[str] | None, Any]:

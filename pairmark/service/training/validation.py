@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from pairmark.models.calibration.promises import units_needed
 from pairmark.models.core.spec import LearnerSpec
 from pairmark.models.registry import LEARNERS, spec_of
 from pairmark.service.datasets.promises import (
@@ -14,6 +15,7 @@ from pairmark.service.datasets.promises import (
     promise_of,
     protocol_of,
     shares_for,
+    takes,
     units_of,
 )
 from pairmark.service.datasets.schemas import DatasetOut
@@ -294,6 +296,10 @@ def _outlook(evaluation: EvaluationRequest, dataset: DatasetOut) -> str:
     )
     if evaluation.target_fpr is None or (outlook.smallest_fpr or 1.0) <= evaluation.target_fpr:
         return outlook.text
-    sentence = f"{outlook.text}. The target of {evaluation.target_fpr:g} cannot be promised from this dataset"
-    reachable = "; ".join(way.text for way in outlook.ways)
-    return f"{sentence}. Within reach: {reachable}" if reachable else sentence
+    target = evaluation.target_fpr
+    needed = units_needed(target, different_share=different)["finite-sample"]
+    ways = "; ".join(
+        [way.text for way in outlook.ways]
+        + ([takes(target, needed, outlook.counted, units=count)] if needed else [])
+    )
+    return f"{outlook.text}. The target rate {100 * target:g} % cannot be promised from this dataset. Ways out: {ways}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,12 @@ def people(n: int, each: int, seed: int = 0, d: int = 8) -> tuple[np.ndarray, np
 
 
 X, Y = people(40, 6)
-MODEL = SimilarityAuto(budget_seconds=QUICK).fit(X, Y)
+
+
+@cache
+def fitted() -> SimilarityAuto:
+    """To `X` and `Y`; where tests are listed only, nothing is fitted."""
+    return SimilarityAuto(budget_seconds=QUICK).fit(X, Y)
 
 
 def entry(at: int, rates: list[float]) -> Entry:
@@ -71,14 +77,15 @@ def test_a_leaderboard_compares_fold_by_fold() -> None:
 
 
 def test_plda_wins_on_its_own_data_and_is_what_scores() -> None:
-    assert MODEL.winner_ == "plda"
-    assert isinstance(MODEL.model_, Plda)
-    alone = Plda(**MODEL.model_.get_params()).fit(X, Y)
-    assert MODEL.pair_score(X[:30], X[30:60]).tobytes() == alone.pair_score(X[:30], X[30:60]).tobytes()
-    assert MODEL.transform(X).tobytes() == alone.transform(X).tobytes()
-    assert MODEL.explain(X[0], X[1])["learner"] == "plda"
-    assert MODEL.subject_score([X[:3]], [X[3:6]]).shape == (1,)
-    board = MODEL.leaderboard_
+    assert fitted().winner_ == "plda"
+    model = fitted().model_
+    assert isinstance(model, Plda)
+    alone = Plda(**model.get_params()).fit(X, Y)
+    assert fitted().pair_score(X[:30], X[30:60]).tobytes() == alone.pair_score(X[:30], X[30:60]).tobytes()
+    assert fitted().transform(X).tobytes() == alone.transform(X).tobytes()
+    assert fitted().explain(X[0], X[1])["learner"] == "plda"
+    assert fitted().subject_score([X[:3]], [X[3:6]]).shape == (1,)
+    board = fitted().leaderboard_
     assert [line["name"] for line in board if line["chosen"]] == ["plda"]
     assert {line["status"] for line in board if line["name"] in ("cosine", "plda")} == {"raced"}
     assert all(
@@ -86,7 +93,7 @@ def test_plda_wins_on_its_own_data_and_is_what_scores() -> None:
         for line in board
         if line["name"] in ("similarity forest", "boosted forest")
     )
-    assert MODEL.model_facts()["race"]["candidates"] == board
+    assert fitted().model_facts()["race"]["candidates"] == board
 
 
 def test_cosine_wins_where_directions_are_all_there_is() -> None:
@@ -128,8 +135,10 @@ def test_sparse_rows_of_few_features_race_as_dense_ones() -> None:
     assert model.winner_ == "plda"
     # A service that holds sparse rows hands them over unchecked.
     sides = csr_array(X[:5]), csr_array(X[5:10])
-    assert model._pair_score(*sides).tobytes() == MODEL.pair_score(X[:5], X[5:10]).tobytes()
-    assert model.pair_score(csr_array(X[:5]), X[5:10]).tobytes() == MODEL.pair_score(X[:5], X[5:10]).tobytes()
+    assert model._pair_score(*sides).tobytes() == fitted().pair_score(X[:5], X[5:10]).tobytes()
+    assert (
+        model.pair_score(csr_array(X[:5]), X[5:10]).tobytes() == fitted().pair_score(X[:5], X[5:10]).tobytes()
+    )
 
 
 def test_listed_pairs_race_on_pairs_held_out() -> None:
@@ -162,11 +171,11 @@ def test_the_race_is_repeatable_and_saved_with_its_winner(tmp_path: Path) -> Non
     pairmark.save(again, tmp_path / "model")
     loaded = pairmark.load(tmp_path / "model")
     for other in (again, loaded):
-        assert other.pair_score(X[:9], X[9:18]).tobytes() == MODEL.pair_score(X[:9], X[9:18]).tobytes()
-        for mine, theirs in zip(MODEL.leaderboard_, other.leaderboard_, strict=True):
+        assert other.pair_score(X[:9], X[9:18]).tobytes() == fitted().pair_score(X[:9], X[9:18]).tobytes()
+        for mine, theirs in zip(fitted().leaderboard_, other.leaderboard_, strict=True):
             assert {**mine, "seconds": 0} == {**theirs, "seconds": 0}
     assert loaded.winner_ == "plda"
-    assert loaded.top_k(X[:2], X, 3)[0].tolist() == MODEL.top_k(X[:2], X, 3)[0].tolist()
+    assert loaded.top_k(X[:2], X, 3)[0].tolist() == fitted().top_k(X[:2], X, 3)[0].tolist()
 
 
 def test_a_race_that_was_cut_continues_where_it_stopped(tmp_path: Path) -> None:
@@ -188,7 +197,7 @@ def test_a_race_that_was_cut_continues_where_it_stopped(tmp_path: Path) -> None:
     until = None
     with keeping(tmp_path), listening(cut):
         model = SimilarityAuto(budget_seconds=QUICK).fit(X, Y)
-    assert model.pair_score(X[:9], X[9:18]).tobytes() == MODEL.pair_score(X[:9], X[9:18]).tobytes()
+    assert model.pair_score(X[:9], X[9:18]).tobytes() == fitted().pair_score(X[:9], X[9:18]).tobytes()
 
 
 def test_threads_and_processes_change_nothing() -> None:
@@ -281,9 +290,9 @@ def test_bad_settings_are_named(params: dict[str, Any], message: str) -> None:
 
 def test_a_winner_that_never_raced_is_refused() -> None:
     check = spec_of("similarity-auto").state.check
-    arrays, meta = MODEL.to_state()
+    arrays, meta = fitted().to_state()
     meta = {**meta, "n_features_in": 8}
-    check(MODEL.get_params(), meta, arrays)
+    check(fitted().get_params(), meta, arrays)
     with pytest.raises(ArtefactError, match=r"model\.kind"):
         check({}, {**meta, "model": {**meta["model"], "kind": "other"}}, arrays)
     with pytest.raises(ArtefactError, match="psi"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -40,8 +42,16 @@ def pairs_of(y: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarr
 X, Y = words(150, 0)
 LEFT, RIGHT, SAME = pairs_of(Y, 1)
 NEW, NEW_Y = words(150, 2)
-DENSE = SimilarityLogistic(rows="unit").fit_pairs(X[LEFT], X[RIGHT], SAME)
-SPARSE = SimilarityLogistic().fit_pairs(csr_array(X)[LEFT], csr_array(X)[RIGHT], SAME)
+
+
+@cache
+def of_dense() -> SimilarityLogistic:
+    return SimilarityLogistic(rows="unit").fit_pairs(X[LEFT], X[RIGHT], SAME)
+
+
+@cache
+def of_sparse() -> SimilarityLogistic:
+    return SimilarityLogistic().fit_pairs(csr_array(X)[LEFT], csr_array(X)[RIGHT], SAME)
 
 
 def by_formula(model: SimilarityLogistic, a: np.ndarray, b: np.ndarray) -> float:
@@ -59,17 +69,17 @@ def by_formula(model: SimilarityLogistic, a: np.ndarray, b: np.ndarray) -> float
 
 
 def test_scores_are_those_of_the_formula() -> None:
-    expected = [by_formula(DENSE, a, b) for a, b in pairwise(NEW[:41])]
-    assert DENSE.pair_score(NEW[:40], NEW[1:41]) == pytest.approx(expected, rel=1e-5, abs=1e-5)
-    assert SPARSE.pair_score(csr_array(NEW[:40]), csr_array(NEW[1:41])) == pytest.approx(
-        [by_formula(SPARSE, a, b) for a, b in pairwise(NEW[:41])], rel=1e-5, abs=1e-5
+    expected = [by_formula(of_dense(), a, b) for a, b in pairwise(NEW[:41])]
+    assert of_dense().pair_score(NEW[:40], NEW[1:41]) == pytest.approx(expected, rel=1e-5, abs=1e-5)
+    assert of_sparse().pair_score(csr_array(NEW[:40]), csr_array(NEW[1:41])) == pytest.approx(
+        [by_formula(of_sparse(), a, b) for a, b in pairwise(NEW[:41])], rel=1e-5, abs=1e-5
     )
 
 
 def test_rows_are_weighed_by_how_rare_features_are() -> None:
     rows = np.concatenate([X[LEFT], X[RIGHT]])
     expected = 1.0 + np.log((1.0 + len(rows)) / (1.0 + (rows != 0).sum(axis=0)))
-    for model in (DENSE, SPARSE):
+    for model in (of_dense(), of_sparse()):
         assert model.to_state()[0]["scale"] == pytest.approx(expected)
 
 
@@ -97,21 +107,27 @@ def test_standard_rows_score_by_the_same_formula() -> None:
 
 
 def test_sparse_rows_and_dense_ones_learn_and_score_alike() -> None:
-    assert DENSE.rows_ == SPARSE.rows_ == "unit"
-    dense, sparse = DENSE.pair_score(NEW[:50], NEW[50:100]), SPARSE.pair_score(NEW[:50], NEW[50:100])
+    assert of_dense().rows_ == of_sparse().rows_ == "unit"
+    dense, sparse = (
+        of_dense().pair_score(NEW[:50], NEW[50:100]),
+        of_sparse().pair_score(NEW[:50], NEW[50:100]),
+    )
     assert np.corrcoef(dense, sparse)[0, 1] > 0.999
     # What a model takes for input does not change what it says.
-    assert SPARSE.pair_score(csr_array(NEW[:50]), NEW[50:100]).tobytes() == sparse.tobytes()
-    assert DENSE.pair_score(csr_array(NEW[:50]), NEW[50:100]).tobytes() == dense.tobytes()
-    grid = SPARSE.score_against(csr_array(NEW[:3]), csr_array(NEW))
-    assert grid[2, :50].tobytes() == SPARSE.pair_score(NEW[2:3], NEW[:50]).tobytes()
+    assert of_sparse().pair_score(csr_array(NEW[:50]), NEW[50:100]).tobytes() == sparse.tobytes()
+    assert of_dense().pair_score(csr_array(NEW[:50]), NEW[50:100]).tobytes() == dense.tobytes()
+    grid = of_sparse().score_against(csr_array(NEW[:3]), csr_array(NEW))
+    assert grid[2, :50].tobytes() == of_sparse().pair_score(NEW[2:3], NEW[:50]).tobytes()
 
 
-@pytest.mark.parametrize("model", [DENSE, SPARSE], ids=["dense", "sparse"])
-def test_a_saved_one_scores_and_searches_the_same(model: SimilarityLogistic, tmp_path: Path) -> None:
+@pytest.mark.parametrize("fitted", [of_dense, of_sparse], ids=["dense", "sparse"])
+def test_a_saved_one_scores_and_searches_the_same(
+    fitted: Callable[[], SimilarityLogistic], tmp_path: Path
+) -> None:
+    model = fitted()
     pairmark.save(model, tmp_path / "model")
     loaded = pairmark.load(tmp_path / "model")
-    rows = csr_array(NEW) if model is SPARSE else NEW
+    rows = csr_array(NEW) if fitted is of_sparse else NEW
     assert (
         loaded.pair_score(rows[:30], rows[30:60]).tobytes()
         == model.pair_score(rows[:30], rows[30:60]).tobytes()
@@ -127,7 +143,7 @@ def test_rare_features_count_for_more_than_a_cosine_gives_them() -> None:
     left, right, same = pairs_of(NEW_Y, 3)
     found = {
         name: model.pair_score(csr_array(NEW)[left], csr_array(NEW)[right])
-        for name, model in (("logistic", SPARSE), ("cosine", MetricSimilarity().fit(csr_array(X), Y)))
+        for name, model in (("logistic", of_sparse()), ("cosine", MetricSimilarity().fit(csr_array(X), Y)))
     }
     reached = {name: tpr_at(scores[same], scores[~same], (0.003,))[0] for name, scores in found.items()}
     assert reached["logistic"] > reached["cosine"] + 0.2
@@ -146,16 +162,16 @@ def test_the_race_finds_it_on_sparse_rows(listed: bool) -> None:
 
 
 def test_contributions_add_up_to_the_score() -> None:
-    reported = SPARSE.explain(csr_array(NEW[:1]), csr_array(NEW[1:2]))
+    reported = of_sparse().explain(csr_array(NEW[:1]), csr_array(NEW[1:2]))
     total = sum(line["contribution"] for line in reported["features"]) + reported["rest"]
     assert total == pytest.approx(reported["score"])
-    assert reported["score"] == SPARSE.pair_score(NEW[:1], NEW[1:2])[0]
+    assert reported["score"] == of_sparse().pair_score(NEW[:1], NEW[1:2])[0]
 
 
 def test_zero_rows_and_unseen_features_have_finite_scores() -> None:
     rows = np.zeros((2, X.shape[1]), dtype=np.float32)
     rows[1, -1] = 7.0
-    for model in (DENSE, SPARSE):
+    for model in (of_dense(), of_sparse()):
         assert np.isfinite(model.score_against(rows, rows)).all()
 
 
@@ -170,7 +186,7 @@ def test_zero_rows_and_unseen_features_have_finite_scores() -> None:
 def test_a_state_that_no_fit_writes_is_refused(name: str, change: Any) -> None:
     from pairmark.models.logistic.spec import LOGISTIC
 
-    arrays, meta = DENSE.to_state()
+    arrays, meta = of_dense().to_state()
     params, facts = LOGISTIC.params().model_dump(), {**meta, "n_features_in": X.shape[1]}
     LOGISTIC.state.check(params, facts, arrays)
     with pytest.raises(ArtefactError, match=name):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,12 @@ def people(n: int, each: int, seed: int = 0, d: int = D) -> tuple[np.ndarray, np
 
 
 X, Y = people(60, 8)
-MODEL = Plda(**PLAIN).fit(X, Y)
+
+
+@cache
+def fitted() -> Plda:
+    """To `X` and `Y`; where tests are listed only, nothing is fitted."""
+    return Plda(**PLAIN).fit(X, Y)
 
 
 def tpr(model: Any, X: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -45,59 +51,61 @@ def tpr(model: Any, X: np.ndarray, y: np.ndarray) -> np.ndarray:
 def log_density(samples: np.ndarray) -> float:
     """Of the latent coordinates of one subject's samples, jointly."""
     total = 0.0
-    for j, psi in enumerate(MODEL.psi_):
+    for j, psi in enumerate(fitted().psi_):
         k = samples.shape[0]
         total += multivariate_normal(cov=psi * np.ones((k, k)) + np.eye(k)).logpdf(samples[:, j])  # type: ignore[assignment]
     return total
 
 
 def test_scores_are_log_likelihood_ratios_of_the_gaussian_model() -> None:
-    z = MODEL.transform(X).astype(np.float64)
+    z = fitted().transform(X).astype(np.float64)
     for i, j in ((0, 1), (0, 200), (5, 477)):
         expected = log_density(z[[i, j]]) - log_density(z[[i]]) - log_density(z[[j]])
-        assert MODEL.pair_score(X[[i]], X[[j]])[0] == pytest.approx(expected, rel=1e-4, abs=1e-4)
+        assert fitted().pair_score(X[[i]], X[[j]])[0] == pytest.approx(expected, rel=1e-4, abs=1e-4)
 
 
 def test_subjects_of_several_samples_are_scored_exactly() -> None:
-    z = MODEL.transform(X).astype(np.float64)
+    z = fitted().transform(X).astype(np.float64)
     left, right = [slice(0, 3), slice(8, 9), slice(16, 21)], [slice(3, 7), slice(9, 14), slice(40, 42)]
-    got = MODEL.subject_score([X[part] for part in left], [X[part] for part in right])
+    got = fitted().subject_score([X[part] for part in left], [X[part] for part in right])
     for score, a, b in zip(got, left, right, strict=True):
         expected = log_density(np.concatenate([z[a], z[b]])) - log_density(z[a]) - log_density(z[b])
         assert score == pytest.approx(expected, rel=1e-4, abs=1e-3)
-    back = MODEL.subject_score([X[part] for part in right], [X[part] for part in left])
+    back = fitted().subject_score([X[part] for part in right], [X[part] for part in left])
     assert back.tobytes() == got.tobytes()
-    one_to_many = MODEL.subject_score([X[left[0]]], [X[part] for part in right])
+    one_to_many = fitted().subject_score([X[left[0]]], [X[part] for part in right])
     assert one_to_many[0] == got[0]
 
 
 def test_single_samples_score_as_subjects_to_the_last_bit() -> None:
     a, b = X[:50], X[100:150]
-    got = MODEL.subject_score([row[None] for row in a], [row[None] for row in b])
-    assert got.tobytes() == MODEL.pair_score(a, b).tobytes()
+    got = fitted().subject_score([row[None] for row in a], [row[None] for row in b])
+    assert got.tobytes() == fitted().pair_score(a, b).tobytes()
 
 
 def test_subjects_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ValueError, match="subject 1 has samples of shape"):
-        MODEL.subjects([X[:1], X[0]])
+        fitted().subjects([X[:1], X[0]])
     with pytest.raises(ValueError, match="left has 2 subjects and right 3"):
-        MODEL.subject_score([X[:1]] * 2, [X[:1]] * 3)
+        fitted().subject_score([X[:1]] * 2, [X[:1]] * 3)
 
 
 def test_latent_coordinates_have_the_covariances_that_the_model_says() -> None:
-    z = MODEL.transform(X).astype(np.float64)
+    z = fitted().transform(X).astype(np.float64)
     means = np.stack([z[person == Y].mean(axis=0) for person in range(60)])
     within = np.cov((z - means[Y]).T) * (z.shape[0] - 1) / (z.shape[0] - 60)
     np.testing.assert_allclose(within, np.eye(z.shape[1]), atol=0.02)
-    np.testing.assert_allclose(np.var(means, axis=0, ddof=1) - 1 / 8, MODEL.psi_, atol=0.05)
+    np.testing.assert_allclose(np.var(means, axis=0, ddof=1) - 1 / 8, fitted().psi_, atol=0.05)
 
 
 def test_more_samples_tell_people_apart_better() -> None:
     A, y = people(80, 8, seed=5)
     first, second = [A[y == k][:4] for k in range(80)], [A[y == k][4:] for k in range(80)]
     left, right = np.triu_indices(80)
-    several = MODEL.subject_score([first[i] for i in left], [second[j] for j in right])
-    single = MODEL.pair_score(*(np.stack([s[k][0] for k in n]) for s, n in ((first, left), (second, right))))
+    several = fitted().subject_score([first[i] for i in left], [second[j] for j in right])
+    single = fitted().pair_score(
+        *(np.stack([s[k][0] for k in n]) for s, n in ((first, left), (second, right)))
+    )
     same = left == right
     assert tpr_at(several[same], several[~same], (0.01,)) > tpr_at(single[same], single[~same], (0.01,)) + 0.1
 
@@ -192,7 +200,7 @@ def test_pairs_that_join_points_make_identities() -> None:
     left, right = left[kept], right[kept]
     model = Plda(**PLAIN).fit_pairs(X[left], X[right], Y[left] == Y[right])
     A = people(30, 6, seed=8)[0]
-    np.testing.assert_allclose(model.score_against(A, A), MODEL.score_against(A, A), rtol=1e-3, atol=1e-2)
+    np.testing.assert_allclose(model.score_against(A, A), fitted().score_against(A, A), rtol=1e-3, atol=1e-2)
     with pytest.raises(ValueError, match="a single identity"):
         Plda().fit_pairs(X[[0, 1, 0]], X[[1, 2, 2]], [1, 1, 0])
     with pytest.raises(ValueError, match="equal rows only"):
@@ -201,8 +209,8 @@ def test_pairs_that_join_points_make_identities() -> None:
 
 def test_a_gallery_is_scanned_and_few_rows_are_scored(monkeypatch: pytest.MonkeyPatch) -> None:
     A, _ = people(4_000, 5, seed=9)
-    index = MODEL.index(A)
-    expected = MODEL.score_against(X[:4], index)
+    index = fitted().index(A)
+    expected = fitted().score_against(X[:4], index)
     scored = []
     whole = Plda._score_rows
 
@@ -212,7 +220,7 @@ def test_a_gallery_is_scanned_and_few_rows_are_scored(monkeypatch: pytest.Monkey
         return found
 
     monkeypatch.setattr(Plda, "_score_rows", counted)
-    ids, scores = MODEL.top_k(X[:4], index, 10)
+    ids, scores = fitted().top_k(X[:4], index, 10)
     for row in range(4):
         best = np.lexsort((np.arange(A.shape[0]), -expected[row]))[:10]
         assert ids[row].tolist() == best.tolist()
@@ -221,7 +229,7 @@ def test_a_gallery_is_scanned_and_few_rows_are_scored(monkeypatch: pytest.Monkey
 
 
 def test_an_explanation_adds_up_to_the_score() -> None:
-    reported = MODEL.explain(X[0], X[9], feature_names=[f"f{j}" for j in range(D)])
+    reported = fitted().explain(X[0], X[9], feature_names=[f"f{j}" for j in range(D)])
     total = sum(line["contribution"] for line in reported["coordinates"]) + reported["rest"]
     assert total == pytest.approx(reported["score"], rel=1e-4, abs=1e-4)
     assert {name["feature"] for line in reported["coordinates"] for name in line["features"]} <= {
@@ -245,15 +253,15 @@ def test_a_state_that_no_fit_writes_is_refused(name: str, value: float) -> None:
     from pairmark.models.registry import spec_of
 
     check = spec_of("plda").state.check
-    arrays, meta = MODEL.to_state()
+    arrays, meta = fitted().to_state()
     meta = {**meta, "n_features_in": D}
-    check(MODEL.get_params(), meta, arrays)
+    check(fitted().get_params(), meta, arrays)
     spoiled = {key: np.array(array) for key, array in arrays.items()}
     spoiled[name].flat[0] = value
     with pytest.raises(ArtefactError, match=name):
-        check(MODEL.get_params(), meta, spoiled)
+        check(fitted().get_params(), meta, spoiled)
     with pytest.raises(ArtefactError, match="bias"):
-        check(MODEL.get_params(), meta, {**arrays, "bias": arrays["bias"][:-1]})
+        check(fitted().get_params(), meta, {**arrays, "bias": arrays["bias"][:-1]})
 
 
 def bent(n: int, each: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -265,10 +273,23 @@ def bent(n: int, each: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return np.where(missed, 2.0 * rng.standard_normal(rows.shape), rows).astype(np.float32), y
 
 
-class TestResidual:
+@cache
+def with_and_without_trees() -> tuple[Plda, Plda]:
     X, y = bent(60, 12, 1)
     model = Plda(residual_rounds="auto", marginals="raw", length_norm=False).fit(X, y)
-    base = Plda(**{**model.get_params(), **model.settings_, "residual_rounds": 0}).fit(X, y)
+    return model, Plda(**{**model.get_params(), **model.settings_, "residual_rounds": 0}).fit(X, y)
+
+
+class TestResidual:
+    X, y = bent(60, 12, 1)
+
+    @property
+    def model(self) -> Plda:
+        return with_and_without_trees()[0]
+
+    @property
+    def base(self) -> Plda:
+        return with_and_without_trees()[1]
 
     def test_trees_find_what_the_ratio_leaves_and_are_chosen_for_it(self) -> None:
         A, y = bent(60, 12, 2)

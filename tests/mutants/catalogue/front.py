@@ -33,6 +33,14 @@ FRONT = (
         "tests/service/test_inspecting.py::test_a_column_that_numbers_the_rows_is_no_feature_in_silence",
     ),
     mutant(
+        "a-count-of-the-rows-is-compared",
+        "a table's column that numbers the rows is their id",
+        "pairmark/models/records/inference.py",
+        "    if not has_id and cells.unique and set(cells.steps) == {1.0}:\n",
+        "    if False:\n",
+        "tests/models/records/test_schema.py::TestInference::test_a_column_that_numbers_the_rows_is_their_id",
+    ),
+    mutant(
         "columns-of-numbers-are-left-out-in-silence",
         "a preview says which cells keep a column from being a feature",
         "pairmark/service/datasets/inspecting.py",

@@ -19,3 +19,12 @@ def test_an_alternative_is_no_part_of_a_field() -> None:
     problem = invalid_request(RequestValidationError(errors))
     assert problem.facts["field"] == "scores[1]"
     assert str(problem.detail).startswith("scores[1]: ")
+
+
+def test_labels_in_words_are_told_what_was_expected() -> None:
+    scores = {"name": "vendor", "scores": [0.9, 0.1]}
+    with pytest.raises(
+        ValidationError, match=r"'different' says neither; expected 1 \(same\) or 0 \(different\)"
+    ):
+        ScoresRequest.model_validate({**scores, "same": [1, "different"]})
+    assert ScoresRequest.model_validate({**scores, "same": ["1", 0]}).same == [1, 0]

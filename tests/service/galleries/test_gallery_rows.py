@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pairmark.service.errors import InvalidInput
@@ -89,6 +89,8 @@ FACTS: list[Any] = [
 
 
 @given(st.lists(st.sampled_from(FACTS), max_size=5))
+@example([{"a": 1}, '{"a": 9007199254740993}'])
+@example([{"a": 1}, '{"a": NaN}'])
 def test_metadata_checked_together_is_that_checked_one_by_one(facts: list[Any]) -> None:
     reported = []
     for together in (True, False):

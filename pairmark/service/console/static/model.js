@@ -214,7 +214,7 @@ function reported(point) {
   const interval = point.tpr_interval ? el("span", { class: "quiet" }, ` (${point.tpr_interval.map((rate) => percent(rate)).join(" to ")})`) : "";
   const recognises = point.tpr === null ? [". How many same pairs it recognises is not known: none was held out."] : [", recognises ", el("strong", {}, percent(point.tpr)), interval, " of same pairs."];
   const missed = point.fnr === null || point.fnr === undefined ? [] : [" Calls fewer than ", el("strong", {}, percent(point.fnr)), " of same pairs different. To review: ", el("strong", {}, percent(point.review_same ?? 0)), " of same and ", el("strong", {}, percent(point.review_different)), " of different pairs."];
-  const price = point.price ? [` So near the fewest people that this rate takes, chance decides between ${percent(point.price.low)} and ${percent(point.price.high)}; if ${count(point.price.steady_units)} calibrated, it would be steady.`] : [];
+  const price = point.price?.low < point.price?.high ? [` So near the fewest people that this rate takes, chance decides between ${percent(point.price.low)} and ${percent(point.price.high)}; ${count(point.price.steady_units)} that calibrate would narrow that range.`] : [];
   $("#said").replaceChildren(...opening, ...recognises, ...missed, ...price);
   $("#short").hidden = true;
   const people = point.protocol === "open-set" ? "people" : "samples";
@@ -251,7 +251,7 @@ function snippet() {
   }
   const model = `${card.dataset.model}:${card.dataset.version}`;
   const keyed = card.dataset.keyed === "1";
-  const dimension = Number(card.dataset.features);
+  const { features, field } = card.dataset;
   const asked = question();
   if (state.language === "curl") {
     place.textContent = [
@@ -260,7 +260,7 @@ function snippet() {
       "  -H 'Content-Type: application/json' \\",
       `  -d '{"model": "${model}", "left": LEFT, "right": RIGHT}'`,
       "",
-      `# LEFT, RIGHT: vectors of ${dimension} numbers, or lists of such vectors`,
+      `# LEFT, RIGHT: ${field ? `records such as {"${field}": ..}, or lists of records` : `vectors of ${features} numbers, or lists of such vectors`}`,
     ].join("\n");
   } else {
     const method = $("#method").value === "auto" ? "" : `, method="${$("#method").value}"`;
@@ -269,7 +269,7 @@ function snippet() {
       "",
       `client = Client("${url}"${keyed ? ', api_key=os.environ["PAIRMARK_API_KEY"]' : ""})`,
       `answer = client.match(left, right, fpr=${state.fpr}${state.fnr === null ? "" : `, fnr=${state.fnr}`}, confidence=${$("#confidence").value}${method}, model="${model}")`,
-      `# left, right: arrays of shape (n, ${dimension})`,
+      `# left, right: ${field ? `lists of records such as {"${field}": ..}` : `arrays of shape (n, ${features})`}`,
     ].join("\n");
     if (keyed) place.textContent = `import os\n${place.textContent}`;
   }

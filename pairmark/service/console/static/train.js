@@ -60,11 +60,12 @@ function ask(choices) {
   place.replaceChildren(place.querySelector("legend"), ...choices.map((choice) => el("label", { class: "check" }, el("input", { type: "radio", name: "protocol", value: choice.protocol, required: true }), ` ${choice.protocol}: ${choice.meaning}`)));
 }
 
+const labels = (roles) => (roles.includes("identity") ? "identities" : roles.includes("classes") ? "classes" : "identities or classes");
 function shown(reported) {
   const rows = reported.columns.slice(0, LISTED).map((column) => el("tr", {}, el("th", { scope: "row" }, column.name), el("td", {}, el("span", { class: `tag ${["feature", "points"].includes(column.role) ? "" : column.role === "excluded" ? "warn" : "accent"}` }, column.role === "excluded" ? "left out" : column.role), column.inferred ? el("span", { class: "small quiet" }, " guessed") : null), el("td", { class: "quiet" }, column.kind), el("td", { class: "number" }, column.distinct === null ? "–" : count(column.distinct)), el("td", { class: "quiet small" }, [...new Set(column.examples)].slice(0, 4).join(", "))));
   const heads = ["Column", "Role", "Kind", "Different values, about", "Examples"];
   $("#preview").replaceChildren(
-    el("p", {}, [reported.rows !== null && `${count(reported.rows)} rows`, reported.features !== null && `${count(reported.features)} features`, reported.n_labels && `${count(reported.n_labels)} identities or classes`, reported.ranking_labels.length && `rankings of ${reported.ranking_labels.join(", ")}`].filter(Boolean).join("; ").replace(/.$/, "$&. "), "Check the roles below."),
+    el("p", {}, [reported.rows !== null && `${count(reported.rows)} rows`, reported.features !== null && `${count(reported.features)} features`, reported.n_labels && `${count(reported.n_labels)} ${labels(reported.columns.map((column) => column.role))}`, reported.ranking_labels.length && `rankings of ${reported.ranking_labels.join(", ")}`].filter(Boolean).join("; ").replace(/.$/, "$&. "), "Check the roles below."),
     ...(reported.problem ? [el("p", { class: "note bad" }, ...coded(reported.problem), ...troubles(reported))] : []),
     ...promises(reported),
     ...reported.warnings.map((warning) => el("p", { class: "note warn" }, ...coded(warning))),
@@ -97,7 +98,7 @@ function form(file) {
 
 function facts(reported) {
   const said = [`${count(reported.rows)} rows of ${count(reported.features)} features`];
-  if (reported.n_labels) said.push(`${count(reported.n_labels)} identities or classes, ${count(reported.n_repeated_labels)} with two rows or more`);
+  if (reported.n_labels) said.push(`${count(reported.n_labels)} ${labels([reported.label_role])}, ${count(reported.n_repeated_labels)} with two rows or more`);
   if (reported.ranking_labels?.length) said.push(`rankings of ${reported.ranking_labels.join(", ")}`);
   return said.join("; ");
 }
