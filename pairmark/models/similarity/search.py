@@ -181,7 +181,7 @@ class ForestSearch:
         return int(np.clip(np.ceil((to_beat - cut.base) / cut.unit - 1e-6), 0, 65_536))
 
     def _reaching(self, cut: Cut) -> NDArray[np.int64]:
-        """ItemPlaces of the items still to be looked at whose bound is good enough."""
+        """Places of the items still to be looked at whose bound is good enough."""
         return self._places.reaching(self._total_to_beat(cut))
 
     def _lay_apart(self, places: NDArray[np.int64], cut: Cut) -> None:

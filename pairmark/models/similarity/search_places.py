@@ -44,7 +44,7 @@ class ItemPlaces:
         kernels.evaluate(steps, ends, self._columns, self._blocks, self.totals)
 
     def reaching(self, least_total: int) -> NDArray[np.int64]:
-        """ItemPlaces of items that wait and whose bound is no less."""
+        """Places of items that wait and whose bound is no less."""
         places: NDArray[np.int64] = kernels.reaching(self.totals, self._waiting, self._blocks, least_total)
         return places
 
