@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from threading import Barrier
 
 import numpy as np
 import pytest
-from joblib import cpu_count
+from joblib import Parallel, cpu_count, delayed
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from pairmark.models import MetricSimilarity
@@ -19,7 +20,7 @@ from pairmark.service.jobs.child import attempt_error
 from pairmark.service.jobs.progress import Progress
 from pairmark.service.tables import ModelVersion
 from pairmark.service.training import trainer as stages
-from pairmark.service.training.trainer import Trainer, checkpoints_of
+from pairmark.service.training.trainer import Trainer, checkpoints_of, on_threads
 from pairmark.version import code_version
 from tests.service.conftest import SMALL_FOREST, people
 
@@ -35,6 +36,13 @@ def trainer(deployment):
 
 def row(deployment, version, name="faces"):
     return deployment.store._versions.row(name, version)
+
+
+def test_what_prefers_threads_gets_them_in_a_job():
+    """As trees of a forest do. Each of the two waits for the other."""
+    both = Barrier(2)
+    with on_threads(2):
+        Parallel(prefer="threads")(delayed(both.wait)(10) for _ in range(2))
 
 
 def test_a_job_gives_a_served_calibrated_version_with_its_lineage(deployment):

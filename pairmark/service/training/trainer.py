@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from joblib import cpu_count, parallel_config
@@ -41,6 +43,14 @@ STAGES = {
 _CHECKPOINT_DAYS = 7
 
 
+@contextmanager
+def on_threads(threads: int) -> Iterator[None]:
+    """Learners that name no number of threads take so many."""
+    # Without a backend, joblib's number is for processes, and what prefers threads runs on one.
+    with parallel_config(backend="threading", n_jobs=threads), threadpool_limits(threads):
+        yield
+
+
 class Trainer:
     """Runs one attempt at a job, from its dataset to one transaction that registers what was made."""
 
@@ -59,7 +69,7 @@ class Trainer:
         # A worker runs one job at a time, so a job that says nothing of threads gets every core. BLAS, left alone,
         # would start a thread for each core of the machine, whatever the container may use.
         threads = self._settings.job_threads or cpu_count()
-        with parallel_config(n_jobs=threads), threadpool_limits(threads), keeping(folder):
+        with on_threads(threads), keeping(folder):
             try:
                 version = self._run(claim)
             except InvalidInput:

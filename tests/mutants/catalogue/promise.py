@@ -15,6 +15,14 @@ TRAINER = "tests/service/test_trainer.py"
 
 VALIDITY = (
     mutant(
+        "jobs-grow-on-one-thread",
+        "a job that names no number of threads uses every core",
+        "pairmark/service/training/trainer.py",
+        'parallel_config(backend="threading", n_jobs=threads)',
+        "parallel_config(n_jobs=threads)",
+        f"{TRAINER}::test_what_prefers_threads_gets_them_in_a_job",
+    ),
+    mutant(
         "renamed-rows-are-new-people",
         "people under other names are counted by their rows",
         "pairmark/service/store/calibrations.py",
