@@ -116,7 +116,12 @@ def _ready(environment: Mapping[str, str]) -> tuple[float, float]:
 def _tree(pid: int) -> Iterator[int]:
     yield pid
     for thread in Path(f"/proc/{pid}/task").iterdir():
-        for child in (thread / "children").read_text().split():
+        try:
+            children = (thread / "children").read_text().split()
+        except FileNotFoundError:
+            # It ended meanwhile.
+            continue
+        for child in children:
             yield from _tree(int(child))
 
 
