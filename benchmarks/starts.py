@@ -2,7 +2,8 @@
 
 CPU seconds of processes of their own, with all that they start: the least of several, imports included. A first fit is
 a forest's of 1,000 rows by defaults, from an empty cache of compiled kernels and from the cache which that leaves.
-Linux only (it reads /proc).
+Linux only (it reads /proc). Run it where pandas is not installed: scikit-learn
+would import it (``.venv/bin/python -m benchmarks starts --here``).
 """
 
 from __future__ import annotations
