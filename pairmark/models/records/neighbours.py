@@ -136,8 +136,8 @@ def nominate_each(
         nominations.append(nominated)
     sizes = [nominated.size for nominated in nominations]
     owner = np.repeat(np.arange(queries.start, queries.stop), sizes)
-    other = np.concatenate(nominations) if nominations else owner
-    return owner.astype(np.int64), (other + rows.start).astype(np.int64)
+    neighbour = np.concatenate(nominations) if nominations else owner
+    return owner.astype(np.int64), (neighbour + rows.start).astype(np.int64)
 
 
 def _best(touched: Any, totals: Any, n: int) -> tuple[NDArray[np.intp], NDArray[np.int64]]:

@@ -29,10 +29,11 @@ from pairmark.wire.datasets import MAX_LISTED_FEATURES, MAX_LISTED_LABELS, Forma
 _SHOWN = 3
 """Near-duplicate pairs that a warning names."""
 _NUMBERED = 10
+"""Rows from which numbers that go up by one are taken for a count of the rows."""
 _RISING = 0.95
 """Share of the steps from row to row from which on a feature numbers the rows; few may repeat a number or miss one."""
 _GLANCED = 1_000
-"""Rows from which numbers that go up by one are taken for a count of the rows."""
+"""Rows by which features that cannot be a count are told apart, before all rows are read."""
 FORMATS: dict[str, Format] = {
     ".csv": "csv",
     ".tsv": "csv",
@@ -198,10 +199,10 @@ def _numbering_warnings(folder: Path, names: Sequence[str]) -> list[str]:
     X: Any = np.load(folder / "X.npy", mmap_mode="r", allow_pickle=False)
     if len(X) < _NUMBERED or len(X) > 2**24:
         return []
-    some = np.diff(X[:: max(len(X) // _GLANCED, 1)], axis=0)
+    strides = np.diff(X[:: max(len(X) // _GLANCED, 1)], axis=0)
     numbering = [
         names[at]
-        for at in np.flatnonzero((some > 0).mean(axis=0) >= _RISING).tolist()
+        for at in np.flatnonzero((strides > 0).mean(axis=0) >= _RISING).tolist()
         if at < len(names) and (np.diff(X[:, at]) == 1).mean() >= _RISING
     ]
     if not numbering:
