@@ -6,6 +6,14 @@ from tests.mutants.mutant import mutant
 
 FRONT = (
     mutant(
+        "slow-starts-are-replaced",
+        "a serving process that starts slowly is left to start",
+        "pairmark/service/cli/listening.py",
+        "        timeout_worker_healthcheck=SILENCE_S,\n",
+        "",
+        "tests/e2e/test_serve.py::test_processes_that_start_slowly_are_not_replaced",
+    ),
+    mutant(
         "answers-have-no-example",
         "the reference shows each answer by an example",
         "pairmark/service/api/examples.py",
