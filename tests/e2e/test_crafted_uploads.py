@@ -169,6 +169,8 @@ def test_readers_end_with_the_service(new_database: Callable[..., str], tmp_path
 
 def test_a_reader_that_dies_takes_nothing_down(served: RunningServer) -> None:
     """The next upload has a fork server again, should the one there is be killed."""
+    # The first upload starts it, which is this one where the test runs alone.
+    assert send(served.http, csv(b"x,y\n1,a\n2,a\n3,b\n"), "g").status_code == 201
     (fork_server,) = fork_servers(served)
     fork_server.kill()
     while fork_server.status() != psutil.STATUS_ZOMBIE:
