@@ -164,8 +164,7 @@ def grow_trees(
     -------
     the trees, and (n_seeds, n) which rows each seed's sample held.
     """
-    values = np.ascontiguousarray(X.T)
-    order = np.argsort(values, axis=1, kind="stable").astype(np.int32)
+    order = np.argsort(np.ascontiguousarray(X.T), axis=1, kind="stable").astype(np.int32)
     norms = [np.einsum("ij,ij->i", y, y) for y in targets]
     stop = Event()
 
@@ -177,7 +176,7 @@ def grow_trees(
         if sample_weight is not None:
             weight, estimate = weight * sample_weight, estimate * sample_weight
         trees = [
-            _grow_one(X, values, order, y, norm, weight, estimate, options, int(rng.integers(0, 2**63 - 1)))
+            _grow_one(X, order, y, norm, weight, estimate, options, int(rng.integers(0, 2**63 - 1)))
             for y, norm in zip(targets, norms, strict=True)
         ]
         return trees, (weight > 0) | (estimate > 0)
@@ -287,7 +286,6 @@ def _sample(n: int, options: GrowOptions, rng: np.random.Generator) -> tuple[Flo
 
 def _grow_one(
     X: Float32,
-    values: Float32,
     order: NDArray[np.int32],
     y: Float64,
     norm: Float64,
@@ -296,11 +294,11 @@ def _grow_one(
     options: GrowOptions,
     seed: int,
 ) -> Trees:
-    in_sample = weight > 0
-    own = order[in_sample[order]].reshape(order.shape[0], -1)
+    own = np.empty((order.shape[0], np.count_nonzero(weight)), dtype=np.int32)
+    kernels.sampled_order(order, weight, own)
     depth = np.iinfo(np.int64).max if options.max_depth is None else options.max_depth
     n_features = resolved_features(options.max_features, X.shape[1])
-    limits = (values, own, y, norm, weight, depth, options.min_samples_leaf, n_features)
+    limits = (X, own, y, norm, weight, depth, options.min_samples_leaf, n_features)
     if options.split == "level":
         feature, threshold, left, right = kernels.grow_by_level(*limits, np.uint64(seed))
     else:

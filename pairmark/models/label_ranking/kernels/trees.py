@@ -27,6 +27,8 @@ _ROUNDING = 1e-9
 """Far more than rounding can be off by, relatively."""
 FEW = 16
 """Fewer rows than this are read one at a time in all trees at once."""
+FEW_DIVIDED = 5
+"""So many rows can be divided in few enough ways to work out each once for all features."""
 
 
 @kernel
@@ -60,7 +62,7 @@ def _projections(rows, y, total, weight, lanes):
         dot = 0.0
         for c in range(y.shape[1]):
             dot += total[c] * y[r, c]
-        lanes[lanes.shape[0] - 1, r, _ONTO] = weight[r] * dot
+        lanes[r, lanes.shape[1] - 1, _ONTO] = weight[r] * dot
     total_norm = 0.0
     for c in range(y.shape[1]):
         total_norm += total[c] * total[c]
@@ -69,19 +71,19 @@ def _projections(rows, y, total, weight, lanes):
 
 @kernel
 def _weighted_lanes(y, norm, weight):
-    """What a border needs of each row, side by side: (blocks, n, LANES).
+    """What a border needs of each row, side by side: (n, blocks, LANES).
 
     Targets by the row's weight, `LANES` labels a block and 0 beyond the last; then, in a block of their own, the
     weight, the squared length weighted alike, and a place for the row's projection by its weight.
     """
     n, k = y.shape
     n_blocks = (k + LANES - 1) // LANES
-    lanes = np.zeros((n_blocks + 1, n, LANES))
+    lanes = np.zeros((n, n_blocks + 1, LANES))
     for r in range(n):
         w = weight[r]
         for c in range(k):
-            lanes[c // LANES, r, c % LANES] = w * y[r, c]
-        lanes[n_blocks, r, _WEIGHT], lanes[n_blocks, r, _LENGTH] = w, w * w * norm[r]
+            lanes[r, c // LANES, c % LANES] = w * y[r, c]
+        lanes[r, n_blocks, _WEIGHT], lanes[r, n_blocks, _LENGTH] = w, w * w * norm[r]
     return lanes
 
 
@@ -92,11 +94,11 @@ def _growth(order, f, begin, end, lanes, work):
     The sums of four labels stay in registers, and their products are added in pairs: one after the other, each addition
     would wait for the one before.
     """
-    for block in range(np.uint64(lanes.shape[0] - 1)):
+    for block in range(np.uint64(lanes.shape[1] - 1)):
         s0 = s1 = s2 = s3 = 0.0
         for p in range(begin, end):
             r = np.uint64(order[f, p])
-            v0, v1, v2, v3 = lanes[block, r, 0], lanes[block, r, 1], lanes[block, r, 2], lanes[block, r, 3]
+            v0, v1, v2, v3 = lanes[r, block, 0], lanes[r, block, 1], lanes[r, block, 2], lanes[r, block, 3]
             product = 2.0 * ((s0 * v0 + s1 * v1) + (s2 * v2 + s3 * v3))
             s0, s1, s2, s3 = s0 + v0, s1 + v1, s2 + v2, s3 + v3
             work[p - begin] = product if block == 0 else work[p - begin] + product
@@ -116,7 +118,7 @@ def _best_of_feature(values, order, f, start, stop, lanes, mass, total_norm, min
     -------
     the sum of squares (``floor`` where none is larger) and the number of rows on the left (0: none).
     """
-    column, begin, last = np.uint64(f), np.uint64(start), np.uint64(lanes.shape[0] - 1)
+    column, begin, last = np.uint64(f), np.uint64(start), np.uint64(lanes.shape[1] - 1)
     n = np.uint64(stop - start)
     _growth(order, column, begin, begin + n, lanes, work)
     left_mass = left_norm = cross = 0.0
@@ -125,9 +127,9 @@ def _best_of_feature(values, order, f, start, stop, lanes, mass, total_norm, min
     for p in range(n - np.uint64(1)):
         r = np.uint64(order[column, begin + p])
         # |s + wy|^2 = |s|^2 + 2 s.wy + |wy|^2: `_growth` gave the middle term.
-        left_norm += work[p] + lanes[last, r, _LENGTH]
-        cross += lanes[last, r, _ONTO]
-        left_mass += lanes[last, r, _WEIGHT]
+        left_norm += work[p] + lanes[r, last, _LENGTH]
+        cross += lanes[r, last, _ONTO]
+        left_mass += lanes[r, last, _WEIGHT]
         # |S - s|^2 = |S|^2 - 2 S.s + |s|^2, S being the cell's sums and `cross` S.s.
         right_norm, right_mass = total_norm - 2.0 * cross + left_norm, mass - left_mass
         # Two divisions take longer than all the rest: only borders that might be better are divided for.
@@ -136,9 +138,49 @@ def _best_of_feature(values, order, f, start, stop, lanes, mass, total_norm, min
             gain = left_norm / left_mass + right_norm / right_mass
             # A border lies between two different values, with enough rows on either side.
             new = gain > best and at >= min_leaf and stop - start - at >= min_leaf
-            if new and values[f, order[f, start + at - 1]] != values[f, order[f, start + at]]:
+            if new and values[order[f, start + at - 1], f] != values[order[f, start + at], f]:
                 best, best_at = gain, at
                 bar = best - _ROUNDING * abs(best)
+    return best, best_at
+
+
+@kernel
+def _gains_of_few(rows, y, weight, total, mass, min_leaf, bit, sums, gains):
+    """The between-children sum of squares of every way to divide few rows, by the bits of those on the left.
+
+    Most nodes hold few rows, and most features divide those alike. ``bit`` gets each row's bit; ``sums`` is scratch:
+    of each set of rows the weighted targets, the weight and how many they are.
+    """
+    n, k = rows.shape[0], y.shape[1]
+    sums[0, :] = 0.0
+    for q in range(n):
+        r, w = rows[q], weight[rows[q]]
+        bit[r] = 1 << q
+        for earlier in range(1 << q):
+            left = (1 << q) | earlier
+            left_norm = right_norm = 0.0
+            for c in range(k):
+                s = sums[earlier, c] + w * y[r, c]
+                sums[left, c] = s
+                left_norm += s * s
+                right_norm += (total[c] - s) * (total[c] - s)
+            sums[left, k] = sums[earlier, k] + w
+            sums[left, k + 1] = sums[earlier, k + 1] + 1.0
+            left_mass, n_left = sums[left, k], sums[left, k + 1]
+            if min(n_left, n - n_left) >= min_leaf:
+                gains[left] = left_norm / left_mass + right_norm / (mass - left_mass)
+            else:
+                gains[left] = -1.0
+
+
+@kernel
+def _best_of_few(values, order, f, start, stop, bit, gains, floor):
+    """As `_best_of_feature`, where `_gains_of_few` are there."""
+    best, best_at, left = floor, 0, 0
+    for p in range(start, stop - 1):
+        left |= bit[order[f, p]]
+        if gains[left] > best and values[order[f, p], f] != values[order[f, p + 1], f]:
+            best, best_at = gains[left], p + 1 - start
     return best, best_at
 
 
@@ -198,6 +240,20 @@ def _part(order, skip, start, at, stop, goes_left, spare):
 
 
 @kernel
+def sampled_order(order, weight, sample):
+    """Copy from each feature's ``order`` the rows that have a weight to ``sample`` (features, their number)."""
+    m = sample.shape[1]
+    for f in range(order.shape[0]):
+        n = 0
+        for p in range(order.shape[1]):
+            if n == m:
+                break
+            # Written always, counted where it is in the sample: a branch would be guessed wrong half the time.
+            sample[f, n] = order[f, p]
+            n += weight[order[f, p]] > 0.0
+
+
+@kernel
 def _shuffled(features, n_done, state):
     """Bring a uniformly drawn remaining feature to place ``n_done`` and return it."""
     j = n_done + np.int64(next_random(state) % np.uint64(features.shape[0] - n_done))
@@ -238,7 +294,7 @@ def _split(nodes, node, n_nodes, f, at, values, order, goes_left, spare):
     """Make two children of a node, numbers ``n_nodes`` and one more, by feature ``f`` before the place ``at``."""
     a, b = nodes.start[node], nodes.stop[node]
     nodes.feature[node] = f
-    nodes.threshold[node] = _middle(values[f, order[f, at - 1]], values[f, order[f, at]])
+    nodes.threshold[node] = _middle(values[order[f, at - 1], f], values[order[f, at], f])
     nodes.left[node], nodes.right[node] = n_nodes, n_nodes + 1
     nodes.start[n_nodes], nodes.stop[n_nodes] = a, at
     nodes.start[n_nodes + 1], nodes.stop[n_nodes + 1] = at, b
@@ -251,7 +307,7 @@ def grow_by_cell(values, order, y, norm, weight, max_depth, min_leaf, n_tried, s
 
     Parameters
     ----------
-    values : (d, n) float32 features.
+    values : (n, d) float32 features: those of a small cell's rows stay in the processor's cache.
     order : (d, m) int32 the rows that are learned from, sorted by each feature; parted in place.
     y, norm : (n, k) float64 targets and their squared lengths.
     weight : (n,) float64 how often each row counts.
@@ -268,8 +324,10 @@ def grow_by_cell(values, order, y, norm, weight, max_depth, min_leaf, n_tried, s
     nodes, n_nodes = _root(m), 1
     depth = np.zeros(nodes.feature.size, np.int64)
     lanes, work = _weighted_lanes(y, norm, weight), np.empty(m)
-    goes_left, spare = np.zeros(values.shape[1], np.uint8), np.empty(m, np.int32)
+    goes_left, spare = np.zeros(values.shape[0], np.uint8), np.empty(m, np.int32)
     total, low = np.zeros(y.shape[1]), np.zeros(y.shape[1])
+    bit, gains = np.zeros(values.shape[0], np.uint8), np.zeros(1 << FEW_DIVIDED)
+    sums = np.zeros((1 << FEW_DIVIDED, y.shape[1] + 2))
     features = np.arange(d)
     state = np.array([seed], np.uint64)
     # Nodes that may still be split, the left child of the last split on top.
@@ -285,18 +343,27 @@ def grow_by_cell(values, order, y, norm, weight, max_depth, min_leaf, n_tried, s
         if not differ:
             continue
         total_norm = _projections(rows, y, total, weight, lanes)
+        few = splitter == BEST and b - a <= FEW_DIVIDED
+        if few:
+            _gains_of_few(rows, y, weight, total, mass, min_leaf, bit, sums, gains)
         best, best_feature, best_at = -1.0, -1, 0
         n_drawn = n_varying = 0
         # Constant features do not count as tried, and where none of those tried can split, more are drawn.
         while n_drawn < d and (n_varying < n_tried or best_feature < 0):
             f = _shuffled(features, n_drawn, state)
             n_drawn += 1
-            if values[f, order[f, a]] == values[f, order[f, b - 1]]:
+            if values[order[f, a], f] == values[order[f, b - 1], f]:
                 continue
             n_varying += 1
-            if splitter == RANDOM:
+            if few:
+                gain, at = _best_of_few(values, order, f, a, b, bit, gains, best)
+                if at == 0:
+                    continue
+            elif splitter == RANDOM:
                 rows = order[f, a:b]
-                gain, at = _random_of_feature(values[f], rows, y, weight, mass, total, min_leaf, low, state)
+                gain, at = _random_of_feature(
+                    values[:, f], rows, y, weight, mass, total, min_leaf, low, state
+                )
                 if at == 0 or gain <= best:
                     continue
             else:
@@ -325,7 +392,7 @@ def grow_by_level(values, order, y, norm, weight, max_depth, min_leaf, n_tried, 
     d, m = order.shape
     nodes, n_nodes = _root(m), 1
     lanes, work = _weighted_lanes(y, norm, weight), np.empty(m)
-    goes_left, spare = np.zeros(values.shape[1], np.uint8), np.empty(m, np.int32)
+    goes_left, spare = np.zeros(values.shape[0], np.uint8), np.empty(m, np.int32)
     total = np.zeros(y.shape[1])
     features = np.arange(d)
     state = np.array([seed], np.uint64)
