@@ -265,6 +265,14 @@ DEFAULT_RACE = (
         "tests/models/test_model_selection.py::test_score_is_the_auc_of_all_pairs_of_rows",
     ),
     mutant(
+        "few-rows-divided-within-a-value",
+        "a label ranking tree's border lies between two different values",
+        "pairmark/models/label_ranking/kernels/trees.py",
+        "if gains[left] > best and values[order[f, p], f] != values[order[f, p + 1], f]:",
+        "if gains[left] > best:",
+        "tests/models/label_ranking/test_ranking_trees.py::test_breiman_takes_the_split_of_least_error",
+    ),
+    mutant(
         "stale-kernel-cache",
         "kernels compile anew where an earlier release's cache cannot be read",
         "pairmark/models/core/compiled.py",
