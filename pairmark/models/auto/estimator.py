@@ -126,8 +126,7 @@ class SimilarityAuto(SimilarityAutoState, PairScorerMixin, BaseEstimator):
         protocol: Annotated[
             Literal["auto", "open-set", "closed-set"],
             Field(
-                description="what folds hold out: identities (open-set), or rows of shared classes (closed-set); "
-                "auto: "
+                description="what folds hold out: identities (open-set), or rows of shared classes (closed-set); auto: "
                 "open-set from 15 training identities on"
             ),
         ] = "auto",
@@ -135,8 +134,7 @@ class SimilarityAuto(SimilarityAutoState, PairScorerMixin, BaseEstimator):
             Annotated[float, Field(gt=0.0, lt=1.0)] | None,
             Field(
                 description="false positive rate near which candidates are compared; null: the mean over 0.1, 0.03, "
-                "0.01 "
-                "and 0.003"
+                "0.01 and 0.003"
             ),
         ] = None,
         max_rows: Annotated[

@@ -114,8 +114,7 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
             Literal["auto"] | Annotated[int, Field(ge=1, le=MAX_COMPONENTS)],
             Field(
                 description="principal components that the model is fitted in, where there are more features; auto "
-                "tries "
-                "64, 128 and 256"
+                "tries 64, 128 and 256"
             ),
         ] = "auto",
         shrink_within: Annotated[
@@ -130,23 +129,20 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
             Literal["auto"] | Annotated[int, Field(ge=0, le=1_000)],
             Field(
                 description="boosted trees that correct the log-likelihood ratio by differences of features; auto: "
-                "none, 25, "
-                "50, 100 or 200, whichever validates best"
+                "none, 25, 50, 100 or 200, whichever validates best"
             ),
         ] = 0,
         scoring: Annotated[
             Literal["llr", "cosine"],
             Field(
-                description="the log-likelihood ratio, or the cosine of latent coordinates (of discriminant "
-                "analysis)"
+                description="the log-likelihood ratio, or the cosine of latent coordinates (of discriminant analysis)"
             ),
         ] = "llr",
         protocol: Annotated[
             Literal["auto", "open-set", "closed-set"],
             Field(
                 description="what cross-validation holds out: identities (open-set), or rows of shared classes "
-                "(closed-set); "
-                "auto: open-set from 15 training identities on"
+                "(closed-set); auto: open-set from 15 training identities on"
             ),
         ] = "auto",
         target_fpr: Annotated[
@@ -183,8 +179,7 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
         codes = codes[first]
         if codes.max() == 0:
             raise ValueError(
-                "same pairs join all points, directly or through others, into a single identity: check the "
-                "labels, or "
+                "same pairs join all points, directly or through others, into a single identity: check the labels, or "
                 "use a learner of pairs, such as SimilarityForest"
             )
         if np.bincount(codes).max() < 2:

@@ -275,9 +275,8 @@ def _date(cells: _Cells) -> tuple[RecordColumn, str] | None:
     if misfits:
         rows = ", ".join(f"row {cells.first[cell]}: {_cut(cell)!r}" for cell in misfits[:_EXAMPLES])
         cells.warnings.append(
-            f"{len(misfits)} of {len(cells.first)} distinct cells are no dates as {best}: {rows}. The "
-            f"column is read as "
-            f"text; mend the cells and give it as date:{best} to compare dates"
+            f"{len(misfits)} of {len(cells.first)} distinct cells are no dates as {best}: {rows}. The column is read "
+            f"as text; mend the cells and give it as date:{best} to compare dates"
         )
         return None
     _warn_of_order(cells, best)
@@ -347,9 +346,8 @@ def _all_but_few(cells: _Cells, accepts: Callable[[str], bool], plural: str, kin
     if misfits and len(misfits) <= (1 - _MOSTLY) * len(cells.first):
         rows = ", ".join(f"row {cells.first[cell]}: {_cut(cell)!r}" for cell in misfits[:_EXAMPLES])
         cells.warnings.append(
-            f"{len(misfits)} of {len(cells.first)} distinct cells are no {plural}: {rows}. The column is "
-            f"read as text; mend "
-            f"the cells and give it as {kind} to compare {plural}"
+            f"{len(misfits)} of {len(cells.first)} distinct cells are no {plural}: {rows}. The column is read as text; "
+            f"mend the cells and give it as {kind} to compare {plural}"
         )
     return not misfits
 

@@ -218,10 +218,9 @@ def _outlook(labelling: Labelling, fpr: float) -> str:
     total = math.ceil(labelling.different / (1 - share))
     return (
         f"{len(labelling.pool):,} candidate pairs, about {100 * share:.0f} % of them the same by a model without "
-        "labels. "
-        f"{chosen} chosen pairs and {drawn} drawn ones are labelled. To ask: {max(0, labelling.choose - chosen)} "
-        f"chosen, then about {max(0, total - drawn)} drawn, which support a false positive rate of "
-        f"{100 * fpr:g} % among the candidates"
+        f"labels. {chosen} chosen pairs and {drawn} drawn ones are labelled. To ask: "
+        f"{max(0, labelling.choose - chosen)} chosen, then about {max(0, total - drawn)} drawn, which support a false "
+        f"positive rate of {100 * fpr:g} % among the candidates"
     )
 
 
