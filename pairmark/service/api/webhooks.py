@@ -9,12 +9,12 @@ from fastapi import Path, Response
 
 from pairmark.service.api.query import FROM_QUERY, PageQuery
 from pairmark.service.api.services import InServices
-from pairmark.service.webhooks.schemas import DeliveryPage, NewWebhook, WebhookPage, WebhookRequest
+from pairmark.service.webhooks.schemas import DeliveryPage, NewWebhookOut, WebhookPage, WebhookRequest
 
 WebhookId = Annotated[str, Path(max_length=32, pattern="^[0-9a-zA-Z_-]+$", description="the webhook's id")]
 
 
-async def create_webhook(services: InServices, response: Response, request: WebhookRequest) -> NewWebhook:
+async def create_webhook(services: InServices, response: Response, request: WebhookRequest) -> NewWebhookOut:
     """Have events sent to an address. Only this answer shows the secret that signs the messages.
 
     A message is `{"type", "timestamp", "data"}` with the headers of Standard Webhooks (`webhook-id`,
