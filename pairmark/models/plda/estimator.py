@@ -19,7 +19,7 @@ from pairmark.models.core.inputs import one_of_equals
 from pairmark.models.core.kernels import rows as row_kernels
 from pairmark.models.core.row_pairs import PairsOfRows
 from pairmark.models.core.search.forms import LENGTHS, SearchForm, lengths, same_measure
-from pairmark.models.core.search.index import Rows, TopK, sealed
+from pairmark.models.core.search.index import Rows, SearchLimits, TopK, sealed
 from pairmark.models.core.spec import RandomState, check_params, document_parameters
 from pairmark.models.core.subjects import OF_SCORES, SampleSets, SubjectIndex, sides_of
 from pairmark.models.core.two_covariance import pair_terms
@@ -307,19 +307,12 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
             aggregation=how, n=len(sets), own=templates.Templates.of(self._prepared_subjects(sets, how))
         )
 
-    def _top_k_subjects(
-        self,
-        queries: SampleSets,
-        index: SubjectIndex,
-        k: int,
-        allowed: Bool | None,
-        above: np.float32 | None,
-    ) -> TopK:
+    def _top_k_subjects(self, queries: SampleSets, index: SubjectIndex, limits: SearchLimits) -> TopK:
         if index.aggregation != "plda":
-            return super()._top_k_subjects(queries, index, k, allowed, above)
+            return super()._top_k_subjects(queries, index, limits)
         lift = 0.0 if self._trees is None else self._trees.bound
         prepared = self._prepared_subjects(queries, "plda")
-        return templates.best_templates(self._subject_score, prepared, index.own, k, allowed, above, lift)
+        return templates.best_templates(self._subject_score, prepared, index.own, limits, lift)
 
     def explain(
         self, left: ArrayLike, right: ArrayLike, feature_names: Sequence[str] | None = None
