@@ -15,7 +15,7 @@ from pairmark.models.evaluation.drawing import MEDIA_TYPES, draw_cmc
 from pairmark.service.api.leaving import while_connected
 from pairmark.service.api.models import picture_format
 from pairmark.service.api.problems import UnsupportedMediaType
-from pairmark.service.api.query import FROM_QUERY, PageQuery, Query
+from pairmark.service.api.query import FROM_QUERY, PageQuery, Paging, Query
 from pairmark.service.api.services import InServices, Services, check_may, names_of
 from pairmark.service.datasets.confined import Gone
 from pairmark.service.datasets.limits import FileLimits
@@ -80,9 +80,7 @@ async def version_of(services: Services, state: GalleryState) -> LoadedVersion:
     return await services.runtime.version_for(f"{state.model}:{state.version}", CAPABILITY)
 
 
-def list_galleries(
-    request: Request, services: InServices, query: Annotated[PageQuery, FROM_QUERY]
-) -> GalleryPage:
+def list_galleries(request: Request, services: InServices, query: Paging) -> GalleryPage:
     """Galleries that the key may see, by name."""
     return services.galleries.page(query.limit, query.cursor, names=names_of(request).resources("gallery"))
 
