@@ -238,7 +238,7 @@ class Ghost(GhostState, ClassifierMixin, BaseEstimator):
         learning, withheld = withheld_rows(codes, self.validation_fraction, rng)
         plan = Plan(space=self._space, points=points, codes=codes, ghost=self, seed=seed)
         report(0.05, "meta-features")
-        makers, scales = training_sets(plan, parts_of(codes, learning, sets, self.subset_size, rng), None)
+        makers, scales = training_sets(plan, parts_of(codes, learning, sets, self.subset_size, rng))
         n_features = X.shape[1] if self._space.meta_features.features else 0
         start = GhostWeights(features=np.ones(n_features), meta_features=np.ones(scales.size))
         start.features[self._space.inverse[:n_features] == 0] = 0.0
