@@ -17,6 +17,7 @@ from threadpoolctl import threadpool_limits
 from benchmarks._served import RAW, environment_of, people, request_of, running_server, trained
 from benchmarks.common import Claim, Preset, Result, interleaved, ratio
 from pairmark.models import Plda
+from pairmark.models.core.search.index import SearchLimits
 from pairmark.models.core.subjects import SampleSets
 
 SERVED_WIDTH = 128
@@ -123,13 +124,13 @@ def search_cost(rounds: int) -> dict[str, Any]:
             SampleSets.of_rows(queries[:1]), SampleSets.of_rows(rows, counts), "plda"
         )
         best = np.lexsort((np.arange(n), -brute))[:10]
-        ids, scores = model._top_k_subjects(SampleSets.of_rows(queries[:1]), index, 10, None, None)
+        ids, scores = model._top_k_subjects(SampleSets.of_rows(queries[:1]), index, SearchLimits(10))
         if ids[0].tolist() != best.tolist() or scores[0].tobytes() != brute[best].tobytes():
             raise RuntimeError("the search differs from scoring every subject")
 
         def ours(index: Any = index) -> None:
             for at in range(16):
-                model._top_k_subjects(SampleSets.of_rows(queries[at : at + 1]), index, 10, None, None)
+                model._top_k_subjects(SampleSets.of_rows(queries[at : at + 1]), index, SearchLimits(10))
 
         def theirs(flat: Any = flat, latent: np.ndarray = latent) -> None:
             for at in range(16):

@@ -49,7 +49,7 @@ class ModelNotCapable(PairmarkError, slug="model-not-capable"):
     """The model does not support this request."""
 
 
-class InsufficientCalibration(PairmarkError, slug="insufficient-calibration-data"):
+class UnsupportedRate(PairmarkError, slug="insufficient-calibration-data"):
     """The calibration data cannot support that rate."""
 
 

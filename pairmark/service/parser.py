@@ -36,12 +36,11 @@ from pairmark.service.blobs.base import storage_errors
 from pairmark.service.datasets.inspecting import inspected
 from pairmark.service.datasets.limits import FileLimits
 from pairmark.service.datasets.reader import read_dataset
-from pairmark.service.datasets.schemas import DatasetRequest
+from pairmark.service.datasets.upload import Upload
 from pairmark.service.errors import PairmarkError
 from pairmark.service.galleries.items.batches import send_batches
 from pairmark.service.jobs.limits import limit_memory, release_memory_limit
 from pairmark.service.processes import die_with_parent
-from pairmark.wire.datasets import Format
 
 _HUNG_UP = select.POLLHUP | select.POLLERR | select.POLLNVAL
 
@@ -151,46 +150,19 @@ def _dataset(
     send: object,
     limits: FileLimits,
     *,
-    upload: str,
     out: str,
     scratch: str,
-    request: Mapping[str, Any],
-    kind: Format,
     spec: dict[str, Any],
-    **others: list[str],
+    **task: Any,
 ) -> dict[str, Any]:
-    dataset, summary = read_dataset(
-        Path(upload),
-        Path(out),
-        Path(scratch),
-        request=DatasetRequest.model_validate(request),
-        kind=kind,
-        spec=spec,
-        limits=limits,
-        **{name: (Path(path), format) for name, (path, format) in others.items()},
-    )
+    dataset, summary = read_dataset(Upload.of(limits, **task), Path(out), Path(scratch), spec=spec)
     return {"rows": dataset.rows, "features": dataset.features, "summary": summary}
 
 
 def _inspection(
-    stream: TextIO,
-    send: object,
-    limits: FileLimits,
-    *,
-    upload: str,
-    work: str,
-    request: Mapping[str, Any],
-    kind: Format,
-    **others: list[str],
+    stream: TextIO, send: object, limits: FileLimits, *, work: str, **task: Any
 ) -> dict[str, Any]:
-    return inspected(
-        Path(upload),
-        Path(work),
-        request=DatasetRequest.model_validate(request),
-        kind=kind,
-        limits=limits,
-        **{name: (Path(path), format) for name, (path, format) in others.items()},
-    ).model_dump(mode="json")
+    return inspected(Upload.of(limits, **task), Path(work)).model_dump(mode="json")
 
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {

@@ -20,6 +20,17 @@ _PR_SET_PDEATHSIG = 1
 _LOOK_S = 1.0
 
 
+def is_alive(pid: int) -> bool:
+    """Whether a process of that number runs, whoever's it is."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
 def isolated_environment() -> dict[str, str]:
     """This process's environment, in which Python imports nothing from the current folder.
 

@@ -126,9 +126,8 @@ class ReadingParameters(Parameters):
     ranking: Annotated[
         ColumnNames,
         Text(
-            "one column of rankings such as `b>a>c`, `b>a=c` or `b>c`; or several position columns "
-            "(in forms joined by commas), one a label, smaller is better, empty = absent; npz: a (rows, labels) array "
-            "of positions",
+            "one column of rankings such as `b>a>c`, `b>a=c` or `b>c`; or several position columns (in forms joined by "
+            "commas), one a label, smaller is better, empty = absent; npz: a (rows, labels) array of positions",
             help="Ranking column, or (repeated) the position columns.",
         ),
     ] = []

@@ -117,8 +117,7 @@ class VerificationFields(Fields):
     decision: Annotated[
         Literal["match", "review", "different"] | None,
         Text(
-            "with `fnr`. If the best of several items decides, the false negative rate is at most that of "
-            "one item"
+            "with `fnr`. If the best of several items decides, the false negative rate is at most that of one item"
         ),
     ] = None
     score: Annotated[
@@ -253,9 +252,8 @@ class GalleryCalibrationParameters(ProbesParameters):
     keep_probes: Annotated[
         bool,
         Text(
-            "keep the probes' vectors (never shown; erased with their subject), so that thresholds follow "
-            "every write and erasure. Without them, `fpir` is refused once more than a tenth of the gallery has "
-            "changed"
+            "keep the probes' vectors (never shown; erased with their subject), so that thresholds follow every write "
+            "and erasure. Without them, `fpir` is refused once more than a tenth of the gallery has changed"
         ),
     ] = True
 

@@ -55,8 +55,7 @@ class JobFields(Fields):
     promote: Annotated[
         str | None,
         Text(
-            "the alias that moves to the new version; `if-better`: `production` moves unless the new version "
-            "is worse"
+            "the alias that moves to the new version; `if-better`: `production` moves unless the new version is worse"
         ),
     ]
     version: int | None
@@ -178,8 +177,7 @@ class JobParameters(Parameters):
     promote: Annotated[
         bool | str,
         Text(
-            "`if-better`: `production` moves to the new version unless it is worse than the current one on "
-            "the same held-out data; true: `production` always moves; another string: that alias moves; false: no "
-            "alias moves"
+            "`if-better`: `production` moves to the new version unless it is worse than the current one on the same "
+            "held-out data; true: `production` always moves; another string: that alias moves; false: no alias moves"
         ),
     ] = IF_BETTER

@@ -76,8 +76,7 @@ class VersionSummaryFields(Fields):
     quarantine: Annotated[
         str | None,
         Text(
-            "why it is no longer loaded: it crashed a process that loaded it, and a trial in a separate "
-            "process failed"
+            "why it is no longer loaded: it crashed a process that loaded it, and a trial in a separate process failed"
         ),
     ] = None
 

@@ -8,14 +8,13 @@ from pairmark.wire.base import Fields, Limits, Parameters, Rate, Text
 from pairmark.wire.models import Imported
 
 ORIGIN_TEXT = (
-    "how the calibration pairs came about: `all` pairs of the units, `drawn` by Pairmark, listed at "
-    "`random`, inside of `blocks`, `independent` of each other, a random sample of a `population`; or, with "
-    "nothing guaranteed, `unknown`, `unnamed` (no units), `assumed` (people were guessed) or "
-    "`imported` (in a file that is not signed)"
+    "how the calibration pairs came about: `all` pairs of the units, `drawn` by Pairmark, listed at `random`, inside "
+    "of `blocks`, `independent` of each other, a random sample of a `population`; or, with nothing guaranteed, "
+    "`unknown`, `unnamed` (no units), `assumed` (people were guessed) or `imported` (in a file that is not signed)"
 )
 IMPORTED_TEXT = (
-    "whether the calibration came in a file: `signed`, or `unsigned`, which guarantees nothing; null: "
-    "it was made here"
+    "whether the calibration came in a file: `signed`, or `unsigned`, which guarantees nothing; null: it was "
+    "made here"
 )
 
 
@@ -138,8 +137,7 @@ class RankingFields(Fields):
     positions: Annotated[
         dict[str, float],
         Text(
-            "0-based positions; with `abstain`, labels without a clear order share the middle of their "
-            "positions"
+            "0-based positions; with `abstain`, labels without a clear order share the middle of their positions"
         ),
     ]
     scores: Annotated[dict[str, float], Text("scores of the labels; higher is better")]

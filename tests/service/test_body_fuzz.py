@@ -19,6 +19,7 @@ from pairmark.service.datasets.arrays import Npz
 from pairmark.service.datasets.limits import FileLimits
 from pairmark.service.datasets.reader import read_dataset
 from pairmark.service.datasets.schemas import DatasetRequest
+from pairmark.service.datasets.upload import Upload
 from pairmark.service.errors import InvalidInput, PairmarkError
 from pairmark.service.galleries.items.imports import file_batches
 from pairmark.service.galleries.items.item_forms import VectorForm
@@ -56,15 +57,8 @@ def store(kind: str, body: bytes, folder: Path, rng: Random) -> None:
         return
     (folder / "upload").write_bytes(body)
     (folder / "out").mkdir()
-    read_dataset(
-        folder / "upload",
-        folder / "out",
-        folder / "scratch",
-        kind=kind,
-        request=request,
-        limits=LIMITS,
-        spec={},
-    )
+    upload = Upload(file=folder / "upload", kind=kind, request=request, limits=LIMITS)
+    read_dataset(upload, folder / "out", folder / "scratch", spec={})
 
 
 READERS: dict[str, Callable[[Random, Path], object]] = {

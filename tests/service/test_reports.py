@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from pairmark.service.api.report_page import report_page
-from pairmark.service.errors import CorruptArtefact, InsufficientCalibration, ModelNotCapable
+from pairmark.service.errors import CorruptArtefact, ModelNotCapable, UnsupportedRate
 from pairmark.service.heldout.errors import KEPT
 from pairmark.service.heldout.report import read_arrays
 from pairmark.service.runtime.pictures import pictures_of
@@ -69,7 +69,7 @@ def test_without_a_rate_the_hardest_come_whatever_the_threshold(noisy):
     assert len(found.items) == 5
     assert found.more
     assert [item.score for item in found.items] == sorted(item.score for item in found.items)
-    with pytest.raises(InsufficientCalibration, match="cannot support"):
+    with pytest.raises(UnsupportedRate, match="cannot support"):
         noisy.store.reports.errors("noisy", 1, kind="false-match", fpr=1e-6)
 
 

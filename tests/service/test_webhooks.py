@@ -20,7 +20,7 @@ from pairmark.service.db import Database
 from pairmark.service.errors import InvalidInput, UnknownWebhook
 from pairmark.service.settings import Settings
 from pairmark.service.tables import WebhookDelivery
-from pairmark.service.webhooks.schemas import NewWebhook, WebhookRequest
+from pairmark.service.webhooks.schemas import NewWebhookOut, WebhookRequest
 from pairmark.service.webhooks.webhooks import PAUSES_S, Webhooks
 
 
@@ -73,7 +73,7 @@ def deliver(webhooks: Webhooks) -> int:
     return asyncio.run(webhooks.deliver())
 
 
-def made(webhooks: Webhooks, url: str, *events: str) -> NewWebhook:
+def made(webhooks: Webhooks, url: str, *events: str) -> NewWebhookOut:
     asked = {"url": url, **({"events": list(events)} if events else {})}
     return webhooks.create(WebhookRequest.model_validate(asked))
 

@@ -116,7 +116,7 @@ class Candidate:
 
     name: CandidateName
     kind: str
-    params: Callable[[Data], dict[str, Any]] = field(repr=False)
+    params: Callable[[Data], dict[str, Any]] = field(repr=False, default=lambda data: {})
     cost: Callable[[Data], float] = field(repr=False, default=lambda data: 0.0)
     compiles: tuple[KernelGroup, ...] = ()
     tunes: bool = False
@@ -134,6 +134,14 @@ class Candidate:
 
 def _dense(data: Data) -> bool:
     return not data.sparse
+
+
+def _narrow(data: Data) -> bool:
+    return not data.sparse and data.d <= _WHITENED_WIDTH
+
+
+def _grows_trees(data: Data) -> bool:
+    return _narrow(data) and data.n >= 20
 
 
 def judging_cost(raced: int, width: float) -> float:
@@ -156,10 +164,6 @@ def _plda_cost(data: Data) -> float:
     return 0.1 + 0.5 * (small + data.raced * (8e-10 * min(data.d, 2_048) ** 2 + 6e-9 * coordinates**2))
 
 
-def _residual_cost(data: Data) -> float:
-    return _plda_cost(data) + 1.0 + 0.02 * min(data.d, data.raced, 256)
-
-
 def _logistic_cost(data: Data) -> float:
     width = data.cells / data.n
     # Three settings on half of the folds, one on the others, and twice the work a pair.
@@ -176,24 +180,8 @@ def _n_trees(data: Data, otherwise: int) -> int:
     return _MANY_TREES if data.n * data.d <= FEW_NUMBERS else otherwise
 
 
-def _raw_forest_cost(data: Data) -> float:
-    return _trees_cost(data, _n_trees(data, 50), 100_000)
-
-
 def _features_cost(data: Data) -> float:
     return 1.0 if data.closed else 2e-8 * data.d**3
-
-
-def _forest_cost(data: Data) -> float:
-    return _trees_cost(data, _n_trees(data, 25), 20_000) + _features_cost(data)
-
-
-def _boosted_cost(data: Data) -> float:
-    return 6 * (_trees_cost(data, 25, 20_000) + _features_cost(data))
-
-
-def _raw_forest(data: Data) -> dict[str, Any]:
-    return {"n_estimators": _n_trees(data, 50)}
 
 
 def _forest(data: Data) -> dict[str, Any]:
@@ -202,19 +190,18 @@ def _forest(data: Data) -> dict[str, Any]:
 
 
 CANDIDATES: Final[tuple[Candidate, ...]] = (
-    Candidate(name="cosine", kind="metric", params=lambda data: {}),
+    Candidate(name="cosine", kind="metric"),
     Candidate(
         name="whitened cosine",
         kind="metric",
         params=lambda data: {"whiten": True},
         cost=_whitening_cost,
-        takes=lambda data: not data.sparse and data.d <= _WHITENED_WIDTH,
+        takes=_narrow,
     ),
     Candidate(
         name="plda",
         kind="plda",
         compiles=(_PLDA,),
-        params=lambda data: {},
         cost=_plda_cost,
         takes=_dense,
         tunes=True,
@@ -232,7 +219,6 @@ CANDIDATES: Final[tuple[Candidate, ...]] = (
         name="logistic",
         kind="similarity-logistic",
         compiles=(_LOGISTIC,),
-        params=lambda data: {},
         cost=_logistic_cost,
         grid=({"C": 30.0}, {"C": 1.0}, {"C": 300.0}),
         takes=lambda data: data.sparse or data.d <= _LOGISTIC_WIDTH,
@@ -243,7 +229,7 @@ CANDIDATES: Final[tuple[Candidate, ...]] = (
         kind="plda",
         compiles=(_PLDA, _RESIDUAL),
         params=lambda data: {"residual_rounds": "auto"},
-        cost=_residual_cost,
+        cost=lambda data: _plda_cost(data) + 1.0 + 0.02 * min(data.d, data.raced, 256),
         takes=_dense,
         tunes=True,
     ),
@@ -251,25 +237,25 @@ CANDIDATES: Final[tuple[Candidate, ...]] = (
         name="raw forest",
         kind="similarity-forest",
         compiles=(_FOREST,),
-        params=_raw_forest,
-        cost=_raw_forest_cost,
-        takes=lambda data: not data.sparse and data.d <= _WHITENED_WIDTH and data.n >= 20,
+        params=lambda data: {"n_estimators": _n_trees(data, 50)},
+        cost=lambda data: _trees_cost(data, _n_trees(data, 50), 100_000),
+        takes=_grows_trees,
     ),
     Candidate(
         name="similarity forest",
         kind="similarity-forest",
         compiles=(_FOREST,),
         params=_forest,
-        cost=_forest_cost,
-        takes=lambda data: not data.sparse and data.d <= _WHITENED_WIDTH and data.n >= 20,
+        cost=lambda data: _trees_cost(data, _n_trees(data, 25), 20_000) + _features_cost(data),
+        takes=_grows_trees,
     ),
     Candidate(
         name="boosted forest",
         kind="similarity-forest",
         compiles=(_FOREST, _BOOSTED),
         params=lambda data: {**_forest(data), "n_estimators": 25, "leaf_rank": "boosting", "max_depth": 6},
-        cost=_boosted_cost,
-        takes=lambda data: not data.sparse and data.d <= _WHITENED_WIDTH and data.n >= 20,
+        cost=lambda data: 6 * (_trees_cost(data, 25, 20_000) + _features_cost(data)),
+        takes=_grows_trees,
     ),
     Candidate(
         name="rankboost",
@@ -283,7 +269,6 @@ CANDIDATES: Final[tuple[Candidate, ...]] = (
         name="ghost",
         kind="ghost",
         compiles=(_GHOST,),
-        params=lambda data: {},
         cost=lambda data: 1e-3 * data.raced,
         takes=lambda data: data.closed and not data.sparse and data.n <= _GHOST_ROWS and not data.pairs,
     ),

@@ -44,7 +44,7 @@ from pairmark.models.core.blas import one_blas_thread
 from pairmark.models.core.checkpoints import Checkpoints, checkpoints_of
 from pairmark.models.core.progress import as_part, report
 from pairmark.models.core.row_pairs import PairsOfRows
-from pairmark.models.core.search.index import Rows, TopK
+from pairmark.models.core.search.index import Rows, SearchLimits, TopK
 from pairmark.models.core.spec import RandomState, document_parameters
 from pairmark.models.core.subjects import OF_SCORES, Samples, SampleSets, SubjectIndex
 from pairmark.models.evaluation.pair_folds import pair_folds
@@ -126,8 +126,7 @@ class SimilarityAuto(SimilarityAutoState, PairScorerMixin, BaseEstimator):
         protocol: Annotated[
             Literal["auto", "open-set", "closed-set"],
             Field(
-                description="what folds hold out: identities (open-set), or rows of shared classes (closed-set); "
-                "auto: "
+                description="what folds hold out: identities (open-set), or rows of shared classes (closed-set); auto: "
                 "open-set from 15 training identities on"
             ),
         ] = "auto",
@@ -135,8 +134,7 @@ class SimilarityAuto(SimilarityAutoState, PairScorerMixin, BaseEstimator):
             Annotated[float, Field(gt=0.0, lt=1.0)] | None,
             Field(
                 description="false positive rate near which candidates are compared; null: the mean over 0.1, 0.03, "
-                "0.01 "
-                "and 0.003"
+                "0.01 and 0.003"
             ),
         ] = None,
         max_rows: Annotated[
@@ -373,15 +371,8 @@ class SimilarityAuto(SimilarityAutoState, PairScorerMixin, BaseEstimator):
     def _indexed_subjects(self, sets: SampleSets, how: str) -> SubjectIndex:
         return self.model_._indexed_subjects(self._taken_sets(sets), how)
 
-    def _top_k_subjects(
-        self,
-        queries: SampleSets,
-        index: SubjectIndex,
-        k: int,
-        allowed: NDArray[np.bool_] | None,
-        above: np.float32 | None,
-    ) -> TopK:
-        return self.model_._top_k_subjects(self._taken_sets(queries), index, k, allowed, above)
+    def _top_k_subjects(self, queries: SampleSets, index: SubjectIndex, limits: SearchLimits) -> TopK:
+        return self.model_._top_k_subjects(self._taken_sets(queries), index, limits)
 
     def _taken_sets(self, sets: Any) -> Any:
         return replace(sets, rows=self._as_taken(sets.rows)) if isinstance(sets, SampleSets) else sets
@@ -409,15 +400,8 @@ class SimilarityAuto(SimilarityAutoState, PairScorerMixin, BaseEstimator):
     def _score_rows(self, queries: Matrix, index: GalleryIndex, rows: Rows) -> Float32:
         return self.model_._score_rows(self._as_taken(queries), index, rows)
 
-    def _top_k(
-        self,
-        queries: Matrix,
-        index: GalleryIndex,
-        k: int,
-        allowed: NDArray[np.bool_] | None,
-        above: np.float32 | None,
-    ) -> TopK:
-        return self.model_._top_k(self._as_taken(queries), index, k, allowed, above)
+    def _top_k(self, queries: Matrix, index: GalleryIndex, limits: SearchLimits) -> TopK:
+        return self.model_._top_k(self._as_taken(queries), index, limits)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "model_")

@@ -51,7 +51,6 @@ class Blocks:
         )
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """To be stored."""
         return {f"block_{name}": getattr(self, name) for name in _PARTS}
 
     @classmethod

@@ -109,7 +109,6 @@ class ScoredGraph:
         )
 
     def arrays(self) -> dict[str, Int32]:
-        """To be stored."""
         return {f"graph_{name}": getattr(self, name) for name in _PARTS}
 
     @classmethod

@@ -7,7 +7,6 @@ blocks, search) is here once. Scores are float32 and symmetric to the last bit.
 from __future__ import annotations
 
 import inspect
-import operator
 import os
 import warnings
 from abc import abstractmethod
@@ -39,7 +38,7 @@ from pairmark.models.core.schema import Stateful
 from pairmark.models.core.search import index as search
 from pairmark.models.core.search.forms import SearchForm, top_k_by_form
 from pairmark.models.core.search.index import GalleryIndex as GalleryIndex
-from pairmark.models.core.search.index import TopK
+from pairmark.models.core.search.index import SearchLimits, TopK
 from pairmark.models.core.spec import check_params
 from pairmark.models.core.subjects import OF_SCORES, Samples, SampleSets, SubjectIndex
 
@@ -333,7 +332,7 @@ class PairScorerMixin(Stateful):
         """
         check_is_fitted(self)
         sets = self._sets(queries, "queries")
-        return self._top_k_subjects(sets, index, *_checked_search(k, len(index), allowed, above))
+        return self._top_k_subjects(sets, index, SearchLimits.of(k, len(index), allowed, above))
 
     def _sets(self, samples: Samples, name: str) -> SampleSets:
         rows, counts = subject_scores.joined(samples)
@@ -352,15 +351,8 @@ class PairScorerMixin(Stateful):
             aggregation=how, n=len(sets), index=self._indexed(sets.rows[sets.index], None), ends=sets.ends
         )
 
-    def _top_k_subjects(
-        self,
-        queries: SampleSets,
-        index: SubjectIndex,
-        k: int,
-        allowed: Bool | None,
-        above: np.float32 | None,
-    ) -> TopK:
-        return subject_scores.best_subjects(self._score_rows, queries, index, k, allowed, above)
+    def _top_k_subjects(self, queries: SampleSets, index: SubjectIndex, limits: SearchLimits) -> TopK:
+        return subject_scores.best_subjects(self._score_rows, queries, index, limits)
 
     def _aggregation(self, aggregation: str, samples: tuple[int, int] | None = None) -> str:
         if aggregation == "auto":
@@ -441,7 +433,7 @@ class PairScorerMixin(Stateful):
         check_is_fitted(self)
         queries = self._validated(query, "query")
         index = self._as_index(gallery)
-        return self._top_k(queries, index, *_checked_search(k, len(index), allowed, above))
+        return self._top_k(queries, index, SearchLimits.of(k, len(index), allowed, above))
 
     def _pairs_of(self, rows: Matrix) -> PairsOfRows:
         """Scores of pairs of rows by number; a family that maps rows does so here, once for all pairs."""
@@ -467,28 +459,21 @@ class PairScorerMixin(Stateful):
         """How the score follows from an inner product or a distance, where it does: search is then a scan."""
         return None
 
-    def _top_k(
-        self,
-        queries: Matrix,
-        index: GalleryIndex,
-        k: int,
-        allowed: Bool | None,
-        above: np.float32 | None,
-    ) -> TopK:
+    def _top_k(self, queries: Matrix, index: GalleryIndex, limits: SearchLimits) -> TopK:
         """By the form of the score where it has one; else score everything, block by block, and keep the best."""
         form = self._search_form(queries, index)
         if form is not None:
-            return top_k_by_form(self, form, queries, index, k, allowed, above)
+            return top_k_by_form(self, form, queries, index, limits)
         bests = []
         for at in range(queries.shape[0]):
-            best = search.TopRows(k, above)
+            best = search.TopRows(limits.k, limits.above)
             for start in range(0, len(index), SCORE_BLOCK):
-                rows = search.considered(start, min(start + SCORE_BLOCK, len(index)), allowed)
+                rows = search.considered(start, min(start + SCORE_BLOCK, len(index)), limits.allowed)
                 numbers = search.numbered(rows)
                 if numbers.size:
                     best.offer(numbers, self._score_rows(queries[at : at + 1], index, rows)[0])
             bests.append(best)
-        return search.padded(bests, k)
+        return search.padded(bests, limits.k)
 
     def _as_index(self, gallery: Any) -> GalleryIndex:
         if not isinstance(gallery, GalleryIndex):
@@ -583,16 +568,6 @@ class EmbedderMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     @abstractmethod
     def transform(self, X: ArrayLike) -> Float32:
         """Embed points, (n, d) -> (n, n_components) float32."""
-
-
-def _checked_search(
-    k: int, n: int, allowed: ArrayLike | None, above: float | None
-) -> tuple[int, Bool | None, np.float32 | None]:
-    """What a search among n asks for, checked."""
-    k = operator.index(k)
-    if k < 1:
-        raise ValueError(f"k is {k}; expected at least 1")
-    return min(k, n), search.checked_allowed(allowed, n), search.checked_above(above)
 
 
 def _repeat_row(row: Any, n: int) -> Any:

@@ -112,7 +112,6 @@ def fill_values(rows: Float32, missing: Missing) -> Float32:
 
 
 def fill_missing(rows: Float32, fill: Float32) -> Float32:
-    """Rows with their missing values filled."""
     return np.where(np.isnan(rows), fill, rows)
 
 

@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array, issparse, vstack
 
-from pairmark.models.core.arrays import Bool, Float32, Int64
+from pairmark.models.core.arrays import Float32, Int64
 from pairmark.models.core.kernels import subjects as kernels
 from pairmark.models.core.search import index as search
-from pairmark.models.core.search.index import GalleryIndex, TopK, TopRows, padded
+from pairmark.models.core.search.index import GalleryIndex, SearchLimits, TopK, TopRows, padded
 
 Samples = Sequence[ArrayLike]
 Aggregation = Literal["auto", "mean", "plda", "best", "median"]
@@ -186,9 +186,7 @@ def best_subjects(
     score: Callable[[Any, GalleryIndex, slice], Float32],
     queries: SampleSets,
     index: SubjectIndex,
-    k: int,
-    rows: Bool | None,
-    above: np.float32 | None,
+    limits: SearchLimits,
 ) -> TopK:
     """The best subjects of each query by scoring all their samples.
 
@@ -203,7 +201,7 @@ def best_subjects(
     bests = []
     for at, count in enumerate(queries.counts.tolist()):
         samples = queries.rows[queries.index[int(ends[at]) - count : int(ends[at])]]
-        best = TopRows(k, above)
+        best = TopRows(limits.k, limits.above)
         for first, last in _blocks(counts):
             start = int(index.ends[first - 1]) if first else 0
             scores = np.ascontiguousarray(
@@ -211,8 +209,8 @@ def best_subjects(
             )
             block: Float32 = np.empty(last - first, dtype=np.float32)
             kernels.combine(scores, index.ends[first:last] - start, _CODES[index.aggregation], block)
-            numbers = search.numbered(search.considered(first, last, rows))
+            numbers = search.numbered(search.considered(first, last, limits.allowed))
             if numbers.size:
                 best.offer(numbers, block[numbers - first])
         bests.append(best)
-    return padded(bests, k)
+    return padded(bests, limits.k)

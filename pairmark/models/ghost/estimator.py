@@ -96,27 +96,24 @@ class Ghost(GhostState, ClassifierMixin, BaseEstimator):
         meta_features: Annotated[
             Literal["auto"] | list[Annotated[str, Field(min_length=1, max_length=100)]],
             Field(
-                description="what is weighed: 'features' (the distance in each feature), distances of "
-                "whole rows (euclidean, minkowski, cityblock, chebyshev, braycurtis, cosine, correlation, "
-                "pearson, spearman, kendall, hamming, jaccard, matching, yule, dice, kulsinski, "
-                "russellrao), with a graph 'path', and for order 3 and more perimeter, area, mahalanobis, "
-                "and with a graph eccentricity, hub, cliques, resilience; 'auto': features, and what "
-                "graph and order allow"
+                description="what is weighed: 'features' (the distance in each feature), distances of whole rows "
+                "(euclidean, minkowski, cityblock, chebyshev, braycurtis, cosine, correlation, pearson, spearman, "
+                "kendall, hamming, jaccard, matching, yule, dice, kulsinski, russellrao), with a graph 'path', and for "
+                "order 3 and more perimeter, area, mahalanobis, and with a graph eccentricity, hub, cliques, "
+                "resilience; 'auto': features, and what graph and order allow"
             ),
             AfterValidator(_known_meta_features),
         ] = "auto",
         graph: Annotated[
             Literal["knn"] | None,
             Field(
-                description="'knn' links each point to its five nearest by features, which gives paths; null: no "
-                "graph"
+                description="'knn' links each point to its five nearest by features, which gives paths; null: no graph"
             ),
         ] = None,
         cluster_metric: Annotated[
             bool,
             Field(
-                description="also weight metrics between a point and a whole class (used to classify, not for "
-                "pairs)"
+                description="also weight metrics between a point and a whole class (used to classify, not for pairs)"
             ),
         ] = False,
         balanced: Annotated[
@@ -129,9 +126,8 @@ class Ghost(GhostState, ClassifierMixin, BaseEstimator):
         strategy: Annotated[
             Literal["auto", "average", "minimum", "maximum", "center", "knn"],
             Field(
-                description="how the distance to a class is read: average, minimum or maximum over its "
-                "points, to its center, or by the k nearest; 'auto': whatever was most accurate on rows "
-                "judged without themselves"
+                description="how the distance to a class is read: average, minimum or maximum over its points, to its "
+                "center, or by the k nearest; 'auto': whatever was most accurate on rows judged without themselves"
             ),
         ] = "auto",
         max_iter: Annotated[int, Field(ge=1, le=100_000, description="maximum number of iterations")] = 50,
@@ -155,8 +151,7 @@ class Ghost(GhostState, ClassifierMixin, BaseEstimator):
             Literal["clamped", "free"],
             Field(
                 description="how sets of three and more enter learning: 'clamped' with the rest of the set as "
-                "labelled, 'free' "
-                "as in the paper's lemmas, under which the sets of the true classes only cost"
+                "labelled, 'free' as in the paper's lemmas, under which the sets of the true classes only cost"
             ),
         ] = "clamped",
         subset_size: Annotated[
@@ -243,7 +238,7 @@ class Ghost(GhostState, ClassifierMixin, BaseEstimator):
         learning, withheld = withheld_rows(codes, self.validation_fraction, rng)
         plan = Plan(space=self._space, points=points, codes=codes, ghost=self, seed=seed)
         report(0.05, "meta-features")
-        makers, scales = training_sets(plan, parts_of(codes, learning, sets, self.subset_size, rng), None)
+        makers, scales = training_sets(plan, parts_of(codes, learning, sets, self.subset_size, rng))
         n_features = X.shape[1] if self._space.meta_features.features else 0
         start = GhostWeights(features=np.ones(n_features), meta_features=np.ones(scales.size))
         start.features[self._space.inverse[:n_features] == 0] = 0.0
@@ -362,8 +357,7 @@ class Ghost(GhostState, ClassifierMixin, BaseEstimator):
         rows = self._validated(X, "X")
         if rows.shape[0] > MAX_ROWS:
             raise ValueError(
-                f"X has {rows.shape[0]} rows; cluster takes at most {MAX_ROWS}: cluster a sample, assign the "
-                f"rest"
+                f"X has {rows.shape[0]} rows; cluster takes at most {MAX_ROWS}: cluster a sample, assign the rest"
             )
         points = self._space.points(rows)
         table = distances(self._space, self._weighing, points, points)

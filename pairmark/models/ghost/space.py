@@ -121,7 +121,6 @@ class GhostPoints:
         return graph.links[self.trained] if self.trained is not None else links_to_graph(graph, self.attached)
 
     def take(self, rows: Any) -> GhostPoints:
-        """Some of them."""
         subset = GhostPoints(
             self.space, self.raw[rows], self.ids[rows], None if self.trained is None else self.trained[rows]
         )

@@ -32,7 +32,6 @@ class History:
 
     @classmethod
     def of(cls, steps: list[Iteration]) -> History:
-        """As arrays."""
         rows = np.array([[step.objective, step.energy, step.dual, step.rounded] for step in steps])
         return cls(rows, np.array([step.n_weights for step in steps], dtype=np.int64))
 
@@ -68,7 +67,6 @@ class StoredClasses:
 
     @classmethod
     def of(cls, model: Any) -> StoredClasses | None:
-        """Of a fitted model."""
         classes = model._classes
         return classes and cls(
             classes=model.classes_,

@@ -92,17 +92,10 @@ def withheld_rows(codes: Int64, fraction: float, rng: np.random.Generator) -> tu
     return np.setdiff1d(np.arange(codes.size), withheld), withheld
 
 
-def training_sets(
-    plan: Plan, parts: Sequence[Int64], scales: Float64 | None
-) -> tuple[list[Callable[[], TrainingSet]], Float64]:
-    """Makers of training sets, and the scale of each meta-feature beside the features' own.
-
-    Parameters
-    ----------
-    scales : means by which meta-features are divided; None: those of the first training set.
-    """
-    first, own_scales = _potentials(plan, parts[0])
-    scales = own_scales if scales is None else scales
+def training_sets(plan: Plan, parts: Sequence[Int64]) -> tuple[list[Callable[[], TrainingSet]], Float64]:
+    """Makers of training sets, and the scale of each meta-feature beside the features' own: its mean in the first
+    set."""
+    first, scales = _potentials(plan, parts[0])
     n_meta_features = len(plan.space.meta_features.names)
     size = sum(4 * part.size**2 * (n_meta_features + 2) for part in parts)
     cache: dict[int, TrainingSet] = {0: _training_set(plan, parts[0], first, scales)}

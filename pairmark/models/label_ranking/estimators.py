@@ -105,8 +105,7 @@ class _TreesBase(TreesState):
     def _learn(self, X: Float32, rankings: TrainingRankings, random: np.random.RandomState) -> None:
         if self.outputs == "per-label" and self.aggregation != "mean":
             raise ValueError(
-                f"aggregation is {self.aggregation!r}, which needs whole rankings in the leaves: use "
-                f"outputs='joint', "
+                f"aggregation is {self.aggregation!r}, which needs whole rankings in the leaves: use outputs='joint', "
                 "or aggregation='mean'"
             )
         options, seeds = self._options(), spread_seeds(random, self.n_estimators)

@@ -192,9 +192,8 @@ def _warn_unseen(pairs: NDArray[np.intp]) -> None:
         pair_names = ", ".join(f"({a}, {b})" for a, b in sorted(map(tuple, pairs.tolist()))[:_NAMED])
         tail = f" and {len(pairs) - _NAMED} more" if len(pairs) > _NAMED else ""
         warnings.warn(
-            f"no training row orders the labels {pair_names}{tail}: their preference is inferred from the labels "
-            f"that both "
-            "were compared with, and the same for every X",
+            f"no training row orders the labels {pair_names}{tail}: their preference is inferred from the labels that "
+            "both were compared with, and the same for every X",
             UserWarning,
             stacklevel=5,
         )

@@ -117,8 +117,7 @@ class MetricSimilarity(DeclaredState, PairScorerMixin, EmbedderMixin, BaseEstima
         metric: Annotated[
             Metric,
             Field(
-                description="how two vectors are compared; distances are scored negated, so that higher is more "
-                "similar"
+                description="how two vectors are compared; distances are scored negated, so that higher is more similar"
             ),
         ] = "cosine",
         p: Annotated[float, Field(ge=1.0, le=100.0, description="exponent of the Minkowski distance")] = 2.0,

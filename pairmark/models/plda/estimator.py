@@ -19,7 +19,7 @@ from pairmark.models.core.inputs import one_of_equals
 from pairmark.models.core.kernels import rows as row_kernels
 from pairmark.models.core.row_pairs import PairsOfRows
 from pairmark.models.core.search.forms import LENGTHS, SearchForm, lengths, same_measure
-from pairmark.models.core.search.index import Rows, TopK, sealed
+from pairmark.models.core.search.index import Rows, SearchLimits, TopK, sealed
 from pairmark.models.core.spec import RandomState, check_params, document_parameters
 from pairmark.models.core.subjects import OF_SCORES, SampleSets, SubjectIndex, sides_of
 from pairmark.models.core.two_covariance import pair_terms
@@ -114,8 +114,7 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
             Literal["auto"] | Annotated[int, Field(ge=1, le=MAX_COMPONENTS)],
             Field(
                 description="principal components that the model is fitted in, where there are more features; auto "
-                "tries "
-                "64, 128 and 256"
+                "tries 64, 128 and 256"
             ),
         ] = "auto",
         shrink_within: Annotated[
@@ -130,23 +129,20 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
             Literal["auto"] | Annotated[int, Field(ge=0, le=1_000)],
             Field(
                 description="boosted trees that correct the log-likelihood ratio by differences of features; auto: "
-                "none, 25, "
-                "50, 100 or 200, whichever validates best"
+                "none, 25, 50, 100 or 200, whichever validates best"
             ),
         ] = 0,
         scoring: Annotated[
             Literal["llr", "cosine"],
             Field(
-                description="the log-likelihood ratio, or the cosine of latent coordinates (of discriminant "
-                "analysis)"
+                description="the log-likelihood ratio, or the cosine of latent coordinates (of discriminant analysis)"
             ),
         ] = "llr",
         protocol: Annotated[
             Literal["auto", "open-set", "closed-set"],
             Field(
                 description="what cross-validation holds out: identities (open-set), or rows of shared classes "
-                "(closed-set); "
-                "auto: open-set from 15 training identities on"
+                "(closed-set); auto: open-set from 15 training identities on"
             ),
         ] = "auto",
         target_fpr: Annotated[
@@ -183,8 +179,7 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
         codes = codes[first]
         if codes.max() == 0:
             raise ValueError(
-                "same pairs join all points, directly or through others, into a single identity: check the "
-                "labels, or "
+                "same pairs join all points, directly or through others, into a single identity: check the labels, or "
                 "use a learner of pairs, such as SimilarityForest"
             )
         if np.bincount(codes).max() < 2:
@@ -312,19 +307,12 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
             aggregation=how, n=len(sets), own=templates.Templates.of(self._prepared_subjects(sets, how))
         )
 
-    def _top_k_subjects(
-        self,
-        queries: SampleSets,
-        index: SubjectIndex,
-        k: int,
-        allowed: Bool | None,
-        above: np.float32 | None,
-    ) -> TopK:
+    def _top_k_subjects(self, queries: SampleSets, index: SubjectIndex, limits: SearchLimits) -> TopK:
         if index.aggregation != "plda":
-            return super()._top_k_subjects(queries, index, k, allowed, above)
+            return super()._top_k_subjects(queries, index, limits)
         lift = 0.0 if self._trees is None else self._trees.bound
         prepared = self._prepared_subjects(queries, "plda")
-        return templates.best_templates(self._subject_score, prepared, index.own, k, allowed, above, lift)
+        return templates.best_templates(self._subject_score, prepared, index.own, limits, lift)
 
     def explain(
         self, left: ArrayLike, right: ArrayLike, feature_names: Sequence[str] | None = None

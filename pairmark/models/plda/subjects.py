@@ -45,7 +45,6 @@ class Subjects:
         return cls(counts=sets.counts, sums=sums, psi=psi, rows=rows)
 
     def take(self, which: NDArray[Any]) -> Subjects:
-        """Some of the subjects."""
         return Subjects(
             counts=self.counts[which],
             sums=self.sums[which],

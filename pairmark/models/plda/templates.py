@@ -14,9 +14,9 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
+from pairmark.models.core.arrays import Float32, Float64, Int64
 from pairmark.models.core.search.forms import BLOCK, SearchForm, lengths, limit, look_through, same_measure
-from pairmark.models.core.search.index import TopK, TopRows, padded
+from pairmark.models.core.search.index import SearchLimits, TopK, TopRows, padded
 from pairmark.models.core.search.kernels.scan import INNER, scan
 from pairmark.models.plda.subjects import Subjects
 
@@ -46,7 +46,6 @@ class Templates:
 
     @classmethod
     def of(cls, subjects: Subjects) -> Templates:
-        """Of prepared subjects."""
         numbers = np.argsort(subjects.counts, kind="stable")
         batch = subjects.take(numbers)
         counts, sizes = np.unique(batch.counts, return_counts=True)
@@ -97,9 +96,7 @@ def best_templates(
     score: Callable[[Subjects, Subjects, str], Float32],
     queries: Subjects,
     templates: Templates,
-    k: int,
-    allowed: Bool | None,
-    above: np.float32 | None,
+    limits: SearchLimits,
     lift: float,
 ) -> TopK:
     """The best subjects of each query.
@@ -109,12 +106,12 @@ def best_templates(
     score : prepared subjects -> their ratios by the rule ``plda``, exact.
     lift : how much trees may have added to a ratio at most.
     """
-    considered = None if allowed is None else allowed[templates.numbers]
+    considered = None if limits.allowed is None else limits.allowed[templates.numbers]
     n, width = templates.vectors.shape
     estimates = np.empty((1, min(BLOCK, n)), dtype=np.float32)
     bests = []
     for at in range(len(queries)):
-        best, query = TopRows(k, above), queries.take(np.array([at]))
+        best, query = TopRows(limits.k, limits.above), queries.take(np.array([at]))
         form, constants = _form(query, templates, lift)
         size = float(np.linalg.norm(form.queries.astype(np.float64), axis=1).max())
         for number, start in enumerate(range(0, n, BLOCK)):
@@ -145,7 +142,7 @@ def best_templates(
                 best,
             )
         bests.append(best)
-    return padded(bests, k)
+    return padded(bests, limits.k)
 
 
 def _form(query: Subjects, templates: Templates, lift: float) -> tuple[SearchForm, Float32]:

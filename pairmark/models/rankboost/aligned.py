@@ -218,8 +218,7 @@ class AlignedKernel(NetworkState, KnownColumns, PairScorerMixin, EmbedderMixin, 
                 # A rate that held on folds may not hold for longer; one that was asked for is the user's to change.
                 if self.learning_rate != "auto" or float(rate) < network.RATES[0] / 10:
                     raise ValueError(
-                        f"training diverged at learning_rate={rate:g}: the loss grew; use a smaller one, or "
-                        f"'auto'"
+                        f"training diverged at learning_rate={rate:g}: the loss grew; use a smaller one, or 'auto'"
                     ) from None
                 rate = float(rate) / 3.0
                 net = network.Network.random(scaled, self.hidden, self.psd, rng)

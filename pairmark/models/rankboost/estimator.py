@@ -167,8 +167,7 @@ class RankBoostKernel(RankersState, RanksRows, PairScorerMixin, EmbedderMixin, B
         whiten: Annotated[
             bool,
             Field(
-                description="project orthogonally onto the span of the pivots (Cholesky factor of their kernel "
-                "matrix)"
+                description="project orthogonally onto the span of the pivots (Cholesky factor of their kernel matrix)"
             ),
         ] = False,
         n_components: Annotated[

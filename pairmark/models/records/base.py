@@ -15,7 +15,7 @@ from pairmark.models.core.arrays import Bool, Float32, Int64, Matrix
 from pairmark.models.core.base import SCORE_BLOCK, GalleryIndex, PairScorerMixin
 from pairmark.models.core.inputs import one_of_equals
 from pairmark.models.core.row_pairs import PairsOfRows
-from pairmark.models.core.search.index import Rows, TopK, TopRows, numbered, padded, sealed
+from pairmark.models.core.search.index import Rows, SearchLimits, TopK, TopRows, numbered, padded, sealed
 from pairmark.models.pairs.sampling import sample_pairs
 from pairmark.models.records import neighbours
 from pairmark.models.records.blocking import candidate_pairs
@@ -150,19 +150,17 @@ class RecordScorer(PairScorerMixin, BaseEstimator):
             out[at] = self.compared(records, np.full(right.size, at), gallery, right)
         return out
 
-    def _top_k(
-        self, queries: Matrix, index: GalleryIndex, k: int, allowed: Bool | None, above: np.float32 | None
-    ) -> TopK:
+    def _top_k(self, queries: Matrix, index: GalleryIndex, limits: SearchLimits) -> TopK:
         gallery, records = _prepared(index), self._comparators.prepare(queries)
-        rows = np.arange(len(index)) if allowed is None else np.flatnonzero(allowed)
+        rows = np.arange(len(index)) if limits.allowed is None else np.flatnonzero(limits.allowed)
         bests = []
         for at in range(queries.shape[0]):
-            best = TopRows(k, above)
+            best = TopRows(limits.k, limits.above)
             for start in range(0, rows.size, SCORE_BLOCK):
                 part = rows[start : start + SCORE_BLOCK]
                 best.offer(part, self.compared(records, np.full(part.size, at), gallery, part))
             bests.append(best)
-        return padded(bests, k)
+        return padded(bests, limits.k)
 
     def candidates(
         self, query: Matrix, n: int, parts: Sequence[GalleryIndex], masks: Sequence[Bool | None]

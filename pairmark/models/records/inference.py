@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, get_args
@@ -253,7 +253,7 @@ def _boolean(cells: _Cells) -> tuple[RecordColumn, str] | None:
 
 
 def _number(cells: _Cells) -> tuple[RecordColumn, str] | None:
-    if not _all_but_few(cells, lambda cell: number_of(cell) is not None, "numbers", "number"):
+    if not _all_but_few(cells):
         return None
     texts = [cell.strip() for cell in cells.first]
     if cells.typed != "number":
@@ -275,9 +275,8 @@ def _date(cells: _Cells) -> tuple[RecordColumn, str] | None:
     if misfits:
         rows = ", ".join(f"row {cells.first[cell]}: {_cut(cell)!r}" for cell in misfits[:_EXAMPLES])
         cells.warnings.append(
-            f"{len(misfits)} of {len(cells.first)} distinct cells are no dates as {best}: {rows}. The "
-            f"column is read as "
-            f"text; mend the cells and give it as date:{best} to compare dates"
+            f"{len(misfits)} of {len(cells.first)} distinct cells are no dates as {best}: {rows}. The column is read "
+            f"as text; mend the cells and give it as date:{best} to compare dates"
         )
         return None
     _warn_of_order(cells, best)
@@ -341,15 +340,14 @@ def _warn_of_order(cells: _Cells, form: DateFormat) -> None:
         )
 
 
-def _all_but_few(cells: _Cells, accepts: Callable[[str], bool], plural: str, kind: str) -> bool:
-    """Whether all cells fit; where nearly all do, a warning names the others."""
-    misfits = [cell for cell in cells.first if not accepts(cell)]
+def _all_but_few(cells: _Cells) -> bool:
+    """Whether all cells are numbers; where nearly all are, a warning names the others."""
+    misfits = [cell for cell in cells.first if number_of(cell) is None]
     if misfits and len(misfits) <= (1 - _MOSTLY) * len(cells.first):
         rows = ", ".join(f"row {cells.first[cell]}: {_cut(cell)!r}" for cell in misfits[:_EXAMPLES])
         cells.warnings.append(
-            f"{len(misfits)} of {len(cells.first)} distinct cells are no {plural}: {rows}. The column is "
-            f"read as text; mend "
-            f"the cells and give it as {kind} to compare {plural}"
+            f"{len(misfits)} of {len(cells.first)} distinct cells are no numbers: {rows}. The column is read as text; "
+            "mend the cells and give it as number to compare numbers"
         )
     return not misfits
 

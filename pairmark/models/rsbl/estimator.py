@@ -95,9 +95,8 @@ class RSBL(RSBLState, ClassifierMixin, BaseEstimator):
         beta: Annotated[
             Annotated[float, Field(gt=0.0, le=1e12)] | Literal["median", "search"],
             Field(
-                description="width of the Gaussian features exp(-beta d^2), above 0; median: one over the "
-                "median squared distance, chosen for each layer; search: the multiple of that which errs "
-                "least on inner folds"
+                description="width of the Gaussian features exp(-beta d^2), above 0; median: one over the median "
+                "squared distance, chosen for each layer; search: the multiple of that which errs least on inner folds"
             ),
         ] = 0.1,
         metric: Annotated[
@@ -181,8 +180,7 @@ class RSBL(RSBLState, ClassifierMixin, BaseEstimator):
     def _check_params(self) -> None:
         if not isinstance(self.beta, str) and not self.beta > 0:
             raise ValueError(
-                f"beta is {self.beta}: expected a number above 0 (0 makes every similarity 1), 'median' or "
-                f"'search'"
+                f"beta is {self.beta}: expected a number above 0 (0 makes every similarity 1), 'median' or 'search'"
             )
         check_params(self)
 
@@ -327,9 +325,8 @@ class RSBL(RSBLState, ClassifierMixin, BaseEstimator):
         if self.final == "1nn":
             if 4 * n * width > MAX_FINAL_BYTES:
                 raise ValueError(
-                    f"final '1nn' keeps all {n} rows in {width} dimensions, {4 * n * width / 1024**3:.1f} "
-                    f"GiB; at most {MAX_FINAL_BYTES // 1024**3} are taken: lower max_references or depth, "
-                    "or use final 'svm'"
+                    f"final '1nn' keeps all {n} rows in {width} dimensions, {4 * n * width / 1024**3:.1f} GiB; at most "
+                    f"{MAX_FINAL_BYTES // 1024**3} are taken: lower max_references or depth, or use final 'svm'"
                 )
             self._final_rows = [np.ascontiguousarray(block.T) for block in blocks]
             self._final_codes = codes

@@ -80,7 +80,6 @@ def pair_counts(codes: NDArray[np.uint8], classes: Int64, pair_map: PairMap = "d
 
 
 def _rows_of(sorted_codes: NDArray[np.uint8], borders: Int64, classes: Bool) -> NDArray[np.uint8]:
-    """The rows of some classes."""
     if not classes.any():
         return sorted_codes[:0]
     return sorted_codes if classes.all() else sorted_codes[np.repeat(classes, np.diff(borders))]

@@ -23,7 +23,7 @@ from pairmark.models.core.inputs import checked_same, feature_names_of
 from pairmark.models.core.progress import report
 from pairmark.models.core.row_pairs import PairsOfRows
 from pairmark.models.core.schema import State
-from pairmark.models.core.search.index import Rows, TopK
+from pairmark.models.core.search.index import Rows, SearchLimits, TopK
 from pairmark.models.pairs.identities import distinct_rows, joined_identities
 from pairmark.models.pairs.sampling import MAX_PAIRS, PairMap, PairPopulation
 from pairmark.models.similarity import search
@@ -316,20 +316,13 @@ class SimilarityBase(PairScorerMixin, BaseEstimator):
             return GalleryIndex(vectors=vectors)
         return super()._passing_index(vectors)
 
-    def _top_k(
-        self,
-        queries: Matrix,
-        index: GalleryIndex,
-        k: int,
-        allowed_rows: Bool | None,
-        above: np.float32 | None,
-    ) -> TopK:
-        n = len(index) if allowed_rows is None else int(np.count_nonzero(allowed_rows))
+    def _top_k(self, queries: Matrix, index: GalleryIndex, limits: SearchLimits) -> TopK:
+        n = len(index) if limits.allowed is None else int(np.count_nonzero(limits.allowed))
         trees = self._packed.search_trees(self.n_features_in_) if CODES in index.arrays else None
         # Few rows, or much of them wanted: bounds would not spare anything.
-        if trees is None or n < search.SMALLEST + search.FEW_WALKS // trees.roots.size or 64 * k > n:
-            return super()._top_k(queries, index, k, allowed_rows, above)
-        return search.forest_top_k(trees, self, queries, index, k, allowed_rows, above)
+        if trees is None or n < search.SMALLEST + search.FEW_WALKS // trees.roots.size or 64 * limits.k > n:
+            return super()._top_k(queries, index, limits)
+        return search.forest_top_k(trees, self, queries, index, limits)
 
     def warm_search(self, query: Float32, index: GalleryIndex) -> None:
         """Compile what searches of galleries use that are many times as large, where the index has byte columns."""

@@ -256,7 +256,6 @@ def _stacked_children(trees: list[Tree]) -> NDArray[np.uint64]:
 def _two_words(
     features: Int32, thresholds: Float32, children: list[NDArray[np.uint64]]
 ) -> NDArray[np.uint64]:
-    """Two words a node."""
     bits = (np.ascontiguousarray(thresholds, dtype=np.float32) + np.float32(0.0)).view(np.int32).copy()
     scoring_kernels.ordered_bits(bits)
     words = np.empty((features.size, 2), dtype=np.uint64)

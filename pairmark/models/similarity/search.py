@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from pairmark.models.core.arrays import Float32
 from pairmark.models.core.base import PairScorerMixin
-from pairmark.models.core.search.index import GalleryIndex, TopK, TopRows, padded, sealed
+from pairmark.models.core.search.index import GalleryIndex, SearchLimits, TopK, TopRows, padded, sealed
 from pairmark.models.similarity import search_costs as costs
 from pairmark.models.similarity.kernels import search as kernels
 from pairmark.models.similarity.search_arrays import BIN_HIGH, BIN_LOW, CODES, SAMPLE, SAMPLED, SearchTrees
@@ -49,6 +49,7 @@ cut take about a tenth of scoring those."""
 _LEAST_SAMPLED = 48
 """Items whose walks say which nodes to look at where the gallery is small, and time short; else `SAMPLED`."""
 _PROMISING = 96
+"""Items of the best bounds that are scored at a time, for a score to beat; twice ``k`` where that is more."""
 _WORTHWHILE = 2e-3
 """Seconds of walking below which no finer cut is looked for."""
 _LEAST_WALKED = 128
@@ -57,8 +58,15 @@ _HOPELESS = 0.8
 """Share of scoring everything that what is left is expected to take from which on everything is scored."""
 _SURELY = 2.0
 """Times its own cost that a cut has to promise to save where the search could not afford it in vain."""
+_WEIGHING = 0.05
+"""Share of what is at stake that a sample for finer cuts may take."""
+_GAIN = 0.9
+"""Share of the cost of walking now below which a finer cut, and all that follows it, has to come."""
 _MOST_CUTS = 8
 _CHUNK = 512
+"""Items that are walked, or scored outright, before it is looked again which of both pays; doubled while it does."""
+_CACHE_LINE = 64
+"""Bytes that are fetched from memory together."""
 
 
 class ForestSearch:
@@ -77,21 +85,20 @@ class ForestSearch:
         scorer: Any,
         query: Float32,
         index: GalleryIndex,
-        k: int,
-        allowed: NDArray[np.bool_] | None,
-        above: np.float32 | None,
+        limits: SearchLimits,
     ) -> None:
-        self._trees, self._scorer, self._index, self._allowed = trees, scorer, index, allowed
+        self._trees, self._scorer, self._index, self._limits = trees, scorer, index, limits
         self._query_row, self._query = query, np.ascontiguousarray(query[0])
         self._vectors = sealed(index.vectors)
+        # (blocks, features, items of a block): the bin of each coordinate.
         self._codes = index.arrays[CODES]
-        self._places = ItemPlaces(self._codes, len(index), allowed)
+        self._places = ItemPlaces(self._codes, len(index), limits.allowed)
         self._n_trees = trees.roots.size
         # Sums differ from what the scoring kernel adds up by rounding alone.
         self._rounding = 1e-9 * float(np.abs(trees.leaf_values).max(initial=1.0)) * self._n_trees
         # Seconds that an item takes from here on if no finer cut is made.
         self._cost_per_item = 0.0
-        self._above, self.best = above, TopRows(k, above)
+        self.best = TopRows(limits.k, limits.above)
         self.steps: list[tuple[int, int]] = []
         self.n_walked, self.gave_up = 0, False
 
@@ -100,6 +107,7 @@ class ForestSearch:
         cut = self._begin()
         remaining = None
         for _ in range(_MOST_CUTS):
+            # Each score to beat puts items out, and each finer cut lowers bounds: after both, fewer remain.
             self._offer_promising(remaining)
             remaining = self._reaching(cut)
             finer, n_steps, apart = self._finer(cut, remaining)
@@ -129,8 +137,9 @@ class ForestSearch:
 
     def _begin(self) -> Cut:
         """Sample, see what walking and scoring take, and bound everything by the first cut."""
-        n, allowed = len(self._index), self._allowed
+        n, allowed = len(self._index), self._limits.allowed
         n_sampled = int(np.clip(n // 2_000, _LEAST_SAMPLED, SAMPLED))
+        # Rows drawn when the gallery was indexed. Where too few of them are allowed, every so many of those that are.
         rows = self._index.arrays[SAMPLE]
         if allowed is not None:
             rows = rows[allowed[rows]]
@@ -152,11 +161,9 @@ class ForestSearch:
     def _score_everything(self) -> TopRows:
         """Give up: rows in their order are scored faster than rows here and there."""
         self.gave_up = True
-        rows, scores = PairScorerMixin._top_k(
-            self._scorer, self._query_row, self._index, self.best.k, self._allowed, self._above
-        )
+        rows, scores = PairScorerMixin._top_k(self._scorer, self._query_row, self._index, self._limits)
         filled = rows[0] >= 0
-        self.best = TopRows(self.best.k, self._above)
+        self.best = TopRows(self._limits.k, self._limits.above)
         self.best.offer(rows[0, filled], scores[0, filled])
         return self.best
 
@@ -170,11 +177,13 @@ class ForestSearch:
         self._budget.cost_so_far += n_steps * costs.PROGRAM_TIME + items * steps.shape[0] * costs.STEP_TIME
 
     def _to_beat(self) -> float:
-        """The sum below which an item is out."""
+        """The sum of leaves' values below which an item is out: a score is their mean over the trees."""
+        # The next lower float32: an item whose score rounds to the floor itself may still tie.
         floor = np.nextafter(self.best.floor, np.float32(-np.inf))
         return float(floor) * self._n_trees - self._rounding
 
     def _total_to_beat(self, cut: Cut) -> int:
+        """The same in a cut's units; 65,536, which no total reaches, where nothing is good enough."""
         to_beat = self._to_beat()
         if to_beat == -np.inf:
             return 0
@@ -195,6 +204,7 @@ class ForestSearch:
         self._offer(self._places.promising(n_wanted, max(n_wanted, 4 * _PROMISING), remaining))
 
     def _offer(self, places: NDArray[np.int64]) -> None:
+        """Score items by the scoring kernel and keep the best; they wait no longer."""
         if places.size:
             self._places.settle(places)
             rows = self._places.rows(places)
@@ -206,36 +216,43 @@ class ForestSearch:
 
         From a sample follows how many items each of some nested cuts would leave, and what walking those takes. The
         cheapest way from each cut on is worked out from the finest backwards: to walk, or to bound by a finer one.
+        All costs are in seconds by the constants of `search_costs`.
         """
         budget = self._budget
         self._cost_per_item = budget.score
         at_stake = remaining.size * budget.score
         if at_stake < _WORTHWHILE or budget.room(remaining.size) < costs.WEIGH_TIME:
             return None, 0, False
-        n = int(np.clip(0.05 * at_stake / (costs.SAMPLE_TIME * self._n_trees), _LEAST_SAMPLED, 4 * SAMPLED))
+        # A sample of those left, walked: by as many items as what is at stake pays for.
+        n = int(
+            np.clip(_WEIGHING * at_stake / (costs.SAMPLE_TIME * self._n_trees), _LEAST_SAMPLED, 4 * SAMPLED)
+        )
         n = min(n, remaining.size)
         budget.cost_so_far += costs.WEIGH_TIME + n * self._n_trees * costs.SAMPLE_TIME
         spread = remaining[np.linspace(0, remaining.size - 1, n).astype(np.intp)]
         self._sample = sample = self._sampled(self._places.rows(spread), judged=True)
         to_beat = self._to_beat()
+        # What it takes to go on without a finer cut.
         (cost_per_item,), (cut.order,), _ = sample.walks_of(cut, to_beat, budget)
         self._cost_per_item = cost_per_item
         if cost_per_item * remaining.size < _WORTHWHILE:
             return None, 0, False
         level, n_nodes = sample.levels()
         walking, orders, reached = sample.walks(level, len(n_nodes), to_beat, budget)
+        # Seconds an item that a cut bounds, from there on. The finest is walked from; the others choose.
         ahead = walking.copy()
         for at in range(len(n_nodes) - 2, -1, -1):
             further = n_nodes > n_nodes[at]
             if reached[at] > 0.0 and further.any():
                 apart = self._apart(n_nodes[further], reached[at] * remaining.size) / remaining.size
                 ahead[at] = min(ahead[at], (apart + ahead[further]).min())
+        # And from here: the costs of each cut itself, whichever way its columns are read, and of what follows it.
         in_place = costs.in_place(n_nodes, n_spanned(remaining))
         apart = self._apart(n_nodes, remaining.size)
         cutting = np.minimum(in_place, apart)
         seconds = cutting + ahead * remaining.size
         best = int(np.argmin(seconds))
-        if not seconds[best] < 0.9 * cost_per_item * remaining.size:
+        if not seconds[best] < _GAIN * cost_per_item * remaining.size:
             return None, 0, False
         # Half of the sample has not seen the cut: beyond what is to spare, it has to save several times its own cost.
         saved = cost_per_item * remaining.size - seconds[best]
@@ -245,11 +262,13 @@ class ForestSearch:
         return finer, int(n_nodes[best]), bool(apart[best] < in_place[best])
 
     def _apart(self, n_nodes: NDArray[np.int64], n_items: float) -> NDArray[np.float64]:
-        return costs.apart(n_nodes, n_items, self._codes.shape[1], self._codes.size / 64)
+        """Seconds of laying items' columns side by side and bounding them there, by the nodes of a cut."""
+        return costs.apart(n_nodes, n_items, self._codes.shape[1], self._codes.size / _CACHE_LINE)
 
     def _walk(self, cut: Cut, remaining: NDArray[np.int64]) -> None:
         """Walk what is left, best bounds first; score it outright where walking spares nothing."""
         budget = self._budget
+        # Totals are 16 bits without a sign: taken from the greatest, they sort downwards.
         remaining = remaining[np.argsort(65_535 - self._places.totals[remaining], kind="stable")]
         lowest_first = self._places.totals[remaining][::-1]
         each = costs.ITEM_TIME + self._n_trees * budget.walk
@@ -264,6 +283,7 @@ class ForestSearch:
                 items = remaining[at : min(at + n_affordable, n)]
                 before = budget.cost_so_far
                 self._walk_some(cut, items)
+                # Walking goes on as long as a chunk took less than scoring it would have.
                 walking = budget.cost_so_far - before < items.size * budget.score
                 size = min(2 * size, 65_536) if walking else _CHUNK
             else:
@@ -279,6 +299,7 @@ class ForestSearch:
         if cut.order.size == 0:
             _, (cut.order,), _ = self._sample.walks_of(cut, to_beat, self._budget)
         bounds = cut.base + cut.unit * self._places.totals[items].astype(np.float64)
+        # From its bound, each tree walked takes what its leaf lies below the tree's bound; ``bounds`` ends as the sums.
         n_walks = kernels.walk_survivors(
             *trees.walk, cut.order, trees.width, trees.pair_map, self._query, self._vectors,
             self._places.rows(items), bounds,
@@ -291,21 +312,15 @@ class ForestSearch:
 
 def every_way(trees: SearchTrees, scorer: Any, query: Float32, index: GalleryIndex) -> None:
     """Compile all that `ForestSearch` may use."""
-    ForestSearch(trees, scorer, query, index, 1, None, None).every_way()
+    ForestSearch(trees, scorer, query, index, SearchLimits(1)).every_way()
 
 
 def forest_top_k(
-    trees: SearchTrees,
-    scorer: Any,
-    queries: Float32,
-    index: GalleryIndex,
-    k: int,
-    allowed: NDArray[np.bool_] | None,
-    above: np.float32 | None,
+    trees: SearchTrees, scorer: Any, queries: Float32, index: GalleryIndex, limits: SearchLimits
 ) -> TopK:
     """`PairScorerMixin.top_k` by `ForestSearch`."""
     rankings = [
-        ForestSearch(trees, scorer, queries[at : at + 1], index, k, allowed, above).run()
+        ForestSearch(trees, scorer, queries[at : at + 1], index, limits).run()
         for at in range(queries.shape[0])
     ]
-    return padded(rankings, k)
+    return padded(rankings, limits.k)

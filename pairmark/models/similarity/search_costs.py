@@ -53,11 +53,12 @@ class Budget:
         )
 
     def room(self, n_remaining: int) -> float:
-        """What may be spent in vain, the items left being scored outright after that."""
+        """Seconds that may still be spent in vain: if the items left are scored outright after that, the whole takes no
+        more than scoring everything and `SPARE` of it."""
         return (1.0 + SPARE) * self.whole - self.cost_so_far - n_remaining * self.score
 
 
-def in_place(n_nodes: NDArray[np.int64], n_items: int) -> NDArray[np.float64]:
+def in_place(n_nodes: NDArray[np.int64], n_items: float) -> NDArray[np.float64]:
     """Bounding items where they lie, by programs of so many nodes."""
     return np.asarray(n_nodes * (PROGRAM_TIME + n_items * STEP_TIME), dtype=np.float64)
 
@@ -66,4 +67,4 @@ def apart(n_nodes: NDArray[np.int64], n_items: float, n_columns: int, n_lines: f
     """Laying items' columns side by side and bounding them there; all columns fill ``n_lines`` of memory."""
     n_bytes = n_columns * n_items
     laying = n_bytes * GATHER_TIME + min(n_bytes, n_lines) * LINE_TIME
-    return np.asarray(n_nodes * (PROGRAM_TIME + n_items * STEP_TIME) + laying, dtype=np.float64)
+    return in_place(n_nodes, n_items) + laying

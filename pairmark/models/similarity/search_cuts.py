@@ -16,6 +16,9 @@ from pairmark.models.similarity.search_costs import ITEM_TIME, Budget
 _FIRST_STEPS = 9
 """Nodes a tree that the first cut looks at, about."""
 _PRICES: Final = np.geomspace(3e-6, 0.1, 31)
+"""Prices of a node, as shares of all that cuts can gain: a dear one gives a cut of few nodes."""
+_OFTEN = 2
+"""Sampled items that pass a node which a cut may look at: a single one says next to nothing."""
 
 
 @dataclass(kw_only=True)
@@ -66,8 +69,8 @@ class CutSample:
         self.n_visited = float(visits[:, 0].sum())
         if judged:
             self._visits_of(parts[1])
-        # A node that a single sampled item passes says next to nothing.
-        self._graph = kernels.often_visited(trees.nodes, visits, 2, trees.greatest)
+        self._graph = kernels.often_visited(trees.nodes, visits, _OFTEN, trees.greatest)
+        # What bounds by roots alone exceed the items' leaves by, summed over items: what prices are shares of.
         highs = trees.greatest[trees.roots]
         lost = float((highs - self._values).mean()) if len(rows) else 0.0
         self._slack = max(lost, 1e-9) * max(len(rows), 1)
@@ -109,6 +112,7 @@ class CutSample:
 
     def levels(self) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
         """Nested cuts by price: the first that looks at each node, and how many nodes each looks at."""
+        # From dear to cheap, every second price: the coarsest cut first.
         cuts = [self._cut(price)[0].expanded for price in _PRICES[::-2]]
         level = np.full(self._trees.nodes.shape[0], len(cuts), dtype=np.uint8)
         for at in range(len(cuts) - 1, -1, -1):
@@ -126,11 +130,14 @@ class CutSample:
         seconds, reached = np.zeros(n_levels), np.zeros(n_levels)
         orders = []
         for at in range(n_levels):
+            # (items, trees): what walking a tree takes off an item's bound. Trees that take most come first, so that
+            # items are given up early.
             gap = bounds[at] - self._values
             order = np.argsort(-gap.sum(axis=0), kind="stable")
             orders.append(order)
             whole = bounds[at].sum(axis=1)
             reaching = whole >= to_beat
+            # Each item's bound after each walked tree: it is walked for as long as that reaches, and one tree more.
             after = whole[reaching, None] - np.cumsum(gap[reaching][:, order], axis=1)
             walked = 1 + (after >= to_beat).sum(axis=1)
             if n:
@@ -167,9 +174,11 @@ def _unit(trees: SearchTrees, expanded: NDArray[np.uint8]) -> float:
     inside = np.flatnonzero(expanded)
     if not inside.size:
         return 1.0
+    # How far the bounds of a tree lie apart: from its greatest leaf down to the least bound below a node of the cut.
     below = trees.greatest[trees.nodes[inside, 2:]].min(axis=1)
     tree = np.searchsorted(trees.starts, inside, side="right") - 1
     lowest = trees.greatest[trees.roots].copy()
     np.minimum.at(lowest, tree, below)
+    # One unit for all trees, by the widest: no total of bounds then exceeds 65,535.
     width = float((trees.greatest[trees.roots] - lowest).max())
     return max(width, 1e-300) / (min(255, 65_535 // trees.roots.size) - 1)

@@ -8,10 +8,13 @@ from numpy.typing import NDArray
 from pairmark.models.similarity.kernels import search as kernels
 
 _TOTALS = 65_536
+"""How many values a total, of 16 bits, can have."""
 
 
 class ItemPlaces:
     """Items by their places in columns of byte codes: all of the gallery's, or those that were laid side by side.
+
+    An item waits until it is scored or given up. Blocks in which nothing waits are not looked at any more.
 
     Attributes
     ----------
@@ -20,6 +23,7 @@ class ItemPlaces:
 
     def __init__(self, codes: NDArray[np.uint8], n: int, allowed: NDArray[np.bool_] | None) -> None:
         self._codes = self._columns = codes
+        # The gallery's row at each place; None: they are the same.
         self._rows: NDArray[np.int64] | None = None
         n_places = codes.shape[0] * kernels.BLOCK
         self.totals = np.zeros(n_places, dtype=np.uint16)
@@ -55,11 +59,13 @@ class ItemPlaces:
             kernels.histogram(self.totals, self._waiting, self._blocks, counts)
         else:
             counts += np.bincount(self.totals[among], minlength=_TOTALS)
+        # Items by totals of at least 65,535, 65,534 and so on: the first that as many reach as wanted is the least.
         from_above = np.cumsum(counts[::-1])
         if not from_above[-1]:
             return np.empty(0, dtype=np.int64)
         least = _TOTALS - 1 - int(np.searchsorted(from_above, min(n_wanted, from_above[-1])))
         places = self.reaching(least)
+        # Many may tie at the least total.
         best_first = np.argsort(-self.totals[places].astype(np.int32), kind="stable")
         return np.sort(places[best_first[:n_most]])
 

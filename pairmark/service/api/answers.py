@@ -16,7 +16,7 @@ from pairmark.wire.scoring import (
 )
 
 
-class ModelUsed(BaseModel, ModelUsedFields):
+class ModelUsedOut(BaseModel, ModelUsedFields, title="ModelUsed"):
     """The version that answered."""
 
     kind: str
@@ -25,7 +25,7 @@ class ModelUsed(BaseModel, ModelUsedFields):
 class ScoresOut(BaseModel):
     """Similarities, one per pair, in order. Higher is more similar; swapping the sides does not change a bit."""
 
-    model: ModelUsed
+    model: ModelUsedOut
     scores: list[float] = Field(description="float32 values")
     aggregation: str | None = Field(None, description="how subjects of several samples were compared")
     log_lr: list[float] | None = Field(
@@ -63,7 +63,7 @@ class OperatingPointOut(BaseModel, OperatingPointFields):
 class MatchesOut(BaseModel):
     """Decisions, one per pair, in order."""
 
-    model: ModelUsed | None = Field(description="null for scores of another system")
+    model: ModelUsedOut | None = Field(description="null for scores of another system")
     matches: list[MatchOut]
     operating_point: OperatingPointOut
 
@@ -75,7 +75,7 @@ class ExplanationOut(BaseModel, ExplanationFields):
 class VectorsOut(BaseModel):
     """Vectors, one per point, in order."""
 
-    model: ModelUsed
+    model: ModelUsedOut
     vectors: list[list[float]] = Field(description="float32 values")
 
 

@@ -9,7 +9,7 @@ from fastapi import Path, Request, Response
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
-from pairmark.service.api.query import FROM_QUERY, PageQuery, Query
+from pairmark.service.api.query import FROM_QUERY, Paging, Query
 from pairmark.service.api.services import InServices, check_may, names_of
 from pairmark.service.errors import UnknownCalibration
 from pairmark.service.store.calibrations import unknown_calibration
@@ -96,9 +96,7 @@ async def add_calibration(
     return calibration
 
 
-def list_calibrations(
-    http: Request, services: InServices, query: Annotated[PageQuery, FROM_QUERY]
-) -> CalibrationPage:
+def list_calibrations(http: Request, services: InServices, query: Paging) -> CalibrationPage:
     """Calibrations that the key may see, newest first."""
     names = names_of(http).resources("train")
     return services.store.calibrations.page(limit=query.limit, cursor=query.cursor, names=names)

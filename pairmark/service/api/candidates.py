@@ -7,7 +7,7 @@ import asyncio
 from fastapi import Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from pairmark.service.api.answers import MatchOut, ModelUsed, OperatingPointOut
+from pairmark.service.api.answers import MatchOut, ModelUsedOut, OperatingPointOut
 from pairmark.service.api.models import Name, Number
 from pairmark.service.api.services import InServices, check_may
 from pairmark.service.errors import InvalidInput, UnknownDataset
@@ -25,7 +25,7 @@ class CandidatesRequest(BaseModel, CandidatesParameters):
 class CandidateScoresOut(BaseModel):
     """Scores and decisions, one per pair, in order."""
 
-    model: ModelUsed
+    model: ModelUsedOut
     scores: list[float] = Field(description="float32 values; higher is more similar")
     matches: list[MatchOut] | None = Field(None, description="with `fpr`: the decisions")
     operating_point: OperatingPointOut | None = Field(None, description="with `fpr`")

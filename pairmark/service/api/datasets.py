@@ -12,7 +12,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import Field, ValidationError
 
 from pairmark.service.api.leaving import while_connected
-from pairmark.service.api.query import FROM_QUERY, PageQuery, Query
+from pairmark.service.api.query import FROM_QUERY, Paging, Query
 from pairmark.service.api.services import InServices, Services, check_may, names_of
 from pairmark.service.datasets.inspecting import InspectionOut
 from pairmark.service.datasets.schemas import DatasetOut, DatasetPage, DatasetRequest, RowsOut
@@ -127,9 +127,7 @@ async def inspect_dataset(
     return await _while_connected(http, services, work, file, pairs, right_file)
 
 
-def list_datasets(
-    request: Request, services: InServices, query: Annotated[PageQuery, FROM_QUERY]
-) -> DatasetPage:
+def list_datasets(request: Request, services: InServices, query: Paging) -> DatasetPage:
     """All dataset versions that the key may see, newest first."""
     return services.datasets.page(limit=query.limit, cursor=query.cursor, names=names_of(request).datasets)
 

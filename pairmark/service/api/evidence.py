@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 from pydantic_core import to_json
 
 from pairmark.models.calibration.likelihood_ratios import bayes_threshold
-from pairmark.service.api.answers import ModelUsed
+from pairmark.service.api.answers import ModelUsedOut
 from pairmark.service.errors import InvalidInput
 from pairmark.service.runtime.points import Ratios, plain
 from pairmark.wire.models import Imported
@@ -62,7 +62,7 @@ class BayesFacts(BaseModel):
 class BayesOut(BaseModel):
     """Decisions by Bayes' rule, one per pair, in order."""
 
-    model: ModelUsed | None = Field(description="null for scores of another system")
+    model: ModelUsedOut | None = Field(description="null for scores of another system")
     decisions: list[BayesDecision]
     bayes: BayesFacts
 

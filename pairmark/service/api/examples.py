@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from pairmark.service.api.example_values import ANSWERS, FIELDS, OF_A_SCHEMA, REQUESTS, SHOWN
+from pairmark.service.api.document_values import ANSWERS, FIELDS, OF_A_SCHEMA, REQUESTS, SHOWN
 
 
 def add_examples(document: dict[str, Any]) -> None:
@@ -61,7 +61,7 @@ def _example_of(schemas: dict[str, Any], schema: dict[str, Any]) -> Any:
         return {
             member: _member(schemas, f"{name}.{member}", shape)
             for member, shape in schemas[name]["properties"].items()
-            if member in required or f"{name}.{member}" in OF_A_SCHEMA or "const" in shape
+            if member in required or len(OF_A_SCHEMA.get(f"{name}.{member}", ())) > 1 or "const" in shape
         }
     if "anyOf" in schema:
         return _example_of(schemas, schema["anyOf"][0])
@@ -72,6 +72,6 @@ def _example_of(schemas: dict[str, Any], schema: dict[str, Any]) -> Any:
 
 def _member(schemas: dict[str, Any], name: str, shape: dict[str, Any]) -> Any:
     of_objects = "$ref" in {**shape, **shape.get("items", {})}
-    of_its_name = SHOWN if of_objects else FIELDS.get(name.rpartition(".")[2], SHOWN)
-    value = OF_A_SCHEMA.get(name, of_its_name)
+    of_its_name = () if of_objects else FIELDS.get(name.rpartition(".")[2], ())
+    value = [SHOWN, *of_its_name[1:], *OF_A_SCHEMA.get(name, ())[1:]][-1]
     return _example_of(schemas, shape) if value is SHOWN else value

@@ -15,7 +15,7 @@ from pairmark.models.evaluation.drawing import MEDIA_TYPES, draw_cmc
 from pairmark.service.api.leaving import while_connected
 from pairmark.service.api.models import picture_format
 from pairmark.service.api.problems import UnsupportedMediaType
-from pairmark.service.api.query import FROM_QUERY, PageQuery, Query
+from pairmark.service.api.query import FROM_QUERY, PageQuery, Paging, Query
 from pairmark.service.api.services import InServices, Services, check_may, names_of
 from pairmark.service.datasets.confined import Gone
 from pairmark.service.datasets.limits import FileLimits
@@ -38,7 +38,7 @@ from pairmark.service.galleries.schemas import (
     ItemOut,
     ItemPage,
     ProbesRequest,
-    Receipt,
+    ReceiptOut,
     UpsertOut,
 )
 from pairmark.service.pagination import MAX_LIMIT
@@ -80,9 +80,7 @@ async def version_of(services: Services, state: GalleryState) -> LoadedVersion:
     return await services.runtime.version_for(f"{state.model}:{state.version}", CAPABILITY)
 
 
-def list_galleries(
-    request: Request, services: InServices, query: Annotated[PageQuery, FROM_QUERY]
-) -> GalleryPage:
+def list_galleries(request: Request, services: InServices, query: Paging) -> GalleryPage:
     """Galleries that the key may see, by name."""
     return services.galleries.page(query.limit, query.cursor, names=names_of(request).resources("gallery"))
 
@@ -175,20 +173,20 @@ def get_item(services: InServices, gallery: Name, id: ItemId) -> ItemOut:
     return services.galleries.item(gallery, id)
 
 
-async def delete_item(services: InServices, gallery: Name, id: ItemId) -> Receipt:
+async def delete_item(services: InServices, gallery: Name, id: ItemId) -> ReceiptOut:
     """Erase an item from the database, the index and all files. The receipt lists what is left to do."""
     catalogue = await services.runtime.catalogue.refreshed()
     return await asyncio.to_thread(services.galleries.erase, gallery, catalogue, id=checked_id(id))
 
 
-async def delete_subject(services: InServices, gallery: Name, subject: Subject) -> Receipt:
+async def delete_subject(services: InServices, gallery: Name, subject: Subject) -> ReceiptOut:
     """Erase all items of a subject, and its probes in calibrations. If it has no items, the receipt states 0."""
     catalogue = await services.runtime.catalogue.refreshed()
     whose = checked_id(subject, "subject")
     return await asyncio.to_thread(services.galleries.erase, gallery, catalogue, subject=whose)
 
 
-async def erase(services: InServices, gallery: Name, request: ErasureRequest) -> Receipt:
+async def erase(services: InServices, gallery: Name, request: ErasureRequest) -> ReceiptOut:
     """Erase an item, or all items of a subject and its probes, named in the body.
 
     The body may name ids and subjects that are refused today and were stored by an earlier version. The receipt is that

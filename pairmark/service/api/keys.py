@@ -7,7 +7,7 @@ from typing import Annotated
 
 from fastapi import Path, Request, Response
 
-from pairmark.service.api.query import FROM_QUERY, PageQuery
+from pairmark.service.api.query import Paging
 from pairmark.service.api.services import InServices, names_of
 from pairmark.service.errors import UnknownTenant
 from pairmark.service.keys.keys import DAY_S
@@ -26,7 +26,7 @@ TenantName = Annotated[str, Path(max_length=MAX_TENANT, description="the tenant,
 KeyId = Annotated[str, Path(max_length=64, description="the key's id, the part after `pm_`")]
 
 
-def list_keys(http: Request, services: InServices, query: Annotated[PageQuery, FROM_QUERY]) -> KeyPage:
+def list_keys(http: Request, services: InServices, query: Paging) -> KeyPage:
     """All keys in order of creation, including revoked ones; for an admin of a tenant, the tenant's. Secrets are not
     shown."""
     return services.keys.page(query.limit, query.cursor, tenant=names_of(http).tenant)
@@ -71,7 +71,7 @@ async def revoke_key(http: Request, services: InServices, key_id: KeyId) -> None
     await services.runtime.catalogue.after_change()
 
 
-def list_tenants(http: Request, services: InServices, query: Annotated[PageQuery, FROM_QUERY]) -> TenantPage:
+def list_tenants(http: Request, services: InServices, query: Paging) -> TenantPage:
     """Tenants by name, with their quotas and use; for an admin of a tenant, that one."""
     return services.tenants.page(query.limit, query.cursor, tenant=names_of(http).tenant)
 

@@ -12,15 +12,21 @@ from fastapi import File, Form, Header, Path, Request, Response, UploadFile
 from fastapi.responses import HTMLResponse, StreamingResponse
 from pydantic import BaseModel, BeforeValidator, Field
 
-from pairmark.service.api.query import FROM_QUERY, PageQuery, Query
+from pairmark.service.api.query import FROM_QUERY, PageQuery, Paging, Query
 from pairmark.service.api.report_page import report_page
 from pairmark.service.api.services import Caller, InServices, Workspace, check_may, may, names_of
 from pairmark.service.errors import InvalidInput, UnknownDataset
 from pairmark.service.heldout.errors import KEPT, ErrorKind
 from pairmark.service.heldout.schemas import RocOut
 from pairmark.service.names import MAX_NAME
-from pairmark.service.runtime.pictures import MEDIA_TYPES, Format, PictureName, picture_of
-from pairmark.service.runtime.trees import tree_data, tree_svg
+from pairmark.service.runtime.pictures import (
+    MEDIA_TYPES,
+    Format,
+    PictureName,
+    picture_of,
+    tree_data,
+    tree_svg,
+)
 from pairmark.service.store.refs import MAX_VERSION, name_of
 from pairmark.service.store.schemas import (
     AliasChangePage,
@@ -185,7 +191,7 @@ async def set_policy(services: InServices, name: Name, request: Policy) -> Polic
     return policy
 
 
-def list_versions(services: InServices, name: Name, query: Annotated[PageQuery, FROM_QUERY]) -> VersionPage:
+def list_versions(services: InServices, name: Name, query: Paging) -> VersionPage:
     """A model's versions, newest first."""
     return services.store.versions(name, limit=query.limit, cursor=query.cursor)
 
@@ -372,9 +378,7 @@ async def move_alias(
     return target
 
 
-def alias_history(
-    services: InServices, name: Name, alias: AliasName, query: Annotated[PageQuery, FROM_QUERY]
-) -> AliasChangePage:
+def alias_history(services: InServices, name: Name, alias: AliasName, query: Paging) -> AliasChangePage:
     """Every move of an alias, newest first."""
     return services.store.history(name, alias, limit=query.limit, cursor=query.cursor)
 

@@ -11,9 +11,9 @@ from fastapi import Body, FastAPI, Path
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 
+from pairmark.service.api.document_values import FIELDS, OF_A_SCHEMA, PATHS
 from pairmark.service.api.examples import add_examples
-from pairmark.service.api.meanings import add_meanings
-from pairmark.service.api.problems import Problem, responses
+from pairmark.service.api.problems import ProblemOut, responses
 from pairmark.service.api.routing import Route, RouteTable
 
 DESCRIPTION: Final = """\
@@ -32,8 +32,6 @@ _RATE_LIMITS: Final = {
     )
 }
 """Fields of answers where something is limited (draft-ietf-httpapi-ratelimit-headers-11)."""
-_PATHS: Final = {"gallery": "the gallery's name", "subject": "the subject; it may contain slashes"}
-"""Parameters in the paths of routes whose handlers the framework does not read."""
 
 
 def document(app: FastAPI, table: RouteTable) -> dict[str, Any]:
@@ -49,7 +47,7 @@ def document(app: FastAPI, table: RouteTable) -> dict[str, Any]:
         )
         components: dict[str, Any] = schema.setdefault("components", {})
         schemas: dict[str, Any] = components.setdefault("schemas", {})
-        schemas["Problem"] = Problem.model_json_schema()
+        schemas["Problem"] = ProblemOut.model_json_schema()
         for unused in ("HTTPValidationError", "ValidationError"):
             schemas.pop(unused, None)
         components["securitySchemes"] = {
@@ -59,7 +57,7 @@ def document(app: FastAPI, table: RouteTable) -> dict[str, Any]:
         for route in public:
             _complete(route, schema["paths"][route.label][route.method.lower()])
         app.openapi_schema = _with_clean_names(schema)
-        add_meanings(app.openapi_schema)
+        _add_meanings(app.openapi_schema)
         add_examples(app.openapi_schema)
     return app.openapi_schema
 
@@ -69,7 +67,7 @@ def _as_the_framework_sees(route: Route) -> APIRoute:
     if not (route.direct or route.reads_stream):
         return route.framework_route(route.handler)
     parameters = [
-        Parameter(name, Parameter.KEYWORD_ONLY, annotation=Annotated[str, Path(description=_PATHS[name])])
+        Parameter(name, Parameter.KEYWORD_ONLY, annotation=Annotated[str, Path(description=PATHS[name])])
         for name in re.findall(r"{([^}]*)}", route.label)
     ]
     if route.body is not None:
@@ -147,13 +145,17 @@ def _query_parameters(route: Route) -> list[dict[str, Any]]:
 
 
 def _with_clean_names(schema: dict[str, Any]) -> dict[str, Any]:
-    """The document with the framework's names of multipart bodies (`Body_add_dataset`) as ours (`AddDatasetForm`)."""
+    """The document with schemas called by their titles, and multipart bodies (the framework's `Body_add_dataset`) by
+    ours (`AddDatasetForm`), after all others."""
     schemas: dict[str, Any] = schema["components"]["schemas"]
     renamed = {}
-    for name in [name for name in schemas if name.startswith("Body_")]:
-        words = name.removeprefix("Body_").split("_")
-        renamed[name] = "".join(word.capitalize() for word in words) + "Form"
-        schemas[renamed[name]] = {**schemas.pop(name), "title": renamed[name]}
+    for name, shape in schemas.items():
+        if name.startswith("Body_"):
+            words = name.removeprefix("Body_").split("_")
+            shape["title"] = "".join(word.capitalize() for word in words) + "Form"
+        renamed[name] = shape.get("title", name)
+    bodies_last = sorted(schemas, key=lambda name: name.startswith("Body_"))
+    schema["components"]["schemas"] = {renamed[name]: schemas[name] for name in bodies_last}
 
     def walk(value: Any) -> None:
         if isinstance(value, dict):
@@ -167,5 +169,23 @@ def _with_clean_names(schema: dict[str, Any]) -> dict[str, Any]:
             for item in value:
                 walk(item)
 
-    walk(schema["paths"])
+    walk(schema)
     return schema
+
+
+def _add_meanings(document: dict[str, Any]) -> None:
+    """Describe the members of schemas and the parameters of paths that have no description of their own."""
+    for name, schema in document["components"]["schemas"].items():
+        for field, shape in schema.get("properties", {}).items():
+            of_its_name, *_ = FIELDS.get(field, (None,))
+            meaning, *_ = OF_A_SCHEMA.get(f"{name}.{field}", (None,))
+            _describe(shape, meaning or of_its_name)
+    for operations in document["paths"].values():
+        for operation in operations.values():
+            for parameter in operation.get("parameters", ()):
+                _describe(parameter, PATHS.get(parameter["name"]))
+
+
+def _describe(entry: dict[str, Any], meaning: str | None) -> None:
+    if meaning is not None and not entry.get("description"):
+        entry["description"] = meaning

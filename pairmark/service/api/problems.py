@@ -11,7 +11,7 @@ from typing import Any
 
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
@@ -130,7 +130,7 @@ _FIXES: dict[int, dict[type[PairmarkError], str]] = {
         "for binary bodies).",
         errors.ModelNotCapable: "`GET /models` shows the learner of each model, and `GET /learners` what each learner "
         "can do.",
-        errors.InsufficientCalibration: "A guarantee at this rate needs more people (closed-set: samples) than the "
+        errors.UnsupportedRate: "A guarantee at this rate needs more people (closed-set: samples) than the "
         "calibration data has. Ask for `smallest_fpr` or a higher rate, lower `confidence`, or calibrate on "
         "`required_units` people or samples: `POST /models/{name}/versions/{version}/calibrations`. `alternatives` "
         "shows what the other methods would answer. The guarantee of `method=bootstrap` is asymptotic; "
@@ -187,10 +187,8 @@ PAGES = {
 }
 
 
-class Problem(BaseModel):
+class ProblemOut(BaseModel, extra="allow", title="Problem"):
     """An error in the form of RFC 9457. Some problems have further members, e.g. ``field`` or ``smallest_fpr``."""
-
-    model_config = ConfigDict(extra="allow")
 
     type: str = Field(
         description="address of a page that explains how to fix it", examples=["/problems/invalid-input"]

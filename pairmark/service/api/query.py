@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from typing import Any, Final
+from typing import Annotated, Any, Final
 from urllib.parse import parse_qsl
 
 from fastapi import Depends, Request
@@ -44,7 +44,8 @@ async def _query_of(request: Request) -> Any:
 
 
 FROM_QUERY: Final = Depends(_query_of)
-"""``query: Annotated[PageQuery, FROM_QUERY]`` in a handler: what the edge read of the query."""
+"""``query: Annotated[SomeQuery, FROM_QUERY]`` in a handler: what the edge read of the query."""
+Paging = Annotated[PageQuery, FROM_QUERY]
 
 
 class QueryReader:

@@ -35,7 +35,7 @@ class RankQuery(Query, RankParameters):
     )
 
 
-class Ranking(BaseModel, RankingFields):
+class RankingOut(BaseModel, RankingFields, title="Ranking"):
     """The ranking of one point, best label first."""
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import Path, Request, Response
 from pydantic import Field
 
-from pairmark.service.api.query import FROM_QUERY, PageQuery, Query
+from pairmark.service.api.query import FROM_QUERY, Paging, Query
 from pairmark.service.api.services import Caller, InServices, Services, check_may, may, names_of
 from pairmark.service.datasets.schemas import DatasetOut
 from pairmark.service.errors import Forbidden, UnknownGallery
@@ -93,7 +93,7 @@ async def create_review(
     return review
 
 
-def list_reviews(http: Request, services: InServices, query: Annotated[PageQuery, FROM_QUERY]) -> ReviewPage:
+def list_reviews(http: Request, services: InServices, query: Paging) -> ReviewPage:
     """Reviews of models that the key may train, newest first."""
     return services.reviews.page(query.limit, query.cursor, names_of(http).resources("train"))
 

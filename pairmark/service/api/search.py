@@ -9,7 +9,7 @@ from pairmark.service.api.calls import JSON, Answer, Call, only_json
 from pairmark.service.api.metrics import SEARCHED
 from pairmark.service.api.query import Query
 from pairmark.service.api.rates import limit_of
-from pairmark.service.errors import InsufficientCalibration, TooLarge, UnknownModel
+from pairmark.service.errors import TooLarge, UnknownModel, UnsupportedRate
 from pairmark.service.galleries.repository import GalleryState
 from pairmark.service.galleries.searches import SeenDecision, model_rows, parse_probe, parse_search
 from pairmark.service.reviews.repository import Deciding
@@ -159,7 +159,7 @@ async def _whole_or_best(
     try:
         if query.aggregation is not None or p > 1 or k <= call.services.settings.max_subject_samples:
             return await operating_point(subjects=SubjectClass(*samples, how)), how
-    except (InsufficientCalibration, TooLarge):
+    except (UnsupportedRate, TooLarge):
         if query.aggregation is not None or p > 1:
             raise
     return await operating_point(), None

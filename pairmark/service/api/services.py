@@ -142,14 +142,13 @@ def check_may(
     scope: Scope,
     resource: str | None = None,
     *,
-    level: Level = "all",
     unknown: type[PairmarkError] = UnknownModel,
 ) -> None:
     """Refuse (`Forbidden`) who lacks a scope, where that depends on more than the path; with ``unknown`` who may not
     see the name at all."""
     if resource is not None:
         check_prefix(resource, names_of(request).visible, unknown)
-    if not may(request, scope, resource, level=level):
+    if not may(request, scope, resource, level="all"):
         on = f" on {resource[:100]!r}" if resource else ""
         raise Forbidden(f"the key lacks the scope this needs: {scope!r}{on}", scope=scope)
 

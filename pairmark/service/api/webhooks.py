@@ -7,14 +7,14 @@ from typing import Annotated
 
 from fastapi import Path, Response
 
-from pairmark.service.api.query import FROM_QUERY, PageQuery
+from pairmark.service.api.query import Paging
 from pairmark.service.api.services import InServices
-from pairmark.service.webhooks.schemas import DeliveryPage, NewWebhook, WebhookPage, WebhookRequest
+from pairmark.service.webhooks.schemas import DeliveryPage, NewWebhookOut, WebhookPage, WebhookRequest
 
 WebhookId = Annotated[str, Path(max_length=32, pattern="^[0-9a-zA-Z_-]+$", description="the webhook's id")]
 
 
-async def create_webhook(services: InServices, response: Response, request: WebhookRequest) -> NewWebhook:
+async def create_webhook(services: InServices, response: Response, request: WebhookRequest) -> NewWebhookOut:
     """Have events sent to an address. Only this answer shows the secret that signs the messages.
 
     A message is `{"type", "timestamp", "data"}` with the headers of Standard Webhooks (`webhook-id`,
@@ -25,7 +25,7 @@ async def create_webhook(services: InServices, response: Response, request: Webh
     return webhook
 
 
-def list_webhooks(services: InServices, query: Annotated[PageQuery, FROM_QUERY]) -> WebhookPage:
+def list_webhooks(services: InServices, query: Paging) -> WebhookPage:
     """Webhooks, oldest first, without their secrets."""
     return services.webhooks.page(query.limit, query.cursor)
 
@@ -35,8 +35,6 @@ async def delete_webhook(services: InServices, webhook_id: WebhookId) -> None:
     await asyncio.to_thread(services.webhooks.delete, webhook_id)
 
 
-def list_deliveries(
-    services: InServices, webhook_id: WebhookId, query: Annotated[PageQuery, FROM_QUERY]
-) -> DeliveryPage:
+def list_deliveries(services: InServices, webhook_id: WebhookId, query: Paging) -> DeliveryPage:
     """Messages to a webhook of the last 30 days, newest first, with what became of them."""
     return services.webhooks.deliveries(webhook_id, query.limit, query.cursor)

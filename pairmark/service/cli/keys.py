@@ -163,7 +163,6 @@ def has_active_key(config: Settings) -> bool:
 
 @contextmanager
 def opened_keys(config: Settings, *, prepare: bool = True) -> Iterator[Keys]:
-    """The keys in the database of the settings."""
     from pairmark.service.db import open_database
     from pairmark.service.keys import Keys
 
@@ -175,7 +174,6 @@ def opened_keys(config: Settings, *, prepare: bool = True) -> Iterator[Keys]:
 
 @contextmanager
 def opened_tenants(config: Settings) -> Iterator[Tenants]:
-    """The tenants in the database of the settings."""
     from pairmark.service.db import open_database
     from pairmark.service.keys import Tenants
 

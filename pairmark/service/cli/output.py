@@ -67,7 +67,6 @@ def show(value: Any, human: Callable[[Console], None] | str) -> None:
 
 
 def warn(to: Console, warnings: Iterable[str]) -> None:
-    """Print warnings."""
     for warning in warnings:
         to.print(f"warning: {warning}", style="yellow")
 

@@ -142,16 +142,16 @@ def read_files(file: Path, right: Path | None, columns: dict[str, str]) -> Recor
     from pairmark.service.datasets.reader import format_of
     from pairmark.service.datasets.records import read_records
     from pairmark.service.datasets.schemas import DatasetRequest
+    from pairmark.service.datasets.upload import Upload
     from pairmark.service.settings import Settings
 
     paths = [path for path in (file, right) if path is not None]
     limits = FileLimits.of(Settings(), sum(path.stat().st_size for path in paths))
     request = DatasetRequest.model_validate({"name": "labelling", "columns": columns, "unlabelled": True})
+    (path, kind), *others = [(path.absolute(), format_of(None, path.name)) for path in paths]
+    upload = Upload(file=path, kind=kind, request=request, limits=limits, right=others[0] if others else None)
     with tempfile.TemporaryDirectory() as scratch:
-        table = read_records(
-            file.absolute(), Path(scratch), format_of(None, file.name), request, limits,
-            None if right is None else (right.absolute(), format_of(None, right.name)),
-        )  # fmt: skip
+        table = read_records(upload, Path(scratch))
     records, ids = np.asarray(table.block.X), table.block.ids
     names = [str(row) for row in range(len(records))] if ids is None else [str(row_id) for row_id in ids]
     if table.row_of is None:
@@ -218,10 +218,9 @@ def _outlook(labelling: Labelling, fpr: float) -> str:
     total = math.ceil(labelling.different / (1 - share))
     return (
         f"{len(labelling.pool):,} candidate pairs, about {100 * share:.0f} % of them the same by a model without "
-        "labels. "
-        f"{chosen} chosen pairs and {drawn} drawn ones are labelled. To ask: {max(0, labelling.choose - chosen)} "
-        f"chosen, then about {max(0, total - drawn)} drawn, which support a false positive rate of "
-        f"{100 * fpr:g} % among the candidates"
+        f"labels. {chosen} chosen pairs and {drawn} drawn ones are labelled. To ask: "
+        f"{max(0, labelling.choose - chosen)} chosen, then about {max(0, total - drawn)} drawn, which support a false "
+        f"positive rate of {100 * fpr:g} % among the candidates"
     )
 
 
@@ -247,16 +246,11 @@ def _state(labelling: Labelling, files: RecordFiles, fpr: float) -> dict[str, An
 
 def _closing(labelling: Labelling, file: Path, right: Path | None, pairs: Path) -> str:
     chosen, drawn = (labelling.labels.count(drawn=drawn) for drawn in (False, True))
-    files = f"{shlex.quote(str(file))} --table" + (
-        "" if right is None else f" --right-file {shlex.quote(str(right))}"
-    )
-    if labelling.next() is not None:
-        how = "go on with the same command"
-    else:
-        how = (
-            f"train on it: pairmark datasets add NAME {files} --pairs {shlex.quote(str(pairs))}, then pairmark train "
-            "--dataset NAME --model MODEL"
-        )
+    how = "go on with the same command"
+    if labelling.next() is None:
+        files = ["--table", *([] if right is None else ["--right-file", str(right)]), "--pairs", str(pairs)]
+        command = shlex.join(["pairmark", "datasets", "add", "NAME", str(file), *files])
+        how = f"train on it: {command}, then pairmark train --dataset NAME --model MODEL"
     return (
         f"{pairs}: {chosen[0]} chosen pairs, {chosen[1]} of them the same, and {drawn[0]} drawn ones, {drawn[1]} "
         f"of them the same; {how}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json as encoder
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -50,18 +51,15 @@ def report(
             f"{file}: expected a file that ends in .html or .json", param_hint="--output"
         )
     name, number = resolve(client, ref)
-    if file is not None and ending == ".html":
-        file.write_text(client.report_page(name, number), encoding="utf-8")
-    answer = None if ending == ".html" else client.report(name, number)
     if file is None:
-        assert answer is not None
-        parts = answer.json
-        output.show(answer, lambda to: _summary(to, parts))
+        answer = client.report(name, number)
+        output.show(answer, lambda to: _summary(to, answer.json))
         return
-    if answer is not None:
-        import json as encoder
-
-        file.write_text(encoder.dumps(answer.json, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+    if ending == ".html":
+        text = client.report_page(name, number)
+    else:
+        text = encoder.dumps(client.report(name, number).json, indent=2, allow_nan=False) + "\n"
+    file.write_text(text, encoding="utf-8")
     facts = {"model": name, "version": number, "file": str(file), "bytes": file.stat().st_size}
     output.show(facts, f"wrote the report of {name}:{number} to {file}")
 
@@ -97,9 +95,7 @@ def _summary(to: Console, parts: dict[str, Any]) -> None:
         ("Trained on", card["training_data"]),
         ("Measured on", card["evaluation_data"]),
     ):
-        to.print(title, style="bold")
-        for entry in sentences:
-            to.print(f"  {entry}")
+        _section(to, title, sentences)
     to.print("\nThe promise", style="bold")
     if (version.get("promise") or {}).get("population"):
         to.print(f"  It holds among {version['promise']['population']}.")
@@ -149,6 +145,10 @@ def _summary(to: Console, parts: dict[str, Any]) -> None:
                 f"groups at {at['fpr']:g}: {entry['rate']}, largest over geometric mean {output.cell(ratio['value'])} "
                 f"({output.cell(ratio['low'])} to {output.cell(ratio['high'])})",
             )
-    to.print("\nLimits", style="bold")
-    for entry in card["limits"]:
-        to.print(f"  {entry}")
+    _section(to, "\nLimits", card["limits"])
+
+
+def _section(to: Console, title: str, sentences: list[str]) -> None:
+    to.print(title, style="bold")
+    for sentence in sentences:
+        to.print(f"  {sentence}")

@@ -60,18 +60,12 @@ def review(
 
 
 def _facts(state: Any) -> dict[str, Any]:
-    names = (
-        "id",
-        "population",
-        "judged",
-        "waiting",
-        "wrong",
-        "bound",
-        "enough",
-        "expected_more",
-        "statement",
-    )
-    return {name: state[name] for name in names}
+    names = "id population judged waiting wrong bound enough expected_more statement"
+    return {name: state[name] for name in names.split()}
+
+
+def _key(question: str) -> str:
+    return str(typer.prompt(question, err=True)).strip().lower()
 
 
 def _pairs_of_file(file: Path) -> dict[str, Any]:
@@ -103,22 +97,13 @@ def _ask(client: Client, review_id: str, by: str | None) -> None:
         for name in ("left", "right"):
             if item[name] is not None:
                 output.say(f"  {name}: {output.cell(item[name])}")
-        key = (
-            typer.prompt("same (s), different (d), cannot tell (?), undo (u), stop (q)", err=True)
-            .strip()
-            .lower()
-        )
+        name = item["item"]
+        key = _key("same (s), different (d), cannot tell (?), undo (u), stop (q)")
         if key == "q":
             return
         if key == "u" and before is not None:
-            key = (
-                typer.prompt("the pair before: same (s), different (d), cannot tell (?)", err=True)
-                .strip()
-                .lower()
-            )
             name = before
-        else:
-            name = item["item"]
+            key = _key("the pair before: same (s), different (d), cannot tell (?)")
         if key not in _KEYS:
             output.say("expected s, d, ?, u or q")
             continue

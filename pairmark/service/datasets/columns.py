@@ -87,8 +87,7 @@ class Columns:
         nameless = [self.names[n] for n in features if not self.titles[n]]
         if nameless:
             warnings.append(
-                f"columns without a name are used as features: {name_list(nameless)}; "
-                "exclude them if they number rows"
+                f"columns without a name are used as features: {name_list(nameless)}; exclude them if they number rows"
             )
         return Roles(
             names=self.names,

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, Field
 
 from pairmark.service.datasets.arrays import Npz
-from pairmark.service.datasets.limits import FileLimits
 from pairmark.service.datasets.profiles import Column, inferred, profiled
 from pairmark.service.datasets.promises import Promise, ProtocolChoice, dataset_promise, protocol_choices
 from pairmark.service.datasets.reader import read_dataset
 from pairmark.service.datasets.records import column_notes, glance
 from pairmark.service.datasets.schemas import DatasetRequest, RecordColumnOut
 from pairmark.service.datasets.troubles import Trouble, troubles_of
+from pairmark.service.datasets.upload import Upload
 from pairmark.service.errors import InvalidInput, TooLarge
 from pairmark.wire.datasets import Format
 
@@ -66,54 +67,37 @@ class InspectionOut(BaseModel):
     )
 
 
-def inspected(
-    upload: Path,
-    work: Path,
-    *,
-    kind: Format,
-    request: DatasetRequest,
-    limits: FileLimits,
-    pairs: tuple[Path, str] | None = None,
-    right: tuple[Path, str] | None = None,
-) -> InspectionOut:
+def inspected(upload: Upload, work: Path) -> InspectionOut:
     """Read a file as `Datasets.add` would, roles that are not named inferred where that is possible."""
+    request = upload.request
     scratch = work / "scratch"
     scratch.mkdir()
     left_out: list[str] = []
-    if kind in ("csv", "parquet") and request.columns is None:
-        profiles = profiled(upload, scratch, kind, request.header, limits)
+    if upload.is_table and request.columns is None:
+        profiles = profiled(upload.file, scratch, upload.kind, request.header, upload.limits)
         full_request = inferred(profiles, request)
         requested_roles, roles = _roles(request), _roles(full_request)
         columns = [_column(profile, roles, requested_roles) for profile in profiles]
-        left_out = _left_out(upload, work / "troubles", kind, profiles, request, full_request, limits)
+        left_out = _left_out(upload, work / "troubles", profiles, full_request)
         request = full_request
+        upload = replace(upload, request=request)
     else:
-        columns = _columns(upload, scratch, kind, request, limits)
+        columns = _columns(upload, scratch)
     out = work / "dataset"
     out.mkdir()
     form = request.model_dump(exclude={"name"}, exclude_defaults=True)
     if request.label_role != "label":
         del form["label"]
     try:
-        dataset, summary = read_dataset(
-            upload,
-            out,
-            work / "read",
-            kind=kind,
-            request=request,
-            limits=limits,
-            spec={},
-            pairs=pairs,
-            right=right,
-        )
+        dataset, summary = read_dataset(upload, out, work / "read", spec={})
     except (InvalidInput, TooLarge) as error:
         if request.columns is not None:
-            inference = glance(upload, work / "glance", kind, request, limits, right)
+            inference = glance(upload, work / "glance")
             notes = [] if inference is None else column_notes(inference)
             columns = _record_columns(notes, request)
             left_out = [f"column {each.name!r}: {line}" for each in notes for line in each.warnings]
         return InspectionOut(
-            format=kind,
+            format=upload.kind,
             columns=columns,
             request=form,
             rows=None,
@@ -135,7 +119,7 @@ def inspected(
         if column.name == request.label and column.distinct is not None:
             column.distinct = summary["n_labels"]
     return InspectionOut(
-        format=kind,
+        format=upload.kind,
         columns=columns,
         request=form,
         rows=dataset.rows,
@@ -151,22 +135,16 @@ def inspected(
 
 
 def _left_out(
-    upload: Path,
-    scratch: Path,
-    kind: Format,
-    profiles: Sequence[Column],
-    request: DatasetRequest,
-    full_request: DatasetRequest,
-    limits: FileLimits,
+    upload: Upload, scratch: Path, profiles: Sequence[Column], full_request: DatasetRequest
 ) -> list[str]:
     """Warnings of columns that nobody excluded and that a few cells keep from being features."""
-    names = set(full_request.exclude) - set(request.exclude)
+    names = set(full_request.exclude) - set(upload.request.exclude)
     repairable = {column.name for column in profiles if column.nearly_numbers and column.name in names}
     if not repairable:
         return []
     exclude = [name for name in full_request.exclude if name not in repairable]
     wider = full_request.model_copy(update={"exclude": exclude})
-    troubles = troubles_of(upload, scratch, kind, wider, limits)
+    troubles = troubles_of(replace(upload, request=wider), scratch)
     return [f"left out: {each.text}" for each in troubles if each.column in repairable]
 
 
@@ -193,12 +171,11 @@ def _column(column: Column, roles: Mapping[str, str], requested_roles: Mapping[s
     )
 
 
-def _columns(
-    upload: Path, scratch: Path, kind: str, request: DatasetRequest, limits: FileLimits
-) -> list[ColumnOut]:
+def _columns(upload: Upload, scratch: Path) -> list[ColumnOut]:
     """The arrays of an npz; what svmlight holds needs no telling."""
-    if kind != "npz":
+    if upload.kind != "npz":
         return []
+    request = upload.request
     folder = scratch / "arrays"
     folder.mkdir()
     points, roles = request.points or "X", _roles(request)
@@ -216,7 +193,7 @@ def _columns(
             empty=None,
             examples=[],
         )
-        for name, dtype, shape in Npz(upload, folder, limits).shapes()
+        for name, dtype, shape in Npz(upload.file, folder, upload.limits).shapes()
     ]
 
 

@@ -22,6 +22,7 @@ from pairmark.service.datasets.schemas import DatasetRequest, RecordColumnOut
 from pairmark.service.datasets.tabular import Table
 from pairmark.service.datasets.text import plain_text
 from pairmark.service.datasets.troubles import troubles_of
+from pairmark.service.datasets.upload import Upload
 from pairmark.service.datasets.writer import MAX_RANKED, Block, DatasetWriter, Stored, as_text, name_list
 from pairmark.service.errors import InvalidInput, TooLarge
 from pairmark.wire.datasets import MAX_LISTED_FEATURES, MAX_LISTED_LABELS, Format
@@ -62,68 +63,58 @@ def format_of(request_format: Format | None, filename: str | None) -> Format:
 
 
 def read_dataset(
-    upload: Path,
-    out: Path,
-    scratch: Path,
-    *,
-    kind: str,
-    request: DatasetRequest,
-    limits: FileLimits,
-    spec: dict[str, Any],
-    pairs: tuple[Path, str] | None = None,
-    right: tuple[Path, str] | None = None,
+    upload: Upload, out: Path, scratch: Path, *, spec: dict[str, Any]
 ) -> tuple[Stored, dict[str, Any]]:
-    """Parse ``upload`` into the empty folder ``out``: what was stored, and its summary for lists and details.
+    """Parse an upload into the empty folder ``out``: what was stored, and its summary for lists and details.
 
     Parameters
     ----------
-    kind : ``csv``, ``parquet``, ``npz`` or ``svmlight``.
     spec : what the caller wants recorded next to the data.
-    pairs : a pairs file and its format. right : a second table of records, whose rows follow.
     """
     scratch.mkdir(exist_ok=True)
-    labelled = bool(request.label or request.ranking or request.unlabelled or pairs)
+    file, kind, request, limits = upload.file, upload.kind, upload.request, upload.limits
+    labelled = bool(request.label or request.ranking or request.unlabelled or upload.pairs)
     if request.points is not None and kind != "npz":
         raise InvalidInput("points names an array of an npz file; leave it out", field="points")
     notes: list[RecordColumnOut] | None = None
     row_of: tuple[dict[str, int], dict[str, int]] | None = None
     warnings: list[str] = []
-    if request.columns is not None and kind not in ("csv", "parquet"):
+    if request.columns is not None and not upload.is_table:
         raise InvalidInput(
             f"columns are those of CSV and Parquet; {kind} holds numbers: leave it out", field="columns"
         )
-    if right is not None and request.columns is None:
+    if upload.right is not None and request.columns is None:
         raise InvalidInput(
             "right_file is a second table of records: send columns too, {} at least", field="right_file"
         )
     with ExitStack() as stack:
-        if kind in ("csv", "parquet") and request.columns is None:
-            stack.enter_context(_all_troubles(upload, scratch / "troubles", kind, request, limits))
+        if upload.is_table and request.columns is None:
+            stack.enter_context(_all_troubles(upload, scratch / "troubles"))
         if request.columns is not None:
-            records, writer, notes = _from_records(upload, out, scratch, kind, request, limits, right)
+            records, writer, notes = _from_records(upload, out, scratch)
             blocks, row_of = iter([records.block]), records.row_of
             if not labelled and records.block.labels is None:
                 _refuse_unlabelled("no column is of type identity or classes")
-        elif kind in ("csv", "parquet"):
-            table = stack.enter_context(closing(Table(upload, scratch, kind, request, limits)))
+        elif upload.is_table:
+            table = stack.enter_context(closing(Table(file, scratch, kind, request, limits)))
             if not labelled:
                 _refuse_unlabelled(f"the columns are {name_list(table.roles.names)}")
             writer, blocks, warnings = _from_table(table, out, limits)
         elif kind == "npz":
-            npz = Npz(upload, scratch, limits)
+            npz = Npz(file, scratch, limits)
             if not labelled and "y" not in npz:
                 _refuse_unlabelled(f"the arrays are {name_list(sorted(npz.names))}")
             writer, blocks, warnings = _from_npz(npz, out, request, limits)
         else:
-            writer, blocks, warnings = _from_svmlight(upload, out, scratch, request, limits)
+            writer, blocks, warnings = _from_svmlight(file, out, scratch, request, limits)
         stack.callback(writer.close)
         for block in blocks:
             writer.add(block)
         if writer.rows == 0:
             raise InvalidInput("the file has no rows; expected at least one row of data")
         read, contradictions = None, list[str]()
-        if pairs is not None:
-            file, form = pairs
+        if upload.pairs is not None:
+            file, form = upload.pairs
             left_of, right_of = row_of or (writer.row_of(), None)
             read = read_pairs(
                 file, scratch / "pairs", form, limits, rows=writer.rows, row_of=left_of, right_row_of=right_of
@@ -132,7 +123,7 @@ def read_dataset(
         dataset = writer.finish(read, spec, None if row_of is None else len(row_of[0]))
     dataset.warnings[:0] = warnings + contradictions
     dataset.warnings += [f"column {each.name!r}: {line}" for each in notes or () for line in each.warnings]
-    if kind in ("csv", "parquet") and request.columns is None:
+    if upload.is_table and request.columns is None:
         dataset.warnings += _numbering_warnings(out, dataset.feature_names or [])
     dataset.warnings += _duplicate_warnings(out)
     summary = _summary(dataset, kind, request, spec, read)
@@ -145,16 +136,14 @@ def read_dataset(
 
 
 @contextmanager
-def _all_troubles(
-    upload: Path, scratch: Path, kind: str, request: DatasetRequest, limits: FileLimits
-) -> Iterator[None]:
+def _all_troubles(upload: Upload, scratch: Path) -> Iterator[None]:
     """Where a cell is not what its column needs, tell of all columns that have such cells, not only of the first."""
     try:
         yield
     except InvalidInput as error:
         if not {"row", "column"} & error.facts.keys():
             raise
-        troubles = troubles_of(upload, scratch, kind, request, limits)
+        troubles = troubles_of(upload, scratch)
         if not troubles:
             raise
         facts = {**error.facts, "troubles": [each.model_dump() for each in troubles]}
@@ -272,15 +261,9 @@ def _from_table(
 
 
 def _from_records(
-    upload: Path,
-    out: Path,
-    scratch: Path,
-    kind: str,
-    request: DatasetRequest,
-    limits: FileLimits,
-    right: tuple[Path, str] | None,
+    upload: Upload, out: Path, scratch: Path
 ) -> tuple[RecordTable, DatasetWriter, list[RecordColumnOut]]:
-    table = read_records(upload, scratch, kind, request, limits, right)
+    table = read_records(upload, scratch)
     schema = table.inference.schema
     names = [column.name for column in schema.fields]
     writer = DatasetWriter(
@@ -288,7 +271,7 @@ def _from_records(
         features=len(names),
         feature_names=names,
         sparse=False,
-        limits=limits,
+        limits=upload.limits,
         schema=schema,
         label_names=table.label_names,
     )
@@ -357,7 +340,7 @@ def _names(npz: Npz, name: str, count: int) -> list[str] | None:
 
 
 def _from_svmlight(
-    upload: Path, out: Path, scratch: Path, request: DatasetRequest, limits: FileLimits
+    file: Path, out: Path, scratch: Path, request: DatasetRequest, limits: FileLimits
 ) -> tuple[DatasetWriter, Iterator[Block], list[str]]:
     unused = {"ranking": request.ranking, "exclude": request.exclude, "id": request.id, "time": request.time}
     for field, value in unused.items():
@@ -369,7 +352,7 @@ def _from_svmlight(
         raise InvalidInput("svmlight keeps the label in front of each line; leave `label` out", field="label")
     if request.group not in (None, "qid"):
         raise InvalidInput("svmlight keeps groups as qid; leave `group` out or send qid", field="group")
-    plain = plain_text(upload, scratch, limits)
+    plain = plain_text(file, scratch, limits)
     features, has_groups, blocks = svmlight_blocks(plain, limits, scratch, labelled=not request.unlabelled)
     if request.group == "qid" and not has_groups:
         raise InvalidInput("no line has a qid; expected `label qid:7 1:0.5`", field="group")

@@ -12,11 +12,11 @@ import numpy as np
 from pairmark.models.records.cells import canonical
 from pairmark.models.records.inference import Inference, infer
 from pairmark.models.records.schema import FieldType, RecordError, Schema
-from pairmark.service.datasets.limits import FileLimits
 from pairmark.service.datasets.rankings import RankingColumn
 from pairmark.service.datasets.schemas import DatasetRequest, RecordColumnOut
 from pairmark.service.datasets.tabular import Table
 from pairmark.service.datasets.troubles import Trouble
+from pairmark.service.datasets.upload import Upload
 from pairmark.service.datasets.writer import Block, as_text
 from pairmark.service.errors import InvalidInput, TooLarge
 
@@ -39,21 +39,10 @@ class RecordTable(NamedTuple):
     """Row id -> row of the left and the right table, where there are two."""
 
 
-def read_records(
-    upload: Path,
-    scratch: Path,
-    kind: str,
-    request: DatasetRequest,
-    limits: FileLimits,
-    right: tuple[Path, str] | None = None,
-) -> RecordTable:
-    """Read CSV or Parquet as records; `InvalidInput` names row and column of a cell that is not of its column's type.
-
-    Parameters
-    ----------
-    right : a second table, and its format, whose rows come after those of the first.
-    """
-    table, n = _tables(upload, scratch, kind, request, limits, right)
+def read_records(upload: Upload, scratch: Path) -> RecordTable:
+    """CSV or Parquet as records; `InvalidInput` names row and column of a cell that is not of its column's type."""
+    request, limits = upload.request, upload.limits
+    table, n = _tables(upload, scratch)
     n_rows = len(next(iter(table.values())))
     if n_rows == 0:
         raise InvalidInput("the file has no rows; expected at least one row of data")
@@ -75,7 +64,7 @@ def read_records(
     _refuse_missing(table, [name for role, name in columns.items() if name is not None and role != "time"])
     texts: dict[str, Any] = {f"{role}s": table[name] for role, name in columns.items() if name is not None}
     labels, positions = _rankings(table, request.ranking)
-    if right is None:
+    if upload.right is None:
         return RecordTable(inference, Block(X=cells, rankings=positions, **texts), labels)
     ids = texts.get("ids")
     if ids is None:
@@ -92,34 +81,20 @@ def read_records(
     return RecordTable(inference, Block(X=cells, rankings=positions, **texts), labels, (sides[0], sides[1]))
 
 
-def glance(
-    upload: Path,
-    scratch: Path,
-    kind: str,
-    request: DatasetRequest,
-    limits: FileLimits,
-    right: tuple[Path, str] | None = None,
-) -> Inference | None:
+def glance(upload: Upload, scratch: Path) -> Inference | None:
     """What the columns of a refused table would be taken for; None where that is why it is refused."""
     try:
-        return infer(_tables(upload, scratch, kind, request, limits, right)[0], _types(request))
+        return infer(_tables(upload, scratch)[0], _types(upload.request))
     except (RecordError, InvalidInput, TooLarge):
         return None
 
 
-def _tables(
-    upload: Path,
-    scratch: Path,
-    kind: str,
-    request: DatasetRequest,
-    limits: FileLimits,
-    right: tuple[Path, str] | None,
-) -> tuple[dict[str, list[Any]], int]:
+def _tables(upload: Upload, scratch: Path) -> tuple[dict[str, list[Any]], int]:
     """The cells of one table, or of two with the second one's rows last, and how many rows the first of two has."""
-    table = _cells(upload, scratch / "left", kind, request, limits)
-    if right is None:
+    table = _cells(upload, scratch / "left", upload.file, upload.kind)
+    if upload.right is None:
         return table, 0
-    right_table = _cells(right[0], scratch / "right", right[1], request, limits)
+    right_table = _cells(upload, scratch / "right", *upload.right)
     n, m = (len(next(iter(side.values()))) for side in (table, right_table))
     names = dict.fromkeys([*table, *right_table])
     return {name: [*table.get(name, [None] * n), *right_table.get(name, [None] * m)] for name in names}, n
@@ -191,12 +166,10 @@ def column_notes(inference: Inference) -> list[RecordColumnOut]:
     ]
 
 
-def _cells(
-    path: Path, scratch: Path, kind: str, request: DatasetRequest, limits: FileLimits
-) -> dict[str, list[Any]]:
+def _cells(upload: Upload, scratch: Path, file: Path, kind: str) -> dict[str, list[Any]]:
     scratch.mkdir(parents=True)
-    plain = DatasetRequest.model_validate({"name": request.name, "header": request.header})
-    with closing(Table(path, scratch, kind, plain, limits, as_cells=True)) as table:
+    plain = DatasetRequest.model_validate({"name": upload.request.name, "header": upload.request.header})
+    with closing(Table(file, scratch, kind, plain, upload.limits, as_cells=True)) as table:
         return table.cells()
 
 

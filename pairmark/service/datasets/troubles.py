@@ -8,9 +8,8 @@ from pathlib import Path
 from pydantic import BaseModel, Field
 
 from pairmark.service.datasets.columns import Columns
-from pairmark.service.datasets.limits import FileLimits
 from pairmark.service.datasets.profiles import DATE, DECIMAL_COMMA, as_texts
-from pairmark.service.datasets.schemas import DatasetRequest
+from pairmark.service.datasets.upload import Upload
 
 _AT_ONCE = 100
 _MOST = 100
@@ -29,15 +28,14 @@ class Trouble(BaseModel):
     text: str
 
 
-def troubles_of(
-    path: Path, scratch: Path, kind: str, request: DatasetRequest, limits: FileLimits
-) -> list[Trouble]:
+def troubles_of(upload: Upload, scratch: Path) -> list[Trouble]:
     """Columns of a CSV or Parquet file that are features by the request and hold other than finite numbers, and
     columns of labels, groups and ids with empty cells.
     """
     scratch.mkdir()
     troubles: list[Trouble] = []
-    with as_texts(path, scratch, kind, request.header, limits) as table:
+    request = upload.request
+    with as_texts(upload.file, scratch, upload.kind, request.header, upload.limits) as table:
         roles = Columns(table.names).roles(request)
         whole = [number for role, number in roles.texts.items() if role != "times"]
         looked_at = [n for n in dict.fromkeys([*whole, *roles.features]) if n not in table.vectors]

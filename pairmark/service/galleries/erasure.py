@@ -18,6 +18,7 @@ from pairmark.service.galleries import repository
 from pairmark.service.galleries.index.blocks import GalleryDisk
 from pairmark.service.galleries.schemas import ModelOfGallery
 from pairmark.service.names import beside
+from pairmark.service.processes import is_alive
 from pairmark.service.runtime.catalogue import CatalogueView
 
 ERASED_AT_A_TIME = 20_000
@@ -37,7 +38,8 @@ def sweep(db: Database, home: Path) -> None:
     removed = 0
     for folder in folders:
         if folder.name.startswith("import-"):
-            if not _alive(folder.name.split("-")[1]):
+            pid = folder.name.split("-")[1]
+            if not (pid.isdecimal() and is_alive(int(pid))):
                 shutil.rmtree(folder, ignore_errors=True)
                 removed += 1
         elif folder.name in states:
@@ -69,16 +71,6 @@ def workspace(home: Path) -> Iterator[Path]:
             yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _alive(pid: str) -> bool:
-    try:
-        os.kill(int(pid), 0)
-    except (ProcessLookupError, ValueError):
-        return False
-    except PermissionError:
-        pass
-    return True
 
 
 def database_duties(

@@ -37,7 +37,14 @@ from pairmark.service.galleries.items import item_repository
 from pairmark.service.galleries.items.item_forms import ItemForm, RecordForm, form_of, same_columns
 from pairmark.service.galleries.items.rows import RowErrors, Rows, checked_id, spellings, within_fields
 from pairmark.service.galleries.repository import GalleryState
-from pairmark.service.galleries.schemas import GalleryOut, GalleryPage, ItemOut, ItemPage, Receipt, UpsertOut
+from pairmark.service.galleries.schemas import (
+    GalleryOut,
+    GalleryPage,
+    ItemOut,
+    ItemPage,
+    ReceiptOut,
+    UpsertOut,
+)
 from pairmark.service.keys.tenants import check_quotas
 from pairmark.service.names import EVERY_NAME, VisibleNames, checked_name, tenant_of
 from pairmark.service.pagination import start_of
@@ -329,7 +336,7 @@ class Galleries:
 
     def erase(
         self, name: str, catalogue: CatalogueView, *, id: str | None = None, subject: str | None = None
-    ) -> Receipt:
+    ) -> ReceiptOut:
         """Remove an item, or all of a subject's, from rows, index and files; returns what was removed. A subject
         without items gives a receipt of none: what is asked for holds. Ids and subjects that are refused today may be
         stored since before, so any text is looked for."""
@@ -368,7 +375,7 @@ class Galleries:
             sqlite=self.database.is_sqlite,
             clustered=self._settings.dask_scheduler is not None,
         )
-        return Receipt(
+        return ReceiptOut(
             gallery=name,
             id=id,
             subject=subject,

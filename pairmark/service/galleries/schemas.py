@@ -152,7 +152,7 @@ class ErasureRequest(JsonRequest):
         return self
 
 
-class Receipt(BaseModel, ReceiptFields):
+class ReceiptOut(BaseModel, ReceiptFields, title="Receipt"):
     """What an erasure removed, and what is left to do."""
 
 

@@ -15,6 +15,5 @@ __all__ = [
     "Scope",
     "Tenants",
     "active_keys",
-    "check_quotas",
     "match_key",
 ]

@@ -42,7 +42,6 @@ class LoadedVersions:
         return len(self._versions)
 
     def at_hand(self, entry: VersionEntry) -> LoadedVersion | None:
-        """The version if it is loaded."""
         key = (entry.model_id, entry.version)
         version = self._versions.get(key)
         if version is not None and version.entry is not entry:

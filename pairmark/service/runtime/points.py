@@ -18,7 +18,7 @@ from pairmark.models.calibration.system_weights import SystemWeights
 from pairmark.models.core.arrays import Float32
 from pairmark.service.caches import BoundedCache
 from pairmark.service.datasets.promises import Promise, population_of, ways_from
-from pairmark.service.errors import InsufficientCalibration, InvalidInput
+from pairmark.service.errors import InvalidInput, UnsupportedRate
 from pairmark.service.store.subjects import SubjectClass
 from pairmark.wire.models import Imported
 
@@ -154,7 +154,7 @@ class OperatingPoints:
                 fnr=request.fnr,
             )
         except InsufficientCalibrationData as error:
-            raise InsufficientCalibration(
+            raise UnsupportedRate(
                 str(error),
                 ways=self._ways(fpr, error, entry) if request.fnr is None else [],
                 smallest_fpr=plain(error.smallest_fpr),

@@ -18,13 +18,13 @@ from pairmark.service.datasets.promises import Promise
 from pairmark.service.db import Database
 from pairmark.service.errors import (
     DamagedRow,
-    InsufficientCalibration,
     InvalidInput,
     ModelNotCapable,
     NotReady,
     PairmarkError,
     UnknownCalibration,
     UnknownModel,
+    UnsupportedRate,
 )
 from pairmark.service.names import EVERY_NAME, VisibleNames
 from pairmark.service.places import Places, RequestWork
@@ -232,9 +232,9 @@ class Runtime:
                     calibration_id = await place.run(
                         lambda: self.store.subjects.of(calibration, subjects, version.estimator)
                     )
-            except InsufficientCalibration as error:
+            except UnsupportedRate as error:
                 required_units = None if fpr is None else units_needed(fpr, confidence)
-                raise InsufficientCalibration(
+                raise UnsupportedRate(
                     error.detail, **{**error.facts, "required_units": required_units}
                 ) from error
             if len(self._classes) >= 4096:

@@ -19,6 +19,7 @@ from pairmark.service.audit.recovery import recovered
 from pairmark.service.blobs import Blobs
 from pairmark.service.db import Database, bump_revision
 from pairmark.service.errors import Conflict, InvalidInput, PairmarkError
+from pairmark.service.processes import is_alive
 from pairmark.service.settings import Settings
 from pairmark.service.store import repository
 from pairmark.service.store.trial import try_artefact
@@ -94,15 +95,7 @@ class Quarantine:
             return now - mark.started_at < ELSEWHERE_S
         if mark.process == _PROCESS:
             return True
-        if mark.pid == os.getpid():
-            return False
-        try:
-            os.kill(mark.pid, 0)
-        except ProcessLookupError:
-            return False
-        except PermissionError:
-            return True
-        return True
+        return mark.pid != os.getpid() and is_alive(mark.pid)
 
     def _judge(self, row: ModelVersion, name: str, stale_marks: list[VersionLoad]) -> None:
         """Try what a process died of, or seems to have."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from pairmark.models.calibration.operating_point import InsufficientCalibrationData
 from pairmark.models.evaluation.pairs import FPR_TARGETS, det_curve
-from pairmark.service.errors import InsufficientCalibration, InvalidInput, ModelNotCapable
+from pairmark.service.errors import InvalidInput, ModelNotCapable, UnsupportedRate
 from pairmark.service.heldout.errors import KEPT, ErrorKind, hard_pairs, histograms
 from pairmark.service.heldout.report import read_arrays, read_evidence, read_roc
 from pairmark.service.heldout.schemas import DetOut, Evidence, RocOut
@@ -59,7 +59,7 @@ class Reports:
         self, name: str, version: int, *, kind: ErrorKind, fpr: float | None = None, limit: int = KEPT
     ) -> ErrorsOut:
         """The hardest held-out pairs of the version's own test part; with ``fpr`` only those that are wrong at
-        that operating point, or `InsufficientCalibration`. `ModelNotCapable` when it scores no pairs, or they
+        that operating point, or `UnsupportedRate`. `ModelNotCapable` when it scores no pairs, or they
         were not kept."""
         row = self._versions.row(name, version)
         pairs = hard_pairs(read_arrays(self._versions.blobs.folder(self._report_of(row, name))), kind)
@@ -118,7 +118,7 @@ class Reports:
         try:
             return calibration.operating_point(fpr).threshold
         except InsufficientCalibrationData as refusal:
-            raise InsufficientCalibration(
+            raise UnsupportedRate(
                 str(refusal),
                 smallest_fpr=refusal.smallest_fpr,
                 required_units=refusal.required_units,

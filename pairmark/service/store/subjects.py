@@ -19,7 +19,7 @@ from pairmark.models.pairs.subjects import SubjectPairs, TooFewSamples, subject_
 from pairmark.models.registry import spec_of
 from pairmark.service.datasets.data import LabelledData
 from pairmark.service.datasets.ingest import Datasets
-from pairmark.service.errors import CalibrationOverlap, InsufficientCalibration, TooLarge, UnknownDataset
+from pairmark.service.errors import CalibrationOverlap, TooLarge, UnknownDataset, UnsupportedRate
 from pairmark.service.heldout.encoding import rows_for
 from pairmark.service.heldout.pairs import split_codes
 from pairmark.service.heldout.people import digests_of, people_of
@@ -69,18 +69,18 @@ class SubjectCalibrations:
         self._calibrations = calibrations
         self._datasets = Datasets(versions.db, versions.blobs, versions.settings)
         self._lock = threading.Lock()
-        self._refused: dict[tuple[str, SubjectClass], InsufficientCalibration] = {}
+        self._refused: dict[tuple[str, SubjectClass], UnsupportedRate] = {}
 
     def of(self, parent: str, subjects: SubjectClass, estimator: Any) -> str:
         """The id of the calibration of a class, drawn from the people of the calibration ``parent``; made where there
-        is none yet. `InsufficientCalibration` when they cannot support the class, `TooLarge` when ``parent`` has as
+        is none yet. `UnsupportedRate` when they cannot support the class, `TooLarge` when ``parent`` has as
         many classes as are allowed."""
         row, name = self._calibrations.row(parent)
         child = self._find(parent, subjects)
         if child is not None:
             return child
         if subjects == AMONG:
-            raise InsufficientCalibration(
+            raise UnsupportedRate(
                 "decisions among candidates are about one stated list of pairs, of which some were drawn at random and "
                 "judged, and this version has none: label pairs with `pairmark label`, and train on them",
                 smallest_fpr={"finite-sample": None, "bootstrap": None},
@@ -89,7 +89,7 @@ class SubjectCalibrations:
             )
         failure = self._refused.get((parent, subjects))
         if failure is not None:
-            raise InsufficientCalibration(failure.detail, **failure.facts)
+            raise UnsupportedRate(failure.detail, **failure.facts)
         # One at a time: a second request for the same class takes what the first one made.
         with self._lock:
             child = self._find(parent, subjects)
@@ -106,7 +106,7 @@ class SubjectCalibrations:
                 )
             try:
                 return self._make(row, name, subjects, estimator)
-            except InsufficientCalibration as error:
+            except UnsupportedRate as error:
                 if len(self._refused) >= KEPT_REFUSALS:
                     self._refused.clear()
                 self._refused[(parent, subjects)] = error
@@ -238,9 +238,9 @@ def _draw_pairs(
         ) from error
 
 
-def refusal(subjects: SubjectClass, detail: str, **facts: Any) -> InsufficientCalibration:
+def refusal(subjects: SubjectClass, detail: str, **facts: Any) -> UnsupportedRate:
     """A class that nothing is known of."""
-    return InsufficientCalibration(
+    return UnsupportedRate(
         f"there is no calibration for subjects of {subjects.k} and {subjects.p} samples by {subjects.aggregation}: "
         f"{detail}",
         smallest_fpr={"finite-sample": None, "bootstrap": None},

@@ -26,7 +26,7 @@ class WebhookOut(BaseModel, WebhookFields, from_attributes=True):
     """An address that is told of events."""
 
 
-class NewWebhook(BaseModel, NewWebhookFields, from_attributes=True):
+class NewWebhookOut(BaseModel, NewWebhookFields, from_attributes=True, title="NewWebhook"):
     """A new webhook, with what its messages are signed with."""
 
 

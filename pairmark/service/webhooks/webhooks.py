@@ -25,7 +25,7 @@ from pairmark.service.webhooks import repository
 from pairmark.service.webhooks.schemas import (
     DeliveryOut,
     DeliveryPage,
-    NewWebhook,
+    NewWebhookOut,
     WebhookOut,
     WebhookPage,
     WebhookRequest,
@@ -54,7 +54,7 @@ class Webhooks:
     def on(self) -> bool:
         return bool(self._hosts)
 
-    def create(self, request: WebhookRequest) -> NewWebhook:
+    def create(self, request: WebhookRequest) -> NewWebhookOut:
         """Make a webhook; only this answer tells its secret."""
         self._check(request.url)
         with self._db.write() as session:
@@ -72,7 +72,7 @@ class Webhooks:
             record(session, now, "webhook.create", f"webhook:{webhook.id}", after=facts)
             webhook_out = WebhookOut.model_validate(webhook)
         secret = "whsec_" + base64.b64encode(self._secret(webhook_out.id)).decode()
-        return NewWebhook(**webhook_out.model_dump(), secret=secret)
+        return NewWebhookOut(**webhook_out.model_dump(), secret=secret)
 
     def page(self, limit: int, cursor: str | None) -> WebhookPage:
         """Webhooks, oldest first."""

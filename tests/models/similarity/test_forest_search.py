@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import pairmark
 from pairmark.models import SimilarityForest, SimilarityTree
+from pairmark.models.core.search.index import SearchLimits
 from pairmark.models.similarity import search, search_costs, search_cuts
 from pairmark.models.similarity.search_arrays import column_arrays
 
@@ -107,7 +108,7 @@ def test_every_way_through_the_search_is_exact(monkeypatch: pytest.MonkeyPatch, 
             monkeypatch.setattr(search, "_WORTHWHILE", worthwhile)
             for at in range(3):
                 trees = model._packed.search_trees(D)
-                one = search.ForestSearch(trees, model, queries[at : at + 1], index, 10, None, None)
+                one = search.ForestSearch(trees, model, queries[at : at + 1], index, SearchLimits(10))
                 best = one.run()
                 expected = sorted(range(6_000), key=lambda i, at=at: (-grid[at, i], i))[:10]
                 assert best.rows.tolist() == expected
@@ -124,7 +125,7 @@ def test_most_of_an_easy_gallery_is_never_scored() -> None:
     X = (centres[y] + 0.3 * rng.standard_normal((4_000, 16))).astype(np.float32)
     model = SimilarityForest(n_estimators=20, aggregation="rank", n_pairs=5_000, random_state=0).fit(X, y)
     index = model.index(np.vstack([X] * 5))
-    one = search.ForestSearch(model._packed.search_trees(16), model, X[:1], index, 5, None, None)
+    one = search.ForestSearch(model._packed.search_trees(16), model, X[:1], index, SearchLimits(5))
     assert one.run().rows.tolist() == model.top_k(X[:1], np.vstack([X] * 5), 5)[0][0].tolist()
     assert one.n_walked < 2_000
 
@@ -149,7 +150,7 @@ def test_no_search_counts_more_work_than_scoring_everything_and_a_tenth(
     model = fitted("plain", n_estimators=30, aggregation=aggregation, max_depth=6)
     for name, gallery in galleries_without_bounds(np.random.default_rng(6)).items():
         trees, query = model._packed.search_trees(D), gallery[:1] + np.float32(0.1)
-        one = search.ForestSearch(trees, model, query, model.index(gallery), k, None, None)
+        one = search.ForestSearch(trees, model, query, model.index(gallery), SearchLimits(k))
         best = one.run()
         grid = model.score_against(query, gallery)[0]
         expected = np.lexsort((np.arange(grid.size), -grid))[:k]

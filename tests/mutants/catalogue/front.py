@@ -27,7 +27,7 @@ FRONT = (
     mutant(
         "an-example-that-the-service-refuses",
         "each request is shown by an example that the service takes",
-        "pairmark/service/api/example_values.py",
+        "pairmark/service/api/document_values.py",
         '"right_unit": ["ada", "bob", "eve"], "listing": "random"}',
         '"right_unit": ["ada", "bob", "eve"], "listing": "some"}',
         "tests/service/api/test_body_examples.py::test_each_body_in_json_has_an_example_that_the_service_takes",

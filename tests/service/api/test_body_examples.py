@@ -9,7 +9,7 @@ import jsonschema_rs
 import pytest
 from pydantic import TypeAdapter
 
-from pairmark.service.api import example_values
+from pairmark.service.api import document_values
 from pairmark.service.api.docs import operation_groups
 from pairmark.service.api.routes import ROUTES
 from pairmark.service.api.routing import JSON_TYPE
@@ -37,7 +37,7 @@ def test_each_body_in_json_has_an_example_that_the_service_takes(document: dict[
             for example in content["examples"].values():
                 TypeAdapter(BODIES[name]).validate_json(json.dumps(example["value"]))
                 shown.add(name)
-    assert shown == set(BODIES) == set(example_values.REQUESTS)
+    assert shown == set(BODIES) == set(document_values.REQUESTS)
 
 
 def test_each_answer_in_json_has_an_example_that_fits_its_schema(document: dict[str, Any]) -> None:
@@ -65,11 +65,11 @@ def test_each_value_is_in_an_example(document: dict[str, Any]) -> None:
     members = {
         f"{schema}.{name}" for schema, shape in schemas.items() for name in shape.get("properties", ())
     }
-    assert [name for name in example_values.OF_A_SCHEMA if name not in members] == []
+    assert [name for name in document_values.OF_A_SCHEMA if name not in members] == []
     names = {name.rpartition(".")[2] for name in members}
-    assert [name for name in example_values.FIELDS if name not in names] == []
-    untyped = {name for name in example_values.ANSWERS if name in document["components"]["examples"]}
-    assert untyped == set(example_values.ANSWERS)
+    assert [name for name in document_values.FIELDS if name not in names] == []
+    untyped = {name for name in document_values.ANSWERS if name in document["components"]["examples"]}
+    assert untyped == set(document_values.ANSWERS)
 
 
 def test_the_page_of_an_operation_shows_its_answer_and_a_request_that_can_be_sent(

@@ -10,8 +10,8 @@ import pytest
 
 from pairmark.service.db import Database
 from pairmark.service.errors import InvalidInput, ModelNotCapable, UnknownModel
+from pairmark.service.runtime.pictures import tree_data, tree_svg
 from pairmark.service.runtime.runtime import Runtime
-from pairmark.service.runtime.trees import tree_data, tree_svg
 
 pytestmark = pytest.mark.database("sqlite")
 

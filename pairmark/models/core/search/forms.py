@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.models.core.arrays import Float32
-from pairmark.models.core.search.index import GalleryIndex, Rows, TopK, TopRows, padded, sealed
+from pairmark.models.core.search.index import GalleryIndex, Rows, SearchLimits, TopK, TopRows, padded, sealed
 from pairmark.models.core.search.kernels import scan as search_kernels
 
 BLOCK = 65_536
@@ -98,25 +98,19 @@ def lengths(gallery: Float32) -> NDArray[np.float64]:
 
 
 def top_k_by_form(
-    scorer: Scorer,
-    form: SearchForm,
-    queries: Any,
-    index: GalleryIndex,
-    k: int,
-    allowed: NDArray[np.bool_] | None,
-    above: np.float32 | None,
+    scorer: Scorer, form: SearchForm, queries: Any, index: GalleryIndex, limits: SearchLimits
 ) -> TopK:
     """`PairScorerMixin.top_k` by scanning; see `SearchForm`."""
     gallery = sealed(np.ascontiguousarray(form.gallery, dtype=np.float32))
     vectors = np.ascontiguousarray(form.queries, dtype=np.float32)
     n, width = gallery.shape
     longest = form.lengths if form.lengths is not None or form.measure != "inner" else lengths(gallery)
-    best = [TopRows(k, above) for _ in range(vectors.shape[0])]
+    best = [TopRows(limits.k, limits.above) for _ in range(vectors.shape[0])]
     for first in range(0, vectors.shape[0], _QUERIES):
         batch = slice(first, first + _QUERIES)
         norms = np.linalg.norm(vectors[batch].astype(np.float64), axis=1)
         estimates = np.empty((norms.size, min(BLOCK, n)), dtype=np.float32)
-        for rows, block, mask in _blocks(gallery, allowed):
+        for rows, block, mask in _blocks(gallery, limits.allowed):
             size = block.shape[0]
             search_kernels.scan(_CODES[form.measure], block, 0, size, vectors[batch], estimates)
             if form.offsets is not None:
@@ -144,7 +138,7 @@ def top_k_by_form(
                 look_through(
                     offer, partial(limit, form, width, scale), estimates[at, :size], mask, query_best
                 )
-    return padded(best, k)
+    return padded(best, limits.k)
 
 
 def _blocks(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import operator
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -176,6 +177,22 @@ def checked_above(above: float | None) -> np.float32 | None:
         raise ValueError("above is NaN; expected a score")
     with np.errstate(over="ignore"):
         return np.float32(above)
+
+
+class SearchLimits(NamedTuple):
+    """How many rows a search is asked for, which ones it looks at (None: all), and what scores have to be above."""
+
+    k: int
+    allowed: NDArray[np.bool_] | None = None
+    above: np.float32 | None = None
+
+    @classmethod
+    def of(cls, k: int, n: int, allowed: ArrayLike | None, above: float | None) -> SearchLimits:
+        """Of a search among n, or `ValueError`."""
+        k = operator.index(k)
+        if k < 1:
+            raise ValueError(f"k is {k}; expected at least 1")
+        return cls(min(k, n), checked_allowed(allowed, n), checked_above(above))
 
 
 class TopRows:

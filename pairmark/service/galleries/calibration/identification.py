@@ -16,10 +16,10 @@ from pairmark.service.datasets.ingest import Datasets, dataset_out
 from pairmark.service.datasets.repository import dataset_of
 from pairmark.service.errors import (
     Conflict,
-    InsufficientCalibration,
     InvalidInput,
     UnknownCalibration,
     UnknownEvaluation,
+    UnsupportedRate,
 )
 from pairmark.service.galleries import repository
 from pairmark.service.galleries.calibration import probe_repository
@@ -183,7 +183,7 @@ class Identification:
                     identification.append(
                         plain(point_of(scored.calibration, rate, request.confidence).as_dict())
                     )
-                except InsufficientCalibration as error:
+                except UnsupportedRate as error:
                     identification.append({"fpir": rate, "refused": error.detail, **error.facts})
         else:
             warnings.append("every probe's subject is enrolled, so nothing is known of strangers")
@@ -307,7 +307,7 @@ class Identification:
             )
         except UnknownCalibration:
             return None, None
-        except (InsufficientCalibration, Conflict) as error:
+        except (UnsupportedRate, Conflict) as error:
             warnings.append(f"the gallery's own threshold was not tried: {error.detail}")
             return None, None
         observed = {

@@ -191,14 +191,10 @@ class SubjectProbeUpdate(ProbeUpdate):
         self._aggregation = probes.aggregation
         self._subjects = galleries.views.live(state, version.estimator).subjects.at(view, self._aggregation)
         base = self._subjects.base
-        fits = (
-            base_scores is not None
-            and base_scores.base() is base
-            and base_scores.searched.size == len(probes.records)
-        )
-        self.base_scores = (
-            base_scores if base_scores is not None and fits else BaseScores.of(base, len(probes.records))
-        )
+        n = len(probes.records)
+        if base_scores is None or base_scores.base() is not base or base_scores.searched.size != n:
+            base_scores = BaseScores.of(base, n)
+        self.base_scores = base_scores
         super().__init__(galleries, state, version, probes, view)
 
     def _own(self, version: LoadedVersion, probe: Matrix, items: Matrix) -> float:

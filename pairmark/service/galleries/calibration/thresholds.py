@@ -31,9 +31,9 @@ from pairmark.service.caches import BoundedCache
 from pairmark.service.errors import (
     Conflict,
     DamagedRow,
-    InsufficientCalibration,
     SearchTooLong,
     UnknownCalibration,
+    UnsupportedRate,
 )
 from pairmark.service.galleries.calibration import probe_repository
 from pairmark.service.galleries.calibration.kept_probes import KeptProbes, load, score_columns
@@ -268,11 +268,11 @@ def calibration_of(row: GalleryCalibrationRow) -> GalleryCalibration:
 
 
 def point_of(calibration: GalleryCalibration, fpir: float, confidence: float) -> IdentificationPoint:
-    """The operating point, or `InsufficientCalibration`."""
+    """The operating point, or `UnsupportedRate`."""
     try:
         return calibration.operating_point(fpir, confidence)
     except InsufficientCalibrationData as error:
-        raise InsufficientCalibration(
+        raise UnsupportedRate(
             str(error), smallest_fpr=plain(error.smallest_fpr), required_units=plain(error.required_units)
         ) from error
 

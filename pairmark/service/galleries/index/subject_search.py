@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.models.core.arrays import Float32
+from pairmark.models.core.search.index import SearchLimits
 from pairmark.models.core.subjects import SampleSets, SubjectIndex
 from pairmark.service.errors import TooLarge
 from pairmark.service.galleries.index.blocks import IndexBlock
@@ -58,9 +59,8 @@ class SubjectTemplates:
         if excluded:
             allowed = np.ones(len(self.keys), dtype=np.bool_)
             allowed[excluded] = False
-        rows, scores = self.estimator._top_k_subjects(
-            queries, self.index, min(k, len(self.keys)), allowed, above
-        )
+        limits = SearchLimits(min(k, len(self.keys)), allowed, above)
+        rows, scores = self.estimator._top_k_subjects(queries, self.index, limits)
         check_finite(np.where(rows < 0, 0, scores), noun="query", what="score", field="queries")
         return [
             [self._hit(row, score) for row, score in zip(query_rows, values, strict=True) if row >= 0]
