@@ -5,8 +5,8 @@ list of such lists of one length. Of anything else `read_rows` says that it is n
 over. Decimals are rounded correctly to float64 (Lemire, Number parsing at a gigabyte per second, 2021) and then to
 float32, as a parser that makes Python floats of them would.
 
-The text is passed on as an address and a size: numba counts the users of an array at each call, which would take as long
-as reading a number.
+The text is passed on as an address and a size: numba counts the users of an array at each call, which would take as
+long as reading a number.
 """
 
 from __future__ import annotations
