@@ -23,6 +23,8 @@ REFUSED = b"POST /similarity HTTP/1.1\r\n" + HOST + CHUNKED
 READ = b"POST /login HTTP/1.1\r\n" + HOST + CHUNKED
 """Its body is read without a key."""
 GET = b"GET /healthz HTTP/1.1\r\n" + HOST
+LONG = b"POST /login HTTP/1.1\r\n" + HOST + b"Content-Length: 100000\r\n\r\n" + b" " * 100_000
+"""Its body comes in one piece, as its length is declared."""
 FIELDS = b"ab: cd\r\n" * 8_000
 
 ENDLESS = {
@@ -35,6 +37,7 @@ ENDLESS = {
     "a chunk size": (READ, b"0" * 65_536),
     "tiny chunks": (READ, b"1\r\n \r\n" * 10_000),
     "header fields": (GET, FIELDS),
+    "header fields behind a long body": (LONG + GET, FIELDS),
     "one header field": (GET + b"a: ", b"x" * 65_536),
     "lines of a header field": (GET + b"a: b\r\n", b" folded\r\n" * 7_000),
     "a request line": (b"GET /", b"x" * 65_536),

@@ -154,6 +154,7 @@ class GuardedProtocol(HttpToolsProtocol):
     ----------
     phase : waiting for nothing, for the rest of a head, for the rest of a body, or for the client to stop sending.
     since : when it began, by the clock of `Connections`. n_bytes : what came since then.
+    body_bytes : of the newest body that have come.
     framing : bytes of the body that count towards `MAX_FRAMING_BYTES`.
     keep_alive : whether the connection may stay open after the answer to the newest request.
     """
@@ -163,7 +164,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self.all_connections = connections()
         self.phase = _HEAD
         self.since = self.all_connections.now
-        self.n_bytes = self.framing = 0
+        self.n_bytes = self.framing = self.body_bytes = 0
         self.keep_alive = True
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -180,10 +181,24 @@ class GuardedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        if len(data) > SLICE_BYTES:
-            for start in range(0, len(data), SLICE_BYTES):
-                self.data_received(data[start : start + SLICE_BYTES])
+        if len(data) <= SLICE_BYTES:
+            self._take(data)
             return
+        rest = memoryview(data)
+        while rest:
+            size = max(SLICE_BYTES, self._missing())
+            self._take(rest[:size])
+            rest = rest[size:]
+
+    def _missing(self) -> int:
+        """How many bytes of a body of declared length are still to come: nothing in them needs a look in between."""
+        if self.phase != _BODY:
+            return 0
+        headers = self.cycle.scope["headers"]
+        declared = next((value for name, value in headers if name == b"content-length"), b"0")
+        return int(declared) - self.body_bytes
+
+    def _take(self, data: bytes | memoryview) -> None:
         if self.transport.is_closing():
             self.n_bytes += len(data)
             if self.n_bytes > LINGER_BYTES:
@@ -199,7 +214,7 @@ class GuardedProtocol(HttpToolsProtocol):
         elif self.phase == _BODY:
             self._check_framing()
 
-    def _parse(self, data: bytes) -> None:
+    def _parse(self, data: bytes | memoryview) -> None:
         self._unset_keepalive_if_required()
         try:
             self.parser.feed_data(data)
@@ -209,7 +224,7 @@ class GuardedProtocol(HttpToolsProtocol):
         except HttpParserError:
             self.refuse(400, "the request is not HTTP/1.1")
 
-    def _parse_without_upgrade(self, data: bytes) -> None:
+    def _parse_without_upgrade(self, data: bytes | memoryview) -> None:
         """Parse a request again whose head asks for another protocol, as if it had not asked: HTTP/1.1 alone is spoken
         here, and the parser would take the body, with which ``data`` begins, for the next request."""
         head = [self.parser.get_method(), b" ", self.url, b" HTTP/", self.parser.get_http_version().encode()]
@@ -247,10 +262,12 @@ class GuardedProtocol(HttpToolsProtocol):
         # An answer that goes out before the whole request came says that the connection ends, and ends it.
         self.keep_alive, self.cycle.keep_alive = self.cycle.keep_alive, False
         self.headers = []
-        self.phase, self.since, self.n_bytes, self.framing = _BODY, self.all_connections.now, 0, 0
+        self.phase, self.since, self.n_bytes = _BODY, self.all_connections.now, 0
+        self.framing = self.body_bytes = 0
 
     def on_body(self, body: bytes) -> None:
         size = len(body)
+        self.body_bytes += size
         self.framing -= size + min(size, FRAME_BYTES)
         super().on_body(body)
 

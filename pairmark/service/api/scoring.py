@@ -25,7 +25,13 @@ from pairmark.service.runtime.binary import parse_npz, parse_octets
 from pairmark.service.runtime.growing_body import RequestBody
 from pairmark.service.runtime.live import subsample
 from pairmark.service.runtime.metrics import PAIRS
-from pairmark.service.runtime.parsing import holds_scores, parse_pairs, parse_scores
+from pairmark.service.runtime.parsing import (
+    holds_scores,
+    parse_pairs,
+    parse_scores,
+    plain_pairs,
+    plain_seconds,
+)
 from pairmark.service.runtime.points import Ratios, ServedPoint, plain
 from pairmark.service.runtime.vectors import VectorPairs
 from pairmark.service.runtime.versions import LoadedVersion
@@ -191,7 +197,9 @@ async def _read(
     runtime, settings, query = call.services.runtime, call.services.settings, call.query
     reading = len(body) / BYTES_A_SECOND[kind]
     if kind == JSON:
-        pairs = await request_work.run(reading, lambda: parse_pairs(body))
+        pairs = await request_work.run(plain_seconds(body), lambda: plain_pairs(body))
+        if pairs is None:
+            pairs = await request_work.run(reading, lambda: parse_pairs(body))
         pairs.check_sizes(settings.max_batch_pairs, settings.max_subject_samples)
         version = await runtime.version_for(_model(pairs, query), capability, call.models)
         return pairs, version

@@ -17,7 +17,6 @@ from pairmark.service.errors import InvalidInput, ModelNotCapable
 from pairmark.service.runtime.catalogue import VersionEntry
 from pairmark.service.runtime.vectors import Features, VectorPairs, check_finite, to_rows
 
-MEASURED = 256
 FEW, FEW_NUMBERS = 64, 1_000_000
 """So few pairs, of so few numbers, take no time worth a thread."""
 
@@ -33,7 +32,7 @@ class LoadedVersion:
     ignores_unknown : whether indices beyond ``n_features`` are ignored.
     feature_names, label_names, class_names : of the training data, where known.
     seconds_a_point : about how long one point takes to rank or classify.
-    seconds_a_pair : how long a pair took in the last batch of at least `MEASURED`.
+    seconds_a_pair : how long a pair took in the last batch of more than `FEW`.
     public, json : how answers name the version.
     """
 
@@ -69,7 +68,7 @@ class LoadedVersion:
         n = max(left.shape[0], right.shape[0])
         left, right = _repeated(left, n), _repeated(right, n)
         # Both sides were validated as they were parsed, so the estimator's own checks are not paid again.
-        if n < MEASURED:
+        if n <= FEW:
             scores: Float32 = self.estimator._pair_score(left, right)
         else:
             start = time.perf_counter()

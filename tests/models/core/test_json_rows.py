@@ -174,6 +174,31 @@ def test_damaged_bodies_are_read_only_where_they_still_mean_that() -> None:
     assert n_read > 500
 
 
+def test_nothing_behind_a_body_is_read() -> None:
+    """Bytes of which memory holds more are read as bytes that end there."""
+    whole = b'{"features": [0.12345678, 0.1234567890123, 1234567890.5e-10], "model": "a"} ' + b"1" * 16
+    for size in range(len(whole)):
+        names = np.frombuffer(b"modelfeatures", dtype=np.uint8), np.array([5, 13])
+        answers = []
+        for text in (np.frombuffer(whole, np.uint8)[:size], np.frombuffer(whole[:size], np.uint8)):
+            values, places = np.zeros(size, dtype=np.float32), np.full((2, 3), -1)
+            answers.append((read_rows(text, *names, values, places), values.tolist(), places.tolist()))
+        assert answers[0] == answers[1], size
+
+
+@pytest.mark.parametrize("n_digits", range(1, 24))
+def test_numbers_of_any_length_are_read_to_the_last_digit(n_digits: int) -> None:
+    generator = random.Random(n_digits)
+    for _ in range(300):
+        fraction = f"{generator.randrange(10**n_digits):0{n_digits}}"
+        text = f"{generator.choice(['', '-'])}{generator.choice([0, generator.randrange(1000)])}.{fraction}"
+        value = number_of(text)
+        if value is None:
+            assert len(text.strip("-").replace(".", "").lstrip("0")) > 19
+        else:
+            assert value == np.float32(float(text)), text
+
+
 def test_bodies_of_any_kind_are_read_by_one_kernel() -> None:
     """A second type of array would have a request wait for the compiler."""
     text = b'{"features": [[0.5, 1.0]]}'

@@ -592,11 +592,19 @@ PARSING = (
         f"{JSON_ROWS_TESTS}::test_halves_are_rounded_to_even",
     ),
     mutant(
+        "eight-digits-beyond-the-body",
+        "nothing behind a body is taken for part of it",
+        JSON_ROWS,
+        "    while at + 8 <= n:",
+        "    while at <= n:",
+        f"{JSON_ROWS_TESTS}::test_nothing_behind_a_body_is_read",
+    ),
+    mutant(
         "a-key-twice",
         "a body in which a key stands twice is refused or read as JSON parsers read it",
         JSON_ROWS,
-        "index == NOT_PLAIN or places[index, 0] >= 0 or at >=",
-        "index == NOT_PLAIN or at >=",
+        "index == NOT_PLAIN or places[index, 0] >= 0 or _byte",
+        "index == NOT_PLAIN or _byte",
         f"{JSON_ROWS_TESTS}::test_other_bodies_are_left_to_the_complete_parser",
     ),
     mutant(

@@ -10,7 +10,7 @@ import pytest
 from pairmark.service.runtime import growing_body
 from pairmark.service.runtime.binary import parse_octets
 from pairmark.service.runtime.growing_body import GrowingBody, RequestBody
-from pairmark.service.runtime.parsing import parse_pairs
+from pairmark.service.runtime.parsing import parse_pairs, plain_pairs
 
 
 def arrived(data: bytes, part: int) -> RequestBody:
@@ -49,6 +49,7 @@ def test_large_bodies_are_read_as_small_ones() -> None:
         str(rows[0].tolist()).encode(),
     )
     for body in (text, text.replace(b"{", b'{"model": null, ', 1)):
-        pairs = parse_pairs(arrived(body, 65_536))
+        whole = arrived(body, 65_536)
+        pairs = plain_pairs(whole) or parse_pairs(whole)
         np.testing.assert_array_equal(pairs.left, rows[:9_000])
         np.testing.assert_array_equal(pairs.right, rows[:1])

@@ -15,7 +15,7 @@ from hypothesis.extra.numpy import arrays
 
 from pairmark.service.errors import InvalidInput, TooLarge
 from pairmark.service.runtime.binary import parse_npz, parse_octets
-from pairmark.service.runtime.parsing import holds_scores, parse_pairs, parse_scores
+from pairmark.service.runtime.parsing import holds_scores, parse_pairs, parse_scores, plain_pairs
 from pairmark.service.runtime.vectors import SparseRows, to_rows
 
 finite32 = st.floats(width=32, allow_nan=False, allow_infinity=False)
@@ -24,12 +24,12 @@ matrices = arrays(np.float32, st.tuples(st.integers(1, 5), st.just(4)), elements
 
 @given(left=matrices, right=matrices)
 def test_json_raw_and_npz_carry_the_same_bits(left: np.ndarray, right: np.ndarray) -> None:
-    spoken = parse_pairs(json.dumps({"left": left.tolist(), "right": right.tolist()}).encode())
+    body = json.dumps({"left": left.tolist(), "right": right.tolist()}).encode()
     raw = parse_octets(left.tobytes() + right.tobytes(), dim=4, n_left=len(left))
     stream = io.BytesIO()
     np.savez_compressed(stream, left=left, right=np.asfortranarray(right))
     packed = parse_npz(stream.getvalue(), max_bytes=10_000)
-    for given_ in (spoken, raw, packed):
+    for given_ in (plain_pairs(body), parse_pairs(body), raw, packed):
         np.testing.assert_array_equal(given_.left, left)
         np.testing.assert_array_equal(given_.right, right)
         assert given_.left.dtype == np.float32

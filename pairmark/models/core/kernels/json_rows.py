@@ -4,11 +4,18 @@ Only the plain form is read: an object of unlike keys, whose values are a string
 list of such lists of one length. Of anything else `read_rows` says that it is not plain, and a complete parser takes
 over. Decimals are rounded correctly to float64 (Lemire, Number parsing at a gigabyte per second, 2021) and then to
 float32, as a parser that makes Python floats of them would.
+
+The text is passed on as an address and a size: numba counts the users of an array at each call, which would take as
+long as reading a number.
 """
 
 from __future__ import annotations
 
 import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.cpython.unsafe.numbers import leading_zeros, trailing_zeros
+from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from pairmark.models.core.arrays import Float64
@@ -22,6 +29,13 @@ _MAX = float(np.finfo(np.float32).max)
 _QUOTE, _BACKSLASH, _COMMA, _COLON, _DOT = 34, 92, 44, 58, 46
 _MINUS, _PLUS, _ZERO, _NINE, _SMALL_E, _LARGE_E = 45, 43, 48, 57, 101, 69
 _OPEN, _CLOSE, _BEGIN, _END = 91, 93, 123, 125
+# Of eight digits in a word, as `_more_digits` takes them.
+_ZEROS, _TOPS = np.uint64(0x3030303030303030), np.uint64(0x8080808080808080)
+_BEYOND_NINE = np.uint64(0x7676767676767676)
+"""Sets the highest bit of every byte that is more than nine."""
+_PAIRS = np.uint64(0x000000FF000000FF)
+_HUNDREDS, _UNITS = np.uint64(1000000 << 32 | 100), np.uint64(10000 << 32 | 1)
+_TENS = np.uint64(10) ** np.arange(9, dtype=np.uint64)
 NOT_PLAIN = -1
 
 
@@ -45,17 +59,41 @@ def _tables() -> tuple[NDArray[np.uint64], NDArray[np.uint64], Float64]:
     return high, low, np.exp2(np.arange(-400, 200, dtype=np.float64))
 
 
+_SIGNS = np.array([1.0, -1.0])
 _HIGH, _LOW, _SCALES = _tables()
 
 
+@intrinsic
+def _product(context, a, b):
+    """The 128 bits of a product of uint64: the upper and the lower half."""
+
+    def generate(context, builder, signature, factors):
+        wide, half = ir.IntType(128), ir.IntType(64)
+        product = builder.mul(*(builder.zext(factor, wide) for factor in factors))
+        upper = builder.lshr(product, wide(64))
+        return context.make_tuple(
+            builder, signature.return_type, [builder.trunc(part, half) for part in (upper, product)]
+        )
+
+    return types.UniTuple(types.uint64, 2)(types.uint64, types.uint64), generate
+
+
+@intrinsic
+def _loaded(context, address, kind):
+    """The value of that kind that begins at an address. Nothing checks what is there."""
+
+    def generate(context, builder, signature, arguments):
+        loaded = ir.IntType(kind.dtype.bitwidth)
+        return builder.load(builder.inttoptr(arguments[0], loaded.as_pointer()), align=1)
+
+    return kind.dtype(types.int64, kind), generate
+
+
 @kernel
-def _product(a, b):
-    """The 128 bits of a product: the upper and the lower half."""
-    mask, half = np.uint64(0xFFFFFFFF), np.uint64(32)
-    a0, a1, b0, b1 = a & mask, a >> half, b & mask, b >> half
-    low, middle, cross, high = a0 * b0, a1 * b0, a0 * b1, a1 * b1
-    carry = (low >> half) + (middle & mask) + (cross & mask)
-    return high + (middle >> half) + (cross >> half) + (carry >> half), a * b
+def _byte(text, at):
+    """The byte at a place; behind the last one zero, which no JSON has."""
+    start, n = text
+    return _loaded(start + at, np.uint8) if at < n else np.uint8(0)
 
 
 @kernel
@@ -65,17 +103,8 @@ def _scaled(digits, exponent):
         return 0.0
     if exponent > _HIGHEST:
         return np.inf
-    # Both factors are exact in float64, so one operation rounds once.
-    if digits <= np.uint64(1 << 53) and -22 <= exponent <= 22:
-        if exponent < 0:
-            return np.float64(digits) / 10.0 ** np.float64(-exponent)
-        return np.float64(digits) * 10.0 ** np.float64(exponent)
-    shift = 0
-    # Shift the first digit bit to the top, halving the step: a count of leading zeros.
-    for step in (32, 16, 8, 4, 2, 1):
-        if digits >> np.uint64(64 - step) == np.uint64(0):
-            digits = digits << np.uint64(step)
-            shift += step
+    shift = leading_zeros(digits)
+    digits = digits << shift
     at = exponent - _LOWEST
     high, low = _product(digits, _HIGH[at])
     # The lower half of the power counts only where the upper one leaves the rounding open.
@@ -98,71 +127,96 @@ def _scaled(digits, exponent):
     # 54 bits to 53: the last one rounds.
     mantissa = (mantissa + (mantissa & np.uint64(1))) >> np.uint64(1)
     # floor(log2(10**exponent)), by a fraction that is exact in this range.
-    binary = ((217706 * exponent) >> 16) + np.int64(top) - shift + 11
+    binary = ((217706 * exponent) >> 16) + np.int64(top) - np.int64(shift) + 11
     return np.float64(mantissa) * _SCALES[binary + 400]
 
 
 @kernel
-def _after_space(body, at):
+def _after_space(text, at):
     """The next place that is no white space."""
-    while at < body.shape[0] and (body[at] == 32 or body[at] == 10 or body[at] == 13 or body[at] == 9):
+    while True:
+        byte = _byte(text, at)
+        if byte > 32 or not (byte == 32 or byte == 10 or byte == 13 or byte == 9):
+            return at
         at += 1
-    return at
 
 
 @kernel
-def _after_string(body, at):
+def _after_string(text, at):
     """The place after a string that begins at ``at``, its quotes included; `NOT_PLAIN` for any other."""
-    if at >= body.shape[0] or body[at] != _QUOTE:
+    if _byte(text, at) != _QUOTE:
         return NOT_PLAIN
     at += 1
-    while at < body.shape[0] and body[at] != _QUOTE:
-        if body[at] == _BACKSLASH or body[at] < 32 or body[at] > 126:
+    while _byte(text, at) != _QUOTE:
+        if _byte(text, at) == _BACKSLASH or _byte(text, at) < 32 or _byte(text, at) > 126:
             return NOT_PLAIN
         at += 1
-    return at + 1 if at < body.shape[0] else NOT_PLAIN
+    return at + 1
 
 
 @kernel
-def _number(body, at):
+def _is_digit(byte):
+    return _ZERO <= byte <= _NINE
+
+
+@kernel
+def _more_digits(text, at, digits):
+    """``digits``, followed by those that begin at ``at``, and the place after them; at most 64 bits are kept."""
+    start, n = text
+    # Eight at a time: three multiplications add up neighbours, then pairs, then fours.
+    while at + 8 <= n:
+        eight = _loaded(start + at, np.uint64) ^ _ZEROS
+        others = (eight | (eight + _BEYOND_NINE)) & _TOPS
+        # Above the first byte that is no digit, a carry may have come in: nothing looks there.
+        n_digits = trailing_zeros(others) >> np.uint64(3)
+        half = np.uint64(32) - (n_digits << np.uint64(2))
+        eight = (eight << half) << half
+        eight = eight * np.uint64(10) + (eight >> np.uint64(8))
+        eight = (eight & _PAIRS) * _HUNDREDS + ((eight >> np.uint64(16)) & _PAIRS) * _UNITS
+        digits = digits * _TENS[n_digits] + (eight >> np.uint64(32))
+        if others != np.uint64(0):
+            return digits, at + np.int64(n_digits)
+        at += 8
+    while _is_digit(_byte(text, at)):
+        digits = digits * np.uint64(10) + np.uint64(_byte(text, at) - _ZERO)
+        at += 1
+    return digits, at
+
+
+@kernel
+def _number(text, at):
     """A number that begins at ``at``, and the place after it (`NOT_PLAIN`: it is none, or is not exact here)."""
-    n = body.shape[0]
-    negative = at < n and body[at] == _MINUS
-    if negative:
+    negative = np.int64(_byte(text, at) == _MINUS)
+    at += negative
+    first, digits = at, np.uint64(0)
+    while _is_digit(_byte(text, at)):
+        digits = digits * np.uint64(10) + np.uint64(_byte(text, at) - _ZERO)
         at += 1
-    if at >= n or not _ZERO <= body[at] <= _NINE:
+    n_digits, exponent = at - first, 0
+    # JSON has no leading zeros.
+    if n_digits == 0 or (n_digits > 1 and _byte(text, first) == _ZERO):
         return 0.0, NOT_PLAIN
-    digits, n_digits, exponent = np.uint64(0), 0, 0
-    if body[at] == _ZERO:
-        at += 1
-        # JSON has no leading zeros.
-        if at < n and _ZERO <= body[at] <= _NINE:
-            return 0.0, NOT_PLAIN
-    while at < n and _ZERO <= body[at] <= _NINE:
-        digits = digits * np.uint64(10) + np.uint64(body[at] - _ZERO)
-        n_digits += 1
-        at += 1
-    if at < n and body[at] == _DOT:
-        at += 1
-        first = at
-        while at < n and _ZERO <= body[at] <= _NINE:
-            digits = digits * np.uint64(10) + np.uint64(body[at] - _ZERO)
-            # Zeros before the first digit are none.
-            n_digits += digits != np.uint64(0)
-            at += 1
-        exponent = first - at
+    if _byte(text, at) == _DOT:
+        point = at + 1
+        digits, at = _more_digits(text, point, digits)
+        exponent = point - at
         if exponent == 0:
             return 0.0, NOT_PLAIN
+        n_digits -= exponent
+    while n_digits > _DIGITS and (_byte(text, first) == _ZERO or _byte(text, first) == _DOT):
+        # Zeros before the first digit are none.
+        n_digits -= _byte(text, first) == _ZERO
+        first += 1
     if n_digits > _DIGITS:
         return 0.0, NOT_PLAIN
-    if at < n and (body[at] == _SMALL_E or body[at] == _LARGE_E):
+    if _byte(text, at) == _SMALL_E or _byte(text, at) == _LARGE_E:
         at += 1
-        below = at < n and body[at] == _MINUS
-        if at < n and (body[at] == _MINUS or body[at] == _PLUS):
+        below = _byte(text, at) == _MINUS
+        if below or _byte(text, at) == _PLUS:
             at += 1
         first, power = at, 0
-        while at < n and _ZERO <= body[at] <= _NINE:
-            power = min(power * 10 + np.int64(body[at] - _ZERO), 100_000_000)
+        while _is_digit(_byte(text, at)):
+            power = min(power * 10 + np.int64(_byte(text, at) - _ZERO), 100_000_000)
             at += 1
         if at == first:
             return 0.0, NOT_PLAIN
@@ -171,71 +225,65 @@ def _number(body, at):
     # Also NaN, which `_scaled` gives where it cannot tell.
     if not value <= _MAX:
         return 0.0, NOT_PLAIN
-    return -value if negative else value, at
+    return value * _SIGNS[negative], at
 
 
 @kernel
-def _row(body, at, values, end):
+def _row(text, at, values, end):
     """Numbers of a list that begins at ``at``, written behind ``end``: the place after it, and the end of what is
     written."""
-    at = _after_space(body, at + 1)
+    at = _after_space(text, at + 1)
     while True:
-        value, at = _number(body, at)
+        value, at = _number(text, at)
         if at == NOT_PLAIN:
             return NOT_PLAIN, end
         values[end] = np.float32(value)
         end += 1
-        at = _after_space(body, at)
-        if at >= body.shape[0]:
-            return NOT_PLAIN, end
-        if body[at] == _CLOSE:
+        at = _after_space(text, at)
+        if _byte(text, at) == _CLOSE:
             return at + 1, end
-        if body[at] != _COMMA:
+        if _byte(text, at) != _COMMA:
             return NOT_PLAIN, end
-        at = _after_space(body, at + 1)
+        at = _after_space(text, at + 1)
 
 
 @kernel
-def _rows(body, at, values, start, place):
+def _rows(text, at, values, start, place):
     """A list of numbers, or of such lists; `place` gets its first value, its rows (0: one list) and their length."""
     place[0] = start
-    first = _after_space(body, at + 1)
-    if first >= body.shape[0]:
-        return NOT_PLAIN, start
-    if body[first] != _OPEN:
-        at, end = _row(body, at, values, start)
+    first = _after_space(text, at + 1)
+    if _byte(text, first) != _OPEN:
+        at, end = _row(text, at, values, start)
         place[1], place[2] = 0, end - start
         return at, end
     at, n_rows, width = first, 0, 0
     while True:
-        if at >= body.shape[0] or body[at] != _OPEN:
+        if _byte(text, at) != _OPEN:
             return NOT_PLAIN, start
-        at, end = _row(body, at, values, start)
+        at, end = _row(text, at, values, start)
         if at == NOT_PLAIN or (n_rows and end - start != width):
             return NOT_PLAIN, start
         # The next row is written behind this one.
         width, start = end - start, end
         n_rows += 1
-        at = _after_space(body, at)
-        if at >= body.shape[0]:
-            return NOT_PLAIN, start
-        if body[at] == _CLOSE:
+        at = _after_space(text, at)
+        if _byte(text, at) == _CLOSE:
             place[1], place[2] = n_rows, width
             return at + 1, start
-        if body[at] != _COMMA:
+        if _byte(text, at) != _COMMA:
             return NOT_PLAIN, start
-        at = _after_space(body, at + 1)
+        at = _after_space(text, at + 1)
 
 
 @kernel
-def _index_of(body, start, stop, names, ends):
+def _index_of(text, start, stop, names, ends):
     """Which of the names stands at ``start`` to ``stop``; `NOT_PLAIN`: none."""
     first = 0
     for index in range(ends.shape[0]):
         if ends[index] - first == stop - start:
             same = True
             for offset in range(stop - start):
-                same = same and body[start + offset] == names[first + offset]
+                same = same and _byte(text, start + offset) == names[first + offset]
             if same:
                 return index
         first = ends[index]
@@ -257,34 +305,31 @@ def read_rows(body, names, ends, values, places):
     -------
     How many numbers there are; `NOT_PLAIN` where the body is not of this form.
     """
+    text = np.int64(body.ctypes.data), body.shape[0]
     n_values = 0
-    at = _after_space(body, 0)
-    if at >= body.shape[0] or body[at] != _BEGIN:
+    at = _after_space(text, 0)
+    if _byte(text, at) != _BEGIN:
         return NOT_PLAIN
     while True:
-        start = _after_space(body, at + 1)
-        stop = _after_string(body, start)
+        start = _after_space(text, at + 1)
+        stop = _after_string(text, start)
         if stop == NOT_PLAIN:
             return NOT_PLAIN
-        index = _index_of(body, start + 1, stop - 1, names, ends)
-        at = _after_space(body, stop)
-        if index == NOT_PLAIN or places[index, 0] >= 0 or at >= body.shape[0] or body[at] != _COLON:
+        index = _index_of(text, start + 1, stop - 1, names, ends)
+        at = _after_space(text, stop)
+        if index == NOT_PLAIN or places[index, 0] >= 0 or _byte(text, at) != _COLON:
             return NOT_PLAIN
-        at = _after_space(body, at + 1)
-        if at >= body.shape[0]:
-            return NOT_PLAIN
-        if body[at] == _OPEN:
-            at, n_values = _rows(body, at, values, n_values, places[index])
+        at = _after_space(text, at + 1)
+        if _byte(text, at) == _OPEN:
+            at, n_values = _rows(text, at, values, n_values, places[index])
         else:
             places[index, 0] = at + 1
-            at = _after_string(body, at)
+            at = _after_string(text, at)
             places[index, 1], places[index, 2] = at - 1, 0
         if at == NOT_PLAIN:
             return NOT_PLAIN
-        at = _after_space(body, at)
-        if at >= body.shape[0]:
-            return NOT_PLAIN
-        if body[at] == _END:
-            return n_values if _after_space(body, at + 1) == body.shape[0] else NOT_PLAIN
-        if body[at] != _COMMA:
+        at = _after_space(text, at)
+        if _byte(text, at) == _END:
+            return n_values if _after_space(text, at + 1) == body.shape[0] else NOT_PLAIN
+        if _byte(text, at) != _COMMA:
             return NOT_PLAIN
