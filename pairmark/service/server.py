@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 
-from pairmark.service.deferred import defer_unused
+from pairmark.service.deferred import defer_models, defer_unused
 
 defer_unused()
+defer_models()
 # The event loop waits so long for a thread that computes in Python: Python's own 5 ms are many scores.
 sys.setswitchinterval(0.0005)
 
