@@ -1,68 +1,78 @@
 """The explicit list of learners, and saving and loading by kind.
 
-A new family adds a folder with a ``spec.py`` and its specs to ``LEARNERS``; nothing else lists kinds.
+A new family adds a folder with a ``spec.py``, and a line for each kind to ``KINDS``; nothing else lists them.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 
-from pairmark.models.auto import spec as auto
 from pairmark.models.core.artefact import Artefact, ArtefactError, read_artefact, write_artefact
 from pairmark.models.core.base import FILL, PairScorerMixin
 from pairmark.models.core.scaling import SCALING, ColumnScaling, from_pipeline
 from pairmark.models.core.spec import LearnerSpec, jsonable_params
-from pairmark.models.ghost import spec as ghost
-from pairmark.models.label_ranking import spec as label_ranking
-from pairmark.models.logistic import spec as logistic
-from pairmark.models.metric import spec as metric
-from pairmark.models.plda import spec as plda
-from pairmark.models.rankboost import spec as rankboost
-from pairmark.models.records import spec as records
 from pairmark.models.records.encoder import RecordEncoder
 from pairmark.models.records.schema import Schema, sample_cells
-from pairmark.models.rsbl import spec as rsbl
-from pairmark.models.similarity import spec as similarity
 
 _ENCODER = "encoder."
 """In front of the names of an encoder's arrays."""
 
-LEARNERS: tuple[LearnerSpec, ...] = (
-    auto.AUTO,
-    plda.PLDA,
-    similarity.TREE,
-    similarity.FOREST,
-    metric.METRIC,
-    logistic.LOGISTIC,
-    records.RECORDS,
-    records.FELLEGI_SUNTER,
-    rsbl.RSBL_SPEC,
-    ghost.GHOST,
-    rankboost.KERNEL,
-    rankboost.ALIGNED,
-    label_ranking.TREE,
-    label_ranking.FOREST,
-    label_ranking.PAIRWISE,
-    label_ranking.AUTO,
-)
+KINDS = {
+    "similarity-auto": "auto.AUTO",
+    "plda": "plda.PLDA",
+    "similarity-tree": "similarity.TREE",
+    "similarity-forest": "similarity.FOREST",
+    "metric": "metric.METRIC",
+    "similarity-logistic": "logistic.LOGISTIC",
+    "record-trees": "records.RECORDS",
+    "fellegi-sunter": "records.FELLEGI_SUNTER",
+    "rsbl": "rsbl.RSBL_SPEC",
+    "ghost": "ghost.GHOST",
+    "rankboost-kernel": "rankboost.KERNEL",
+    "aligned-kernel": "rankboost.ALIGNED",
+    "label-ranking-tree": "label_ranking.TREE",
+    "label-ranking-forest": "label_ranking.FOREST",
+    "label-ranking-pairwise": "label_ranking.PAIRWISE",
+    "label-ranking-auto": "label_ranking.AUTO",
+}
+"""Every learner's kind, in the order of lists: its folder, and the name of its spec there."""
+
+
+class _Learners(Collection[LearnerSpec]):
+    """Every learner, imported when it is its turn: a serving process needs few."""
+
+    def __contains__(self, spec: object) -> bool:
+        return isinstance(spec, LearnerSpec) and spec.kind in KINDS
+
+    def __len__(self) -> int:
+        return len(KINDS)
+
+    def __iter__(self) -> Iterator[LearnerSpec]:
+        return map(spec_of, KINDS)
+
+
+LEARNERS = _Learners()
 
 
 def spec_of(kind: str) -> LearnerSpec:
     """The learner of that kind; ``KeyError`` names the known kinds."""
-    specs = {spec.kind: spec for spec in LEARNERS}
-    if kind not in specs:
-        raise KeyError(f"unknown learner {kind!r}; known: {', '.join(specs)}")
-    return specs[kind]
+    if kind not in KINDS:
+        raise KeyError(f"unknown learner {kind!r}; known: {', '.join(KINDS)}")
+    folder, _, name = KINDS[kind].partition(".")
+    spec: LearnerSpec = getattr(import_module(f"pairmark.models.{folder}.spec"), name)
+    return spec
 
 
 def spec_for(estimator: object) -> LearnerSpec:
-    for spec in LEARNERS:
-        if type(estimator) is spec.estimator:
-            return spec
+    for kind, place in KINDS.items():
+        in_folder = type(estimator).__module__.startswith(f"pairmark.models.{place.partition('.')[0]}.")
+        if in_folder and type(estimator) is spec_of(kind).estimator:
+            return spec_of(kind)
     raise KeyError(f"{type(estimator).__name__} is not a registered learner")
 
 

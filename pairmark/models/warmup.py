@@ -12,7 +12,7 @@ from pairmark.models.calibration.warmup import warm_calibration
 from pairmark.models.core.arrays import Float32
 from pairmark.models.core.json_rows import warm_json_rows
 from pairmark.models.core.spec import capabilities_of
-from pairmark.models.registry import LEARNERS, sample_rows
+from pairmark.models.registry import KINDS, sample_rows, spec_of
 from pairmark.models.reviews.evidence import Judgements, missed_bound, next_group, share_bound
 
 _SMALL = {
@@ -94,9 +94,7 @@ def warm(kinds: Collection[str] | None = None) -> None:
     y = np.repeat(np.arange(6), 4)
     wide = np.zeros((X.shape[0], _WIDE), dtype=np.float32)
     wide[:, -X.shape[1] :] = X
-    for spec in LEARNERS:
-        if kinds is not None and spec.kind not in kinds:
-            continue
+    for spec in map(spec_of, KINDS if kinds is None else kinds):
         small = {name: value for name, value in _SMALL.items() if name in spec.params.model_fields}
         estimator = spec.estimator(**{**spec.params().model_dump(), **small})
         if spec.needs == "rankings":
@@ -126,11 +124,10 @@ def warm(kinds: Collection[str] | None = None) -> None:
 
 def compile_all() -> None:
     """`warm` every kernel where nothing is cached yet, in two processes; raises `RuntimeError` if one fails."""
-    kinds = {spec.kind for spec in LEARNERS}
     # Trees take about as long as all the rest, and share no kernel of weight with it.
-    trees = {kind for kind in kinds if kind.startswith("similarity-")}
+    trees = {kind for kind in KINDS if kind.startswith("similarity-")}
     context = multiprocessing.get_context("spawn")
-    running = [context.Process(target=warm, args=(sorted(part),)) for part in (trees, kinds - trees)]
+    running = [context.Process(target=warm, args=(sorted(part),)) for part in (trees, KINDS.keys() - trees)]
     for process in running:
         process.start()
     for process in running:

@@ -90,6 +90,16 @@ def defer_unused() -> None:
         defer(name)
 
 
+def defer_models() -> None:
+    """For a process that is ours alone: have pydantic's models, FastAPI's among them, build what validates and writes
+    them when the first object is made."""
+    import pydantic
+
+    # Before 2.14 two threads that met there could take the validator of a parent.
+    if tuple(map(int, pydantic.VERSION.split(".")[:2])) >= (2, 14):
+        pydantic.BaseModel.model_config["defer_build"] = True
+
+
 def skip_exports(*packages: str) -> None:
     """For a process that is ours alone and names modules in full: make packages whose ``__init__`` only gathers names
     for others without running it, which would import all that they hold."""

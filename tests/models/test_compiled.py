@@ -192,7 +192,7 @@ with event.install_listener("numba:run_pass", Watch()):
     before = mean(np.ones(6))
 # No garbage is looked for while numba compiles, and again afterwards.
 assert gc.isenabled() and True not in Watch.collects
-print(before, len(third.signatures), len(third.part.signatures), third(1.0), len(third.signatures))
+print(before, len(third.signatures), len(third.part().signatures), third(1.0), len(third.signatures))
 """
 
 

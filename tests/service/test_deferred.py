@@ -24,9 +24,15 @@ def test_serving_does_not_load_what_it_never_calls() -> None:
     said = python(
         """
         import sys
-        import pairmark.service.server
+        import typer, uvicorn
+        from pairmark.service.cli.listening import answer
+        uvicorn.Server.run = lambda server, sockets: server.config.load()
+        try: answer(None, workers=1)
+        except typer.Exit: pass
+        from pairmark.models.registry import KINDS
         waiting = ("scipy.stats._stats_py", "scipy.optimize", "narwhals.dataframe", "duckdb", "alembic", "jinja2",
-                   "matplotlib", "httpx", "psycopg", "sklearn.linear_model", "sklearn.preprocessing")
+                   "matplotlib", "httpx", "psycopg", "sklearn.linear_model", "sklearn.preprocessing",
+                   *(f"pairmark.models.{place.split('.')[0]}.spec" for place in KINDS.values()))
         print([name for name in waiting if name in sys.modules])
         """
     )

@@ -17,7 +17,7 @@ import logging
 import platform
 import time
 from collections.abc import Callable
-from functools import cache
+from functools import cache, cached_property
 from itertools import count
 from pathlib import Path
 from typing import Any, Self
@@ -26,7 +26,7 @@ import numba
 from llvmlite.binding import get_host_cpu_features
 from numba import types
 from numba.core import event as numba_events
-from numba.core.caching import IndexDataCacheFile
+from numba.core.caching import FunctionCache, IndexDataCacheFile, NullCache
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
 
@@ -42,8 +42,8 @@ _PORTABLE_FEATURES = {"avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "p
 def kernel(function: Callable[..., Any]) -> Any:
     """Compile a kernel at its first call and keep the machine code in numba's cache.
 
-    Numba looks for a writable folder (``NUMBA_CACHE_DIR``, then beside the source, then the user's cache) while it
-    decorates. Where none is to be had, the kernel is compiled in each process instead of failing at import.
+    Numba looks for a writable folder (``NUMBA_CACHE_DIR``, then beside the source, then the user's cache). Where none
+    is to be had, the kernel is compiled in each process.
     """
     return _compiled(function)
 
@@ -164,20 +164,48 @@ class _PartCompiler(_TellingCompiler):
 
 def _compiled(function: Callable[..., Any], **options: Any) -> Any:
     options |= {"error_model": "numpy", "no_cfunc_wrapper": True}
-    own = options | {"nogil": True, "pipeline_class": _TellingCompiler}
-    part = _of_any_value(_njit(no_cpython_wrapper=True, pipeline_class=_PartCompiler, **options)(function))
-    try:
-        compiled = _calling(part, _njit(cache=True, **own)(function))
-    except RuntimeError:
-        return _calling(part, _njit(**own)(function))
-    # Numba looks at the size and time of the kernel's own file, which may call helpers from other files of its folder;
-    # and times are those of installing.
-    folder = Path(inspect.getfile(function)).parent
-    compiled._cache._cache_file._source_stamp = _folder_digest(folder)
-    _forget_unreadable(compiled._cache._cache_file)
-    if _runs_portable_code() and (folder / SHIPPED).is_dir():
-        _look_among_shipped(compiled._cache, folder)
+    compiled = _njit(nogil=True, pipeline_class=_TellingCompiler, **options)(function)
+    compiled._cache = _Cache(function)
+
+    @cache
+    def part() -> Any:
+        return _njit(no_cpython_wrapper=True, pipeline_class=_PartCompiler, **options)(function)
+
+    # Other kernels that call this one take the part, compiled for the types of constants as for any other value of
+    # them: numba types each constant by its value first, and so compiles what is called with 0 and with ``n`` twice.
+    unliteral: Any = types.unliteral
+    compiled.get_call_template = lambda args, kws: part().get_call_template(
+        tuple(map(unliteral, args)), {name: unliteral(kind) for name, kind in kws.items()}
+    )
+    compiled.get_overload = lambda signature: part().get_overload(signature)
+    compiled.part = part
     return compiled
+
+
+class _Cache:
+    """Numba's cache of a kernel, which looks for a writable folder when it is first asked and not at the import."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._own, name)
+
+    @cached_property
+    def _own(self) -> Any:
+        cache_of: Any = FunctionCache
+        try:
+            own = cache_of(self._function)
+        except RuntimeError:
+            return NullCache()
+        # Numba looks at the size and time of the kernel's own file, which may call helpers from other files of its
+        # folder; and times are those of installing.
+        folder = Path(inspect.getfile(self._function)).parent
+        own._cache_file._source_stamp = _folder_digest(folder)
+        _forget_unreadable(own._cache_file)
+        if _runs_portable_code() and (folder / SHIPPED).is_dir():
+            _look_among_shipped(own, folder)
+        return own
 
 
 def _forget_unreadable(cache_file: Any) -> None:
@@ -221,26 +249,6 @@ def _runs_portable_code() -> bool:
         return PORTABLE_CPU is not None
     features = get_host_cpu_features()
     return all(features.get(name, False) for name in _PORTABLE_FEATURES)
-
-
-def _calling(part: Any, compiled: Any) -> Any:
-    """Have other kernels that call a kernel take it as a part."""
-    compiled.part = part
-    compiled.get_call_template, compiled.get_overload = part.get_call_template, part.get_overload
-    return compiled
-
-
-def _of_any_value(compiled: Any) -> Any:
-    """Let a kernel that another one calls with a constant be compiled for its type, as for any other value of it.
-
-    Numba types each constant by its value first, and so compiles what is called with 0 and with ``n`` twice.
-    """
-    template = compiled.get_call_template
-    unliteral: Any = types.unliteral
-    compiled.get_call_template = lambda args, kws: template(
-        tuple(map(unliteral, args)), {name: unliteral(kind) for name, kind in kws.items()}
-    )
-    return compiled
 
 
 @cache

@@ -71,8 +71,6 @@ def answer(listener: socket.socket, workers: int) -> None:
     import uvicorn
     from uvicorn.supervisors import Multiprocess
 
-    from pairmark.service.api.connections import GuardedProtocol
-
     config = uvicorn.Config(
         "pairmark.service.server:served_app",
         factory=True,
@@ -83,7 +81,7 @@ def answer(listener: socket.socket, workers: int) -> None:
         timeout_graceful_shutdown=GRACE_S,
         timeout_worker_healthcheck=SILENCE_S,
         loop="uvloop",
-        http=GuardedProtocol,
+        http="pairmark.service.server:GuardedProtocol",
         ws="none",
     )
     if workers > 1:

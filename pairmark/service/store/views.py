@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TypeVar, cast
 
-from pairmark.models.registry import LEARNERS
+from pairmark.models.registry import KINDS, spec_of
 from pairmark.service.datasets.promises import FEWEST, Promise, population_of, promise_of
 from pairmark.service.store.schemas import (
     AliasOut,
@@ -49,7 +49,7 @@ def version_out(
     model: str, row: ModelVersion, aliases: Iterable[AliasRow], calibrations: Iterable[CalibrationRow]
 ) -> VersionOut:
     calibration_rows = list(calibrations)
-    spec = next((learner for learner in LEARNERS if learner.kind == row.kind), None)
+    spec = spec_of(row.kind) if row.kind in KINDS else None
     facts = {name: value for name, value in row.facts.items() if name not in ("n_features", "feature_names")}
     return VersionOut(
         **version_summary(row, aliases).model_dump(),

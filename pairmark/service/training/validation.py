@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from pairmark.models.calibration.promises import units_needed
 from pairmark.models.core.spec import LearnerSpec
-from pairmark.models.registry import LEARNERS, spec_of
+from pairmark.models.registry import KINDS, LEARNERS, spec_of
 from pairmark.service.datasets.promises import (
     fewest_units,
     population_of,
@@ -78,8 +78,7 @@ def default_learner(dataset: DatasetOut) -> str:
         return _DEFAULT_RANKINGS
     if dataset.columns is not None:
         return _DEFAULT_RECORDS
-    kinds = {spec.kind for spec in LEARNERS}
-    return next(kind for kind in _DEFAULT_PAIRS if kind in kinds)
+    return next(kind for kind in _DEFAULT_PAIRS if kind in KINDS)
 
 
 def known_learner(kind: str) -> LearnerSpec:
@@ -87,9 +86,10 @@ def known_learner(kind: str) -> LearnerSpec:
     try:
         return spec_of(kind)
     except KeyError:
-        kinds = [spec.kind for spec in LEARNERS]
         raise UnknownLearner(
-            f"there is no learner {kind[:100]!r}; known: {', '.join(kinds)}", field="learner", learners=kinds
+            f"there is no learner {kind[:100]!r}; known: {', '.join(KINDS)}",
+            field="learner",
+            learners=[*KINDS],
         ) from None
 
 

@@ -276,7 +276,7 @@ DEFAULT_RACE = (
         "stale-kernel-cache",
         "kernels compile anew where an earlier release's cache cannot be read",
         "pairmark/models/core/compiled.py",
-        "    _forget_unreadable(compiled._cache._cache_file)\n",
+        "        _forget_unreadable(own._cache_file)\n",
         "",
         "tests/models/test_compiled.py::test_a_cache_of_an_earlier_release_whose_types_have_gone_is_replaced",
     ),
