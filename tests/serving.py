@@ -33,6 +33,7 @@ from pairmark.service.jobs.child import attempt_error
 from pairmark.service.jobs.queue import JobQueue
 from pairmark.service.jobs.schemas import Claim
 from pairmark.service.settings import Settings
+from tests.forking import start
 
 ROOT = Path(__file__).parent.parent
 PATIENCE_S = 240.0
@@ -225,20 +226,9 @@ def serving(
     }
     log = home / "serve.log"
     # The pipe to its stdin closes when this process is gone, however it went, and the server stops.
-    command = [
-        sys.executable,
-        "-m",
-        "pairmark.service.cli",
-        "serve",
-        "--port",
-        str(port),
-        "--until-stdin-closes",
-        *options,
-    ]
+    words = ["serve", "--port", str(port), "--until-stdin-closes", *options]
     with log.open("ab") as stream:
-        process = subprocess.Popen(
-            command, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=stream, stderr=stream
-        )
+        process = start(words, env=environment, stdout=stream.fileno(), stderr=stream.fileno())
     url = f"http://127.0.0.1:{port}"
     try:
         with httpx.Client(base_url=url, timeout=PATIENCE_S, trust_env=False) as http:

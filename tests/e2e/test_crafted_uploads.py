@@ -167,6 +167,15 @@ def test_readers_end_with_the_service(new_database: Callable[..., str], tmp_path
         fork_server[0].wait(10)
 
 
+def test_the_fork_server_loads_no_learner_and_no_database(served: RunningServer) -> None:
+    assert send(served.http, csv(b"x,y\n1,a\n2,a\n3,b\n"), "g").status_code == 201
+    (fork_server,) = fork_servers(served)
+    loaded = " ".join(one.path for one in fork_server.memory_maps())
+    assert "duckdb" in loaded
+    assert "/sklearn/" not in loaded
+    assert "/sqlalchemy/" not in loaded
+
+
 def test_a_reader_that_dies_takes_nothing_down(served: RunningServer) -> None:
     """The next upload has a fork server again, should the one there is be killed."""
     # The first upload starts it, which is this one where the test runs alone.

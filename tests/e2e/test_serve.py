@@ -12,10 +12,12 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
+from tests import forking
 from tests.serving import PATIENCE_S, ROOT, free_port
 
 
@@ -33,25 +35,22 @@ def command(*words: str) -> list[str]:
 @pytest.fixture
 def start(environment: dict[str, str], tmp_path: Path) -> Iterator:
     """Start ``pairmark serve`` and wait until it says where it answers."""
-    running: list[subprocess.Popen[str]] = []
+    running: list[subprocess.Popen[bytes]] = []
 
-    def run(*words: str) -> subprocess.Popen[str]:
-        with (tmp_path / "log").open("w") as log:
-            process = subprocess.Popen(
-                command("serve", *words),
-                env=environment,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
+    def run(*words: str) -> subprocess.Popen[bytes]:
+        reads, writes = os.pipe()
+        with (tmp_path / "log").open("w") as log, open(writes, "wb") as said:
+            process: Any = forking.start(
+                ["serve", *words], env=environment, stdout=said.fileno(), stderr=log.fileno()
             )
+        process.stdout = open(reads)  # noqa: SIM115
         running.append(process)
         return process
 
     yield run
     for process in running:
-        process.kill()
-        process.communicate()
+        with process:
+            process.kill()
 
 
 def alive(pid: int) -> bool:
@@ -187,7 +186,6 @@ def test_tied_to_its_parent_it_ends_when_the_pipe_closes(start) -> None:
     process = start("--port", "0", "--until-stdin-closes")
     process.stdout.readline()
     process.stdin.close()
-    process.stdin = None
     assert process.wait(PATIENCE_S) == 0
 
 

@@ -20,9 +20,8 @@ from pairmark.service.jobs.limits import memory_in_use
 from pairmark.service.jobs.worker import AttemptEnd, Worker
 from pairmark.service.processes import child_environment
 from pairmark.service.settings import Settings
+from tests import forking
 
-ROOT = Path(__file__).parents[2]
-WORKER = [sys.executable, "-m", "pairmark.service.cli", "worker"]
 PATIENCE_S = 120.0
 LONG = {"n_estimators": 10_000, "max_depth": 6, "n_pairs": 20_000}
 SECONDS_LONG = {"n_estimators": 1_500, "max_depth": 3, "leaf_depth": 2, "n_pairs": 2_000}
@@ -44,15 +43,14 @@ def start(quick):
     started: list[subprocess.Popen[bytes]] = []
 
     def begin(settings: Settings = quick.settings) -> subprocess.Popen[bytes]:
-        environment = child_environment(settings)
-        process = subprocess.Popen(WORKER, cwd=ROOT, env=environment)
+        process = forking.start(["worker"], env=child_environment(settings))
         started.append(process)
         return process
 
     yield begin
     for process in started:
-        process.kill()
-        process.wait()
+        with process:
+            process.kill()
 
 
 def submit(deployment, **changes):

@@ -133,7 +133,7 @@ def svmlight_blocks(
     The file is parsed once, in chunks, into files under ``parts``: only at its end is it known whether indices
     count from 0 or from 1 (from 1 when no index is 0).
     """
-    # Costs a server a quarter of a second to import, and few uploads need it.
+    # Costs a reader half a second to import, and few uploads need it.
     from sklearn.datasets import load_svmlight_file
 
     size = path.stat().st_size

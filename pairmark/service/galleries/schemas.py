@@ -10,10 +10,8 @@ from pydantic import BaseModel, Field, model_validator
 
 from pairmark.service.errors import DamagedRow
 from pairmark.service.galleries.items.item_forms import body_json
-from pairmark.service.galleries.repository import GalleryState
 from pairmark.service.pagination import Page
 from pairmark.service.runtime.json_forms import REFS_TEXT, Body, JsonRequest, Ref, Side, Vectors
-from pairmark.service.tables import GalleryItem
 from pairmark.wire.base import iso
 from pairmark.wire.galleries import (
     CandidatesFields,
@@ -32,6 +30,11 @@ from pairmark.wire.galleries import (
     UpsertFields,
     VerificationFields,
 )
+
+if TYPE_CHECKING:
+    # Whoever reads uploads needs what they may hold, and no database.
+    from pairmark.service.galleries.repository import GalleryState
+    from pairmark.service.tables import GalleryItem
 
 
 class GalleryRequest(JsonRequest):

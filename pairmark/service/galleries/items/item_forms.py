@@ -10,7 +10,6 @@ import numpy as np
 
 from pairmark.models.core.arrays import Bool, Float32
 from pairmark.models.records.schema import RecordError, Records, Schema, is_plain
-from pairmark.models.registry import schema_of_model
 from pairmark.service.errors import InvalidInput
 
 Matrix = Any
@@ -180,6 +179,9 @@ ItemForm = VectorForm | RecordForm
 
 def form_of(estimator: Any, width: int) -> ItemForm:
     """What the galleries of a fitted model hold."""
+    # Whoever reads uploads has no model, and need not import all kinds of them.
+    from pairmark.models.registry import schema_of_model
+
     schema = schema_of_model(estimator)
     if schema is None or is_plain(schema):
         return VectorForm(width)
