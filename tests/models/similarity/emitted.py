@@ -37,7 +37,7 @@ def run_every_step() -> None:
 
 def assembly(kernel: Any, triple: str, cpu: str) -> str:
     """What LLVM makes of a kernel that another one calls, by itself."""
-    (source,) = kernel.part.inspect_llvm().values()
+    (source,) = kernel.part().inspect_llvm().values()
     machine = llvm.Target.from_triple(triple).create_target_machine(cpu=cpu, opt=3)
     module = llvm.parse_assembly(source)
     module.triple, module.data_layout = triple, str(machine.target_data)
