@@ -83,16 +83,23 @@ def trained(
 
 def read_answer(wire: socket.socket) -> None:
     """Read one answer whole; raises `RuntimeError` unless it is a 200."""
-    heard = wire.recv(1 << 20)
+    heard = _received(wire)
     while b"\r\n\r\n" not in heard:
-        heard += wire.recv(1 << 20)
+        heard += _received(wire)
     head, _, body = heard.partition(b"\r\n\r\n")
     if not head.startswith(b"HTTP/1.1 200"):
         raise RuntimeError(f"the server answered {heard[:400]!r}")
     at = head.lower().index(b"content-length:") + 15
     missing = int(head[at:].split(b"\r\n")[0]) - len(body)
     while missing > 0:
-        missing -= len(wire.recv(1 << 20))
+        missing -= len(_received(wire))
+
+
+def _received(wire: socket.socket) -> bytes:
+    received = wire.recv(1 << 20)
+    if not received:
+        raise RuntimeError("the server closed the connection before its answer was whole")
+    return received
 
 
 class Served:

@@ -164,7 +164,7 @@ def _servers(folder: Path, environment: dict[str, str], stack: ExitStack) -> dic
     def plain(name: str) -> Served:
         command = [
             sys.executable, "-m", "uvicorn", f"benchmarks._peer_apps:{name}", "--no-access-log", "--loop", "uvloop",
-            "--http", "httptools", "--log-level", "warning", "--port",
+            "--http", "httptools", "--log-level", "warning", "--timeout-keep-alive", "600", "--port",
         ]  # fmt: skip
         return stack.enter_context(running_server(command, environment, "/"))
 
