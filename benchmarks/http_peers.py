@@ -74,24 +74,23 @@ main()
 """
 
 
-class _Wires:
-    """Connections to a server, each with one request on the way."""
-
-    def __init__(self, served: Served, port: int) -> None:
-        self._served = served
-        self._wires = [socket.create_connection(("127.0.0.1", port)) for _ in range(CONNECTIONS)]
-        for wire in self._wires:
+def _cpu_of(served: Served, request: bytes, times: int) -> float:
+    """CPU seconds of the server a request, on connections that each have one request on the way."""
+    with ExitStack() as stack:
+        # New ones for each turn: a server closes those that idle while the others have theirs.
+        wires = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", served.port)))
+            for _ in range(CONNECTIONS)
+        ]
+        for wire in wires:
             wire.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-
-    def cpu_of(self, request: bytes, times: int) -> float:
-        """CPU seconds of the server a request."""
-        before = self._served.cpu()
+        before = served.cpu()
         for _ in range(times // CONNECTIONS):
-            for wire in self._wires:
+            for wire in wires:
                 wire.sendall(request)
-            for wire in self._wires:
+            for wire in wires:
                 read_answer(wire)
-        return (self._served.cpu() - before) / (times // CONNECTIONS * CONNECTIONS)
+        return (served.cpu() - before) / (times // CONNECTIONS * CONNECTIONS)
 
 
 def run(preset: Preset) -> Result:
@@ -164,7 +163,7 @@ def _servers(folder: Path, environment: dict[str, str], stack: ExitStack) -> dic
     def plain(name: str) -> Served:
         command = [
             sys.executable, "-m", "uvicorn", f"benchmarks._peer_apps:{name}", "--no-access-log", "--loop", "uvloop",
-            "--http", "httptools", "--log-level", "warning", "--timeout-keep-alive", "600", "--port",
+            "--http", "httptools", "--log-level", "warning", "--port",
         ]  # fmt: skip
         return stack.enter_context(running_server(command, environment, "/"))
 
@@ -200,11 +199,11 @@ def _mlserver_folder(folder: Path) -> Path:
 def _in_turns(
     served: dict[str, Served], requests: dict[str, bytes], rounds: int, times: int
 ) -> dict[str, list[float]]:
-    wires = {name: _Wires(served[name], served[name].port) for name in requests if name in served}
-    for name, wire in wires.items():
-        wire.cpu_of(requests[name], times // 4)
-    spent: dict[str, list[float]] = {name: [] for name in wires}
+    contestants = [name for name in requests if name in served]
+    for name in contestants:
+        _cpu_of(served[name], requests[name], times // 4)
+    spent: dict[str, list[float]] = {name: [] for name in contestants}
     for turn in range(rounds):
-        for name in list(wires) if turn % 2 == 0 else list(reversed(wires)):
-            spent[name].append(wires[name].cpu_of(requests[name], times))
+        for name in contestants if turn % 2 == 0 else reversed(contestants):
+            spent[name].append(_cpu_of(served[name], requests[name], times))
     return spent
