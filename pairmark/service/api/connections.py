@@ -154,7 +154,7 @@ class GuardedProtocol(HttpToolsProtocol):
     ----------
     phase : waiting for nothing, for the rest of a head, for the rest of a body, or for the client to stop sending.
     since : when it began, by the clock of `Connections`. n_bytes : what came since then.
-    body_bytes : of the newest body that have come.
+    body_bytes : how much of the newest body has come.
     framing : bytes of the body that count towards `MAX_FRAMING_BYTES`.
     keep_alive : whether the connection may stay open after the answer to the newest request.
     """
@@ -184,11 +184,11 @@ class GuardedProtocol(HttpToolsProtocol):
         if len(data) <= SLICE_BYTES:
             self._take(data)
             return
-        rest = memoryview(data)
-        while rest:
+        unparsed = memoryview(data)
+        while unparsed:
             size = max(SLICE_BYTES, self._missing())
-            self._take(rest[:size])
-            rest = rest[size:]
+            self._take(unparsed[:size])
+            unparsed = unparsed[size:]
 
     def _missing(self) -> int:
         """How many bytes of a body of declared length are still to come: nothing in them needs a look in between."""

@@ -157,30 +157,30 @@ def _gains_of_few(rows, y, weight, total, mass, min_leaf, bit, sums, gains):
         r, w = rows[q], weight[rows[q]]
         bit[r] = 1 << q
         for earlier in range(1 << q):
-            left = (1 << q) | earlier
+            subset = (1 << q) | earlier
             left_norm = right_norm = 0.0
             for c in range(k):
                 s = sums[earlier, c] + w * y[r, c]
-                sums[left, c] = s
+                sums[subset, c] = s
                 left_norm += s * s
                 right_norm += (total[c] - s) * (total[c] - s)
-            sums[left, k] = sums[earlier, k] + w
-            sums[left, k + 1] = sums[earlier, k + 1] + 1.0
-            left_mass, n_left = sums[left, k], sums[left, k + 1]
+            sums[subset, k] = sums[earlier, k] + w
+            sums[subset, k + 1] = sums[earlier, k + 1] + 1.0
+            left_mass, n_left = sums[subset, k], sums[subset, k + 1]
             if min(n_left, n - n_left) >= min_leaf:
-                gains[left] = left_norm / left_mass + right_norm / (mass - left_mass)
+                gains[subset] = left_norm / left_mass + right_norm / (mass - left_mass)
             else:
-                gains[left] = -1.0
+                gains[subset] = -1.0
 
 
 @kernel
 def _best_of_few(values, order, f, start, stop, bit, gains, floor):
     """As `_best_of_feature`, where `_gains_of_few` are there."""
-    best, best_at, left = floor, 0, 0
+    best, best_at, subset = floor, 0, 0
     for p in range(start, stop - 1):
-        left |= bit[order[f, p]]
-        if gains[left] > best and values[order[f, p], f] != values[order[f, p + 1], f]:
-            best, best_at = gains[left], p + 1 - start
+        subset |= bit[order[f, p]]
+        if gains[subset] > best and values[order[f, p], f] != values[order[f, p + 1], f]:
+            best, best_at = gains[subset], p + 1 - start
     return best, best_at
 
 
