@@ -70,6 +70,14 @@ REQUESTS = (
         f"{ENDLESS}::test_what_never_ends_is_refused_in_words",
     ),
     mutant(
+        "what-follows-a-body-is-one-piece",
+        "what comes at once is looked at in slices, but for bodies of declared length",
+        CONNECTIONS,
+        "size = max(SLICE_BYTES, self._missing())",
+        "size = len(unparsed)",
+        f"{ENDLESS}::test_what_never_ends_is_refused_in_words",
+    ),
+    mutant(
         "any-number-of-header-fields",
         "a request has a largest number of header fields",
         CONNECTIONS,
