@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, Final
 
 from pairmark.service.api.document_values import ANSWERS, FIELDS, OF_A_SCHEMA, REQUESTS, SHOWN
+
+_EMPTY: Final[dict[str, Any]] = {"boolean": False, "integer": 0, "array": [], "object": {}}
+"""By type: what a member holds that no row gives a value, where it may not be null. Numbers and texts need one."""
 
 
 def add_examples(document: dict[str, Any]) -> None:
@@ -64,10 +67,18 @@ def _example_of(schemas: dict[str, Any], schema: dict[str, Any]) -> Any:
             if member in required or len(OF_A_SCHEMA.get(f"{name}.{member}", ())) > 1 or "const" in shape
         }
     if "anyOf" in schema:
-        return _example_of(schemas, schema["anyOf"][0])
-    if schema.get("type") == "array":
+        first, *others = schema["anyOf"]
+        is_plain = "enum" not in first and not _holds_objects(first)
+        return None if is_plain and {"type": "null"} in others else _example_of(schemas, first)
+    if schema.get("type") == "array" and _holds_objects(schema):
         return [_example_of(schemas, schema["items"])]
-    return schema["const"] if "const" in schema else schema["enum"][0]
+    if "const" in schema or "enum" in schema:
+        return schema["const"] if "const" in schema else schema["enum"][0]
+    return _EMPTY[schema["type"]]
+
+
+def _holds_objects(shape: dict[str, Any]) -> bool:
+    return "$ref" in shape or ("items" in shape and _holds_objects(shape["items"]))
 
 
 def _member(schemas: dict[str, Any], name: str, shape: dict[str, Any]) -> Any:
