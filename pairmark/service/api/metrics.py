@@ -175,8 +175,6 @@ def live(model: str, version: int) -> dict[str, Any] | None:
             labels = sample.labels
             if (labels.get("model"), labels.get("version")) != (model, str(version)):
                 continue
-            if sample.name.endswith("_created"):
-                continue
             if what == "scores":
                 totals["scores"] += int(sample.value)
             elif what in ("decided", "matched"):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric, SummaryMetricFamily
 from prometheus_client.registry import Collector
 
@@ -35,56 +35,40 @@ class Readings:
     last_backup: float | None = None
 
 
+@dataclass(frozen=True)
 class _Families(Collector):
-    def __init__(self, readings: Readings | None, places: dict[str, Path]) -> None:
-        self._readings = readings
-        self._places = places
+    readings: Readings | None
+    places: Mapping[str, Path]
 
     def collect(self) -> Iterator[Metric]:
-        yield _gauge(
-            "database_up", "1 when the database answered this scrape.", int(self._readings is not None)
-        )
-        free = _labelled("disk_free_bytes", "Free space where data is kept.", "place")
-        for place, path in self._places.items():
-            if path.exists():
-                free.add_metric([place], shutil.disk_usage(path).free)
-        yield free
-        if self._readings is not None:
-            yield from _of_database(self._readings)
+        is_up = int(self.readings is not None)
+        yield _gauge("database_up", "1 when the database answered this scrape.", is_up)
+        free = {name: shutil.disk_usage(path).free for name, path in self.places.items() if path.exists()}
+        yield _gauges("disk_free_bytes", "Free space where data is kept.", "place", free)
+        if self.readings is not None:
+            yield from _of_database(self.readings)
 
 
-def deployment_text(readings: Readings | None, places: dict[str, Path]) -> bytes:
+def deployment_text(readings: Readings | None, places: Mapping[str, Path]) -> bytes:
     """The readings in the Prometheus text format; ``readings`` is None when the database did not answer in time."""
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Families(readings, places))
-    return generate_latest(registry)
+    return generate_latest(_Families(readings, places))
 
 
 def _of_database(readings: Readings) -> Iterator[Metric]:
     queue = readings.queue
-    jobs = _labelled("jobs", "Jobs by state.", "state")
-    for state, count in sorted(queue.states.items()):
-        jobs.add_metric([state], count)
-    yield jobs
+    yield _gauges("jobs", "Jobs by state.", "state", dict(sorted(queue.states.items())))
     yield _gauge("workers", "Workers that are alive.", queue.workers)
-    yield _gauge(
-        "queue_oldest_seconds", "How long the first job has waited; 0 when none waits.", queue.oldest_s
-    )
-    seconds = SummaryMetricFamily(
-        "pairmark_job_seconds", "Time from a job's first start to its end.", labels=["task", "state"]
-    )
+    text = "How long the first job has waited; 0 when none waits."
+    yield _gauge("queue_oldest_seconds", text, queue.oldest_s)
+    text = "Time from a job's first start to its end."
+    seconds = SummaryMetricFamily("pairmark_job_seconds", text, labels=["task", "state"])
     for (task, state), (count, total) in sorted(queue.durations.items()):
         seconds.add_metric([task, state], count_value=count, sum_value=total)
     yield seconds
     yield _gauge("gallery_items_all", "Items of all galleries.", readings.items)
-    items = _labelled("gallery_items", f"Items of the {SHOWN} largest galleries.", "gallery")
-    for name, count in readings.galleries.items():
-        items.add_metric([name], count)
-    yield items
-    ages = _labelled("calibration_age_seconds", "Age of the calibration that production answers by.", "model")
-    for name, age in readings.calibration_ages.items():
-        ages.add_metric([name], age)
-    yield ages
+    yield _gauges("gallery_items", f"Items of the {SHOWN} largest galleries.", "gallery", readings.galleries)
+    text = "Age of the calibration that production answers by."
+    yield _gauges("calibration_age_seconds", text, "model", readings.calibration_ages)
     if readings.last_backup is not None:
         yield _gauge("last_backup_timestamp_seconds", "When the last backup was made.", readings.last_backup)
 
@@ -93,5 +77,8 @@ def _gauge(name: str, text: str, value: float) -> Metric:
     return GaugeMetricFamily(f"pairmark_{name}", text, value=value)
 
 
-def _labelled(name: str, text: str, label: str) -> GaugeMetricFamily:
-    return GaugeMetricFamily(f"pairmark_{name}", text, labels=[label])
+def _gauges(name: str, text: str, label: str, values: Mapping[str, float]) -> Metric:
+    gauges = GaugeMetricFamily(f"pairmark_{name}", text, labels=[label])
+    for value_of, value in values.items():
+        gauges.add_metric([value_of], value)
+    return gauges
