@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
 from sqlalchemy import and_, delete, func, select, update
@@ -28,45 +28,6 @@ from pairmark.service.tables import (
 log = logging.getLogger(__name__)
 
 Measured = TypeVar("Measured", GalleryCalibrationRow, GalleryEvaluationRow)
-
-_NEXT = aliased(ModelRow)
-_NEXT_VERSION = aliased(ModelVersion)
-_STATE = (
-    select(
-        GalleryRow.id,
-        GalleryRow.key,
-        GalleryRow.name,
-        GalleryRow.model_id,
-        ModelRow.name.label("model"),
-        GalleryRow.version,
-        ModelVersion.kind,
-        GalleryRow.next_model_id,
-        _NEXT.name.label("next_model"),
-        GalleryRow.next_version,
-        _NEXT_VERSION.kind.label("next_kind"),
-        GalleryRow.dimension,
-        GalleryRow.columns,
-        GalleryRow.items,
-        GalleryRow.seq,
-        GalleryRow.floor,
-        GalleryRow.fields,
-        GalleryRow.created_at,
-        GalleryRow.updated_at,
-    )
-    .outerjoin(ModelRow, ModelRow.id == GalleryRow.model_id)
-    .outerjoin(
-        ModelVersion,
-        and_(ModelVersion.model_id == GalleryRow.model_id, ModelVersion.version == GalleryRow.version),
-    )
-    .outerjoin(_NEXT, _NEXT.id == GalleryRow.next_model_id)
-    .outerjoin(
-        _NEXT_VERSION,
-        and_(
-            _NEXT_VERSION.model_id == GalleryRow.next_model_id,
-            _NEXT_VERSION.version == GalleryRow.next_version,
-        ),
-    )
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +73,38 @@ class GalleryState:
         if self.next_model_id is not None and self.next_version is not None:
             versions.add((self.next_model_id, self.next_version))
         return versions
+
+
+_NEXT = aliased(ModelRow)
+_NEXT_VERSION = aliased(ModelVersion)
+_OF_VERSIONS = {
+    "model": ModelRow.name,
+    "kind": ModelVersion.kind,
+    "next_model": _NEXT.name,
+    "next_kind": _NEXT_VERSION.kind,
+}
+"""What the gallery's own row does not hold."""
+_STATE = (
+    select(
+        *(
+            (_OF_VERSIONS[name] if name in _OF_VERSIONS else getattr(GalleryRow, name)).label(name)
+            for name in (member.name for member in fields(GalleryState))
+        )
+    )
+    .outerjoin(ModelRow, ModelRow.id == GalleryRow.model_id)
+    .outerjoin(
+        ModelVersion,
+        and_(ModelVersion.model_id == GalleryRow.model_id, ModelVersion.version == GalleryRow.version),
+    )
+    .outerjoin(_NEXT, _NEXT.id == GalleryRow.next_model_id)
+    .outerjoin(
+        _NEXT_VERSION,
+        and_(
+            _NEXT_VERSION.model_id == GalleryRow.next_model_id,
+            _NEXT_VERSION.version == GalleryRow.next_version,
+        ),
+    )
+)
 
 
 # ---------------------------------------------------------------- galleries

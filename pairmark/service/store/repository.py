@@ -305,16 +305,26 @@ def blobs_of(version: ModelVersion, calibrations: Sequence[CalibrationRow]) -> l
     return [key for key in keys if key]
 
 
+_OF_ALIAS = (AliasRow.model_id == ModelVersion.model_id) & (AliasRow.version == ModelVersion.version)
+_CALIBRATED = (
+    select(ModelRow.name, ModelVersion.version)
+    .join(ModelVersion, ModelVersion.model_id == ModelRow.id)
+    .outerjoin(CalibrationRow, CalibrationRow.id == ModelVersion.calibration_id)
+    .where(ModelVersion.calibration_id.is_not(None))
+    .order_by(ModelRow.name, ModelVersion.version)
+)
+"""Versions that name a calibration, beside its row or, where that is lost, none."""
+
+
 def versions_in_use(session: Session) -> list[tuple[str, int]]:
     """Names and numbers of versions that an alias holds or a gallery uses, in order; none in quarantine."""
-    of_alias = (AliasRow.model_id == ModelVersion.model_id) & (AliasRow.version == ModelVersion.version)
     of_gallery = (GalleryRow.model_id == ModelVersion.model_id) & (GalleryRow.version == ModelVersion.version)
     statement = (
         select(ModelRow.name, ModelVersion.version)
         .join(ModelVersion, ModelVersion.model_id == ModelRow.id)
         .where(
             ModelVersion.quarantine.is_(None),
-            select(AliasRow).where(of_alias).exists() | select(GalleryRow).where(of_gallery).exists(),
+            select(AliasRow).where(_OF_ALIAS).exists() | select(GalleryRow).where(of_gallery).exists(),
         )
         .order_by(ModelRow.name, ModelVersion.version)
     )
@@ -324,42 +334,23 @@ def versions_in_use(session: Session) -> list[tuple[str, int]]:
 def lost_calibrations(session: Session, alias: str | None = None) -> list[tuple[str, int, str]]:
     """Name, version and calibration of every version whose calibration is not there; with ``alias``, of those that it
     holds."""
-    statement = (
-        select(ModelRow.name, ModelVersion.version, ModelVersion.calibration_id)
-        .join(ModelVersion, ModelVersion.model_id == ModelRow.id)
-        .outerjoin(CalibrationRow, CalibrationRow.id == ModelVersion.calibration_id)
-        .where(ModelVersion.calibration_id.is_not(None), CalibrationRow.id.is_(None))
-        .order_by(ModelRow.name, ModelVersion.version)
-        .limit(20)
-    )
+    statement = _CALIBRATED.add_columns(ModelVersion.calibration_id).where(CalibrationRow.id.is_(None))
     if alias is not None:
-        of_alias = (AliasRow.model_id == ModelRow.id) & (AliasRow.version == ModelVersion.version)
-        statement = statement.join(AliasRow, of_alias).where(AliasRow.alias == alias)
-    return [(name, version, str(calibration)) for name, version, calibration in session.execute(statement)]
+        statement = statement.join(AliasRow, _OF_ALIAS).where(AliasRow.alias == alias)
+    return [(row[0], row[1], str(row[2])) for row in session.execute(statement.limit(20))]
 
 
 def calibration_blobs(session: Session, alias: str) -> dict[str, str]:
     """Blob of the calibration that decides each version that an alias holds, by ``name:version``."""
-    statement = (
-        select(ModelRow.name, ModelVersion.version, CalibrationRow.blob)
-        .join(ModelVersion, ModelVersion.model_id == ModelRow.id)
-        .join(AliasRow, (AliasRow.model_id == ModelRow.id) & (AliasRow.version == ModelVersion.version))
-        .join(CalibrationRow, CalibrationRow.id == ModelVersion.calibration_id)
-        .where(AliasRow.alias == alias)
-    )
+    statement = _CALIBRATED.add_columns(CalibrationRow.blob).join(AliasRow, _OF_ALIAS)
+    statement = statement.where(AliasRow.alias == alias, CalibrationRow.id.is_not(None))
     return {f"{name}:{version}": blob for name, version, blob in session.execute(statement)}
 
 
 def calibrations_in_use(session: Session, alias: str | None = None) -> list[tuple[str, int, float]]:
     """Name, version and time of the calibration of every version that an alias (or this one) holds."""
-    statement = (
-        select(ModelRow.name, ModelVersion.version, CalibrationRow.created_at)
-        .join(ModelVersion, ModelVersion.model_id == ModelRow.id)
-        .join(AliasRow, (AliasRow.model_id == ModelRow.id) & (AliasRow.version == ModelVersion.version))
-        .join(CalibrationRow, CalibrationRow.id == ModelVersion.calibration_id)
-        .distinct()
-        .order_by(ModelRow.name, ModelVersion.version)
-    )
+    statement = _CALIBRATED.add_columns(CalibrationRow.created_at).join(AliasRow, _OF_ALIAS).distinct()
+    statement = statement.where(CalibrationRow.id.is_not(None))
     if alias is not None:
         statement = statement.where(AliasRow.alias == alias)
     return [(row[0], row[1], row[2]) for row in session.execute(statement)]
