@@ -128,7 +128,7 @@ def show_ledger(client: Connection, ref: DatasetRef) -> None:
         if len(rows) > 1:
             console.print(
                 "Choose among them by figures of the test part, or ask for operating points with --simultaneous: a "
-                "promise by itself does not hold for the best of several.",
+                "promise by itself does not hold for the best of several."
             )
 
     output.show(ledger, to)
@@ -228,9 +228,7 @@ def model_policy(
 
 @models.command("export")
 def export_model(
-    client: Connection,
-    ref: Ref,
-    file: Annotated[Path, typer.Argument(help="File to write.", dir_okay=False)],
+    client: Connection, ref: Ref, file: Annotated[Path, typer.Argument(help="File to write.", dir_okay=False)]
 ) -> None:
     """Write a version, with its calibration, to one file."""
     name, number = resolve(client, ref)
@@ -298,7 +296,7 @@ def _show_dataset(to: Console, dataset: dict[str, Any]) -> None:
     if dataset["n_pairs"] and dataset["population"] is None:
         to.print(
             "promise: depends on how the list of pairs came about. Name it with `pairmark train --listing all`, "
-            "`random` or `blocks`; of a list of unknown origin nothing is guaranteed",
+            "`random` or `blocks`; of a list of unknown origin nothing is guaranteed"
         )
     output.warn(to, dataset.get("warnings") or [])
 
@@ -325,11 +323,9 @@ def _show_inspection(
         output.show_troubles(inspection.get("troubles") or [])
         return
     ranked = inspection["ranking_labels"]
-    labels = (
-        f"rankings of {', '.join(ranked)}"
-        if ranked
-        else f"{inspection['n_labels']:,} {_labels(inspection['columns'])}"
-    )
+    labels = f"rankings of {', '.join(ranked)}"
+    if not ranked:
+        labels = f"{inspection['n_labels']:,} {_labels(inspection['columns'])}"
     to.print(f"{inspection['rows']:,} rows of {inspection['features']:,} features, {labels}")
     show_promise(to, inspection)
     words = [f"pairmark datasets add NAME {shlex.quote(str(file))}"]

@@ -101,12 +101,7 @@ def match(
         "match" if is_match else "different" for is_match in answer.matches.tolist()
     ]
     point = answer.operating_point.json
-    pairs = [
-        {"score": score, "decision": decision}
-        for score, decision in zip(answer.scores.tolist(), decisions, strict=True)
-    ]
-    if answer.log_lr is not None:
-        pairs = [{**pair, "log_lr": worth} for pair, worth in zip(pairs, answer.log_lr.tolist(), strict=True)]
+    pairs = _rows(score=answer.scores, decision=decisions, log_lr=answer.log_lr)
 
     def human(to: Console) -> None:
         rows = [
@@ -144,21 +139,17 @@ def candidates(
         raise typer.BadParameter(f"{pairs.name}: no pairs")
     options = vars(scoring)
     answer = client.score_candidates(*resolve(client, model), options.pop("dataset"), ends, **options)
-    names = ["left", "right", "score"]
-    rows: list[list[Any]] = [[*end, score] for end, score in zip(ends, answer.scores.tolist(), strict=True)]
-    if answer.matches is not None:
-        names.append("match")
-        rows = [[*row, match] for row, match in zip(rows, answer.matches.tolist(), strict=True)]
+    left, right = zip(*ends, strict=True)
+    scored = _rows(left=left, right=right, score=answer.scores, match=answer.matches)
     point = None if answer.operating_point is None else answer.operating_point.json
 
     def human(to: Console) -> None:
-        cells = [[*row[:2], f"{row[2]:.6g}", *row[3:]] for row in rows]
-        output.table(names, cells, empty="no pairs", most=SHOWN)(to)
+        cells = [{**pair, "score": f"{pair['score']:.6g}"} for pair in scored]
+        output.table(list(scored[0]), cells, most=SHOWN)(to)
         if point is not None:
             to.print(point["meaning"])
 
-    listed = [dict(zip(names, row, strict=True)) for row in rows]
-    output.show({"model": answer.model.json, "pairs": listed, "operating_point": point}, human)
+    output.show({"model": answer.model.json, "pairs": scored, "operating_point": point}, human)
 
 
 def _decide(client: Client, sides: tuple[Any, Any], options: dict[str, Any]) -> None:
@@ -166,14 +157,7 @@ def _decide(client: Client, sides: tuple[Any, Any], options: dict[str, Any]) -> 
     options = {"method" if name == "lr_method" else name: value for name, value in options.items()}
     answer = client.decide(*sides, **options)
     words = ["same" if is_same else "different" for is_same in answer.same.tolist()]
-    pairs: list[dict[str, Any]] = [{"decision": word} for word in words]
-    for name, values in (
-        ("score", answer.scores),
-        ("log_lr", answer.log_lr),
-        ("posterior", answer.posterior),
-    ):
-        if values is not None:
-            pairs = [{**pair, name: value} for pair, value in zip(pairs, values.tolist(), strict=True)]
+    pairs = _rows(decision=words, score=answer.scores, log_lr=answer.log_lr, posterior=answer.posterior)
 
     def human(to: Console) -> None:
         names = list(pairs[0]) if pairs else ["decision"]
@@ -181,10 +165,20 @@ def _decide(client: Client, sides: tuple[Any, Any], options: dict[str, Any]) -> 
         output.table(("pair", *names), rows, empty="no pairs", most=SHOWN)(to)
         to.print(
             f"A pair is the same if its log likelihood ratio is above {answer.bayes['log_lr_threshold']:.4g}: the "
-            f"lowest cost at prior {options['prior']:g}. No error rate is guaranteed; use --fpr for that.",
+            f"lowest cost at prior {options['prior']:g}. No error rate is guaranteed; use --fpr for that."
         )
 
     output.show({"model": answer.model, "pairs": pairs, "bayes": answer.bayes}, human)
+
+
+def _rows(**columns: Any) -> list[dict[str, Any]]:
+    """A row for each pair, of lists or arrays; columns that are None are left out."""
+    given_columns = {
+        name: list(values) if isinstance(values, (list, tuple)) else values.tolist()
+        for name, values in columns.items()
+        if values is not None
+    }
+    return [dict(zip(given_columns, row, strict=True)) for row in zip(*given_columns.values(), strict=True)]
 
 
 def _promise(point: dict[str, Any]) -> str:

@@ -110,9 +110,7 @@ def restore(
         to.print(f"restored {summary['rows']} rows and {summary['blobs']} stored files from {file}")
         to.print(f"versions in use that give the same scores to the last bit: {len(summary['same'])}")
         for ref in summary["close"]:
-            to.print(
-                f"{ref} gives the same scores except for rounding: another CPU, or other libraries",
-            )
+            to.print(f"{ref} gives the same scores except for rounding: another CPU, or other libraries")
         for key in summary["revoked_keys"]:
             to.print(f"REVOKED: key {key['id']} ({key['name']!a}) worked in the backup")
         if summary["revoked_keys"]:

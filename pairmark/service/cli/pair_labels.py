@@ -169,11 +169,11 @@ def _ask(labelling: Labelling, files: RecordFiles) -> None:
     while (pair := labelling.next()) is not None:
         left, right, drawn_from = pair
         _show_pair(files, left, right)
-        chosen, drawn = (labelling.labels.count(drawn=drawn) for drawn in (False, True))
+        n, n_same = labelling.labels.count(drawn=drawn_from > 0)
         where = (
-            f"drawn {drawn[0] + 1}; {drawn[0] - drawn[1]} of {labelling.different} different ones so far"
+            f"drawn {n + 1}; {n - n_same} of {labelling.different} different ones so far"
             if drawn_from
-            else f"chosen {chosen[0] + 1} of {labelling.choose}"
+            else f"chosen {n + 1} of {labelling.choose}"
         )
         key = typer.prompt(f"{where}: same (s), different (d), cannot tell (?), undo (u), stop (q)", err=True)
         key = key.strip().lower()
@@ -225,20 +225,16 @@ def _outlook(labelling: Labelling, fpr: float) -> str:
 
 
 def _state(labelling: Labelling, files: RecordFiles, fpr: float) -> dict[str, Any]:
-    chosen, drawn = (labelling.labels.count(drawn=drawn) for drawn in (False, True))
     pair = labelling.next()
     proposal = None
     if pair is not None:
         left, right, drawn_from = pair
         records = list(files.schema.values(files.records[[left, right]]))
-        proposal = {
-            "left": files.ids[left], "right": files.ids[right], "drawn_from": drawn_from, "records": records
-        }  # fmt: skip
+        ends = {"left": files.ids[left], "right": files.ids[right]}
+        proposal = {**ends, "drawn_from": drawn_from, "records": records}
     return {
-        "candidates": len(labelling.pool),
         "expected_same": labelling.pool.expected_same(),
-        "chosen": {"labelled": chosen[0], "same": chosen[1], "wanted": labelling.choose},
-        "drawn": {"labelled": drawn[0], "same": drawn[1], "different_wanted": labelling.different},
+        **labelling.counts(),
         "fpr": fpr,
         "next": proposal,
     }

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json as encoder
+from collections.abc import Callable
 from enum import StrEnum
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -111,41 +113,39 @@ def _summary(to: Console, parts: dict[str, Any]) -> None:
         key: value for key, value in version["metrics"].items() if key not in ("groups", "pair_disagreement")
     }
     show_metrics(to, metrics)
-    searched = (parts["evidence"] or {}).get("identification")
+    evidence = parts["evidence"] or {}
+    searched, enrolled, aged = (evidence.get(name) for name in ("identification", "by_samples", "by_time"))
     if searched:
         to.print(f"\nSearches among {searched['gallery_size']} enrolled people", style="bold")
         rows = [(entry["fpir"], entry["fnir"], tuple(entry["interval"])) for entry in searched["at"]]
         output.table(("fpir", "fnir", "interval"), rows, empty="  none")(to)
-    enrolled = (parts["evidence"] or {}).get("by_samples")
     if enrolled:
         to.print(f"\nBy enrolled samples, {enrolled['n_people']} people", style="bold")
-        rates = list(enrolled["at"][0]["fnmr_at_fmr"])
-        rows = [
-            (entry["samples"], entry["eer"], *(entry["fnmr_at_fmr"][rate]["value"] for rate in rates))
-            for entry in enrolled["at"]
-        ]
-        output.table(("samples", "eer", *(f"missed at {rate}" for rate in rates)), rows, empty="  none")(to)
-    aged = (parts["evidence"] or {}).get("by_time")
+        _show_missed(to, enrolled["at"], samples=itemgetter("samples"), eer=itemgetter("eer"))
     if aged:
         to.print(f"\nBy time between samples{', ' + aged['unit'] if aged['unit'] else ''}", style="bold")
-        rates = list(aged["at"][0]["fnmr_at_fmr"])
-        rows = [
-            (
-                (entry["shortest"], entry["longest"]),
-                entry["n_pairs"],
-                *(entry["fnmr_at_fmr"][rate]["value"] for rate in rates),
-            )
-            for entry in aged["at"]
-        ]
-        output.table(("apart", "pairs", *(f"missed at {rate}" for rate in rates)), rows, empty="  none")(to)
+        _show_missed(to, aged["at"], apart=itemgetter("shortest", "longest"), pairs=itemgetter("n_pairs"))
     for at in (version["metrics"].get("groups") or {}).get("at", []):
         for entry in at.get("differentials") or []:
             ratio = entry["max_over_geomean"]
             to.print(
                 f"groups at {at['fpr']:g}: {entry['rate']}, largest over geometric mean {output.cell(ratio['value'])} "
-                f"({output.cell(ratio['low'])} to {output.cell(ratio['high'])})",
+                f"({output.cell(ratio['low'])} to {output.cell(ratio['high'])})"
             )
     _section(to, "\nLimits", card["limits"])
+
+
+def _show_missed(to: Console, at: list[dict[str, Any]], **columns: Callable[[dict[str, Any]], Any]) -> None:
+    """What is missed at each false match rate, beside these columns."""
+    rates = list(at[0]["fnmr_at_fmr"])
+    rows = [
+        [
+            *(read(entry) for read in columns.values()),
+            *(entry["fnmr_at_fmr"][rate]["value"] for rate in rates),
+        ]
+        for entry in at
+    ]
+    output.table([*columns, *(f"missed at {rate}" for rate in rates)], rows)(to)
 
 
 def _section(to: Console, title: str, sentences: list[str]) -> None:

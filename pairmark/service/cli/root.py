@@ -13,9 +13,9 @@ import typer
 from pairmark.service.audit.actor import Actor, acting
 from pairmark.service.cli import (
     catalogue,
+    classifying,
     galleries,
     keys,
-    labelling,
     matching,
     operating,
     output,
@@ -56,8 +56,8 @@ for command in (
     matching.similarity,
     matching.match,
     matching.candidates,
-    labelling.rank_labels,
-    labelling.classify,
+    classifying.rank_labels,
+    classifying.classify,
     pair_labels.label,
     serving.warmup,
     setup.setup,

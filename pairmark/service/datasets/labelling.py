@@ -137,6 +137,17 @@ class Labelling:
         last = n_drawn + min(n, self.different - (n_drawn - n_same))
         return [(int(left), int(right), len(order)) for left, right in order[n_drawn:last]]
 
+    def counts(self) -> dict[str, Any]:
+        """How far the labelling is, as JSON shows it."""
+        (n_chosen, n_same), (n_drawn, n_drawn_same) = (
+            self.labels.count(drawn=drawn) for drawn in (False, True)
+        )
+        return {
+            "candidates": len(self.pool),
+            "chosen": {"labelled": n_chosen, "same": n_same, "wanted": self.choose},
+            "drawn": {"labelled": n_drawn, "same": n_drawn_same, "different_wanted": self.different},
+        }
+
     def answer(self, left: int, right: int, drawn_from: int, same: bool | None) -> None:
         """Keep an answer; None, cannot tell: a chosen pair is passed over, a drawn one counts as different."""
         if self._queue:
@@ -193,7 +204,6 @@ class PairQueue:
             pool = self._pool(data)
             labelling = Labelling(pool, labels, choose, drawn_different(fpr, confidence), skipped)
             upcoming = labelling.upcoming(n)
-        counts = {kind: labels.count(drawn=kind == "drawn") for kind in ("chosen", "drawn")}
         return {
             "items": [
                 {
@@ -204,13 +214,7 @@ class PairQueue:
                 }
                 for left, right, drawn_from in upcoming
             ],
-            "candidates": len(pool),
-            "chosen": {"labelled": counts["chosen"][0], "same": counts["chosen"][1], "wanted": choose},
-            "drawn": {
-                "labelled": counts["drawn"][0],
-                "same": counts["drawn"][1],
-                "different_wanted": labelling.different,
-            },
+            **labelling.counts(),
             "stale": labelling.stale,
         }
 
