@@ -58,6 +58,11 @@ class Places:
     def __call__(self) -> BatchPlace:
         return BatchPlace(self)
 
+    async def run(self, work: Callable[[], T]) -> T:
+        """One piece of work in a place of its own. `RateLimited` when all are taken."""
+        async with self() as place:
+            return await place.run(work)
+
     def close(self) -> None:
         """Let threads end."""
         self.threads.shutdown(wait=False, cancel_futures=True)

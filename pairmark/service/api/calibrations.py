@@ -20,14 +20,10 @@ Unit = int | str
 
 
 def _no_words(same: Any) -> Any:
-    words = (
-        (each for each in same if isinstance(each, str) and each not in ("0", "1"))
-        if isinstance(same, list)
-        else ()
-    )
-    for word in words:
-        mend = "{word} says neither; expected 1 (same) or 0 (different)"
-        raise PydanticCustomError("same_in_words", mend, {"word": repr(word[:50])})
+    for each in same if isinstance(same, list) else ():
+        if isinstance(each, str) and each not in ("0", "1"):
+            mend = "{word} says neither; expected 1 (same) or 0 (different)"
+            raise PydanticCustomError("same_in_words", mend, {"word": repr(each[:50])})
     return same
 
 
@@ -90,8 +86,9 @@ async def add_calibration(
 ) -> CalibrationOut:
     """Calibrate scores of another system. `POST /match?fpr=..&calibration=ID {"scores": [..]}` then decides."""
     check_may(http, "train", request.name, unknown=UnknownCalibration)
-    async with services.runtime.batch_place() as place:
-        calibration = await place.run(lambda: services.store.calibrations.add_scores(**dict(request)))
+    calibration = await services.runtime.batch_place.run(
+        lambda: services.store.calibrations.add_scores(**dict(request))
+    )
     response.headers["Location"] = f"/calibrations/{calibration.id}"
     return calibration
 
@@ -124,6 +121,5 @@ async def get_calibration(
         calibration = calibration_without_origin(calibration)
     if not query.band:
         return calibration
-    async with services.runtime.batch_place() as place:
-        band = await place.run(lambda: services.runtime.points.band(calibration_id))
+    band = await services.runtime.batch_place.run(lambda: services.runtime.points.band(calibration_id))
     return calibration.model_copy(update={"band": None if band is None else FprBandOut.model_validate(band)})

@@ -12,7 +12,7 @@ from pairmark.service.api.models import Name, Number
 from pairmark.service.api.services import InServices, check_may
 from pairmark.service.errors import InvalidInput, UnknownDataset
 from pairmark.service.store.refs import name_of
-from pairmark.service.store.subjects import AMONG
+from pairmark.service.store.subjects import CANDIDATES
 from pairmark.wire.scoring import CandidatesParameters
 
 
@@ -44,20 +44,19 @@ async def score_candidates(
     check_may(http, "train", name_of(request.dataset), unknown=UnknownDataset)
     runtime = services.runtime
     loaded = await runtime.version(name, version)
-    async with runtime.batch_place() as place:
-        scores, dataset_id = await place.run(
-            lambda: services.store.among.score(
-                name, version, request.dataset, request.pairs, loaded.estimator
-            )
+    scores, dataset_id = await runtime.batch_place.run(
+        lambda: services.store.candidates.score(
+            name, version, request.dataset, request.pairs, loaded.estimator
         )
+    )
     answer = {"model": loaded.public, "scores": scores.tolist()}
     if request.fpr is None:
         return CandidateScoresOut.model_validate(answer)
     point = await runtime.operating_point(
-        loaded, request.fpr, request.confidence, "auto", None, subjects=AMONG
+        loaded, request.fpr, request.confidence, "auto", None, subjects=CANDIDATES
     )
     calibration_id = point.public["calibration_id"]
-    if not await asyncio.to_thread(services.store.among.is_calibrated_on, calibration_id, dataset_id):
+    if not await asyncio.to_thread(services.store.candidates.is_calibrated_on, calibration_id, dataset_id):
         raise InvalidInput(
             f"the version is calibrated on pairs of another dataset than {request.dataset}, and scores depend on the "
             "tables: leave fpr out, or train on this dataset",

@@ -136,10 +136,9 @@ async def upsert_items(
     errors = RowErrors()
     if kind == "json":
         body = await request.body()
-        async with services.galleries.write_place() as place:
-            return await place.run(
-                lambda: services.galleries.write(gallery, json_batches(body, form, errors), errors, version)
-            )
+        return await services.galleries.write_place.run(
+            lambda: services.galleries.write(gallery, json_batches(body, form, errors), errors, version)
+        )
     async with services.galleries.import_place() as place:
         with services.galleries.workspace() as folder:
             upload, scratch = folder / "upload", folder / "scratch"
@@ -217,8 +216,7 @@ async def _measure(
         return JSONResponse(job.model_dump(mode="json"), status_code=202, headers=headers)
     state = await asyncio.to_thread(services.galleries.state, gallery)
     version = await version_of(services, state)
-    async with services.runtime.batch_place() as place:
-        result = await place.run(lambda: measure(gallery, version, request))
+    result = await services.runtime.batch_place.run(lambda: measure(gallery, version, request))
     response.headers["Location"] = f"/galleries/{gallery}/{what}s/{result.id}"
     return result
 

@@ -92,17 +92,9 @@ async def propose_pairs(services: InServices, ref: Ref, request: ProposalRequest
 
     Send all answers so far each time, in the order in which they were given. `pairmark label` does the same with files.
     """
-    async with services.runtime.batch_place() as place:
-        proposed = await place.run(
-            lambda: services.pair_queue.propose(
-                ref,
-                request.answers,
-                choose=request.choose,
-                fpr=request.fpr,
-                confidence=request.confidence,
-                n=request.n,
-            )
-        )
+    proposed = await services.runtime.batch_place.run(
+        lambda: services.pair_queue.propose(ref, request.answers, **request.model_dump(exclude={"answers"}))
+    )
     return ProposedPairs.model_validate(proposed)
 
 
@@ -111,7 +103,8 @@ async def add_labelled_pairs(
 ) -> DatasetOut:
     """Store a table, or the two, with the answers as its pairs, as the next version of a name."""
     check_may(http, "train", request.name)
-    async with services.runtime.batch_place() as place:
-        dataset = await place.run(lambda: services.pair_queue.add(ref, request.name, request.answers))
+    dataset = await services.runtime.batch_place.run(
+        lambda: services.pair_queue.add(ref, request.name, request.answers)
+    )
     response.headers["Location"] = f"/datasets/{dataset.name}:{dataset.version}"
     return dataset

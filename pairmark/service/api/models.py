@@ -141,10 +141,7 @@ def list_models(
 ) -> ModelPage:
     """Models that the key may see, by name, with their aliases and newest versions."""
     return services.store.page(
-        limit=query.limit,
-        cursor=query.cursor,
-        contains=query.contains,
-        names=names_of(request).models,
+        limit=query.limit, cursor=query.cursor, contains=query.contains, names=names_of(request).models
     )
 
 
@@ -172,8 +169,7 @@ async def import_model(
         )
         return services.store.version(model, version)
 
-    async with services.runtime.batch_place() as place:
-        imported = await place.run(work)
+    imported = await services.runtime.batch_place.run(work)
     await services.runtime.catalogue.after_change()
     response.headers["Location"] = f"/models/{imported.model}/versions/{imported.version}"
     return imported
@@ -327,10 +323,9 @@ async def calibrate(
 ) -> CalibrationOut:
     """Calibrate a version on another dataset, without its training rows (open-set: its training identities)."""
     check_may(http, "train", name_of(request.dataset), unknown=UnknownDataset)
-    async with services.runtime.batch_place() as place:
-        calibration = await place.run(
-            lambda: services.store.calibrations.calibrate(name, version, **request.model_dump())
-        )
+    calibration = await services.runtime.batch_place.run(
+        lambda: services.store.calibrations.calibrate(name, version, **request.model_dump())
+    )
     await services.runtime.catalogue.after_change()
     response.headers["Location"] = f"/calibrations/{calibration.id}"
     return calibration
@@ -341,10 +336,9 @@ async def evaluate(
 ) -> EvaluationOut:
     """Measure a version on another dataset: its ROC, and the error rates at its thresholds. Nothing is stored."""
     check_may(http, "train", name_of(request.dataset), unknown=UnknownDataset)
-    async with services.runtime.batch_place() as place:
-        return await place.run(
-            lambda: services.store.evaluations.evaluate(name, version, **request.model_dump())
-        )
+    return await services.runtime.batch_place.run(
+        lambda: services.store.evaluations.evaluate(name, version, **request.model_dump())
+    )
 
 
 def get_alias(services: InServices, response: Response, name: Name, alias: AliasName) -> AliasOut:

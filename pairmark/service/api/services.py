@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from fastapi import Depends, Request
 
 from pairmark.service import db_metrics
-from pairmark.service.api.following import EventWatch
+from pairmark.service.api.event_watch import EventWatch
 from pairmark.service.api.rates import Rates
 from pairmark.service.api.readiness import TimedQuestion
 from pairmark.service.api.readings import SHOWN, Readings
@@ -138,16 +138,11 @@ def may(request: Request, scope: Scope, resource: str | None = None, *, level: L
 
 
 def check_may(
-    request: Request,
-    scope: Scope,
-    resource: str | None = None,
-    *,
-    unknown: type[PairmarkError] = UnknownModel,
+    request: Request, scope: Scope, resource: str, *, unknown: type[PairmarkError] = UnknownModel
 ) -> None:
     """Refuse (`Forbidden`) who lacks a scope, where that depends on more than the path; with ``unknown`` who may not
     see the name at all."""
-    if resource is not None:
-        check_prefix(resource, names_of(request).visible, unknown)
+    check_prefix(resource, names_of(request).visible, unknown)
     if not may(request, scope, resource, level="all"):
         on = f" on {resource[:100]!r}" if resource else ""
         raise Forbidden(f"the key lacks the scope this needs: {scope!r}{on}", scope=scope)

@@ -17,11 +17,7 @@ from pairmark.service.runtime.vectors import Counts, Features, VectorPairs
 
 
 def parse_octets(
-    body: RequestBody,
-    *,
-    dim: int,
-    n_left: int | None,
-    samples: tuple[int, int] = (1, 1),
+    body: RequestBody, *, dim: int, n_left: int | None, samples: tuple[int, int] = (1, 1)
 ) -> VectorPairs:
     """Read little-endian float32 rows, all left ones and then all right ones.
 
@@ -47,10 +43,7 @@ def parse_octets(
     left, right = rows[:n_left], rows[n_left:]
     counts = None
     if samples != (1, 1):
-        counts = (
-            _even_counts(len(left), samples[0], "left"),
-            _even_counts(len(right), samples[1], "right"),
-        )
+        counts = (_even_counts(len(left), samples[0], "left"), _even_counts(len(right), samples[1], "right"))
     return VectorPairs(_finite(left, "left"), _finite(right, "right"), counts)
 
 

@@ -32,14 +32,7 @@ from pairmark.service.runtime.json_forms import (
     SparseVector,
     Subject,
 )
-from pairmark.service.runtime.vectors import (
-    Counts,
-    Features,
-    RecordRows,
-    SideRows,
-    SparseRows,
-    VectorPairs,
-)
+from pairmark.service.runtime.vectors import Counts, Features, RecordRows, SideRows, SparseRows, VectorPairs
 
 Form = TypeVar("Form", bound=BaseModel)
 _SCORES_FIELD = re.compile(rb'"scores"\s*:')

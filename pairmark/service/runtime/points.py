@@ -120,10 +120,8 @@ class OperatingPoints:
         self, fpr: float, refusal: InsufficientCalibrationData, entry: LoadedCalibration
     ) -> list[dict[str, Any]]:
         """Ways out of a refusal. The version's dataset stays unnamed: who may decide need not know it."""
-        smallest, n_units = (
-            refusal.smallest_fpr.get("finite-sample"),
-            refusal.required_units.get("finite-sample"),
-        )
+        smallest = refusal.smallest_fpr.get("finite-sample")
+        n_units = refusal.required_units.get("finite-sample")
         counted = entry.calibration.counted
         if entry.owner is None:
             return ways_from(fpr, smallest, n_units, counted, None)

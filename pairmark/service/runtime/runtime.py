@@ -189,13 +189,13 @@ class Runtime:
                     field="calibration",
                 )
         else:
-            subjects = await self._left_to_find(version, calibration, subjects)
+            subjects = await self._class_to_find(version, calibration, subjects)
         if subjects is not None:
             assert version is not None
             calibration = await self._of_class(version, calibration, subjects, fpr, confidence)
         return calibration
 
-    async def _left_to_find(
+    async def _class_to_find(
         self, version: LoadedVersion | None, calibration: str, subjects: SubjectClass | None
     ) -> SubjectClass | None:
         """The class of subjects that is still to be looked for; None where the named calibration is of this one."""
@@ -228,10 +228,9 @@ class Runtime:
         calibration_id = self._classes.get(key)
         if calibration_id is None:
             try:
-                async with self.batch_place() as place:
-                    calibration_id = await place.run(
-                        lambda: self.store.subjects.of(calibration, subjects, version.estimator)
-                    )
+                calibration_id = await self.batch_place.run(
+                    lambda: self.store.subjects.of(calibration, subjects, version.estimator)
+                )
             except UnsupportedRate as error:
                 required_units = None if fpr is None else units_needed(fpr, confidence)
                 raise UnsupportedRate(
@@ -263,6 +262,8 @@ class Runtime:
         if calibration is None or names.everything:
             return
         with contextlib.suppress(UnknownCalibration, DamagedRow):
+            # One of a version may be named by who may use its model. Scores of another system belong to no model: a
+            # key for some models never names them, whatever they are called; one of a whole tenant does, by their name.
             owner, _, name = await self._owner(calibration)
             if (owner[0] if owner else name) in names and (owner or names.members is None):
                 return

@@ -309,6 +309,8 @@ class Calibrations:
         """Store a calibration, of scores made elsewhere where no model is given; ``parent_id`` and ``subjects`` are of
         one of subjects: whose people it is from, and their class; ``people`` are digests of those it is from."""
         db, blobs = self._versions.db, self._versions.blobs
+        # The file before the row, so that no row names a file that is not there; a file without a row is deleted below,
+        # or by the collector where this process is killed in between.
         blob = store_calibration(blobs, calibration)
         new = NewCalibration(
             name=name,

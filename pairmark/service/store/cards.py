@@ -94,11 +94,8 @@ def _limits(version: VersionOut, promises: list[PromisedRate], evidence: Evidenc
         refused = [promise for promise in promises if promise.refused is not None]
         if refused:
             worst = refused[0]
-            rates = (
-                "no rate at all"
-                if worst.smallest_fpr is None
-                else f"rates from {askable(worst.smallest_fpr):g} up"
-            )
+            smallest = worst.smallest_fpr
+            rates = "no rate at all" if smallest is None else f"rates from {askable(smallest):g} up"
             sentences.append(f"Its calibration supports {rates} at confidence {worst.confidence:g}.")
         population = version.promise and version.promise.population
         whom = f"new samples of {population}" if population else "new people"

@@ -104,11 +104,8 @@ class Quarantine:
         try:
             try_artefact(self._blobs.folder(row.artefact), self._settings)
         except InvalidInput as error:
-            reason = (
-                f"a process ended while it loaded this version, and a trial of it failed: {error.detail}"[
-                    :1000
-                ]
-            )
+            how = "a process ended while it loaded this version, and a trial of it failed"
+            reason = f"{how}: {error.detail}"[:1000]
             with self._db.write() as session:
                 now = self._db.now(session)
                 repository.set_quarantine(session, row, reason, now)

@@ -38,16 +38,8 @@ def rehearse(new: NewVersion, report: Path | None, calibration: Calibration | No
     stage = "the facts of the version"
     try:
         row, rows = _rows(new, report is not None)
-        json.dumps(
-            [
-                new.metrics,
-                new.lineage,
-                new.facts,
-                new.params,
-                [calibration_row.summary for calibration_row in rows],
-            ],
-            allow_nan=False,
-        )
+        summaries = [calibration_row.summary for calibration_row in rows]
+        json.dumps([new.metrics, new.lineage, new.facts, new.params, summaries], allow_nan=False)
         version = version_out(new.model, row, [], rows)
         stage = "the leaderboard"
         board = leaderboard_of(row)
@@ -75,11 +67,9 @@ def rehearse(new: NewVersion, report: Path | None, calibration: Calibration | No
 
 def _rows(new: NewVersion, reported: bool) -> tuple[ModelVersion, list[CalibrationRow]]:
     calibration = new.calibration
-    rows = (
-        []
-        if calibration is None
-        else [CalibrationRow(id="-", version=1, created_at=0.0, **calibration.columns())]
-    )
+    rows = []
+    if calibration is not None:
+        rows = [CalibrationRow(id="-", version=1, created_at=0.0, **calibration.columns())]
     columns = {**new.columns(), "report": "-" if reported else None}
     return ModelVersion(version=1, calibration_id="-" if rows else None, created_at=0.0, **columns), rows
 
@@ -90,13 +80,8 @@ def _of_report(report: Path) -> dict[str, Any] | None:
     later = _LATER if any(name in arrays for name in _LATER) else ()
     for name in (*_SHARES, *later, "thresholds"):
         array = arrays[name]
-        if (
-            array.ndim != 1
-            or array.shape != n
-            or array.size < 2
-            or array.dtype.kind != "f"
-            or np.isnan(array).any()
-        ):
+        is_curve = array.ndim == 1 and array.shape == n and array.size > 1 and array.dtype.kind == "f"
+        if not is_curve or np.isnan(array).any():
             raise ArtefactError(f"array {name!r} does not have the length of the other curves")
         if name != "thresholds" and not ((array >= 0) & (array <= 1)).all():
             raise ArtefactError(f"array {name!r} holds a rate outside 0 to 1")

@@ -11,7 +11,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
 from pairmark.service.db import among, touched
-from pairmark.service.names import EVERY_NAME, VisibleNames
+from pairmark.service.names import VisibleNames
 from pairmark.service.store import ledger
 from pairmark.service.store.schemas import NewCalibration, NewVersion
 from pairmark.service.tables import (
@@ -47,11 +47,7 @@ def add_version(session: Session, model: ModelRow, new: NewVersion, now: float) 
     number = model.next_version
     model.next_version = number + 1
     row = ModelVersion(
-        model_id=model.id,
-        version=number,
-        calibration_id=None,
-        created_at=now,
-        **new.columns(),
+        model_id=model.id, version=number, calibration_id=None, created_at=now, **new.columns()
     )
     session.add(row)
     session.flush()
@@ -101,11 +97,7 @@ def add_calibration(
     session: Session, new: NewCalibration, *, model_id: str | None, version: int | None, now: float
 ) -> CalibrationRow:
     row = CalibrationRow(
-        id=secrets.token_hex(16),
-        model_id=model_id,
-        version=version,
-        created_at=now,
-        **new.columns(),
+        id=secrets.token_hex(16), model_id=model_id, version=version, created_at=now, **new.columns()
     )
     session.add(row)
     session.flush()
@@ -146,7 +138,7 @@ def page_models(
     limit: int,
     after: str | None,
     contains: str | None = None,
-    names: VisibleNames = EVERY_NAME,
+    names: VisibleNames,
 ) -> list[ModelRow]:
     """Models that have a version, by name."""
     statement = select(ModelRow).order_by(ModelRow.name).limit(limit)
@@ -281,7 +273,7 @@ def calibrations_of(
 
 
 def page_calibrations(
-    session: Session, *, limit: int, after: tuple[float, str] | None, names: VisibleNames = EVERY_NAME
+    session: Session, *, limit: int, after: tuple[float, str] | None, names: VisibleNames
 ) -> list[tuple[CalibrationRow, str | None]]:
     """Calibrations and their models' names, newest first; of models, or of scores, with these names."""
     statement = (

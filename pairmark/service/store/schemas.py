@@ -67,8 +67,7 @@ class CalibrationDetail(CalibrationOut):
 
     curve: dict[str, Any]
     band: FprBandOut | None = Field(
-        None,
-        description="with `band=true`; null if the data support no rate at all thresholds at once",
+        None, description="with `band=true`; null if the data support no rate at all thresholds at once"
     )
 
 

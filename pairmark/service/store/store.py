@@ -25,8 +25,8 @@ from pairmark.service.names import EVERY_NAME, VisibleNames, checked_name
 from pairmark.service.pagination import start_of
 from pairmark.service.settings import Settings
 from pairmark.service.store import ledger, repository
-from pairmark.service.store.among import ScoresAmong
 from pairmark.service.store.calibrations import Calibrations
+from pairmark.service.store.candidate_scores import CandidateScores
 from pairmark.service.store.evaluation import Evaluations
 from pairmark.service.store.quarantine import refuse_quarantined
 from pairmark.service.store.refs import PRODUCTION, ModelRef, checked_alias, parse_ref
@@ -71,7 +71,7 @@ class ModelStore:
         self._versions = VersionStore(db, blobs, settings)
         self.calibrations = Calibrations(self._versions)
         self.subjects = SubjectCalibrations(self._versions, self.calibrations)
-        self.among = ScoresAmong(self._versions, self.calibrations)
+        self.candidates = CandidateScores(self._versions, self.calibrations)
         self.evaluations = Evaluations(self._versions, self.calibrations)
         self.reports = Reports(self._versions, self.calibrations)
         self._next_blob = 0
@@ -99,6 +99,7 @@ class ModelStore:
         reason : why the alias is moved, for its history.
         """
         checked_name(new.model, "model")
+        # Held first: from here on the collector waits for this transaction and does not take the files for unused.
         keys = [new.artefact, new.report]
         keys += [each.blob for each in (new.calibration, new.among) if each is not None]
         hold(session, self._blobs, *(key for key in keys if key))
@@ -257,11 +258,8 @@ class ModelStore:
         with self._db.write() as session:
             model = self._locked(session, name)
             row = self._versions.version(session, model, version)
-            holding = [
-                row_of_alias.alias
-                for row_of_alias in repository.aliases_of(session, [model.id])[model.id]
-                if row_of_alias.version == version
-            ]
+            aliases = repository.aliases_of(session, [model.id])[model.id]
+            holding = [alias.alias for alias in aliases if alias.version == version]
             if holding:
                 raise Conflict(
                     f"{name}:{version} is held by the alias {', '.join(holding)}: move the alias first",

@@ -52,12 +52,12 @@ class SubjectClass(NamedTuple):
     @property
     def facts(self) -> dict[str, Any]:
         """As answers name it."""
-        if self == AMONG:
+        if self == CANDIDATES:
             return {"aggregation": self.aggregation}
         return {"samples": [self.k, self.p], "aggregation": self.aggregation}
 
 
-AMONG = SubjectClass(1, 1, "candidates")
+CANDIDATES = SubjectClass(1, 1, "candidates")
 """The class of pairs of one list that are scored among their rivals; a training job makes its calibration."""
 
 
@@ -79,7 +79,7 @@ class SubjectCalibrations:
         child = self._find(parent, subjects)
         if child is not None:
             return child
-        if subjects == AMONG:
+        if subjects == CANDIDATES:
             raise UnsupportedRate(
                 "decisions among candidates are about one stated list of pairs, of which some were drawn at random and "
                 "judged, and this version has none: label pairs with `pairmark label`, and train on them",
@@ -132,12 +132,7 @@ class SubjectCalibrations:
         sets = SampleSets(rows=X, index=rows[pairs.index], counts=pairs.counts)
         scores = score_subject_pairs(estimator, sets, pairs.left, pairs.right, subjects.aggregation)
         calibration = fit_calibration(
-            scores,
-            pairs.same,
-            pairs.units,
-            protocol="open-set",
-            listing="drawn",
-            chance=chance,
+            scores, pairs.same, pairs.units, protocol="open-set", listing="drawn", chance=chance
         )
         facts: dict[str, Any] = {
             **{key: parent.summary[key] for key in ("dataset",) if key in parent.summary},
@@ -194,11 +189,9 @@ class SubjectCalibrations:
                 f"dataset {reference} lists pairs and does not say whose each row is: {again}, with a label column",
             )
         if parent.summary.get("part") == "held-out":
-            rows = (
-                None
-                if version.report is None
-                else read_calibration_rows(self._versions.blobs.folder(version.report))
-            )
+            rows = None
+            if version.report is not None:
+                rows = read_calibration_rows(self._versions.blobs.folder(version.report))
             if rows is None or not rows.size or int(rows.max()) >= len(data):
                 raise refusal(
                     subjects, f"the version does not say which rows of {reference} were held out: {again}"

@@ -248,11 +248,8 @@ def _verified(
         rehearse(new, folders["report"] if any(folders["report"].iterdir()) else None, calibration)
         if calibration is not None and new.calibration is not None:
             # Shown is what follows from the scores, not what the file says.
-            own = (
-                calibration
-                if new.calibration.summary["imported"] == "signed"
-                else calibration.without_guarantee()
-            )
+            is_trusted = new.calibration.summary["imported"] == "signed"
+            own = calibration if is_trusted else calibration.without_guarantee()
             summary = {**new.calibration.summary, **own.summary()}
             new = replace(new, calibration=replace(new.calibration, summary=summary))
     except (InvalidInput, CorruptArtefact) as error:

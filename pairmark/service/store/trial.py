@@ -41,14 +41,8 @@ class Trial(BaseModel):
 
 def try_artefact(folder: Path, settings: Settings) -> Trial:
     """Load the artefact in a process of its own and score a few rows with it; `InvalidInput` says how that failed."""
-    command = [
-        sys.executable,
-        "-P",
-        "-m",
-        "pairmark.service.store.trial",
-        str(folder),
-        str(memory_limit(settings)),
-    ]
+    module = "pairmark.service.store.trial"
+    command = [sys.executable, "-P", "-m", module, str(folder), str(memory_limit(settings))]
     try:
         process = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, timeout=SECONDS, check=False
@@ -61,11 +55,9 @@ def try_artefact(folder: Path, settings: Settings) -> Trial:
         return Trial.model_validate_json(process.stdout.splitlines()[-1])
     if process.returncode == 1 and process.stdout:
         raise InvalidInput(f"cannot be loaded: {process.stdout.decode(errors='replace').strip()[:1_000]}")
-    how = (
-        f"ended by {signal.Signals(-process.returncode).name}"
-        if process.returncode < 0
-        else f"ended with status {process.returncode}"
-    )
+    how = f"ended with status {process.returncode}"
+    if process.returncode < 0:
+        how = f"ended by {signal.Signals(-process.returncode).name}"
     raise InvalidInput(f"cannot be used: the process that loaded it and scored with it {how}")
 
 

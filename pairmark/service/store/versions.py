@@ -66,12 +66,8 @@ class VersionStore:
         """A model that has a version, or `UnknownModel`."""
         model = repository.find_model(session, name) if _askable(name) else None
         if model is None or not repository.page_versions(session, model.id, limit=1):
-            names = ", ".join(
-                other_model.name
-                for other_model in repository.page_models(
-                    session, limit=_KNOWN_SHOWN, after=None, names=beside(name)
-                )
-            )
+            others = repository.page_models(session, limit=_KNOWN_SHOWN, after=None, names=beside(name))
+            names = ", ".join(other.name for other in others)
             raise UnknownModel(f"there is no model {name[:100]!r}; known: {names or 'none'}", field="model")
         return model
 
@@ -79,10 +75,8 @@ class VersionStore:
         """A version of the model, or `UnknownModel`."""
         row = repository.find_version(session, model.id, version) if 1 <= version <= MAX_VERSION else None
         if row is None:
-            numbers = ", ".join(
-                str(other_version.version)
-                for other_version in repository.page_versions(session, model.id, limit=10)
-            )
+            newest = repository.page_versions(session, model.id, limit=10)
+            numbers = ", ".join(str(version_row.version) for version_row in newest)
             raise UnknownModel(
                 f"model {model.name!r} has no version {version}; it has: {numbers or 'none'}", field="version"
             )
@@ -92,10 +86,8 @@ class VersionStore:
         """An alias of the model, or `UnknownModel`."""
         row = repository.find_alias(session, model.id, alias) if _askable(alias) else None
         if row is None:
-            aliases = ", ".join(
-                other_alias.alias
-                for other_alias in repository.aliases_of(session, [model.id])[model.id][:_KNOWN_SHOWN]
-            )
+            others = repository.aliases_of(session, [model.id])[model.id][:_KNOWN_SHOWN]
+            aliases = ", ".join(other.alias for other in others)
             raise UnknownModel(
                 f"model {model.name!r} has no alias {alias[:100]!r} (it has: {aliases or 'none'}); promote a version "
                 f"to it, or name one as '{model.name}:VERSION'",

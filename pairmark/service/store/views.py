@@ -7,13 +7,7 @@ from typing import TypeVar, cast
 
 from pairmark.models.registry import KINDS, spec_of
 from pairmark.service.datasets.promises import FEWEST, Promise, population_of, promise_of
-from pairmark.service.store.schemas import (
-    AliasOut,
-    CalibrationOut,
-    Lineage,
-    VersionOut,
-    VersionSummary,
-)
+from pairmark.service.store.schemas import AliasOut, CalibrationOut, Lineage, VersionOut, VersionSummary
 from pairmark.service.tables import AliasRow, CalibrationRow, ModelVersion, shows_rows
 from pairmark.wire.models import Imported
 
@@ -77,10 +71,8 @@ def without_origin(version: VersionOut) -> VersionOut:
         code_version=version.lineage.code_version,
         artefact_sha256=version.lineage.artefact_sha256,
     )
-    calibrations = [
-        calibration_without_origin(calibration)
-        for calibration in cast("list[CalibrationOut]", version.calibrations)
-    ]
+    shown = cast("list[CalibrationOut]", version.calibrations)
+    calibrations = [calibration_without_origin(calibration) for calibration in shown]
     return version.model_copy(update={"lineage": lineage, "calibrations": calibrations})
 
 
@@ -101,17 +93,11 @@ def version_promise(
 
     ``other_splits`` : also what the same dataset could support if it were split otherwise.
     """
-    calibration = next(
-        (calibration for calibration in calibrations if calibration.id == row.calibration_id), None
-    )
-    if (
-        calibration is None
-        or calibration.summary.get("independent_rows")
-        or "n_units" not in calibration.summary
-    ):
-        return None
+    calibration = next((each for each in calibrations if each.id == row.calibration_id), None)
     parts = row.facts.get("parts", {})
-    if "calibration_rows" not in parts:
+    if calibration is None or "n_units" not in calibration.summary or "calibration_rows" not in parts:
+        return None
+    if calibration.summary.get("independent_rows"):
         return None
     own = calibration.summary.get("dataset") == row.lineage.get("dataset")
     evaluation = row.lineage.get("evaluation", {})

@@ -10,11 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.models.core.arrays import Int64
-from pairmark.models.evaluation.baselines import (
-    class_baselines,
-    pair_baselines,
-    ranking_baselines,
-)
+from pairmark.models.evaluation.baselines import class_baselines, pair_baselines, ranking_baselines
 from pairmark.models.evaluation.comparison import (
     CONFIDENCE,
     ScorerComparison,

@@ -154,13 +154,7 @@ def _curve(job: ScoredJob, scores: NDArray[np.float32]) -> EvaluationReport:
     pairs = job.parts.test
     assert pairs is not None
     with refusals("the held-out test pairs cannot be used"):
-        return pair_report(
-            scores,
-            pairs.same,
-            pairs.units,
-            protocol=pairs.protocol,
-            random_state=job.seed,
-        )
+        return pair_report(scores, pairs.same, pairs.units, protocol=pairs.protocol, random_state=job.seed)
 
 
 def _of_groups(job: CalibratedJob) -> dict[str, Any]:

@@ -124,10 +124,7 @@ class _Comparison:
             unseen = np.ones(len(pairs), dtype=np.bool_)
         left, right = pairs.left[unseen], pairs.right[unseen]
         try:
-            scores = {
-                _NEW: new_scores[unseen],
-                _OLD: self._estimator().score_pairs(self._X(), left, right),
-            }
+            scores = {_NEW: new_scores[unseen], _OLD: self._estimator().score_pairs(self._X(), left, right)}
             rates = resolved_rates(int((~pairs.same[unseen]).sum()), self._job.claim.evaluation.target_fpr)
             comparisons = compare_pairs(
                 scores,

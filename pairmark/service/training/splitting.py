@@ -41,10 +41,7 @@ def _rankings(job: LoadedJob) -> Parts:
     if data.rankings is None:
         raise ValueError("it has no rankings: upload it with `ranking`")
     train, test = split_rankings(
-        len(data),
-        test_fraction=job.evaluation.test_fraction,
-        groups=data.groups,
-        random_state=job.seed,
+        len(data), test_fraction=job.evaluation.test_fraction, groups=data.groups, random_state=job.seed
     )
     return Parts(
         protocol=ROWS if data.groups is None else GROUPED,

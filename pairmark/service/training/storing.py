@@ -25,7 +25,7 @@ from pairmark.service.jobs.queue import JobQueue
 from pairmark.service.store.calibrations import class_count, store_calibration
 from pairmark.service.store.schemas import NewCalibration, NewVersion, VersionSummary
 from pairmark.service.store.store import ModelStore
-from pairmark.service.store.subjects import AMONG
+from pairmark.service.store.subjects import CANDIDATES
 from pairmark.service.store.trial import first_use
 from pairmark.service.training.stages import EvaluatedJob, LoadedJob
 from pairmark.version import code_version
@@ -67,12 +67,7 @@ class Registrar:
                 assert job.scores.test is not None
                 errors = error_arrays(parts.test, job.scores.test)
                 write_report(
-                    folder / "report",
-                    job.curve,
-                    digests,
-                    errors,
-                    parts.calibration_rows,
-                    job.evidence,
+                    folder / "report", job.curve, digests, errors, parts.calibration_rows, job.evidence
                 )
             artefact = self.blobs.put_folder(folder / "artefact")
             keys.append(artefact)
@@ -85,8 +80,8 @@ class Registrar:
             among = replace(
                 among,
                 name=f"{among.name} (among candidates)"[:200],
-                summary={**among.summary, "samples": [1, 1], "aggregation": AMONG.aggregation},
-                subjects=AMONG.key,
+                summary={**among.summary, "samples": [1, 1], "aggregation": CANDIDATES.aggregation},
+                subjects=CANDIDATES.key,
             )
         names, classes = job.data.given_feature_names, _class_names(spec, job.data, estimator)
         if job.encoder is not None:

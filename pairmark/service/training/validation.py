@@ -35,7 +35,7 @@ _DEFAULT_RANKINGS = "label-ranking-auto"
 
 
 def checked_request(
-    request: JobRequest, dataset: DatasetOut, settings: Settings, unlabelled: DatasetOut | None = None
+    request: JobRequest, dataset: DatasetOut, settings: Settings, unlabelled: DatasetOut | None
 ) -> NewJob:
     """The job that a request asks for, checked against the learner and the datasets' summaries; `UnknownLearner` or
     `InvalidInput` name the field and what was expected, `ChooseProtocol` what the labels may be."""
@@ -242,9 +242,7 @@ def _promotion(promote: bool | str) -> str | None:
     return promote if promote == IF_BETTER else checked_alias(promote, "promote")
 
 
-def _with_shares(
-    evaluation: EvaluationRequest, dataset: DatasetOut, *, learns: bool = True
-) -> EvaluationRequest:
+def _with_shares(evaluation: EvaluationRequest, dataset: DatasetOut, *, learns: bool) -> EvaluationRequest:
     """The request with its shares: as asked, or what ``target_fpr`` takes. A learner that learns nothing leaves
     everybody outside the test part to calibrate on."""
     units = _calibration_units(dataset, evaluation.protocol)
