@@ -20,8 +20,9 @@ from pairmark.service.shares import own
 
 BURST_S = 10.0
 """So many seconds' worth of requests a key may send at once."""
-_LET_IN = 1_000
+_MOST_HEADERS = 1_000
 """Headers whose key is remembered, at most: spaces make many of one key."""
+_MOST_PEERS = 1_024
 
 
 class Admission:
@@ -31,11 +32,11 @@ class Admission:
         self._services = services
         self._settings = services.settings
         self._catalogue = services.runtime.catalogue
-        self._let_in: dict[Any, ActiveKey] = {}
-        """Keys that `_let_in_by` admits, by the headers that showed them and the route. Keys are few, and so are direct
-        routes whose address names nothing."""
-        self._let_in_by: CatalogueView | None = None
-        self._admitted: set[tuple[str | None, bytes | None, bytes | None, bytes | None]] = set()
+        self._keys_by_headers: dict[Any, ActiveKey] = {}
+        """Keys that were good in `_keys_of`, by the headers that showed them and the route: any change of a key gives
+        another view, which forgets them all. Keys are few, and so are direct routes whose address names nothing."""
+        self._keys_of: CatalogueView | None = None
+        self._local_peers: set[tuple[str | None, bytes | None, bytes | None, bytes | None]] = set()
 
     async def admit(
         self,
@@ -63,21 +64,20 @@ class Admission:
             None if plain is not None else headers.get(b"authorization"),
             id(route_match and route_match.route),
         )
-        if view is not self._let_in_by:
-            self._let_in_by = view
-            self._let_in.clear()
-        key = self._let_in.get(mark)
+        if view is not self._keys_of:
+            self._keys_of = view
+            self._keys_by_headers.clear()
+        key = self._keys_by_headers.get(mark)
         if key is None or key.expired:
             credential = access.shown_key(headers)
             if credential is None and not view.locked:
                 self._admit_without_key(scope, headers)
                 scope["pairmark.caller"] = "loopback"
                 return
-            key = (
-                view.key(credential)
-                if credential
-                else self._key_of_session(scope, view, headers, method, credential)
-            )
+            if credential is None:
+                key = self._key_of_session(scope, view, headers, method)
+            else:
+                key = view.key(credential) if credential else None
             if key is None:
                 raise Unauthenticated(
                     "an API key is required: send 'Authorization: Bearer KEY' or 'X-API-Key: KEY'"
@@ -90,10 +90,10 @@ class Admission:
                     credential
                     and route_match.route.direct
                     and not route_match.path
-                    and len(self._let_in) < _LET_IN
+                    and len(self._keys_by_headers) < _MOST_HEADERS
                 ):
                     # Hashing the key and looking at its scopes each time would cost as much as parsing the request.
-                    self._let_in[mark] = key
+                    self._keys_by_headers[mark] = key
         scope["pairmark.caller"] = f"key {key.id}"
         scope["pairmark.key"] = key
         own(key.owner)
@@ -104,15 +104,10 @@ class Admission:
             self._services.rates.draw(scope, key.id, limit, "requests of this key")
 
     def _key_of_session(
-        self,
-        scope: Scope,
-        view: CatalogueView,
-        headers: dict[bytes, bytes],
-        method: str,
-        credential: str | None,
+        self, scope: Scope, view: CatalogueView, headers: dict[bytes, bytes], method: str
     ) -> ActiveKey | None:
-        """The key that the console's session stands for, where the request shows no key of its own."""
-        word = access.shown_session(headers) if credential is None else None
+        """The key that the console's session stands for."""
+        word = access.shown_session(headers)
         entry = view.session(word) if word else None
         if entry is None:
             return None
@@ -130,7 +125,7 @@ class Admission:
             headers.get(b"origin"),
             headers.get(b"sec-fetch-site"),
         )
-        if peer in self._admitted:
+        if peer in self._local_peers:
             return
         if client is None or not is_loopback(client[0]):
             raise Unauthenticated(
@@ -144,5 +139,5 @@ class Admission:
             )
         if access.from_elsewhere(headers):
             raise Forbidden("without an API key, web pages of other sites are not served; make a key")
-        if len(self._admitted) < 1024:
-            self._admitted.add(peer)
+        if len(self._local_peers) < _MOST_PEERS:
+            self._local_peers.add(peer)

@@ -125,6 +125,7 @@ class Edge:
         problem: PairmarkError | None = None
         scope["pairmark.noted_limits"] = noting_limits()
         try:
+            # Only where a name is repeated, which makes the dictionary shorter, may there be several hosts.
             if len(headers) != len(scope["headers"]):
                 _check_host(scope)
             await self._admission.admit(scope, headers, method, path, route_match)

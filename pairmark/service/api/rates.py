@@ -73,10 +73,7 @@ def rate_fields(scope: Scope) -> tuple[tuple[bytes, bytes], ...]:
     states += [f'"{name}";r={remaining}' for name, _, remaining in shares or ()]
     policies = [limit.policy for limit, _ in limits or ()]
     policies += [f'"{name}";q={quota}' for name, quota, _ in shares or ()]
-    return (
-        (b"ratelimit-policy", ", ".join(policies).encode()),
-        (b"ratelimit", ", ".join(states).encode()),
-    )
+    return ((b"ratelimit-policy", ", ".join(policies).encode()), (b"ratelimit", ", ".join(states).encode()))
 
 
 class Rates:

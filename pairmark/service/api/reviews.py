@@ -99,10 +99,7 @@ def list_reviews(http: Request, services: InServices, query: Paging) -> ReviewPa
 
 
 async def get_review(
-    http: Request,
-    services: InServices,
-    review_id: ReviewId,
-    query: Annotated[ReviewQuery, FROM_QUERY],
+    http: Request, services: InServices, review_id: ReviewId, query: Annotated[ReviewQuery, FROM_QUERY]
 ) -> ReviewOut:
     """A review and what its judgements show so far."""
     return await _visible(http, services, review_id, query.group_by)

@@ -12,7 +12,6 @@ from pairmark.service.api import (
     audit,
     calibrations,
     candidates,
-    configured,
     datasets,
     docs,
     galleries,
@@ -25,10 +24,10 @@ from pairmark.service.api import (
     operating,
     points,
     problems,
-    rank,
     reviews,
     scoring,
     search,
+    settings,
     status,
     webhooks,
 )
@@ -123,10 +122,10 @@ SCORING: Final = (
                         "do not fit).",
                         answer_headers={**_MODEL, "X-Pairmark-Dimension": "number of labels",
                                         "X-Pairmark-Labels": "JSON list of the labels, in the order of the columns"})),
-    Route("GET", "/rank-labels", rank.rank_point, access="score", tag="ranking", summary="Rank labels of one point",
-          query=rank.RankQuery, answer=rank.RankingsOut, direct=True),
-    Route("POST", "/rank-labels", rank.rank_points, access="score", tag="ranking", summary="Rank labels",
-          body=RankBody, answer=rank.RankingsOut, direct=True),
+    Route("GET", "/rank-labels", points.rank_point, access="score", tag="ranking", summary="Rank labels of one point",
+          query=points.RankQuery, answer=points.RankingsOut, direct=True),
+    Route("POST", "/rank-labels", points.rank_points, access="score", tag="ranking", summary="Rank labels",
+          body=RankBody, answer=points.RankingsOut, direct=True),
 )  # fmt: skip
 
 DATASETS: Final = (
@@ -292,7 +291,7 @@ SERVICE: Final = (
     Route("GET", "/healthz", status.healthz, summary="Check liveness", access="open", tag="status"),
     Route("GET", "/readyz", status.readyz, summary="Check readiness", access="open", tag="status"),
     Route("GET", "/audit", audit.list_audit, access="admin", tag="audit"),
-    Route("GET", "/settings", configured.get_settings, access="operator", tag="status"),
+    Route("GET", "/settings", settings.get_settings, access="operator", tag="status"),
     Route("GET", "/metrics", status.scrape, summary="Get metrics", access="metrics", tag="status", gives="text/plain"),
     Route("GET", "/problems", problems.list_problems, access="open", tag="problems", gives=_HTML),
     Route("GET", "/problems/{slug}", problems.show_problem, access="open", tag="problems", gives=_HTML),

@@ -169,12 +169,9 @@ class Route:
             status: {"model": model, "description": text} for status, (model, text) in self.also.items()
         }
         if not json and self.status != 204:
-            binary = self.gives.startswith(("image/", "application/"))
-            schema = (
-                EVENT
-                if self.gives == EVENTS
-                else {"type": "string", **({"format": "binary"} if binary else {})}
-            )
+            is_binary = self.gives.startswith(("image/", "application/"))
+            text = {"type": "string", "format": "binary"} if is_binary else {"type": "string"}
+            schema = EVENT if self.gives == EVENTS else text
             answers[self.status] = {
                 "description": "Successful Response",
                 "content": {self.gives: {"schema": schema}},

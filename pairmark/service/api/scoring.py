@@ -249,8 +249,7 @@ async def _given_scores(call: Call, request_work: RequestWork, body: RequestBody
     calibration, limit = call.query.calibration, call.services.settings.max_batch_pairs
     if calibration is None:
         raise InvalidInput(
-            "scores need calibration=ID; create a calibration with POST /calibrations",
-            field="calibration",
+            "scores need calibration=ID; create a calibration with POST /calibrations", field="calibration"
         )
     scores = await request_work.run(len(body) / BYTES_A_SECOND[JSON], lambda: parse_scores(body))
     if len(scores) > limit:

@@ -78,7 +78,7 @@ ACCESS_AND_LEAKAGE = (
         "revoked-keys-are-remembered",
         "a revoked key is refused, and a key's scopes are those it has now",
         "pairmark/service/api/admission.py",
-        "            self._let_in.clear()\n",
+        "            self._keys_by_headers.clear()\n",
         "            pass\n",
         "tests/e2e/test_team_keys.py::test_a_key_that_was_let_in_often_is_refused_once_it_is_expired_or_revoked",
     ),

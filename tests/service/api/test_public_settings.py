@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pairmark.service.api.configured import public_settings
+from pairmark.service.api.settings import public_settings
 from pairmark.service.settings import Settings
 
 
