@@ -159,17 +159,7 @@ class Galleries:
             if state.next_version is not None:
                 repository.change(session, state.id, next_model_id=None, next_version=None, updated_at=now)
         elif not state.items:
-            repository.change(
-                session,
-                state.id,
-                model_id=target[0],
-                version=target[1],
-                next_model_id=None,
-                next_version=None,
-                dimension=version.n_features,
-                columns=_form(version).columns,
-                updated_at=now,
-            )
+            _let_serve(session, state.id, target, version, now)
         elif not _holds(state, _form(version)):
             raise Conflict(
                 f"gallery {state.name!r} holds {_content(state.columns, state.dimension)}, and {version.entry.name}:"
@@ -319,11 +309,7 @@ class Galleries:
         state = self.state(name)
         with self.database.read() as session:
             rows = item_repository.page_items(
-                session,
-                state.id,
-                limit=limit + 1,
-                after=after,
-                subject=subject,
+                session, state.id, limit=limit + 1, after=after, subject=subject
             )
         return ItemPage.of(
             rows,
@@ -414,17 +400,8 @@ class Galleries:
                 return
             if (current.next_model_id, current.next_version) != (state.next_model_id, state.next_version):
                 return
-            repository.change(
-                session,
-                current.id,
-                model_id=current.next_model_id,
-                version=current.next_version,
-                next_model_id=None,
-                next_version=None,
-                dimension=version.n_features,
-                columns=_form(version).columns,
-                updated_at=self.database.now(session),
-            )
+            target_key = (state.next_model_id, state.next_version)
+            _let_serve(session, current.id, target_key, version, self.database.now(session))
 
     def sweep(self) -> None:
         """Remove what deleted galleries, earlier versions and killed imports left behind (blocking)."""
@@ -433,6 +410,23 @@ class Galleries:
     def workspace(self) -> AbstractContextManager[Path]:
         """A folder for one import; `sweep` removes those of killed processes."""
         return workspace(self.views.home)
+
+
+def _let_serve(
+    session: Session, gallery_id: int, target: tuple[str, int], version: LoadedVersion, now: float
+) -> None:
+    """Make a version, by its model's id and its number, the one that serves a gallery; it moves to no other then."""
+    repository.change(
+        session,
+        gallery_id,
+        model_id=target[0],
+        version=target[1],
+        next_model_id=None,
+        next_version=None,
+        dimension=version.n_features,
+        columns=_form(version).columns,
+        updated_at=now,
+    )
 
 
 def _without_other_spellings(session: Session, state: GalleryState, rows: Rows, now: float) -> GalleryState:

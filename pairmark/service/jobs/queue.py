@@ -198,12 +198,8 @@ class JobQueue(Leases):
                 tenant, before = tenant_of(row.gallery or row.model), {"state": row.state}
                 record(session, now, "job.cancel", f"job:{job_id}", before=before, tenant=tenant)
             if row.state == "queued":
-                row.state, row.stage, row.finished_at, row.cancel_requested = (
-                    "cancelled",
-                    "cancelled",
-                    now,
-                    True,
-                )
+                row.state = row.stage = "cancelled"
+                row.finished_at, row.cancel_requested = now, True
                 row.message = "cancelled before it started"
                 repository.add_event(session, job_id, "done", {"state": "cancelled"}, now)
             elif row.state == "running":

@@ -80,7 +80,7 @@ class Worker:
                 self._mark_alive()
                 self._tidy()
                 claim = None
-                with self._bearing("no job could be claimed"):
+                with self._logging_failure("no job could be claimed"):
                     claim = self._queue.claim(self.name, only_job)
                 if claim is None:
                     if drain or only_job is not None:
@@ -90,14 +90,14 @@ class Worker:
                 attempts += 1
                 self._work(claim, stop)
         finally:
-            with self._bearing("the worker could not sign off"):
+            with self._logging_failure("the worker could not sign off"):
                 self._queue.leave(self.name)
             self._db.dispose()
             logger.info("worker stopped", extra={"worker": self.name, "attempts": attempts})
         return attempts
 
     @contextmanager
-    def _bearing(self, complaint: str) -> Iterator[None]:
+    def _logging_failure(self, complaint: str) -> Iterator[None]:
         """Go on when the block fails, say because the database is away; the log says so."""
         try:
             yield
@@ -109,7 +109,7 @@ class Worker:
         if not now and time.monotonic() - self._marked_at < self.settings.lease_s / 3:
             return
         self._marked_at = time.monotonic()
-        with self._bearing("heartbeat failed"):
+        with self._logging_failure("heartbeat failed"):
             self._queue.mark_alive(self.name, job_id)
 
     def _tidy(self) -> None:
@@ -117,7 +117,7 @@ class Worker:
         if self._collected and time.monotonic() - self._collected < _COLLECT_EVERY_S:
             return
         self._collected = time.monotonic()
-        with self._bearing("storage was not tidied"):
+        with self._logging_failure("storage was not tidied"):
             collect(self._db, self._blobs)
             if self.settings.audit_retention_days is not None:
                 AuditLog(self._db).prune(self.settings.audit_retention_days)
@@ -127,16 +127,9 @@ class Worker:
         if claim.trace_id is not None:
             fields["trace_id"] = claim.trace_id
         logger.info("attempt started", extra={**fields, "learner": claim.learner})
+        arguments = [claim.job_id, str(claim.attempt), str(os.getpid())]
         child = subprocess.Popen(
-            [
-                sys.executable,
-                "-P",
-                "-m",
-                "pairmark.service.attempt",
-                claim.job_id,
-                str(claim.attempt),
-                str(os.getpid()),
-            ],
+            [sys.executable, "-P", "-m", "pairmark.service.attempt", *arguments],
             env=child_environment(self.settings),
             stdin=subprocess.DEVNULL,
             # A group of its own, to be ended whole; in the same session, since Linux compares priorities within one.
@@ -179,7 +172,7 @@ class Worker:
                 if near_memory_limit and child.returncode not in (0, FENCED):
                     return AttemptEnd.AT_LIMIT, out_of_memory(self._memory)
                 return AttemptEnd.EXITED, None
-            limit_error = self._beyond(child, time.monotonic() - start)
+            limit_error = self._limit_passed(child, time.monotonic() - start)
             if limit_error is not None:
                 _kill(child)
                 return AttemptEnd.AT_LIMIT, limit_error
@@ -206,7 +199,7 @@ class Worker:
                 _kill(child)
                 return (AttemptEnd.CANCELLED if lease.cancel_requested else AttemptEnd.STOPPED), None
 
-    def _beyond(self, child: subprocess.Popen[bytes], seconds: float) -> PairmarkError | None:
+    def _limit_passed(self, child: subprocess.Popen[bytes], seconds: float) -> PairmarkError | None:
         """The limit that an attempt has passed."""
         longest = self.settings.job_timeout_s
         if longest is not None and seconds > longest:

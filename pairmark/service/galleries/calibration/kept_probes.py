@@ -50,7 +50,7 @@ class KeptProbes:
     aggregation: str | None = None
 
     @classmethod
-    def unsearched(cls, subjects: list[str], vectors: Matrix, aggregation: str | None = None) -> KeptProbes:
+    def unsearched(cls, subjects: list[str], vectors: Matrix, aggregation: str | None) -> KeptProbes:
         """Probes that were never compared with anything."""
         records = np.zeros(len(subjects), dtype=RECORD)
         records["best"], records["at"] = -np.inf, -1

@@ -214,10 +214,8 @@ class SubjectProbeUpdate(ProbeUpdate):
         for at, probe_hits in zip(places.tolist(), hits, strict=True):
             if probe_hits:
                 subject, id = probe_hits[0].subject, probe_hits[0].id or ""
-                self.base_scores.best[at], self.base_scores.best_owner[at] = (
-                    probe_hits[0].score,
-                    owner_of(subject, id),
-                )
+                self.base_scores.best[at] = probe_hits[0].score
+                self.base_scores.best_owner[at] = owner_of(subject, id)
         self.base_scores.searched[places] = True
 
     def _meet_touched(self, places: Int64) -> None:

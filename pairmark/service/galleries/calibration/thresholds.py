@@ -21,20 +21,10 @@ from typing import Any
 
 import numpy as np
 
-from pairmark.models.calibration.identification import (
-    STALE_SHARE,
-    GalleryCalibration,
-    IdentificationPoint,
-)
+from pairmark.models.calibration.identification import STALE_SHARE, GalleryCalibration, IdentificationPoint
 from pairmark.models.calibration.operating_point import InsufficientCalibrationData
 from pairmark.service.caches import BoundedCache
-from pairmark.service.errors import (
-    Conflict,
-    DamagedRow,
-    SearchTooLong,
-    UnknownCalibration,
-    UnsupportedRate,
-)
+from pairmark.service.errors import Conflict, DamagedRow, SearchTooLong, UnknownCalibration, UnsupportedRate
 from pairmark.service.galleries.calibration import probe_repository
 from pairmark.service.galleries.calibration.kept_probes import KeptProbes, load, score_columns
 from pairmark.service.galleries.calibration.probe_repository import CalibrationHead

@@ -69,6 +69,8 @@ class ItemHit:
 
 
 MaskedParts = Sequence[tuple[Part, Bool | None]]
+MaskedBlocks = Sequence[tuple[IndexBlock, Bool | None]]
+"""Each with which of its rows may be found; None: all."""
 Search = Callable[[Matrix, int], list[list[ItemHit]]]
 OtherSearch = Callable[
     [MaskedParts, Matrix, int, np.float32 | None, float | None], tuple[list[list[ItemHit]], MaskedParts]
@@ -214,14 +216,15 @@ def best_of_blocks(
     estimator: Any,
     queries: Matrix,
     k: int,
-    blocks: Sequence[tuple[IndexBlock, Bool | None]],
+    blocks: MaskedBlocks,
     above: np.float32 | None,
     deadline: float | None,
 ) -> list[list[ItemHit]]:
     """The k best rows of some blocks together, of each query: best first, ties by id. Masks say which rows may be
     found; None: all. Of many records, a model that compares cells scores the candidates of each query only."""
     n_candidates = scores_candidates(estimator)
-    if n_candidates and _n_considered(blocks) > estimator.max_scored:
+    n = sum(len(block) if mask is None else int(np.count_nonzero(mask)) for block, mask in blocks)
+    if n_candidates and n > estimator.max_scored:
         hits = []
         for at in range(len(queries)):
             query = queries[at : at + 1]
@@ -236,12 +239,8 @@ def scores_candidates(estimator: Any) -> int:
     return getattr(estimator, "n_candidates", None) or 0
 
 
-def _n_considered(blocks: Sequence[tuple[IndexBlock, Bool | None]]) -> int:
-    return sum(len(block) if mask is None else int(np.count_nonzero(mask)) for block, mask in blocks)
-
-
 def candidates_of(
-    estimator: Any, query: Matrix, n: int, blocks: Sequence[tuple[IndexBlock, Bool | None]]
+    estimator: Any, query: Matrix, n: int, blocks: MaskedBlocks
 ) -> list[tuple[IndexBlock, Bool | None]]:
     """The blocks that hold candidates for one record, each with a mask of them: the ``n`` that share most with it,
     ties by id."""
@@ -263,7 +262,7 @@ def _best_of_rows(
     estimator: Any,
     queries: Matrix,
     k: int,
-    blocks: Sequence[tuple[IndexBlock, Bool | None]],
+    blocks: MaskedBlocks,
     above: np.float32 | None,
     deadline: float | None,
 ) -> list[list[ItemHit]]:
@@ -284,15 +283,13 @@ def _best_of_rows(
         results.append((rows, scores))
         best_scores = -np.sort(-np.concatenate([best_scores, scores], axis=1), axis=1)[:, :k]
     merged = merge_top_k(results, k, [block.ids for block, _ in blocks])
-    hits = []
-    for parts, rows, scores in zip(
-        merged.part.tolist(), merged.row.tolist(), merged.score.tolist(), strict=True
-    ):
-        hits.append(
-            [
-                ItemHit(blocks[at][0].ids[row], blocks[at][0].subject(row), score)
-                for at, row, score in zip(parts, rows, scores, strict=True)
-                if at >= 0
-            ]
+    return [
+        [
+            ItemHit(blocks[at][0].ids[row], blocks[at][0].subject(row), score)
+            for at, row, score in zip(parts, rows, scores, strict=True)
+            if at >= 0
+        ]
+        for parts, rows, scores in zip(
+            merged.part.tolist(), merged.row.tolist(), merged.score.tolist(), strict=True
         )
-    return hits
+    ]

@@ -305,10 +305,8 @@ def metadata_columns(metadata: list[str | None]) -> Columns:
             places = np.array(rows) + start
             kinds = np.array([_KINDS[type(value)] for value in values], dtype=np.uint8)
             column.kinds[places] = kinds
-            texts, numeric = (
-                np.flatnonzero(kinds == _TEXT),
-                np.flatnonzero((kinds == _NUMBER) | (kinds == _BOOL)),
-            )
+            texts = np.flatnonzero(kinds == _TEXT)
+            numeric = np.flatnonzero((kinds == _NUMBER) | (kinds == _BOOL))
             column.numbers[places[numeric]] = [values[at] for at in numeric.tolist()]
             column.codes[places[texts]] = [codes.setdefault(values[at], len(codes)) for at in texts.tolist()]
     return {name: replace(column, words=tuple(words[name])) for name, column in columns.items()}
