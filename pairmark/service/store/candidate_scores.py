@@ -19,7 +19,7 @@ MAX_ROWS = 200_000
 """Rows of the tables: rivals are looked up for each of them."""
 
 
-class CandidateScores:
+class CandidateScorer:
     """Scores lists of pairs (all blocking)."""
 
     def __init__(self, versions: VersionStore, calibrations: Calibrations) -> None:

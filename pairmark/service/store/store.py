@@ -26,7 +26,7 @@ from pairmark.service.pagination import start_of
 from pairmark.service.settings import Settings
 from pairmark.service.store import ledger, repository
 from pairmark.service.store.calibrations import Calibrations
-from pairmark.service.store.candidate_scores import CandidateScores
+from pairmark.service.store.candidate_scores import CandidateScorer
 from pairmark.service.store.evaluation import Evaluations
 from pairmark.service.store.quarantine import refuse_quarantined
 from pairmark.service.store.refs import PRODUCTION, ModelRef, checked_alias, parse_ref
@@ -71,7 +71,7 @@ class ModelStore:
         self._versions = VersionStore(db, blobs, settings)
         self.calibrations = Calibrations(self._versions)
         self.subjects = SubjectCalibrations(self._versions, self.calibrations)
-        self.candidates = CandidateScores(self._versions, self.calibrations)
+        self.candidates = CandidateScorer(self._versions, self.calibrations)
         self.evaluations = Evaluations(self._versions, self.calibrations)
         self.reports = Reports(self._versions, self.calibrations)
         self._next_blob = 0
