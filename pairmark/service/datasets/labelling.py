@@ -193,7 +193,9 @@ class PairQueue:
             pool = self._pool(data)
             labelling = Labelling(pool, labels, choose, drawn_different(fpr, confidence), skipped)
             upcoming = labelling.upcoming(n)
-        counts = {kind: labels.count(drawn=kind == "drawn") for kind in ("chosen", "drawn")}
+        (n_chosen, chosen_same), (n_drawn, drawn_same) = (
+            labels.count(drawn=drawn) for drawn in (False, True)
+        )
         return {
             "items": [
                 {
@@ -205,12 +207,8 @@ class PairQueue:
                 for left, right, drawn_from in upcoming
             ],
             "candidates": len(pool),
-            "chosen": {"labelled": counts["chosen"][0], "same": counts["chosen"][1], "wanted": choose},
-            "drawn": {
-                "labelled": counts["drawn"][0],
-                "same": counts["drawn"][1],
-                "different_wanted": labelling.different,
-            },
+            "chosen": {"labelled": n_chosen, "same": chosen_same, "wanted": choose},
+            "drawn": {"labelled": n_drawn, "same": drawn_same, "different_wanted": labelling.different},
             "stale": labelling.stale,
         }
 
