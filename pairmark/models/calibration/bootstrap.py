@@ -214,19 +214,9 @@ class _Dyads:
     def run(self, stops: Int64, count: Float64) -> tuple[Float64, Float64]:
         rate = np.empty((stops.size, count.shape[1]))
         variance = np.empty((stops.size, count.shape[1]))
-        dyadic_replicates(
-            count,
-            np.ascontiguousarray(self.units[:, 0]),
-            np.ascontiguousarray(self.units[:, 1]),
-            self.edge_weight,
-            self.row_edge,
-            self.row_weight,
-            self.row_square,
-            self.row_cross,
-            stops,
-            rate,
-            variance,
-        )
+        left, right = (np.ascontiguousarray(self.units[:, side]) for side in (0, 1))
+        rows = self.row_edge, self.row_weight, self.row_square, self.row_cross
+        dyadic_replicates(count, left, right, self.edge_weight, *rows, stops, rate, variance)
         return rate, variance
 
     def concentration(self, stops: Int64) -> tuple[Float64, Float64]:

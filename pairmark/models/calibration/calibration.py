@@ -158,13 +158,10 @@ class Calibration:
         origin = origin_of(
             sample, listing, independent=independent, population=population, assumed=units_assumed
         )
-        if chance is None:
-            by_seed = random_state is not None
-            chance = (
-                CalibrationSeed.of_generator(random_state)
-                if by_seed
-                else CalibrationSeed.of_people(sample.names)
-            )
+        if chance is None and random_state is None:
+            chance = CalibrationSeed.of_people(sample.names)
+        elif chance is None:
+            chance = CalibrationSeed.of_generator(random_state)
         held_out = HeldOutScores.of(
             sample,
             chance=chance,

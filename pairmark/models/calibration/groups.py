@@ -111,13 +111,7 @@ def _warning(group: str, fpr: Rate, promised_fpr: float | None, confidence: floa
     )
 
 
-def _rate(
-    above: Bool,
-    units: Int64,
-    selection: Bool,
-    confidence: float,
-    joint_confidence: float,
-) -> Rate:
+def _rate(above: Bool, units: Int64, selection: Bool, confidence: float, joint_confidence: float) -> Rate:
     n = int(selection.sum())
     if not n:
         return Rate(value=None, interval=(0.0, 1.0), joint_interval=(0.0, 1.0), n_pairs=0, n_units=0)
@@ -129,15 +123,11 @@ def _rate(
     n_effective = effective_observations(hit - value, edges, value)
     n_independent = max(1, independent_blocks(edges))
     n_units = int(np.unique(edges).size)
-    return Rate(
-        value=value,
-        interval=small_sample_interval(value, n_effective, n_units, confidence, floor=n_independent),
-        joint_interval=small_sample_interval(
-            value, n_effective, n_units, joint_confidence, floor=n_independent
-        ),
-        n_pairs=n,
-        n_units=n_units,
+    interval, joint_interval = (
+        small_sample_interval(value, n_effective, n_units, level, floor=n_independent)
+        for level in (confidence, joint_confidence)
     )
+    return Rate(value=value, interval=interval, joint_interval=joint_interval, n_pairs=n, n_units=n_units)
 
 
 def effective_observations(deviation: Float64, edges: Int64, value: float) -> int:

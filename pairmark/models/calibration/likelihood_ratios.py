@@ -202,14 +202,11 @@ class LikelihoodRatios:
         # Maps of earlier versions were capped by pairs only.
         number = {name: float(facts[name]) for name in _FACTS}
         return cls(
-            slope=number["slope"],
-            intercept=number["intercept"],
+            **number,
             pav_scores=begins,
             pav_values=values,
             cap_scores=np.asarray(arrays.get("lr_cap_scores", np.array([-np.inf], np.float32))),
             cap_values=np.asarray(arrays.get("lr_cap_values", np.array([number["high"]]))),
-            low=number["low"],
-            high=number["high"],
         )
 
 

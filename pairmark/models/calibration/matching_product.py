@@ -264,16 +264,6 @@ class _Entries:
         """A lower bound of the log of the average over matchings of the product of 1 - shrink a."""
         n_entries = self.n_same + int(np.searchsorted(self.row_at, at))
         split = self.split
-        return float(
-            log_mean_product(
-                self.rows,
-                self.columns,
-                self.weight,
-                n_entries,
-                split.block_of_row,
-                split.block_of_column,
-                split.size,
-                shrink,
-                scale,
-            )
-        )
+        entries = self.rows, self.columns, self.weight, n_entries
+        blocks = split.block_of_row, split.block_of_column, split.size
+        return float(log_mean_product(*entries, *blocks, shrink, scale))

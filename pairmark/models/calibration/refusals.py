@@ -59,23 +59,16 @@ def refusal(
     for name in methods:
         floor, n_required = smallest[name], required[name]
         supports = "no rate" if floor is None else f"rates of {askable(floor):g} and above"
-        takes = (
-            ""
-            if n_required is None
-            else f"; {fpr:g} takes {'about ' if name == 'bootstrap' else ''}{n_required:,} {unit}"
-        )
+        about = "about " if name == "bootstrap" else ""
+        takes = "" if n_required is None else f"; {fpr:g} takes {about}{n_required:,} {unit}"
         sentences.append(f"{name} supports {supports}{takes}")
     alternatives: dict[str, dict[str, Any]] = {}
     for name, point in answers.items():
-        alternatives[name] = (
-            {
-                "refused": True,
-                "guarantee": guarantee_of(name, held_out.origin),
-                "smallest_fpr": smallest[name],
-            }
-            if point is None
-            else point.as_dict()
-        )
+        if point is not None:
+            alternatives[name] = point.as_dict()
+            continue
+        guarantee = guarantee_of(name, held_out.origin)
+        alternatives[name] = {"refused": True, "guarantee": guarantee, "smallest_fpr": smallest[name]}
     return InsufficientCalibrationData(
         f"{n_units:,} held-out {unit} ({n_different:,} different pairs) "
         f"cannot support a false positive rate of {fpr:g} at confidence {confidence:g}: {'. '.join(sentences)}. Ask "

@@ -153,7 +153,17 @@ class PairScorerMixin(Stateful):
         a, b = self._filled_sides(
             self._training_rows(left, "left", reset=True), self._training_rows(right, "right")
         )
-        return a, b, *checked_pairs(a.shape[0], b.shape[0], same, sample_weight)
+        if a.shape[0] != b.shape[0]:
+            raise ValueError(
+                f"left has {a.shape[0]} rows and right {b.shape[0]}: expected one of each a pair"
+            )
+        return a, b, *self._checked_labels(a.shape[0], same, sample_weight)
+
+    def _checked_labels(
+        self, n: int, same: ArrayLike, sample_weight: ArrayLike | None
+    ) -> tuple[Bool, Float64]:
+        """What n pairs are, and their weights."""
+        return checked_pairs(n, same, sample_weight)
 
     @abstractmethod
     def _pair_score(self, left: Matrix, right: Matrix) -> Float32: ...

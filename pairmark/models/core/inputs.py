@@ -177,13 +177,9 @@ def checked_weight(sample_weight: ArrayLike | None, n: int, per: Literal["pair",
     return weight
 
 
-def checked_pairs(
-    n_left: int, n_right: int, same: ArrayLike, sample_weight: ArrayLike | None
-) -> tuple[Bool, Float64]:
-    """What explicit pairs are, (n,) bool, and their weights: one row of each side a pair, both kinds of weight."""
-    if n_left != n_right:
-        raise ValueError(f"left has {n_left} rows and right {n_right}: expected one of each a pair")
-    flags, weight = checked_same(same, n_left), checked_weight(sample_weight, n_left)
+def checked_pairs(n: int, same: ArrayLike, sample_weight: ArrayLike | None) -> tuple[Bool, Float64]:
+    """What explicit pairs are, (n,) bool, and their weights: some of either kind weigh something."""
+    flags, weight = checked_same(same, n), checked_weight(sample_weight, n)
     for kind, flag in (("same", flags), ("different", ~flags)):
         if not (weight[flag] > 0).any():
             raise ValueError(f"pairs of positive weight hold no {kind} pair: expected some of each")

@@ -57,12 +57,13 @@ class Fact:
     """A value in the JSON, of the annotated type and what pydantic's ``Field`` beside it says.
 
     ``kind`` : its type there, where ``write`` and ``read`` change it. ``default`` : what stands for a missing one.
-    ``get`` : as in `StateRecord`.
+    ``get``, ``omit`` : as in `StateRecord`.
     """
 
     name: str | None = None
     kind: Any = None
     default: Any = ...
+    omit: bool = False
     get: Get = None
     write: Callable[[Any], Any] = _same
     read: Callable[[Any], Any] = _same
@@ -76,6 +77,7 @@ class StateRecord:
     ----------
     prefix : of the names of its arrays; ``*`` in it stands for the name.
     fact : the JSON object that holds its facts, null where there is no such part; else they stand among the others.
+    omit : whether the fact is left out instead of null.
     when : whether it is there; otherwise arrays decide.
     each : the attribute is a list, or a dict by these keys: one record each. ``{0}`` in a name or prefix is its number,
         ``{1}`` that of the next, ``{key}`` its key. Facts are lists, one value a record.
@@ -86,6 +88,7 @@ class StateRecord:
 
     prefix: str = ""
     fact: str | None = None
+    omit: bool = False
     when: When = None
     each: Each = None
     of: Callable[[StoredState, Any], type] | None = None
@@ -249,7 +252,8 @@ def _fields(entry: StateAttribute) -> dict[str, Any]:
         return {}
     model: Any = facts_model(entry.kind, nested=True)
     if marker.fact is not None:
-        return {marker.fact: (model | None if entry.optional else model, ...)}
+        default = None if marker.omit else ...
+        return {marker.fact: (model | None if entry.optional else model, default)}
     fields = {}
     for part in state_attributes(entry.kind):
         for name, (hint, default) in _fields(part).items():
@@ -268,6 +272,8 @@ def _facts(record: Any, cls: Any) -> dict[str, Any]:
         if isinstance(marker, Array) or (isinstance(marker, StateRecord) and marker.of is not None):
             continue
         value = entry.of(record)
+        if value is None and getattr(marker, "omit", False):
+            continue
         if isinstance(marker, Fact):
             meta[entry.name] = _plain(marker.write(value))
         elif isinstance(marker, Inner):

@@ -182,12 +182,12 @@ def pair_report(
     units drawn c and c' times weighs c c', a unit's own pairs in open-set use c), two-sided, each by itself.
     An interval is widened to Wilson's for as many observations as the draws say that the figure is worth (at least the
     same pairs that share no unit), so that perfect separation of a few people is not taken for certainty.
-    They are asymptotic; the guarantee is `pairmark.models.calibration.calibration`' affair.
+    They are asymptotic; guarantees are made by `pairmark.models.calibration.calibration`.
 
     Parameters
     ----------
     scores, same, units : as `roc_curve_pairs`.
-    protocol : inferred from units when None, as in `operating_points`.
+    protocol : inferred from units when None, as in `pairmark.operating_point`.
     confidence : of intervals and bands.
     fpr_targets : rates at which the TPR is reported: the largest TPR of a threshold whose FPR is at most
         that.
@@ -219,13 +219,9 @@ def pair_report(
         confidence,
     )
     # FPR first, then TPR: a low and a high curve of each.
-    bands = {
-        **dict(zip(BAND_NAMES, curves.swapaxes(0, 1).reshape(4, -1), strict=True)),
-        **{
-            f"simultaneous_{name}": curve
-            for name, curve in zip(BAND_NAMES, joint_bands.reshape(4, -1), strict=True)
-        },
-    }
+    names = [*BAND_NAMES, *(f"simultaneous_{name}" for name in BAND_NAMES)]
+    ends = np.concatenate([curves.swapaxes(0, 1).reshape(4, -1), joint_bands.reshape(4, -1)])
+    bands = dict(zip(names, ends, strict=True))
     return EvaluationReport(
         metrics=_metrics(point, figures, targets, sample, confidence),
         fpr=fpr[points],
@@ -251,6 +247,9 @@ def _metrics(
         low, high = _widen(float(value), column, sample, confidence)
         entries.append({"value": float(value), "interval": [min(low, float(lower)), max(high, float(upper))]})
     n_different = len(sample.different)
+    unit = "identities" if sample.protocol == "open-set" else "samples"
+    if sample.rows_independent:
+        unit = "rows"
     tpr_at, fnmr_at = {}, {}
     for target, entry in zip(targets, entries[2:], strict=True):
         details: dict[str, Any] = {**entry, "resolved": bool(n_different * target >= 1)}
@@ -267,15 +266,8 @@ def _metrics(
         "n_negative_pairs": n_different,
         "n_same_pairs": len(sample.same),
         "confidence": confidence,
-        "intervals": f"{100 * confidence:.0f} % intervals, the wider of a bootstrap over "
-        + (
-            "rows"
-            if sample.rows_independent
-            else "identities"
-            if sample.protocol == "open-set"
-            else "samples"
-        )
-        + f" ({len(figures)} draws) and Wilson's interval",
+        "intervals": f"{100 * confidence:.0f} % intervals, the wider of a bootstrap over {unit} ({len(figures)} draws) "
+        "and Wilson's interval",
         "estimand": "every person counts the same, however many samples they have"
         if sample.protocol == "open-set" and not sample.rows_independent
         else "every pair counts the same",

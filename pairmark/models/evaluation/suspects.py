@@ -86,19 +86,12 @@ def near_duplicates(X: Any, y: ArrayLike | None = None) -> tuple[Int64, Int64]:
 
 def _distances(X: Any, left: Int64, right: Int64) -> Float64:
     step = max(1, _AT_A_TIME // X.shape[1])
-    parts = [
-        np.sqrt(
-            (
-                (
-                    np.asarray(X[left[at : at + step]], dtype=np.float64)
-                    - np.asarray(X[right[at : at + step]], dtype=np.float64)
-                )
-                ** 2
-            ).sum(axis=1)
-        )
-        for at in range(0, left.size, step)
-    ]
-    return np.concatenate(parts) if parts else np.empty(0)
+    distances = np.empty(left.size)
+    for at in range(0, left.size, step):
+        part = slice(at, at + step)
+        a, b = (np.asarray(X[rows[part]], dtype=np.float64) for rows in (left, right))
+        distances[part] = np.sqrt(((a - b) ** 2).sum(axis=1))
+    return distances
 
 
 def suspects(

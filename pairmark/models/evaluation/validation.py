@@ -198,14 +198,9 @@ def validation_folds(
             train, test = np.flatnonzero(part != number), np.flatnonzero(part == number)
             test = _sample_rows(test, codes, random, JUDGED_ROWS)
             if _has_pairs(codes[test]) and np.bincount(codes[train]).max() > 1:
+                closed = protocol == "closed-set"
                 folds.append(
-                    Fold(
-                        train=train,
-                        test=test,
-                        test_codes=codes[test],
-                        closed=protocol == "closed-set",
-                        repeat=repeat,
-                    )
+                    Fold(train=train, test=test, test_codes=codes[test], closed=closed, repeat=repeat)
                 )
     return folds
 

@@ -74,22 +74,20 @@ def _cell_sizes(m: int, budget: int) -> Int64:
         widest -= 1
 
 
+def even_level(available: Int64, total: int) -> int:
+    """The largest number which, taken from each or all that it has, sums to at most a total below that of all."""
+    ascending = np.sort(available)
+    # What is taken in all if the level is what each one has, from the least up.
+    reach = np.cumsum(ascending) + ascending * np.arange(available.size - 1, -1, -1)
+    first = int(np.searchsorted(reach, total))
+    return (total - int(ascending[:first].sum())) // (available.size - first)
+
+
 def _even_quota(available: Int64, budget: int) -> Int64:
     """The same number for everybody, bounded by what each has, summing to at most the budget (at least 1 each)."""
     if int(available.sum()) <= budget:
         return available.astype(np.int64)
-    ascending = np.sort(available)
-    # With level L the sum is sum(min(available, L)); find the largest L that fits.
-    cumulative = np.concatenate([[0], np.cumsum(ascending)])
-    low, high = 1, int(ascending[-1])
-    while low < high:
-        level = (low + high + 1) // 2
-        at = int(np.searchsorted(ascending, level, side="right"))
-        if int(cumulative[at]) + level * (ascending.size - at) <= budget:
-            low = level
-        else:
-            high = level - 1
-    return np.minimum(available, low).astype(np.int64)
+    return np.minimum(available, max(1, even_level(available, budget))).astype(np.int64)
 
 
 def _repeat_with_rank(quota: Int64) -> tuple[Int64, Int64]:

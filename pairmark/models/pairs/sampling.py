@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int32, Int64
+from pairmark.models.pairs.pair_budget import even_level
 
 PairMap = Literal["diff-sum", "max-min", "products"]
 PairScheme = Literal["balanced", "proportional"]
@@ -230,11 +231,7 @@ def _even_ranks(take: int, sizes: Int64, rng: np.random.Generator) -> Int64:
 
     A run is cut into as many parts as numbers come from it, and one is drawn in each part.
     """
-    ascending = np.sort(sizes)
-    # The level to which all runs are drawn: so many numbers from each, or all of it.
-    reach = np.cumsum(ascending) + ascending * np.arange(sizes.size - 1, -1, -1)
-    first = int(np.searchsorted(reach, take))
-    quota = np.minimum(sizes, (take - int(ascending[:first].sum())) // (sizes.size - first))
+    quota = np.minimum(sizes, even_level(sizes, take))
     spare = np.flatnonzero(quota < sizes)
     quota[rng.permutation(spare)[: take - int(quota.sum())]] += 1
     length, number = np.repeat(sizes, quota), np.arange(take) - np.repeat(np.cumsum(quota) - quota, quota)

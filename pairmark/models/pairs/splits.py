@@ -145,13 +145,9 @@ def split_data(
             parts_to_check = (2,) if calibration_fraction is None else (0, 2)
             return all(np.bincount(codes[part_of == part], minlength=1).max() > 1 for part in parts_to_check)
 
+        strata = np.zeros_like(codes)
         part_of = _parts(
-            np.zeros_like(codes),
-            calibration_fraction,
-            test_fraction,
-            rng,
-            "rows",
-            test_is_good=has_same_pairs,
+            strata, calibration_fraction, test_fraction, rng, "rows", test_is_good=has_same_pairs
         )
     parts = [np.flatnonzero(part_of == part) for part in range(3)]
     unit = "identities" if resolved_protocol == "open-set" else "rows"
@@ -351,13 +347,10 @@ def _parts(
         remaining = rng.permutation(order[n_calibration:])
         remaining = remaining[np.argsort(strata[remaining], kind="stable")]
         part[remaining] = 0
-        # Sorted by stratum, every rest.size/n_test-th unit (random offset) is a proportional draw.
+        # Sorted by stratum, every `stride`-th unit (random offset) is a proportional draw.
         stride = remaining.size / n_test
-        part[
-            remaining[
-                np.floor(rng.random() * stride + stride * np.arange(n_test)).astype(np.int64) % remaining.size
-            ]
-        ] = 2
+        places = np.floor(rng.random() * stride + stride * np.arange(n_test)).astype(np.int64)
+        part[remaining[places % remaining.size]] = 2
         if test_is_good is None or test_is_good(part):
             break
     return part

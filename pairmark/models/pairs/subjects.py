@@ -55,7 +55,7 @@ class TooFewSamples(ValueError):
 
     Attributes
     ----------
-    needed : samples that a person needs. n_people : people who have them. largest : most samples that two people have.
+    n_samples : samples that a person needs. n_people : people who have them. largest : samples that two people have.
     """
 
     def __init__(self, detail: str, *, n_samples: int, n_people: int, largest: int) -> None:

@@ -18,7 +18,7 @@ from pairmark.models.core.row_pairs import PairsOfRows
 from pairmark.models.core.search.index import Rows, SearchLimits, TopK, TopRows, numbered, padded, sealed
 from pairmark.models.pairs.sampling import sample_pairs
 from pairmark.models.records import neighbours
-from pairmark.models.records.blocking import candidate_pairs
+from pairmark.models.records.blocking import Postings, candidate_pairs
 from pairmark.models.records.comparators import Cells, Comparators, Prepared
 from pairmark.models.records.schema import Records, Schema
 from pairmark.models.records.tables import cells_of, columns_of, schema_of
@@ -172,10 +172,7 @@ class RecordScorer(PairScorerMixin, BaseEstimator):
         n : rows of a part, at most. masks : which rows of each part count; None: all.
         """
         postings = [
-            neighbours.Postings(
-                *(part.arrays[f"{_NEIGHBOURS}{name}"] for name in neighbours.Postings._fields)
-            )
-            for part in parts
+            Postings(*(part.arrays[f"{_NEIGHBOURS}{name}"] for name in Postings._fields)) for part in parts
         ]
         keys = neighbours.query_keys(self._comparators, self._comparators.prepare(query))
         best_parts = neighbours.nominate(keys, postings, masks, [len(part) for part in parts], n)

@@ -1,10 +1,8 @@
 """Candidates for a record: rows that share a key with it which few rows have.
 
-BlockingKeys are whole cells, tokens of texts and names, and conjunctions of two whole cells. A key that more rows have
-than a cap
-names nobody in particular and is passed over; so the number of candidates is bounded, and what that costs is
-measured as
-recall: the share of true pairs that are candidates.
+Keys are whole cells, tokens of texts and names, and conjunctions of two whole cells. A key that more rows have than a
+cap names nobody in particular and is passed over; so the number of candidates is bounded, and what that costs is
+measured as recall: the share of true pairs that are candidates.
 """
 
 from __future__ import annotations
@@ -12,6 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pairmark.models.core.arrays import Int64
 from pairmark.models.records.comparators import Comparators, Prepared
@@ -23,77 +22,72 @@ _MOST_CONJOINED = 12
 _SALT = 0x9E3779B97F4A7C15
 
 
-class BlockingKeys(NamedTuple):
-    """BlockingKeys of rows: ``rows`` (k,) and ``keys`` (k,) int64, by row."""
+class RowKeys(NamedTuple):
+    """Keys of rows: (k,) int64 ``keys``, and the row that has each."""
 
-    rows: Int64
     keys: Int64
+    rows: NDArray[np.int32]
 
 
-class KeyIndex(NamedTuple):
-    """Rows by key: ``keys`` (g,) ascending, the rows of each in ``rows`` from ``starts`` (g + 1,)."""
+class Postings(NamedTuple):
+    """Rows by key: ``keys`` (g,) int64 ascending, each one's ``rows`` (p,) int32 from ``starts`` (g + 1,) int64."""
 
     keys: Int64
     starts: Int64
-    rows: Int64
+    rows: NDArray[np.int32]
+
+    @classmethod
+    def of(cls, row_keys: RowKeys, max_frequency: int | None = None) -> Postings:
+        """Each row once a key; without the keys that more than ``max_frequency`` rows have."""
+        order = np.lexsort((row_keys.rows, row_keys.keys))
+        keys, rows = row_keys.keys[order], row_keys.rows[order]
+        is_first = np.ones(keys.size, dtype=np.bool_)
+        is_first[1:] = (keys[1:] != keys[:-1]) | (rows[1:] != rows[:-1])
+        rows = rows[is_first]
+        distinct, counts = np.unique(keys[is_first], return_counts=True)
+        if max_frequency is not None:
+            is_rare = counts <= max_frequency
+            rows, distinct, counts = rows[np.repeat(is_rare, counts)], distinct[is_rare], counts[is_rare]
+        return cls(distinct, np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), rows)
 
 
-def keys_of(comparators: Comparators, records: Prepared) -> BlockingKeys:
+def blocking_keys(comparators: Comparators, records: Prepared) -> RowKeys:
+    """Keys of prepared records, kind of key by kind of key."""
     whole, tokens = comparators.key_fields
     n, cells = records.n, records.cells
-    rows: list[Int64] = []
-    keys: list[Int64] = []
-    everyone = np.arange(n, dtype=np.int64)
+    keys, rows = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int32)]
+    everyone = np.arange(n, dtype=np.int32)
     codes = np.empty((len(whole), n), dtype=np.int64)
     has_cell = np.empty((len(whole), n), dtype=np.bool_)
     for place, field in enumerate(whole):
         starts = cells.starts[field * n : (field + 1) * n + 1]
         kernels.hash_cells(cells.chars, starts, field + 1, codes[place])
         has_cell[place] = np.diff(starts) > 0
-        rows.append(everyone[has_cell[place]])
         keys.append(codes[place][has_cell[place]])
+        rows.append(everyone[has_cell[place]])
     for first in range(min(len(whole), _MOST_CONJOINED)):
         for second in range(first + 1, min(len(whole), _MOST_CONJOINED)):
-            in_both = has_cell[first] & has_cell[second]
+            has_both = has_cell[first] & has_cell[second]
             mixed = codes[first].view(np.uint64) * np.uint64(_SALT) ^ codes[second].view(np.uint64)
-            rows.append(everyone[in_both])
-            keys.append(mixed.view(np.int64)[in_both])
+            keys.append(mixed.view(np.int64)[has_both])
+            rows.append(everyone[has_both])
     for field in tokens:
         own = cells.row_tokens[field * n : (field + 1) * n + 1]
-        rows.append(np.repeat(everyone, np.diff(own)))
         salted = cells.hashes[own[0] : own[-1]].view(np.uint64) ^ np.uint64(_SALT * (field + 1) % 2**64)
         keys.append(salted.view(np.int64))
-    if not rows:
-        return BlockingKeys(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
-    return BlockingKeys(np.concatenate(rows), np.concatenate(keys))
+        rows.append(np.repeat(everyone, np.diff(own)))
+    return RowKeys(np.concatenate(keys), np.concatenate(rows))
 
 
-def index_keys(keys: BlockingKeys, max_frequency: int = MAX_FREQUENCY) -> KeyIndex:
-    """Rows by key, without keys that more than ``max_frequency`` rows have."""
-    order = np.lexsort((keys.rows, keys.keys))
-    by_key, rows = keys.keys[order], keys.rows[order]
-    fresh = np.ones(by_key.size, dtype=np.bool_)
-    fresh[1:] = (by_key[1:] != by_key[:-1]) | (rows[1:] != rows[:-1])
-    by_key, rows = by_key[fresh], rows[fresh]
-    distinct, counts = np.unique(by_key, return_counts=True)
-    rare = counts <= max_frequency
-    return KeyIndex(
-        distinct[rare],
-        np.concatenate([[0], np.cumsum(counts[rare])]).astype(np.int64),
-        rows[np.repeat(rare, counts)],
-    )
-
-
-def candidates(index: KeyIndex, queries: BlockingKeys) -> tuple[Int64, Int64]:
+def candidates(index: Postings, queries: RowKeys) -> tuple[Int64, Int64]:
     """Pairs (query row, indexed row) that share a key: two (c,) arrays, ascending, each pair once."""
-    at = np.searchsorted(index.keys, queries.keys)
-    at[at == index.keys.size] = 0
-    hits = np.flatnonzero(index.keys[at] == queries.keys) if index.keys.size else np.empty(0, dtype=np.int64)
-    starts, stops = index.starts[at[hits]], index.starts[at[hits] + 1]
+    # A key that is not there has no rows: it starts and stops at one place.
+    starts, stops = (
+        index.starts[np.searchsorted(index.keys, queries.keys, side)] for side in ("left", "right")
+    )
     sizes = stops - starts
-    left = np.repeat(queries.rows[hits], sizes)
-    first = np.repeat(starts - np.concatenate([[0], np.cumsum(sizes)[:-1]]), sizes) if sizes.size else sizes
-    right = index.rows[first + np.arange(left.size)]
+    left = np.repeat(queries.rows.astype(np.int64), sizes)
+    right = index.rows[np.repeat(starts - (np.cumsum(sizes) - sizes), sizes) + np.arange(left.size)]
     width = int(index.rows.max(initial=0)) + 1
     codes = np.unique(left * width + right)
     return codes // width, codes % width
@@ -103,10 +97,14 @@ def candidate_pairs(
     comparators: Comparators, records: Prepared, max_frequency: int = MAX_FREQUENCY
 ) -> tuple[Int64, Int64]:
     """Pairs of rows of one table that share a key, the lower row first."""
-    keys = keys_of(comparators, records)
-    left, right = candidates(index_keys(keys, max_frequency), keys)
-    ordered = left < right
-    return left[ordered], right[ordered]
+    return pairs_within(blocking_keys(comparators, records), max_frequency)
+
+
+def pairs_within(keys: RowKeys, max_frequency: int) -> tuple[Int64, Int64]:
+    """The same of keys."""
+    left, right = candidates(Postings.of(keys, max_frequency), keys)
+    is_ordered = left < right
+    return left[is_ordered], right[is_ordered]
 
 
 def recall(candidates_: tuple[Int64, Int64], true: tuple[Int64, Int64]) -> float:

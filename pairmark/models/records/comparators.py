@@ -1,11 +1,10 @@
 """Symmetric features of a pair of records, field by field.
 
-Of text, names and all cells joined: exact equality, Jaro-Winkler, Levenshtein, and tokens weighed by how rare they
-are in
-the training records, ``log((1 + N) / (1 + df))``, compared softly (see `kernels.tokens`). Of the two longest texts also
-how each matches the other field of the other side. Of categories, and of numbers and dates as they are written:
-the first
-three. Of numbers and dates: equal, difference, ratio. Of places: kilometres. Of every field: how many sides lack it.
+Of text, names and all cells joined: exact equality, Jaro-Winkler, Levenshtein, and tokens weighed by how rare they are
+in the training records, ``log((1 + N) / (1 + df))``, compared softly (see `kernels.tokens`). Of the two longest texts
+also how each matches the other field of the other side. Of categories, and of numbers and dates as they are written:
+the first three. Of numbers and dates: equal, difference, ratio. Of places: kilometres. Of every field: how many sides
+lack it.
 A feature that a missing cell leaves open is NaN. Swapped sides give the same features to the last bit.
 """
 
@@ -210,16 +209,8 @@ class Comparators:
         cells = self._cells(records)
         n, rarity = len(records), self.rarity
         weights = np.empty(cells.hashes.size, dtype=np.float32)
-        tokens.weigh(
-            cells.hashes,
-            cells.row_tokens,
-            n,
-            rarity.hashes,
-            rarity.starts,
-            rarity.weights,
-            rarity.unseen,
-            weights,
-        )
+        table = rarity.hashes, rarity.starts, rarity.weights, rarity.unseen
+        tokens.weigh(cells.hashes, cells.row_tokens, n, *table, weights)
         values = np.full((n, int(self._columns[-1])), np.nan)
         for place, at in enumerate(self._numeric):
             first, last = self._columns[place], self._columns[place + 1]
@@ -237,19 +228,8 @@ class Comparators:
         if self._modes.size:
             first, second = self.facts.crossed or (-1, -1)
             crossed = first, second, out.shape[1] - tokens.N_CROSSED
-            tokens.compare(
-                a.cells,
-                b.cells,
-                a.n,
-                b.n,
-                left,
-                right,
-                self._modes,
-                self.rarity.unseen,
-                self._places,
-                crossed,
-                out,
-            )
+            sides = a.cells, b.cells, a.n, b.n, left, right
+            tokens.compare(*sides, self._modes, self.rarity.unseen, self._places, crossed, out)
         if self._kinds.size:
             numbers.compare_numbers(
                 a.numbers, b.numbers, left, right, self._kinds, self._columns, self._number_places, out

@@ -15,7 +15,7 @@ import numpy as np
 from pairmark.models.core.arrays import Float32, Float64, Int64
 from pairmark.models.records import neighbours
 from pairmark.models.records.comparators import Comparators, Prepared
-from pairmark.models.records.kernels import rivals as kernels
+from pairmark.models.records.kernels import blocking as kernels
 
 N_RIVALS = 10
 """Records that are looked up for each record of either table, at most."""

@@ -1,11 +1,9 @@
 """Records as vectors, for learners that take numbers: fitted on training records, kept as plain arrays.
 
 Numbers and dates are centred and scaled, with 0 and a flag of their own where missing; of dates the season and the
-weekday
-are given too. Categories become one column a value, hashed where there are many; one that training did not have sets a
-flag. Texts and names become hashed character n-grams weighed by ``log((1 + N) / (1 + df)) + 1`` and scaled to
-length one.
-Places are points on the unit sphere.
+weekday are given too. Categories become one column a value, hashed where there are many; one that training did not have
+sets a flag. Texts and names become hashed character n-grams weighed by ``log((1 + N) / (1 + df)) + 1`` and scaled to
+length one. Places are points on the unit sphere.
 """
 
 from __future__ import annotations
@@ -24,6 +22,7 @@ from pairmark.models.core.artefact import ArtefactError
 from pairmark.models.core.schema import Array, State, StoredState, check_arrays, checked_model
 from pairmark.models.records.comparators import absent_cells, cell_text
 from pairmark.models.records.kernels import grams
+from pairmark.models.records.kernels.strings import FNV_PRIME, FNV_START
 from pairmark.models.records.schema import RecordColumn, Records, Schema
 
 MOST_LEVELS = 64
@@ -266,7 +265,7 @@ class RecordEncoder:
 
 
 def _hashed(text: str) -> int:
-    code = 14695981039346656037
+    code = int(FNV_START)
     for char in text:
-        code = (code ^ ord(char)) * 1099511628211 % 2**64
+        code = (code ^ ord(char)) * int(FNV_PRIME) % 2**64
     return code >> 17

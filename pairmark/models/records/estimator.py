@@ -129,7 +129,7 @@ class RecordSimilarity(RecordSimilarityState, RecordScorer):
         self._check_params()
         rows = self._training_rows(X, "X", reset=True)
         a, b = _rows_of_sides(left, right, len(rows), n_left)
-        truth, weight = checked_pairs(a.size, b.size, same, sample_weight)
+        truth, weight = checked_pairs(a.size, same, sample_weight)
         self._learn_pairs(rows[a], rows[b], truth, weight)
         self._learn_among(self._comparators.prepare(rows), a, b, truth, weight / weight.mean(), n_left)
         return self
@@ -201,9 +201,8 @@ class RecordSimilarity(RecordSimilarityState, RecordScorer):
 
         Returns
         -------
-        JSON-able: ``score``, ``base`` (what every pair begins with) and ``fields``, the largest contributions
-        first, each
-        with both cells and what was found comparing them. ``base`` and contributions add up to the score.
+        JSON-able: ``score``, ``base`` (what every pair begins with) and ``fields``, the largest contributions first,
+        each with both cells and what was found comparing them. ``base`` and contributions add up to the score.
         """
         a, b = self._one_pair(left, right)
         comparators = self._comparators

@@ -34,10 +34,9 @@ class FellegiSunter(FellegiSunterState, RecordScorer):
     """How much likelier the agreement of two records is for one entity than for two, field by field.
 
     A field of a pair is equal, alike or apart; a missing cell says nothing. A score is the natural log of the
-    likelihood
-    ratio, the sum of ``log m / u`` over the fields (Fellegi and Sunter 1969): m is a level's share among same pairs, u
-    among pairs drawn at random. `fit` needs no labels: u stays as random pairs have it, and m is found by expectation
-    maximisation over candidates, where the share of same pairs refers to all pairs, candidates or not.
+    likelihood ratio, the sum of ``log m / u`` over the fields (Fellegi and Sunter 1969): m is a level's share among
+    same pairs, u among pairs drawn at random. `fit` needs no labels: u stays as random pairs have it, and m is found by
+    expectation maximisation over candidates, where the share of same pairs refers to all pairs, candidates or not.
 
     Attributes
     ----------
@@ -133,9 +132,8 @@ class FellegiSunter(FellegiSunterState, RecordScorer):
 
         Returns
         -------
-        JSON-able: ``score`` and ``fields``, the largest contributions first, which add up to it; each with both
-        cells and
-        the ``level`` of its agreement.
+        JSON-able: ``score`` and ``fields``, the largest contributions first, which add up to it; each with both cells
+        and the ``level`` of its agreement.
         """
         a, b = self._one_pair(left, right)
         row = np.zeros(1, dtype=np.int64)
@@ -160,7 +158,7 @@ class FellegiSunter(FellegiSunterState, RecordScorer):
 
     def _weigh(self) -> None:
         self._levels = Levels(self._comparators)
-        # RecordColumn 0 is for missing cells, which say nothing.
+        # Column 0 is for missing cells, which say nothing.
         self._weights = np.hstack([np.zeros((self.m_.shape[0], 1)), np.log(self.m_ / self.u_)])
 
     def _scores(self, features: Float32) -> Float32:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from pairmark.models.core.arrays import Bool, Float64, Int64
-from pairmark.models.records.blocking import BlockingKeys, candidates, index_keys, keys_of
+from pairmark.models.records.blocking import Postings, RowKeys, blocking_keys, candidates, pairs_within
 from pairmark.models.records.fellegi_sunter import FellegiSunter
 from pairmark.models.records.schema import Records, Schema
 from pairmark.models.records.tables import declaration
@@ -49,7 +49,7 @@ class LabellingPool:
     ) -> None:
         self._model = FellegiSunter(columns=declaration(schema), random_state=random_state).fit(records)
         self._prepared = self._model._comparators.prepare(records)
-        keys = keys_of(self._model._comparators, self._prepared)
+        keys = blocking_keys(self._model._comparators, self._prepared)
         for frequency in _FREQUENCIES:
             self.left, self.right = _pairs_of(keys, n_left, frequency)
             if self.left.size <= MAX_CANDIDATES:
@@ -145,11 +145,9 @@ class LabellingPool:
         return self._model._comparators.compare(self._prepared, left, self._prepared, right)
 
 
-def _pairs_of(keys: BlockingKeys, n_left: int | None, frequency: int) -> tuple[Int64, Int64]:
+def _pairs_of(keys: RowKeys, n_left: int | None, frequency: int) -> tuple[Int64, Int64]:
     if n_left is None:
-        left, right = candidates(index_keys(keys, frequency), keys)
-        ordered = left < right
-        return left[ordered], right[ordered]
+        return pairs_within(keys, frequency)
     of_left = keys.rows < n_left
-    sides = [BlockingKeys(keys.rows[side], keys.keys[side]) for side in (~of_left, of_left)]
-    return candidates(index_keys(sides[0], frequency), sides[1])
+    left, right = (RowKeys(keys.keys[side], keys.rows[side]) for side in (of_left, ~of_left))
+    return candidates(Postings.of(right, frequency), left)

@@ -9,12 +9,13 @@ search is bounded, whatever the gallery holds, and what that costs is measured a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.models.core.arrays import Bool, Int64
+from pairmark.models.records.blocking import Postings, RowKeys
 from pairmark.models.records.comparators import Comparators, Prepared
 from pairmark.models.records.kernels import blocking as kernels
 
@@ -30,16 +31,8 @@ _UNIT = 256.0
 """Worth is counted in whole numbers, so that sums do not depend on their order."""
 
 
-class Postings(NamedTuple):
-    """Rows by key: ``keys`` (g,) int64 ascending, each one's ``rows`` (p,) int32 from ``starts`` (g + 1,) int64."""
-
-    keys: Int64
-    starts: Int64
-    rows: NDArray[np.int32]
-
-
-def _keys_of(comparators: Comparators, records: Prepared) -> tuple[Int64, NDArray[np.int32]]:
-    """Keys of prepared records and the row of each, by row."""
+def _keys_of(comparators: Comparators, records: Prepared) -> RowKeys:
+    """Keys of prepared records, row by row."""
     whole, texts = comparators.key_fields
     is_text = np.zeros(len(whole), dtype=np.bool_)
     is_text[texts] = True
@@ -51,28 +44,16 @@ def _keys_of(comparators: Comparators, records: Prepared) -> tuple[Int64, NDArra
     size = kernels.neighbour_keys(
         cells.chars, cells.starts, cells.hashes, cells.row_tokens, n, is_text, _MAX_GRAM_CHARS, keys, rows
     )
-    return keys[:size], rows[:size]
+    return RowKeys(keys[:size], rows[:size])
 
 
 def index_neighbours(comparators: Comparators, records: Prepared) -> Postings:
-    return _postings(*_keys_of(comparators, records))
-
-
-def _postings(keys: Int64, rows: NDArray[np.int32]) -> Postings:
-    order = np.argsort(keys, kind="stable")
-    keys, rows = keys[order], rows[order]
-    distinct = np.ones(keys.size, dtype=np.bool_)
-    distinct[1:] = (keys[1:] != keys[:-1]) | (rows[1:] != rows[:-1])
-    keys, rows = keys[distinct], rows[distinct]
-    first = np.ones(keys.size, dtype=np.bool_)
-    first[1:] = keys[1:] != keys[:-1]
-    starts = np.flatnonzero(first)
-    return Postings(keys[starts], np.append(starts, keys.size).astype(np.int64), rows)
+    return Postings.of(_keys_of(comparators, records))
 
 
 def query_keys(comparators: Comparators, record: Prepared) -> Int64:
     """Different keys of one prepared record, ascending."""
-    return np.unique(_keys_of(comparators, record)[0])
+    return np.unique(_keys_of(comparators, record).keys)
 
 
 def nominate(
@@ -93,11 +74,9 @@ def nominate(
     """
     places, counts = [], np.zeros(keys.size, dtype=np.int64)
     for part in parts:
-        at = np.searchsorted(part.keys, keys)
-        at[at == part.keys.size] = 0
-        is_there = part.keys[at] == keys if part.keys.size else np.zeros(keys.size, dtype=np.bool_)
-        starts = np.where(is_there, part.starts[at], 0) if part.keys.size else counts * 0
-        stops = np.where(is_there, part.starts[at + 1], 0) if part.keys.size else counts * 0
+        # A key that is not there has no rows: it starts and stops at one place.
+        stops = part.starts[np.searchsorted(part.keys, keys, side="right")]
+        starts = part.starts[np.searchsorted(part.keys, keys)]
         places.append((starts, stops))
         counts += stops - starts
     order = np.lexsort((keys, counts))
@@ -127,7 +106,7 @@ def nominate_each(
     """
     keys, owners = _keys_of(comparators, records)
     of_rows = (owners >= rows.start) & (owners < rows.stop)
-    postings = _postings(keys[of_rows], owners[of_rows] - np.int32(rows.start))
+    postings = Postings.of(RowKeys(keys[of_rows], owners[of_rows] - np.int32(rows.start)))
     starts = np.searchsorted(owners, np.arange(records.n + 1))
     nominations = []
     for query in range(queries.start, queries.stop):

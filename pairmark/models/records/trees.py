@@ -80,7 +80,7 @@ def fit_trees(
     target = same.astype(np.float64)
     base = float(np.average(target, weights=weight))
     bias = float(np.log(base / (1 - base))) if 0 < base < 1 else (10.0 if base else -10.0)
-    forest = _Grown(codes, borders, random)
+    forest = _GrowingForest(codes, borders, random)
     n_trees = settings.n_boosted + settings.n_forest
     margin, g, h = np.full(n, bias), np.empty(n), np.empty(n)
     n_tried = max(1, round(_BOOST_SHARE * m))
@@ -99,14 +99,12 @@ def fit_trees(
         n_tried = max(1, round(np.sqrt(m)))
         forest.add(g, h, rows, _FOREST_DEPTH, _FOREST_LEAST, 0.0, n_tried, True, np.arange(m))
         if tree % _REPORT_EVERY == 0:
-            report(
-                (settings.n_boosted + tree) / n_trees,
-                f"growing trees: {settings.n_boosted + tree} of {n_trees}",
-            )
+            n_done = settings.n_boosted + tree
+            report(n_done / n_trees, f"growing trees: {n_done} of {n_trees}")
     return forest.trees(settings.n_boosted, bias)
 
 
-class _Grown:
+class _GrowingForest:
     """Trees as they come."""
 
     def __init__(self, codes: NDArray[np.uint8], borders: Float32, random: np.random.Generator) -> None:
@@ -124,23 +122,11 @@ class _Grown:
             np.zeros(room, dtype=np.int64), np.empty(room),
         )  # fmt: skip
         state = self._random.integers(1, 2**63, 1).astype(np.uint64)
-        n = kernels.grow(
-            self._codes,
-            g,
-            h,
-            rows.copy(),
-            depth,
-            min_weight,
-            ridge,
-            n_tried,
-            random_border,
-            columns,
-            state,
-            *nodes,
-        )
-        values_ = tuple(array[:n] for array in nodes)
-        self._trees.append(values_)
-        return values_
+        limits = depth, min_weight, ridge, n_tried, random_border
+        n = kernels.grow(self._codes, g, h, rows.copy(), *limits, columns, state, *nodes)
+        tree = tuple(array[:n] for array in nodes)
+        self._trees.append(tree)
+        return tree
 
     def trees(self, n_boosted: int, bias: float) -> PairTrees:
         sizes = [tree[0].size for tree in self._trees]
@@ -168,14 +154,14 @@ def _borders(features: Float32, random: np.random.Generator) -> Float32:
     rows = random.permutation(n)[:_SAMPLE] if n > _SAMPLE else slice(None)
     borders = np.full((m, kernels.BINS - 2), np.inf, dtype=np.float32)
     for f in range(m):
-        values_ = features[rows, f]
-        values_ = np.sort(values_[~np.isnan(values_)])
-        if not values_.size:
+        values = features[rows, f]
+        values = np.sort(values[~np.isnan(values)])
+        if not values.size:
             continue
-        distinct = np.unique(values_)
+        distinct = np.unique(values)
         if distinct.size > kernels.BINS - 1:
-            at = np.linspace(0, values_.size - 1, kernels.BINS - 1).round().astype(np.int64)
-            distinct = np.unique(values_[at])
+            at = np.linspace(0, values.size - 1, kernels.BINS - 1).round().astype(np.int64)
+            distinct = np.unique(values[at])
         middle = ((distinct[1:].astype(np.float64) + distinct[:-1]) / 2).astype(np.float32)
         # Where no number lies between, the lower value itself is the border.
         middle = np.where((middle >= distinct[:-1]) & (middle < distinct[1:]), middle, distinct[:-1])

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from joblib import effective_n_jobs
@@ -22,7 +22,6 @@ from pairmark.models.core.checkpoints import Checkpoints, checkpoints_of, kept_s
 from pairmark.models.core.inputs import checked_same, feature_names_of
 from pairmark.models.core.progress import report
 from pairmark.models.core.row_pairs import PairsOfRows
-from pairmark.models.core.schema import State
 from pairmark.models.core.search.index import Rows, SearchLimits, TopK
 from pairmark.models.pairs.identities import distinct_rows, joined_identities
 from pairmark.models.pairs.sampling import MAX_PAIRS, PairMap, PairPopulation
@@ -32,14 +31,10 @@ from pairmark.models.similarity.explain import PairWords
 from pairmark.models.similarity.node_splits import KINDS
 from pairmark.models.similarity.packing import PackedTrees, RowPairs, packed_trees
 from pairmark.models.similarity.pair_features import default_of_listed, learn
-from pairmark.models.similarity.pair_features.maps import (
-    LearnedFeatures,
-    OutOfFold,
-    OutOfFoldMaps,
-    PairFeatures,
-)
+from pairmark.models.similarity.pair_features.maps import OutOfFold, OutOfFoldMaps
 from pairmark.models.similarity.parallel import Grower, grow_each
 from pairmark.models.similarity.search_arrays import CODES, column_arrays
+from pairmark.models.similarity.state import SimilarityState
 from pairmark.models.similarity.training_pairs import (
     EACH_DESCRIBED,
     EACH_GIVEN,
@@ -50,7 +45,7 @@ from pairmark.models.similarity.training_pairs import (
     integer_weights,
     weighted,
 )
-from pairmark.models.similarity.trees import Tree, joined_arrays, parted_trees
+from pairmark.models.similarity.trees import GrowthSettings, Tree, joined_arrays, parted_trees
 
 TREES_VERSION = 8
 """Raised when a tree of the same seed would come out otherwise, so that no fit goes on from trees of another kind."""
@@ -64,7 +59,7 @@ MaxFeatures = (
 )
 
 
-class SimilarityBase(PairScorerMixin, BaseEstimator):
+class SimilarityBase(SimilarityState, PairScorerMixin, BaseEstimator):
     """A learner made of trees on pairs.
 
     Where no two points share an identity, or all do, and where all pairs of positive weight are of one kind, there is
@@ -79,15 +74,10 @@ class SimilarityBase(PairScorerMixin, BaseEstimator):
     _missing = "below"
 
     _packed: PackedTrees
-    trees_: list[Tree]
-    learned_: LearnedFeatures | None
-    pair_features_: PairFeatures
     max_depth: int
     leaf_depth: int
-    leaf_rank: str
     leaf_rounds: int
     pair_map: PairMap
-    pair_features: PairFeatures | None
     n_pairs: int | None
     max_features: MaxFeatures
     random_state: int | np.random.RandomState | None
@@ -114,21 +104,10 @@ class SimilarityBase(PairScorerMixin, BaseEstimator):
         )  # fmt: skip
         self._grow(rows, source, random)
 
-    def _checked_pairs(
-        self, left: ArrayLike, right: ArrayLike, same: ArrayLike, sample_weight: ArrayLike | None
-    ) -> tuple[Float32, Float32, Bool, Any]:
-        self._check_params()
-        a, b = self._filled_sides(
-            self._training_rows(left, "left", reset=True), self._training_rows(right, "right")
-        )
-        if a.shape[0] != b.shape[0]:
-            raise ValueError(
-                f"left has {a.shape[0]} rows and right {b.shape[0]}: expected one of each a pair"
-            )
-        n = a.shape[0]
+    def _checked_labels(self, n: int, same: ArrayLike, sample_weight: ArrayLike | None) -> tuple[Bool, Any]:
         if n > MAX_PAIRS:
             raise ValueError(f"{n} pairs given; expected at most {MAX_PAIRS}")
-        return a, b, checked_same(same, n), integer_weights(sample_weight, n)
+        return checked_same(same, n), integer_weights(sample_weight, n)
 
     def _learn_pairs(self, left: Float32, right: Float32, same: Bool, weight: Any) -> None:
         random, n = self._begin(), same.size
@@ -225,17 +204,16 @@ class SimilarityBase(PairScorerMixin, BaseEstimator):
         # Drawn before any parallel work: the model depends on the seed, not on who grows which tree.
         seeds = _seeds(random, n_trees)
         report(0.0, "coding features")
-        grower = Grower(
-            X=X,
-            grid=quantise(X) if self.leaf_rank == "cart" else None,
-            source=source,
+        settings = GrowthSettings(
             leaf_rank=self.leaf_rank,
-            pair_map=self.pair_map,
-            max_depth=self.max_depth,
             leaf_depth=self.leaf_depth,
             leaf_rounds=self.leaf_rounds,
+            pair_map=self.pair_map,
+            max_depth=self.max_depth,
             n_tried=resolved_max_features(self.max_features, X.shape[1]),
         )
+        grid = quantise(X) if self.leaf_rank == "cart" else None
+        grower = Grower(X=X, grid=grid, source=source, settings=settings)
         kind = KINDS[self.leaf_rank]
         checkpoints = self._checkpoints(X, source)
         saved_arrays = (
@@ -275,10 +253,14 @@ class SimilarityBase(PairScorerMixin, BaseEstimator):
         return checkpoints_of(settings, X, source.codes, pairs.pairs, weight, pairs.learned)
 
     def _finish(self) -> None:
-        """Build what scoring needs from ``trees_``; also after loading."""
+        """Build what scoring needs from ``trees_``."""
         self._packed = packed_trees(
             self.trees_, [self._leaf_values(tree) for tree in self.trees_], pair_map=self.pair_map
         )
+
+    def _restored(self) -> None:
+        super()._restored()
+        self._finish()
 
     def _pair_score(self, left: Float32, right: Float32) -> Float32:
         columns = (
@@ -342,27 +324,6 @@ class SimilarityBase(PairScorerMixin, BaseEstimator):
             )
             scores[at] = self._forest_scores(query, block, (query_forms, block_columns))
         return scores
-
-    def to_state(self) -> State:
-        """Arrays of all trees end to end, with where each begins."""
-        arrays = joined_arrays(self.trees_)
-        meta: dict[str, Any] = {"pair_features": self.pair_features_}
-        if self.learned_ is not None:
-            learned, meta["learned"] = self.learned_.to_state()
-            arrays.update(learned)
-        return arrays, meta
-
-    def from_state(self, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> Self:
-        """The estimator, fitted with what `to_state` gave."""
-        self.trees_ = parted_trees(arrays, KINDS[self.leaf_rank])
-        learned = meta.get("learned")
-        # Artefacts from before there was a choice hold what was asked for.
-        self.pair_features_ = meta.get("pair_features") or self.pair_features  # type: ignore[assignment]
-        self.learned_ = (
-            None if learned is None else LearnedFeatures.from_state(self.pair_features_, arrays, learned)
-        )
-        self._finish()
-        return self
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_packed")

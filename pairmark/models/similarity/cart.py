@@ -12,7 +12,7 @@ from pairmark.models.similarity.kernels.counting import words_of
 from pairmark.models.similarity.kernels.growing import grow
 from pairmark.models.similarity.node_splits import AxisSplits
 from pairmark.models.similarity.training_pairs import WeightedPairs
-from pairmark.models.similarity.trees import PAIR_MAPS, Tree
+from pairmark.models.similarity.trees import PAIR_MAPS, GrowthSettings, Tree
 
 LEARNED_BINS = 1_024
 """Bins of a learned feature: many, for low false positive rates lie in its last ones."""
@@ -21,12 +21,9 @@ LEARNED_BINS = 1_024
 def grow_tree(
     grid: Grid,
     pairs: WeightedPairs,
-    *,
-    pair_map: PairMap,
-    max_depth: int,
-    leaf_depth: int,
-    n_tried: int,
+    settings: GrowthSettings,
     seed: int,
+    *,
     counts: Float64 | None = None,
     learned: layout.LearnedValues | None = None,
 ) -> Tree:
@@ -35,10 +32,10 @@ def grow_tree(
     ``counts`` : `all_pairs.pair_counts`, where the pairs are all there are. ``learned`` : `learned_codes` of the pairs,
     where they are known.
     """
-    by_word = n_tried >= grid.features.size and pair_map != "products"
-    points, table = grow_arguments(grid, pairs, pair_map=pair_map, by_word=by_word)
+    by_word = settings.n_tried >= grid.features.size and settings.pair_map != "products"
+    points, table = grow_arguments(grid, pairs, pair_map=settings.pair_map, by_word=by_word)
     learned = learned_codes(pairs.learned) if learned is None else learned
-    limits = layout.GrowthLimits(max_depth=max_depth, leaf_depth=leaf_depth, n_tried=n_tried)
+    limits = layout.GrowthLimits(settings.max_depth, settings.leaf_depth, settings.n_tried)
     counts = np.empty((0, 0, 0, 0)) if counts is None else counts
     cells, nodes = grow(
         points, grid.features, grid.n_features, table, learned, limits, np.uint64(seed), counts

@@ -19,7 +19,7 @@ from pairmark.models.similarity.kernels import boosting as boosting_kernels
 from pairmark.models.similarity.kernels.layout import CELL_LEFT, CELL_NODE, CELL_RIGHT
 from pairmark.models.similarity.node_splits import KINDS, PlaneSplits, Splits, StumpSplits
 from pairmark.models.similarity.training_pairs import WeightedPairs
-from pairmark.models.similarity.trees import Tree
+from pairmark.models.similarity.trees import GrowthSettings, Tree
 
 FIT_VALUES = 2**24
 """Most numbers of f that are written out at a time: 64 MiB."""
@@ -27,25 +27,14 @@ _RATE = 0.5
 """What part of each stump counts: smaller steps, several of which share a feature, hold better on other pairs."""
 
 
-def grow_by_classifier(
-    X: Float32,
-    pairs: WeightedPairs,
-    leaf_rank: str,
-    *,
-    leaf_rounds: int,
-    pair_map: PairMap,
-    max_depth: int,
-    n_tried: int,
-    seed: int,
-) -> Tree:
+def grow_by_classifier(X: Float32, pairs: WeightedPairs, settings: GrowthSettings, seed: int) -> Tree:
     """Grow a tree whose cells are split by ``linear``, ``boosting`` or ``exhaustive``.
 
-    ``n_tried`` : features drawn for each cell; each brings its two pair features. Learned ones always enter.
-    ``leaf_rounds`` : most stumps of a cell, for ``boosting``.
+    Each feature that a cell tries brings its two pair features. Learned ones always enter.
     """
     rng = np.random.default_rng(seed)
-    d = X.shape[1]
-    features = _Features(X, pairs, pair_map)
+    d, n_tried = X.shape[1], settings.n_tried
+    features = _Features(X, pairs, settings.pair_map)
     weight = pairs.weight.astype(np.int64)
     n = weight.size
     cells: list[list[int]] = [
@@ -57,10 +46,10 @@ def grow_by_classifier(
     while todo:
         cell, members = todo.pop()
         depth, position, _, n_same, n_different = cells[cell][:5]
-        if depth >= max_depth or not n_same or not n_different:
+        if depth >= settings.max_depth or not n_same or not n_different:
             continue
         tried_columns = np.sort(rng.choice(d, n_tried, replace=False)) if n_tried < d else np.arange(d)
-        split = _fit_split(leaf_rank, leaf_rounds, features, members, tried_columns, rng)
+        split = _fit_split(settings, features, members, tried_columns, rng)
         if split is None:
             continue
         left = np.empty(members.size, dtype=np.bool_)
@@ -69,18 +58,12 @@ def grow_by_classifier(
             f = features.of(members[start : start + block])
             left[start : start + block] = split.left(f)
         same = members < pairs.n_same
-        left_same, left_different = (
-            int(weight[members[left & same]].sum()),
-            int(weight[members[left & ~same]].sum()),
-        )
+        left_same, left_different = (int(weight[members[left & kind]].sum()) for kind in (same, ~same))
         if left_same * n_different <= left_different * n_same:
             continue
         number = len(cells)
-        cells[cell][CELL_NODE], cells[cell][CELL_LEFT], cells[cell][CELL_RIGHT] = (
-            len(nodes),
-            number,
-            number + 1,
-        )
+        cells[cell][CELL_NODE] = len(nodes)
+        cells[cell][CELL_LEFT], cells[cell][CELL_RIGHT] = number, number + 1
         cells.append([depth + 1, 2 * position, -1, left_same, left_different, -1, -1])
         cells.append(
             [depth + 1, 2 * position + 1, -1, n_same - left_same, n_different - left_different, -1, -1]
@@ -91,7 +74,7 @@ def grow_by_classifier(
             nodes.append((ends.get(low, first + low), ends.get(high, first + high)))
         todo += [(number + 1, members[~left]), (number, members[left])]
     table = np.array(nodes, dtype=np.int32).reshape(-1, 2)
-    kind = KINDS[leaf_rank]
+    kind = KINDS[settings.leaf_rank]
     return Tree(
         cells=np.array(cells, dtype=np.int64),
         splits=kind.concatenate(splits) if splits else kind.empty(),
@@ -125,8 +108,7 @@ class _Features:
 
 
 def _fit_split(
-    leaf_rank: str,
-    leaf_rounds: int,
+    settings: GrowthSettings,
     features: _Features,
     members: Int64,
     tried_columns: Int64,
@@ -134,9 +116,9 @@ def _fit_split(
 ) -> Region | None:
     """What splits a cell, learned from some features of points; None where there is nothing to learn."""
     limit = max(16, FIT_VALUES // features.width)
-    members = _sample(
-        members, features.n_same, min(limit, MOST_PAIRS) if leaf_rank == "exhaustive" else limit, rng
-    )
+    if settings.leaf_rank == "exhaustive":
+        limit = min(limit, MOST_PAIRS)
+    members = _sample(members, features.n_same, limit, rng)
     same = members < features.n_same
     f = features.of(members, tried_columns)
     columns = np.concatenate(
@@ -144,11 +126,11 @@ def _fit_split(
     )
     cost = features.weight[members].astype(np.float64)
     cost = np.where(same, cost / cost[same].sum(), cost / cost[~same].sum()) * members.size / 2
-    if leaf_rank == "exhaustive":
+    if settings.leaf_rank == "exhaustive":
         return best_region(f, np.where(same, cost, -cost) * 2 / members.size, columns, rng)
     splits: Splits | None
-    if leaf_rank == "boosting":
-        splits = _stumps(f, cost, int(np.count_nonzero(same)), columns, leaf_rounds)
+    if settings.leaf_rank == "boosting":
+        splits = _stumps(f, cost, int(np.count_nonzero(same)), columns, settings.leaf_rounds)
     else:
         splits = _plane(f, same, cost, columns, features.width)
     # One node, whose high pairs go left.
@@ -196,13 +178,7 @@ def _stumps(f: Float32, cost: Float64, n_same: int, columns: Int64, n_rounds: in
     )
 
 
-def _plane(
-    f: Float32,
-    same: Bool,
-    cost: Float64,
-    columns: Int64,
-    width: int,
-) -> PlaneSplits | None:
+def _plane(f: Float32, same: Bool, cost: Float64, columns: Int64, width: int) -> PlaneSplits | None:
     """Logistic regression on some columns of f."""
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression

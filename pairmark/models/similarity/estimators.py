@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from copy import copy
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from pydantic import Field
 from sklearn.utils.validation import check_is_fitted
 
 from pairmark.models.core.arrays import Float32, Float64
-from pairmark.models.core.schema import State
 from pairmark.models.core.spec import RandomState, Threads, document_parameters
+from pairmark.models.core.state import Fact
 from pairmark.models.pairs.sampling import PairMap
 from pairmark.models.similarity import explain
 from pairmark.models.similarity.base import MaxFeatures, SimilarityBase
@@ -175,6 +175,9 @@ class SimilarityForest(SimilarityBase):
     True
     """
 
+    aggregation_: Annotated[Literal["rank", "log-odds"] | None, Fact(default=None)]
+    _breaks_ties: Annotated[bool, Fact(default=False)] = False
+
     def __init__(
         self,
         *,
@@ -287,17 +290,10 @@ class SimilarityForest(SimilarityBase):
         self._breaks_ties = self.aggregation == "log-odds"
         return random
 
-    def to_state(self) -> State:
-        """Trees, and how their leaves are read."""
-        arrays, meta = super().to_state()
-        return arrays, meta | {"aggregation": self.aggregation_, "breaks_ties": self._breaks_ties}
-
-    def from_state(self, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> Self:
-        """The estimator, fitted with what `to_state` gave."""
+    def _restored(self) -> None:
         # Artefacts from before there was a choice hold what was asked for.
-        self.aggregation_ = meta.get("aggregation") or self.aggregation
-        self._breaks_ties = bool(meta.get("breaks_ties"))
-        return super().from_state(arrays, meta)
+        self.aggregation_ = self.aggregation_ or self.aggregation
+        super()._restored()
 
     def _leaf_values(self, tree: Tree) -> Float64:
         return tree.leaf_log_odds() if self.aggregation_ == "log-odds" else tree.leaf_scores(self.max_depth)

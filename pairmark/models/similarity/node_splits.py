@@ -19,6 +19,7 @@ from pairmark.models.similarity.kernels import boosting as boosting_kernels
 from pairmark.models.similarity.kernels import scoring as scoring_kernels
 
 Arrays = Mapping[str, NDArray[Any]]
+"""By name, of several trees end to end; what there is none of may be None."""
 
 
 class Splits(ABC):
@@ -88,24 +89,19 @@ class AxisSplits(Splits):
 
     @classmethod
     def empty(cls) -> Self:
-        """No nodes."""
         return cls(features=np.empty(0, dtype=np.int32), thresholds=np.empty(0, dtype=np.float32))
 
     def value(self, node: int, f: Float32) -> Float32:
-        """The feature."""
         return f[:, self.features[node]]
 
     def shares(self, node: int) -> list[tuple[int, float]]:
-        """All of the one feature."""
         return [(int(self.features[node]), 1.0)]
 
     def to_state(self, node_starts: Int64) -> dict[str, NDArray[Any]]:
-        """``node_feature`` and ``node_threshold``."""
         return {"node_feature": self.features, "node_threshold": self.thresholds}
 
     @classmethod
     def from_state(cls, arrays: Arrays, nodes: slice, tree: int) -> Self:
-        """From ``node_feature`` and ``node_threshold``."""
         return cls(features=arrays["node_feature"][nodes], thresholds=arrays["node_threshold"][nodes])
 
 
@@ -124,39 +120,32 @@ class PlaneSplits(Splits):
 
     @classmethod
     def empty(cls) -> Self:
-        """No nodes."""
         return cls(planes=np.empty((0, 0), dtype=np.float32), thresholds=np.empty(0, dtype=np.float32))
 
     @classmethod
     def concatenate(cls, parts: Sequence[Self]) -> Self:
-        """The nodes of several end to end."""
         # Trees without a node have no width.
         return super().concatenate([part for part in parts if len(part)] or parts[:1])
 
     def value(self, node: int, f: Float32) -> Float32:
-        """The weighted sums."""
         values = np.empty(f.shape[0], dtype=np.float32)
         scoring_kernels.plane_values(f, np.array(self.planes[node]), values)
         return values
 
     def shares(self, node: int) -> list[tuple[int, float]]:
-        """By the weights' sizes."""
         return _by_size(np.abs(self.planes[node].astype(np.float64)))
 
     def contributions(self, node: int, f: Float32) -> tuple[Int64, Float64]:
-        """Weights times features."""
         features = np.flatnonzero(self.planes[node])
         return features, (self.planes[node].astype(np.float64) * f)[features]
 
     def to_state(self, node_starts: Int64) -> dict[str, NDArray[Any]]:
-        """``planes``, where there are nodes, beside what all trees have."""
         state = _numbered(node_starts, self.thresholds)
         return state | {"planes": self.planes} if len(self) else state
 
     @classmethod
     def from_state(cls, arrays: Arrays, nodes: slice, tree: int) -> Self:
-        """From ``planes`` and ``node_threshold``."""
-        if "planes" not in arrays:
+        if arrays.get("planes") is None:
             return cls.empty()
         return cls(planes=arrays["planes"][nodes], thresholds=arrays["node_threshold"][nodes])
 
@@ -180,7 +169,6 @@ class StumpSplits(Splits):
 
     @classmethod
     def empty(cls) -> Self:
-        """No nodes."""
         empty = np.empty(0, dtype=np.float32)
         counts, features = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int32)
         return cls(counts=counts, features=features, limits=empty, steps=empty, thresholds=empty)
@@ -196,18 +184,15 @@ class StumpSplits(Splits):
         return np.array(self.features[part]), np.array(self.limits[part]), np.array(self.steps[part])
 
     def value(self, node: int, f: Float32) -> Float64:
-        """The sums."""
         values = np.empty(f.shape[0], dtype=np.float64)
         boosting_kernels.sums_of_stumps(f, *self._of(node), values)
         return values
 
     def shares(self, node: int) -> list[tuple[int, float]]:
-        """By the sizes of the steps."""
         features, _, steps = self._of(node)
         return _by_size(np.bincount(features, weights=np.abs(steps.astype(np.float64))).astype(np.float64))
 
     def contributions(self, node: int, f: Float32) -> tuple[Int64, Float64]:
-        """The steps of those features that are above their thresholds."""
         features, limits, steps = self._of(node)
         above = (f[features] > limits).astype(np.float64)
         distinct = np.unique(features).astype(np.int64)
@@ -215,7 +200,6 @@ class StumpSplits(Splits):
         return distinct, amounts[distinct]
 
     def to_state(self, node_starts: Int64) -> dict[str, NDArray[Any]]:
-        """The stumps, where there are nodes, with where each tree's begin."""
         state = _numbered(node_starts, self.thresholds)
         if not len(self):
             return state
@@ -229,8 +213,7 @@ class StumpSplits(Splits):
 
     @classmethod
     def from_state(cls, arrays: Arrays, nodes: slice, tree: int) -> Self:
-        """From the stumps' arrays, with ``stump_starts``, where each tree's stumps begin."""
-        if "stump_counts" not in arrays:
+        if arrays.get("stump_counts") is None:
             return cls.empty()
         stumps = slice(*arrays["stump_starts"][tree : tree + 2].tolist())
         return cls(

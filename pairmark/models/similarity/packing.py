@@ -171,14 +171,8 @@ class AxisTrees(PackedTrees):
         if self._search is None:
             if any((features >= 2 * width).any() for features in self._features):
                 return None
-            self._search = search_trees(
-                self._features,
-                self._thresholds,
-                self._children,
-                self.leaf_values,
-                width=width,
-                pair_map=PAIR_MAPS[self.pair_map],
-            )
+            parts = self._features, self._thresholds, self._children, self.leaf_values
+            self._search = search_trees(*parts, width=width, pair_map=PAIR_MAPS[self.pair_map])
         return self._search
 
 

@@ -14,14 +14,13 @@ from joblib import Parallel, delayed, effective_n_jobs
 from joblib.parallel import get_active_backend
 
 from pairmark.models.core.arrays import Float32, Float64
-from pairmark.models.pairs.sampling import PairMap
 from pairmark.models.similarity.all_pairs import pair_counts
 from pairmark.models.similarity.binning import Grid
 from pairmark.models.similarity.cart import grow_tree, learned_codes
 from pairmark.models.similarity.classifier_splits import grow_by_classifier
 from pairmark.models.similarity.kernels.layout import LearnedValues
 from pairmark.models.similarity.training_pairs import PairSource
-from pairmark.models.similarity.trees import Tree
+from pairmark.models.similarity.trees import GrowthSettings, Tree
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,12 +36,7 @@ class Grower:
     X: Float32
     grid: Grid | None
     source: PairSource
-    leaf_rank: str
-    pair_map: PairMap
-    max_depth: int
-    leaf_depth: int
-    leaf_rounds: int
-    n_tried: int
+    settings: GrowthSettings
 
     def __sizeof__(self) -> int:
         # Dask sends what it takes for large to each of its workers once, instead of along with every task.
@@ -54,35 +48,18 @@ class Grower:
     def grow(self, seed: int) -> Tree:
         pairs = self.source.draw(seed)
         if self.grid is None:
-            return grow_by_classifier(
-                self.X,
-                pairs,
-                self.leaf_rank,
-                leaf_rounds=self.leaf_rounds,
-                pair_map=self.pair_map,
-                max_depth=self.max_depth,
-                n_tried=self.n_tried,
-                seed=seed,
-            )
-        return grow_tree(
-            self.grid,
-            pairs,
-            pair_map=self.pair_map,
-            max_depth=self.max_depth,
-            leaf_depth=self.leaf_depth,
-            n_tried=self.n_tried,
-            seed=seed,
-            counts=self._counts,
-            learned=None if pairs.learned is None else self._learned,
-        )
+            return grow_by_classifier(self.X, pairs, self.settings, seed)
+        learned = None if pairs.learned is None else self._learned
+        return grow_tree(self.grid, pairs, self.settings, seed, counts=self._counts, learned=learned)
 
     @cached_property
     def _counts(self) -> Float64 | None:
         """Where a tree learns from all pairs of the rows: how many fall in each bin, without going through them."""
-        countable = self.source.takes_all and self.pair_map != "products"
+        pair_map = self.settings.pair_map
+        countable = self.source.takes_all and pair_map != "products"
         if self.grid is None or self.source.codes is None or not countable:
             return None
-        return pair_counts(self.grid.codes, self.source.codes, self.pair_map)
+        return pair_counts(self.grid.codes, self.source.codes, pair_map)
 
     @cached_property
     def _learned(self) -> LearnedValues | None:

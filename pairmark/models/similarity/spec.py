@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from pairmark.models.core.schema import StateSchema
 from pairmark.models.core.spec import LearnerSpec
 from pairmark.models.similarity.estimators import SimilarityForest, SimilarityTree
-from pairmark.models.similarity.schema import SCHEMA
 
 TREE = LearnerSpec(
     kind="similarity-tree",
     title="Similarity tree: cells of pairs, ordered from most to least similar; small enough to read",
     estimator=SimilarityTree,
     capabilities=frozenset({"similarity", "match", "search"}),
-    state=SCHEMA,
+    state=StateSchema(SimilarityTree),
     retired={"prune": ...},
     renamed={("pair_features", "auto"): "raw"},
 )
@@ -21,7 +21,7 @@ FOREST = LearnerSpec(
     title="Similarity forest: the mean of many similarity trees; accurate with little tuning",
     estimator=SimilarityForest,
     capabilities=frozenset({"similarity", "match", "search"}),
-    state=SCHEMA,
+    state=StateSchema(SimilarityForest),
     distributes=True,
     renamed={("pair_features", "auto"): None},
 )

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.models.core.arrays import Float64, Int32, Int64
+from pairmark.models.pairs.sampling import PairMap
 from pairmark.models.similarity.kernels import layout
 from pairmark.models.similarity.node_splits import Splits
 
@@ -24,6 +25,17 @@ HALF_NAMES = {
     "max-min": ("max(x, x')", "min(x, x')"),
     "products": ("x x'", "x + x'"),
 }
+
+
+class GrowthSettings(NamedTuple):
+    """How each tree is grown: parameters of the estimators, and how many features a cell tries."""
+
+    leaf_rank: str
+    leaf_depth: int
+    leaf_rounds: int
+    pair_map: PairMap
+    max_depth: int
+    n_tried: int
 
 
 class RocKnots(NamedTuple):

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from pairmark.models.records.schema import Records, Schema
+from pairmark.models.records.schema import STRINGS, Records, Schema
 from pairmark.service.errors import CorruptArtefact
 
 FACTS = "facts.json"
@@ -191,16 +191,7 @@ def load_data(folder: Path, *, dataset_id: str, name: str, version: int, sha256:
             group_names=tuple(facts["group_names"]),
             rankings=_optional(folder, "rankings"),
             label_names=tuple(facts["label_names"]),
-            pairs=DatasetPairs(
-                left=_array(folder, "pairs_left"),
-                right=_array(folder, "pairs_right"),
-                same=_array(folder, "pairs_same"),
-                weight=_optional(folder, "pairs_weight"),
-                units=_optional(folder, "pairs_units"),
-                drawn_from=_optional(folder, "pairs_drawn_from"),
-            )
-            if (folder / "pairs_left.npy").exists()
-            else None,
+            pairs=_read_pairs(folder),
             row_ids=read_strings(folder, "row_ids") if (folder / "row_ids.npy").exists() else None,
             times=_optional(folder, "times"),
             time_unit=str(facts.get("time_unit", "")),
@@ -211,9 +202,16 @@ def load_data(folder: Path, *, dataset_id: str, name: str, version: int, sha256:
         raise CorruptArtefact(f"what is stored as dataset {name}:{version} is not a dataset") from error
 
 
+def _read_pairs(folder: Path) -> DatasetPairs | None:
+    if not (folder / "pairs_left.npy").exists():
+        return None
+    parts = {name: _array(folder, f"pairs_{name}") for name in ("left", "right", "same")}
+    parts |= {name: _optional(folder, f"pairs_{name}") for name in ("weight", "units", "drawn_from")}
+    return DatasetPairs(**parts)
+
+
 def write_pairs(folder: Path, pairs: DatasetPairs) -> None:
-    for name in ("left", "right", "same", "weight", "units", "drawn_from"):
-        values = getattr(pairs, name)
+    for name, values in vars(pairs).items():
         if values is not None:
             np.save(folder / f"pairs_{name}.npy", values, allow_pickle=False)
 
@@ -222,7 +220,7 @@ def write_cells(folder: Path, schema: Schema, cells: Records) -> None:
     """Store the cells of a table field by field, as plain arrays."""
     for at, column in enumerate(schema.fields):
         name, values = f"cells{at}", cells[:, at]
-        if column.type in ("text", "name", "category"):
+        if column.type in STRINGS:
             write_strings(folder, name, ["" if cell is None else cell for cell in values])
             continue
         absent: Any = (np.nan, np.nan) if column.type == "place" else np.nan
@@ -233,7 +231,7 @@ def write_cells(folder: Path, schema: Schema, cells: Records) -> None:
 def read_cells(folder: Path, schema: Schema, n: int) -> Records:
     cells = np.empty((n, len(schema.fields)), dtype=object)
     for at, column in enumerate(schema.fields):
-        if column.type in ("text", "name", "category"):
+        if column.type in STRINGS:
             # Text is never empty: an empty cell is missing.
             cells[:, at] = [text or None for text in read_strings(folder, f"cells{at}")]
             continue

@@ -323,12 +323,7 @@ def _pairs_kind(pairs: Upload, filename: str | None) -> str:
 def dataset_out(row: DatasetRow, *, existing: bool = False) -> DatasetOut:
     facts = {name: value for name, value in row.summary.items() if name not in ("spec", "label_counts")}
     return DatasetOut(
-        id=row.id,
-        name=row.name,
-        version=row.version,
-        sha256=row.sha256,
-        rows=row.rows,
-        features=row.features,
+        **{name: getattr(row, name) for name in ("id", "name", "version", "sha256", "rows", "features")},
         size_bytes=row.size_bytes,
         label_counts=dict(row.summary["label_counts"]),
         promise=dataset_promise(row.summary, row.rows),

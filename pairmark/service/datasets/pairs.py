@@ -204,16 +204,8 @@ def without_contradictions(pairs: DatasetPairs, *, drop: bool) -> tuple[DatasetP
     keep[wrong] = False
     if pairs.same[keep].all():
         raise InvalidInput(f"pairs file: {detail}; without them no pair differs", field="pairs")
-    left_out = replace(
-        pairs,
-        left=pairs.left[keep],
-        right=pairs.right[keep],
-        same=pairs.same[keep],
-        weight=None if pairs.weight is None else pairs.weight[keep],
-        units=None if pairs.units is None else pairs.units[keep],
-        drawn_from=None if pairs.drawn_from is None else pairs.drawn_from[keep],
-    )
-    return left_out, [f"{detail}. They were left out"]
+    parts = {name: part[keep] for name, part in vars(pairs).items() if part is not None}
+    return replace(pairs, **parts), [f"{detail}. They were left out"]
 
 
 def _open_table(path: Path, scratch: Path, kind: str, limits: FileLimits) -> tuple[Table, bool]:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from pairmark.models.calibration.promises import askable, in_percent, reach, units_needed
+from pairmark.models.calibration.promises import SupportedRate, askable, in_percent, reach, units_needed
 from pairmark.models.calibration.tpr_spread import BEST_TPR, STEADY_MULTIPLE, expected_tpr
 from pairmark.models.pairs.splits import CALIBRATION_FRACTION, OPEN_SET_FROM, TEST_FRACTION, Protocol
 
@@ -110,12 +110,7 @@ def promise_of(
     # A dataset that only calibrates is not split.
     total = support.next_units if fraction == 1 else total_units(support.next_units)
     missing_units = max(0, total - units)
-    text = f"{own:,} of {units:,} {unit} calibrate. At {100 * support.confidence:.0f} % confidence "
-    if support.smallest_fpr is None:
-        text += "they support no false positive rate"
-    else:
-        text += f"they support false positive rates of {in_percent(support.smallest_fpr)} and above"
-        text += f" among {population}" if population else ""
+    text = f"{own:,} of {units:,} {unit} calibrate. {_supported(support, population)}"
     next_percent = f"{100 * support.next_fpr:g} %"
     if missing_units:
         text += f"; {next_percent} takes {missing_units:,} more {unit}"
@@ -156,15 +151,9 @@ def sample_promise(n_different: int, population: int) -> Promise:
     # Two people make one pair that shares nobody with another.
     support = reach(2 * own)
     of_list = f"a list of {population:,} pairs"
-    text = (
-        f"{own:,} of {n_different:,} different pairs calibrate that were drawn at random from {of_list}. At "
-        f"{100 * support.confidence:.0f} % confidence they support "
-    )
-    if support.smallest_fpr is None:
-        text += "no false positive rate"
-    else:
-        text += f"false positive rates of {in_percent(support.smallest_fpr)} and above among that list"
+    text = f"{own:,} of {n_different:,} different pairs calibrate that were drawn at random from {of_list}."
     missing_pairs = max(0, math.ceil(support.next_units / 2 / (1 - TEST_FRACTION)) - n_different)
+    text += f" {_supported(support, 'that list')}"
     return Promise(
         protocol="open-set",
         counted="pairs",
@@ -180,6 +169,15 @@ def sample_promise(n_different: int, population: int) -> Promise:
         population=of_list,
         text=f"{text}; {100 * support.next_fpr:g} % takes {missing_pairs:,} more different pairs",
     )
+
+
+def _supported(support: SupportedRate, population: str | None) -> str:
+    """The smallest rate, in words."""
+    sentence = f"At {100 * support.confidence:.0f} % confidence they support"
+    if support.smallest_fpr is None:
+        return f"{sentence} no false positive rate"
+    among = "" if population is None else f" among {population}"
+    return f"{sentence} false positive rates of {in_percent(support.smallest_fpr)} and above{among}"
 
 
 def ways_out(units: int, *, different_share: float = 1.0, fewest: int = FEWEST) -> list[WayOut]:
@@ -302,11 +300,8 @@ def shares_for(
     n_test = round(units * test_fraction)
     smallest_test = n_test if fixed_test else min(n_test, fewest)
     if not learns:
-        n_test = (
-            max(smallest_test, min(n_test, units - n_calibration))
-            if units - n_calibration >= smallest_test
-            else n_test
-        )
+        if units - n_calibration >= smallest_test:
+            n_test = max(smallest_test, min(n_test, units - n_calibration))
         return round(1 - n_test / units, 6), _share(n_test, units, test_fraction)
     largest_share = max(min(_MOST, 0.8 - test_fraction), _SMALLEST)
     usual_share = min(max(_AMPLE * n_calibration / units, _SMALLEST), largest_share)

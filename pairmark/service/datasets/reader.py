@@ -249,14 +249,7 @@ def _from_table(
         if len(label_names) > MAX_RANKED:
             raise TooLarge(f"the rankings order {len(label_names)} labels; at most {MAX_RANKED} are taken")
     names = table.feature_names
-    writer = DatasetWriter(
-        out,
-        features=len(names),
-        feature_names=names,
-        sparse=False,
-        limits=limits,
-        label_names=label_names,
-    )
+    writer = DatasetWriter(out, limits, len(names), names, label_names=label_names)
     return writer, table.blocks(ranking), warnings
 
 
@@ -267,13 +260,7 @@ def _from_records(
     schema = table.inference.schema
     names = [column.name for column in schema.fields]
     writer = DatasetWriter(
-        out,
-        features=len(names),
-        feature_names=names,
-        sparse=False,
-        limits=upload.limits,
-        schema=schema,
-        label_names=table.label_names,
+        out, upload.limits, len(names), names, schema=schema, label_names=table.label_names
     )
     return table, writer, column_notes(table.inference)
 
@@ -319,14 +306,8 @@ def _from_npz(
                 **{field: clipped(values[start:stop]) for field, values in texts.items()},
             )
 
-    writer = DatasetWriter(
-        out,
-        features=len(feature_columns),
-        feature_names=names,
-        sparse=not isinstance(X, np.ndarray),
-        limits=limits,
-        label_names=label_names,
-    )
+    sparse = not isinstance(X, np.ndarray)
+    writer = DatasetWriter(out, limits, len(feature_columns), names, sparse=sparse, label_names=label_names)
     return writer, blocks(), []
 
 
@@ -356,13 +337,6 @@ def _from_svmlight(
     features, has_groups, blocks = svmlight_blocks(plain, limits, scratch, labelled=not request.unlabelled)
     if request.group == "qid" and not has_groups:
         raise InvalidInput("no line has a qid; expected `label qid:7 1:0.5`", field="group")
-    writer = DatasetWriter(
-        out,
-        features=features,
-        feature_names=None,
-        sparse=True,
-        limits=limits,
-        # The format has no way to leave a label out; 0 in front of every line is what others write then.
-        zero_is_no_label=True,
-    )
+    # The format has no way to leave a label out; 0 in front of every line is what others write then.
+    writer = DatasetWriter(out, limits, features, sparse=True, zero_is_no_label=True)
     return writer, blocks, []

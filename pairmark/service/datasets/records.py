@@ -27,6 +27,7 @@ _ROLES: dict[str, tuple[FieldType, ...]] = {
     "id": ("id",),
 }
 """Types of the columns of each role; the first is what a column gets that is named for it."""
+_NOTES = ("reason", "examples", "warnings", "missing", "distinct")
 
 
 class RecordTable(NamedTuple):
@@ -152,16 +153,7 @@ def _rankings(table: Mapping[str, Sequence[Any]], names: Sequence[str]) -> tuple
 def column_notes(inference: Inference) -> list[RecordColumnOut]:
     """What each column was taken for, as answers show it."""
     return [
-        RecordColumnOut(
-            name=notes.column.name,
-            type=notes.column.type,
-            format=notes.column.format,
-            reason=notes.reason,
-            examples=list(notes.examples),
-            warnings=list(notes.warnings),
-            missing=notes.missing,
-            distinct=notes.distinct,
-        )
+        RecordColumnOut(**dict(notes.column), **{name: vars(notes)[name] for name in _NOTES})
         for notes in inference.notes
     ]
 

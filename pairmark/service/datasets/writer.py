@@ -137,10 +137,9 @@ class DatasetWriter:
 
     Parameters
     ----------
-    folder : where the files go.
+    folder : where the files go. limits : how much is taken.
     feature_names : names, or None for ``x0``, ``x1``, ...
     label_names : labels that `Block.rankings` orders.
-    limits : how much is taken.
     schema : of the records of a table, whose blocks hold cells.
     zero_is_no_label : whether rows that all carry the label 0 are unlabelled.
     """
@@ -148,11 +147,11 @@ class DatasetWriter:
     def __init__(
         self,
         folder: Path,
-        *,
-        features: int,
-        feature_names: list[str] | None,
-        sparse: bool,
         limits: FileLimits,
+        features: int,
+        feature_names: list[str] | None = None,
+        *,
+        sparse: bool = False,
         label_names: list[str] | None = None,
         zero_is_no_label: bool = False,
         schema: Schema | None = None,
@@ -271,14 +270,12 @@ class DatasetWriter:
             warnings=warnings,
         )
         facts = {
+            **{
+                name: value
+                for name, value in vars(dataset).items()
+                if name not in ("label_counts", "warnings")
+            },
             "format_version": FACTS_VERSION,
-            "rows": self.rows,
-            "features": self.features,
-            "sparse": self.sparse,
-            "feature_names": self.feature_names,
-            "identities": identities,
-            "group_names": group_names,
-            "label_names": dataset.label_names,
             "time_unit": time_unit,
             "spec": spec,
             **({} if self._schema is None else {"schema": self._schema.model_dump(mode="json")}),

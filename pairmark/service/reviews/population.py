@@ -29,6 +29,12 @@ KINDS: Final[dict[Question, tuple[DecisionCode, ...]]] = {
 }
 _RANDOM: Final = SystemRandom()
 Item = dict[str, Any]
+_BLANK: Final[Item] = {
+    **dict.fromkeys(("left_ref", "right_ref", "subject", "score", "version", "sides")),
+    "gallery": "",
+    "erased": False,
+}
+"""What an item has that says no more than that it was decided."""
 
 
 class Stratum(NamedTuple):
@@ -116,18 +122,7 @@ def _kept_strata(
     for group in groups:
         ids = _sample(group)
         rows = repository.decisions(session, ids)
-        names = (
-            "left_ref",
-            "right_ref",
-            "subject",
-            "gallery",
-            "score",
-            "version",
-            "decision",
-            "sides",
-            "erased",
-        )
-        items = [{name: getattr(rows[id], name) for name in names} for id in ids]
+        items = [{name: getattr(rows[id], name) for name in ("decision", *_BLANK)} for id in ids]
         strata.append(Stratum(kind, size if len(groups) == 1 else len(group), items))
     return strata
 
@@ -144,19 +139,9 @@ def _sample(group: Sequence[int]) -> list[int]:
 
 def item_rows(review_id: str, strata: Sequence[Stratum]) -> list[dict[str, Any]]:
     """Rows of the items, under ids that tell nothing."""
-    blank: Item = {
-        "left_ref": None,
-        "right_ref": None,
-        "subject": None,
-        "gallery": "",
-        "score": None,
-        "version": None,
-        "sides": None,
-        "erased": False,
-    }
     return [
         {
-            **blank,
+            **_BLANK,
             **item,
             "id": secrets.token_hex(12),
             "review_id": review_id,

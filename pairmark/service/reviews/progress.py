@@ -37,7 +37,7 @@ class Draw:
 
 
 def draws_of(review: ReviewRow, rows: Sequence[Any]) -> list[Draw]:
-    """Drawn items in order, as `repository.drawn` gives them. What nobody could judge is wrong."""
+    """Drawn items in order, as `repository.drawn_items` gives them. What nobody could judge is wrong."""
     draws = []
     for stratum, is_erased, same, number, *_ in rows:
         # A match is right if it is the same; what was decided to be different, if it is not.

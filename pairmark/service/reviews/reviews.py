@@ -47,6 +47,11 @@ from pairmark.wire.base import iso
 
 log = logging.getLogger(__name__)
 
+_SHOWN: Final = (
+    "id", "name", "model", "gallery", "source", "question", "at_most", "confidence", "created_at", "enough_at",
+    "alarm_at",
+)  # fmt: skip
+"""Columns of a review that its answer has too."""
 HELD_S: Final = 600.0
 """How long a pair is a reviewer's alone."""
 _ALARMS = Counter(
@@ -379,18 +384,13 @@ def _out(session: Session, review: ReviewRow) -> ReviewOut:
     undrawn = sum(int(stratum["items"]) for stratum in review.strata) - review.drawn
     progress = review.progress
     return ReviewOut(
-        **{name: getattr(review, name) for name in ("id", "name", "model", "gallery", "source", "question")},
+        **{name: getattr(review, name) for name in _SHOWN},
         chosen=review.question == "uncertain",
-        at_most=review.at_most,
-        confidence=review.confidence,
         population=sum(sizes),
         **progress,
         exhausted=undrawn <= 0,
         agreement=Agreement(pairs=pairs, agreed=agreed),
         statement=_statement(review),
-        created_at=review.created_at,
-        enough_at=review.enough_at,
-        alarm_at=review.alarm_at,
     )
 
 

@@ -84,7 +84,7 @@ def fit_listed(estimator: Any, job: SplitJob, **options: Any) -> None:
     weight = None if pairs.weight is None else np.asarray(pairs.weight)[training_pairs]
     same = np.asarray(pairs.same)[training_pairs]
     # Some learners take pairs of one kind and learn a constant: nothing that a service should promote.
-    checked_pairs(same.size, same.size, same, weight)
+    checked_pairs(same.size, same, weight)
     left, right = (np.asarray(end)[training_pairs] for end in (pairs.left, pairs.right))
     if isinstance(estimator, RecordSimilarity):
         estimator.fit_among(X, left, right, same, weight, n_left=job.data.n_left)

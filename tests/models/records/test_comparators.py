@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rapidfuzz.distance import JaroWinkler, Levenshtein
 
-from pairmark.models.records.blocking import candidate_pairs, index_keys, keys_of, recall
+from pairmark.models.records.blocking import Postings, blocking_keys, candidate_pairs, recall
 from pairmark.models.records.comparators import Comparators
 from pairmark.models.records.inference import infer
 from pairmark.models.records.kernels.strings import MAX_CHARS, jaro_winkler, levenshtein
@@ -171,14 +171,14 @@ class TestBlocking:
     prepared = comparators.prepare(cells)
 
     def test_candidates_are_the_pairs_that_share_a_rare_key(self) -> None:
-        keys = keys_of(self.comparators, self.prepared)
+        keys = blocking_keys(self.comparators, self.prepared)
         mine: dict[int, set[int]] = {}
         for row, key in zip(keys.rows.tolist(), keys.keys.tolist(), strict=True):
             mine.setdefault(key, set()).add(row)
         expected = {(a, b) for rows in mine.values() if len(rows) <= 9 for a in rows for b in rows if a < b}
         left, right = candidate_pairs(self.comparators, self.prepared, 9)
         assert set(zip(left.tolist(), right.tolist(), strict=True)) == expected
-        assert np.diff(index_keys(keys, 9).starts).max() <= 9
+        assert np.diff(Postings.of(keys, 9).starts).max() <= 9
 
     def test_recall_is_the_share_of_true_pairs(self) -> None:
         left, right = candidate_pairs(self.comparators, self.prepared, 10)

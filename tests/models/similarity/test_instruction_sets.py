@@ -14,6 +14,7 @@ import pytest
 
 import pairmark
 from pairmark.models import MetricSimilarity, Plda, SimilarityForest
+from pairmark.models.core.base import PairScorerMixin
 from tests.serving import ROOT
 
 WIDEST = {"AVX-512": "z", "AVX2": "y", "SSE4": "x", "NEON": "b"}
@@ -69,7 +70,7 @@ def test_scores_and_searches_are_the_same_to_the_bit_without_wide_vectors_too(tm
     rows = (X[rng.integers(0, 200, 9_000)] + 0.3 * rng.standard_normal((9_000, 12))).astype(np.float32)
     np.save(tmp_path / "rows.npy", rows)
     np.save(tmp_path / "queries.npy", rows[::30] + np.float32(0.1))
-    models = {
+    models: dict[str, PairScorerMixin] = {
         "rank": SimilarityForest(n_estimators=30, aggregation="rank", n_pairs=4_000, random_state=0),
         "log-odds": SimilarityForest(n_estimators=30, n_pairs=4_000, random_state=0),
         "plda": Plda(),

@@ -193,8 +193,8 @@ VALIDITY = (
         edits=(
             Edit(
                 file="pairmark/models/pairs/splits.py",
-                old="            np.zeros_like(codes),\n            calibration_fraction",
-                new="            codes,\n            calibration_fraction",
+                old="        strata = np.zeros_like(codes)\n",
+                new="        strata = codes\n",
             ),
             Edit(
                 file="pairmark/models/pairs/splits.py",
@@ -376,8 +376,8 @@ PROMISE_EDGES = (
         "uniform-by-scores",
         "versions on the same people share one random number, whatever their scores are",
         "pairmark/models/calibration/calibration.py",
-        "else CalibrationSeed.of_people(sample.names)",
-        "else CalibrationSeed.of_people(sample.names, sample.different.scores[:1].tobytes())",
+        "CalibrationSeed.of_people(sample.names)",
+        "CalibrationSeed.of_people(sample.names, sample.different.scores[:1].tobytes())",
         f"{EDGES}::test_versions_on_the_same_people_share_it_whatever_their_scores_and_rows_are",
     ),
     mutant(

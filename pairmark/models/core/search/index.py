@@ -18,11 +18,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array, issparse
 
-from pairmark.models.core.arrays import Float32
+from pairmark.models.core.arrays import Float32, Matrix
 from pairmark.models.core.artefact import ArtefactError, read_artefact, write_artefact
 
-Matrix = Any
-"""A dense (n, d) array or a CSR matrix."""
 Rows = slice | NDArray[np.intp]
 TopK = tuple[NDArray[np.intp], Float32]
 """Rows (n_queries, k), padded with -1, and their float32 scores, padded with -inf."""

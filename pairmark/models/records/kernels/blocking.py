@@ -1,19 +1,20 @@
-"""Hashes of whole cells, in compiled loops."""
+"""Candidates of records, in compiled loops: their keys, what rows share, and what the rivals of a pair score."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from pairmark.models.core.compiled import kernel
+from pairmark.models.records.kernels.strings import FNV_PRIME, FNV_START
 
 
 @kernel
 def hash_cells(chars, starts, salt, out):
     """FNV-1a of each cell of a field: ``out`` (n,) int64."""
     for row in range(starts.shape[0] - 1):
-        code = np.uint64(14695981039346656037) ^ np.uint64(salt)
+        code = FNV_START ^ np.uint64(salt)
         for i in range(starts[row], starts[row + 1]):
-            code = (code ^ np.uint64(chars[i])) * np.uint64(1099511628211)
+            code = (code ^ np.uint64(chars[i])) * FNV_PRIME
         out[row] = np.int64(code)
 
 
@@ -37,9 +38,9 @@ def neighbour_keys(chars, starts, hashes, row_tokens, n, is_text, max_chars, key
             if first == last:
                 continue
             if not is_text[field]:
-                code = np.uint64(14695981039346656037) ^ np.uint64(field + 1)
+                code = FNV_START ^ np.uint64(field + 1)
                 for i in range(first, last):
-                    code = (code ^ np.uint64(chars[i])) * np.uint64(1099511628211)
+                    code = (code ^ np.uint64(chars[i])) * FNV_PRIME
                 keys[size], rows[size] = np.int64(code) & ~np.int64(1), row
                 size += 1
                 continue
@@ -49,10 +50,10 @@ def neighbour_keys(chars, starts, hashes, row_tokens, n, is_text, max_chars, key
             if last - first > max_chars:
                 continue
             for i in range(first - 1, last - 1):
-                code = np.uint64(14695981039346656037)
+                code = FNV_START
                 for k in range(i, i + 3):
                     char = np.uint64(chars[k]) if first <= k < last else np.uint64(32)
-                    code = (code ^ char) * np.uint64(1099511628211)
+                    code = (code ^ char) * FNV_PRIME
                 keys[size], rows[size] = np.int64(code) | np.int64(1), row
                 size += 1
     return size
@@ -79,3 +80,30 @@ def add_postings(rows, starts, stops, weights, considered, totals, touched):
                 size += 1
             totals[row] += weight
     return size
+
+
+@kernel
+def compare_with_rivals(starts, others, scores, own, other, own_scores, out):
+    """Of one side of some pairs: how many rivals score more, the best rival's score and the second's, NaN without.
+
+    Parameters
+    ----------
+    starts : (n + 1,) int64; candidates of row r are ``others`` and ``scores`` from ``starts[r]`` to ``starts[r + 1]``.
+    own, other : (k,) int64, the row whose candidates are rivals, and the row on the other side, which is none.
+    own_scores : (k,) float64 of the pairs. out : (k, 3) float64.
+    """
+    for at in range(own.shape[0]):
+        above, best, second = 0, -np.inf, -np.inf
+        for place in range(starts[own[at]], starts[own[at] + 1]):
+            if others[place] == other[at]:
+                continue
+            score = scores[place]
+            if score > own_scores[at]:
+                above += 1
+            if score > best:
+                best, second = score, best
+            elif score > second:
+                second = score
+        out[at, 0] = above
+        out[at, 1] = best if best > -np.inf else np.nan
+        out[at, 2] = second if second > -np.inf else np.nan

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from pairmark.models.core.compiled import kernel
+from pairmark.models.records.kernels.strings import FNV_PRIME, FNV_START
 
 LENGTHS = (3, 4)
 """Characters of an n-gram; each string is taken with a space on either side."""
@@ -30,9 +31,9 @@ def count_grams(chars, starts, n_columns, columns, counts, ends):
             for length in LENGTHS:
                 # From the space before the string to that after it.
                 for at in range(first - 1, last - length + 2):
-                    code = np.uint64(14695981039346656037)
+                    code = FNV_START
                     for k in range(length):
-                        code = (code ^ _char(chars, first, last, at + k)) * np.uint64(1099511628211)
+                        code = (code ^ _char(chars, first, last, at + k)) * FNV_PRIME
                     columns[size] = np.int64((code >> np.uint64(17)) % np.uint64(n_columns))
                     size += 1
         own = np.sort(columns[begin:size])

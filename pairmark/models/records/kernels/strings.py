@@ -10,6 +10,8 @@ import numpy as np
 
 from pairmark.models.core.compiled import kernel
 
+FNV_START, FNV_PRIME = np.uint64(14695981039346656037), np.uint64(1099511628211)
+"""Hashes are FNV-1a: from the start, each character is mixed in by exclusive or, then multiplied by the prime."""
 MAX_CHARS = 256
 """Characters of a string that Levenshtein looks at."""
 _WORD = 64

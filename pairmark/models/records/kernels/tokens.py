@@ -12,6 +12,8 @@ import numpy as np
 
 from pairmark.models.core.compiled import kernel
 from pairmark.models.records.kernels.strings import (
+    FNV_PRIME,
+    FNV_START,
     MAX_CHARS,
     jaro_winkler,
     levenshtein,
@@ -79,7 +81,7 @@ def tokenise(chars, starts, squeezed, squeezed_starts, token_starts, hashes, mas
             if _kind(chars[i]) == 0:
                 i += 1
                 continue
-            code, mask = np.uint64(14695981039346656037), np.uint64(0)
+            code, mask = FNV_START, np.uint64(0)
             letters, digits, begin = 0, 0, end
             while i < stop and end - begin < TOKEN_CHARS:
                 kind = _kind(chars[i])
@@ -91,7 +93,7 @@ def tokenise(chars, starts, squeezed, squeezed_starts, token_starts, hashes, mas
                 letters += np.int64(kind == 1)
                 digits += np.int64(kind == 2)
                 char = np.uint64(chars[i])
-                code = (code ^ char) * np.uint64(1099511628211)
+                code = (code ^ char) * FNV_PRIME
                 mask |= np.uint64(1) << (char & np.uint64(63))
                 squeezed[end] = chars[i]
                 end += 1
@@ -101,10 +103,10 @@ def tokenise(chars, starts, squeezed, squeezed_starts, token_starts, hashes, mas
                 while squeezed[end - 1] == 48:
                     end -= 1
                 end -= np.int64(squeezed[end - 1] == 46)
-                code, mask = np.uint64(14695981039346656037), np.uint64(0)
+                code, mask = FNV_START, np.uint64(0)
                 for k in range(begin, end):
                     char = np.uint64(squeezed[k])
-                    code = (code ^ char) * np.uint64(1099511628211)
+                    code = (code ^ char) * FNV_PRIME
                     mask |= np.uint64(1) << (char & np.uint64(63))
             flag = 0
             if digits > 0:
@@ -161,7 +163,7 @@ def _inside(token, text):
 
 @kernel
 def _match(a, i0, i1, text_a, b, j0, j1, text_b, shares, peq):
-    """How well each token of either cell is matched by the other cell: the first two rows of ``found``."""
+    """How well each token of either cell is matched by the other cell: the first two rows of ``shares``."""
     shares[0, : i1 - i0] = 0.0
     shares[1, : j1 - j0] = 0.0
     shares[2:] = 0.0

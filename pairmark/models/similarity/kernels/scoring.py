@@ -41,7 +41,10 @@ _LOW_HALF = np.uint64(0xFFFFFFFF)
 
 @kernel
 def ordered_bits(values):
-    """Float32 values, viewed as int32, become integers in the same order; in place. Expects no negative zero."""
+    """Float32 values, viewed as int32, become integers in the same order; in place. Expects no negative zero.
+
+    Negative floats fall as their bits rise: all bits but the sign are turned over. Doing it twice changes nothing.
+    """
     for i in range(values.shape[0]):
         b = values[i]
         values[i] = b ^ ((b >> np.int32(31)) & np.int32(0x7FFFFFFF))
@@ -192,6 +195,7 @@ def score_by_planes(
         _fill_features(
             block, left, right, step_left, step_right, first, n, pair_map, learned_left, learned_right, forms
         )
+        # Planes take the floats themselves: turning bits into ordered ones twice gives them back.
         ordered_bits(block.reshape(block.size))
         for p in range(n):
             total = 0.0

@@ -1,4 +1,4 @@
-"""Searching galleries with forests, in compiled loops; what they do for `similarity.search`, which explains it.
+"""Searching galleries with forests, in compiled loops; `similarity.search` explains what they are for.
 
 A gallery is met as columns of byte codes. Upper bounds of the forest's sum are worked out for `BLOCK` items at a time
 by small programs, one a tree: each step compares one column with two ranges of codes and blends what its two branches

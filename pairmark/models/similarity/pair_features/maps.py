@@ -26,7 +26,6 @@ Every feature has one form, ``r r' sum_i D_i z_i z'_i + c + c'``, of a row's coo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -137,8 +136,7 @@ class LearnedFeatures:
 
     Attributes
     ----------
-    kind : which.
-    names : of the m features of a pair.
+    names : of the m features of a pair, as people read them.
     """
 
     kind: PairFeatures
@@ -146,7 +144,6 @@ class LearnedFeatures:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What people read."""
         # Models saved by earlier versions have the first of them.
         return NAMES[self.kind][: self.forms.shape[0]]
 
@@ -196,45 +193,6 @@ class LearnedFeatures:
         values = pair_values(rows[0], rows[1], steps[0], steps[1], self.forms)
         values = values[:, _TIE_BREAKERS.get(self.kind, 0)]
         return np.asarray(_TIE_SHARE * np.arcsinh(values.astype(np.float64)))
-
-    def to_state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-        """Plain arrays, and the rest."""
-        scaling = self.map.scaling
-        plain = {"centre": scaling.centre, "scale": scaling.scale, **self.map.forms._asdict()}
-        for number, (weights, bias) in enumerate(self.map.layers):
-            plain[f"weights{number}"], plain[f"bias{number}"] = weights, bias
-        meta = {
-            "curved": scaling.curved,
-            "waved": self.map.waved,
-            "n_posteriors": self.map.n_posteriors,
-            "n_layers": len(self.map.layers),
-        }
-        return {f"learned_{name}": array for name, array in plain.items()}, meta
-
-    @classmethod
-    def from_state(
-        cls, kind: PairFeatures, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]
-    ) -> LearnedFeatures:
-        def array(name: str) -> NDArray[Any]:
-            return np.array(arrays[f"learned_{name}"])
-
-        return cls(
-            kind=kind,
-            map=CoordinateMap(
-                scaling=Scaling(array("centre"), array("scale"), bool(meta["curved"])),
-                forms=Forms(array("forms"), array("norms"), array("offsets")),
-                # Versions before kernel discriminants knew posteriors alone, of all columns.
-                waved=bool(meta["waved"] if "waved" in meta else meta["posteriors"]),
-                n_posteriors=int(
-                    meta["n_posteriors"]
-                    if "n_posteriors" in meta
-                    else meta["posteriors"] * array("forms").shape[1]
-                ),
-                layers=tuple(
-                    (array(f"weights{number}"), array(f"bias{number}")) for number in range(meta["n_layers"])
-                ),
-            ),
-        )
 
 
 class OutOfFold(NamedTuple):

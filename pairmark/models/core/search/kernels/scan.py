@@ -1,6 +1,6 @@
 """Scanning rows for those near a query, in compiled loops.
 
-Sums are float32 and in whatever order is fastest on the machine, so they are estimates: `search_forms` knows how far
+Sums are float32 and in whatever order is fastest on the machine, so they are estimates: `search.forms` knows how far
 they can be off, and scores every row that might count once more, exactly.
 """
 

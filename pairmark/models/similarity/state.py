@@ -1,0 +1,309 @@
+"""The state of trees and forests: all trees end to end, checked so that every walk ends in a leaf of its own tree."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+from pydantic import Field
+
+from pairmark.models.core.arrays import Float32, Float64, Int32, Int64
+from pairmark.models.core.artefact import ArtefactError
+from pairmark.models.core.schema import Array, StoredState, refuse, require, require_offsets
+from pairmark.models.core.state import DeclaredState, Fact, StateRecord
+from pairmark.models.similarity.kernels.layout import (
+    CELL_DEPTH,
+    CELL_DIFFERENT,
+    CELL_LEFT,
+    CELL_NODE,
+    CELL_POSITION,
+    CELL_RIGHT,
+    CELL_SAME,
+)
+from pairmark.models.similarity.node_splits import KINDS
+from pairmark.models.similarity.pair_features.maps import (
+    NAMES,
+    CoordinateMap,
+    Forms,
+    LearnedFeatures,
+    PairFeatures,
+    Scaling,
+)
+from pairmark.models.similarity.trees import Tree, joined_arrays, parted_trees
+
+_AXES = ("cart", "exhaustive")
+"""LeafRanks whose nodes test one pair feature."""
+_SUMS = {
+    "linear": ["planes"],
+    "boosting": ["stump_counts", "stump_features", "stump_thresholds", "stump_steps", "stump_starts"],
+}
+"""By LeafRank, the arrays of nodes that test sums; a file without a node has none."""
+
+
+def _splits_by(leaf_rank: str) -> Callable[[StoredState], bool]:
+    return lambda file: file.params["leaf_rank"] == leaf_rank
+
+
+def _is_forest(file: StoredState) -> bool:
+    return "n_estimators" in file.params
+
+
+@dataclass(frozen=True, kw_only=True)
+class JoinedTrees:
+    """What `trees.joined_arrays` gives.
+
+    Attributes
+    ----------
+    node_feature : (n_nodes,) the pair feature that a node tests; where nodes test sums, -1 less the node's number in
+        its tree.
+    oob_fpr, oob_tpr : earlier versions could keep an out-of-bag ROC, which nothing reads.
+    """
+
+    cells: Annotated[Int64, Array(shape=("cells", 7), low=-1, high=2**62)]
+    node_feature: Annotated[Int32, Array(shape=("nodes",), low=-(2**31), below="pair features")]
+    node_threshold: Annotated[Float32, Array(shape=("nodes",))]
+    node_low: Annotated[Int32, Array(shape=("nodes",), low=-(2**31))]
+    node_high: Annotated[Int32, Array(shape=("nodes",), low=-(2**31))]
+    node_starts: Annotated[Int64, Array(shape=("trees + 1",), low=0, order="never-falling")]
+    cell_starts: Annotated[Int64, Array(shape=("trees + 1",), low=0, order="rising")]
+    planes: Annotated[
+        Float32 | None, Array(shape=("nodes", "pair features"), optional=True, when=_splits_by("linear"))
+    ] = None
+    stump_counts: Annotated[
+        Int64 | None, Array(shape=("nodes",), low=0, high=2**31, optional=True, when=_splits_by("boosting"))
+    ] = None
+    stump_features: Annotated[
+        Int32 | None,
+        Array(shape=("stumps",), below="pair features", optional=True, when=_splits_by("boosting")),
+    ] = None
+    stump_thresholds: Annotated[
+        Float32 | None, Array(shape=("stumps",), optional=True, when=_splits_by("boosting"))
+    ] = None
+    stump_steps: Annotated[
+        Float32 | None, Array(shape=("stumps",), optional=True, when=_splits_by("boosting"))
+    ] = None
+    stump_starts: Annotated[
+        Int64 | None,
+        Array(shape=("trees + 1",), low=0, order="never-falling", optional=True, when=_splits_by("boosting")),
+    ] = None
+    oob_fpr: Annotated[
+        Float64 | None, Array(shape=("knots",), low=0, high=1, optional=True, when=_is_forest)
+    ] = None
+    oob_tpr: Annotated[
+        Float64 | None, Array(shape=("knots",), low=0, high=1, optional=True, when=_is_forest)
+    ] = None
+
+
+def _layers(file: StoredState) -> range:
+    return range(file.facts.learned.n_layers)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredFeatures:
+    """`LearnedFeatures` as a file holds them. Versions before kernel discriminants knew posteriors alone."""
+
+    centre: Annotated[Float64, Array(shape=("features",))]
+    scale: Annotated[Float64, Array(shape=("features",))]
+    forms: Annotated[Float32, Array(shape=("learned", "coordinates"))]
+    norms: Annotated[Float64, Array(shape=("learned", "coordinates"), low=0)]
+    offsets: Annotated[Float64, Array(shape=("learned", "coordinates"))]
+    weights: Annotated[
+        list[Float32], Array(name="weights{0}", shape=("layer {0}", "layer {1}"), each=_layers)
+    ]
+    bias: Annotated[list[Float32], Array(name="bias{0}", shape=("layer {1}",), each=_layers)]
+    curved: Annotated[bool, Fact()]
+    n_layers: Annotated[int, Fact(), Field(ge=0, le=16)]
+    waved: Annotated[bool | None, Fact(default=None)]
+    n_posteriors: Annotated[int | None, Fact(default=None), Field(ge=0)]
+    posteriors: Annotated[bool | None, Fact(default=None, omit=True)] = None
+
+    @classmethod
+    def of(cls, features: LearnedFeatures | None) -> StoredFeatures | None:
+        if features is None:
+            return None
+        row_map = features.map
+        return cls(
+            **row_map.scaling._asdict(),
+            **row_map.forms._asdict(),
+            weights=[weights for weights, _ in row_map.layers],
+            bias=[bias for _, bias in row_map.layers],
+            n_layers=len(row_map.layers),
+            waved=row_map.waved,
+            n_posteriors=row_map.n_posteriors,
+        )
+
+    def features(self, kind: PairFeatures) -> LearnedFeatures:
+        # Copied, so that kernels meet one kind of array.
+        parts = {name: np.array(getattr(self, name)) for name in ("centre", "scale", *Forms._fields)}
+        n_posteriors = self.n_posteriors
+        if n_posteriors is None:
+            n_posteriors = int(self.posteriors or 0) * self.forms.shape[1]
+        return LearnedFeatures(
+            kind=kind,
+            map=CoordinateMap(
+                scaling=Scaling(parts["centre"], parts["scale"], self.curved),
+                layers=tuple(zip(map(np.array, self.weights), map(np.array, self.bias), strict=True)),
+                forms=Forms(*(parts[name] for name in Forms._fields)),
+                waved=bool(self.posteriors if self.waved is None else self.waved),
+                n_posteriors=n_posteriors,
+            ),
+        )
+
+
+class SimilarityState(DeclaredState):
+    """Trees, and the pair features in use."""
+
+    _keeps_mapped = True
+    leaf_rank: str
+    pair_features: PairFeatures | None
+    trees_: list[Tree]
+    learned_: LearnedFeatures | None
+    pair_features_: Annotated[PairFeatures | None, Fact(default=None)]
+    _joined: Annotated[JoinedTrees, StateRecord(get=lambda model: JoinedTrees(**joined_arrays(model.trees_)))]
+    _stored_features: Annotated[
+        StoredFeatures | None,
+        StateRecord(
+            fact="learned",
+            omit=True,
+            prefix="learned_",
+            get=lambda model: StoredFeatures.of(model.learned_),
+        ),
+    ]
+
+    def _restored(self) -> None:
+        joined, features = (vars(self).pop(name) for name in ("_joined", "_stored_features"))
+        self.trees_ = parted_trees(vars(joined), KINDS[self.leaf_rank])
+        # Artefacts from before there was a choice hold what was asked for.
+        self.pair_features_ = self.pair_features_ or self.pair_features
+        self.learned_ = features and features.features(self.pair_features_)
+
+    @classmethod
+    def _sizes(cls, file: StoredState) -> Mapping[str, int]:
+        d, learned = file.sizes["features"], file.facts.learned
+        sizes = {"pair features": 2 * d + file.length("learned_forms")}
+        if learned is None:
+            return sizes
+        # The first layer takes rows, the last one gives coordinates.
+        return sizes | {f"layer {learned.n_layers}": file.length("learned_forms", 1), "layer 0": d}
+
+    @classmethod
+    def _relate(cls, file: StoredState) -> None:
+        for relation in (_require_cells, _require_nodes, _require_learned):
+            relation(file)
+
+
+def _require_cells(state: StoredState) -> None:
+    """Refuse cells that do not make one tree each: depths, places and children go together."""
+    arrays, sizes = state.arrays, state.sizes
+    cells, starts = arrays["cells"], arrays["cell_starts"]
+    if sizes["trees"] < 1 or (not _is_forest(state) and sizes["trees"] != 1):
+        raise refuse(
+            "cell_starts", None, f"holds {sizes['trees']} trees", "one, or for a forest at least one"
+        )
+    require_offsets("cell_starts", starts, sizes["cells"], "cells")
+    require_offsets("node_starts", arrays["node_starts"], sizes["nodes"], "node_feature")
+    depth, position = cells[:, CELL_DEPTH], cells[:, CELL_POSITION]
+    max_depth = int(state.params["max_depth"])
+    require((depth >= 0) & (depth <= max_depth), "cells", depth, f"a depth from 0 to {max_depth}")
+    require(
+        (position >= 0) & (position < 1 << depth), "cells", position, "a place from 0 to below 2 to the depth"
+    )
+    roots = starts[:-1]
+    require((depth[roots] == 0), "cells", depth[roots], "depth 0 where a tree begins")
+    counts = cells[:, [CELL_SAME, CELL_DIFFERENT]]
+    require(counts >= 0, "cells", counts, "a weight of pairs, not below 0")
+    number = np.arange(cells.shape[0])
+    tree = np.repeat(np.arange(roots.size), np.diff(starts))
+    split = cells[:, CELL_NODE] >= 0
+    parents = np.zeros(cells.shape[0], dtype=np.int64)
+    for side, field in enumerate((CELL_LEFT, CELL_RIGHT)):
+        child = cells[:, field]
+        in_tree = (child + roots[tree] > number) & (child + roots[tree] < starts[tree + 1])
+        require(
+            np.where(split, in_tree, child == -1), "cells", child, "a later cell of the tree; -1 in a leaf"
+        )
+        at = (child + roots[tree])[split]
+        fits = (depth[at] == depth[split] + 1) & (position[at] == 2 * position[split] + side)
+        require(fits, "cells", child[split], "a child one level down, on its side")
+        np.add.at(parents, at, 1)
+    parents[roots] += 1
+    require(parents == 1, "cells", parents, "one cell that leads to each")
+
+
+def _require_nodes(state: StoredState) -> None:
+    """Refuse nodes that lead nowhere, back, or into another cell's split; and features of no kind there is."""
+    arrays, sizes = state.arrays, state.sizes
+    starts, cell_starts = arrays["node_starts"], arrays["cell_starts"]
+    n = sizes["nodes"]
+    trees = np.arange(sizes["trees"])
+    tree = np.repeat(trees, np.diff(starts))
+    tree_of_cell = np.repeat(trees, np.diff(cell_starts))
+    begins = arrays["cells"][:, CELL_NODE]
+    split = np.flatnonzero(begins >= 0)
+    size = np.diff(starts)[tree_of_cell]
+    require((begins >= -1) & (begins < size), "cells", begins, "a node of the tree, or -1")
+    # Cells in the order of their nodes, which are theirs up to where the next cell's begin.
+    first = begins[split] + starts[tree_of_cell[split]]
+    order = np.argsort(first, kind="stable")
+    first, split = first[order], split[order]
+    require(np.diff(first, prepend=-1) > 0, "cells", first, "nodes of its own for each split cell")
+    if n and (not first.size or first[0] != 0):
+        raise refuse("node_feature", 0, "belongs to no cell", "a cell that begins with it")
+    bounds = np.append(first, n)
+    owner = np.repeat(np.arange(first.size), np.diff(bounds)) if n else np.empty(0, dtype=np.int64)
+    if n:
+        require(tree_of_cell[split][owner] == tree, "node_starts", tree, "every tree's nodes in a cell of it")
+    cells_of_node = split[owner]
+    for name in ("node_low", "node_high"):
+        child = arrays[name].astype(np.int64)
+        to = child + starts[tree]
+        in_tree = (child >= 0) & (to > np.arange(n)) & (to < bounds[owner + 1] if n else True)
+        cell = -1 - child
+        sides = arrays["cells"][cells_of_node][:, [CELL_LEFT, CELL_RIGHT]]
+        leaves = (child < 0) & (cell[:, None] == sides).any(axis=1)
+        require(in_tree | leaves, name, child, "a later node of its cell, or -1 - one of the cell's children")
+        below = cell[leaves] + cell_starts[tree[leaves]]
+        begin = begins[below]
+        later = (begin < 0) | (begin + starts[tree[leaves]] > np.flatnonzero(leaves))
+        require(later, name, child[leaves], "a cell whose nodes come later")
+    features = arrays["node_feature"]
+    if state.params["leaf_rank"] in _AXES:
+        require(features >= 0, "node_feature", features, "a pair feature, from 0")
+    else:
+        require(features == starts[tree] - np.arange(n) - 1, "node_feature", features, "-1 - node")
+    own_arrays = _SUMS.get(state.params["leaf_rank"], []) if n else []
+    for name in {*arrays} & {name for names in _SUMS.values() for name in names} ^ {*own_arrays}:
+        raise ArtefactError(
+            f"array {name!r} is {'missing' if name in own_arrays else 'there without a node'}"
+        )
+    if "stump_counts" in arrays:
+        _require_stumps(arrays["stump_counts"], arrays["stump_starts"], starts, sizes["stumps"])
+
+
+def _require_stumps(counts: Int64, stump_starts: Int64, starts: Int64, n_stumps: int) -> None:
+    require_offsets("stump_starts", stump_starts, n_stumps, "stump_features")
+    sums = np.concatenate([[0], np.cumsum(counts)])[starts]
+    require(stump_starts == sums, "stump_starts", stump_starts, "the sums of stump_counts")
+
+
+def _require_learned(state: StoredState) -> None:
+    """Refuse learned features of a kind that has other ones."""
+    facts = state.facts
+    if facts.learned is None:
+        return
+    kind = facts.pair_features or state.params["pair_features"]
+    m, q = state.arrays["learned_forms"].shape
+    if m > len(NAMES.get(kind, ())):
+        raise refuse(
+            "learned_forms", None, f"has {m} rows", f"at most {len(NAMES.get(kind, ()))} for {kind!r}"
+        )
+    if q < 1 or (facts.learned.n_layers == 0 and q != state.sizes["features"]):
+        raise refuse("learned_forms", None, f"has {q} columns", "one a coordinate")
+    if facts.learned.waved is None and facts.learned.posteriors is None:
+        raise refuse("learned_forms", None, "is of an unknown kind", "'waved' in the manifest")
+    if (facts.learned.n_posteriors or 0) > q:
+        raise refuse(
+            "learned_forms", None, f"has {q} columns", f"{facts.learned.n_posteriors} posteriors or more"
+        )
