@@ -32,8 +32,9 @@ class PlainForm:
         places = self._absent.copy()
         values = np.empty(len(body) // 2 + 1, dtype=np.float32)
         text = np.frombuffer(body, dtype=np.uint8)
-        # One type for the kernel, whether the body can be written to or not: another would be compiled in a request.
-        text.flags.writeable = False
+        if not isinstance(body, bytes):
+            # One type for the kernel, whether a body can be written to or not: another would be compiled in a request.
+            text.flags.writeable = False
         if read_rows(text, self._names, self._ends, values, places) == NOT_PLAIN:
             return None
         (start, stop, kind), *fields = places.tolist()

@@ -302,7 +302,8 @@ class MetricSimilarity(DeclaredState, PairScorerMixin, EmbedderMixin, BaseEstima
 
 
 def _is_csr(rows: Any) -> bool:
-    return bool(issparse(rows))
+    # Of an array the class says it at once: most rows are arrays.
+    return not isinstance(rows, np.ndarray) and bool(issparse(rows))
 
 
 def _dense(X: Any) -> Float32:

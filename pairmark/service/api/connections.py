@@ -7,9 +7,11 @@ and goes on parsing a request that was answered before its body was read.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Callable
 from functools import cache
+from multiprocessing import parent_process
 from typing import Any, Final
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
@@ -33,6 +35,8 @@ LINGER_S: Final = 2.0
 LINGER_BYTES: Final = 1024 * 1024
 """For how long, and for how many bytes, a client may go on sending after the answer that ends its connection."""
 LOOK_S: Final = 1.0
+LEAVE_S: Final = 0.0002
+"""For how long a process that has connections leaves further ones to the others, after each that it takes."""
 _IDLE, _HEAD, _BODY, _LINGER = range(4)
 _REFUSALS: Final = {
     400: (b"malformed-request", b"Bad Request"),
@@ -51,11 +55,15 @@ class Connections:
         self._by_client: Counter[str] = Counter()
         self._open: set[GuardedProtocol] = set()
         self._looking = False
+        self._beside_others = parent_process() is not None
         self.now = 0
         """Looks so far: a clock in steps of `LOOK_S` that costs nothing to read."""
 
     def add(self, connection: GuardedProtocol, client: str) -> bool:
         """Take a connection; False when its client has too many."""
+        if self._open and self._beside_others:
+            # Else whichever process wakes first takes all the connections that a client opens at once.
+            time.sleep(LEAVE_S)
         self._open.add(connection)
         self._by_client[client] += 1
         if not self._looking:

@@ -271,11 +271,10 @@ def _watch(call: Call, scored: ScoredPairs, matches: tuple[ServedPoint, int] | N
     watch = call.services.runtime.live.watch(version)
     if watch is None:
         return
-    n = pairs.n_pairs
     watch.count(subsample(scored.scores), shared=pairs.broadcast)
     if matches is not None:
         point, n_matched = matches
-        watch.decide(point.rate, n, n_matched)
+        watch.decide(point.rate, len(scored.scores), n_matched)
         facts = point.public
         # With fixed classes, two requests are often about one class.
         if facts["calibration_id"] == version.calibration_id and facts["protocol"] == "open-set":
@@ -331,12 +330,8 @@ def _match_answer(
 ) -> tuple[int, Answer]:
     """How many match, and the answer."""
     if raw:
-        matched = point.decided(scored.scores)
-        return int((matched == 1).sum()), (
-            matched.tobytes(),
-            OCTETS,
-            _point_headers(scored.model_json, point),
-        )
+        codes = point.decided(scored.scores).tobytes()
+        return codes.count(1), (codes, OCTETS, _point_headers(scored.model_json, point))
     scores: list[float] = scored.scores.tolist()
     decided = point.match_list(scores)
     if call.query.detail or point.lower is not None or ratios is not None or not with_scores:

@@ -39,7 +39,7 @@ class ServedPoint:
 
     def decided(self, scores: Float32) -> NDArray[np.uint8]:
         """0: different, 1: match, 2: review."""
-        codes = (scores > self.threshold).astype(np.uint8)
+        codes = (scores > self.threshold).view(np.uint8)
         if self.lower is not None:
             codes[(scores > self.lower) & (codes == 0)] = 2
         return codes

@@ -139,8 +139,16 @@ class Runtime:
         calibration : id; None: the version's own.
         subjects : numbers of samples and aggregation of what was scored; None for single vectors.
         """
-        calibration = await self._calibration_for(version, calibration, subjects, fpr, confidence)
-        allowed = method == "auto" and await self._allows_asymptotic(version, calibration)
+        own = None
+        if version is not None and calibration is None and subjects is None:
+            own = version.calibration_id
+        calibration = own or await self._calibration_for(version, calibration, subjects, fpr, confidence)
+        allowed = False
+        if method == "auto" and version is not None:
+            allowed = self._allows_asymptotic(version.entry.name)
+        elif method == "auto":
+            owner = (await self._owner(calibration)).version
+            allowed = self._allows_asymptotic("" if owner is None else owner[0])
         request = PointRequest(calibration, fpr, confidence, method, fnr, simultaneous, allowed)
         point = self.points.at_hand(request)
         if point is None:
@@ -246,13 +254,8 @@ class Runtime:
         entry = self.catalogue.view.models.get(model)
         return None if entry is None else entry.reviews
 
-    async def _allows_asymptotic(self, version: LoadedVersion | None, calibration: str) -> bool:
-        """Whether ``auto`` may answer by bootstrap: the model's policy, else the server's."""
-        if version is not None:
-            name = version.entry.name
-        else:
-            owner = (await self._owner(calibration)).version
-            name = "" if owner is None else owner[0]
+    def _allows_asymptotic(self, name: str) -> bool:
+        """Whether ``auto`` may answer by bootstrap: the policy of the model of that name, else the server's."""
         model = self.catalogue.view.models.get(name)
         policy = None if model is None else model.allow_asymptotic
         return self.settings.allow_asymptotic if policy is None else policy

@@ -37,7 +37,7 @@ class UnrelatedPairs:
     model: str
     version: int
     probes: list[NDArray[np.float32]] = field(default_factory=list)
-    watches: dict[tuple[str, np.float32], RateWatch] = field(default_factory=dict)
+    watches: dict[tuple[str, float], RateWatch] = field(default_factory=dict)
     published: dict[str, tuple[int, int, int]] = field(default_factory=dict)
     digests: dict[bytes, None] = field(default_factory=dict, repr=False)
     """Digests of the newest vectors that were taken."""
@@ -99,18 +99,19 @@ class UnrelatedCheck:
             pairs = UnrelatedPairs(version.entry.name, version.entry.version)
             self._versions[calibration] = pairs
         # One rate has several thresholds: by confidence and method.
-        key = rate, np.float32(threshold)
+        key = rate, threshold
         if key not in pairs.watches:
             if len(pairs.watches) >= MOST_THRESHOLDS:
                 return
             pairs.watches[key] = RateWatch(fpr)
         if self._n_numbers + rows.shape[1] > MOST_NUMBERS:
             return
-        probe = np.array(rows[0], dtype=np.float32)
+        probe = np.asarray(rows[0], dtype=np.float32)
         if not pairs.is_new(probe):
             return
         self._n_numbers += probe.size
-        pairs.probes.append(probe)
+        # A view would keep all rows of its request.
+        pairs.probes.append(probe.copy())
         if len(pairs.probes) >= POOL:
             probes, pairs.probes = pairs.probes, []
             self._n_numbers -= sum(probe.size for probe in probes)

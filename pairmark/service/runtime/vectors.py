@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,8 @@ from pairmark.service.runtime.metrics import UNKNOWN_COLUMNS
 
 Counts = NDArray[np.int64]
 
+FEW = 16
+"""So many numbers are looked at one by one in less time than two passes over an array take to begin."""
 MAX_DENSE_BYTES = 1024 * 1024 * 1024
 """Most memory that sparse vectors may unfold to, for learners that read dense rows only."""
 
@@ -88,7 +91,8 @@ class VectorPairs:
     def broadcast(self) -> bool:
         """Whether one of a side meets several of the other."""
         sides = (self.left, self.right) if self.counts is None else self.counts
-        return 1 in (len(sides[0]), len(sides[1])) and self.n_pairs > 1
+        n_left, n_right = len(sides[0]), len(sides[1])
+        return n_left != n_right and 1 in (n_left, n_right)
 
     def as_sent(self, place: int) -> dict[str, Any] | None:
         """The two sides of a pair as they were sent; None for sparse vectors and subjects of several samples."""
@@ -143,14 +147,15 @@ class VectorPairs:
                     f"the subjects make {self.n_scored} pairs of samples; at most {max_pairs} are taken at a time",
                     limit=max_pairs,
                 )
-        if self.refs is not None and len(self.refs) != self.n_pairs:
+        n_pairs = max(n_left, n_right)
+        if self.refs is not None and len(self.refs) != n_pairs:
             raise InvalidInput(
-                f"refs names {len(self.refs)} pairs; expected one [left, right] for each of the {self.n_pairs} pairs",
+                f"refs names {len(self.refs)} pairs; expected one [left, right] for each of the {n_pairs} pairs",
                 field="refs",
             )
-        if self.n_pairs > max_pairs:
+        if n_pairs > max_pairs:
             raise TooLarge(
-                f"the request has {self.n_pairs} pairs; at most {max_pairs} are taken at a time",
+                f"the request has {n_pairs} pairs; at most {max_pairs} are taken at a time",
                 limit=max_pairs,
             )
 
@@ -169,6 +174,8 @@ class Features:
 def check_finite(values: Any, *, noun: str, what: str, field: str) -> None:
     """Refuse results that are not finite, by row: ``noun`` is what a row is called (``pair``), ``what`` its value
     (``score``), ``field`` where the vectors came in."""
+    if values.size <= FEW and all(map(math.isfinite, values.ravel().tolist())):
+        return
     finite = np.isfinite(values)
     if not finite.all():
         at = int(np.argmin(finite.reshape(len(finite), -1).all(axis=1)))

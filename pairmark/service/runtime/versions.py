@@ -13,9 +13,11 @@ from scipy.sparse import csr_array, issparse
 
 from pairmark.models.core.arrays import Float32
 from pairmark.models.core.subjects import SampleSets
+from pairmark.models.records.schema import is_plain
+from pairmark.models.registry import schema_of_model
 from pairmark.service.errors import InvalidInput, ModelNotCapable
 from pairmark.service.runtime.catalogue import VersionEntry
-from pairmark.service.runtime.vectors import Features, VectorPairs, check_finite, to_rows
+from pairmark.service.runtime.vectors import Features, SideRows, VectorPairs, check_finite, to_rows
 
 FEW, FEW_NUMBERS = 64, 1_000_000
 """So few pairs, of so few numbers, take no time worth a thread."""
@@ -51,6 +53,8 @@ class LoadedVersion:
         self.calibration_id = self.entry.calibration_id
         self.public = {"name": self.entry.name, "version": self.entry.version, "kind": self.entry.kind}
         self.json = to_json(self.public)
+        schema = schema_of_model(self.estimator)
+        self._takes_vectors = schema is None or is_plain(schema)
 
     def seconds(self, n_pairs: int) -> float:
         """About how long so many pairs take to score."""
@@ -102,16 +106,10 @@ class LoadedVersion:
 
     def score_pairs(self, pairs: VectorPairs, aggregation: str = "auto") -> Float32:
         """Scores of parsed pairs, checked against the model's dimension."""
-        sparse = self.accepts_sparse
-        form = {
-            "accepts_sparse": sparse,
-            "ignores_unknown": self.ignores_unknown,
-            "estimator": self.estimator,
-        }
-        left = to_rows(pairs.left, "left", self.n_features, **form)
-        right = to_rows(pairs.right, "right", self.n_features, **form)
-        if sparse and (issparse(left) != issparse(right)):
-            left, right = csr_array(left), csr_array(right)
+        left: Any = pairs.left
+        right: Any = pairs.right
+        if not (self._scores_as_sent(left) and self._scores_as_sent(right)):
+            left, right = self._rows_of(pairs)
         if pairs.counts is not None:
             a, b = (
                 SampleSets.of_rows(rows, counts)
@@ -121,6 +119,21 @@ class LoadedVersion:
         if aggregation != "auto":
             self.aggregation(aggregation)
         return self.score(left, right)
+
+    def _scores_as_sent(self, side: SideRows) -> bool:
+        return self._takes_vectors and isinstance(side, np.ndarray) and side.shape[1] == self.n_features
+
+    def _rows_of(self, pairs: VectorPairs) -> tuple[Any, Any]:
+        form = {
+            "accepts_sparse": self.accepts_sparse,
+            "ignores_unknown": self.ignores_unknown,
+            "estimator": self.estimator,
+        }
+        left = to_rows(pairs.left, "left", self.n_features, **form)
+        right = to_rows(pairs.right, "right", self.n_features, **form)
+        if self.accepts_sparse and (issparse(left) != issparse(right)):
+            left, right = csr_array(left), csr_array(right)
+        return left, right
 
     def explain(self, pairs: VectorPairs, aggregation: str = "auto") -> tuple[float, dict[str, Any]]:
         """One pair's score, with the learner's explanation."""
