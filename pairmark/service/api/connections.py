@@ -36,7 +36,8 @@ LINGER_BYTES: Final = 1024 * 1024
 """For how long, and for how many bytes, a client may go on sending after the answer that ends its connection."""
 LOOK_S: Final = 1.0
 LEAVE_S: Final = 0.0002
-"""For how long a process that has connections leaves further ones to the others, after each that it takes."""
+MOST_LEFT: Final = 32
+"""For how long a process that has connections leaves further ones to the others, and how often between two looks."""
 _IDLE, _HEAD, _BODY, _LINGER = range(4)
 _REFUSALS: Final = {
     400: (b"malformed-request", b"Bad Request"),
@@ -55,14 +56,15 @@ class Connections:
         self._by_client: Counter[str] = Counter()
         self._open: set[GuardedProtocol] = set()
         self._looking = False
-        self._beside_others = parent_process() is not None
+        self._leaves = MOST_LEFT if parent_process() else 0
         self.now = 0
         """Looks so far: a clock in steps of `LOOK_S` that costs nothing to read."""
 
     def add(self, connection: GuardedProtocol, client: str) -> bool:
         """Take a connection; False when its client has too many."""
-        if self._open and self._beside_others:
+        if self._open and self._leaves:
             # Else whichever process wakes first takes all the connections that a client opens at once.
+            self._leaves -= 1
             time.sleep(LEAVE_S)
         self._open.add(connection)
         self._by_client[client] += 1
@@ -80,6 +82,7 @@ class Connections:
 
     def _look(self) -> None:
         self.now += 1
+        self._leaves = MOST_LEFT if parent_process() else 0
         settings = self._settings
         for connection in list(self._open):
             waited = (self.now - connection.since) * LOOK_S
