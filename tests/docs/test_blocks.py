@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
-import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -13,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.docs import blocks
+from tests.docs.shims import shims
+from tests.forking import ANY
 from tests.serving import ROOT, RunningServer, serving
 
 PAGES = sorted([*(ROOT / "docs" / "how-to").glob("*.md"), *(ROOT / "docs" / "tutorials").glob("*.md")])
@@ -52,16 +53,11 @@ def followed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Running
 
 def follow(page: Path, server: RunningServer, folder: Path) -> None:
     """Run a page's blocks as its reader would; `pairmark` and `python` are this environment's."""
-    shims = folder / ".bin"
-    shims.mkdir(exist_ok=True)
     if not (folder / "docs").exists():
         (folder / "docs").symlink_to(ROOT / "docs")
-    for name, module in (("pairmark", " -m pairmark.service.cli"), ("python", "")):
-        shim = shims / name
-        shim.write_text(f'#!/bin/sh\nexec "{sys.executable}"{module} "$@"\n')
-        shim.chmod(0o755)
     known = {name: value for name, value in server.environment.items() if name != "PAIRMARK_DATABASE_URL"}
-    blocks.run(page, folder, server.url, {**known, "PATH": f"{shims}:{known['PATH']}"})
+    with shims(folder / ".bin", {"pairmark": "-m pairmark.service.cli", "python": ""}) as path:
+        blocks.run(page, folder, server.url, {**known, ANY: "", "PATH": f"{path}:{known['PATH']}"})
 
 
 def test_the_readme_does_what_it_shows(followed: tuple[RunningServer, Path]) -> None:
