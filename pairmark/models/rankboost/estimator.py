@@ -323,7 +323,7 @@ class RankBoostKernel(RankersState, RanksRows, PairScorerMixin, EmbedderMixin, B
         elif "B" in self.chain:
             width = embedding.number_of_pivots(self.n_pivots, n_pool)
         n = rows.shape[0]
-        return is_narrow(self._map(rows[:: max(1, n // _SAMPLE)]), n, width)
+        return is_narrow(n, width, self._map.width, lambda: self._map(rows[:: max(1, n // _SAMPLE)]))
 
     def _embed(self, pool: Any, rng: np.random.Generator, mapped: csr_array | None = None) -> None:
         """Learn centre, pivots and projection from a pool of rows, some of them mapped anew unless all are already."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Protocol
 
@@ -54,13 +55,12 @@ def linear_svm(rows: Float32, codes: Int64, C: float) -> LinearRule:
     return _by_newton(_Dense(X), codes, C, size)
 
 
-def is_narrow(sample: Coordinates, n: int, width: int) -> bool:
-    """Whether `linear_svm_of_map` is the faster one for n rows of a width, by some of their coordinates."""
-    return (
-        width <= min(n, _WIDEST)
-        and 2 * sample.at.size <= width * len(sample)
-        and sample.width**2 <= _SHORTEST * n
-    )
+def is_narrow(n: int, width: int, n_coordinates: int, sample: Callable[[], Coordinates]) -> bool:
+    """Whether `linear_svm_of_map` is the faster one for n rows of a width; some are looked at where that decides."""
+    if width > min(n, _WIDEST) or n_coordinates**2 > _SHORTEST * n:
+        return False
+    rows = sample()
+    return 2 * rows.at.size <= width * len(rows)
 
 
 def linear_svm_of_map(rows: Coordinates, matrix: Float64 | None, codes: Int64, C: float) -> LinearRule:

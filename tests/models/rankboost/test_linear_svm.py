@@ -71,7 +71,7 @@ def test_rows_of_few_coordinates_get_the_plane_that_the_rows_they_stand_for_get(
         means=np.zeros(1_500),
         width=40,
     )
-    assert svm.is_narrow(few, 1_500, components or 40)
+    assert svm.is_narrow(1_500, components or 40, 40, lambda: few)
     by_map, by_rows = svm.linear_svm_of_map(few, matrix, codes, 1.0), svm.linear_svm(rows, codes, 1.0)
     np.testing.assert_allclose(by_map.coef, by_rows.coef, atol=1e-5 * np.abs(by_rows.coef).max())
     np.testing.assert_allclose(by_map.intercept, by_rows.intercept, atol=1e-5)
