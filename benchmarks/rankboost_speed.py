@@ -116,7 +116,7 @@ def _alone(name: str, data: str) -> dict[str, float]:
 def _main(name: str, data: str) -> None:
     given = _data(data)
     fit = _fitter(name)
-    fit(given.X[:300], given.y[:300], 70)
+    fit(given.X[:1_000], given.y[:1_000], 70)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     started = time.process_time()
     staged = fit(given.X, given.y, 200)

@@ -38,7 +38,8 @@ _WAYS: dict[str, tuple[dict[str, Any], ...]] = {
         {"pair_features": "posteriors"},
         {"pair_features": "kernel-discriminant"},
         {"n_pairs": None},
-    )
+    ),
+    "rankboost-kernel": ({"n_components": 24},),
 }
 """Settings by kind whose models need other kernels than those of the kind's own settings."""
 

@@ -155,9 +155,7 @@ class FeatureMap:
             )  # fmt: skip
             n_mapped = -wrote if wrote < 0 else n - n_done
             size = int(out_starts[n_mapped])
-            pieces.append(
-                (np.diff(out_starts[: n_mapped + 1]), out_at[:size].copy(), out_value[:size].copy())
-            )
+            pieces.append((np.diff(out_starts[: n_mapped + 1]), out_at[:size], out_value[:size]))
             n_done += n_mapped
             if n_done == n:
                 break

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Protocol
 
 import numpy as np
 
 from pairmark.models.core.arrays import Float32, Float64, Int64
+from pairmark.models.core.blas import one_blas_thread
 from pairmark.models.core.schema import Array
+from pairmark.models.rankboost.kernels.svm import add_products
+from pairmark.models.rankboost.rules import Coordinates
 
 _WIDEST = 2_048
 """Columns whose matrix of products is kept; beyond, liblinear's products with vectors are cheaper."""
+_SHORTEST = 16
+"""Products of coordinates to a row, at most, for the products to be a small part of the work."""
 _MOST_STEPS = 100
 
 
@@ -46,28 +52,106 @@ def linear_svm(rows: Float32, codes: Int64, C: float) -> LinearRule:
     # The last column is the intercept's, whose square is part of the penalty, as in liblinear.
     X = np.ones((n, width + 1))
     np.divide(rows, np.float32(size), out=X[:, :width], casting="same_kind")
-    gram = X.T @ X
+    return _by_newton(_Dense(X), codes, C, size)
+
+
+def is_narrow(n: int, width: int, n_coordinates: int, sample: Callable[[], Coordinates]) -> bool:
+    """Whether `linear_svm_of_map` is the faster one for n rows of a width; some are looked at where that decides."""
+    if width > min(n, _WIDEST) or n_coordinates**2 > _SHORTEST * n:
+        return False
+    rows = sample()
+    return 2 * rows.at.size <= width * len(rows)
+
+
+def linear_svm_of_map(rows: Coordinates, matrix: Float64 | None, codes: Int64, C: float) -> LinearRule:
+    """`linear_svm` of ``rows @ matrix``, which is never made: only the few coordinates of each row are looked at."""
+    with one_blas_thread():
+        mapped = _Mapped(rows, np.eye(rows.width) if matrix is None else matrix)
+        return _by_newton(mapped, codes, C, mapped.size)
+
+
+class _Rows(Protocol):
+    """Rows with a last column of ones. ``gram``: the sum of their products with themselves."""
+
+    gram: Float64
+
+    def outputs(self, plane: Float64) -> Float64:
+        """Every row times the plane."""
+
+    def pull(self, at: Int64, weights: Float64) -> Float64:
+        """Sum of some rows, weighed."""
+
+    def products(self, at: Int64, weights: Float64) -> Float64:
+        """Sum of some rows' products with themselves, weighed."""
+
+
+class _Dense:
+    def __init__(self, X: Float64) -> None:
+        self._X, self.gram = X, X.T @ X
+
+    def outputs(self, plane: Float64) -> Float64:
+        return np.asarray(self._X @ plane)
+
+    def pull(self, at: Int64, weights: Float64) -> Float64:
+        return np.asarray(weights @ self._X[at])
+
+    def products(self, at: Int64, weights: Float64) -> Float64:
+        X = self._X[at]
+        return np.asarray((X * weights[:, None]).T @ X)
+
+
+class _Mapped:
+    """Rows of few entries times a matrix, divided by their root mean square length, ``size``."""
+
+    def __init__(self, rows: Coordinates, matrix: Float64) -> None:
+        self._rows, self._sparse = rows, rows.matrix()
+        self._matrix = np.zeros((matrix.shape[0] + 1, matrix.shape[1] + 1))
+        self._matrix[:-1, :-1], self._matrix[-1, -1] = matrix, 1.0
+        gram = self.products(np.arange(len(rows)), np.ones(len(rows)))
+        self.size = float(np.sqrt(max(np.trace(gram[:-1, :-1]), 0.0) / len(rows))) or 1.0
+        self._matrix[:-1, :-1] /= self.size
+        gram[:-1] /= self.size
+        gram[:, :-1] /= self.size
+        self.gram = gram
+
+    def outputs(self, plane: Float64) -> Float64:
+        along = self._matrix @ plane
+        return np.asarray(self._sparse @ along[:-1] + along[-1])
+
+    def pull(self, at: Int64, weights: Float64) -> Float64:
+        all_weights = np.zeros(len(self._rows))
+        all_weights[at] = weights
+        return np.asarray(np.append(self._sparse.T @ all_weights, weights.sum()) @ self._matrix)
+
+    def products(self, at: Int64, weights: Float64) -> Float64:
+        total = np.zeros((self._rows.width + 1, self._rows.width + 1))
+        add_products(self._rows.starts, self._rows.at, self._rows.values, at, weights, total)
+        total += np.triu(total, 1).T
+        return np.asarray(self._matrix.T @ total @ self._matrix)
+
+
+def _by_newton(rows: _Rows, codes: Int64, C: float, size: float) -> LinearRule:
     classes = np.unique(codes)
     positive = classes[1:] if classes.size == 2 else classes
-    planes = np.stack([_squared_hinge(X, gram, np.where(codes == code, 1.0, -1.0), C) for code in positive])
-    return LinearRule(coef=np.ascontiguousarray(planes[:, :width]) / size, intercept=planes[:, width].copy())
+    planes = np.stack([_squared_hinge(rows, np.where(codes == code, 1.0, -1.0), C) for code in positive])
+    return LinearRule(coef=np.ascontiguousarray(planes[:, :-1]) / size, intercept=planes[:, -1].copy())
 
 
-def _squared_hinge(X: Float64, gram: Float64, signs: Float64, C: float) -> Float64:
+def _squared_hinge(rows: _Rows, signs: Float64, C: float) -> Float64:
     """The w of least ``|w|^2 / 2 + C sum max(0, 1 - sign w.x)^2``: Newton's method (Keerthi and DeCoste 2005).
 
     The loss is quadratic as long as the same rows lie within the margin, so a whole step that changes none of them ends
-    at the minimum. ``gram`` is ``X.T @ X``; rows that change sides are added to it or taken off.
+    at the minimum. The products of rows that change sides are added to the Hessian or taken off.
     """
-    in_margin, hessian = np.ones(signs.size, dtype=np.bool_), gram.copy()
-    pull = X.T @ signs
-    plane, outputs = np.zeros(X.shape[1]), np.zeros(signs.size)
+    in_margin, hessian = np.ones(signs.size, dtype=np.bool_), rows.gram.copy()
+    pull = rows.pull(np.arange(signs.size), signs)
+    plane, outputs = np.zeros(pull.size), np.zeros(signs.size)
     loss = C * signs.size
     for _ in range(_MOST_STEPS):
         system = hessian.copy()
         system[np.diag_indices_from(system)] += 0.5 / C
         step = np.linalg.solve(system, pull) - plane
-        along, share = X @ step, 1.0
+        along, share = rows.outputs(step), 1.0
         # The loss falls from its slope on: half steps until it does so by enough.
         slope = float(plane @ step) - 2.0 * C * float(np.dot(in_margin * (signs - outputs), along))
         while True:
@@ -83,9 +167,8 @@ def _squared_hinge(X: Float64, gram: Float64, signs: Float64, C: float) -> Float
         if not crossings.size and share == 1.0:
             break
         sides = np.where(is_short[crossings], 1.0, -1.0)
-        crossing_rows = X[crossings]
-        hessian += (crossing_rows * sides[:, None]).T @ crossing_rows
-        pull += crossing_rows.T @ (sides * signs[crossings])
+        hessian += rows.products(crossings, sides)
+        pull += rows.pull(crossings, sides * signs[crossings])
         in_margin = is_short
     return plane
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array, random_array
 
+from pairmark import RankBoostKernel
 from pairmark.models.rankboost import svm
+from pairmark.models.rankboost.rules import Coordinates
 
 
 def loss(rule: svm.LinearRule, rows: np.ndarray, signs: np.ndarray, at: int) -> float:
@@ -49,3 +52,39 @@ def test_rows_of_one_class_apart_from_all_others_by_far_and_equal_rows_are_no_tr
 def test_more_columns_than_rows_are_learned_from_too() -> None:
     rows, codes = world(30, 80, 2)
     assert (svm.linear_svm(rows, codes, 1.0).predict(rows) == codes).all()
+
+
+@pytest.mark.parametrize("components", [None, 30])
+@pytest.mark.parametrize("classes", [2, 3])
+def test_rows_of_few_coordinates_get_the_plane_that_the_rows_they_stand_for_get(
+    components: int | None, classes: int
+) -> None:
+    rng = np.random.default_rng(2)
+    mapped = csr_array(random_array((1_500, 40), density=0.1, rng=rng, format="csr"))
+    matrix = None if components is None else rng.standard_normal((40, components))
+    rows = (mapped.toarray() if matrix is None else mapped @ matrix).astype(np.float32)
+    codes = np.digitize(rows[:, :3].sum(axis=1) + rng.standard_normal(1_500), [-0.5, 0.5][: classes - 1])
+    few = Coordinates(
+        starts=mapped.indptr.astype(np.int64),
+        at=mapped.indices.astype(np.int64),
+        values=mapped.data,
+        means=np.zeros(1_500),
+        width=40,
+    )
+    assert svm.is_narrow(1_500, components or 40, 40, lambda: few)
+    by_map, by_rows = svm.linear_svm_of_map(few, matrix, codes, 1.0), svm.linear_svm(rows, codes, 1.0)
+    np.testing.assert_allclose(by_map.coef, by_rows.coef, atol=1e-5 * np.abs(by_rows.coef).max())
+    np.testing.assert_allclose(by_map.intercept, by_rows.intercept, atol=1e-5)
+
+
+@pytest.mark.parametrize("settings", [{}, {"chain": "A-D"}, {"chain": "A-B-D", "n_pivots": 200}])
+def test_a_fit_of_rows_with_few_coordinates_ends_at_the_plane_of_their_embedding(settings: dict) -> None:
+    rng = np.random.default_rng(3)
+    X = csr_array((rng.random((1_600, 60)) < 0.1).astype(np.float32))
+    y = (X @ rng.standard_normal(60) + 0.5 * rng.standard_normal(1_600) > 0).astype(int)
+    model = RankBoostKernel(n_estimators=100, **settings).fit(X, y)
+    assert model._maps_to_few(X, 1_600)
+    expected = svm.linear_svm(model.transform(X), y, 1.0).score(model.transform(X))
+    np.testing.assert_allclose(model.svm_score(X), expected, atol=1e-4)
+    same = RankBoostKernel(n_estimators=100, **settings).fit(X, y, unlabelled=X.toarray())
+    np.testing.assert_array_equal(same.transform(X), model.transform(X))

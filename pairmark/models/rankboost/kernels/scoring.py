@@ -10,6 +10,9 @@ import numpy as np
 
 from pairmark.models.core.compiled import kernel
 
+_FEW = 16
+"""Where one in so many rankers or more is touched, looking at all is faster than sorting those."""
+
 
 @kernel
 def _place(lookup, features, feature):
@@ -40,20 +43,18 @@ def apply_rules(
     -------
     Entries written; or minus the rows done, when the next one might not fit.
     """
-    n_met = np.zeros(n_conditions.shape[0], dtype=np.int32)
-    sums = np.zeros(
-        out_value.shape[0] if n_conditions.shape[0] == 0 else int(target.max()) + 1, dtype=np.float64
-    )
-    rules_met = np.empty(n_conditions.shape[0], dtype=np.int64)
+    n_rankers = n_conditions.shape[0]
+    n_met = np.zeros(n_rankers, dtype=np.int32)
+    sums = np.zeros(out_value.shape[0] if n_rankers == 0 else int(target.max()) + 1, dtype=np.float64)
+    touched = np.empty(n_rankers + 1, dtype=np.int64)
     hit = np.zeros(sums.shape[0], dtype=np.uint8)
-    coordinates = np.empty(sums.shape[0], dtype=np.int64)
     n = 0
     out_starts[0] = 0
     for row in range(starts.shape[0] - 1):
         # No row can fill more than all coordinates: with less room than that, the caller makes more.
         if n + sums.shape[0] > out_at.shape[0]:
             return -row
-        n_touched = n_hit = 0
+        n_touched = 0
         for at in range(starts[row], starts[row + 1]):
             place = _place(lookup, features, columns[at])
             if place < 0:
@@ -61,28 +62,37 @@ def apply_rules(
             x = values[at]
             for number in range(begins[place], begins[place + 1]):
                 if low[number] < x <= high[number]:
-                    ranker = rankers[number]
+                    ranker = np.uint64(rankers[number])
                     # Only rankers that were touched are looked at, and reset, at the end of the row.
-                    if n_met[ranker] == 0:
-                        rules_met[n_touched] = ranker
-                        n_touched += 1
+                    touched[n_touched] = ranker
+                    n_touched += n_met[ranker] == 0
                     n_met[ranker] += 1
-                    if n_met[ranker] == n_conditions[ranker] and hit[target[ranker]] == 0:
-                        hit[target[ranker]] = 1
-                        coordinates[n_hit] = target[ranker]
-                        n_hit += 1
         # Rankers that share a coordinate are added up in their own order, whatever the order of features.
-        fired = np.sort(rules_met[:n_touched])
-        for ranker in fired:
+        if n_touched * _FEW > n_rankers:
+            n_touched = 0
+            for ranker in range(n_rankers):
+                touched[n_touched] = ranker
+                n_touched += n_met[ranker] > 0
+        else:
+            touched[:n_touched].sort()
+        start, rises = n, True
+        for ranker in touched[:n_touched]:
             if n_met[ranker] == n_conditions[ranker]:
-                sums[target[ranker]] += value[ranker]
+                coordinate = target[ranker]
+                if hit[coordinate] == 0:
+                    hit[coordinate] = 1
+                    rises = rises and (n == start or coordinate > out_at[n - 1])
+                    out_at[n] = coordinate
+                    n += 1
+                sums[coordinate] += value[ranker]
             n_met[ranker] = 0
-        for coordinate in np.sort(coordinates[:n_hit]):
-            out_at[n] = coordinate
-            out_value[n] = sums[coordinate]
+        if not rises:
+            out_at[start:n].sort()
+        for at in range(start, n):
+            coordinate = out_at[at]
+            out_value[at] = sums[coordinate]
             sums[coordinate] = 0.0
             hit[coordinate] = 0
-            n += 1
         out_starts[row + 1] = n
     return n
 
