@@ -57,13 +57,12 @@ class Fact:
     """A value in the JSON, of the annotated type and what pydantic's ``Field`` beside it says.
 
     ``kind`` : its type there, where ``write`` and ``read`` change it. ``default`` : what stands for a missing one.
-    ``get``, ``omit`` : as in `StateRecord`.
+    ``get`` : as in `StateRecord`.
     """
 
     name: str | None = None
     kind: Any = None
     default: Any = ...
-    omit: bool = False
     get: Get = None
     write: Callable[[Any], Any] = _same
     read: Callable[[Any], Any] = _same
@@ -272,7 +271,7 @@ def _facts(record: Any, cls: Any) -> dict[str, Any]:
         if isinstance(marker, Array) or (isinstance(marker, StateRecord) and marker.of is not None):
             continue
         value = entry.of(record)
-        if value is None and getattr(marker, "omit", False):
+        if value is None and isinstance(marker, StateRecord) and marker.omit:
             continue
         if isinstance(marker, Fact):
             meta[entry.name] = _plain(marker.write(value))

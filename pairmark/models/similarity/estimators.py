@@ -175,7 +175,7 @@ class SimilarityForest(SimilarityBase):
     True
     """
 
-    aggregation_: Annotated[Literal["rank", "log-odds"] | None, Fact(default=None)]
+    aggregation_: Annotated[Literal["rank", "log-odds"], Fact()]
     _breaks_ties: Annotated[bool, Fact(default=False)] = False
 
     def __init__(
@@ -289,11 +289,6 @@ class SimilarityForest(SimilarityBase):
         self.aggregation_ = self.aggregation
         self._breaks_ties = self.aggregation == "log-odds"
         return random
-
-    def _restored(self) -> None:
-        # Artefacts from before there was a choice hold what was asked for.
-        self.aggregation_ = self.aggregation_ or self.aggregation
-        super()._restored()
 
     def _leaf_values(self, tree: Tree) -> Float64:
         return tree.leaf_log_odds() if self.aggregation_ == "log-odds" else tree.leaf_scores(self.max_depth)

@@ -58,7 +58,6 @@ class JoinedTrees:
     ----------
     node_feature : (n_nodes,) the pair feature that a node tests; where nodes test sums, -1 less the node's number in
         its tree.
-    oob_fpr, oob_tpr : earlier versions could keep an out-of-bag ROC, which nothing reads.
     """
 
     cells: Annotated[Int64, Array(shape=("cells", 7), low=-1, high=2**62)]
@@ -88,12 +87,6 @@ class JoinedTrees:
         Int64 | None,
         Array(shape=("trees + 1",), low=0, order="never-falling", optional=True, when=_splits_by("boosting")),
     ] = None
-    oob_fpr: Annotated[
-        Float64 | None, Array(shape=("knots",), low=0, high=1, optional=True, when=_is_forest)
-    ] = None
-    oob_tpr: Annotated[
-        Float64 | None, Array(shape=("knots",), low=0, high=1, optional=True, when=_is_forest)
-    ] = None
 
 
 def _layers(file: StoredState) -> range:
@@ -102,7 +95,7 @@ def _layers(file: StoredState) -> range:
 
 @dataclass(frozen=True, kw_only=True)
 class StoredFeatures:
-    """`LearnedFeatures` as a file holds them. Versions before kernel discriminants knew posteriors alone."""
+    """`LearnedFeatures` as a file holds them."""
 
     centre: Annotated[Float64, Array(shape=("features",))]
     scale: Annotated[Float64, Array(shape=("features",))]
@@ -115,9 +108,8 @@ class StoredFeatures:
     bias: Annotated[list[Float32], Array(name="bias{0}", shape=("layer {1}",), each=_layers)]
     curved: Annotated[bool, Fact()]
     n_layers: Annotated[int, Fact(), Field(ge=0, le=16)]
-    waved: Annotated[bool | None, Fact(default=None)]
-    n_posteriors: Annotated[int | None, Fact(default=None), Field(ge=0)]
-    posteriors: Annotated[bool | None, Fact(default=None, omit=True)] = None
+    waved: Annotated[bool, Fact()]
+    n_posteriors: Annotated[int, Fact(), Field(ge=0)]
 
     @classmethod
     def of(cls, features: LearnedFeatures | None) -> StoredFeatures | None:
@@ -137,17 +129,14 @@ class StoredFeatures:
     def features(self, kind: PairFeatures) -> LearnedFeatures:
         # Copied, so that kernels meet one kind of array.
         parts = {name: np.array(getattr(self, name)) for name in ("centre", "scale", *Forms._fields)}
-        n_posteriors = self.n_posteriors
-        if n_posteriors is None:
-            n_posteriors = int(self.posteriors or 0) * self.forms.shape[1]
         return LearnedFeatures(
             kind=kind,
             map=CoordinateMap(
                 scaling=Scaling(parts["centre"], parts["scale"], self.curved),
                 layers=tuple(zip(map(np.array, self.weights), map(np.array, self.bias), strict=True)),
                 forms=Forms(*(parts[name] for name in Forms._fields)),
-                waved=bool(self.posteriors if self.waved is None else self.waved),
-                n_posteriors=n_posteriors,
+                waved=self.waved,
+                n_posteriors=self.n_posteriors,
             ),
         )
 
@@ -160,7 +149,7 @@ class SimilarityState(DeclaredState):
     pair_features: PairFeatures | None
     trees_: list[Tree]
     learned_: LearnedFeatures | None
-    pair_features_: Annotated[PairFeatures | None, Fact(default=None)]
+    pair_features_: Annotated[PairFeatures, Fact()]
     _joined: Annotated[JoinedTrees, StateRecord(get=lambda model: JoinedTrees(**joined_arrays(model.trees_)))]
     _stored_features: Annotated[
         StoredFeatures | None,
@@ -175,8 +164,6 @@ class SimilarityState(DeclaredState):
     def _restored(self) -> None:
         joined, features = (vars(self).pop(name) for name in ("_joined", "_stored_features"))
         self.trees_ = parted_trees(vars(joined), KINDS[self.leaf_rank])
-        # Artefacts from before there was a choice hold what was asked for.
-        self.pair_features_ = self.pair_features_ or self.pair_features
         self.learned_ = features and features.features(self.pair_features_)
 
     @classmethod

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ from pairmark.models.pairs.sampling import pair_features, sample_pairs
 from pairmark.models.similarity.kernels import layout
 from pairmark.models.similarity.pair_features import learn, waves
 from pairmark.models.similarity.pair_features.maps import LearnedFeatures, OutOfFold, OutOfFoldMaps
-from pairmark.models.similarity.state import StoredFeatures
 from pairmark.models.similarity.trees import Tree
 from tests.models.similarity.axis_trees import axis
 
@@ -204,25 +202,6 @@ def test_kernel_discriminant_separates_what_no_linear_map_does() -> None:
         ratio[kind] = roc_auc_score(pairs.same, found.values(left, right)[:, 0])
     assert ratio["kernel-discriminant"] > 0.95
     assert ratio["discriminant"] < 0.8
-
-
-def test_posteriors_of_earlier_versions_are_read_as_they_were() -> None:
-    features, _ = learned("posteriors")
-    stored = StoredFeatures.of(features)
-    assert stored is not None
-    old = replace(
-        stored,
-        **{name: getattr(stored, name)[:2, :10] for name in ("forms", "norms", "offsets")},
-        weights=[stored.weights[0], stored.weights[1][:, :10]],
-        bias=[stored.bias[0], stored.bias[1][:10]],
-        waved=None,
-        n_posteriors=None,
-        posteriors=True,
-    )
-    read = old.features("posteriors")
-    assert read.names == ("posteriors' inner product", "posteriors' cosine")
-    left, right = DIGITS[TEST][:50], DIGITS[TEST][50:100]
-    assert np.allclose(read.values(left, right), features.values(left, right)[:, :2], atol=1e-6)
 
 
 def test_whitening_leaves_rows_of_an_identity_with_unit_scatter() -> None:
