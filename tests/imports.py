@@ -13,6 +13,7 @@ RELATED = {
     "pairmark/service/console": ("tests/service/test_console.py",),
     "pairmark/client": ("tests/service/test_client.py",),
     "pairmark/service/api/templates": ("tests/service/api",),
+    "pairmark/service/api/points.py": ("tests/e2e/test_classify_served.py", "tests/e2e/test_ranking.py"),
     **{
         f"pairmark/service/api/{handler}.py": (f"tests/e2e/test_{tests}.py",)
         for handler, tests in {
@@ -27,8 +28,6 @@ RELATED = {
             "keys": "team_keys",
             "learners": "resources",
             "models": "resources",
-            "points": "classify_served",
-            "rank": "ranking",
             "scoring": "scoring",
             "search": "galleries",
         }.items()
