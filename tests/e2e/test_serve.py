@@ -208,29 +208,6 @@ def test_several_processes_answer_one_port_and_add_up_their_metrics(start) -> No
     assert gone(pids)
 
 
-def test_connections_opened_at_once_are_shared_among_processes(start) -> None:
-    port = free_port()
-    process = start("--port", str(port), "--workers", "2")
-    process.stdout.readline()
-    deadline = time.monotonic() + PATIENCE_S
-    while len(_answering(port, 8)) < 2:
-        assert time.monotonic() < deadline, "the second process does not answer"
-    shared = [len(_answering(port, 8)) == 2 for _ in range(5)]
-    assert sum(shared) >= 4, shared
-
-
-def _answering(port: int, n: int) -> set[str]:
-    """The processes that answer on so many connections, by how they begin the ids of requests."""
-    wires = [socket.create_connection(("127.0.0.1", port)) for _ in range(n)]
-    processes = set()
-    for wire in wires:
-        with wire:
-            wire.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-            head = wire.makefile().read().lower()
-            processes.add(head.partition("x-request-id: ")[2].partition("-")[0])
-    return processes
-
-
 def test_processes_that_start_slowly_are_not_replaced(start, environment, tmp_path: Path) -> None:
     # Over two turns of 5 s: the second process is asked only once the first was given up.
     slow = "import sys, time; 'spawn_main' in ' '.join(sys.orig_argv) and time.sleep(11)"

@@ -35,9 +35,9 @@ LINGER_S: Final = 2.0
 LINGER_BYTES: Final = 1024 * 1024
 """For how long, and for how many bytes, a client may go on sending after the answer that ends its connection."""
 LOOK_S: Final = 1.0
-LEAVE_S: Final = 0.0002
-MOST_LEFT: Final = 32
-"""For how long a process that has connections leaves further ones to the others, and how often between two looks."""
+YIELD_S: Final = 0.0002
+MOST_YIELDS: Final = 32
+"""How long a process that has connections waits after taking another, and how often between two looks, at most."""
 _IDLE, _HEAD, _BODY, _LINGER = range(4)
 _REFUSALS: Final = {
     400: (b"malformed-request", b"Bad Request"),
@@ -56,16 +56,17 @@ class Connections:
         self._by_client: Counter[str] = Counter()
         self._open: set[GuardedProtocol] = set()
         self._looking = False
-        self._leaves = MOST_LEFT if parent_process() else 0
+        # A service of one process has nobody to yield to.
+        self._most_yields = self._yields = MOST_YIELDS if parent_process() else 0
         self.now = 0
         """Looks so far: a clock in steps of `LOOK_S` that costs nothing to read."""
 
     def add(self, connection: GuardedProtocol, client: str) -> bool:
         """Take a connection; False when its client has too many."""
-        if self._open and self._leaves:
+        if self._open and self._yields:
             # Else whichever process wakes first takes all the connections that a client opens at once.
-            self._leaves -= 1
-            time.sleep(LEAVE_S)
+            self._yields -= 1
+            time.sleep(YIELD_S)
         self._open.add(connection)
         self._by_client[client] += 1
         if not self._looking:
@@ -82,7 +83,7 @@ class Connections:
 
     def _look(self) -> None:
         self.now += 1
-        self._leaves = MOST_LEFT if parent_process() else 0
+        self._yields = self._most_yields
         settings = self._settings
         for connection in list(self._open):
             waited = (self.now - connection.since) * LOOK_S

@@ -10,8 +10,25 @@ ENDLESS = "tests/e2e/test_endless_requests.py"
 LIMITS = "tests/e2e/test_limits.py"
 HEADS = "tests/e2e/test_http_heads.py"
 CONNECTIONS = "pairmark/service/api/connections.py"
+SHARED = "tests/service/api/test_shared_connections.py"
 
 REQUESTS = (
+    mutant(
+        "one-process-takes-all-connections",
+        "connections that a client opens at once are shared among the processes",
+        CONNECTIONS,
+        "time.sleep(YIELD_S)",
+        "time.sleep(0 * YIELD_S)",
+        f"{SHARED}::test_one_of_several_processes_yields_after_each_of_its_first_connections",
+    ),
+    mutant(
+        "processes-yield-for-ever",
+        "a process waits for others a bounded part of its time",
+        CONNECTIONS,
+        "self._yields -= 1",
+        "self._yields -= 0",
+        f"{SHARED}::test_one_of_several_processes_yields_after_each_of_its_first_connections",
+    ),
     mutant(
         "heads-wait-for-a-body",
         "an answer without a body goes out",

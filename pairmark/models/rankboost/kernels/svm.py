@@ -13,7 +13,7 @@ def add_products(starts, at, values, rows, weights, out):
 
     Coordinates of a row ascend; the last line and column of ``out`` are of a coordinate that is 1 in every row.
     """
-    one = out.shape[0] - 1
+    constant = out.shape[0] - 1
     for number in range(rows.shape[0]):
         part = slice(starts[rows[number]], starts[rows[number] + 1])
         places, entries, weight = at[part], values[part], weights[number]
@@ -22,5 +22,5 @@ def add_products(starts, at, values, rows, weights, out):
             for j in range(i, places.shape[0]):
                 # Unsigned numbers index faster: they need no look at whether they count from the end.
                 line[np.uint64(places[j])] += x * entries[j]
-            line[one] += x
-        out[one, one] += weight
+            line[constant] += x
+        out[constant, constant] += weight
