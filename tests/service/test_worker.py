@@ -241,6 +241,28 @@ def test_a_process_that_exits_near_its_limit_ran_out_of_memory(quick, status, is
 
 
 @pytest.mark.database("sqlite")
+def test_a_process_that_is_stuck_near_its_limit_ran_out_of_memory(quick, monkeypatch):
+    # A thread that is refused memory while it starts is waited for without end.
+    monkeypatch.setattr("pairmark.service.jobs.worker._STUCK_S", 1.5)
+    limited = quick.settings.model_copy(
+        update={"job_memory_bytes": 256 * 2**20, "job_timeout_s": 30.0, "poll_s": 0.2, "lease_s": 60.0}
+    )
+    submit(quick)
+    claim = quick.queue.claim("small")
+    code = (
+        "import threading, time; filled = b'x' * (230 * 2**20)\n"
+        "end = time.monotonic() + 3\n"
+        "while time.monotonic() < end: pass\n"
+        "print(flush=True); threading.Event().wait()"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], process_group=0, stdout=subprocess.PIPE) as child:
+        end, error = Worker(limited, name="small")._watch(claim, child, threading.Event())
+        assert child.stdout.read() == b"\n", "it was ended while it worked"
+    assert end is AttemptEnd.AT_LIMIT
+    assert error.slug == "out-of-memory"
+
+
+@pytest.mark.database("sqlite")
 def test_a_job_that_reaches_its_time_limit_fails_at_once_and_names_it(quick):
     limited = quick.settings.model_copy(update={"job_timeout_s": 3.0})
     job_id = submit(quick, params=LONG)

@@ -6,6 +6,9 @@ import os
 import resource
 import subprocess
 import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from pairmark.service.settings import Settings
@@ -72,17 +75,38 @@ def memory_in_use(group: int) -> int:
     """Bytes of memory that the processes of a process group hold; files that are mapped do not count on Linux."""
     if not _LINUX:
         return _resident(group)
+    return _total(group, lambda process: _status(process, "RssAnon"))
+
+
+class IdleClock:
+    """How long a process group has taken no processor time (Linux only)."""
+
+    def __init__(self) -> None:
+        self._ticks, self._since = -1, 0.0
+
+    def seconds(self, group: int) -> float:
+        """Seconds since the first look that saw as much processor time as this one."""
+        ticks, now = _total(group, _ticks), time.monotonic()
+        if ticks != self._ticks:
+            self._ticks, self._since = ticks, now
+        return now - self._since
+
+
+def _total(group: int, read: Callable[[int], int]) -> int:
+    """Sum over a group's processes."""
     total = 0
     for folder in Path("/proc").iterdir():
-        if not folder.name.isdigit():
-            continue
-        try:
-            if os.getpgid(int(folder.name)) == group:
-                total += _status(int(folder.name), "RssAnon")
-        except OSError:
-            # It has ended, or belongs to somebody else.
-            continue
+        # Those that have ended, or belong to somebody else, are passed over.
+        with suppress(OSError):
+            if folder.name.isdigit() and os.getpgid(int(folder.name)) == group:
+                total += read(int(folder.name))
     return total
+
+
+def _ticks(process: int) -> int:
+    """Time in user and system mode: the 14th and the 15th field of ``stat``; a name in brackets is the second."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])
 
 
 def is_near_limit(process: int, limit: int) -> bool | None:

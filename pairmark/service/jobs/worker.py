@@ -21,7 +21,7 @@ from pairmark.service.blobs import collect, open_blobs
 from pairmark.service.db import open_database
 from pairmark.service.errors import Fenced, JobTimeout, PairmarkError, TrainingFailed, TrainingKilled
 from pairmark.service.jobs.child import FENCED, out_of_memory
-from pairmark.service.jobs.limits import is_near_limit, memory_in_use, memory_limit
+from pairmark.service.jobs.limits import IdleClock, is_near_limit, memory_in_use, memory_limit
 from pairmark.service.jobs.queue import JobQueue
 from pairmark.service.jobs.schemas import Claim
 from pairmark.service.processes import child_environment
@@ -32,6 +32,8 @@ _COLLECT_EVERY_S = 3600.0
 _REAP_S = 10.0
 _LEAVE_S = 2.0
 _MEMORY_LOOK_S = 0.02
+_STUCK_S = 60.0
+"""A process near its memory limit that takes no processor time for so long waits for a thread that could not start."""
 
 
 class AttemptEnd(Enum):
@@ -157,7 +159,7 @@ class Worker:
         renew_every = self.settings.lease_s / 3
         start = time.monotonic()
         next_renewal = start + renew_every
-        near_memory_limit = False
+        near_memory_limit, idle = False, IdleClock()
         while True:
             looked_at = time.monotonic()
             while time.monotonic() - looked_at < min(self.settings.poll_s, renew_every):
@@ -173,6 +175,8 @@ class Worker:
                     return AttemptEnd.AT_LIMIT, out_of_memory(self._memory)
                 return AttemptEnd.EXITED, None
             limit_error = self._limit_passed(child, time.monotonic() - start)
+            if limit_error is None and near_memory_limit and idle.seconds(child.pid) > _STUCK_S:
+                limit_error = out_of_memory(self._memory)
             if limit_error is not None:
                 _kill(child)
                 return AttemptEnd.AT_LIMIT, limit_error

@@ -131,6 +131,22 @@ DURABILITY = (
         "tests/service/test_worker.py::test_a_process_that_exits_near_its_limit_ran_out_of_memory",
     ),
     mutant(
+        "stuck-near-the-limit",
+        "a job that is stuck at its memory limit ends",
+        "pairmark/service/jobs/worker.py",
+        "idle.seconds(child.pid) > _STUCK_S",
+        "idle.seconds(child.pid) < 0.0",
+        "tests/service/test_worker.py::test_a_process_that_is_stuck_near_its_limit_ran_out_of_memory",
+    ),
+    mutant(
+        "working-near-the-limit-taken-for-stuck",
+        "a job near its memory limit may work for as long as it takes",
+        "pairmark/service/jobs/limits.py",
+        "if ticks != self._ticks:",
+        "if self._ticks < 0:",
+        "tests/service/test_worker.py::test_a_process_that_is_stuck_near_its_limit_ran_out_of_memory",
+    ),
+    mutant(
         "writes-of-superseded-attempts",
         "every write to a job is fenced by its attempt",
         "pairmark/service/jobs/repository.py",
