@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -20,6 +20,7 @@ _SHRUNK = 1e-5
 _BEAMS = 4
 """Features tried as a grid's first condition each round."""
 _NOTHING = 1e-12
+_Factors = tuple[Float64, Float64, Float64, Float64]
 _FREQUENT = {"r": 500, "z": 1 << 40}
 """Features in at least one of so many rows are kept up to date from the start: rare ones win by Z, hardly by r."""
 
@@ -130,7 +131,7 @@ class _Weights:
         self.active = min(self._data.support.size, max(64, 2 * self.active))
         self._fill()
 
-    def factors(self) -> tuple[Float64, Float64, Float64, Float64]:
+    def factors(self) -> _Factors:
         """``pull, cross, alone_w, alone_u`` of `kernels.scan`: shares of the weight of all pairs."""
         total = float(self.totals @ self.cross @ self.totals)
         alone_w = self.totals @ self.cross / total
@@ -186,10 +187,11 @@ def boost(
         elif number and number % _LOWER == 0:
             weights.lower_tops()
         favour = -1.0 if settings.alternate and number % 2 else 1.0
-        ranker = search.best(weights, favour)
+        factors = weights.factors()
+        ranker = search.best(weights, factors, favour)
         if ranker is None:
             break
-        alpha, perfect = _alpha(weights, ranker.rows, settings.criterion, smooth)
+        alpha, perfect = _alpha(weights, factors, ranker.rows, settings.criterion, smooth)
         rankers.append(_as_rules(data, ranker, alpha))
         if perfect:
             break
@@ -199,11 +201,13 @@ def boost(
     return Rules.concatenate(rankers)
 
 
-def _alpha(weights: _Weights, rows: Int32, criterion: str, smooth: float) -> tuple[float, bool]:
+def _alpha(
+    weights: _Weights, factors: _Factors, rows: Int32, criterion: str, smooth: float
+) -> tuple[float, bool]:
     """The ranker's weight, and whether it ranks all pairs right by itself."""
     fired = np.zeros(weights.cross.shape[0])
     kernels.fired_sums(rows, weights.u, weights.w, weights.slot_u, weights.slot_w, fired)
-    pull, cross, alone_w, alone_u = weights.factors()
+    pull, cross, alone_w, alone_u = factors
     r = float(pull @ fired)
     perfect = abs(r) >= 1.0 - _NOTHING
     if criterion == "r":
@@ -222,9 +226,8 @@ class _Search:
         self._stamps, self._stamp = np.zeros(data.n_rows, np.int64), 0
         self._mass = np.empty((0, 0))
 
-    def best(self, weights: _Weights, favour: float) -> _Candidate | None:
+    def best(self, weights: _Weights, factors: _Factors, favour: float) -> _Candidate | None:
         """The ranker of the largest gain; of equal ones, of the most frequent feature. None when nothing helps."""
-        factors = weights.factors()
         stump = self._settings.weak == "stump"
         firsts = self._complete(weights, factors, favour, 1 if stump else _BEAMS, None)
         if not firsts:
@@ -244,7 +247,7 @@ class _Search:
         return best
 
     def _complete(
-        self, weights: _Weights, factors: Any, favour: float, places: int, rows: Int32 | None
+        self, weights: _Weights, factors: _Factors, favour: float, places: int, rows: Int32 | None
     ) -> list[tuple[float, tuple[int, int, int]]]:
         """The best conditions, on all rows or some, best first: the gain and (feature, first bin, last bin)."""
         data, settings = self._data, self._settings

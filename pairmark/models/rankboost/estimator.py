@@ -224,14 +224,14 @@ class RankBoostKernel(RankersState, RanksRows, PairScorerMixin, EmbedderMixin, B
         self.svm_, mapped = None, None
         has_svm = self.chain.endswith("D") and labels.size <= MOST_CLASSES
         if has_svm and self._maps_to_few(rows, pool.shape[0]):
-            mapped = self._map(rows)
-        self._embed(pool, rng, mapped.matrix() if mapped and pool is rows else None)
+            mapped = self._map(rows).matrix()
+        self._embed(pool, rng, mapped if pool is rows else None)
         if has_svm:
             progress.report(0.95, "training the linear SVM")
-            if mapped:
-                self.svm_ = linear_svm_of_map(mapped, self.projection_, codes, _SVM_C)
-            else:
+            if mapped is None:
                 self.svm_ = linear_svm(self._transformed(rows), codes, _SVM_C)
+            else:
+                self.svm_ = linear_svm_of_map(*self._merged(mapped), codes, _SVM_C)
         return self
 
     def fit_pairs(
@@ -324,6 +324,17 @@ class RankBoostKernel(RankersState, RanksRows, PairScorerMixin, EmbedderMixin, B
             width = embedding.number_of_pivots(self.n_pivots, n_pool)
         n = rows.shape[0]
         return is_narrow(n, width, self._map.width, lambda: self._map(rows[:: max(1, n // _SAMPLE)]))
+
+    def _merged(self, mapped: csr_array) -> tuple[csr_array, Float64]:
+        """Rows and a matrix whose product is the embedding; rankers of equal conditions share a coordinate of 1."""
+        matrix = np.eye(self._map.width) if self.projection_ is None else self.projection_
+        if self.coordinates == "features":
+            return mapped, matrix
+        first, which = self.rules_.distinct()
+        merged = mapped[:, first]
+        merged.data[:] = 1.0
+        values = csr_array((self.value_, (which, np.arange(which.size))))
+        return merged, np.asarray(values @ matrix)
 
     def _embed(self, pool: Any, rng: np.random.Generator, mapped: csr_array | None = None) -> None:
         """Learn centre, pivots and projection from a pool of rows, some of them mapped anew unless all are already."""

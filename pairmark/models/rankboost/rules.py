@@ -37,6 +37,13 @@ class Rules:
     def __len__(self) -> int:
         return int(self.alpha.size)
 
+    def distinct(self) -> tuple[Int64, Int64]:
+        """Rankers whose conditions none before them has, ascending, and which of those each ranker is like."""
+        conditions = np.concatenate([self.features, self.low, self.high], axis=1)
+        _, first, which = np.unique(conditions, axis=0, return_index=True, return_inverse=True)
+        order = np.argsort(first)
+        return first[order], np.argsort(order)[which.reshape(-1)]
+
     @classmethod
     def concatenate(cls, sets: Sequence[Rules]) -> Rules:
         """All rankers of some sets of rules, in order."""
@@ -155,15 +162,18 @@ class FeatureMap:
             )  # fmt: skip
             n_mapped = -wrote if wrote < 0 else n - n_done
             size = int(out_starts[n_mapped])
-            pieces.append((np.diff(out_starts[: n_mapped + 1]), out_at[:size], out_value[:size]))
+            # What is beyond their ends is given back without a copy.
+            out_at.resize(size, refcheck=False)
+            out_value.resize(size, refcheck=False)
+            pieces.append((np.diff(out_starts[: n_mapped + 1]), out_at, out_value))
             n_done += n_mapped
             if n_done == n:
                 break
             capacity *= 2
-        counts = np.concatenate([piece[0] for piece in pieces])
+        counts, made_at, made_values = (
+            part[0] if len(part) == 1 else np.concatenate(part) for part in zip(*pieces, strict=True)
+        )
         made_starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-        made_values = np.concatenate([piece[2] for piece in pieces])
-        made_at = np.concatenate([piece[1] for piece in pieces])
         means = np.empty(n)
         scoring_kernels.means(made_starts, made_at, made_values, self.centre, means)
         return Coordinates(starts=made_starts, at=made_at, values=made_values, means=means, width=self.width)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, Protocol
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from pairmark.models.core.arrays import Float32, Float64, Int64
 from pairmark.models.core.blas import one_blas_thread
@@ -63,10 +64,10 @@ def is_narrow(n: int, width: int, n_coordinates: int, sample: Callable[[], Coord
     return 2 * rows.at.size <= width * len(rows)
 
 
-def linear_svm_of_map(rows: Coordinates, matrix: Float64 | None, codes: Int64, C: float) -> LinearRule:
+def linear_svm_of_map(rows: csr_array, matrix: Float64, codes: Int64, C: float) -> LinearRule:
     """`linear_svm` of ``rows @ matrix``, which is never made: only the few coordinates of each row are looked at."""
     with one_blas_thread():
-        mapped = _Mapped(rows, np.eye(rows.width) if matrix is None else matrix)
+        mapped = _Mapped(rows, matrix)
         return _by_newton(mapped, codes, C, mapped.size)
 
 
@@ -103,12 +104,12 @@ class _Dense:
 class _Mapped:
     """Rows of few entries times a matrix, divided by their root mean square length, ``size``."""
 
-    def __init__(self, rows: Coordinates, matrix: Float64) -> None:
-        self._rows, self._sparse = rows, rows.matrix()
+    def __init__(self, rows: csr_array, matrix: Float64) -> None:
+        self._rows, n = rows, rows.shape[0]
         self._matrix = np.zeros((matrix.shape[0] + 1, matrix.shape[1] + 1))
         self._matrix[:-1, :-1], self._matrix[-1, -1] = matrix, 1.0
-        gram = self.products(np.arange(len(rows)), np.ones(len(rows)))
-        self.size = float(np.sqrt(max(np.trace(gram[:-1, :-1]), 0.0) / len(rows))) or 1.0
+        gram = self.products(np.arange(n), np.ones(n))
+        self.size = float(np.sqrt(max(np.trace(gram[:-1, :-1]), 0.0) / n)) or 1.0
         self._matrix[:-1, :-1] /= self.size
         gram[:-1] /= self.size
         gram[:, :-1] /= self.size
@@ -116,16 +117,15 @@ class _Mapped:
 
     def outputs(self, plane: Float64) -> Float64:
         along = self._matrix @ plane
-        return np.asarray(self._sparse @ along[:-1] + along[-1])
+        return np.asarray(self._rows @ along[:-1] + along[-1])
 
     def pull(self, at: Int64, weights: Float64) -> Float64:
-        all_weights = np.zeros(len(self._rows))
-        all_weights[at] = weights
-        return np.asarray(np.append(self._sparse.T @ all_weights, weights.sum()) @ self._matrix)
+        return np.asarray(np.append(weights @ self._rows[at], weights.sum()) @ self._matrix)
 
     def products(self, at: Int64, weights: Float64) -> Float64:
-        total = np.zeros((self._rows.width + 1, self._rows.width + 1))
-        add_products(self._rows.starts, self._rows.at, self._rows.values, at, weights, total)
+        rows, size = self._rows, self._matrix.shape[0]
+        total = np.zeros((size, size))
+        add_products(rows.indptr, rows.indices, rows.data, at, weights, total)
         total += np.triu(total, 1).T
         return np.asarray(self._matrix.T @ total @ self._matrix)
 

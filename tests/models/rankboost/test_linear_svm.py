@@ -61,8 +61,8 @@ def test_rows_of_few_coordinates_get_the_plane_that_the_rows_they_stand_for_get(
 ) -> None:
     rng = np.random.default_rng(2)
     mapped = csr_array(random_array((1_500, 40), density=0.1, rng=rng, format="csr"))
-    matrix = None if components is None else rng.standard_normal((40, components))
-    rows = (mapped.toarray() if matrix is None else mapped @ matrix).astype(np.float32)
+    matrix = np.eye(40) if components is None else rng.standard_normal((40, components))
+    rows = (mapped @ matrix).astype(np.float32)
     codes = np.digitize(rows[:, :3].sum(axis=1) + rng.standard_normal(1_500), [-0.5, 0.5][: classes - 1])
     few = Coordinates(
         starts=mapped.indptr.astype(np.int64),
@@ -72,18 +72,28 @@ def test_rows_of_few_coordinates_get_the_plane_that_the_rows_they_stand_for_get(
         width=40,
     )
     assert svm.is_narrow(1_500, components or 40, 40, lambda: few)
-    by_map, by_rows = svm.linear_svm_of_map(few, matrix, codes, 1.0), svm.linear_svm(rows, codes, 1.0)
+    by_map, by_rows = svm.linear_svm_of_map(mapped, matrix, codes, 1.0), svm.linear_svm(rows, codes, 1.0)
     np.testing.assert_allclose(by_map.coef, by_rows.coef, atol=1e-5 * np.abs(by_rows.coef).max())
     np.testing.assert_allclose(by_map.intercept, by_rows.intercept, atol=1e-5)
 
 
-@pytest.mark.parametrize("settings", [{}, {"chain": "A-D"}, {"chain": "A-B-D", "n_pivots": 200}])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"chain": "A-D"},
+        {"chain": "A-B-D", "n_pivots": 200},
+        {"coordinates": "features"},
+        {"weak": "grid"},
+    ],
+)
 def test_a_fit_of_rows_with_few_coordinates_ends_at_the_plane_of_their_embedding(settings: dict) -> None:
     rng = np.random.default_rng(3)
     X = csr_array((rng.random((1_600, 60)) < 0.1).astype(np.float32))
     y = (X @ rng.standard_normal(60) + 0.5 * rng.standard_normal(1_600) > 0).astype(int)
     model = RankBoostKernel(n_estimators=100, **settings).fit(X, y)
     assert model._maps_to_few(X, 1_600)
+    assert model.rules_.distinct()[0].size < len(model.rules_)
     expected = svm.linear_svm(model.transform(X), y, 1.0).score(model.transform(X))
     np.testing.assert_allclose(model.svm_score(X), expected, atol=1e-4)
     same = RankBoostKernel(n_estimators=100, **settings).fit(X, y, unlabelled=X.toarray())

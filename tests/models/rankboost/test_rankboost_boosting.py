@@ -71,7 +71,7 @@ def test_each_stump_is_the_best_there_is(criterion: str, levels: int) -> None:
         for _ in range(6):
             D = pair_matrix(y, H, preference)
             best = max(gain_of(h, D, criterion) for h in conditions(X))
-            found = search.best(weights, 1.0)
+            found = search.best(weights, weights.factors(), 1.0)
             if found is None:
                 assert best < 1e-9
                 break
@@ -123,8 +123,8 @@ def test_features_passed_over_hold_no_better_stump(criterion: str, upper_only: b
         anew = _Weights(data, task, frequent=1 << 40)
         anew.scores[:] = weights.scores
         anew.refresh()
-        expected = _Search(data, how).best(anew, 1.0)
-        found = search.best(weights, 1.0)
+        expected = _Search(data, how).best(anew, anew.factors(), 1.0)
+        found = search.best(weights, weights.factors(), 1.0)
         assert (found is None) == (expected is None)
         if found is None or expected is None:
             break
@@ -147,7 +147,7 @@ def test_each_grid_is_the_best_pair_of_conditions(criterion: str) -> None:
         D = pair_matrix(y, np.zeros(24), preference)
         single = conditions(X)
         best = max(gain_of(a & b, D, criterion) for a in single for b in single)
-        found = search.best(weights, 1.0)
+        found = search.best(weights, weights.factors(), 1.0)
         assert found is not None
         assert found.gain == pytest.approx(best, abs=1e-7)
         assert gain_of(np.isin(np.arange(24), found.rows), D, criterion) == pytest.approx(best, abs=1e-7)
