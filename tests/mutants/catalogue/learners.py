@@ -273,6 +273,14 @@ DEFAULT_RACE = (
         "tests/models/label_ranking/test_ranking_trees.py::test_breiman_takes_the_split_of_least_error",
     ),
     mutant(
+        "large-targets-in-32-bits",
+        "a label ranking tree's sums are exact, or taken as float64",
+        "pairmark/models/label_ranking/kernels/trees.py",
+        "return square < _EXACT and weight.sum() < _MASS",
+        "return True",
+        "tests/models/label_ranking/test_ranking_trees.py::test_whole_targets_grow_the_trees_that_others_do",
+    ),
+    mutant(
         "stale-kernel-cache",
         "kernels compile anew where an earlier release's cache cannot be read",
         "pairmark/models/core/compiled.py",
