@@ -12,6 +12,7 @@ from sklearn.tree import DecisionTreeRegressor
 
 from pairmark.models import LabelRankingForest, LabelRankingTree, PairwiseLabelRanker, kendall_tau, load, save
 from pairmark.models.evaluation.rankings import mid_positions, positions_of
+from pairmark.models.label_ranking.trees import GrowOptions, grow_trees
 
 
 def some_rankings(n: int, d: int, k: int, seed: int, levels: int = 1_000) -> tuple[np.ndarray, np.ndarray]:
@@ -91,6 +92,30 @@ def test_breiman_takes_the_split_of_least_error(seed: int, n: int, d: int, level
     ]
     found = sum(error(Y, np.array(cell)) for cell in cells)
     assert found == pytest.approx(min([*possible, best]) if possible else best, abs=1e-9)
+
+
+@given(
+    seed=st.integers(0, 10_000),
+    n=st.integers(2, 60),
+    d=st.sampled_from([1, 4, 12, 50]),
+    k=st.sampled_from([2, 6, 7, 8]),
+    leaf=st.sampled_from([1, 3]),
+    tried=st.sampled_from([None, 2]),
+    levels=st.sampled_from([3, 40]),
+)
+def test_whole_targets_grow_the_trees_that_others_do(
+    seed: int, n: int, d: int, k: int, leaf: int, tried: int | None, levels: int
+) -> None:
+    """Small whole numbers are summed in ways of their own. Eighths and large numbers are not, and as exact."""
+    X, Y = some_rankings(n, d, k, seed, levels)
+    options = GrowOptions(bootstrap=True, min_samples_leaf=leaf, max_features=tried)
+    whole, *others = (
+        grow_trees(X, [canonical(Y) * scale], options, [seed], n_jobs=1, stage="")[0]
+        for scale in (1.0, 0.125, 2.0**28)
+    )
+    for other in others:
+        for name in ("feature", "threshold", "left", "right"):
+            np.testing.assert_array_equal(getattr(other, name), getattr(whole, name))
 
 
 @given(seed=st.integers(0, 10_000), n=st.integers(4, 20), levels=st.sampled_from([2, 40]))
