@@ -15,7 +15,7 @@ from pairmark.models.core.arrays import Float32, Float64, Int64
 from pairmark.models.core.schema import Array, StoredState, refuse
 from pairmark.models.core.state import StateRecord
 from pairmark.models.evaluation.rankings import pairwise_shares
-from pairmark.models.label_ranking.kernels.trees import neighbour_votes
+from pairmark.models.label_ranking.kernels.reading import neighbour_votes
 from pairmark.models.label_ranking.pair_models import LogisticPairs, problems_of, square, standard
 from pairmark.models.label_ranking.rankings_data import completed_targets
 from pairmark.models.label_ranking.trees import FAINT, GrowOptions, Trees, end_to_end, grow_trees, reach_of

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
 from pairmark.models.core.progress import report
 from pairmark.models.core.schema import Array, StoredState, refuse, require, require_offsets
-from pairmark.models.label_ranking.kernels import trees as kernels
+from pairmark.models.label_ranking.kernels import growing, reading
 
 MaxFeatures = int | float | str | None
 NEVER = np.zeros((0, 0), dtype=np.bool_)
@@ -111,7 +111,7 @@ class Trees:
         nodes = self.of(self.roots if roots is None else roots)
 
         def read(rows: slice) -> None:
-            kernels.mean_targets(X[rows], *nodes, targets, skip[:, rows], out[rows])
+            reading.mean_targets(X[rows], *nodes, targets, skip[:, rows], out[rows])
 
         _in_parts(read, X.shape[0], n_threads)
         return out
@@ -125,13 +125,13 @@ class Trees:
         skip: Bool = NEVER,
         n_threads: int = 1,
     ) -> Float64:
-        """Pairwise shares, (n, k, k), see `kernels.pair_votes`."""
+        """Pairwise shares, (n, k, k), see `reading.pair_votes`."""
         k = positions.shape[1]
         out = np.zeros((X.shape[0], k, k))
         nodes = self.of(self.roots)
 
         def read(rows: slice) -> None:
-            kernels.pair_votes(
+            reading.pair_votes(
                 X[rows], *nodes, positions, targets, reach_of(k), FAINT, skip[:, rows], out[rows]
             )
 
@@ -182,9 +182,9 @@ def grow_trees(
         return trees, (weight > 0) | (estimate > 0)
 
     results: list[tuple[list[Trees], Bool]] = []
-    growing = in_threads(grow, seeds, n_jobs)
+    seeds_done = in_threads(grow, seeds, n_jobs)
     try:
-        for result in growing:
+        for result in seeds_done:
             results.append(result)
             report(
                 span[0] + (span[1] - span[0]) * len(results) / len(seeds),
@@ -195,7 +195,7 @@ def grow_trees(
     except BaseException:
         # Abandoned: let the threads run out of work before going on, instead of behind the caller's back.
         stop.set()
-        for _ in growing:
+        for _ in seeds_done:
             pass
         raise
     trees = end_to_end([tree for own, _ in results for tree in own])
@@ -295,18 +295,18 @@ def _grow_one(
     seed: int,
 ) -> Trees:
     own = np.empty((order.shape[0], np.count_nonzero(weight)), dtype=np.int32)
-    kernels.sampled_order(order, weight, own)
+    growing.sampled_order(order, weight, own)
     depth = np.iinfo(np.int64).max if options.max_depth is None else options.max_depth
     n_features = resolved_features(options.max_features, X.shape[1])
     limits = (X, own, y, norm, weight, depth, options.min_samples_leaf, n_features)
     if options.split == "level":
-        feature, threshold, left, right = kernels.grow_by_level(*limits, np.uint64(seed))
+        feature, threshold, left, right = growing.grow_by_level(*limits, np.uint64(seed))
     else:
-        splitter = kernels.RANDOM if options.splitter == "random" else kernels.BEST
-        feature, threshold, left, right = kernels.grow_by_cell(*limits, splitter, np.uint64(seed))
+        splitter = growing.RANDOM if options.splitter == "random" else growing.BEST
+        feature, threshold, left, right = growing.grow_by_cell(*limits, splitter, np.uint64(seed))
     filling = np.flatnonzero(estimate).astype(np.int32)
     leaf = np.empty(filling.size, dtype=np.int32)
-    kernels.leaves_of(X[filling], feature, threshold, left, right, leaf)
+    reading.leaves_of(X[filling], feature, threshold, left, right, leaf)
     count, root = np.bincount(leaf, minlength=feature.size), 0
     if options.honest:
         # A leaf that no estimating row reaches has nothing to say: its parent's other side answers for it.

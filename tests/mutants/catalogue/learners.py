@@ -267,7 +267,7 @@ DEFAULT_RACE = (
     mutant(
         "few-rows-divided-within-a-value",
         "a label ranking tree's border lies between two different values",
-        "pairmark/models/label_ranking/kernels/trees.py",
+        "pairmark/models/label_ranking/kernels/growing.py",
         "if subset > 0 and value != before:",
         "if subset > 0:",
         "tests/models/label_ranking/test_ranking_trees.py::test_breiman_takes_the_split_of_least_error",
@@ -275,7 +275,7 @@ DEFAULT_RACE = (
     mutant(
         "large-targets-in-32-bits",
         "a label ranking tree's sums are exact, or taken as float64",
-        "pairmark/models/label_ranking/kernels/trees.py",
+        "pairmark/models/label_ranking/kernels/growing.py",
         "return square < _EXACT and weight.sum() < _MASS",
         "return True",
         "tests/models/label_ranking/test_ranking_trees.py::test_whole_targets_grow_the_trees_that_others_do",

@@ -1,4 +1,4 @@
-"""Growing and reading label ranking trees, in compiled loops.
+"""Growing label ranking trees, in compiled loops.
 
 A tree is grown on all labels at once: the target of row r is ``y[r]``, (k,) whole numbers, and a cell's error is the
 sum over labels of their squared deviations. Rows are sorted by every feature once; splitting a cell parts each of
@@ -37,8 +37,6 @@ PACKED = 7
 _MASS = 2.0**31
 _EXACT = 2.0**52
 """Sums of squares below are exact, whichever way they are taken, and the sums fit into 32 bits."""
-FEW = 16
-"""Fewer rows than this are read one at a time in all trees at once."""
 FEW_DIVIDED, FEW_WHOLE = 5, 8
 """So many rows can be divided in few enough ways to work out each once for all features; more where sums are exact."""
 FEW_WAYS = 3
@@ -338,7 +336,7 @@ def _best_of_few(values, order, f, start, stop, bit, gains, floor):
 
 
 @kernel
-def _few(order, start, stop, mask, bit, rows):
+def _masked_rows(order, start, stop, mask, bit, rows):
     """The rows of a cell, of ``start:stop`` those in ``mask``, to ``rows``; returns how many. Others lose their bit."""
     n = 0
     for p in range(start, stop):
@@ -515,7 +513,7 @@ def grow_by_cell(values, order, y, norm, weight, max_depth, min_leaf, n_tried, s
     goes_left, spare = np.zeros(values.shape[0], np.uint8), np.empty(m, np.int32)
     total, low = np.zeros(y.shape[1]), np.zeros(y.shape[1])
     bit, gains = np.zeros(values.shape[0], np.uint8), np.zeros(1 << FEW_WHOLE)
-    sums, few_own = np.zeros((1 << FEW_WHOLE, y.shape[1] + 2)), np.zeros(FEW_WHOLE + 1, np.int32)
+    sums, cell_rows = np.zeros((1 << FEW_WHOLE, y.shape[1] + 2)), np.zeros(FEW_WHOLE + 1, np.int32)
     # Which places of a cell's are a node's, where they are few enough for a mask.
     masks = np.zeros(nodes.feature.size, np.int64)
     features = np.arange(d)
@@ -529,7 +527,7 @@ def grow_by_cell(values, order, y, norm, weight, max_depth, min_leaf, n_tried, s
         if splitter == BEST and masks[node] == 0 and b - a <= few_rows:
             masks[node] = (1 << (b - a)) - 1
         few = masks[node] > 0
-        rows = few_own[: _few(order, a, b, masks[node], bit, few_own)] if few else order[0, a:b]
+        rows = cell_rows[: _masked_rows(order, a, b, masks[node], bit, cell_rows)] if few else order[0, a:b]
         if rows.size < 2 * min_leaf or rows.size < 2 or depth[node] >= max_depth:
             continue
         mass, differ = _totals(rows, y, weight, total)
@@ -662,170 +660,3 @@ def grow_by_level(values, order, y, norm, weight, max_depth, min_leaf, n_tried, 
             n_nodes += 2
         cells, n_cells = next_cells, n_next
     return nodes.feature[:n_nodes], nodes.threshold[:n_nodes], nodes.left[:n_nodes], nodes.right[:n_nodes]
-
-
-@kernel
-def leaves_of(X, feature, threshold, left, right, out):
-    for q in range(X.shape[0]):
-        node = 0
-        while feature[node] >= 0:
-            node = left[node] if X[q, feature[node]] <= threshold[node] else right[node]
-        out[q] = node
-
-
-@kernel
-def _leaves_of_trees(row, roots, feature, threshold, left, right, leaves, active):
-    """The leaf in which one row ends in every tree, all trees at once, so that waits for memory overlap."""
-    n_active = 0
-    for t in range(roots.shape[0]):
-        leaves[t] = roots[t]
-        if feature[roots[t]] >= 0:
-            active[n_active] = t
-            n_active += 1
-    while n_active > 0:
-        still = 0
-        for a in range(n_active):
-            t = active[a]
-            node = leaves[t]
-            node = left[node] if row[feature[node]] <= threshold[node] else right[node]
-            leaves[t] = node
-            # Written always, kept only where the tree goes on: no branch on data.
-            active[still] = t
-            if feature[node] >= 0:
-                still += 1
-        n_active = still
-
-
-@kernel
-def mean_targets(X, roots, feature, threshold, left, right, member_start, members, mass, y, skip, out):
-    """Mean over trees of the mean target in the leaf of each row.
-
-    Parameters
-    ----------
-    member_start : (n_nodes + 1,) where each leaf's members begin. members : training rows. mass : their weights,
-        which sum to one in a leaf.
-    y : (n, k) targets.
-    skip : (n_trees, n_rows) trees not to be asked about a row (out of bag estimates), or (0, 0).
-    out : (n_rows, k) means.
-    """
-    k = y.shape[1]
-    sums_by_tree = X.shape[0] < FEW
-    slots = roots.shape[0] if sums_by_tree else 0
-    leaves, active = np.empty(slots, dtype=np.int64), np.empty(slots, dtype=np.int64)
-    for q in range(X.shape[0]):
-        n_asked = 0
-        if sums_by_tree:
-            _leaves_of_trees(X[q], roots, feature, threshold, left, right, leaves, active)
-        for t in range(roots.shape[0]):
-            if skip.shape[0] > 0 and skip[t, q]:
-                continue
-            n_asked += 1
-            if sums_by_tree:
-                node = leaves[t]
-            else:
-                node = roots[t]
-                while feature[node] >= 0:
-                    node = left[node] if X[q, feature[node]] <= threshold[node] else right[node]
-            for p in range(member_start[node], member_start[node + 1]):
-                w, r = mass[p], members[p]
-                for c in range(k):
-                    out[q, c] += w * y[r, c]
-        if n_asked > 0:
-            for c in range(k):
-                out[q, c] /= n_asked
-
-
-@kernel
-def _vote(row, y, w, reach, faint, votes, weights):
-    """One training row's votes with weight ``w``: where it shows both labels by their order, else faintly."""
-    k = row.shape[0]
-    for i in range(k):
-        a = row[i]
-        for j in range(i + 1, k):
-            b = row[j]
-            if a < b:
-                votes[i, j] += w
-                weights[i, j] += w
-            elif a > b:
-                weights[i, j] += w
-            elif a == b:
-                votes[i, j] += 0.5 * w
-                weights[i, j] += w
-            # NaN fails all three comparisons: at least one of the labels is absent.
-            else:
-                votes[i, j] += faint * w * min(1.0, max(0.0, 0.5 + (y[j] - y[i]) / (2.0 * reach)))
-                weights[i, j] += faint * w
-
-
-@kernel
-def _shares(votes, weights):
-    """Votes to shares of the weights, in place; the second half mirrors the first."""
-    k = votes.shape[0]
-    for i in range(k):
-        for j in range(i + 1, k):
-            share = votes[i, j] / weights[i, j] if weights[i, j] > 0.0 else 0.5
-            # Rounding may carry a sum of shares just beyond the whole.
-            share = min(1.0, max(0.0, share))
-            votes[i, j], votes[j, i] = share, 1.0 - share
-            weights[i, j] = 0.0
-
-
-@kernel
-def pair_votes(
-    X,
-    roots,
-    feature,
-    threshold,
-    left,
-    right,
-    member_start,
-    members,
-    mass,
-    positions,
-    y,
-    reach,
-    faint,
-    skip,
-    out,
-):
-    """Votes of the training rows in the leaves: of each pair of labels, the share that puts the first before.
-
-    A training row that shows both labels votes by their order (half each when tied). One that does not votes by
-    its completed targets: ``1/2 + (y_j - y_i) / (2 reach)``, within 0 and 1, with a weight of ``faint``.
-
-    Parameters
-    ----------
-    positions : (n, k) float32, NaN = absent. y : (n, k) completed targets, larger = later.
-    reach : difference of targets that counts as certain.
-    out : (n_rows, k, k), the diagonal stays 0.
-
-    Other parameters as in `mean_targets`.
-    """
-    weights = np.zeros(out.shape[1:])
-    for q in range(X.shape[0]):
-        for t in range(roots.shape[0]):
-            if skip.shape[0] > 0 and skip[t, q]:
-                continue
-            node = roots[t]
-            while feature[node] >= 0:
-                node = left[node] if X[q, feature[node]] <= threshold[node] else right[node]
-            for p in range(member_start[node], member_start[node + 1]):
-                r = members[p]
-                _vote(positions[r], y[r], np.float64(mass[p]), reach, faint, out[q], weights)
-        _shares(out[q], weights)
-
-
-@kernel
-def neighbour_votes(neighbours, positions, y, reach, faint, out):
-    """Votes of each query's neighbours, equal weights; as `pair_votes`.
-
-    Parameters
-    ----------
-    neighbours : (n, m) training rows. out : (n, k, k), the diagonal stays 0.
-    """
-    weights = np.zeros(out.shape[1:])
-    for q in range(neighbours.shape[0]):
-        for p in range(neighbours.shape[1]):
-            r = neighbours[q, p]
-            _vote(positions[r], y[r], 1.0, reach, faint, out[q], weights)
-        _shares(out[q], weights)
