@@ -136,7 +136,7 @@ format: $(VENV)/.dev
 	$(VENV)/bin/ruff check --fix .
 
 # These break things with the tests' tools; the others run beside peers.
-HARD = $(filter fuzz faults soak,$(BENCH))
+HARD = $(filter fuzz faults,$(BENCH))
 bench: $(if $(HARD),$(VENV)/.dev,$(BENCH_VENV)/.bench)
 	@$(if $(HARD),$(VENV),$(BENCH_VENV))/bin/python -m benchmarks $(BENCH) --preset $(PRESET) $(BENCH_ARGS)
 

@@ -18,7 +18,8 @@ from joblib import Parallel, delayed
 from sklearn.model_selection import KFold
 
 from benchmarks._rankings import SEED
-from benchmarks._synthetic_rankings import (
+from benchmarks.common import Claim, Preset, Result
+from experiments._synthetic_rankings import (
     RankingSample,
     alpha_inconsistency,
     beta_gap,
@@ -27,7 +28,6 @@ from benchmarks._synthetic_rankings import (
     sample_mallows,
     truncated_gaussian,
 )
-from benchmarks.common import Claim, Preset, Result
 from pairmark.models import LabelRankingForest, LabelRankingTree
 from pairmark.models.evaluation.rankings import kendall_tau
 

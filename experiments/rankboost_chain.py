@@ -25,8 +25,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.neural_network import MLPClassifier
 
-from benchmarks import _sparse
 from benchmarks.common import Claim, Preset, Result
+from experiments import _sparse
 from pairmark.models import AlignedKernel, RankBoostKernel
 from pairmark.models.rankboost.embedding import binary_projection, chosen_pivots, compose
 from pairmark.models.rankboost.svm import linear_svm

@@ -9,7 +9,7 @@ import httpx
 import numpy as np
 import pytest
 
-from benchmarks._synthetic_rankings import sample_mallows, with_ties
+from experiments._synthetic_rankings import sample_mallows, with_ties
 from pairmark.client import Client
 from pairmark.client import InvalidInput as Refused
 from tests.serving import RunningServer

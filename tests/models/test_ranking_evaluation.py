@@ -7,7 +7,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from benchmarks._synthetic_rankings import (
+from experiments._synthetic_rankings import (
     mallows_mean_distance,
     sample_mallows,
     with_missing,

@@ -7,7 +7,7 @@ import csv
 import numpy as np
 import pytest
 
-from benchmarks._synthetic_rankings import make_ranking_data, truncated_gaussian, with_missing
+from experiments._synthetic_rankings import make_ranking_data, truncated_gaussian, with_missing
 from pairmark.models.evaluation.rankings import kendall_tau
 from pairmark.service.datasets.schemas import DatasetRequest
 from pairmark.service.errors import InvalidInput

@@ -39,7 +39,7 @@ LrMethod = Literal["logistic", "pav", "own"]
 
 METHODS = ("logistic", "pav", "own")
 DEFAULT_METHOD: LrMethod = "pav"
-"""It loses no more on people never seen than the line does, by and large: see `benchmarks.evidence`."""
+"""It loses no more on people never seen than the line does, by and large."""
 _STEPS = 100
 _PULL = 1e-4
 UNSEEN = 1.8
