@@ -32,9 +32,6 @@ subprocess.Popen = Forked
 pytest_plugins = ("tests.serving", "tests.tidy")
 
 KINDS = ("sqlite", "postgresql")
-ON_EACH_DATABASE = ("database_url", "module_database_url")
-ON_ONE_DATABASE = ("digits_deployment",)
-"""PostgreSQL: statements are run on both by the tests of repositories, and other servers of tests are on SQLite."""
 NewDatabase = Callable[..., str]
 _made_on_server: list[str] = []
 
@@ -59,18 +56,13 @@ hypothesis_settings.load_profile(os.environ.get("PAIRMARK_HYPOTHESIS", "pairmark
 
 def pytest_configure(config: pytest.Config) -> None:
     """Name the marker."""
-    config.addinivalue_line(
-        "markers", "database(kind): what is tested does not depend on the database: use this one"
-    )
+    config.addinivalue_line("markers", "each_database: runs SQL, so it runs on SQLite and on PostgreSQL")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run what needs a database on both kinds, unless it is marked otherwise."""
-    chosen = metafunc.definition.get_closest_marker("database")
-    for names, kinds in ((ON_EACH_DATABASE, KINDS), (ON_ONE_DATABASE, KINDS[1:])):
-        for name in names:
-            if name in metafunc.fixturenames:
-                metafunc.parametrize(name, chosen.args if chosen else kinds, indirect=True)
+    """Run what is marked so on both databases."""
+    if metafunc.definition.get_closest_marker("each_database") and "database_url" in metafunc.fixturenames:
+        metafunc.parametrize("database_url", KINDS, indirect=True)
 
 
 @pytest.fixture(autouse=True)
@@ -178,14 +170,8 @@ def new_database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
 
 @pytest.fixture
 def database_url(request: pytest.FixtureRequest, new_database: NewDatabase) -> str:
-    """A fresh, migrated database: the test runs once on SQLite and once on PostgreSQL, see `pytest_generate_tests`."""
-    return new_database(request.param)
-
-
-@pytest.fixture(scope="module")
-def module_database_url(request: pytest.FixtureRequest, new_database: NewDatabase) -> str:
-    """As `database_url`, shared by the tests of a module (say, for a server that costs time to start)."""
-    return new_database(request.param)
+    """A fresh, migrated database: SQLite, and PostgreSQL as well for tests marked `each_database`."""
+    return new_database(getattr(request, "param", "sqlite"))
 
 
 @pytest.fixture

@@ -314,16 +314,14 @@ def plain_server(
 
 @pytest.fixture(scope="session")
 def digits_deployment(
-    request: pytest.FixtureRequest,
-    new_database: Callable[..., str],
-    tmp_path_factory: pytest.TempPathFactory,
+    new_database: Callable[..., str], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RunningServer]:
-    """A server whose jobs are run, and a forest trained on handwritten digits, shared by the session.
+    """A server whose jobs are run, and a forest trained on handwritten digits, shared by the session, on PostgreSQL.
 
     Tests may add to it under names of their own, and must not move its aliases or make keys.
     """
-    home = tmp_path_factory.mktemp(f"digits-{request.param}")
-    with serving(home, new_database(request.param), job_thread=True) as server:
+    home = tmp_path_factory.mktemp("digits")
+    with serving(home, new_database("postgresql"), job_thread=True) as server:
         X, y = load_digits(return_X_y=True)
         X = X.astype(np.float32)
         server.upload("digits", X, y)
@@ -334,7 +332,7 @@ def digits_deployment(
             params={"n_estimators": 8, "n_pairs": 20_000, "max_depth": 6, "random_state": 0},
         )
         assert job["state"] == "succeeded", job
-        server.facts.update(X=X, y=y, job=job, kind=request.param)
+        server.facts.update(X=X, y=y, job=job)
         yield server
 
 

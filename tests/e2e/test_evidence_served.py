@@ -12,8 +12,6 @@ import pytest
 from pairmark.client import Client, Problem
 from tests.serving import RunningServer
 
-pytestmark = pytest.mark.database("postgresql")
-
 
 def bodies(deployment: RunningServer) -> dict[str, object]:
     X = deployment.facts["X"]

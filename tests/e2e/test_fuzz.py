@@ -23,8 +23,6 @@ from schemathesis.specs.openapi.checks import (
 from tests.serving import RunningServer
 
 # The one that has more to refuse.
-pytestmark = pytest.mark.database("postgresql")
-
 CHECKS = [
     not_a_server_error,
     status_code_conformance,

@@ -305,7 +305,6 @@ def test_verify_compares_all_of_a_subjects_items(digits_deployment: RunningServe
     assert "fpir" in hits["warning"]
 
 
-@pytest.mark.database("postgresql")
 def test_identification_at_a_rate_of_the_whole_search(digits_deployment: RunningServer) -> None:
     deployment = digits_deployment
     rng = np.random.default_rng(3)
@@ -393,7 +392,6 @@ def test_identification_at_a_rate_of_the_whole_search(digits_deployment: Running
     problem(http.delete("/models/near/versions/1"), 409, "conflict")
 
 
-@pytest.mark.database("postgresql")
 def test_a_gallery_moves_to_a_new_version_and_goes_on_answering(
     digits_deployment: RunningServer, rows: np.ndarray
 ) -> None:
@@ -432,7 +430,6 @@ def test_a_gallery_moves_to_a_new_version_and_goes_on_answering(
     assert [hit["score"] for hit in reported["results"][0]] == sorted(scores, reverse=True)
 
 
-@pytest.mark.database("postgresql")
 def test_a_gallery_is_measured_by_jobs(digits_deployment: RunningServer) -> None:
     deployment = digits_deployment
     rng = np.random.default_rng(5)

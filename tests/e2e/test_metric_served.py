@@ -10,8 +10,6 @@ import pytest
 
 from tests.serving import RunningServer
 
-pytestmark = pytest.mark.database("postgresql")
-
 RAW = "application/octet-stream"
 
 

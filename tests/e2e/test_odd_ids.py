@@ -21,16 +21,15 @@ from pairmark.service.api.routing import RouteTable
 from tests.odd_ids import ODD, guarded, insert, stored
 from tests.serving import RunningServer
 
-# Those of the console's are on SQLite.
-pytestmark = pytest.mark.database("postgresql")
-
 REFUSED = ("..", ".", "../x", "a/../b", "a\\..\\b", "x/.", "a\x85", "a\u202eb", "a\u2066b", "é" * 257)
 ATTACKS = (*ODD, "../../../keys/{victim}", "../../bob")
 
 
 @pytest.fixture(scope="module")
-def server(module_database_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    with guarded(tmp_path_factory.mktemp("odd-ids"), module_database_url) as running:
+def server(
+    new_database: Callable[..., str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningServer]:
+    with guarded(tmp_path_factory.mktemp("odd-ids"), new_database("sqlite")) as running:
         yield running
 
 

@@ -7,10 +7,7 @@ import re
 import signal
 import time
 
-import pytest
 from prometheus_client.parser import text_string_to_metric_families
-
-pytestmark = pytest.mark.database("postgresql")
 
 
 def scraped(http):

@@ -12,8 +12,6 @@ from sklearn.datasets import dump_svmlight_file
 
 from tests.serving import RunningServer
 
-pytestmark = pytest.mark.database("postgresql")
-
 WIDTH = 3_000
 
 

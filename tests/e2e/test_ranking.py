@@ -14,8 +14,6 @@ from pairmark.client import Client
 from pairmark.client import InvalidInput as Refused
 from tests.serving import RunningServer
 
-pytestmark = pytest.mark.database("postgresql")
-
 LABELS = ["a", "b", "c", "d", "e"]
 NAMES = [f"A{i + 1}" for i in range(4)]
 

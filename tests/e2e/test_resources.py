@@ -219,7 +219,6 @@ def test_jobs_that_are_refused(
     problem(digits_deployment.http.post("/jobs", json=request), status, slug)
 
 
-@pytest.mark.database("postgresql")
 def test_a_version_tells_where_it_came_from(digits_deployment: RunningServer) -> None:
     http = digits_deployment.http
     version = http.get("/models/digits/versions/1").json()

@@ -222,7 +222,6 @@ def test_an_explanation_tells_the_score_it_explains(
     assert two.status_code == 422
 
 
-@pytest.mark.database("postgresql")
 def test_an_explanation_speaks_of_features_by_the_names_they_were_uploaded_with(
     digits_deployment: RunningServer,
 ) -> None:

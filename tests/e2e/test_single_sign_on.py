@@ -19,7 +19,6 @@ from pairmark.service.keys.openid import Provider
 from pairmark.service.settings import Settings
 from tests.serving import ROOT, RunningServer, serving
 
-pytestmark = pytest.mark.database("sqlite")
 LIES = ("nonce", "issuer", "audience", "expired", "signature", "none")
 GROUPS = {"research": ["train", "score"], "staff": ["gallery:people:read"], "operations": ["admin"]}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,6 @@ import pytest
 from pairmark.client import AsyncClient, Client, InsufficientCalibration
 from tests.models.auto.test_sample_rules import photos
 from tests.serving import RunningServer, serving
-
-pytestmark = pytest.mark.database("sqlite")
 
 N, ROWS, D = 240, 8, 6
 RAW, NPZ = "application/octet-stream", "application/x-npz"
@@ -29,9 +27,11 @@ def people(seed: int, n: int = N, rows: int = ROWS) -> np.ndarray:
 
 
 @pytest.fixture(scope="module")
-def deployment(module_database_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+def deployment(
+    new_database: Callable[..., str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningServer]:
     home = tmp_path_factory.mktemp("subjects")
-    with serving(home, module_database_url, PAIRMARK_MAX_SUBJECT_SAMPLES="20") as server:
+    with serving(home, new_database("sqlite"), PAIRMARK_MAX_SUBJECT_SAMPLES="20") as server:
         server.upload("people", people(0).reshape(-1, D), np.repeat(np.arange(N), ROWS))
         for model, learner, params in (
             ("voices", "plda", {"marginals": "raw", "shrink_within": 0.1, "shrink_between": 0.1}),

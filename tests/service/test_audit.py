@@ -14,6 +14,8 @@ from pairmark.service.errors import Conflict, InvalidInput
 from pairmark.service.keys import Keys
 from pairmark.service.store.schemas import Policy
 
+pytestmark = pytest.mark.each_database
+
 
 @pytest.fixture
 def audit(database):

@@ -405,7 +405,6 @@ def open_session(db: Database, key_id: str) -> None:
         )
 
 
-@pytest.mark.database("sqlite")
 def test_where_an_import_key_is_set_backups_are_signed_and_others_refused(deployment, elsewhere, tmp_path):
     file = tmp_path / "key"
     file.write_text("a key of sixteen bytes")
@@ -431,7 +430,6 @@ def test_where_an_import_key_is_set_backups_are_signed_and_others_refused(deploy
         assert SIGNATURE in archive.getnames()
 
 
-@pytest.mark.database("sqlite")
 def test_a_backup_that_was_cut_short_is_refused(deployment, elsewhere, tmp_path):
     Place(deployment.settings, deployment.db, deployment.blobs).back_up(tmp_path / "a.tar")
     body = (tmp_path / "a.tar").read_bytes()

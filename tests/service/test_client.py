@@ -36,7 +36,6 @@ from pairmark.client import (
 from tests.serving import RunningServer, Serve
 
 pytestmark = [
-    pytest.mark.database("postgresql"),
     # On a busy machine a job waits longer for the worker than a client waits to tell of it.
     pytest.mark.filterwarnings("ignore:job [0-9a-f]+.*:UserWarning"),
 ]

@@ -12,8 +12,6 @@ import pytest
 
 from tests.serving import RunningServer, Serve
 
-pytestmark = pytest.mark.database("postgresql")
-
 HTML = {"Accept": "text/html"}
 
 

@@ -15,8 +15,6 @@ from pairmark.service.keys import Keys
 from pairmark.service.operations.doctor import Doctor, as_json
 from tests.service.conftest import Deployment, people
 
-pytestmark = pytest.mark.database("sqlite")
-
 
 def spoil(deployment: Deployment, *statements: str) -> None:
     """Change rows as no service does."""

@@ -31,8 +31,6 @@ from pairmark.service.operations.doctor import Doctor, Finding, as_json
 from pairmark.service.settings import Settings
 from tests.service.conftest import Deployment, people
 
-pytestmark = pytest.mark.database("sqlite")
-
 
 @dataclass
 class Place:

@@ -15,6 +15,8 @@ from pairmark.service.errors import Conflict, UnknownDataset
 from pairmark.service.settings import Settings
 from pairmark.service.tables import JobRow
 
+pytestmark = pytest.mark.each_database
+
 CSV = b"who,a,b\nann,1,0.5\nbob,2,0.25\nann,3,1e-3\n"
 
 

@@ -22,6 +22,8 @@ from pairmark.service.db import Database, bump_revision
 from pairmark.service.errors import InvalidInput, NotReady, SchemaMismatch, StorageFailed
 from pairmark.service.tables import Base, DatasetName, Revision
 
+pytestmark = pytest.mark.each_database
+
 KINDS = ("sqlite", "postgresql")
 
 

@@ -13,8 +13,6 @@ from pairmark.service.cli import app
 from pairmark.service.datasets.promises import FEWEST, shares_for
 from tests.service.conftest import people
 
-pytestmark = pytest.mark.database("sqlite")
-
 
 def parts(units: int, fpr: float, *, learns: bool = True, fixed_test: bool = False) -> tuple[int, int, int]:
     """How many train, calibrate and test."""

@@ -8,8 +8,6 @@ import pytest
 from pairmark.service.errors import InvalidInput
 from tests.service.conftest import people
 
-pytestmark = pytest.mark.database("sqlite")
-
 
 def test_listed_pairs_give_a_model_that_compares_but_names_no_classes(deployment):
     X, y = people(40, 4)

@@ -10,8 +10,6 @@ from pairmark.service.datasets.schemas import DatasetRequest
 from pairmark.service.errors import InvalidInput
 from tests.service.conftest import Deployment, people
 
-pytestmark = pytest.mark.database("sqlite")
-
 METRIC = {"learner": "metric", "params": {"metric": "euclidean"}, "model": "apart", "dataset": "populations"}
 
 

@@ -16,8 +16,6 @@ from pairmark.service.heldout.pairs import pairs_among
 from pairmark.service.heldout.suspects import doubtful
 from tests.service.conftest import people
 
-pytestmark = pytest.mark.database("sqlite")
-
 
 def table(**columns) -> bytes:
     names = list(columns)

@@ -21,6 +21,8 @@ from tests.interleaving import every_preemption
 from tests.service.conftest import Deployment
 from tests.service.galleries.gallery_cases import WIDTH, add_model, rows, served
 
+pytestmark = pytest.mark.each_database
+
 
 def queue(deployment: Deployment, db: Database) -> TrainingQueue:
     return TrainingQueue(db, deployment.settings)

@@ -15,6 +15,8 @@ from pairmark.service.keys.schemas import Level
 from pairmark.service.keys.sessions import MAX_SESSIONS, Sessions, active_sessions, session_hash
 from pairmark.service.tables import Revision
 
+pytestmark = pytest.mark.each_database
+
 
 @pytest.fixture
 def keys(database: Database) -> Keys:

@@ -14,7 +14,6 @@ from pairmark.service.runtime.runtime import Runtime
 from pairmark.service.tables import DatasetRow
 from tests.service.conftest import SMALL_FOREST, Deployment, people
 
-pytestmark = pytest.mark.database("sqlite")
 FEW = people(20, 30)
 
 

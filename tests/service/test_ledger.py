@@ -17,6 +17,8 @@ from pairmark.service.store.secret import service_secret
 from pairmark.service.tables import CalibrationRow, ServiceSecret
 from tests.service.conftest import Deployment, people
 
+pytestmark = pytest.mark.each_database
+
 COSINE = {"learner": "metric", "params": {"metric": "cosine"}, "promote": False}
 
 

@@ -13,8 +13,6 @@ from pairmark.service.cli import app
 from pairmark.service.datasets.promises import FEWEST, promise_of, ways_from, ways_out
 from tests.service.conftest import people
 
-pytestmark = pytest.mark.database("sqlite")
-
 
 def test_what_is_promised_at_upload_is_what_the_version_keeps(deployment):
     added = deployment.upload("some", *people(200, 3))

@@ -99,7 +99,6 @@ def test_a_version_that_ends_its_process_and_its_trial_is_never_loaded_again(tra
         trained.store.promote("faces", "staging", 1, by="test")
 
 
-@pytest.mark.database("postgresql")
 def test_a_version_whose_process_died_of_something_else_is_tried_and_served(trained):
     die_loading(trained)
     X, _ = people(4, 2, seed=3)
@@ -150,7 +149,6 @@ def forged(body: bytes, change) -> bytes:
     return with_manifest(body, edit)
 
 
-@pytest.mark.database("sqlite")
 @pytest.mark.parametrize(("name", "value"), [("node_feature", 2**30), ("node_high", 0)])
 def test_an_import_that_would_crash_the_server_is_refused_by_array_and_row(trained, exported, name, value):
     def change(arrays):
@@ -164,7 +162,6 @@ def test_an_import_that_would_crash_the_server_is_refused_by_array_and_row(train
         trained.store.model("copy")
 
 
-@pytest.mark.database("postgresql")
 def test_an_import_whose_trial_does_not_survive_is_refused(trained, exported):
     with pytest.raises(InvalidInput, match="file: cannot be"):
         limited(trained).import_file(io.BytesIO(exported), name="copy", by="test")
@@ -181,7 +178,6 @@ def signing(trained):
     return ModelStore(trained.db, trained.blobs, settings)
 
 
-@pytest.mark.database("sqlite")
 def test_a_signed_export_is_imported_and_nothing_else_is(trained, exported, signing):
     signed = signing.export("faces", 1, trained.folder / "signed").read_bytes()
     assert signing.import_file(io.BytesIO(signed), name="copy", by="test") == ("copy", 1)
@@ -197,7 +193,6 @@ def test_a_signed_export_is_imported_and_nothing_else_is(trained, exported, sign
     assert trained.store.import_file(io.BytesIO(signed), name="copy", by="test")[0] == "copy"
 
 
-@pytest.mark.database("sqlite")
 def test_another_key_signs_nothing_here(trained, signing):
     signed = signing.export("faces", 1, trained.folder / "signed").read_bytes()
     (trained.folder / "import.key").write_bytes(b"another key, of another service")

@@ -22,6 +22,8 @@ from pairmark.service.errors import (
 from pairmark.service.tables import JobRow
 from pairmark.service.training.submission import TrainingQueue
 
+pytestmark = pytest.mark.each_database
+
 
 def expire(deployment, job_id):
     """Let the lease of a running job run out, without waiting."""

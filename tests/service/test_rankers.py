@@ -13,8 +13,6 @@ from pairmark.service.datasets.schemas import DatasetRequest
 from pairmark.service.errors import InvalidInput
 from pairmark.service.training.splitting import GROUPED, ROWS
 
-pytestmark = pytest.mark.database("postgresql")
-
 LABELS = ["rain", "snow", "sun", "wind"]
 PARAMS = {"n_estimators": 15, "random_state": 0}
 

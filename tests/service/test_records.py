@@ -76,7 +76,6 @@ def record(table: dict[str, list[Any]], row: int) -> dict[str, Any]:
     return kept
 
 
-@pytest.mark.database("sqlite")
 class TestDatasets:
     def test_a_table_is_stored_with_types_and_missing_cells(self, deployment: Deployment) -> None:
         added = table_of(deployment)
@@ -154,7 +153,6 @@ class TestDatasets:
         ).any()
 
 
-@pytest.mark.database("sqlite")
 class TestTraining:
     @pytest.mark.parametrize(
         ("learner", "params"),
@@ -378,7 +376,6 @@ class TestLabelling:
 OTHERS, OTHER_WHO = people(40, seed=7)
 
 
-@pytest.mark.database("sqlite")
 class TestServing:
     def test_two_records_are_compared_matched_and_explained(self, served: RunningServer) -> None:
         left, right, stranger = (record(OTHERS, row) for row in (0, 1, 2))

@@ -20,8 +20,6 @@ from pairmark.service.training.splitting import split
 from pairmark.service.training.trainer import Trainer
 from tests.service.conftest import people
 
-pytestmark = pytest.mark.database("sqlite")
-
 
 @pytest.fixture
 def noisy(deployment):

@@ -29,6 +29,8 @@ from pairmark.service.store.schemas import Policy, ReviewPolicy
 from pairmark.service.tables import DecisionCount, KeptDecision, ModelRow, ReviewItem, ReviewJudgement
 from tests.service.conftest import Deployment
 
+pytestmark = pytest.mark.each_database
+
 T = TypeVar("T")
 
 

@@ -23,6 +23,8 @@ from pairmark.service.store.schemas import NewVersion
 from pairmark.service.store.store import ModelStore
 from tests.service.conftest import people
 
+pytestmark = pytest.mark.each_database
+
 
 def uncalibrated(deployment, version=1):
     """Register a copy of a version without its calibration, as an import from elsewhere may be."""

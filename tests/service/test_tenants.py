@@ -23,6 +23,8 @@ from pairmark.service.keys.schemas import Quotas
 from pairmark.service.names import VisibleNames, checked_name
 from tests.service.conftest import Deployment, people
 
+pytestmark = pytest.mark.each_database
+
 HIDDEN = "veiledname"
 OTHERS = f"beta/{HIDDEN}"
 
@@ -149,7 +151,6 @@ def test_no_route_shows_a_tenant_anothers_names(house: House) -> None:
     assert other.get("/keys").json()["items"][0]["revoked_at"] is None
 
 
-@pytest.mark.database("sqlite")
 def test_no_body_reaches_anothers_names(house: House) -> None:
     own, other = house.client("acme"), house.client("beta")
     vector = [0.1] * house.dimension
@@ -190,7 +191,6 @@ def test_no_body_reaches_anothers_names(house: House) -> None:
     assert own.post("/similarity", json=scores).json()["model"]["name"] == "acme/faces"
 
 
-@pytest.mark.database("sqlite")
 def test_lists_hold_the_tenants_own_names(house: House) -> None:
     for path in (
         "/models",
@@ -218,7 +218,6 @@ def test_lists_hold_the_tenants_own_names(house: House) -> None:
     assert house.client("acme").get("/metrics").status_code == 403
 
 
-@pytest.mark.database("sqlite")
 def test_the_same_idempotency_key_of_two_tenants_is_two(house: House) -> None:
     headers = {"idempotency-key": "nightly"}
 
@@ -236,7 +235,6 @@ def test_the_same_idempotency_key_of_two_tenants_is_two(house: House) -> None:
     assert second.json()["id"] not in conflict.text
 
 
-@pytest.mark.database("sqlite")
 def test_an_admin_of_a_tenant_makes_keys_of_it_alone(house: House) -> None:
     own = house.client("acme")
     made = own.post("/keys", json={"name": "phone", "scopes": ["score:acme/faces"]}).json()
@@ -320,7 +318,6 @@ def test_owners_of_jobs_take_turns(deployment: Deployment) -> None:
     assert order == ["tenant a", "tenant b", "tenant a", "tenant a"]
 
 
-@pytest.mark.database("sqlite")
 def test_reports_are_worked_out_one_at_a_time(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     reports = house.app.state.services.store.reports
     work, under_way, most = reports.report, [], []

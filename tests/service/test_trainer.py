@@ -80,7 +80,6 @@ def test_a_job_gives_a_served_calibrated_version_with_its_lineage(deployment):
     assert shown == sorted(shown)
 
 
-@pytest.mark.database("sqlite")
 def test_the_held_out_people_are_in_no_other_part(deployment):
     deployment.train()
     data = deployment.datasets.load(deployment.datasets.get("people").id)
@@ -95,7 +94,6 @@ def test_the_held_out_people_are_in_no_other_part(deployment):
     assert report.arrays["trained_identities"].size == parts["train_identities"]
 
 
-@pytest.mark.database("sqlite")
 def test_the_same_seed_gives_the_same_artefact_and_operating_points(deployment):
     first, second = deployment.train(), deployment.train(params={**SMALL_FOREST, "n_jobs": 2})
     other = deployment.train(params={**SMALL_FOREST, "random_state": 7})
@@ -118,7 +116,6 @@ def test_the_same_seed_gives_the_same_artefact_and_operating_points(deployment):
     assert versions[0].metrics == versions[1].metrics
 
 
-@pytest.mark.database("sqlite")
 def test_closed_set_splits_rows_and_says_so(deployment):
     deployment.upload("classes", *people(4, 40))
     deployment.train(dataset="classes", model="classes")
@@ -147,7 +144,6 @@ def test_explicit_pairs_train_without_identities(deployment):
     assert version.facts["parts"]["dropped_pairs"] > 0
 
 
-@pytest.mark.database("sqlite")
 @pytest.mark.parametrize("learner", ["similarity-forest", "metric"])
 def test_same_pairs_that_all_weigh_nothing_are_refused_with_the_reason(deployment, learner):
     X, _ = people(60, 4)
@@ -204,7 +200,6 @@ def test_data_that_is_too_small_fails_with_advice_and_leaves_nothing(deployment)
     assert {key for key, _ in deployment.blobs.ages()} == {key for key, _ in before}
 
 
-@pytest.mark.database("sqlite")
 def test_sparse_data_is_made_dense_within_a_bound(deployment):
     X, y = people(40, 5)
     X = np.where(X > 0, X, 0)
@@ -224,7 +219,6 @@ def test_sparse_data_is_made_dense_within_a_bound(deployment):
     assert "PAIRMARK_MAX_DENSE_BYTES" in error.detail
 
 
-@pytest.mark.database("sqlite")
 def test_wide_sparse_rows_and_listed_pairs_train_the_default_as_they_are(deployment):
     """Rows of words, of which common ones come and go and rare ones stay: a cosine is not the best there is."""
     rng = np.random.default_rng(0)
@@ -256,7 +250,6 @@ def test_wide_sparse_rows_and_listed_pairs_train_the_default_as_they_are(deploym
     assert version.metrics["auc"]["value"] > 0.9
 
 
-@pytest.mark.database("sqlite")
 @pytest.mark.parametrize(("given", "threads"), [(1, 1), (3, 3), (None, cpu_count())])
 def test_blas_gets_no_more_threads_than_a_job_may_have(deployment, monkeypatch, given, threads):
     seen = []
@@ -350,7 +343,6 @@ def test_promotion_is_as_asked(deployment):
     assert deployment.store.resolve("faces:2") == ("faces", 2)
 
 
-@pytest.mark.database("sqlite")
 def test_a_metric_that_learns_nothing_calibrates_on_everybody_outside_the_test_part(deployment):
     deployment.train(learner="metric", params={})
     deployment.train(learner="metric", params={"whiten": True})
@@ -397,7 +389,6 @@ def test_units_of_a_pairs_file_are_people_or_said_to_be_assumed(deployment):
         deployment.upload("half", X, pairs="left,right,same,left_unit\n0,1,1,0\n0,9,0,0\n")
 
 
-@pytest.mark.database("sqlite")
 def test_a_job_learns_from_its_training_part_alone(deployment):
     deployment.train(learner="metric", params={"whiten": True})
     data = deployment.datasets.load(deployment.datasets.get("people").id)

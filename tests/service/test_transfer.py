@@ -123,7 +123,6 @@ def _escape(manifest, entries):
     manifest["files"]["../evil.npy"] = "0" * 64
 
 
-@pytest.mark.database("sqlite")
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
@@ -200,7 +199,6 @@ def _widened(arrays):
     arrays["above"] *= 0.9
 
 
-@pytest.mark.database("sqlite")
 def test_an_imported_calibration_is_held_against_the_file_and_guarantees_nothing(
     deployment, elsewhere, exported
 ):
@@ -230,7 +228,6 @@ def test_an_imported_calibration_is_held_against_the_file_and_guarantees_nothing
     assert (calibration.guarantee, facts.imported) == ("finite-sample", None)
 
 
-@pytest.mark.database("sqlite")
 def test_likelihood_ratios_say_whose_calibration_they_are_of(deployment, exported):
     store = deployment.store
     assert store.import_file(io.BytesIO(exported), name="copy", by="test", promote="production") == (
@@ -250,7 +247,6 @@ def test_likelihood_ratios_say_whose_calibration_they_are_of(deployment, exporte
         assert "origin" not in client.post("/similarity", json=body).json()
 
 
-@pytest.mark.database("sqlite")
 def test_a_signed_calibration_keeps_its_guarantee_and_a_stripped_signature_is_refused(
     deployment, exported, tmp_path
 ):
@@ -273,7 +269,6 @@ def test_a_signed_calibration_keeps_its_guarantee_and_a_stripped_signature_is_re
         assert (calibration.guarantee, facts.imported) == expected
 
 
-@pytest.mark.database("sqlite")
 def test_a_packed_again_or_oversized_file_is_refused(deployment, elsewhere, exported):
     out = io.BytesIO()
     with (

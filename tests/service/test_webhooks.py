@@ -23,6 +23,8 @@ from pairmark.service.tables import WebhookDelivery
 from pairmark.service.webhooks.schemas import NewWebhookOut, WebhookRequest
 from pairmark.service.webhooks.webhooks import PAUSES_S, Webhooks
 
+pytestmark = pytest.mark.each_database
+
 
 class Listener:
     """A host that keeps what it is sent, and answers as it is told."""

@@ -107,7 +107,6 @@ def test_a_worker_trains_digits_from_queue_to_production(quick):
     assert Worker(quick.settings).run(only_job=job_id) == 0
 
 
-@pytest.mark.database("sqlite")
 def test_the_job_of_a_killed_worker_is_finished_once_by_another(quick, start):
     job_id = submit(quick, params=SECONDS_LONG)
     first = start()
@@ -125,7 +124,6 @@ def test_the_job_of_a_killed_worker_is_finished_once_by_another(quick, start):
     assert [event.event for event in quick.queue.events(job_id)].count("done") == 1
 
 
-@pytest.mark.database("sqlite")
 def test_a_running_job_is_cancelled_within_two_seconds(quick, start):
     job_id = submit(quick, params=LONG)
     worker = start()
@@ -142,7 +140,6 @@ def test_a_running_job_is_cancelled_within_two_seconds(quick, start):
     until(lambda: quick.queue.get(following).state == "succeeded", "the next job succeeds")
 
 
-@pytest.mark.database("postgresql")
 def test_a_stopped_worker_gives_its_job_back_at_once(quick, start):
     job_id = submit(quick, params=LONG)
     worker = start()
@@ -157,7 +154,6 @@ def test_a_stopped_worker_gives_its_job_back_at_once(quick, start):
     assert (claim.job_id, claim.attempt) == (job_id, 2)
 
 
-@pytest.mark.database("sqlite")
 def test_an_attempt_yields_to_a_service_on_the_same_machine(quick, start):
     job_id = submit(quick, params=LONG)
     worker = start()
@@ -178,7 +174,6 @@ def kill_the_child(worker, quick, job_id, attempt):
     return child
 
 
-@pytest.mark.database("postgresql")
 def test_the_job_of_a_killed_child_is_tried_again(quick, start):
     job_id = submit(quick, params=SECONDS_LONG)
     worker = start()
@@ -194,7 +189,6 @@ def test_the_job_of_a_killed_child_is_tried_again(quick, start):
     assert not [path for path in (quick.blobs.root / "tmp").iterdir() if path.is_dir()]
 
 
-@pytest.mark.database("sqlite")
 def test_a_job_whose_child_is_killed_each_time_fails_with_the_reason(quick, start):
     quick = replace(quick, settings=quick.settings.model_copy(update={"max_attempts": 2}))
     job_id = submit(quick, params=LONG)
@@ -210,7 +204,6 @@ def test_a_job_whose_child_is_killed_each_time_fails_with_the_reason(quick, star
     assert "memory" in job.error.detail
 
 
-@pytest.mark.database("sqlite")
 def test_a_job_that_reaches_its_memory_limit_fails_at_once_and_names_it(quick):
     # Looks in time: native code that is refused memory ends within milliseconds of asking.
     limited = quick.settings.model_copy(update={"job_memory_bytes": 256 * 2**20, "poll_s": 0.01})
@@ -224,7 +217,6 @@ def test_a_job_that_reaches_its_memory_limit_fails_at_once_and_names_it(quick):
     assert "PAIRMARK_JOB_MEMORY_BYTES" in job.error.detail
 
 
-@pytest.mark.database("sqlite")
 @pytest.mark.parametrize(("status", "is_limit"), [(1, True), (0, False), (FENCED, False)])
 def test_a_process_that_exits_near_its_limit_ran_out_of_memory(quick, status, is_limit):
     settings = quick.settings.model_copy(
@@ -240,7 +232,6 @@ def test_a_process_that_exits_near_its_limit_ran_out_of_memory(quick, status, is
     assert (error is not None) == is_limit
 
 
-@pytest.mark.database("sqlite")
 def test_a_process_that_is_stuck_near_its_limit_ran_out_of_memory(quick, monkeypatch):
     # A thread that is refused memory while it starts is waited for without end.
     monkeypatch.setattr("pairmark.service.jobs.worker._STUCK_S", 1.5)
@@ -262,7 +253,6 @@ def test_a_process_that_is_stuck_near_its_limit_ran_out_of_memory(quick, monkeyp
     assert error.slug == "out-of-memory"
 
 
-@pytest.mark.database("sqlite")
 def test_a_job_that_reaches_its_time_limit_fails_at_once_and_names_it(quick):
     limited = quick.settings.model_copy(update={"job_timeout_s": 3.0})
     job_id = submit(quick, params=LONG)
@@ -287,7 +277,6 @@ def test_memory_of_a_process_and_of_what_it_started_is_counted():
     assert memory_in_use(process.pid) == 0
 
 
-@pytest.mark.database("postgresql")
 def test_a_waiting_job_says_that_no_worker_is_alive(quick, start):
     job_id = submit(quick)
     assert "no worker is alive" in quick.queue.get(job_id).message
@@ -312,7 +301,6 @@ def test_a_waiting_job_says_that_no_worker_is_alive(quick, start):
     assert quick.queue.workers() == []
 
 
-@pytest.mark.database("sqlite")
 def test_a_worker_in_a_thread_can_be_stopped(quick):
     stop = threading.Event()
     runs: list[int] = []

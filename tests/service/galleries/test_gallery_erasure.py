@@ -20,6 +20,8 @@ from pairmark.service.galleries.items.rows import RowErrors
 from pairmark.service.settings import Settings
 from tests.service.galleries.gallery_cases import NOTHING, WIDTH, add_model, rows, served
 
+pytestmark = pytest.mark.each_database
+
 
 class Killed(BaseException):
     """What nobody catches, as nobody catches SIGKILL."""

@@ -295,7 +295,6 @@ def test_fpir_is_calibrated_on_candidates_and_verification_compares_the_subject(
     assert said["score"] == float(model.score_pairs(TABLE, [40], [41])[0])
 
 
-@pytest.mark.database("sqlite")
 def test_a_model_that_encodes_records_searches_exactly(galleries: Galleries, settings: Settings) -> None:
     schema = declared(TYPES)
     cells = schema.read(TABLE)

@@ -364,7 +364,6 @@ def test_of_whole_subjects_only_what_was_touched_is_searched(
     look()
 
 
-@pytest.mark.database("sqlite")
 def test_no_probe_keeps_the_score_of_a_subject_that_changed(
     galleries: Galleries, estimators: dict[str, Any]
 ) -> None:

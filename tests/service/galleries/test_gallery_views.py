@@ -24,6 +24,8 @@ from pairmark.service.galleries.items.rows import RowErrors
 from pairmark.service.settings import Settings
 from tests.service.galleries.gallery_cases import NOTHING, WIDTH, add_model, rows, served
 
+pytestmark = pytest.mark.each_database
+
 
 @pytest.fixture(scope="module")
 def estimators() -> dict[str, Any]:

@@ -12,8 +12,6 @@ from pairmark.service.db import Database
 from pairmark.service.errors import NotReady
 from pairmark.service.runtime.runtime import Runtime
 
-pytestmark = pytest.mark.database("postgresql")
-
 
 def test_ready_means_that_what_is_promoted_is_loaded(deployment, database: Database) -> None:
     assert deployment.train(learner="metric", params={}) == 1

@@ -13,8 +13,6 @@ from pairmark.service.errors import InvalidInput, ModelNotCapable, UnknownModel
 from pairmark.service.runtime.pictures import tree_data, tree_svg
 from pairmark.service.runtime.runtime import Runtime
 
-pytestmark = pytest.mark.database("sqlite")
-
 
 def test_trees_come_from_the_version_in_memory(deployment, database: Database) -> None:
     deployment.train(learner="similarity-tree", model="tree", params={"max_depth": 3, "n_pairs": 2000})

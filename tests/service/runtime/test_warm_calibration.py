@@ -8,10 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
-pytestmark = pytest.mark.database("sqlite")
-
 # A process of its own: any other test may have compiled these kernels in this one.
 SCRIPT = """
 import asyncio, json, sys
