@@ -14,24 +14,17 @@ MUTANTS ?=
 QUICK_ARGS ?=
 # Under 3 processes cores idle while servers and databases are waited for; over 4 they starve each other.
 TEST_PROCESSES ?= 3
+# Numba reads past an array's end without a word unless it is told to check; kernels then compile anew, in a cache of their own.
 BOUNDSCHECK = NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(CURDIR)/var/cache/numba-boundscheck
-# What runs kernels on arrays of every shape; the rest of tests/models runs the same kernels from further above.
-KERNEL_TESTS = $(addprefix tests/models/,core/test_json_rows.py ghost label_ranking metric plda rankboost records rsbl \
-	similarity test_bootstrap.py test_bounds.py test_listed_product.py test_matching_product.py test_pairs.py \
-	test_ranking_evaluation.py test_rankings.py test_review_evidence.py test_search.py test_search_forms.py test_subject_scores.py)
-# Not of these: they are about memory, pages, pictures, machine code, types of columns, features that NumPy learns and rankers
-# made of others. The kernels they run meet no other shapes there.
-UNCHECKED_TESTS = $(addprefix tests/models/,label_ranking/test_pairwise_and_auto.py records/test_schema.py \
-	similarity/test_drawing.py similarity/test_fit_memory.py similarity/test_instruction_sets.py similarity/test_learned.py \
-	similarity/test_similarity_page.py)
 COMPILE = uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-annotate --no-header \
 	--python-version 3.11 $(LOCK_ARGS)
 
-.PHONY: help demo docs test quick explore mutants check format bench experiments lock clean browser screenshots sbom
+.PHONY: help demo docs test nightly quick explore mutants check format bench experiments lock clean browser screenshots sbom
 
 help:
 	@echo "make demo    train on real digits, serve on 127.0.0.1:8000 (DEMO_ARGS=--once: answer and stop; --port N)"
 	@echo "make test    everything the tests need, then the tests (TEST_ARGS=tests/models for some of them)"
+	@echo "make nightly what takes longer: tests marked nightly, kernels with checked bounds, mutants"
 	@echo "make quick   the tests that your changes reach, nearest first, within 2 minutes (QUICK_ARGS for pytest)"
 	@echo "make explore let hypothesis look for new inputs; what fails is kept in var/hypothesis"
 	@echo "make mutants break the code in a copy, one promise at a time: a named test must fail (MUTANTS=word for some)"
@@ -86,18 +79,18 @@ browser:
 		fi; \
 	fi
 
+NO_BROWSER = $(if $(and $(shell command -v chromium 2>/dev/null),$(shell command -v chromedriver 2>/dev/null)),,--ignore=tests/browser)
+PYTEST = $(VENV)/bin/python -m pytest -n $(TEST_PROCESSES) --dist worksteal
+
 test: $(VENV)/.dev $(VENV)/.kernels browser
-	@if command -v chromium >/dev/null && command -v chromedriver >/dev/null; then ignored=; else \
-		ignored=--ignore=tests/browser; \
-		echo "NOT RUN: tests/browser. Install chromium and chromedriver (Debian: apt-get install chromium chromium-driver)."; \
-	fi; \
-	$(VENV)/bin/python -m pytest -n $(TEST_PROCESSES) --dist worksteal $$ignored $(TEST_ARGS)
-ifeq ($(TEST_ARGS),)
-	@# Numba reads past an array's end without a word; this run would say so. It compiles for itself, in its own cache.
+	@$(if $(NO_BROWSER),echo "NOT RUN: tests/browser needs chromium and chromedriver (apt-get install chromium chromium-driver)")
+	$(PYTEST) -m "not nightly" $(NO_BROWSER) $(TEST_ARGS)
+
+nightly: $(VENV)/.dev $(VENV)/.kernels browser
+	$(PYTEST) -m nightly $(NO_BROWSER) $(TEST_ARGS)
 	$(BOUNDSCHECK) $(VENV)/bin/python -m tests.kernels
-	$(BOUNDSCHECK) $(VENV)/bin/python -m pytest -n $(TEST_PROCESSES) --dist worksteal -q $(KERNEL_TESTS) \
-		$(addprefix --deselect=,$(UNCHECKED_TESTS))
-endif
+	$(BOUNDSCHECK) $(PYTEST) -m "not nightly" -q tests/models
+	$(VENV)/bin/python -m tests.mutants
 
 # Kernels compile once, before many processes want them; numba finds out by itself what changed.
 $(VENV)/.kernels: $(VENV)/.dev tests/kernels.py $(wildcard $(addprefix pairmark/models/,core/*.py */kernels/*.py))

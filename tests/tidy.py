@@ -33,6 +33,7 @@ LONGEST = (
     "test_blocks.py",
     "test_wheel.py",
     "test_console_pages.py",
+    "test_walk.py",
 )
 """Half a minute and more in one test, or in what a whole file shares."""
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from selenium.common.exceptions import WebDriverException
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
@@ -18,10 +17,11 @@ from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import Select
 from sqlalchemy import make_url
 
-from tests.browser.browsing import complaints, hosts, until
+from tests.browser.browsing import complaints, hosts, one, people, press, text, until
 from tests.browser.crowd import crowd
 from tests.serving import RunningServer, Serve, serving
 
+pytestmark = pytest.mark.nightly
 AXE = Path(__file__).parent / "axe-core" / "axe.min.js"
 PAINT = "return performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? null"
 BYTES = """
@@ -29,15 +29,6 @@ const parts = [...performance.getEntriesByType("navigation"), ...performance.get
 return parts.filter((one) => !one.name.endsWith("/events")).reduce((sum, one) => sum + one.decodedBodySize, 0)
 """
 MARKUP = "<img src=x onerror=alert(1)>"
-
-
-def people(n: int, samples: int, seed: int = 0, d: int = 8) -> tuple[np.ndarray, np.ndarray]:
-    """Vectors of n people, and whose each is."""
-    rng = np.random.default_rng(seed)
-    centres = np.repeat(rng.normal(size=(n, d)), samples, axis=0)
-    return (centres + 0.3 * rng.normal(size=centres.shape)).astype(np.float32), np.repeat(
-        np.arange(n), samples
-    )
 
 
 @pytest.fixture(scope="module")
@@ -70,74 +61,9 @@ def deployment(
         yield server
 
 
-def one(browser: WebDriver, selector: str) -> WebElement:
-    """The element."""
-    return browser.find_element(By.CSS_SELECTOR, selector)
-
-
-def text(browser: WebDriver, selector: str = "main") -> str:
-    """What an element says, blanks made plain."""
-    deadline = time.monotonic() + 5.0
-    while True:
-        try:
-            return " ".join(one(browser, selector).text.replace("\u00a0", " ").split())
-        except WebDriverException:  # The page is being loaded anew: its elements are stale, or not there yet.
-            if time.monotonic() > deadline:
-                raise
-
-
-def press(browser: WebDriver, words: str, within: str = "main") -> None:
-    """Press the button, or follow the link, with these words."""
-    for found in one(browser, within).find_elements(By.CSS_SELECTOR, "button, a.button"):
-        if found.text.strip() == words and found.is_displayed():
-            browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", found)
-            found.click()
-            return
-    raise AssertionError(f"no button says {words!r}")
-
-
 def agree(browser: WebDriver) -> None:
     """Say yes to the question that the page asks."""
     browser.switch_to.alert.accept()
-
-
-def test_from_an_upload_to_a_served_match(
-    browser: WebDriver, deployment: RunningServer, tmp_path: Path
-) -> None:
-    X, y = people(60, 4, seed=1, d=4)
-    file = tmp_path / "guests.csv"
-    lines = [
-        ",".join([*(f"{value:.5f}" for value in row), f"guest {who}"]) for row, who in zip(X, y, strict=True)
-    ]
-    file.write_text("\n".join(["w,x,y,z,person", *lines]))
-    browser.get(f"{deployment.url}/console/train")
-    one(browser, "#file").send_keys(str(file))
-    until("the preview", lambda: "240 rows; 4 features; 60 identities" in text(browser, "#preview"))
-    assert "calibrate. At 95 % confidence" in text(browser, "#preview")
-    assert Select(one(browser, "#label")).first_selected_option.text == "person"
-    assert one(browser, "#name").get_attribute("value") == "guests"
-    press(browser, "Upload")
-    until("the dataset", lambda: "Stored as guests:1" in text(browser, "#dataset-said"))
-    assert "60 identities" in text(browser, "#dataset-said")
-    Select(one(browser, "#learner")).select_by_value("metric")
-    until("the parameters", lambda: browser.find_elements(By.ID, "p-metric"))
-    one(browser, "#params-box summary").click()
-    Select(one(browser, "#p-metric")).select_by_visible_text("euclidean")
-    assert one(browser, "#model").get_attribute("value") == "guests"
-    press(browser, "Train")
-    until("the job", lambda: "/console/jobs/" in browser.current_url)
-    until("its end", lambda: "Open guests:1" in text(browser))
-    press(browser, "Open guests:1")
-    until("the promise", lambda: "false matches" in text(browser) or "cannot promise" in text(browser))
-    assert "production" in text(browser, ".head")
-    press(browser, "Try it")
-    until("the rows", lambda: "guest 0" in text(browser, "#right-said"))
-    one(browser, "#fpr").clear()
-    one(browser, "#fpr").send_keys("40")
-    press(browser, "Compare")
-    until("the decision", lambda: "score" in text(browser, "#answer"))
-    assert text(browser, "#answer").startswith("match score"), text(browser, "#answer")
-    assert complaints(browser) == []
 
 
 def test_a_messy_table_is_told_its_troubles_and_pairs_are_uploaded(

@@ -13,6 +13,8 @@ from tests.browser.browsing import until
 from tests.odd_ids import ODD, guarded, insert, stored
 from tests.serving import RunningServer
 
+pytestmark = pytest.mark.nightly
+
 
 @pytest.fixture(scope="module")
 def server(

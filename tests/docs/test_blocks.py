@@ -65,6 +65,7 @@ def test_the_readme_does_what_it_shows(followed: tuple[RunningServer, Path]) -> 
     assert server.http.get("/models/people").json()["aliases"][0]["alias"] == "production"
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "page", [page for page in PAGES if page.stem not in LOCKING], ids=lambda page: page.stem
 )
@@ -77,6 +78,7 @@ def test_the_page_does_what_it_shows(followed: tuple[RunningServer, Path], page:
     follow(page, *followed)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", LOCKING)
 def test_the_page_that_locks_the_service_does_what_it_shows(name: str, tmp_path: Path) -> None:
     with reader(tmp_path) as (server, folder):

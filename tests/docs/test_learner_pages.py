@@ -32,6 +32,7 @@ def reader_data() -> dict[str, Any]:
     return {"X": X, "y": y, "X_new": X[:6], "A": X[:5], "B": X[5:10], "left": X[:5], "right": X[5:10]}
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("page", PAGES)
 def test_what_the_page_shows_in_python_runs(page: str, tmp_path: Path) -> None:
     shown = [block for block in blocks.blocks(ROOT / "docs" / f"{page}.md") if block.language == "python"]

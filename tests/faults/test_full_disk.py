@@ -14,7 +14,10 @@ import pytest
 
 from tests.serving import RunningServer, Serve
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits of another process need Linux")
+pytestmark = [
+    pytest.mark.nightly,
+    pytest.mark.skipif(sys.platform != "linux", reason="limits of another process need Linux"),
+]
 WIDTH = 8
 
 

@@ -16,6 +16,7 @@ TRIES = {
 }  # fmt: skip
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(sys.platform != "linux", reason="limits of files and of clocks need Linux")
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", MISHAPS)

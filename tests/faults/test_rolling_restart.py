@@ -7,6 +7,7 @@ import pytest
 from benchmarks._rolling import rolled
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(300)
 def test_a_rolling_restart_loses_no_request() -> None:
     # Eight processes start and stop: this takes half a minute. BENCH=faults does it four times.
