@@ -1,7 +1,4 @@
-"""The OpenAPI document is whole and true: requests made from it never break the service or surprise its reader.
-
-`make bench BENCH=fuzz` makes thousands, on both databases.
-"""
+"""The OpenAPI document is whole and true: requests made from it never break the service or surprise its reader."""
 
 from __future__ import annotations
 

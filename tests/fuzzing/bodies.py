@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import gzip
 import io
-import json
 import struct
 import tempfile
 import warnings
@@ -394,24 +393,6 @@ def svmlight(rng: Random, dimension: int) -> bytes:
     return flipped(rng, body)
 
 
-def pairs_csv(rng: Random, rows: int = 20) -> bytes:
-    """A pairs file: ``left,right,same`` and perhaps ``weight``."""
-    head = ["left", "right", "same", *(["weight"] if chance(rng, 0.4) else [])]
-    lines = []
-    for _ in range(int(rng.integers(0, 20))):
-        one = [str(int(rng.integers(rows))), str(int(rng.integers(rows))), str(int(rng.integers(2))), "1"][
-            : len(head)
-        ]
-        if chance(rng, 0.1):
-            one[int(rng.integers(len(one)))] = str(
-                pick(rng, ["-1", "99999", "", "nan", "2", "0.5", "x", "1e400", str(2**63), "true", "-0"])
-            )
-        lines.append(",".join(one))
-    if chance(rng, 0.1):
-        head = pick(rng, [head[:2], head[::-1], [], ["a", "b", "c"], head + head])
-    return flipped(rng, "\n".join([",".join(head), *lines]).encode())
-
-
 # ------------------------------------------------------------ Parquet
 
 _COLUMNS = [
@@ -467,116 +448,3 @@ def parquet(rng: Random, dimension: int, *, items: bool = False) -> bytes:
         for place in rng.integers(4, max(5, len(body) - 200), size=4):
             body[place] = int(rng.integers(256))
     return bytes(body)
-
-
-# ------------------------------------------------------------ exported versions
-
-
-def export(rng: Random, good: bytes) -> bytes:
-    """An exported version with one to three changes that keep its checksums true, as an attacker would make them."""
-    import hashlib
-
-    with zipfile.ZipFile(io.BytesIO(good)) as archive:
-        files = {info.filename: archive.read(info) for info in archive.infolist()}
-    manifest = json.loads(files.pop("pairmark-export.json"))
-    for _ in range(int(rng.integers(1, 4))):
-        _change_export(rng, files, manifest)
-    inner = "artefact/manifest.json"
-    if inner in files and chance(rng, 0.9):
-        try:
-            described = json.loads(files[inner])
-            for entry in described["arrays"].values():
-                name = f"artefact/{entry['file']}"
-                if name in files:
-                    entry["sha256"] = hashlib.sha256(files[name]).hexdigest()
-            files[inner] = json.dumps(described).encode()
-        except (ValueError, KeyError, TypeError, AttributeError):
-            pass
-    if chance(rng, 0.95):
-        manifest["files"] = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
-        if inner in files and isinstance(manifest.get("version"), dict):
-            manifest["version"]["artefact_sha256"] = hashlib.sha256(files[inner]).hexdigest()
-    members = [("pairmark-export.json", json.dumps(manifest).encode()), *files.items()]
-    if chance(rng, 0.15):
-        return flipped(rng, zipped(rng, members))
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w") as archive:
-        for name, data in members:
-            archive.writestr(zipfile.ZipInfo(name, (2020, 1, 1, 0, 0, 0)), data)
-    return stream.getvalue()
-
-
-_ODD: list[Any] = [None, -1, 0, 10**12, 1.5, "", "x", "../x", [], {}, [[]], True, "é" * 200, 2**70]
-
-
-def _change_export(rng: Random, files: dict[str, bytes], manifest: dict[str, Any]) -> None:
-    change = int(rng.integers(6))
-    arrays = [name for name in files if name.endswith(".npy")]
-    if change <= 1 and arrays:
-        name = pick(rng, arrays)
-        try:
-            array = np.load(io.BytesIO(files[name]), allow_pickle=False)
-            files[name] = npy(rng, array_like(rng, array) if chance(rng, 0.4) else _other_number(rng, array))
-        except (ValueError, EOFError, SyntaxError, TypeError):
-            pass
-    elif change == 2:
-        texts = [name for name in files if name.endswith(".json")]
-        if texts:
-            name = pick(rng, texts)
-            try:
-                value = json.loads(files[name])
-            except ValueError:
-                return
-            files[name] = json.dumps(_other_json(rng, value)).encode()
-    elif change == 3:
-        changed = _other_json(rng, manifest)
-        if isinstance(changed, dict):
-            manifest.clear()
-            manifest.update(changed)
-    elif change == 4 and files:
-        name = pick(rng, list(files))
-        data = files.pop(name)
-        if chance(rng, 0.6):
-            files[
-                pick(
-                    rng,
-                    ["../x", "/x", "artefact/x", "artefact/a/b", "report/..", name + "x", "", name.upper()],
-                )
-            ] = data
-    elif change == 5 and files:
-        name = pick(rng, list(files))
-        files[name] = pick(rng, [b"", b"\x00" * 100, b"{", files[name][: len(files[name]) // 2]])
-
-
-def _other_number(rng: Random, array: np.ndarray) -> np.ndarray:
-    other = np.array(array, order="C")
-    if not other.size:
-        return other
-    flat = other.reshape(-1)
-    for place in rng.integers(other.size, size=int(rng.integers(1, 5))):
-        if other.dtype.kind == "f":
-            with np.errstate(over="ignore"):
-                flat[place] = np.float64(pick(rng, _NUMBERS)).astype(other.dtype)
-        elif other.dtype.kind in "iu":
-            info = np.iinfo(other.dtype)
-            value = int(pick(rng, [info.min, info.max, 0, -1, 1, place, other.size, 2**30, -2]))
-            flat[place] = min(max(value, int(info.min)), int(info.max))
-    return other
-
-
-def _other_json(rng: Random, value: Any) -> Any:
-    """The document with one value replaced, removed or added, somewhere inside."""
-    if isinstance(value, dict) and value and chance(rng, 0.85):
-        name = pick(rng, list(value))
-        other = dict(value)
-        if chance(rng, 0.1):
-            other.pop(name)
-        elif chance(rng, 0.05):
-            other[pick(rng, ["extra", "", "__class__"])] = pick(rng, _ODD)
-        else:
-            other[name] = _other_json(rng, value[name])
-        return other
-    if isinstance(value, list) and value and chance(rng, 0.7):
-        at = int(rng.integers(len(value)))
-        return [*value[:at], _other_json(rng, value[at]), *value[at + 1 :]]
-    return pick(rng, _ODD)

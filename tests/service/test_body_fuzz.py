@@ -1,7 +1,4 @@
-"""Bodies of every format with mistakes in their structure: each is read, or refused in words.
-
-`make bench BENCH=fuzz` sends thousands of them to a running service.
-"""
+"""Bodies of every format with mistakes in their structure: each is read, or refused in words."""
 
 from __future__ import annotations
 
