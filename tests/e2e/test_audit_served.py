@@ -70,31 +70,6 @@ def test_a_trace_goes_through_answers_the_queue_the_worker_and_its_child(serve):
     assert {"job.submit", "version.create", "alias.move", "job.end"} <= set(made)
 
 
-def test_training_is_told_from_submission_to_production(digits_deployment):
-    job = digits_deployment.facts["job"]["id"]
-    entries = digits_deployment.http.get("/audit", params={"resource": f"job:{job}"}).json()["items"]
-    assert [(entry["action"], entry["actor"]) for entry in entries] == [
-        ("job.end", f"job {job}"),
-        ("job.submit", "loopback"),
-    ]
-    shown = digits_deployment.cli("audit", "--resource", "model:digits", "--json")
-    assert shown.returncode == 0, shown.stderr
-    listed = [entry["action"] for entry in json.loads(shown.stdout)["items"]]
-    assert listed[-2:] == ["alias.move", "version.create"]
-    table = digits_deployment.cli("audit", "--action", "alias")
-    assert "model:digits@production" in table.stdout
-
-
-def test_queries_that_make_no_sense_are_refused(digits_deployment):
-    for query in ("since=yesterday", "cursor=x", "limit=0", "who=me"):
-        assert digits_deployment.http.get(f"/audit?{query}").status_code == 422, query
-
-
-def test_malformed_trace_contexts_are_ignored(digits_deployment):
-    for bad in ("", "00", f"00-{'0' * 32}-00f067aa0ba902b7-01", "00-xyz-abc-01", f"00-{TRACE.upper()}-1-01"):
-        assert digits_deployment.http.get("/models", headers={"traceparent": bad}).status_code == 200
-
-
 def test_a_decision_is_kept_when_it_is_asked_for(digits_deployment):
     http, X = digits_deployment.http, digits_deployment.facts["X"]
     body = json.dumps({"model": "digits", "left": X[0].tolist(), "right": X[1].tolist()}).encode()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import io
-import json
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +14,6 @@ import numpy as np
 import psutil
 import pytest
 
-from pairmark.service.settings import Settings
 from tests.fuzzing.crafted import MAKERS, Crafted, crafted, parquet
 from tests.fuzzing.uploading import memory_peak, send, setting_of
 from tests.serving import RunningServer, serving
@@ -80,22 +78,6 @@ def begun(server: RunningServer, body: bytes, size: int, filename: str = "x.csv"
     return wire
 
 
-def test_columns_are_counted_before_the_rest_is_sent(served: RunningServer) -> None:
-    header = b"y," + b",".join(b"x%d" % at for at in range(4_096)) + b"\n"
-    with begun(served, header, 10 * MIB) as wire:
-        answer = b""
-        while not answer.endswith(b"}"):
-            answer += wire.recv(65_536)
-    assert answer.startswith(b"HTTP/1.1 413 ")
-    reported = json.loads(answer.partition(b"\r\n\r\n")[2])
-    assert (reported["setting"], reported["limit"]) == ("PAIRMARK_MAX_TABLE_COLUMNS", 4_096)
-    cells = ", ".join(f"1 AS x{at}" for at in range(4_097))
-    wide = Crafted(
-        kind="parquet", filename="x.parquet", body=parquet(f"SELECT {cells}"), roles={"label": "x0"}
-    )
-    assert refused(served, wide)["setting"] == "PAIRMARK_MAX_TABLE_COLUMNS"
-
-
 def test_a_packed_file_is_refused_by_what_it_becomes(served: RunningServer) -> None:
     bomb = gzip.compress(b"x,y\n" + b"0,1\n1,2\n" * 9_000_000, 6)
     reported = refused(served, csv(bomb, "x.csv.gz"))
@@ -108,16 +90,6 @@ def test_a_packed_file_is_refused_by_what_it_becomes(served: RunningServer) -> N
     rows = parquet("SELECT 1 AS x, (i % 2) AS y FROM range(20_000_000) r(i)")
     table = Crafted(kind="parquet", filename="x.parquet", body=rows, roles={"label": "y"})
     assert refused(served, table)["setting"] == "PAIRMARK_MAX_UNPACKED_RATIO"
-
-
-def test_reading_has_a_budget_of_time(served: RunningServer) -> None:
-    # Sixteen million rows of a label of their own, a few bytes each.
-    rows = parquet("SELECT (i % 7)::TINYINT AS x, (i // 2)::INTEGER AS y FROM range(15_000_000) r(i)")
-    started = time.monotonic()
-    upload = Crafted(kind="parquet", filename="x.parquet", body=rows[:], roles={"label": "y"})
-    reported = refused(served, upload)
-    assert reported["setting"] in ("PAIRMARK_PARSE_TIMEOUT_S", "PAIRMARK_PARSE_MEMORY_BYTES")
-    assert time.monotonic() - started < 60
 
 
 def fork_servers(server: RunningServer) -> list[psutil.Process]:
@@ -157,25 +129,6 @@ def test_reading_stops_when_its_client_leaves(served: RunningServer) -> None:
     assert served.http.get("/datasets/begun").status_code == 404
 
 
-def test_readers_end_with_the_service(new_database: Callable[..., str], tmp_path_factory) -> None:
-    with serving(tmp_path_factory.mktemp("ended"), new_database("sqlite")) as server:
-        assert send(server.http, csv(b"x,y\n1,a\n2,a\n3,b\n"), "g").status_code == 201
-        fork_server = fork_servers(server)
-        assert len(fork_server) == 1
-        assert not any(name.startswith("PAIRMARK_") for name in fork_server[0].environ())
-        server.process.kill()
-        fork_server[0].wait(10)
-
-
-def test_the_fork_server_loads_no_learner_and_no_database(served: RunningServer) -> None:
-    assert send(served.http, csv(b"x,y\n1,a\n2,a\n3,b\n"), "g").status_code == 201
-    (fork_server,) = fork_servers(served)
-    loaded = " ".join(one.path for one in fork_server.memory_maps())
-    assert "duckdb" in loaded
-    assert "/sklearn/" not in loaded
-    assert "/sqlalchemy/" not in loaded
-
-
 def test_a_reader_that_dies_takes_nothing_down(served: RunningServer) -> None:
     """The next upload has a fork server again, should the one there is be killed."""
     # The first upload starts it, which is this one where the test runs alone.
@@ -186,8 +139,3 @@ def test_a_reader_that_dies_takes_nothing_down(served: RunningServer) -> None:
         time.sleep(0.01)
     assert send(served.http, csv(b"x,y\n1,a\n2,a\n4,b\n"), "g").status_code == 201
     assert httpx.get(f"{served.url}/healthz").status_code == 200
-
-
-def test_memory_that_a_reader_may_take_has_a_floor() -> None:
-    with pytest.raises(ValueError, match="parse_memory_bytes"):
-        Settings(parse_memory_bytes=64 * MIB)

@@ -80,38 +80,6 @@ def test_a_refusal_says_the_same_ways_out_over_http_and_on_the_command_line(
     assert "alternatives" not in refused.stderr
 
 
-def test_a_report_is_printed_written_and_drawn(digits_deployment: RunningServer, tmp_path: Path) -> None:
-    deployment, at = digits_deployment, ("--url", digits_deployment.url)
-    printed = deployment.cli("report", "digits:1", *at)
-    assert printed.returncode == 0, printed.stderr
-    assert "The promise" in printed.stdout
-    assert "Limits" in printed.stdout
-    served = deployment.http.get("/models/digits/versions/1/report").json()
-    assert json.loads(deployment.cli("report", "digits:1", "--json", *at).stdout) == served
-    for name, begins in (("report.html", "<!doctype html>"), ("report.json", "{")):
-        wrote = deployment.cli("report", "digits:1", "-o", str(tmp_path / name), *at)
-        assert wrote.returncode == 0, wrote.stderr
-        assert (tmp_path / name).read_text().startswith(begins)
-    assert json.loads((tmp_path / "report.json").read_text()) == served
-    assert deployment.cli("report", "digits:1", "-o", str(tmp_path / "report.pdf"), *at).returncode == 2
-    drawn = deployment.cli("plot", "digits:1", "det", "-o", str(tmp_path / "det.png"), *at)
-    assert drawn.returncode == 0, drawn.stderr
-    assert (tmp_path / "det.png").read_bytes().startswith(b"\x89PNG")
-    assert deployment.cli("plot", "digits:1", "ranking-noise", *at).returncode == 1
-    assert deployment.cli("plot", "digits:1", "poem", *at).returncode == 2
-
-
-def test_what_cannot_be_decided_is_said_and_fails(digits_deployment: RunningServer) -> None:
-    X, at = digits_deployment.facts["X"], ("--model", "digits:1", "--url", digits_deployment.url)
-    refused = digits_deployment.cli("match", text(X[0]), text(X[1]), "--fpr", "0.0001", *at)
-    assert refused.returncode == 1
-    assert "cannot support a false positive rate of 0.0001" in refused.stderr
-    short = digits_deployment.cli("similarity", "1,2", "3,4", *at)
-    assert short.returncode == 1
-    assert "64" in short.stderr
-    assert digits_deployment.cli("similarity", "no-such-file.csv", "3,4", *at).returncode == 2
-
-
 def test_a_models_policy_is_read_and_set(digits_deployment: RunningServer) -> None:
     job = digits_deployment.train(
         learner="metric", dataset="digits", model="policed", params={"metric": "euclidean"}, promote="shadow"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -80,17 +79,3 @@ def test_an_interrupted_run_is_gone_on_with_and_trains_no_second_version(serve: 
         assert len(client.jobs()) == 1
         _train(client)
         assert len(client.jobs()) == 1
-
-
-def test_a_used_port_is_answered_with_a_command_that_chooses_a_free_one(tmp_path: Path) -> None:
-    with socket.socket() as other:
-        other.bind(("127.0.0.1", 0))
-        other.listen()
-        port = other.getsockname()[1]
-        refused = demo(tmp_path, "--once", "--port", str(port))
-    assert refused.returncode == 1
-    assert f"port {port} is used by another program" in refused.stderr
-    command = re.search(r"make demo DEMO_ARGS='--port (\d+)'", refused.stderr)
-    assert command is not None
-    with socket.socket() as offered:
-        offered.bind(("127.0.0.1", int(command[1])))

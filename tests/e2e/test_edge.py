@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import socket
-import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -108,15 +107,6 @@ def test_a_body_that_never_comes_is_given_up(bounded: RunningServer) -> None:
         assert 1.0 < time.monotonic() - started < 8.0
 
 
-def test_a_client_that_leaves_in_the_middle_harms_nobody(bounded: RunningServer) -> None:
-    for path in ("/similarity", "/datasets", "/jobs"):
-        talk(bounded, head(5_000, path), b'{"left":', end=True, wait=3)
-    # More bytes than declared are another request, and not a good one.
-    heard = talk(bounded, head(2), b"{}" + b"surplus surplus\r\n\r\n", end=True, wait=3)
-    assert heard.startswith((b"HTTP/1.1 422", b"HTTP/1.1 400"))
-    assert bounded.http.get("/healthz").status_code == 200
-
-
 def test_request_ids_are_kept_when_they_are_fit(bounded: RunningServer) -> None:
     given = bounded.http.get("/healthz", headers={"x-request-id": "order-66.a_B"})
     assert given.headers["x-request-id"] == "order-66.a_B"
@@ -204,44 +194,6 @@ def test_keys_and_scopes(serve: Serve) -> None:
     assert status("GET", "/models", "score") == 401
     text = bounded.log.read_text()
     assert not any(key in text for _, key in keys.values())
-
-
-def test_long_batches_have_bounded_places(serve: Serve) -> None:
-    """More long requests at once than there are places: the rest is answered 429, and nothing is lost."""
-    server = serve(PAIRMARK_MAX_CONCURRENT_BATCHES="1")
-    random = np.random.default_rng(0)
-    y = np.repeat(np.arange(6), 20)
-    X = (random.normal(size=(6, 8))[y] + 0.2 * random.normal(size=(120, 8))).astype(np.float32)
-    server.upload("people", X, y)
-    params = {"n_estimators": 30, "n_pairs": 3_000, "max_depth": 6}
-    assert (
-        server.train(learner="similarity-forest", dataset="people", model="people", params=params)["version"]
-        == 1
-    )
-    body = random.normal(size=(2 * 80_000, 8)).astype(np.float32).tobytes()
-    answers: list[httpx.Response] = []
-
-    def ask() -> None:
-        headers = {"content-type": "application/octet-stream", "accept": "application/octet-stream"}
-        answers.append(httpx.post(f"{server.url}/similarity", content=body, headers=headers, timeout=60))
-
-    threads = [threading.Thread(target=ask) for _ in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    statuses = sorted(answer.status_code for answer in answers)
-    assert set(statuses) == {200, 429}, statuses
-    for answer in answers:
-        if answer.status_code == 429:
-            assert answer.json()["type"] == "/problems/rate-limited"
-            assert int(answer.headers["retry-after"]) >= 1
-        else:
-            assert len(answer.content) == 4 * 80_000
-    assert (
-        server.http.post("/similarity", json={"left": X[0].tolist(), "right": X[1].tolist()}).status_code
-        == 200
-    )
 
 
 def test_it_stops_when_told_though_somebody_listens(serve: Serve) -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import math
 
 import httpx
 import numpy as np
 import pytest
 
-from pairmark.client import Client, Problem
 from tests.serving import RunningServer
 
 
@@ -78,46 +76,3 @@ def test_costs_decide_apart_from_rates(digits_deployment: RunningServer) -> None
     refused(http.post("/match", json=body), "fpr", "fpr is missing")
     for wrong in ("prior=0", "prior=1", "prior=nan", "prior=0.5&cost_ratio=0", "prior=0.5&cost_ratio=inf"):
         assert http.post(f"/match?{wrong}", json=body).status_code == 422
-
-
-def test_scores_made_elsewhere_are_evidence_too(digits_deployment: RunningServer) -> None:
-    http, rng = digits_deployment.http, np.random.default_rng(0)
-    same = np.repeat([1, 0], 150)
-    made = http.post(
-        "/calibrations",
-        json={
-            "name": "elsewhere",
-            "scores": (rng.normal(size=300) + 2 * same).tolist(),
-            "same": same.tolist(),
-        },
-    ).json()
-    asked = {"scores": [-3.0, 1.0, 5.0]}
-    reported = http.post(f"/match?prior=0.5&calibration={made['id']}&lr_method=pav", json=asked).json()
-    assert [one["same"] for one in reported["decisions"]][::2] == [False, True]
-    assert reported["model"] is None
-    strangers = {"name": "strangers", "scores": rng.normal(size=50).tolist(), "same": [0] * 50}
-    bare = http.post("/calibrations", json=strangers).json()
-    answer = http.post(f"/match?prior=0.5&calibration={bare['id']}", json=asked)
-    assert answer.status_code == 422
-    assert "holds no likelihood ratios" in answer.json()["detail"]
-
-
-def test_the_client_and_the_command_line_say_the_same(digits_deployment: RunningServer) -> None:
-    deployment, X = digits_deployment, digits_deployment.facts["X"]
-    with Client(deployment.url) as client:
-        worth = client.log_lr(X[:4], X[4:8], model="digits:1")
-        found = client.decide(X[:4], X[4:8], prior=0.1, cost_ratio=2.0, model="digits:1")
-        matched = client.match(X[:4].tolist(), X[4:8].tolist(), fpr=0.2, model="digits:1", log_lr=True)
-        with pytest.raises(Problem, match="expected lr_method"):
-            client.log_lr(X[:1], X[1:2], model="digits:1", method="own")
-    assert found.log_lr.tolist() == worth.tolist() == matched.log_lr.tolist()
-    assert found.same.tolist() == (worth > found.bayes["log_lr_threshold"]).tolist()
-    point, other = (",".join(map(str, row)) for row in (X[0], X[4]))
-    at = ("--model", "digits:1", "--url", deployment.url)
-    scored = deployment.cli("similarity", point, other, "--log-lr", "--json", *at)
-    assert json.loads(scored.stdout)["log_lr"] == [worth[0]]
-    decided = deployment.cli("match", point, other, "--prior", "0.1", "--cost-ratio", "2", *at)
-    assert decided.returncode == 0, decided.stderr
-    assert "No error rate is guaranteed" in decided.stdout
-    for wrong in (("--prior", "0.1", "--fpr", "0.1"), (), ("--prior", "0.1", "--fnr", "0.1")):
-        assert deployment.cli("match", point, other, *wrong, *at).returncode == 2

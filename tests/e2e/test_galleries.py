@@ -392,44 +392,6 @@ def test_identification_at_a_rate_of_the_whole_search(digits_deployment: Running
     problem(http.delete("/models/near/versions/1"), 409, "conflict")
 
 
-def test_a_gallery_moves_to_a_new_version_and_goes_on_answering(
-    digits_deployment: RunningServer, rows: np.ndarray
-) -> None:
-    import time
-
-    http = make(digits_deployment, "moved")
-    http.put("/galleries/moved/items", json=items(rows[:40]))
-    answer = http.put("/galleries/moved", json={"model": "digits:1"})
-    assert answer.json()["moving_to"] is None
-    job = digits_deployment.train(
-        learner="similarity-tree",
-        dataset="digits",
-        model="moving",
-        params={"n_pairs": 2_000, "max_depth": 3},
-        promote="shadow",
-    )
-    assert job["state"] == "succeeded", job
-    assert http.put("/galleries/moved", json={"model": "moving@shadow"}).status_code == 200
-    deadline = time.monotonic() + 60
-    while http.get("/galleries/moved").json()["model"]["name"] != "moving":
-        assert (
-            len(
-                http.post("/galleries/moved/search", json={"queries": rows[0].tolist(), "k": 40}).json()[
-                    "results"
-                ][0]
-            )
-            == 40
-        )
-        assert time.monotonic() < deadline
-    reported = http.post("/galleries/moved/search", json={"queries": rows[0].tolist(), "k": 40}).json()
-    assert reported["model"] == {"name": "moving", "version": 1, "kind": "similarity-tree"}
-    assert http.get("/galleries/moved").json()["model"] == reported["model"]
-    scores = http.post(
-        "/similarity", json={"left": rows[0].tolist(), "right": rows[:40].tolist(), "model": "moving@shadow"}
-    ).json()["scores"]
-    assert [hit["score"] for hit in reported["results"][0]] == sorted(scores, reverse=True)
-
-
 def test_a_gallery_is_measured_by_jobs(digits_deployment: RunningServer) -> None:
     deployment = digits_deployment
     rng = np.random.default_rng(5)

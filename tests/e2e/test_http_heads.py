@@ -12,11 +12,7 @@ import pytest
 from tests.serving import RunningServer
 
 HOST = b"Host: 127.0.0.1\r\n"
-POST = b"POST /similarity HTTP/1.1\r\n" + HOST + b"Content-Type: application/json\r\n"
 BODY = b'{"left": [1.0], "right": [1.0], "model": "nowhere"}'
-NEXT = b"GET /problems HTTP/1.1\r\nConnection: close\r\n" + HOST + b"\r\n"
-H2C = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n"
-WEBSOCKET = b"Connection: upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
 
 
 @pytest.fixture
@@ -35,38 +31,6 @@ def heard(server: RunningServer, *parts: bytes) -> bytes:
         while piece := wire.recv(65536):
             answer += piece
         return answer
-
-
-@pytest.mark.parametrize("asking", [H2C, WEBSOCKET])
-@pytest.mark.parametrize("size", [1, 7, 10_000])
-@pytest.mark.parametrize("chunked", [False, True])
-def test_who_asks_for_another_protocol_is_answered_in_this_one(
-    server: RunningServer, asking: bytes, size: int, chunked: bool
-) -> None:
-    body = b"%x\r\n%b\r\n0\r\n\r\n" % (len(BODY), BODY) if chunked else BODY
-    length = b"Transfer-Encoding: chunked\r\n" if chunked else b"Content-Length: %d\r\n" % len(BODY)
-    request = POST + asking + length + b"\r\n" + body + NEXT
-    answers = heard(server, *(request[at : at + size] for at in range(0, len(request), size)))
-    assert answers.startswith(b"HTTP/1.1 404 ")
-    assert b"/problems/unknown-model" in answers
-    assert answers.count(b"HTTP/1.1 200 ") == 1
-    assert answers.count(b"HTTP/1.1 ") == 2
-
-
-def test_a_body_of_a_request_for_another_protocol_is_no_request(server: RunningServer) -> None:
-    """A proxy that checks requests sees one; a second one in its body would pass unseen."""
-    hidden = b"GET /problems HTTP/1.1\r\n" + HOST + b"\r\n"
-    answers = heard(server, POST + H2C + b"Content-Length: %d\r\n\r\n" % len(hidden) + hidden + NEXT)
-    assert answers.startswith(b"HTTP/1.1 422 ")
-    assert answers.count(b"HTTP/1.1 200 ") == 1
-
-
-def test_many_requests_for_another_protocol_in_a_row(server: RunningServer) -> None:
-    one = b"GET /healthz HTTP/1.1\r\n" + HOST + H2C + b"\r\n"
-    assert heard(server, one * 40 + NEXT).count(b"HTTP/1.1 200 ") == 41
-    # Too many, which must not end the service.
-    heard(server, one * 1_000 + NEXT)
-    assert server.http.get("/healthz").status_code == 200
 
 
 def test_a_request_names_one_host(server: RunningServer) -> None:

@@ -81,30 +81,6 @@ def test_bad_points_name_the_field(metric: RunningServer, body: dict, status: in
     assert answer.json()["field"] == field
 
 
-@pytest.mark.parametrize("route", ["/embed", "/classify"])
-def test_a_subject_where_points_stand_is_told_what_takes_subjects(metric: RunningServer, route: str) -> None:
-    subject = {"samples": [[0.0] * 64]}
-    for features, field in ((subject, "features"), ([subject], "features[0]")):
-        refused = metric.http.post(route, json={"model": "live:1", "features": features})
-        assert (refused.status_code, refused.json()["field"]) == (422, field)
-        assert refused.json()["detail"] == (
-            f"{field} is a subject of several samples, which compares with another (/similarity, /match, verify); "
-            "expected vectors: send the samples as a list of them"
-        )
-
-
-def test_what_members_of_a_body_say_together_is_told_in_our_words(metric: RunningServer) -> None:
-    asked = {"source": {}, "question": "false-matches", "at_most": 0.02}
-    refused = metric.http.post("/reviews", json=asked).json()
-    assert refused["detail"] == "source: expected exactly one of model, gallery and refs"
-
-
-def test_a_forest_has_no_vectors_of_its_own(metric: RunningServer) -> None:
-    answer = metric.http.post("/embed", json={"model": "digits", "features": [0.0] * 64})
-    assert answer.status_code == 422
-    assert answer.json()["type"] == "/problems/model-not-capable"
-
-
 def test_detail_tells_how_rare_a_score_is(metric: RunningServer) -> None:
     X, http = metric.facts["X"], metric.http
     body = {"model": "live@shadow", "left": X[:200].tolist(), "right": X[200:400].tolist()}
@@ -173,33 +149,3 @@ def test_live_scores_are_counted_and_held_against_calibration(metric: RunningSer
     assert series(metric, "pairmark_live_alarm") == {"": 1}
     assert series(metric, "pairmark_live_distance")[""] > series(metric, "pairmark_live_limit")[""]
     assert http.get("/models/live/versions/1/live").json()["alarm"] is True
-
-
-def test_unrelated_requests_watch_the_rate_in_use(metric: RunningServer) -> None:
-    """People never seen: each request is about another, so that probes of two requests are a negative pair."""
-    rng = np.random.default_rng(5)
-    centres = rng.normal(size=(240, 6))
-    people = np.repeat(np.arange(240), 2)
-    rows = (centres[people] + 0.1 * rng.normal(size=(480, 6))).astype(np.float32)
-    metric.upload("strangers", rows, people)
-    done = metric.train(learner="metric", dataset="strangers", model="strangers", promote="shadow")
-    assert done["state"] == "succeeded", done
-    asked = 0
-    # Nothing is watched before the calibration has been read, which a busy machine may be slow to do.
-    while asked < 2_000:
-        left, right = rng.normal(size=(2, 6))
-        body = {"model": "strangers@shadow", "left": left.tolist(), "right": right.tolist()}
-        assert metric.http.post("/match?fpr=0.1", json=body).status_code == 200
-        asked += 1
-        if asked % 64 == 0:
-            live = metric.http.get("/models/strangers/versions/1/live").json() or {"unrelated": {}}
-            if live["unrelated"].get("0.1", {}).get("pairs", 0) >= 64:
-                break
-    assert 64 <= live["unrelated"]["0.1"]["pairs"] <= asked / 2
-    assert live["unrelated"]["0.1"]["above"] < 20
-    # Two requests about digits are often about one digit: closed-set models are not watched.
-    rows = metric.facts["X"][:160]
-    for left in rows:
-        body = {"model": "digits", "left": left.tolist(), "right": rows[0].tolist()}
-        assert metric.http.post("/match?fpr=0.1", json=body).status_code == 200
-    assert metric.http.get("/models/digits/versions/1/live").json()["unrelated"] == {}

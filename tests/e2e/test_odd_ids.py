@@ -5,19 +5,16 @@ from __future__ import annotations
 import asyncio
 import io
 import json
-import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 import duckdb
 import httpx
 import numpy as np
 import pytest
 
-from pairmark.client import AsyncClient, Client, ClientError, InvalidName
-from pairmark.service.api.routes import ROUTES
-from pairmark.service.api.routing import RouteTable
+from pairmark.client import AsyncClient, Client, ClientError
 from tests.odd_ids import ODD, guarded, insert, stored
 from tests.serving import RunningServer
 
@@ -87,69 +84,6 @@ def test_erasing_an_odd_id_takes_that_item_and_nothing_else(
     assert stored(server) == before
 
 
-def raw(server: RunningServer, target: str) -> int:
-    """The status of a DELETE of exactly this address."""
-    place = urlsplit(server.url)
-    with socket.create_connection((place.hostname, place.port), timeout=60) as connection:
-        head = f"DELETE {target} HTTP/1.1\r\nHost: x\r\nX-API-Key: {server.facts['key']}\r\nConnection: close\r\n\r\n"
-        connection.sendall(head.encode())
-        answer = b""
-        while piece := connection.recv(65536):
-            answer += piece
-    return int(answer.split()[1])
-
-
-@pytest.mark.parametrize("collection", ["items", "subjects"])
-def test_a_delete_of_an_odd_address_takes_that_item_at_most(server: RunningServer, collection: str) -> None:
-    before = stored(server)
-    for attack in (*ATTACKS, ""):
-        name = attack.format(**server.facts)
-        for written in {name, quote(name), quote(name, safe=""), quote(name, safe="").replace(".", "%2E")}:
-            item = insert(server, name) if name else None
-            status = raw(server, f"/galleries/alice/{collection}/{written}")
-            assert status in (200, 404), (written, status)
-            assert stored(server) >= before, written
-            assert stored(server) - before <= {item}, written
-            if item is not None:
-                server.http.post("/galleries/alice/erase", json={"id": name})
-
-
-def test_a_delete_with_a_slash_or_a_line_break_at_the_end_is_of_nothing(server: RunningServer) -> None:
-    before = stored(server)
-    targets = (
-        "galleries/alice",
-        "galleries/alice/items/i0",
-        "galleries/alice/subjects/s0",
-        f"keys/{server.facts['victim']}",
-        "datasets/people",
-        "models/people/versions/1",
-        "reviews/none",
-        "webhooks/none",
-    )
-    table = RouteTable(ROUTES)
-    places = [table.find("DELETE", f"/{target}") for target in targets]
-    deletes = {one.path for one in ROUTES if one.method == "DELETE"}
-    assert {place.route.path for place in places if place} == deletes
-    # What is left of an address without its last segments.
-    for path in deletes:
-        parts = path.replace("{gallery}", "alice").replace("{name}", "people").split("/")
-        for n in range(2, len(parts)):
-            parent = "/".join(parts[:n])
-            if parent != "/galleries/alice":
-                assert raw(server, parent) in (404, 405), parent
-            assert raw(server, f"{parent}/") == 404, parent
-    for target in targets:
-        for end in ("%0A", "/", "/.", "/..", "//"):
-            if ("/items/" in target or "/subjects/" in target) and end in ("/", "//"):
-                continue  # Another id.
-            assert raw(server, f"/{target}{end}") in (404, 422), target + end
-        assert stored(server) == before, target
-    assert raw(server, "/galleries/alice/items/i0/") == 404
-    assert raw(server, "/galleries/alice/subjects") == 404
-    assert raw(server, "/galleries/alice/items") == 405
-    assert stored(server) == before
-
-
 @pytest.mark.parametrize("collection", ["items", "subjects"])
 def test_a_key_for_items_deletes_no_gallery_whoever_resolves_its_addresses(
     server: RunningServer, collection: str, monkeypatch: pytest.MonkeyPatch
@@ -178,48 +112,6 @@ def test_a_key_for_items_deletes_no_gallery_whoever_resolves_its_addresses(
         server.cli("galleries", "erase", "alice", "--subject", "..", "--yes", "--url", server.url).returncode
         == 0
     )
-    assert stored(server) == before
-
-
-def test_names_that_are_no_segment_are_refused_before_anything_is_sent(server: RunningServer) -> None:
-    before = stored(server)
-    with Client(server.url, api_key=server.facts["key"]) as client:
-        for name in ("", ".", ".."):
-            for call in (
-                lambda name: client.erase(name, subject="s0"),
-                lambda name: client.delete_gallery(name),
-                lambda name: client.delete_version("people", name),
-                lambda name: client.delete_dataset(name),
-                lambda name: client.item("alice", name),
-                lambda name: client.gallery_calibration("alice", name),
-                lambda name: client.verify("alice", name, [0.0] * 4, fpr=0.2),
-            ):
-                with pytest.raises(InvalidName):
-                    call(name)
-    assert server.cli("galleries", "delete", "..", "--yes", "--url", server.url).returncode == 1
-    assert stored(server) == before
-
-
-def test_a_body_names_one_thing(server: RunningServer) -> None:
-    before = stored(server)
-    for body in (
-        {},
-        {"id": "i0", "subject": "s0"},
-        {"id": ""},
-        {"ids": ["i0"]},
-        {"id": 3},
-        {"id": "x" * 513},
-    ):
-        assert server.http.post("/galleries/alice/erase", json=body).status_code == 422, body
-    for odd in ('"\\u0000"', '"\\ud800"'):
-        for field, statuses in (("id", (404, 422)), ("subject", (200, 422))):
-            answer = server.http.post(
-                "/galleries/alice/erase",
-                content=f'{{"{field}": {odd}}}',
-                headers={"content-type": "application/json"},
-            )
-            assert answer.status_code in statuses, answer.text
-    assert server.http.post("/galleries/alice/erase", json={"id": "nobody"}).status_code == 404
     assert stored(server) == before
 
 

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import re
-import signal
-import time
-
 from prometheus_client.parser import text_string_to_metric_families
 
 
@@ -47,32 +42,3 @@ def test_refused_keys_are_counted(digits_deployment):
     assert digits_deployment.http.get("/models", headers=wrong).status_code == 401
     reported = scraped(digits_deployment.http)
     assert reported["pairmark_auth_failures_total", (("reason", "unauthenticated"),)] >= 1
-
-
-def test_a_version_has_a_bounded_number_of_series(digits_deployment):
-    rows = digits_deployment.facts["X"][:2].tolist()
-    body = {"model": "digits", "left": rows[0], "right": rows[1]}
-    for _ in range(3):
-        assert digits_deployment.http.post("/match?fpr=0.1", json=body).status_code == 200
-    lines = digits_deployment.http.get("/metrics").text.splitlines()
-    own = [line for line in lines if re.search(r'model="digits"', line)]
-    rates = {re.search(r'fpr="([^"]*)"', line)[1] for line in own if "fpr=" in line}
-    assert len(own) <= 30 + 2 * len(rates)
-
-
-def test_metrics_and_streams_go_on_beside_a_frozen_database(digits_deployment):
-    from tests.e2e.test_supervision import backends, until
-
-    server = digits_deployment
-    assert scraped(server.http)["pairmark_database_up", ()] == 1
-    frozen = backends(server.environment["PAIRMARK_DATABASE_URL"])
-    for pid in frozen:
-        os.kill(pid, signal.SIGSTOP)
-    try:
-        asked = time.monotonic()
-        assert scraped(server.http)["pairmark_database_up", ()] == 0
-        assert time.monotonic() - asked < 3
-    finally:
-        for pid in frozen:
-            os.kill(pid, signal.SIGCONT)
-    until(lambda: scraped(server.http)["pairmark_database_up", ()] == 1, "the database is seen again")

@@ -59,6 +59,7 @@ def messages(n: int, seed: int) -> tuple[list[str], list[int]]:
     return made, kinds.tolist()
 
 
+@pytest.mark.nightly
 def test_the_page_leads_from_raw_texts_to_a_served_similarity(
     serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

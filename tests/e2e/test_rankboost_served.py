@@ -106,36 +106,3 @@ def test_columns_never_seen_are_ignored_and_counted(deployment: RunningServer) -
         refused = http.post("/similarity", json={**body, "left": wrong})
         assert refused.status_code == 422
         assert said in refused.json()["detail"] or "is not in" in refused.json()["detail"]
-
-
-def test_a_versions_lineage_names_the_unlabelled_rows_and_keeps_them(deployment: RunningServer) -> None:
-    lineage = deployment.http.get("/models/rankboost-kernel/versions/1").json()["lineage"]
-    assert lineage["unlabelled"] == "more-texts:1"
-    assert len(lineage["unlabelled_sha256"]) == 64
-    learners = {one["kind"]: one for one in deployment.http.get("/learners").json()["items"]}
-    assert learners["rankboost-kernel"]["takes_unlabelled"]
-    assert not learners["metric"]["takes_unlabelled"]
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"learner": "metric"}, "learns from labelled rows only"),
-        ({"unlabelled": "digits"}, "expected the same columns"),
-        ({"unlabelled": "no-such"}, "there is no dataset"),
-    ],
-)
-def test_unlabelled_rows_that_cannot_be_used_are_refused(
-    deployment: RunningServer, change: dict, said: str
-) -> None:
-    asked = {"learner": "rankboost-kernel", "dataset": "texts", "model": "x", "unlabelled": "more-texts"}
-    refused = deployment.http.post("/jobs", json={**asked, **change})
-    assert refused.status_code in (404, 422)
-    assert said in refused.json()["detail"]
-
-
-def test_what_cannot_be_learned_is_told_by_the_job(deployment: RunningServer) -> None:
-    asked = {"learner": "rankboost-kernel", "dataset": "texts", "model": "x", "unlabelled": "more-texts"}
-    job = deployment.train(**asked, params={"n_estimators": 3, "n_pivots": 1_501})
-    assert job["state"] == "failed"
-    assert "n_pivots is 1501 and there are 1500 rows" in job["error"]["detail"]

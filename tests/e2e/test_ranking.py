@@ -156,23 +156,6 @@ def test_a_wrong_body_is_refused_by_name(
     assert answer.json()["field"] == field
 
 
-def test_models_answer_what_they_can_and_nothing_else(ranker: tuple[RunningServer, np.ndarray]) -> None:
-    server, X = ranker
-    wrong = server.http.get("/rank-labels", params={"model": "digits", "features": "1,2"})
-    assert (wrong.status_code, wrong.json()["type"]) == (422, "/problems/model-not-capable")
-    assert wrong.json()["models"] == ["orders"]
-    back = server.http.post(
-        "/similarity", json={"model": "orders", "left": X[0].tolist(), "right": X[1].tolist()}
-    )
-    assert back.json()["type"] == "/problems/model-not-capable"
-    # Nothing named: each route finds the one model that can serve it.
-    assert get(server, features="1,2,3,4").json()["model"]["name"] == "orders"
-    assert server.http.get("/models/orders/versions/1/roc").status_code == 422
-    assert "Ranks labels" in server.http.get("/", headers={"accept": "text/html"}).text
-    unknown = get(server, features="1,2,3,4", model="nobody")
-    assert unknown.status_code == 404
-
-
 def test_client_and_command_line(ranker: tuple[RunningServer, np.ndarray]) -> None:
     server, X = ranker
     with Client(server.url) as client:

@@ -122,23 +122,6 @@ def test_a_wrong_name_or_column_is_refused_before_the_rest_is_sent(
     assert said.encode() in answer.replace(b"\\u0027", b"'")
 
 
-def test_requests_without_their_parts(digits_deployment: RunningServer) -> None:
-    http = digits_deployment.http
-    assert problem(http.post("/datasets", data={"name": "x"}), 422, "invalid-input")["field"] == "file"
-    assert problem(http.post("/jobs", json={"dataset": "digits"}), 422, "invalid-input")["field"] == "model"
-    nan = http.post("/jobs", content='{"learner": NaN}', headers={"content-type": "application/json"})
-    problem(nan, 422, "invalid-input")
-    problem(
-        http.post("/jobs", content="{", headers={"content-type": "application/json"}), 422, "invalid-input"
-    )
-    problem(http.get("/models", params={"limit": 0}), 422, "invalid-input")
-    problem(http.get("/models", params={"cursor": "nonsense"}), 422, "invalid-input")
-    problem(http.get("/nowhere"), 404, "not-found")
-    problem(http.get("/models/%00"), 422, "invalid-input")
-    wrong = http.patch("/models")
-    problem(wrong, 405, "method-not-allowed")
-
-
 def test_a_job_is_queued_once_and_told_as_it_goes(digits_deployment: RunningServer) -> None:
     http = digits_deployment.http
     X, y = blobs()
@@ -192,31 +175,6 @@ def follow(http: httpx.Client, job: str, after: int | None = None) -> list[tuple
                 found.append((int(block["id"]), block["event"], json.loads(block["data"])))
                 block = {}
     return found
-
-
-@pytest.mark.parametrize(
-    ("change", "status", "slug"),
-    [
-        ({"learner": "nobody"}, 404, "unknown-learner"),
-        ({"dataset": "nobody"}, 404, "unknown-dataset"),
-        ({"params": {"n_estimators": -1}}, 422, "invalid-input"),
-        ({"params": {"n_trees": 3}}, 422, "invalid-input"),
-        ({"model": "too/many/slashes"}, 422, "invalid-input"),
-        ({"evaluation": {"protocol": "half-open"}}, 422, "invalid-input"),
-        ({"surprise": 1}, 422, "invalid-input"),
-    ],
-)
-def test_jobs_that_are_refused(
-    digits_deployment: RunningServer, change: dict[str, Any], status: int, slug: str
-) -> None:
-    request = {
-        "learner": "similarity-forest",
-        "dataset": "digits",
-        "model": "refused",
-        "params": SMALL,
-        **change,
-    }
-    problem(digits_deployment.http.post("/jobs", json=request), status, slug)
 
 
 def test_a_version_tells_where_it_came_from(digits_deployment: RunningServer) -> None:
@@ -276,30 +234,6 @@ def test_a_version_tells_where_it_came_from(digits_deployment: RunningServer) ->
     assert calibration["model"] == "digits"
     assert calibration["curve"]
     assert calibration["band"] is None
-
-
-def test_the_band_over_all_thresholds_is_finite_sample(digits_deployment: RunningServer) -> None:
-    """What /match answers by and the band at every threshold come from the same bound."""
-    http = digits_deployment.http
-    version = http.get("/models/digits/versions/1").json()
-    calibration = http.get(f"/calibrations/{version['calibration_id']}?band=true").json()
-    band = calibration["band"]
-    assert (band["method"], band["guarantee"], band["confidence"]) == ("finite-sample", "finite-sample", 0.95)
-    assert band["thresholds"] == sorted(band["thresholds"], reverse=True)
-    assert band["fpr"] == sorted(band["fpr"])
-    # A step is never below the rate that these pairs show, nor below the smallest rate of a single promise.
-    assert band["fpr"][0] >= calibration["summary"]["smallest_fpr"]["0.95"]["finite-sample"]
-    for threshold, bound in zip(band["thresholds"], band["fpr"], strict=True):
-        seen = [
-            rate
-            for at, rate in zip(calibration["curve"]["thresholds"], calibration["curve"]["fpr"], strict=True)
-            if at >= threshold
-        ]
-        assert max(seen, default=0.0) <= bound
-    point = http.get(
-        "/models/digits/versions/1/operating-point", params={"fpr": band["fpr"][-1], "simultaneous": True}
-    ).json()
-    assert point["threshold"] >= band["thresholds"][-1]
 
 
 def test_learners_tell_their_parameters(digits_deployment: RunningServer) -> None:

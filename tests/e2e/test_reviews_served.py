@@ -119,61 +119,6 @@ def test_searches_and_verifications_are_kept_and_erased(deployment: RunningServe
         assert item["refs"][0] == f"q{item['refs'][1][1:]}"
 
 
-@pytest.mark.parametrize(
-    ("refs", "said"),
-    [
-        ([["a", "b"]], "refs names 1 pairs"),
-        ([["a"]] * 3, "refs"),
-        ([["a", "x" * 10_000]] * 3, "refs"),
-        ([["a", "b\u0000"]] * 3, "refs"),
-        ([["a", "\ud800"]] * 3, ""),
-        ("ab", "refs"),
-    ],
-)
-def test_refs_that_are_none_are_refused(deployment: RunningServer, refs: Any, said: str) -> None:
-    X = deployment.facts["X"][:3].tolist()
-    body = json.dumps({"model": "people", "left": X, "right": X, "refs": refs})
-    answer = deployment.http.post(
-        "/match?fpr=0.2&confidence=0.9", content=body, headers={"content-type": "application/json"}
-    )
-    assert answer.status_code == 422
-    assert said in answer.json()["detail"]
-
-
-def test_names_of_dots_are_only_names(deployment: RunningServer) -> None:
-    assert matched(deployment, 2, refs=[["..", "../../keys"], ["a b", "ü"]]).status_code == 200
-    found = deployment.http.post("/reviews", json={"source": {"refs": [["..", "a/../b"]]}}).json()
-    (item,) = deployment.http.get(f"/reviews/{found['id']}/next").json()["items"]
-    assert item["refs"] == ["..", "a/../b"]
-
-
-def test_what_is_not_there_or_out_of_bounds(deployment: RunningServer) -> None:
-    http = deployment.http
-    review = http.post("/reviews", json={"source": {"refs": [["a", "b"]]}}).json()["id"]
-    for path in ("/reviews/nobody", "/reviews/nobody/next"):
-        assert http.get(path).status_code == 404, path
-    assert (
-        http.post("/reviews/nobody/outcomes", json={"outcomes": [{"item": "a", "same": True}]}).status_code
-        == 404
-    )
-    for query in ("n=0", "n=101", "by=", "by=%00", "more=1"):
-        assert http.get(f"/reviews/{review}/next?{query}").status_code in (200, 422), query
-    for outcomes in ([], [{"item": "a"}], [{"item": "a", "same": "yes"}], [{"item": "a", "same": True}]):
-        answer = http.post(f"/reviews/{review}/outcomes", json={"outcomes": outcomes})
-        assert answer.status_code == 422, outcomes
-    for wrong in (
-        {"at_most": 0},
-        {"confidence": 1},
-        {"question": "all"},
-        {"source": {"model": "nobody"}},
-        {"more": 1},
-    ):
-        answer = http.post("/reviews", json={"source": {"refs": [["a", "b"]]}, **wrong})
-        assert answer.status_code in (404, 422), wrong
-    for policy in ({"share": 0}, {"share": 2}, {"per_hour": 0}, {"days": 0}, {"all": True}):
-        assert http.put("/models/people/policy", json={"reviews": policy}).status_code == 422, policy
-
-
 def test_judged_pairs_become_a_dataset_that_may_train_and_calibrates_only_if_random(
     deployment: RunningServer,
 ) -> None:

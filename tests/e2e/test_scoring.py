@@ -222,34 +222,6 @@ def test_an_explanation_tells_the_score_it_explains(
     assert two.status_code == 422
 
 
-def test_an_explanation_speaks_of_features_by_the_names_they_were_uploaded_with(
-    digits_deployment: RunningServer,
-) -> None:
-    http = digits_deployment.http
-    random = np.random.default_rng(3)
-    people = np.repeat(np.arange(6), 20)
-    lines = [
-        f"{person},{person + 0.1 * x:.4f},{y:.4f}"
-        for person, x, y in zip(people, *random.normal(size=(2, 120)), strict=True)
-    ]
-    table = "who,hold time,pressure\n" + "\n".join(lines)
-    made = http.post("/datasets", data={"name": "named", "classes": "who"}, files={"file": ("n.csv", table)})
-    assert made.status_code == 201, made.text
-    job = digits_deployment.train(
-        learner="similarity-tree",
-        dataset="named",
-        model="named",
-        params={"max_depth": 3, "n_pairs": 2000, "random_state": 0},
-        promote=False,
-    )
-    assert job["state"] == "succeeded", job
-    reported = http.post("/explain", json={"model": "named:1", "left": [1, 0], "right": [2, 0]})
-    assert reported.status_code == 200, reported.text
-    steps = reported.json()["explanation"]["path"]
-    assert steps
-    assert {step["feature"] for step in steps} <= {"hold time", "pressure"}
-
-
 def test_scores_made_elsewhere_are_decided_with_a_calibration(digits_deployment: RunningServer) -> None:
     http = digits_deployment.http
     random = np.random.default_rng(0)
@@ -277,36 +249,6 @@ def test_scores_made_elsewhere_are_decided_with_a_calibration(digits_deployment:
     unknown = http.post("/match?fpr=0.1&calibration=nope", json={"scores": [1.0]})
     assert unknown.status_code == 404
     assert unknown.json()["type"] == "/problems/unknown-calibration"
-
-
-def test_a_wrong_dimension_is_not_hidden_behind_the_calibration(digits_deployment: RunningServer) -> None:
-    """Nobody should have to lower a rate to learn that the vectors are too short."""
-    body = {"left": [1.0, 2.0], "right": [1.0, 3.0]}
-    answer = digits_deployment.http.post("/match?fpr=0.0000001", json=body)
-    assert answer.status_code == 422
-    assert answer.json()["type"] == "/problems/invalid-input"
-    assert answer.json()["expected_dimension"] == 64
-
-
-def test_every_route_refuses_unknown_parameters_alike(digits_deployment: RunningServer) -> None:
-    """One way to read queries: what one address refuses, no other takes."""
-    http = digits_deployment.http
-    for method, path in (
-        ("GET", "/models?fprr=1"),
-        ("GET", "/jobs?limit=1&fprr=1"),
-        ("POST", "/match?fpr=0.1&fprr=1"),
-        ("GET", "/rank-labels?features=1&fprr=1"),
-        ("GET", "/healthz?fprr=1"),
-        ("DELETE", "/datasets/nothing?fprr=1"),
-    ):
-        answer = http.request(method, path)
-        assert answer.status_code == 422, path
-        assert answer.json()["field"] == "fprr"
-        assert "is not a query parameter here" in answer.json()["detail"]
-    row = digits_deployment.facts["X"][0].tolist()
-    for flag in ("1", "true"):
-        match = http.post(f"/match?fpr=0.1&detail={flag}", json={"left": row, "right": row})
-        assert "log10_fpr" in match.json()["matches"][0], match.text
 
 
 def test_auto_is_asymptotic_only_where_a_policy_allows_it(

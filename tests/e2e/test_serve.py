@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import signal
 import socket
 import subprocess
@@ -146,22 +145,6 @@ def test_it_ends_well_with_its_worker_when_told(start, number: signal.Signals) -
     assert gone(beside)
 
 
-def test_told_to_drain_it_answers_on_and_says_that_it_is_not_ready(start, environment) -> None:
-    environment["PAIRMARK_DRAIN_S"] = "2"
-    process = start("--port", "0", "--json")
-    lines = [process.stdout.readline() for _ in range(4)]
-    url = json.loads("".join(lines))["url"]
-    process.send_signal(signal.SIGTERM)
-    reported = time.monotonic()
-    while httpx.get(f"{url}/readyz").status_code == 200:
-        assert time.monotonic() - reported < 1.5
-        time.sleep(0.05)
-    assert "the service is stopping" in httpx.get(f"{url}/readyz").json()["detail"]
-    assert httpx.get(f"{url}/learners").status_code == 200
-    assert process.wait(PATIENCE_S) == 0
-    assert time.monotonic() - reported >= 2
-
-
 def test_a_killed_service_takes_its_worker_along(start) -> None:
     process = start("--port", "0", "--with-worker")
     process.stdout.readline()
@@ -169,24 +152,6 @@ def test_a_killed_service_takes_its_worker_along(start) -> None:
     process.kill()
     process.wait()
     assert gone(beside)
-
-
-def test_a_killed_service_takes_its_other_processes_along(start) -> None:
-    # Else they went on answering, and a restart would find the port taken.
-    process = start("--port", str(free_port()), "--workers", "2")
-    process.stdout.readline()
-    beside = children_of(process.pid)
-    assert len(beside) >= 2
-    process.kill()
-    process.wait()
-    assert gone(beside)
-
-
-def test_tied_to_its_parent_it_ends_when_the_pipe_closes(start) -> None:
-    process = start("--port", "0", "--until-stdin-closes")
-    process.stdout.readline()
-    process.stdin.close()
-    assert process.wait(PATIENCE_S) == 0
 
 
 def test_several_processes_answer_one_port_and_add_up_their_metrics(start) -> None:
@@ -206,25 +171,3 @@ def test_several_processes_answer_one_port_and_add_up_their_metrics(start) -> No
     process.terminate()
     assert process.wait(PATIENCE_S) == 0
     assert gone(pids)
-
-
-def test_processes_that_start_slowly_are_not_replaced(start, environment, tmp_path: Path) -> None:
-    # Over two turns of 5 s: the second process is asked only once the first was given up.
-    slow = "import sys, time; 'spawn_main' in ' '.join(sys.orig_argv) and time.sleep(11)"
-    (tmp_path / "sitecustomize.py").write_text(slow)
-    environment["PYTHONPATH"] += f"{os.pathsep}{tmp_path}"
-    process = start("--port", "0", "--workers", "2")
-    assert select.select([process.stdout], [], [], 90)[0], "still not ready after 90 s"
-
-
-def test_postgresql_without_tables_says_what_to_run(environment: dict[str, str], new_database) -> None:
-    environment["PAIRMARK_DATABASE_URL"] = new_database("postgresql", migrated=False)
-    refused = subprocess.run(command("serve", "--port", "0"), env=environment, capture_output=True, text=True)
-    assert refused.returncode == 1
-    assert "pairmark db upgrade" in refused.stderr
-    upgraded = subprocess.run(command("db", "upgrade"), env=environment, capture_output=True, text=True)
-    assert upgraded.returncode == 0, upgraded.stderr
-    listed = subprocess.run(
-        command("datasets", "list", "--json"), env=environment, capture_output=True, text=True
-    )
-    assert listed.returncode == 0, listed.stderr

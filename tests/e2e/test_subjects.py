@@ -12,7 +12,7 @@ import httpx
 import numpy as np
 import pytest
 
-from pairmark.client import AsyncClient, Client, InsufficientCalibration
+from pairmark.client import AsyncClient, Client
 from tests.models.auto.test_sample_rules import photos
 from tests.serving import RunningServer, serving
 
@@ -131,15 +131,6 @@ def test_every_form_of_a_subject_scores_alike(
     assert "for subjects of 5 and 2 samples (plda)" in decided.stdout
 
 
-@pytest.mark.parametrize("model", ["voices", "faces"])
-def test_one_sample_is_the_plain_vector(deployment: RunningServer, strangers: np.ndarray, model: str) -> None:
-    a, b = strangers[0, 0].tolist(), strangers[1, 0].tolist()
-    plain = deployment.http.post("/match?fpr=0.1", json={"model": model, "left": a, "right": b}).json()
-    one = {"model": model, "left": {"samples": [a]}, "right": {"samples": [b]}}
-    assert deployment.http.post("/match?fpr=0.1", json=one).json() == plain
-    assert deployment.http.post("/match?fpr=0.1", json={**one, "right": b}).json() == plain
-
-
 def test_each_aggregation_is_that_of_the_scores(deployment: RunningServer, strangers: np.ndarray) -> None:
     left, right = strangers[0, :3], strangers[1, :4]
     grid = np.array(
@@ -207,64 +198,6 @@ def test_the_whole_decision_is_calibrated_for_its_numbers_of_samples(
     best = deployment.http.post("/match?fpr=0.1&aggregation=best", json=body).json()["operating_point"]
     assert best["aggregation"] == "best"
     assert best["threshold"] != point["threshold"]
-
-
-def test_auto_is_what_training_chose_and_the_answer_names_it(deployment: RunningServer) -> None:
-    """Photos of one sitting are alike: five are compared by the best of their scores, two and mixed ones exactly."""
-    version = deployment.http.get("/models/sitters/versions/1").json()
-    rules = {str(rule["samples"]): rule["aggregation"] for rule in version["facts"]["race"]["samples"]}
-    assert rules == {"[2, 1]": "plda", "[2, 2]": "plda", "[5, 1]": "best", "None": "plda"}
-    others = photos(12, 2, 6, session=0.6, noise=0.4, seed=7)[0].reshape(12, 12, -1)
-    five, two, probe = subject(others[0, :5]), subject(others[0, :2]), others[1, 0].tolist()
-
-    def similarity(left: Any, aggregation: str = "auto") -> dict[str, Any]:
-        body = {"model": "sitters", "left": left, "right": probe}
-        answer = deployment.http.post(f"/similarity?aggregation={aggregation}", json=body)
-        assert answer.status_code == 200, answer.text
-        return answer.json()
-
-    for left, way in ((five, "best"), (two, "plda"), ([five, two], "plda")):
-        assert similarity(left)["aggregation"] == way
-        assert similarity(left)["scores"] == similarity(left, way)["scores"]
-    body = {"model": "sitters", "left": five, "right": probe}
-    decided = deployment.http.post("/match?fpr=0.1", json=body).json()
-    point = decided["operating_point"]
-    assert (point["samples"], point["aggregation"]) == ([5, 1], "best")
-    assert decided["matches"][0]["score"] == similarity(five, "best")["scores"][0]
-    assert deployment.http.post("/match?fpr=0.1&aggregation=best", json=body).json() == decided
-    asked = "/models/sitters/versions/1/operating-point?fpr=0.1&left_samples=5&right_samples=1"
-    assert deployment.http.get(asked).json() == point
-    assert deployment.http.post("/explain", json=body).json()["explanation"]["aggregation"] == "best"
-    enrol(deployment, "sitters", "sitters", others[:3, :5])
-    verified = deployment.http.post("/galleries/sitters/subjects/s000/verify?fpr=0.1", json={"probe": probe})
-    assert verified.json()["aggregation"] == "best"
-    assert verified.json()["operating_point"] == point
-    # A gallery's subjects have different numbers of samples, whatever they are today.
-    whole = {"queries": probe, "k": 3, "group_by": "subject", "aggregation": "auto"}
-    searched = deployment.http.post("/galleries/sitters/search", json=whole).json()
-    assert searched["aggregation"] == "plda"
-    hit = next(hit for hit in searched["results"][0] if hit["subject"] == "s000")
-    assert [hit["score"]] == similarity(five, "plda")["scores"]
-
-
-def test_a_class_that_nobody_supports_says_what_is_needed(
-    deployment: RunningServer, strangers: np.ndarray
-) -> None:
-    body = {"model": "voices", "left": subject(strangers[0, :10]), "right": subject(strangers[0, 10:11])}
-    problem = refused(deployment.http.post("/match?fpr=0.1", json=body), "insufficient-calibration-data")
-    assert problem["samples"] == [10, 1]
-    assert problem["needed_samples"] == 11
-    assert problem["largest_samples"] == ROWS
-    assert problem["people"] == 0
-    assert problem["required_units"]["finite-sample"] > 0
-    again = refused(deployment.http.post("/match?fpr=0.1", json=body), "insufficient-calibration-data")
-    assert {**again, "request_id": ""} == {**problem, "request_id": ""}
-    low = {"model": "voices", "left": subject(strangers[0, :2]), "right": subject(strangers[0, 2:3])}
-    problem = refused(deployment.http.post("/match?fpr=0.0001", json=low), "insufficient-calibration-data")
-    assert problem["samples"] == [2, 1]
-    assert problem["smallest_fpr"]["finite-sample"] > 0.0001
-    with Client(deployment.url) as client, pytest.raises(InsufficientCalibration):
-        client.match({"samples": strangers[0]}, {"samples": strangers[1]}, fpr=0.1, model="voices")
 
 
 def test_what_is_wrong_is_named(deployment: RunningServer, strangers: np.ndarray) -> None:

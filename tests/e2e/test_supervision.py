@@ -7,16 +7,11 @@ import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psycopg
 import pytest
 from sqlalchemy import make_url
-
-from benchmarks._places import database, scratch
-from pairmark.service.cli.supervising import Supervisor
-from tests.serving import serving
 
 
 def until(condition, what, patience_s=60.0):
@@ -55,30 +50,6 @@ def test_a_killed_worker_is_started_again_and_leaves_no_zombie(serve):
     until(lambda: not Path(f"/proc/{second}").exists(), "the worker ends with the service")
 
 
-def test_a_command_that_keeps_ending_is_restarted_more_and_more_slowly(tmp_path, monkeypatch):
-    monkeypatch.setattr("pairmark.service.cli.supervising.FIRST_PAUSE_S", 0.1)
-    marks = tmp_path / "marks"
-    code = f"open({str(marks)!r}, 'a').write('x'); raise SystemExit(3)"
-    supervisor = Supervisor([sys.executable, "-S", "-c", code])
-    supervisor.start()
-    started = time.monotonic()
-    until(lambda: marks.exists() and len(marks.read_text()) >= 5, "five starts")
-    # Pauses of 0.1, 0.2, 0.4 and 0.8 s lie between five starts.
-    assert time.monotonic() - started >= 1.5
-    supervisor.stop()
-    count = len(marks.read_text())
-    time.sleep(0.3)
-    assert len(marks.read_text()) == count
-    assert not [state for state in children_of(os.getpid()).values() if state.startswith("Z")]
-
-
-def test_a_service_without_a_worker_says_so_and_is_ready(plain_server):
-    reported = plain_server.http.get("/readyz")
-    assert reported.status_code == 200
-    assert reported.json()["workers"] == 0
-    assert "no worker is alive" in reported.json()["warnings"][0]
-
-
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_a_frozen_database_makes_the_service_not_ready_within_two_seconds(digits_deployment):
     server = digits_deployment
@@ -108,30 +79,3 @@ def backends(url):
             "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
         )
         return [row[0] for row in connection.execute(statement).fetchall()]
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs a server of its own on this machine")
-def test_with_the_whole_database_server_stopped_nothing_waits_for_ever(tmp_path):
-    with scratch("frozen") as folder, database("postgresql", folder) as (url, postgres):
-        assert postgres is not None
-        with serving(tmp_path / "home", url, PAIRMARK_DATABASE_TIMEOUT_S="0.5") as server:
-            assert server.http.get("/models").status_code == 200
-            processes = [postgres.pid, *children_of(postgres.pid)]
-            for pid in processes:
-                os.kill(pid, signal.SIGSTOP)
-            try:
-                asked = time.monotonic()
-                with ThreadPoolExecutor(50) as pool:
-                    waiting = [pool.submit(server.http.get, "/datasets") for _ in range(50)]
-                    for _ in range(3):
-                        probed = time.monotonic()
-                        assert server.http.get("/readyz").status_code == 503
-                        assert time.monotonic() - probed < 2.0
-                    assert {one.result().status_code for one in waiting} == {503}
-                # Connections that are refused or given up, in turns of at most pool size.
-                assert time.monotonic() - asked < 40
-                server.process.terminate()
-                server.process.wait(30)
-            finally:
-                for pid in processes:
-                    os.kill(pid, signal.SIGCONT)

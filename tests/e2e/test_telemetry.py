@@ -125,10 +125,6 @@ def test_a_request_and_its_job_are_spans_of_the_callers_trace(serve, collector):
     assert resource["deployment.environment.name"] == "test"
 
 
-def test_without_a_collector_nothing_is_traced(plain_server):
-    assert "traceparent" not in plain_server.http.get("/models").headers
-
-
 def test_a_collector_that_is_away_costs_spans_and_nothing_else(monkeypatch, caplog):
     monkeypatch.setattr(telemetry, "MOST_WAITING", 10)
     monkeypatch.setattr(telemetry, "EVERY_S", 0.05)
@@ -139,40 +135,3 @@ def test_a_collector_that_is_away_costs_spans_and_nothing_else(monkeypatch, capl
     assert [record.message for record in caplog.records] == [
         "the collector takes no spans; they are dropped until it does"
     ]
-
-
-def test_spans_that_wait_are_sent_at_the_end(collector, monkeypatch):
-    monkeypatch.setattr(telemetry, "EVERY_S", 60.0)
-    sends = Exporter(f"{collector.url}/v1/traces", headers={}, resource={})
-    for number in range(1_200):
-        sends.add(a_span(str(number)))
-    sends.close()
-    assert [span["name"] for span in collector.spans] == [str(number) for number in range(1_200)]
-    assert collector.spans[0]["startTimeUnixNano"] == "1500000000"
-
-
-@pytest.mark.parametrize(
-    ("given", "address"),
-    [
-        ({}, None),
-        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4318/"}, "http://c:4318/v1/traces"),
-        ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "https://c/x"}, "https://c/x"),
-        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4318", "OTEL_SDK_DISABLED": "true"}, None),
-        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "c:4317"}, None),
-    ],
-)
-def test_the_standard_variables_say_where_spans_go(monkeypatch, given, address):
-    for name in ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_SDK_DISABLED"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in given.items():
-        monkeypatch.setenv(name, value)
-    telemetry.exporter.cache_clear()
-    found = telemetry.exporter()
-    telemetry.exporter.cache_clear()
-    assert (found and found.address) == address
-
-
-def test_a_share_of_the_traces_is_kept():
-    some = Exporter("http://x", headers={}, resource={}, ratio=0.25)
-    kept = sum(some.new_trace()[1] for _ in range(4_000))
-    assert 800 < kept < 1_200

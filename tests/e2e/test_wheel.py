@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import io
-import json
 import os
 import re
 import shutil
@@ -23,14 +22,10 @@ import pytest
 from packaging.requirements import Requirement
 from sklearn.datasets import load_digits
 
-from pairmark.version import VERSION
 from tests.serving import free_port
 
 ROOT = Path(__file__).parents[2]
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
-
-
-USERS_FILE = "raise RuntimeError('imported a file of the user')\n"
 
 
 def copy_of_the_sources(folder: Path) -> Path:
@@ -91,21 +86,6 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-def run(installed: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """A command in a folder far from the checkout."""
-    environment = {
-        name: value for name, value in os.environ.items() if not name.startswith(("PAIRMARK_", "PYTHON"))
-    }
-    return subprocess.run(
-        [installed / "pairmark", *arguments],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-
-
 def test_it_is_the_wheel_that_runs(installed: Path, tmp_path: Path) -> None:
     code = "from pairmark import service as s, migrations as g, models as m; print(s.__file__, g.__file__, m.__file__)"
     said = subprocess.run(
@@ -113,39 +93,6 @@ def test_it_is_the_wheel_that_runs(installed: Path, tmp_path: Path) -> None:
     )
     assert str(ROOT) not in said.stdout
     assert said.stdout.count(str(installed.parent)) == 3
-
-
-def test_help_names_every_command(installed: Path, tmp_path: Path) -> None:
-    done = run(installed, tmp_path, "--help")
-    assert done.returncode == 0
-    for command in (
-        "serve",
-        "worker",
-        "train",
-        "evaluate",
-        "plan",
-        "datasets",
-        "models",
-        "keys",
-        "db",
-        "warmup",
-    ):
-        assert command in done.stdout
-    assert run(installed, tmp_path, "--version").stdout.startswith("pairmark ")
-
-
-def test_migrations_are_inside(installed: Path, tmp_path: Path) -> None:
-    done = run(installed, tmp_path, "db", "upgrade")
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / "var" / "pairmark.db").exists()
-    assert run(installed, tmp_path, "keys", "list", "--json").stdout.split() == ["{", '"items":', "[]", "}"]
-
-
-def test_pages_and_pictures_are_inside(installed: Path) -> None:
-    (site,) = (installed.parent / "lib").glob("python*/site-packages")
-    for file in ("templates/overview.html", "static/console.css", "static/model.js", "static/icon.svg"):
-        assert (site / "pairmark" / "service" / "console" / file).exists(), file
-    assert (site / "pairmark" / "migrations" / "versions" / "0001_the_first_tables.py").exists()
 
 
 def python(installed: Path, folder: Path, code: str) -> str:
@@ -169,49 +116,6 @@ def test_the_wheel_adds_one_import_name(installed: Path) -> None:
     assert {top for top in tops if not top.endswith(".dist-info")} - {".."} == {"pairmark"}
     assert (site / "pairmark" / "py.typed").exists()
     assert list(site.glob("pairmark-*.dist-info/licenses/LICENSE"))
-
-
-def test_a_folder_of_the_users_own_modules_is_no_trouble(installed: Path, tmp_path: Path) -> None:
-    for name in ("models.py", "service.py", "migrations.py", "client.py"):
-        (tmp_path / name).write_text(USERS_FILE)
-    said = python(
-        installed, tmp_path, "from pairmark import SimilarityForest, operating_point; print('there')"
-    )
-    assert said == "there"
-    # Names of the standard library are taken from the user's folder by `python` itself, not by the command.
-    for name in ("http.py", "numbers.py"):
-        (tmp_path / name).write_text(USERS_FILE)
-    for command in (["db", "upgrade"], ["models", "list", "--json"]):
-        done = run(installed, tmp_path, *command)
-        assert done.returncode == 0, done.stderr
-
-
-def test_an_installed_wheel_knows_the_commit_it_was_built_from(installed: Path, tmp_path: Path) -> None:
-    said = python(installed, tmp_path, "from pairmark.version import code_version; print(code_version())")
-    assert said == f"{VERSION}+g{COMMIT[:12]}"
-    assert run(installed, tmp_path, "--version").stdout.split() == ["pairmark", VERSION]
-
-
-HEAVY = (
-    "numba",
-    "sklearn",
-    "scipy",
-    "fastapi",
-    "sqlalchemy",
-    "pydantic",
-    "pairmark.models",
-    "pairmark.service",
-)
-
-
-def test_importing_the_client_is_light_and_changes_nothing(installed: Path, tmp_path: Path) -> None:
-    code = (
-        "import json, sys; before = list(map(repr, sys.meta_path)); import pairmark.client; "
-        "print(json.dumps([sorted(sys.modules), before == list(map(repr, sys.meta_path))]))"
-    )
-    modules, same_finders = json.loads(python(installed, tmp_path, code))
-    assert [name for name in HEAVY if name in modules] == []
-    assert same_finders
 
 
 @pytest.fixture(scope="module")

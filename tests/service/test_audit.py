@@ -12,7 +12,6 @@ from pairmark.service.audit.actor import Actor, acting
 from pairmark.service.audit.log import AuditLog, record
 from pairmark.service.errors import Conflict, InvalidInput
 from pairmark.service.keys import Keys
-from pairmark.service.store.schemas import Policy
 
 pytestmark = pytest.mark.each_database
 
@@ -53,14 +52,6 @@ def test_every_change_on_the_way_to_a_model_is_logged_by_who_made_it(deployment,
     gone = audit.page(action="version.delete").items[0]
     assert gone.after is None
     assert gone.before["kind"] == "similarity-forest"
-
-
-def test_a_policy_is_logged_with_what_it_was(deployment, audit):
-    deployment.train()
-    deployment.store.set_policy("faces", Policy(allow_asymptotic=True))
-    reported = audit.page(action="policy.set").items[0]
-    assert (reported.resource, reported.before) == ("model:faces", {"allow_asymptotic": None})
-    assert reported.after == {"allow_asymptotic": True}
 
 
 def test_keys_and_jobs_are_logged_without_their_secrets(deployment, audit, database):

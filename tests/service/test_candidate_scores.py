@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pairmark.client import Client, InsufficientCalibration, InvalidInput, Problem
+from pairmark.client import Client, InsufficientCalibration, InvalidInput
 from tests.models.records.test_context import LEFT, RIGHT, SAME, TABLES, N
 from tests.serving import RunningServer, serving
 
@@ -62,14 +62,6 @@ def named(rows: Any) -> list[list[str]]:
     return [[f"p{LEFT[at]}", f"p{RIGHT[at] - N}"] for at in rows]
 
 
-def test_scores_do_not_hang_on_which_pairs_are_asked(client: Client) -> None:
-    everything = client.score_candidates("shops", 1, "shops", named(range(LEFT.size)))
-    assert everything.matches is None
-    few = client.score_candidates("shops", 1, "shops", named([7, 3]))
-    assert few.scores.tolist() == everything.scores[[7, 3]].tolist()
-    assert everything.scores[SAME].mean() > everything.scores[~SAME].mean() + 0.3
-
-
 def test_decisions_promise_a_rate_among_the_list(client: Client) -> None:
     decided = client.score_candidates("shops", 1, "shops", named(range(LEFT.size)), fpr=0.1, confidence=0.9)
     point = decided.operating_point
@@ -105,35 +97,3 @@ def test_a_list_that_nothing_was_drawn_from_is_scored_and_not_decided(client: Cl
     assert client.score_candidates("shops", 1, "chosen", named([0])).scores.size == 1
     with pytest.raises(InvalidInput, match="another dataset"):
         client.score_candidates("shops", 1, "chosen", named([0]), fpr=0.1, confidence=0.9)
-
-
-@pytest.mark.parametrize(
-    ("pairs", "problem"),
-    [
-        (
-            [["p0", "p1"], ["p0", "p999"]],
-            "pairs[1][1] is 'p999', which is not the id of a row of the right table",
-        ),
-        ([["right:p0", "p1"]], "pairs[0][0] is 'right:p0'"),
-        ([["p0"]], "pairs"),
-        ([], "pairs"),
-        ([["p0", 1]], "pairs"),
-    ],
-)
-def test_pairs_that_are_none_are_named(served: RunningServer, pairs: Any, problem: str) -> None:
-    answer = served.http.post(
-        "/models/shops/versions/1/candidates", json={"dataset": "shops", "pairs": pairs}
-    )
-    assert answer.status_code == 422
-    assert problem in answer.json()["detail"]
-
-
-def test_a_model_that_knows_no_rivals_says_so(served: RunningServer, client: Client) -> None:
-    served.train(dataset="shops", model="plain", learner="similarity-logistic", params={}, promote=True)
-    with pytest.raises(Problem, match="scores pairs alone"):
-        client.score_candidates("plain", 1, "shops", named([0]))
-
-
-def test_what_the_job_measured_is_told(client: Client) -> None:
-    metrics = client.version("shops", 1).json["metrics"]
-    assert metrics["among_candidates"]["auc"]["value"] > metrics["auc"]["value"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import time
 from collections.abc import Callable
@@ -15,7 +14,6 @@ import pytest
 from sklearn.datasets import load_iris
 
 from pairmark.service.cli import main
-from tests.serving import spoiled
 
 
 @dataclass(frozen=True)
@@ -109,25 +107,6 @@ def test_a_question_with_nobody_to_ask_says_how_to_start_a_service(
     assert not (tmp_path / "new").exists()
 
 
-@pytest.mark.parametrize(
-    ("name", "file", "options", "reason"),
-    [
-        ("not/a/name", "people.csv", ["--identity", "who"], "cannot be a name"),
-        ("people", "people.xlsx", ["--identity", "who"], ".parquet"),
-        ("people", "people.csv", ["--identity", "whom"], "the file has 'who', 'a'"),
-    ],
-)
-def test_what_would_be_refused_is_refused_before_the_file_is_sent(
-    pairmark: Pairmark, tmp_path: Path, name: str, file: str, options: list[str], reason: str
-) -> None:
-    (tmp_path / file).write_text("who,a\nann,1\n")
-    # Nobody answers at this address: a request would fail with its name.
-    refused = pairmark("datasets", "add", name, tmp_path / file, *options, "--url", "http://127.0.0.1:9")
-    assert refused.code == 1
-    assert reason in refused.err
-    assert "does not answer" not in refused.err
-
-
 @pytest.mark.parametrize("text", ["5%", "5 %", "0.05"])
 def test_a_rate_is_taken_in_percent_too(pairmark: Pairmark, text: str) -> None:
     assert pairmark("plan", "--fpr", text, "--json").json["fpr"] == 0.05
@@ -138,79 +117,6 @@ def test_what_is_no_rate_is_refused_in_words(pairmark: Pairmark, text: str) -> N
     refused = pairmark("plan", "--fpr", text)
     assert refused.code == 2
     assert "such as 0.01 or 1%" in " ".join(refused.err.replace("│", " ").split())
-
-
-def test_a_shell_can_complete_the_commands(pairmark: Pairmark, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("_TYPER_COMPLETE_TESTING", "1")
-    assert "--install-completion" in pairmark("--help").out
-
-
-def test_a_messy_file_is_answered_with_the_options_that_mend_it(pairmark: Pairmark, tmp_path: Path) -> None:
-    table = tmp_path / "messy.csv"
-    table.write_text("who,a,home town,age\n" + "".join(f"p{at // 2},{at},x,{at or ''}\n" for at in range(8)))
-    words = ("datasets", "add", "messy", table, "--identity", "who")
-    refused = pairmark(*words, home=tmp_path / "home")
-    assert refused.code == 1
-    assert "add: --exclude 'home town' --exclude age" in refused.err
-    mended = pairmark(*words, "--exclude", "home town", "--exclude", "age", home=tmp_path / "home")
-    assert mended.code == 0, mended.err
-
-
-def test_an_upload_of_pairs_counts_them_and_lists_contradictions(pairmark: Pairmark, tmp_path: Path) -> None:
-    (tmp_path / "rows.csv").write_text("id,a\n" + "".join(f"r{at},{at}.5\n" for at in range(6)))
-    pairs = tmp_path / "pairs.csv"
-    pairs.write_text("left,right,same\nr0,r1,1\nr1,r2,1\nr0,r2,0\nr3,r4,0\nr4,r5,0\n")
-    words = ("datasets", "add", "listed", tmp_path / "rows.csv", "--id", "id", "--pairs", pairs)
-    added = pairmark(*words, home=tmp_path / "home")
-    assert added.code == 0, added.err
-    shown = " ".join(added.out.split())
-    assert "pairs 5: 2 the same, 3 different" in shown
-    assert "promise: depends on how the list of pairs came about" in shown
-    assert "pairs marked different although other pairs make their rows one person's: 1, row 3." in shown
-    assert "--drop-contradictions" in shown
-    dropped = pairmark(*words, "--drop-contradictions", "--json", home=tmp_path / "home")
-    assert (dropped.json["n_pairs"], dropped.json["n_same_pairs"], dropped.json["version"]) == (4, 2, 2)
-
-
-def test_an_upload_of_rankings_names_the_labels_and_a_repeated_one_says_so(
-    pairmark: Pairmark, tmp_path: Path
-) -> None:
-    table = tmp_path / "drinks.csv"
-    table.write_text("a,order\n" + "".join(f"{at},tea>milk\n{at}.5,milk>tea\n" for at in range(10)))
-    words = ("datasets", "add", "drinks", table, "--ranking", "order")
-    added = pairmark(*words, home=tmp_path / "home")
-    assert added.code == 0, added.err
-    assert "ranked labels milk, tea" in " ".join(added.out.split())
-    assert "label_role" not in added.out
-    assert "nothing was added" not in added.out
-    assert "has this content already: nothing was added" in pairmark(*words, home=tmp_path / "home").out
-    assert "rankings of milk, tea" in pairmark("datasets", "inspect", table, home=tmp_path / "home").out
-
-
-def test_a_target_out_of_reach_is_said_before_the_training(pairmark: Pairmark, tmp_path: Path) -> None:
-    table = tmp_path / "few.csv"
-    table.write_text("who,a,b\n" + "".join(f"p{at // 3},{at % 7},{at // 3}\n" for at in range(120)))
-    assert pairmark("datasets", "add", "few", table, "--identity", "who", home=tmp_path).code == 0
-    words = ("train", "--dataset", "few", "--model", "few", "--learner", "metric", "--target-fpr", "1%")
-    trained = pairmark(*words, home=tmp_path)
-    assert trained.code == 0, trained.err
-    first, _, _ = trained.err.partition("training:")
-    assert "The target rate 1 % cannot be promised from this dataset. Ways out: " in first
-    assert "; 1 %: 1,196 people in the dataset, 1,156 more than it has; " in first
-    refused = pairmark("match", "1,2", "3,4", "--model", "few", "--fpr", "1%", home=tmp_path)
-    assert "--dataset DATASET" in refused.err
-    assert ": ask for this rate (--fpr 0." in refused.err
-    assert "DATASET: what the version learned from; `pairmark models show` names it" in refused.err
-
-
-def test_an_address_without_a_scheme_is_http_and_a_wrong_one_is_said(pairmark: Pairmark) -> None:
-    away = pairmark("models", "list", "--url", "localhost:9")
-    assert away.code == 1
-    assert "http://localhost:9 does not answer" in away.err
-    assert "`pairmark serve`" in away.err
-    wrong = pairmark("models", "list", "--url", "ftp://there")
-    assert wrong.code == 2
-    assert "expected http://HOST:PORT" in wrong.err
 
 
 def test_a_dataset_is_added_shown_and_deleted(pairmark: Pairmark, flowers: Path) -> None:
@@ -251,70 +157,6 @@ def test_training_shows_stages_and_promotes(pairmark: Pairmark, flowers: Path) -
     assert "whitened cosine" in pairmark("models", "show", "staged").out
 
 
-def test_few_labels_are_asked_about_on_a_terminal_and_refused_elsewhere(
-    pairmark: Pairmark, flowers: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    added = pairmark("datasets", "add", "unsaid", flowers, "--label", "species").out
-    assert "promise with --identity (people or things that new ones will join): " in added
-    assert "promise with --classes (these 3 classes and no others): " in added
-    words = small("--dataset", "unsaid", "--model", "unsaid", "--no-wait")
-    refused = pairmark(*words)
-    assert refused.code == 2
-    assert "--protocol open-set or --protocol closed-set" in " ".join(refused.err.replace("│", " ").split())
-    terminal = io.StringIO("neither\nclasses\n")
-    terminal.isatty = lambda: True  # type: ignore[method-assign]
-    monkeypatch.setattr("sys.stdin", terminal)
-    answered = pairmark(*words)
-    assert answered.code == 0, answered.err
-    assert "expected identity or classes" in answered.err
-    assert "among these 3 classes" in answered.err
-    assert pairmark(*words, "--protocol", "closed-set").code == 0
-
-
-def test_every_field_of_the_evaluation_is_an_option(pairmark: Pairmark, flowers: Path) -> None:
-    assert pairmark("datasets", "add", "iris", flowers, "--classes", "species").code == 0
-    options = {
-        "--protocol": "closed-set",
-        "--calibration-fraction": "0.3",
-        "--test-fraction": "0.25",
-        "--n-pairs": "1500",
-        "--target-fpr": "0.05",
-        "--groups": "together",
-        "--listing": "random",
-    }
-    words = [word for option in options.items() for word in option]
-    job = pairmark(
-        "train", "--dataset", "iris", "--model", "later", *words, "--promote", "false", "--no-wait", "--json"
-    )
-    assert job.code == 0, job.err
-    assert job.json["evaluation"] == {
-        "protocol": "closed-set",
-        "calibration_fraction": 0.3,
-        "test_fraction": 0.25,
-        "n_pairs": 1500,
-        "target_fpr": 0.05,
-        "groups": "together",
-        "listing": "random",
-    }
-    assert job.json["promote"] is None
-    missing = pairmark("train", "--dataset", "iris")
-    assert missing.code == 2
-    assert "missing --model" in missing.err
-
-
-def test_a_spec_file_says_the_same_as_options(pairmark: Pairmark, trained: str, tmp_path: Path) -> None:
-    spec = tmp_path / "job.toml"
-    spec.write_text(
-        'learner = "similarity-forest"\ndataset = "iris"\nmodel = "from-spec"\npromote = "staging"\n'
-        "[params]\nn_estimators = 3\nn_pairs = 2000\n"
-    )
-    said = pairmark("train", "--spec", spec, "--param", "n_estimators=2", "--json")
-    assert said.code == 0, said.err
-    assert said.json["version"]["params"]["n_estimators"] == 2
-    assert said.json["version"]["params"]["n_pairs"] == 2000
-    assert said.json["version"]["aliases"] == ["staging"]
-
-
 def test_models_are_shown_promoted_moved_and_deleted(
     pairmark: Pairmark, trained: str, tmp_path: Path
 ) -> None:
@@ -333,13 +175,6 @@ def test_models_are_shown_promoted_moved_and_deleted(
     assert pairmark("models", "delete", "moved:1", "--yes").code == 0
     assert pairmark("models", "show", "moved:1").code == 1
     assert pairmark("models", "delete", trained).code == 2
-
-
-def test_a_changed_export_is_refused(pairmark: Pairmark, trained: str, tmp_path: Path) -> None:
-    file = tmp_path / "flowers.zip"
-    assert pairmark("models", "export", trained, file).code == 0
-    file.write_bytes(spoiled(file.read_bytes()))
-    assert pairmark("models", "import", file, "--name", "changed").code == 1
 
 
 def test_evaluate_measures_on_another_dataset(pairmark: Pairmark, trained: str) -> None:
@@ -445,18 +280,6 @@ def test_setup_makes_password_tables_and_first_key_once(
     again = pairmark("setup", "--secrets", tmp_path, "--json", home=tmp_path / "home")
     assert again.json == {"key": None}
     assert (tmp_path / "password").read_text() == password
-
-
-def test_setup_takes_a_given_password_but_not_another_one(
-    pairmark: Pairmark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PAIRMARK_POSTGRES_PASSWORD", "a:b\\c")
-    assert pairmark("setup", "--secrets", tmp_path, home=tmp_path / "home").code == 0
-    assert (tmp_path / "password").read_text() == "a:b\\c"
-    assert (tmp_path / "pgpass").read_text() == "*:*:*:*:a\\:b\\\\c\n"
-    monkeypatch.setenv("PAIRMARK_POSTGRES_PASSWORD", "other")
-    assert pairmark("setup", "--secrets", tmp_path, home=tmp_path / "home").code == 1
-    assert (tmp_path / "password").read_text() == "a:b\\c"
 
 
 def test_galleries_from_the_command_line(

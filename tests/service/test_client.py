@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import json
 import threading
-import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
-import httpx
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from pairmark import client as module
 from pairmark.client import (
     AsyncClient,
     Busy,
@@ -26,11 +22,9 @@ from pairmark.client import (
     InsufficientCalibration,
     InvalidInput,
     Job,
-    JobFailed,
     NotFound,
     Problem,
     Unreachable,
-    calls,
     encoding,
 )
 from tests.serving import RunningServer, Serve
@@ -139,43 +133,6 @@ def test_a_dataset_and_a_training_from_arrays(client: Client, digits_deployment:
     assert "similarity-forest" in {learner["kind"] for learner in client.learners()}
 
 
-def test_a_job_that_fails_is_an_exception(client: Client) -> None:
-    client.add_dataset("three", X=np.eye(4, dtype=np.float32), y=np.array([0, 0, 1, 1]), classes="y")
-    with pytest.raises((JobFailed, InvalidInput)) as failed:
-        client.train("similarity-forest", "three", "never")
-    assert str(failed.value)
-
-
-def test_lists_are_followed_page_by_page(client: Client) -> None:
-    for number in range(3):
-        client.add_dataset(f"page-{number}", X=np.eye(3, dtype=np.float32) + number)
-    whole = [dataset["id"] for dataset in client.datasets()]
-    asked: list[httpx.URL] = []
-
-    def two_at_a_time(request: httpx.Request) -> httpx.Response:
-        asked.append(request.url)
-        url = request.url.copy_set_param("limit", "2")
-        return httpx.get(url, trust_env=False)
-
-    with Client(client.url, transport=httpx.MockTransport(two_at_a_time)) as paged:
-        assert [dataset["id"] for dataset in paged.pages("/datasets")] == whole
-        assert [dataset.id for dataset in paged.datasets()] == whole
-    assert len(asked) >= 4
-    assert [dataset["id"] for dataset in client.datasets(limit=2)] == whole[:2]
-
-
-def test_an_export_comes_back_under_another_name(client: Client, digits: np.ndarray, tmp_path: Path) -> None:
-    file = tmp_path / "digits.zip"
-    client.export_version("digits", 1, file)
-    assert list(tmp_path.glob(".*.part")) == []
-    moved = client.import_version(file, name="moved")
-    np.testing.assert_array_equal(
-        client.similarity(digits[:40], digits[40:80], model=f"moved:{moved['version']}"),
-        client.similarity(digits[:40], digits[40:80], model="digits"),
-    )
-    client.delete_version("moved", moved["version"])
-
-
 def test_keys_are_sent_and_missed(serve: Serve) -> None:
     deployment = serve()
     made = json.loads(deployment.cli("keys", "create", "--scope", "score", "--json").stdout)
@@ -240,22 +197,6 @@ def test_busy_is_tried_again_a_bounded_number_of_times(grumpy) -> None:
     with Client(url, retries=1) as client, pytest.raises(Busy, match="not json"):
         client.models()
     assert len(handler.seen) == 2
-
-
-@pytest.mark.parametrize(("asked", "seconds"), [("7", 7.0), ("86400", 30.0), ("soon", 0.5), ("-1", 0.0)])
-def test_waits_are_as_asked_but_bounded(asked: str, seconds: float) -> None:
-    assert calls.retry_wait(httpx.Response(429, headers={"Retry-After": asked}), 0) == seconds
-
-
-def test_what_cannot_be_sent_is_named() -> None:
-    with Client("http://127.0.0.1:9") as client, pytest.raises(TypeError, match="object cannot be sent"):
-        client.similarity([object()], [1.0])
-
-
-def test_all_names_are_public() -> None:
-    assert module.__all__ == sorted(module.__all__)
-    for name in module.__all__:
-        assert hasattr(module, name)
 
 
 def test_galleries_through_the_client(client: Client, digits: np.ndarray, tmp_path: Path) -> None:
@@ -324,48 +265,6 @@ def test_the_asynchronous_client_answers_alike(client: Client, digits: np.ndarra
     asyncio.run(ask())
 
 
-def test_the_asynchronous_client_trains_enrols_and_moves_files(
-    client: Client, digits_deployment: RunningServer, tmp_path: Path
-) -> None:
-    X, y = digits_deployment.facts["X"], digits_deployment.facts["y"]
-
-    async def work() -> None:
-        async with AsyncClient(client.url) as other:
-            added = await other.add_dataset("async-digits", X=X[:600], y=y[:600], classes="y")
-            assert (added.rows, added.features) == (600, 64)
-            stages: list[str] = []
-            job = await other.train(
-                "metric",
-                "async-digits",
-                "async",
-                promote="shadow",
-                progress=lambda _, stage: stages.append(stage),
-            )
-            assert (job.state, job.version) == ("succeeded", 1)
-            assert stages[-1] == "done"
-            reported = [event async for event, _ in other.events(job.id)]
-            assert reported[-1] == "done"
-            done = await other.upsert("async", ids=["a", "b"], vectors=X[:2], model="async@shadow")
-            assert (done.upserted, done.errors) == (2, [])
-            np.savez(tmp_path / "more.npz", ids=np.array(["c"]), vectors=X[2:3])
-            assert (await other.upsert_file("async", tmp_path / "more.npz")).upserted == 1
-            assert [item.id async for item in other.items("async")] == ["a", "b", "c"]
-            async for item in other.items("async"):
-                assert item.subject is None
-                break
-            found = await other.search("async", X[0], k=1)
-            assert found.results[0][0].id == "a"
-            await other.export_version("async", 1, tmp_path / "async.zip")
-            moved = await other.import_version(tmp_path / "async.zip", name="async-moved")
-            assert moved.model == "async-moved"
-            await other.delete_gallery("async")
-            with pytest.raises(NotFound):
-                await other.gallery("async")
-
-    asyncio.run(work())
-    assert list(tmp_path.glob(".*.part")) == []
-
-
 def test_the_asynchronous_client_waits_for_a_busy_service_and_misses_an_absent_one(grumpy) -> None:
     handler, url = grumpy
 
@@ -380,17 +279,6 @@ def test_the_asynchronous_client_waits_for_a_busy_service_and_misses_an_absent_o
     assert len(handler.seen) == 3
 
 
-def test_both_clients_have_the_same_documented_methods() -> None:
-    names = {name for name in dir(Client) if not name.startswith("_")}
-    assert names == {name for name in dir(AsyncClient) if not name.startswith("_")}
-    for name in names:
-        assert inspect.getdoc(getattr(Client, name)), name
-        assert inspect.getdoc(getattr(Client, name)) == inspect.getdoc(getattr(AsyncClient, name)), name
-    with Client("http://127.0.0.1:9") as client:
-        names_of_similarity = list(inspect.signature(client.similarity).parameters)
-        assert names_of_similarity[-4:] == ["left", "right", "model", "aggregation"]
-
-
 def test_answers_have_typed_fields_and_keep_what_they_do_not_know() -> None:
     job = Job.of({"id": "j", "state": "queued", "progress": 0.0, "newer": [1]})
     assert (job.id, job.state, job.version) == ("j", "queued", None)
@@ -402,25 +290,3 @@ def test_answers_have_typed_fields_and_keep_what_they_do_not_know() -> None:
         job.state = "failed"
     with pytest.raises(ClientError, match="expected a JSON object"):
         Job.of([1])
-
-
-def test_a_job_that_waits_for_a_worker_says_so_within_two_seconds(serve: Serve) -> None:
-    server = serve()
-    rng = np.random.default_rng(0)
-    y = np.repeat(np.arange(40), 5)
-    server.upload("people", rng.normal(size=(40, 4))[y].astype(np.float32), y)
-    told: list[tuple[float, str]] = []
-    with Client(server.url) as client:
-        job = client.train(learner="metric", dataset="people", model="people", wait=False)
-        begun = time.monotonic()
-
-        def waiting(text: str) -> None:
-            told.append((time.monotonic() - begun, text))
-            client.cancel(job.id)
-
-        with pytest.raises(JobFailed, match="cancelled"):
-            client.wait(job.id, waiting=waiting)
-    ((seconds, text),) = told
-    assert seconds < 2.0
-    assert f"job {job.id}: no worker is alive" in text
-    assert "`pairmark worker`" in text

@@ -75,20 +75,6 @@ def test_hardest_pairs_say_whose_they_are_when_asked(digits_deployment: RunningS
     assert http.get("/datasets/digits/rows?rows=1,x").status_code == 422
 
 
-def test_a_page_that_is_not_there_says_so(digits_deployment: RunningServer) -> None:
-    for path in ("/console/models/nobody", "/console/models/digits/99", "/console/models?cursor=x"):
-        page = digits_deployment.http.get(path, headers=HTML)
-        assert page.status_code in (404, 422), path
-        assert "How to fix it" in page.text or "how to fix it" in page.text
-
-
-def test_models_are_found_by_a_part_of_their_name(digits_deployment: RunningServer) -> None:
-    http = digits_deployment.http
-    assert [one["name"] for one in http.get("/models?contains=GIT").json()["items"]] == ["digits"]
-    assert http.get("/models?contains=%25").json()["items"] == []
-    assert "No model has “nowhere”" in http.get("/console/models?contains=nowhere", headers=HTML).text
-
-
 def test_an_operating_point_is_the_one_that_match_uses(digits_deployment: RunningServer) -> None:
     http = digits_deployment.http
     pair = {"model": "digits", "left": [0.0] * 64, "right": [0.0] * 64}
@@ -110,27 +96,6 @@ def test_an_operating_point_is_the_one_that_match_uses(digits_deployment: Runnin
         assert http.get(f"/models/digits/versions/1/operating-point?{query}").status_code == 422, query
     assert http.get("/models/digits/versions/1/operating-point?fpr=0.1&calibration=x").status_code == 404
     assert http.get("/models/nobody/versions/1/operating-point?fpr=0.1").status_code == 404
-
-
-def test_a_curve_is_thinned_to_the_points_asked_for(digits_deployment: RunningServer) -> None:
-    whole = digits_deployment.http.get("/models/digits/versions/1/roc").json()
-    thin = digits_deployment.http.get("/models/digits/versions/1/roc?points=20").json()
-    assert len(thin["fpr"]) <= 20 < len(whole["fpr"])
-    assert set(zip(thin["fpr"], thin["tpr"], thin["thresholds"], strict=True)) <= set(
-        zip(whole["fpr"], whole["tpr"], whole["thresholds"], strict=True)
-    )
-    for name in ("fpr_low", "tpr_high"):
-        assert len(thin["bands"][name]) == len(thin["simultaneous_bands"][name]) == len(thin["fpr"])
-    for name, wider in (("fpr_low", -1), ("fpr_high", 1), ("tpr_low", -1), ("tpr_high", 1)):
-        alone, together = whole["bands"][name], whole["simultaneous_bands"][name]
-        assert np.mean(wider * (np.array(together) - alone)) > 0
-    assert whole["bands"]["guarantee"] == whole["simultaneous_bands"]["guarantee"] == "asymptotic"
-    assert digits_deployment.http.get("/models/digits/versions/1/roc?points=1").status_code == 422
-
-
-def test_empty_states_name_the_next_step(serve: Serve) -> None:
-    page = serve().http.get("/", headers=HTML).text
-    assert "pairmark datasets add NAME FILE --label COLUMN" in page
 
 
 def test_with_keys_it_asks_to_sign_in_and_the_cookie_is_a_session(serve: Serve) -> None:
@@ -243,8 +208,3 @@ def test_names_cannot_smuggle_markup(serve: Serve) -> None:
     body = {"learner": "similarity-forest", "dataset": "plain", "model": "<script>alert(1)</script>"}
     assert deployment.http.post("/jobs", json=body).status_code == 422
     assert "<script>alert" not in deployment.http.get("/", headers=HTML).text
-
-
-@pytest.mark.parametrize("path", ["/static/nothing.js", "/static/../pages.py", "/static/%2e%2e/pages.py"])
-def test_only_static_files_are_served(digits_deployment: RunningServer, path: str) -> None:
-    assert digits_deployment.http.get(path).status_code == 404

@@ -31,14 +31,6 @@ def alive(database: Database) -> bool:
         return session.scalar(select(1)) == 1
 
 
-def test_a_statement_that_takes_too_long_is_ended(hasty):
-    asked = time.monotonic()
-    with pytest.raises(NotReady), hasty.read() as session:
-        session.execute(text("SELECT pg_sleep(20)"))
-    assert time.monotonic() - asked < 5
-    assert alive(hasty)
-
-
 def test_a_write_that_waits_for_a_lock_is_refused_in_time(hasty):
     with hasty.write() as session:
         session.add(DatasetName(name="held", next_version=1))
@@ -53,15 +45,6 @@ def test_a_write_that_waits_for_a_lock_is_refused_in_time(hasty):
     holder.dispose()
     with hasty.read() as session:
         assert session.get_one(DatasetName, "held").next_version == 2
-
-
-def test_backups_and_migrations_may_take_longer(hasty):
-    with hasty.snapshot() as session:
-        session.execute(text("SELECT pg_sleep(1)"))
-    with hasty.schema_change() as connection:
-        connection.execute(text("SELECT pg_sleep(1)"))
-    with pytest.raises(NotReady), hasty.read() as session:
-        session.execute(text("SELECT pg_sleep(20)"))
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="signals a server's process on this machine")

@@ -162,24 +162,6 @@ def test_bounds_are_said(deployment) -> None:
     assert "at most" in refused(deployment, b"c" + b",c" * 40_000 + b"\n").detail
 
 
-def test_the_format_must_be_told(deployment) -> None:
-    assert "csv, parquet, npz" in refused(deployment, HEAD, "data.xlsx").detail
-    assert "expected format" in refused(deployment, HEAD, "data").detail
-
-
-@pytest.mark.parametrize("name", ["", ".", "a b", "-a", "a/b", "a:1", "x" * 101, "é", "a\n"])
-def test_names_that_cannot_stand_in_a_reference(deployment, name: str) -> None:
-    datasets, _ = deployment
-    with pytest.raises(InvalidInput, match="name"):
-        datasets.add(io.BytesIO(HEAD), DatasetRequest(name=name), filename="a.csv")
-
-
-@pytest.mark.parametrize("reference", ["x", "x:1", "x:0", "x:latest", "x:99999999999999999999", "x:٣"])
-def test_unknown_datasets(deployment, reference: str) -> None:
-    with pytest.raises(UnknownDataset):
-        deployment[0].get(reference)
-
-
 def test_bad_parquet(deployment, tmp_path: Path) -> None:
     whole = parquet("SELECT i AS x, 'p' || (i % 2) AS who FROM range(100) t(i)", tmp_path)
     for cut in (3, 50, len(whole) // 2, len(whole) - 3):
@@ -257,13 +239,6 @@ def test_an_npz_never_runs_code(deployment, tmp_path: Path) -> None:
     assert not (tmp_path / "sprung").exists()
 
 
-def test_an_npz_that_unpacks_to_too_much_is_refused_before_it_is_unpacked(deployment) -> None:
-    archive = io.BytesIO()
-    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
-        packed.writestr("X.npy", bytes(3_000_000))
-    assert "unpack to" in refused(deployment, archive.getvalue(), "a.npz").detail
-
-
 def test_bad_svmlight(deployment) -> None:
     good = b"1 1:0.5 3:2\n2 2:1\n"
     cases = {
@@ -333,12 +308,6 @@ def test_bad_pairs(deployment) -> None:
 def test_whatever_is_sent_is_taken_or_refused_in_words(deployment, content: bytes, kind: str) -> None:
     with contextlib.suppress(InvalidInput, TooLarge):
         deployment[0].add(io.BytesIO(content), DatasetRequest(name="fuzz", format=kind))
-
-
-@given(text=st.text(alphabet='a1,;"\n\r\t .-e>#', max_size=60))
-def test_any_near_csv_is_taken_or_refused_in_words(deployment, text: str) -> None:
-    with contextlib.suppress(InvalidInput, TooLarge):
-        deployment[0].add(io.BytesIO(text.encode()), DatasetRequest(name="fuzz", format="csv", label="a"))
 
 
 KILLED = """
@@ -422,19 +391,3 @@ def test_a_full_disk_while_storing_is_said_and_leaves_nothing(new_database, tmp_
     assert Datasets(database, open_blobs(settings), settings).page().items == []
     database.dispose()
     assert [path for path in Path(settings.resolved_artefacts).rglob("*") if path.is_file()] == []
-
-
-def test_two_uploads_at_once_get_two_versions(settings: Settings, database: Database) -> None:
-    from concurrent.futures import ThreadPoolExecutor
-
-    datasets = Datasets(database, open_blobs(settings), settings)
-
-    def send(number: int):
-        content = f"a\n{number}\n".encode()
-        return datasets.add(io.BytesIO(content), DatasetRequest(name="d", unlabelled=True), filename="a.csv")
-
-    with ThreadPoolExecutor(4) as pool:
-        outs = list(pool.map(send, [0, 1, 2, 3, 4, 5]))
-    assert sorted(out.version for out in outs) == [1, 2, 3, 4, 5, 6]
-    for number, out in enumerate(outs):
-        assert datasets.load(out.id).X[0, 0] == number

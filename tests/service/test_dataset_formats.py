@@ -10,15 +10,11 @@ from pathlib import Path
 import duckdb
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from hypothesis.extra import numpy as hnp
 from scipy import sparse
 from sklearn.datasets import dump_svmlight_file, load_digits
 
 from pairmark.service.blobs import LocalBlobs
 from pairmark.service.datasets import DatasetOut, DatasetRequest, Datasets, LabelledData
-from pairmark.service.datasets.writer import dense_positions
 from pairmark.service.db import Database
 from pairmark.service.errors import InvalidInput
 from pairmark.service.settings import Settings
@@ -114,53 +110,6 @@ def test_csv_parquet_npz_and_svmlight_of_the_same_data_are_the_same(
             np.testing.assert_array_equal(data.row_hashes, hashes)
 
 
-@given(
-    X=hnp.arrays(
-        np.float64,
-        st.tuples(st.integers(2, 12), st.integers(1, 6)),
-        elements=st.floats(-(2.0**100), 2.0**100, allow_nan=False, width=64),
-    ),
-    words=st.lists(
-        st.text(st.characters(codec="utf-8", exclude_characters="\x00\r"), min_size=1, max_size=8), min_size=2
-    ),
-    delimiter=st.sampled_from([",", ";", "\t"]),
-)
-def test_any_csv_comes_back_as_it_was_written(datasets: Datasets, X, words, delimiter) -> None:
-    words = [word if word.strip() else "blank" for word in words]
-    y = [words[row % len(words)] for row in range(len(X))]
-    y[0], y[-1] = y[-1] + "!", y[-1]
-    X = np.vstack([X, X])
-    y = y + y
-    if len(set(y)) < 2:
-        y[0] = y[len(y) // 2] = "other"
-    _, data = send(datasets, as_csv(X, y, delimiter), "file.csv", label="who")
-    np.testing.assert_array_equal(data.X, X.astype(np.float32))
-    assert [data.identities[code] for code in data.y] == y
-
-
-def test_many_blocks_are_put_together_in_order(datasets: Datasets, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pairmark.service.datasets.tabular._CELLS", 70)
-    monkeypatch.setattr("pairmark.service.datasets.arrays._CELLS", 70)
-    monkeypatch.setattr("pairmark.service.datasets.arrays._CHUNK", 500)
-    rng = np.random.default_rng(0)
-    X = rng.random((1_003, 7)).round(3)
-    y = [f"p{n % 11:02}" for n in range(1_003)]
-    numbers = np.arange(1_003) % 11
-    svm = io.BytesIO()
-    dump_svmlight_file(X, numbers, svm, query_id=np.repeat(np.arange(17), 59)[:1_003], zero_based=False)
-    for content, name in ((as_csv(X, y), "a.csv"), (npz(X=X, y=y), "a.npz"), (svm.getvalue(), "a.svm")):
-        _, data = send(datasets, content, name, label="who" if name == "a.csv" else None)
-        np.testing.assert_array_equal(data.X.toarray() if data.is_sparse else data.X, X.astype(np.float32))
-        np.testing.assert_array_equal(data.y, numbers)
-    np.testing.assert_array_equal(data.groups, np.repeat(np.arange(17), 59)[:1_003])
-
-
-def test_svmlight_counts_from_zero_when_it_says_zero(datasets: Datasets) -> None:
-    _, from_zero = send(datasets, b"1 0:5 2:1\n2 1:1\n1 0:5 # note\n", "a.svm")
-    _, from_one = send(datasets, b"1 1:5 3:1\n2 2:1\n1 1:5\n", "a.svm")
-    np.testing.assert_array_equal(from_zero.X.toarray(), from_one.X.toarray())
-
-
 def test_repeated_and_empty_column_names_are_numbered_and_said(datasets: Datasets) -> None:
     out, data = send(datasets, b",t,t,t.1,who\n0,1,2,3,a\n1,4,5,6,b\n2,7,8,9,a\n", "a.csv", label="who")
     assert data.feature_names == ("unnamed.0", "t", "t.1.1", "t.1")
@@ -176,29 +125,12 @@ def test_repeated_and_empty_column_names_are_numbered_and_said(datasets: Dataset
     assert data.feature_names == ("u",)
 
 
-def test_constant_columns_stay_and_are_said(datasets: Datasets) -> None:
-    out, data = send(datasets, b"a,b,who\n1,7,a\n2,7,b\n3,7,a\n", "a.csv", label="who")
-    assert data.feature_names == ("a", "b")
-    assert any("'b'" in warning and "one value" in warning for warning in out.warnings)
-
-
 def test_quotes_crlf_bom_blank_lines_and_spaces_are_ordinary(datasets: Datasets) -> None:
     content = b'\xef\xbb\xbf"a b", c ,who\r\n 1 ,2,"x, ""y"""\r\n\r\n3,4,z\r\n5,6,"x, ""y"""\r\n'
     _, data = send(datasets, content, "a.csv", label="who")
     assert data.feature_names == ("a b", "c")
     assert data.identities == ('x, "y"', "z")
     np.testing.assert_array_equal(data.X, np.float32([[1, 2], [3, 4], [5, 6]]))
-
-
-def test_a_file_without_a_header(datasets: Datasets) -> None:
-    _, data = send(datasets, b"1,2,a\n3,4,b\n5,6,a\n", "a.csv", label="c2", header=False)
-    assert data.feature_names == ("c0", "c1")
-    assert len(data) == 3
-
-
-def test_identities_are_in_numeric_order_when_all_are_numbers(datasets: Datasets) -> None:
-    _, data = send(datasets, b"a,who\n1,10\n2,9\n3,10\n4,-1.5\n", "a.csv", label="who")
-    assert data.identities == ("-1.5", "9", "10")
 
 
 def test_a_list_column_of_parquet_is_a_vector(datasets: Datasets, tmp_path: Path) -> None:
@@ -208,12 +140,6 @@ def test_a_list_column_of_parquet_is_a_vector(datasets: Datasets, tmp_path: Path
     _, data = send(datasets, content, "a.parquet", label="who")
     assert data.feature_names == ("v[0]", "v[1]", "w")
     np.testing.assert_array_equal(data.X[2], np.float32([2, 4, 2.5]))
-
-
-def test_svmlight_rows_that_all_carry_a_zero_are_unlabelled(datasets: Datasets) -> None:
-    out, data = send(datasets, b"0 1:2 3:1\n0 2:3\n", "zeros.svm")
-    assert (out.rows, out.label, out.n_labels, data.y) == (2, None, 0, None)
-    assert any("taken as unlabelled" in warning for warning in out.warnings)
 
 
 def test_rows_may_be_unlabelled_when_that_is_said(datasets: Datasets) -> None:
@@ -236,17 +162,6 @@ def test_rows_without_a_label_are_not_taken_silently(
     assert "send `unlabelled`" in refused.value.detail
 
 
-def test_arrays_of_an_npz_may_have_any_name(datasets: Datasets) -> None:
-    content = npz(embeddings=np.eye(4), who=[7, 7, 8, 8])
-    out, data = send(datasets, content, "a.npz", points="embeddings", label="who")
-    np.testing.assert_array_equal(data.X, np.eye(4, dtype=np.float32))
-    assert out.label_counts == {"7": 2, "8": 2}
-    with pytest.raises(InvalidInput, match="name another array as `points`"):
-        send(datasets, content, "a.npz", label="who")
-    with pytest.raises(InvalidInput, match="no array 'vectors'"):
-        send(datasets, content, "a.npz", points="vectors", label="who")
-
-
 def test_rankings_of_labels_as_text(datasets: Datasets) -> None:
     content = b"x,r\n1,b>a>c\n2,b > a=c\n3,c>b\n4,a\n"
     out, data = send(datasets, content, "a.csv", ranking="r")
@@ -261,39 +176,6 @@ def test_positions_that_would_give_the_ranking_away_are_no_features(datasets: Da
     out, data = send(datasets, content, "a.csv", ranking="r")
     assert data.feature_names == ("x",)
     assert any("left out" in warning for warning in out.warnings)
-
-
-def test_rankings_as_position_columns(datasets: Datasets) -> None:
-    _, data = send(datasets, b"x,a,b,c\n1,2,1,3\n2,0.5,0.5,\n3,1,,0\n", "a.csv", ranking="a,b,c")
-    np.testing.assert_array_equal(data.rankings, [[1, 0, 2], [0, 0, np.nan], [1, np.nan, 0]])
-    _, same = send(
-        datasets,
-        npz(
-            X=[[1.0], [2], [3]],
-            Y=[[2.0, 1, 3], [0.5, 0.5, np.nan], [1, np.nan, 0]],
-            label_names=["a", "b", "c"],
-        ),
-        "a.npz",
-        ranking="Y",
-    )
-    np.testing.assert_array_equal(same.rankings, data.rankings)
-    assert same.label_names == data.label_names == ("a", "b", "c")
-
-
-@given(
-    hnp.arrays(
-        np.float64,
-        st.tuples(st.integers(1, 5), st.integers(1, 6)),
-        elements=st.sampled_from([0, 1, 1.5, 7, np.nan]),
-    )
-)
-def test_positions_keep_the_order_and_start_at_zero(given_positions) -> None:
-    positions = dense_positions(given_positions)
-    np.testing.assert_array_equal(np.isnan(positions), np.isnan(given_positions))
-    for before, after in zip(given_positions, positions, strict=True):
-        kept = ~np.isnan(before)
-        values = sorted(set(before[kept]))
-        assert [values.index(value) for value in before[kept]] == after[kept].tolist()
 
 
 PAIRS = b"left,right,same,weight\n0,1,1,2\n0,2,0,0.5\n"
@@ -317,41 +199,3 @@ def test_explicit_pairs_by_row_id(datasets: Datasets) -> None:
     assert data.pairs.right.tolist() == [1, 0]
     assert data.pairs.weight is None
     assert data.feature_names == ("x",)
-
-
-def test_other_pairs_are_another_version(datasets: Datasets) -> None:
-    first, _ = send(datasets, b"x\n1\n2\n3\n", "a.csv", pairs=PAIRS)
-    again, _ = send(datasets, b"x\n1\n2\n3\n", "a.csv", pairs=PAIRS)
-    other, _ = send(datasets, b"x\n1\n2\n3\n", "a.csv", pairs=PAIRS + b"1,2,0,1\n")
-    assert again.id == first.id
-    assert other.version == first.version + 1
-
-
-def test_groups_come_along(datasets: Datasets) -> None:
-    out, data = send(datasets, b"x,who,day\n1,a,mon\n2,b,tue\n3,a,tue\n", "a.csv", label="who", group="day")
-    assert data.groups.tolist() == [0, 1, 1]
-    assert data.group_names == ("mon", "tue")
-    assert data.feature_names == ("x",)
-    assert out.n_groups == 2
-
-
-def test_a_hundred_thousand_identities_are_summed_up(datasets: Datasets) -> None:
-    y = np.repeat(np.arange(100_000), 2)
-    y[:6] = 5
-    out, data = send(datasets, npz(X=np.arange(200_000.0)[:, None], y=y), "a.npz")
-    assert len(out.label_counts) == 100
-    assert next(iter(out.label_counts.items())) == ("5", 8)
-    assert (out.n_labels, out.n_repeated_labels) == (99_997, 99_997)
-    assert len(out.model_dump_json()) < 5_000
-    assert len(data.identities) == 99_997
-
-
-def test_a_wide_sparse_dataset_stays_sparse(datasets: Datasets) -> None:
-    X = sparse.random_array((200, 900_000), density=1e-4, rng=np.random.default_rng(0), format="csr")
-    content = io.BytesIO()
-    np.savez(content, data=X.data, indices=X.indices, indptr=X.indptr, shape=X.shape, y=np.arange(200) % 5)  # type: ignore[attr-defined]
-    out, data = send(datasets, content.getvalue(), "a.npz")
-    assert (out.sparse, out.features, len(out.feature_names)) == (True, 900_000, 1_000)
-    assert out.size_bytes < 1_000_000
-    np.testing.assert_array_equal(data.X.indices, X.indices)  # type: ignore[attr-defined]
-    np.testing.assert_array_equal(data.X.data, X.data.astype(np.float32))  # type: ignore[attr-defined]

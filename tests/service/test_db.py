@@ -14,11 +14,10 @@ from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
-from alembic.script import ScriptDirectory
-from sqlalchemy import event, inspect, make_url, select, text
+from sqlalchemy import inspect, select, text
 
 from pairmark import migrations
-from pairmark.service.db import Database, bump_revision
+from pairmark.service.db import Database
 from pairmark.service.errors import InvalidInput, NotReady, SchemaMismatch, StorageFailed
 from pairmark.service.tables import Base, DatasetName, Revision
 
@@ -50,12 +49,6 @@ def test_migrations_lead_to_the_tables_that_the_code_uses(database: Database) ->
             connection, opts={"compare_type": True, "compare_server_default": True}
         )
         assert compare_metadata(context, Base.metadata) == []
-
-
-def test_the_newest_revision_is_the_one_that_a_start_compares_with() -> None:
-    config = Config()
-    config.set_main_option("script_location", str(Path(migrations.__file__).parent))
-    assert ScriptDirectory.from_config(config).get_heads() == [migrations.HEAD]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -153,44 +146,6 @@ def test_a_block_that_fails_leaves_nothing(database: Database) -> None:
         assert session.get(DatasetName, "half") is None
 
 
-def test_reading_never_commits(database: Database) -> None:
-    with database.read() as session:
-        session.add(DatasetName(name="ghost", next_version=1))
-        session.flush()
-    with database.read() as session:
-        assert session.get(DatasetName, "ghost") is None
-
-
-def test_the_revision_counts_every_bump(database: Database) -> None:
-    for _ in range(3):
-        with database.write() as session:
-            bump_revision(session)
-    with database.read() as session:
-        assert session.scalar(select(Revision.value)) == 3
-
-
-def test_the_clock_of_the_database_runs_with_ours(database: Database) -> None:
-    import time
-
-    with database.read() as session:
-        assert abs(database.now(session) - time.time()) < 60
-        assert database.now(session) < database.now(session) + 1
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_connection_in_use_at_the_close_is_closed_when_returned(new_database, kind: str) -> None:
-    database = Database(new_database(kind))
-    closed = []
-    event.listen(database.engine, "close", lambda driver, record: closed.append(driver))
-    with database.read() as session:
-        driver = session.connection().connection.driver_connection
-        database.dispose()
-        assert closed == []
-    assert closed == [driver]
-    read_something(database)
-    assert len(closed) == 2
-
-
 def test_an_absent_server_is_said_to_be_absent() -> None:
     database = Database("postgresql://nobody:secret@127.0.0.1:9/none")
     with pytest.raises(NotReady, match="does not answer"), database.read() as session:
@@ -231,27 +186,6 @@ def test_deleted_rows_are_overwritten(new_database) -> None:
         session.delete(session.get_one(DatasetName, secret))
     database.dispose()
     assert secret.encode() not in Path(url.removeprefix("sqlite:///")).read_bytes()
-
-
-def test_a_server_without_a_locale_still_answers_in_text(postgres_url: str) -> None:
-    admin = Database(postgres_url)
-    name = "pairmark_ascii"
-    with admin.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        connection.execute(text(f"DROP DATABASE IF EXISTS {name}"))
-        connection.execute(
-            text(
-                f"CREATE DATABASE {name} ENCODING 'SQL_ASCII' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0"
-            )
-        )
-    opened = Database(make_url(postgres_url).set(database=name).render_as_string(hide_password=False))
-    try:
-        opened.upgrade()
-        read_something(opened)
-    finally:
-        opened.dispose()
-        with admin.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-            connection.execute(text(f"DROP DATABASE {name}"))
-        admin.dispose()
 
 
 def at_revision(url: str, revision: str) -> None:
@@ -329,10 +263,3 @@ def test_an_older_embedded_database_is_copied_then_migrated_and_that_is_said(new
     copy.dispose()
     again = pairmark(url, tmp_path, "keys", "list")
     assert again.stderr == ""
-
-
-def test_the_revisions_are_those_of_the_scripts() -> None:
-    config = Config()
-    config.set_main_option("script_location", str(Path(migrations.__file__).parent))
-    scripts = [script.revision for script in ScriptDirectory.from_config(config).walk_revisions()]
-    assert migrations.revisions() == sorted(scripts)

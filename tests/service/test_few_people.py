@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import re
-
 import pytest
-from typer.testing import CliRunner
 
 from pairmark.models.calibration.promises import reach
-from pairmark.service.cli import app
 from pairmark.service.datasets.promises import FEWEST, shares_for
 from tests.service.conftest import people
 
@@ -42,27 +37,6 @@ def test_a_named_rate_is_supported_if_any_split_supports_it(units: int, fpr: flo
     assert ((reach(alone[1]).smallest_fpr or 1.0) <= fpr) == (
         (reach(units - min(FEWEST, round(0.2 * units))).smallest_fpr or 1.0) <= fpr
     )
-
-
-def test_the_test_part_gives_way_before_training_does() -> None:
-    assert parts(40, 0.3) == (12, 20, 8)
-    assert parts(100, 0.1) == (30, 58, 12)
-    assert parts(60, 0.15) == (18, 38, FEWEST)
-    assert parts(40, 0.2) == (8, 28, FEWEST)
-    assert parts(60, 0.15, fixed_test=True) == (10, 38, 12)
-
-
-@pytest.mark.parametrize("fpr", [0.2, 0.05])
-def test_the_people_that_the_plan_names_are_enough_and_fewer_are_not(fpr: float) -> None:
-    planned = CliRunner().invoke(app, ["plan", "--fpr", str(fpr), "--json"])
-    named = re.search(r"\. ([\d,]+) are enough if .*, ([\d,]+) with", json.loads(planned.output)["text"])
-    assert named is not None
-    for learns, text in zip((True, False), named.groups(), strict=True):
-        units = int(text.replace(",", ""))
-        enough, few = (
-            reach(parts(count, fpr, learns=learns)[1]).smallest_fpr for count in (units, units - 2)
-        )
-        assert enough <= fpr < few
 
 
 def test_forty_people_asked_for_a_fifth_are_answered_as_the_service_proposes(deployment):

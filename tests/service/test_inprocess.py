@@ -84,12 +84,6 @@ def test_a_request_arrives_whole_and_marked_as_trusted(client: httpx.Client) -> 
     }
 
 
-def test_lifespan_runs_around_the_client(deployment: Deployment) -> None:
-    with httpx.Client(transport=InProcessTransport(deployment.app), base_url="http://here"):
-        assert deployment.events == ["up"]
-    assert deployment.events == ["up", "down"]
-
-
 def test_an_upload_streams(client: httpx.Client, tmp_path) -> None:
     file = tmp_path / "big"
     file.write_bytes(b"x" * 3_000_000)
@@ -103,17 +97,6 @@ def test_an_answer_streams_and_closing_it_ends_it(client: httpx.Client, deployme
         assert next(response.iter_lines()) == "tick 0"
         assert not deployment.gone.is_set()
     assert deployment.gone.wait(5)
-
-
-def test_requests_run_side_by_side(client: httpx.Client) -> None:
-    with client.stream("GET", "/slow") as response:
-        next(response.iter_lines())
-        assert client.post("/echo", content=b"meanwhile").json()["body"] == "meanwhile"
-
-
-def test_a_bug_reaches_the_caller(client: httpx.Client) -> None:
-    with pytest.raises(RuntimeError, match="a bug"):
-        client.get("/broken")
 
 
 def test_a_failed_start_is_raised() -> None:

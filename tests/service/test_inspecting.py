@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 
 from pairmark.service.datasets import DatasetRequest
-from pairmark.service.datasets.limits import FileLimits
-from pairmark.service.datasets.profiles import inferred, profiled
 from pairmark.service.errors import InvalidInput
 from pairmark.service.heldout.pairs import pairs_among
 from pairmark.service.heldout.suspects import doubtful
@@ -67,13 +65,6 @@ def test_the_number_of_people_is_exact(deployment):
     assert {column.name: column.distinct for column in reported.columns}["person"] == reported.n_labels == 400
 
 
-def test_what_was_named_is_not_guessed(deployment):
-    reported = look(deployment, faces(), label="photo", exclude="person")
-    roles = {column.name: column.role for column in reported.columns}
-    assert (roles["photo"], roles["person"]) == ("label", "excluded")
-    assert "labels differ" in reported.problem
-
-
 def test_a_file_that_would_be_refused_says_why_and_still_shows_its_columns(deployment):
     reported = look(deployment, table(who=["a", "a", "b", "b"], x=[1, 2, "", 4]))
     assert reported.rows is None
@@ -109,26 +100,6 @@ def test_what_is_no_table_is_refused(deployment, content):
 
     with pytest.raises(InvalidInput):
         look(deployment, content)
-
-
-def test_wide_tables_are_bounded(deployment, tmp_path):
-    path = tmp_path / "wide.csv"
-    path.write_bytes(table(who=[1, 1, 2], **{f"x{at}": [1, 2, 3] for at in range(1_500)}))
-    found = profiled(path, tmp_path, "csv", True, FileLimits.of(deployment.settings, path.stat().st_size))
-    assert len(found) == 1_000
-    assert inferred(found, DatasetRequest(name="wide")).label == "who"
-
-
-def test_one_person_under_two_names_is_reported_and_kept(deployment):
-    X, y = people(60, 3)
-    # Person 5 is there under another name, with the same pictures, and one picture of person 9 twice.
-    X, names = np.concatenate([X, X[15:18], X[27:28]]), [f"p{who}" for who in y] + ["q5"] * 3 + ["p9"]
-    content = table(person=names, **{f"f{at}": X[:, at] for at in range(6)})
-    reported = look(deployment, content, label="person")
-    across, within = reported.warnings
-    assert across.startswith("nearly equal rows with different labels: 3 pairs (rows 15 and 180, ")
-    assert within.startswith("nearly equal rows with the same label: 1 pair (rows 27 and 183, ")
-    assert reported.rows == 184
 
 
 def test_labels_that_scores_contradict_are_reported(deployment):
@@ -173,66 +144,6 @@ def test_a_messy_table_is_told_all_its_troubles_at_once(deployment):
     assert mended.features == 1
 
 
-def test_infinite_cells_and_rows_without_a_label_are_troubles_too(deployment):
-    seen = look(deployment, b"who,a,b\nx,1,2\nx,inf,2\n,3,4\ny,nan,1e400\ny,5,\n", identity="who")
-    assert [(each.column, each.role, each.row, each.rows) for each in seen.troubles] == [
-        ("who", "", 3, 1),
-        ("a", "exclude", 2, 2),
-        ("b", "exclude", 4, 2),
-    ]
-    assert seen.troubles[0].text.endswith("(fill them in, or leave the rows out)")
-    # A missing label alone, too.
-    assert [each.column for each in look(deployment, b"who,a\nx,1\n,3\n", identity="who").troubles] == ["who"]
-
-
-def test_the_preview_names_the_line_that_is_no_csv(deployment):
-    with pytest.raises(InvalidInput, match="line 3 has 4 cells, the header 3"):
-        look(deployment, b"who,a,b\nx,1,2\nx,1,2,3\n")
-
-
-def test_rankings_are_known_where_some_rank_one_label(deployment):
-    orders = ["tea>juice", "juice>tea", "tea", "tea>juice"] * 5
-    seen = look(deployment, table(a=list(range(20)), order=orders))
-    assert seen.request["ranking"] == ["order"]
-    assert seen.ranking_labels == ["juice", "tea"]
-
-
-def test_a_label_of_two_words_is_guessed_beside_other_texts(deployment):
-    columns = {"Person Name": [f"p{at // 2}" for at in range(20)], "city": ["Oslo", "Rome"] * 10}
-    assert look(deployment, table(**columns, a=list(range(20)))).request["label"] == "Person Name"
-
-
-def test_a_column_in_other_capitals_is_offered(deployment):
-    with pytest.raises(InvalidInput, match="did you mean 'who'"):
-        add(deployment, identity="Who")
-
-
-def test_the_preview_offers_a_column_of_dates_as_the_time(deployment):
-    seen = look(deployment, MESSY.encode())
-    assert seen.request["time"] == "born"
-    assert seen.request["exclude"] == ["city"]
-    assert [each.column for each in seen.troubles] == ["age"]
-
-
-def test_columns_that_few_cells_keep_from_being_features_are_not_left_out_in_silence(deployment):
-    lines = [f"p{at // 2},{'n/a' if at == 4 else at / 8},{at}%3,{'Oslo'},{at},25" for at in range(20)]
-    seen = look(deployment, "\n".join(["who,a,share,city,b,c", *lines, ""]).encode())
-    assert seen.request["exclude"] == ["a", "share", "city"]
-    assert [text for text in seen.warnings if text.startswith("left out")] == [
-        "left out: column 'a': 1 of 20 cells are no numbers, the first is 'n/a' in row 5 (--exclude a)"
-    ]
-
-
-def test_decimal_commas_are_named(deployment):
-    lines = [f"p{at // 2};1,{at:02d}" for at in range(20)]
-    seen = look(deployment, "\n".join(["who;a", *lines, ""]).encode())
-    assert "no feature column is left" in seen.problem
-    assert seen.warnings == [
-        "left out: column 'a': 20 of 20 cells are no numbers, the first is '1,00' in row 1: numbers take a decimal "
-        "point (--exclude a)"
-    ]
-
-
 def test_a_column_that_numbers_the_rows_is_no_feature_in_silence(deployment):
     rows = [{"who": f"p{at // 3}", "record_id": at + 1, "n": at + 1, "a": at % 7} for at in range(60)]
     content = table(**{name: [row[name] for row in rows] for name in rows[0]})
@@ -244,16 +155,6 @@ def test_a_column_that_numbers_the_rows_is_no_feature_in_silence(deployment):
         "features that number the rows: 'record_id', 'n'. Exclude them, unless order means something "
         "(--exclude record_id --exclude n)"
     )
-
-
-def test_a_row_number_that_repeats_once_is_no_feature_in_silence(deployment):
-    content = table(
-        who=[f"p{at // 3}" for at in range(60)], n=[min(at, 58) for at in range(60)], a=[1, 5, 3] * 20
-    )
-    added = deployment.datasets.add(
-        io.BytesIO(content), DatasetRequest(name="numbered", identity="who"), filename="a.csv"
-    )
-    assert "features that number the rows: 'n'. " in added.warnings[0]
 
 
 def test_a_table_that_would_be_refused_still_shows_its_columns_and_all_that_is_missing(deployment):
@@ -274,9 +175,3 @@ def test_a_table_that_would_be_refused_still_shows_its_columns_and_all_that_is_m
         deployment.datasets.add(
             io.BytesIO(content), DatasetRequest(name="missing", columns={"who": "identity"}), filename="a.csv"
         )
-
-
-def test_different_values_of_a_small_table_are_counted(deployment):
-    seen = look(deployment, faces(n=900), label="nobody")
-    assert "there is no column 'nobody'" in seen.problem
-    assert {column.name: column.distinct for column in seen.columns}["person"] == 900

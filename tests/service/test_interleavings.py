@@ -267,26 +267,3 @@ def test_a_gallery_that_is_deleted_under_a_writer_leaves_no_rows(
             writers.items()
         with deployment.db.read() as session:
             assert session.scalar(select(func.count()).select_from(GalleryItem)) == 0, at
-
-
-def test_the_rig_sees_a_lost_update(deployment: Deployment) -> None:
-    """A read and a write in two transactions lose what is written between them, and a preemption shows it."""
-    job = deployment.queue.submit(deployment.request()).id
-
-    def careless(db: Database) -> None:
-        with db.read() as session:
-            seen = session.scalar(select(JobRow.attempt).where(JobRow.id == job))
-        with db.write() as session:
-            session.execute(update(JobRow).where(JobRow.id == job).values(attempt=seen + 1))
-
-    def prepared() -> Any:
-        with deployment.db.write() as session:
-            session.execute(update(JobRow).where(JobRow.id == job).values(attempt=0))
-        return careless, careless
-
-    counts = [
-        job_row(deployment, job).attempt
-        for _at, _first, _second in every_preemption(url_of(deployment), prepared)
-    ]
-    assert 1 in counts
-    assert 2 in counts

@@ -11,10 +11,7 @@ from pairmark.service.datasets.schemas import DatasetRequest
 from pairmark.service.errors import ChooseProtocol
 from pairmark.service.runtime.points import PointRequest
 from pairmark.service.runtime.runtime import Runtime
-from pairmark.service.tables import DatasetRow
 from tests.service.conftest import SMALL_FOREST, Deployment, people
-
-FEW = people(20, 30)
 
 
 def added(deployment: Deployment, name: str, n: int = 20, rows: int = 30, **roles: str):
@@ -69,25 +66,6 @@ def test_thirty_values_and_more_are_identities_unless_they_are_classes(deploymen
     assert "samples calibrate" in submitted(deployment, dataset="many").message
 
 
-def test_a_dataset_of_an_earlier_version_counts_as_a_bare_label(deployment):
-    X, y = people(20, 5)
-    dataset = deployment.upload("old", X, y)
-    with deployment.db.write() as session:
-        row = session.get(DatasetRow, dataset.id)
-        row.summary = {name: value for name, value in row.summary.items() if name != "label_role"}
-    assert deployment.datasets.get("old").label_role == "label"
-    with pytest.raises(ChooseProtocol):
-        submitted(deployment, dataset="old")
-
-
-def test_the_same_file_under_another_role_is_another_version(deployment):
-    versions = [
-        added(deployment, "few", **roles).version for roles in ({}, {"identity": "y"}, {"classes": "y"})
-    ]
-    assert versions == [1, 2, 3]
-    assert added(deployment, "few", classes="y").existing
-
-
 @pytest.mark.parametrize(
     "roles",
     [
@@ -99,18 +77,6 @@ def test_the_same_file_under_another_role_is_another_version(deployment):
 def test_roles_that_contradict_each_other_are_refused(roles):
     with pytest.raises(ValidationError, match=r"identity, classes and label|unlabelled"):
         DatasetRequest(name="x", **roles)
-
-
-def test_an_inspection_asks_and_hands_the_role_on(deployment):
-    file = deployment.folder / "few.csv"
-    file.write_text("a,b,who\n" + "".join(f"{i * 0.37 % 1:.3f},{i},p{i % 3}\n" for i in range(60)))
-    asked = deployment.datasets.inspect(file, DatasetRequest(name="x", label="who"))
-    assert [choice.role for choice in asked.choices] == ["identity", "classes"]
-    told = deployment.datasets.inspect(file, DatasetRequest(name="x", classes="who"))
-    assert (told.choices, told.request["classes"], "label" in told.request) == ([], "who", False)
-    assert next(column.role for column in told.columns if column.name == "who") == "classes"
-    refused = deployment.datasets.inspect(file, DatasetRequest(name="x", identity="nobody"))
-    assert refused.problem.startswith("identity: there is no column 'nobody'")
 
 
 def test_a_closed_set_promise_names_its_population(deployment):

@@ -83,25 +83,11 @@ def test_pairs_are_chosen_and_then_drawn_until_they_are_enough(served: RunningSe
     assert '"next": null' in told.stdout, told.stderr
 
 
-def test_both_records_come_along(served: RunningServer) -> None:
-    first = ask(served, [])["items"][0]
-    row = int(first["refs"][0][1:])
-    assert first["left"]["surname"] == TABLE["surname"][row]
-    assert "rec" not in first["left"]
-
-
 def test_who_cannot_tell_is_not_asked_again(served: RunningServer) -> None:
     item = ask(served, [])["items"][0]
     again = ask(served, [{**said(item), "same": None}], n=100)
     assert item["refs"] not in [one["refs"] for one in again["items"]]
     assert again["chosen"]["labelled"] == 0
-
-
-def test_draws_of_another_list_train(served: RunningServer) -> None:
-    items = ask(served, [])["items"]
-    told = ask(served, [{**said(item), "drawn_from": 5} for item in items[:3]])
-    assert told["stale"] == 3
-    assert told["chosen"]["labelled"] == 3
 
 
 def test_the_table_is_stored_with_its_pairs_and_trains(served: RunningServer) -> None:
@@ -118,30 +104,3 @@ def test_the_table_is_stored_with_its_pairs_and_trains(served: RunningServer) ->
     )
     point = served.http.get("/models/labelled/versions/1/operating-point?fpr=0.2").json()
     assert point["guarantee"] == "finite-population"
-
-
-@pytest.mark.parametrize(
-    ("dataset", "answers", "problem"),
-    [
-        ("people", [{"left": "r0", "right": "r999", "same": True}], "answers[0].right is 'r999'"),
-        ("people", [{"left": "r0", "right": "r0", "same": True}], "one row twice"),
-        ("points", [], "expected a table of records"),
-        ("people", [{"left": "r0", "right": "r1", "same": "yes"}], "answers"),
-        ("people", [{"left": "r0", "right": "r1", "same": True, "drawn_from": -1}], "drawn_from"),
-    ],
-)
-def test_what_is_no_answer_is_named(
-    served: RunningServer, dataset: str, answers: list[dict[str, Any]], problem: str
-) -> None:
-    for path in ("proposals", "pairs"):
-        body = {"answers": answers} if path == "proposals" else {"answers": answers, "name": "x"}
-        answer = served.http.post(f"/datasets/{dataset}/{path}", json=body)
-        assert answer.status_code == 422
-        assert problem in answer.json()["detail"]
-
-
-def test_answers_of_one_kind_make_no_dataset(served: RunningServer) -> None:
-    body = {"name": "x", "answers": [{"left": "r0", "right": "r1", "same": True}]}
-    answer = served.http.post("/datasets/people/pairs", json=body)
-    assert answer.status_code == 422
-    assert "both kinds" in answer.json()["detail"]

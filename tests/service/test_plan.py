@@ -57,25 +57,3 @@ def test_people_that_the_plan_asks_for_are_enough_and_fewer_are_not(fpr: float) 
         assert answered(np.repeat(np.arange(people), 2), "open-set", fpr, "finite-sample", seed)
     fewer = people - 8
     assert not answered(np.repeat(np.arange(fewer), 2), "open-set", fpr, "finite-sample", 0)
-
-
-@pytest.mark.parametrize(("fpr", "classes"), [(0.1, 3), (0.1, 10), (0.03, 10)])
-def test_samples_of_classes_that_the_plan_asks_for_are_enough(fpr: float, classes: int) -> None:
-    """Which of the pairs differ is chance, so the plan has something to spare."""
-    samples = planned(fpr, "finite-sample", "--classes", str(classes))["dataset_samples"]
-    y = np.arange(samples) % classes
-    assert all(answered(y, "closed-set", fpr, "finite-sample", seed) for seed in range(20))
-
-
-@pytest.mark.parametrize("fpr", [0.1, 0.02])
-def test_where_people_are_alike_the_bootstraps_plan_is_about_right(fpr: float) -> None:
-    people = planned(fpr, "bootstrap")["dataset_people"]
-    enough = sum(
-        answered(np.repeat(np.arange(people), 2), "open-set", fpr, "bootstrap", seed) for seed in range(8)
-    )
-    half = sum(
-        answered(np.repeat(np.arange(people // 2), 2), "open-set", fpr, "bootstrap", seed)
-        for seed in range(4)
-    )
-    assert enough >= 6
-    assert half == 0

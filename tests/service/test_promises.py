@@ -8,9 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 from pairmark.models.calibration.operating_point import InsufficientCalibrationData
-from pairmark.models.calibration.promises import askable, in_percent
 from pairmark.service.cli import app
-from pairmark.service.datasets.promises import FEWEST, promise_of, ways_from, ways_out
+from pairmark.service.datasets.promises import FEWEST, promise_of, ways_from
 from tests.service.conftest import people
 
 
@@ -54,24 +53,6 @@ def test_a_target_out_of_reach_is_said_when_the_job_is_queued(deployment):
     assert "The target rate 0.1 % cannot be promised from this dataset" in job.message
 
 
-def test_a_list_of_pairs_promises_nothing_by_its_size(deployment):
-    X, _ = people(40, 2)
-    pairs = "left,right,same\n" + "\n".join(
-        f"{2 * i},{2 * i + 1},1\n{2 * i},{(2 * i + 2) % 80},0" for i in range(40)
-    )
-    assert deployment.upload("listed", X, pairs=pairs).promise is None
-
-
-def test_classes_are_counted_in_samples(deployment):
-    reported = deployment.upload("classes", *people(4, 40)).promise
-    assert (reported.protocol, reported.counted, reported.units, reported.calibration_units) == (
-        "closed-set",
-        "samples",
-        160,
-        40,
-    )
-
-
 def test_ways_out_are_ranked_and_each_gives_a_smaller_rate() -> None:
     promise = promise_of(400, 0.25, protocol="open-set", fewest=FEWEST)
     ways = ways_from(0.001, promise.smallest_fpr, 5990, "people", promise, "people")
@@ -104,15 +85,3 @@ def test_plan_dataset_and_refusal_name_one_number_of_people(share: float) -> Non
     total = plan["needs"][0]["dataset_people"]
     assert way["units"] == total == 2_400 + promise.more_units == 11_980
     assert way["text"].replace(", 9,580 more than it has", "") == plan["text"]
-
-
-@pytest.mark.parametrize("rate", [0.004997, 0.00998, 0.0997, 0.0261, 0.46, 0.05899999])
-def test_a_rate_that_is_named_can_be_asked_for_and_is_no_more_than_two_digits(rate: float) -> None:
-    assert rate <= askable(rate) <= 1.1 * rate
-    assert in_percent(rate) == f"{100 * askable(rate):g} %"
-    assert in_percent(0.004997) == "0.5 %"
-
-
-def test_a_way_that_gives_no_smaller_rate_is_not_offered() -> None:
-    assert [way.options for way in ways_out(900)] == ["--target-fpr 0.0067"]
-    assert len(ways_out(40)) == 2

@@ -5,12 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pairmark.models.evaluation.comparison import ScorerComparison
 from pairmark.service.datasets.schemas import DatasetRequest
 from pairmark.service.errors import InvalidInput
-from pairmark.service.training.leaderboard import verdict
 from pairmark.service.training.trainer import Trainer
-from tests.service.conftest import SMALL_FOREST, people
+from tests.service.conftest import people
 
 GOOD = {"learner": "metric", "params": {"metric": "euclidean"}, "promote": "if-better"}
 BAD = {"learner": "metric", "params": {"metric": "dot"}, "promote": "if-better"}
@@ -49,15 +47,6 @@ def test_a_worse_version_is_registered_and_does_not_take_production(deployment):
     assert deployment.store.resolve("faces") == ("faces", 5)
 
 
-def test_people_that_production_learned_from_are_left_out_of_the_comparison(deployment):
-    trained(deployment, promote="if-better")
-    _, facts = trained(deployment, params={**SMALL_FOREST, "random_state": 3}, promote="if-better")
-    reported = facts["promotion"]
-    assert reported["n_left_out"] > 0
-    assert reported["n_pairs"] + reported["n_left_out"] == facts["parts"]["test_pairs"]
-    assert "overlap" not in reported
-
-
 def test_what_cannot_be_compared_is_not_promoted(deployment):
     trained(deployment, **GOOD)
     deployment.upload("wide", *people(40, 5, width=9))
@@ -85,44 +74,6 @@ def test_an_alias_that_was_moved_during_the_comparison_stays(deployment, monkeyp
     assert deployment.store.resolve("faces") == ("faces", 2)
 
 
-def test_baselines_are_measured_beside_the_model(deployment):
-    message, facts = trained(deployment, **BAD)
-    board = facts["leaderboard"]
-    assert [entry["name"] for entry in board["items"]][-1] == "this model"
-    assert {entry["name"] for entry in board["items"]} == {
-        "this model",
-        "cosine",
-        "euclidean",
-        "whitened cosine",
-    }
-    assert board["beaten"]
-    assert f"{board['best_baseline']} is better on held-out data (mean tpr" in message.lower()
-    model = board["items"][-1]
-    tpr = deployment.store.version("faces", 1).metrics["tpr_at_fpr"]["0.1"]["value"]
-    assert model["tpr_at_fpr"]["0.1"] == pytest.approx(tpr)
-    for entry in board["items"][:-1]:
-        assert entry["learner"] == "metric"
-        assert entry["difference"] == pytest.approx(model["value"] - entry["value"])
-
-
-def test_a_metric_is_level_with_the_baseline_that_it_is(deployment):
-    _, facts = trained(deployment, learner="metric", params={"metric": "cosine"})
-    entries = {entry["name"]: entry for entry in facts["leaderboard"]["items"]}
-    assert entries["cosine"]["difference"] == 0
-    assert entries["cosine"]["difference_interval"] == [0, 0]
-
-
-def test_a_classifier_is_compared_by_its_classes_too(deployment):
-    deployment.upload("classes", *people(4, 40))
-    params = {"depth": 1, "k_max": 2}
-    _, facts = trained(deployment, learner="rsbl", dataset="classes", model="classes", params=params)
-    board = facts["leaderboard"]["classification"]
-    names = {entry["name"] for entry in board["items"]}
-    assert names == {"this model", "majority", "nearest neighbours", "logistic"}
-    majority = next(entry for entry in board["items"] if entry["name"] == "majority")
-    assert majority["value"] < 0.6
-
-
 def test_who_names_no_learner_gets_the_one_for_the_data(deployment):
     request = deployment.request(learner=None, params={})
     assert deployment.queue.submit(request).learner in ("similarity-auto", "similarity-forest")
@@ -134,13 +85,6 @@ def test_who_names_no_learner_gets_the_one_for_the_data(deployment):
     assert deployment.queue.submit(asked).learner == "label-ranking-auto"
     with pytest.raises(InvalidInput, match="takes no budget"):
         deployment.queue.submit(deployment.request(budget_seconds=5))
-
-
-@pytest.mark.parametrize("alias", ["if-better", "true"])
-def test_words_that_say_how_to_promote_are_no_aliases(deployment, alias):
-    trained(deployment, **GOOD)
-    with pytest.raises(InvalidInput, match="neither a number nor one of"):
-        deployment.store.promote("faces", alias, 1, by="test")
 
 
 def test_the_calibration_part_follows_from_the_rate_that_will_be_asked_for(deployment):
@@ -156,18 +100,3 @@ def test_the_calibration_part_follows_from_the_rate_that_will_be_asked_for(deplo
     assert fraction(target_fpr=0.001) == 0.5
     assert fraction(target_fpr=0.001, calibration_fraction=0.2) == 0.2
     assert np.isclose(fraction(target_fpr=0.4), 0.1)
-
-
-@pytest.mark.parametrize(
-    ("difference", "said"),
-    [(-0.0001, "borda is as good"), (0.0004, "borda is as good"), (-0.001, "borda is better")],
-)
-def test_what_reads_equal_is_called_as_good(difference: float, said: str) -> None:
-    baseline = ScorerComparison(
-        value=0.867 - difference,
-        interval=(0.7, 0.9),
-        difference=difference,
-        difference_interval=(-0.05, 0.05),
-    )
-    model = ScorerComparison(value=0.867, interval=None, difference=0.0, difference_interval=None)
-    assert verdict("mean Kendall tau", "borda", baseline, model, {}).startswith(said)

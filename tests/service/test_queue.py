@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-import numpy as np
 import pytest
 from sqlalchemy import update
 
@@ -16,7 +15,6 @@ from pairmark.service.errors import (
     RateLimited,
     TrainingFailed,
     UnknownDataset,
-    UnknownJob,
     UnknownLearner,
 )
 from pairmark.service.tables import JobRow
@@ -48,14 +46,6 @@ def test_a_job_is_what_was_asked_for_with_every_parameter_spelled_out(deployment
     assert deployment.queue.get(job.id) == job
 
 
-def test_a_job_names_the_unlabelled_rows_it_reads(deployment):
-    job = deployment.queue.submit(
-        deployment.request(learner="rankboost-kernel", params={}, unlabelled="people")
-    )
-    assert job.unlabelled == "people:1"
-    assert [listed.unlabelled for listed in deployment.queue.page().items] == ["people:1"]
-
-
 @pytest.mark.parametrize(
     ("changes", "error", "said"),
     [
@@ -75,12 +65,6 @@ def test_what_cannot_be_trained_is_refused_when_submitted(deployment, changes, e
     with pytest.raises(error, match=said):
         deployment.queue.submit(deployment.request(**changes))
     assert deployment.queue.page().items == []
-
-
-def test_a_dataset_without_identities_is_refused_when_submitted(deployment):
-    deployment.upload("bare", np.arange(12, dtype=np.float32).reshape(4, 3))
-    with pytest.raises(InvalidInput, match="has none: upload it with `label`"):
-        deployment.queue.submit(deployment.request(dataset="bare"))
 
 
 def test_an_idempotency_key_makes_one_job(deployment):
@@ -129,13 +113,6 @@ def test_pages_go_through_all_jobs_newest_first(deployment):
         deployment.queue.page(cursor="bm9uc2Vuc2U")
 
 
-@pytest.mark.parametrize("job_id", ["nope", "0" * 32, "\x00" * 32, "é" * 32])
-def test_an_unknown_job_is_said_to_be_unknown(deployment, job_id):
-    for call in (deployment.queue.get, deployment.queue.cancel, deployment.queue.events):
-        with pytest.raises(UnknownJob):
-            call(job_id)
-
-
 def test_each_job_is_claimed_by_one_of_eight_workers(deployment):
     ids = [deployment.queue.submit(deployment.request()).id for _ in range(24)]
     start = threading.Barrier(8)
@@ -151,15 +128,6 @@ def test_each_job_is_claimed_by_one_of_eight_workers(deployment):
         claimed = [job_id for one in threads.map(work, range(8)) for job_id in one]
     assert sorted(claimed) == sorted(ids)
     assert deployment.queue.reading().states == {"running": 24}
-
-
-def test_jobs_are_claimed_oldest_first_or_by_id(deployment):
-    first, second, third = (deployment.queue.submit(deployment.request()).id for _ in range(3))
-    assert deployment.queue.claim("a", job_id=third).job_id == third
-    assert deployment.queue.claim("a", job_id=third) is None
-    assert deployment.queue.claim("a").job_id == first
-    assert deployment.queue.claim("a").job_id == second
-    assert deployment.queue.claim("a") is None
 
 
 def test_a_silent_workers_job_is_taken_over_and_its_writes_refused(deployment):
@@ -218,15 +186,6 @@ def test_a_job_that_is_lost_too_often_fails_with_advice(deployment):
     assert queue.events(job.id)[-1].event == "done"
 
 
-def test_giving_a_job_back_does_not_use_up_its_attempts(deployment):
-    queue = small(deployment, max_attempts=1)
-    job = queue.submit(deployment.request())
-    for _ in range(4):
-        queue.release(queue.claim("restarts"), "its worker was stopped")
-        assert queue.get(job.id).state == "queued"
-    assert [one.outcome for one in queue.get(job.id).attempts] == ["released"] * 4
-
-
 def test_cancelling(deployment):
     waiting = deployment.queue.submit(deployment.request())
     assert deployment.queue.cancel(waiting.id).state == "cancelled"
@@ -256,17 +215,6 @@ def test_a_cancelled_job_whose_worker_fell_silent_is_not_tried_again(deployment)
     assert deployment.queue.get(job.id).state == "cancelled"
 
 
-def test_a_failure_is_told_as_a_problem(deployment):
-    job = deployment.queue.submit(deployment.request())
-    deployment.queue.fail(deployment.queue.claim("a"), InvalidInput("too few people: bring more"))
-    failed = deployment.queue.get(job.id)
-    assert failed.state == "failed"
-    assert failed.error.type == "/problems/invalid-input"
-    assert failed.error.detail == "too few people: bring more"
-    done = deployment.queue.events(job.id)[-1]
-    assert (done.event, done.data["state"]) == ("done", "failed")
-
-
 def test_events_are_replayed_from_any_point(deployment):
     job = deployment.queue.submit(deployment.request())
     claim = deployment.queue.claim("a")
@@ -285,26 +233,3 @@ def test_a_dataset_cannot_be_deleted_under_a_waiting_job(deployment):
         deployment.datasets.delete("people:1")
     deployment.queue.cancel(job.id)
     deployment.datasets.delete("people:1")
-
-
-def test_a_waiting_job_says_what_it_waits_for(deployment):
-    queue = deployment.queue
-    first, second, third = (queue.submit(deployment.request()) for _ in range(3))
-    assert "no worker is alive" in first.message
-    assert "`pairmark worker`" in first.message
-    queue.mark_alive("one")
-    assert queue.get(first.id).message.startswith("10 of 40 people calibrate")
-    assert f"waits behind job {first.id} (queued);" in queue.get(second.id).message
-    claim = queue.claim("one")
-    assert claim is not None
-    queue.progress(claim, fraction=0.4, stage="fitting")
-    messages = {job.id: job.message for job in queue.page().items}
-    assert f"waits behind job {first.id} (running, 40 % done);" in messages[second.id]
-    assert f"waits behind job {first.id} (running, 40 % done) and 1 more;" in messages[third.id]
-    with deployment.db.write() as session:
-        session.execute(update(JobRow).where(JobRow.id == first.id).values(model="other/faces"))
-    # A job of another team is counted, not named.
-    assert "waits behind other jobs: 1;" in queue.get(second.id).message
-    queue.mark_alive("two")
-    assert "waits" not in queue.get(second.id).message
-    assert "waits behind" in queue.get(third.id).message

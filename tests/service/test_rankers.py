@@ -11,7 +11,7 @@ from experiments._synthetic_rankings import make_ranking_data, truncated_gaussia
 from pairmark.models.evaluation.rankings import kendall_tau
 from pairmark.service.datasets.schemas import DatasetRequest
 from pairmark.service.errors import InvalidInput
-from pairmark.service.training.splitting import GROUPED, ROWS
+from pairmark.service.training.splitting import ROWS
 
 LABELS = ["rain", "snow", "sun", "wind"]
 PARAMS = {"n_estimators": 15, "random_state": 0}
@@ -72,43 +72,6 @@ def test_a_csv_becomes_a_ranker_with_metrics_on_rows_it_never_saw(deployment):
     assert tau["value"] > 0.75 > version.metrics["constant_kendall_tau"]["value"]
     forest = deployment.store.load("weather", 1)
     assert kendall_tau(forest.predict(sample.X), sample.truth).mean() > 0.75
-
-
-def test_the_same_seed_gives_the_same_ranker_and_partial_rankings_are_learned_from(deployment):
-    sample = made(120)
-    tied = np.where(sample.rankings > 1, 2.0, sample.rankings)
-    add(deployment, "sky", tied, sample)
-    first, second = train(deployment, "sky"), train(deployment, "sky", params={**PARAMS, "n_jobs": 1})
-    shas = {deployment.store.version("weather", v).metrics["kendall_tau"]["value"] for v in (first, second)}
-    assert len(shas) == 1
-    assert np.array_equal(
-        deployment.store.load("weather", first).predict_scores(sample.X),
-        deployment.store.load("weather", second).predict_scores(sample.X),
-    )
-
-
-def test_groups_stay_whole_and_widen_intervals(deployment):
-    sample = made(200)
-    add(deployment, "sky", sample.rankings, sample, groups=np.repeat(np.arange(20), 10))
-    train(deployment, "sky")
-    version = deployment.store.version("weather", 1)
-    assert version.facts["protocol"] == GROUPED
-    assert version.metrics["n_units"] == 4
-    assert version.facts["parts"]["test_rows"] == 40
-
-
-def test_a_ranker_moves_to_another_house_with_its_label_names(deployment, tmp_path):
-    sample = made(60)
-    add(deployment, "sky", sample.rankings, sample)
-    train(deployment, "sky", promote=False)
-    file = deployment.store.export("weather", 1, tmp_path)
-    with file.open("rb") as stream:
-        name, number = deployment.store.import_file(stream, by="test", name="copy", promote="production")
-    assert deployment.store.names(name, number, "label_names") == LABELS
-    assert np.array_equal(
-        deployment.store.load(name, number).predict(sample.X),
-        deployment.store.load("weather", 1).predict(sample.X),
-    )
 
 
 def test_what_cannot_be_learned_from_is_refused_with_a_reason(deployment):

@@ -17,7 +17,6 @@ from pairmark.models.records.inference import infer
 from pairmark.models.records.labelling import LabellingPool
 from pairmark.service.cli import output
 from pairmark.service.cli.root import app
-from pairmark.service.datasets.labelling import drawn_different
 from pairmark.service.datasets.schemas import DatasetRequest
 from pairmark.service.errors import CalibrationOverlap
 from pairmark.service.errors import InvalidInput as Refused
@@ -115,16 +114,6 @@ class TestDatasets:
         assert found.request["columns"]["zip"] == "text"
         assert "formula" in " ".join(found.warnings)
 
-    def test_a_long_cell_is_stored_whole_or_refused(self, deployment: Deployment) -> None:
-        table = {"person": ["a", "a", "b", "b"], "text": ["x" * 10_000, "word", "y" * 32_768, "word"]}
-        file = written(deployment.folder / "long.csv", table)
-        request = DatasetRequest(name="long", columns={"person": "identity"})
-        data = deployment.datasets.load(deployment.datasets.add(file, request).id)
-        assert [len(cell) for cell in data.X[:, 0]] == [10_000, 4, 32_768, 4]
-        file = written(deployment.folder / "longer.csv", table | {"text": ["x" * 32_769, "a", "b", "c"]})
-        with pytest.raises(Refused, match="row 1, column 'text': has 32769 characters"):
-            deployment.datasets.add(file, request)
-
     def test_two_tables_are_joined_by_their_own_ids(self, deployment: Deployment) -> None:
         table, who = people(60, seed=4)
         sides = [{name: cells[side::2] for name, cells in table.items()} for side in (0, 1)]
@@ -179,17 +168,6 @@ class TestTraining:
         calibrated = deployment.store.calibrations.calibrate("m", number, "others")
         assert calibrated.dataset_sha256 == deployment.datasets.get("others").sha256
 
-    def test_the_encoder_sees_training_rows_alone(self, deployment: Deployment) -> None:
-        table_of(deployment)
-        number = deployment.train(dataset="customers", model="m", learner="plda", params={})
-        estimator = deployment.store.load("m", number)
-        data = deployment.datasets.load(deployment.datasets.get("customers").id)
-        parts = deployment.store.version("m", number).facts["parts"]
-        assert parts["train_rows"] < len(data)
-        # The weight of an n-gram that no training row has.
-        highest = float(estimator.encoder_._rarity.max())
-        assert highest <= np.log(1 + parts["train_rows"]) + 1 + 1e-6
-
     def test_what_is_drawn_calibrates_a_promise_about_the_list(self, deployment: Deployment) -> None:
         labelled = drawn_pairs(deployment, n_chosen=80, n_drawn=240)
         added = deployment.datasets.get("labelled")
@@ -228,22 +206,6 @@ class TestTraining:
         pairs.write_text("\n".join(["left,right,same,drawn_from", *lines]))
         with pytest.raises(Refused, match=problem):
             deployment.datasets.add(file, DatasetRequest(name="few", columns={}), pairs=pairs)
-
-    def test_a_contradiction_among_the_drawn_is_not_left_out(self, deployment: Deployment) -> None:
-        table, _ = people(3, seed=3)
-        file = written(deployment.folder / "few.csv", table)
-        pairs = deployment.folder / "draws.csv"
-        pairs.write_text("left,right,same,drawn_from\n0,1,1,0\n1,2,1,0\n0,2,0,9\n3,4,0,9\n")
-        request = DatasetRequest(name="few", columns={}, drop_contradictions=True)
-        with pytest.raises(Refused, match="drawn at random, and without them the others are no sample"):
-            deployment.datasets.add(file, request, pairs=pairs)
-
-    def test_params_cannot_change_the_types_of_a_dataset(self, deployment: Deployment) -> None:
-        table_of(deployment)
-        with pytest.raises(Refused, match=r"params\.columns"):
-            deployment.train(
-                dataset="customers", model="m", learner="record-trees", params={"columns": {"given": "text"}}
-            )
 
 
 @pytest.fixture(scope="module")
@@ -339,24 +301,6 @@ class TestLabelling:
         assert "train on it" in self.answered(file, "d" * 20)
         assert self.state(file)["next"] is None
 
-    def test_choosing_again_turns_draws_into_choices(self, file: Path) -> None:
-        self.answered(file, "sdsdsdsdsdsd" + "dddq")
-        assert self.state(file)["drawn"]["labelled"] == 3
-        pairs = file.with_name("pairs.csv")
-        pairs.write_text(
-            "\n".join(pairs.read_text().splitlines()[:1] + pairs.read_text().splitlines()[2:]) + "\n"
-        )
-        told = self.state(file)
-        assert (told["drawn"]["labelled"], told["chosen"]["labelled"]) == (0, 14)
-
-    def test_undo_unsure_and_words_that_are_none(self, file: Path) -> None:
-        said = self.answered(file, "uxs?uq")
-        assert "no answer to take back" in said
-        assert "expected s, d, ?, u or q" in said
-        assert self.lines(file) == []
-        self.answered(file, "sdsdsdsdsdsd" + "?q")
-        assert (self.lines(file)[-1]["same"], int(self.lines(file)[-1]["drawn_from"]) > 0) == ("0", True)
-
     def test_a_pairs_file_of_another_table_is_named(self, file: Path) -> None:
         file.with_name("pairs.csv").write_text("left,right,same\nr1,nobody,1\n")
         done = CliRunner().invoke(
@@ -364,13 +308,6 @@ class TestLabelling:
         )
         assert done.exit_code == 2
         assert "row 1" in done.output
-
-    def test_a_plan_counts_pairs(self) -> None:
-        done = CliRunner().invoke(app, ["plan", "--fpr=1%", "--pairs", "--same-share=50%", "--json"])
-        output.reset()
-        plan = json.loads(done.stdout)
-        assert plan["draws"][0]["different"] == drawn_different(0.01, 0.95) >= 299 / 0.8
-        assert plan["draws"][0]["drawn"] > 2 * plan["draws"][0]["different"]
 
 
 OTHERS, OTHER_WHO = people(40, seed=7)
@@ -467,12 +404,6 @@ class TestServing:
             assert answer.json()["field"] == field
             assert said in answer.json()["detail"]
 
-    def test_a_list_names_the_record(self, served: RunningServer) -> None:
-        one = record(OTHERS, 0)
-        body = {"model": "customers", "left": one, "right": [one, one | {"weight": "x"}]}
-        answer = served.http.post("/similarity", json=body).json()
-        assert answer["field"] == "right[1].weight"
-
     @pytest.mark.parametrize(
         "value",
         [[1.0, 2.0], {"indices": [0], "values": [1.0]}, {"indices": [0]}, {"samples": [[1.0]]}, {"samples": "x"},
@@ -487,17 +418,6 @@ class TestServing:
                 ):
                     answer = served.http.post(path, json={"model": model, **sides})
                     assert answer.status_code == 422, (answer.status_code, answer.text)
-
-    def test_subjects_of_several_records_are_compared(self, served: RunningServer) -> None:
-        left = {"samples": [record(OTHERS, 0), record(OTHERS, 1)]}
-        for model in ("customers", "encoded"):
-            body = {
-                "model": model,
-                "left": left,
-                "right": [{"samples": [record(OTHERS, row)]} for row in (1, 2)],
-            }
-            scores = served.http.post("/similarity", json=body).json()["scores"]
-            assert scores[0] > scores[1]
 
     def test_the_client_sends_dicts_and_frames(self, served: RunningServer) -> None:
         class Frame:
@@ -530,20 +450,6 @@ class TestServing:
         found = served.cli("match", *sides, "--fpr", "0.2", "--model", "customers", "--json")
         assert found.returncode == 0, found.stderr
         assert json.loads(found.stdout)["pairs"][0]["decision"] == "match"
-
-    def test_records_are_classified_and_labels_ranked_for_them(self, served: RunningServer) -> None:
-        features = [{"spent": 200.0}, {"spent": 10.5, "note": "a b"}]
-        named = served.http.post("/classify", json={"model": "tiers", "features": features})
-        assert named.json()["labels"] == ["gold", "bronze"], named.text
-        features = [{"kind": "gold"}, {"kind": "silver", "note": "c"}]
-        ranked = served.http.post("/rank-labels", json={"model": "ranked", "features": features})
-        assert [one["labels"] for one in ranked.json()["rankings"]] == [["c", "a", "b"], ["b", "c", "a"]], (
-            ranked.text
-        )
-        for path, model in (("/classify", "tiers"), ("/rank-labels", "ranked")):
-            wrong = served.http.post(path, json={"model": model, "features": [{"spent": "much"}]})
-            assert wrong.status_code == 422
-            assert "expected a number" in wrong.json()["detail"]
 
     def test_a_gallery_finds_who_a_record_is(self, served: RunningServer, tmp_path: Path) -> None:
         http, probe = served.http, record(OTHERS, 1)

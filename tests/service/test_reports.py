@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import html
-import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from pairmark.service.api.report_page import report_page
-from pairmark.service.errors import CorruptArtefact, ModelNotCapable, UnsupportedRate
+from pairmark.service.errors import CorruptArtefact
 from pairmark.service.heldout.errors import KEPT
-from pairmark.service.heldout.report import read_arrays
-from pairmark.service.runtime.pictures import pictures_of
 from pairmark.service.training.splitting import split
 from pairmark.service.training.trainer import Trainer
 from tests.service.conftest import people
@@ -61,16 +54,6 @@ def test_the_hardest_pairs_are_those_of_brute_force(noisy):
             assert item.score == pytest.approx(-np.linalg.norm(X[item.left] - X[item.right]), rel=1e-5)
 
 
-def test_without_a_rate_the_hardest_come_whatever_the_threshold(noisy):
-    found = noisy.store.reports.errors("noisy", 1, kind="false-non-match", limit=5)
-    assert found.threshold is None
-    assert len(found.items) == 5
-    assert found.more
-    assert [item.score for item in found.items] == sorted(item.score for item in found.items)
-    with pytest.raises(UnsupportedRate, match="cannot support"):
-        noisy.store.reports.errors("noisy", 1, kind="false-match", fpr=1e-6)
-
-
 def test_the_report_holds_everything(noisy):
     report = noisy.store.reports.report(noisy.store.version("noisy", 1))
     assert report.version.model == "noisy"
@@ -81,26 +64,6 @@ def test_the_report_holds_everything(noisy):
     parts = report.version.facts["parts"]
     assert sum(histograms.same) + sum(histograms.different) == parts["test_pairs"]
     report.model_dump_json()
-
-
-def test_the_report_is_a_page_of_its_own_with_every_picture(noisy):
-    report = noisy.store.reports.report(noisy.store.version("noisy", 1))
-    evidence = report.evidence
-    loss = noisy.store.version("noisy", 1).metrics["likelihood_ratios"]["pav"]
-    assert loss["cllr"] == evidence.likelihood_ratios[0].cllr >= loss["cllr_min"]
-    assert evidence.by_samples.n_people == 12
-    assert [one.fpr for one in report.promises] == [0.1, 0.01, 0.001]
-    assert all(one.refused is not None or one.threshold is not None for one in report.promises)
-    assert report.det.fnmr == [1 - value for value in report.roc.tpr]
-    assert set(pictures_of(report)) >= {"roc", "det", "histograms", "tippett", "calibration"}
-    page, policy = report_page(report)
-    assert policy in html.unescape(page)
-    style = page.partition("<style>")[2].partition("</style>")[0]
-    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    assert f"'sha256-{digest}'" in policy
-    assert page.count("data:image/svg+xml") == len(pictures_of(report))
-    for reason in evidence.left_out.values():
-        assert re.sub("`(.*?)`", r"<code>\1</code>", html.escape(reason, quote=False)) in page
 
 
 def test_a_report_that_no_training_writes_is_refused(noisy, monkeypatch):
@@ -115,17 +78,3 @@ def test_a_report_that_no_training_writes_is_refused(noisy, monkeypatch):
     monkeypatch.setattr(report, "_read", tampered)
     with pytest.raises(CorruptArtefact, match="report cannot be read"):
         noisy.store.reports.report(noisy.store.version("noisy", 1))
-
-
-def test_a_version_of_before_has_a_report_without_errors(noisy, monkeypatch):
-    from pairmark.service.store import reports
-
-    bare = {"fpr", "tpr", "thresholds", "trained_rows", "trained_identities"}
-    monkeypatch.setattr(
-        reports,
-        "read_arrays",
-        lambda folder: {name: one for name, one in read_arrays(folder).items() if name in bare},
-    )
-    assert noisy.store.reports.report(noisy.store.version("noisy", 1)).histograms is None
-    with pytest.raises(ModelNotCapable, match="before errors were kept"):
-        noisy.store.reports.errors("noisy", 1, kind="false-match")

@@ -8,17 +8,14 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
-from pydantic import ValidationError
 from sqlalchemy import func, select, text, update
 
 from pairmark.service.db import Database
-from pairmark.service.errors import InvalidInput, PairmarkError, UnknownModel, UnknownReview
-from pairmark.service.reviews.export import same_chance
-from pairmark.service.reviews.progress import MAX_PARTS, Draw, breakdown, groups_of
+from pairmark.service.errors import InvalidInput, PairmarkError, UnknownReview
 from pairmark.service.reviews.recorder import DecisionRecorder
 from pairmark.service.reviews.repository import Deciding
 from pairmark.service.reviews.reviews import Reviews
@@ -57,22 +54,6 @@ def model_id(database: Database) -> str:
 def asked(**changes: Any) -> ReviewRequest:
     given = {"source": {"model": "faces"}, "judged_twice": 0.0, **changes}
     return ReviewRequest.model_validate(given)
-
-
-class Row(NamedTuple):
-    """A judged item of a stratum."""
-
-    stratum: int
-    place: int
-
-
-def test_equal_chances_are_made_of_unequal_ones() -> None:
-    rows = (
-        [Row(0, at) for at in range(40)] + [Row(1, at) for at in range(30)] + [Row(2, at) for at in range(9)]
-    )
-    picked = same_chance(rows, [400, 60, 900])
-    assert picked == [*rows[:4], *rows[70:79]], "1 in 100 of each stratum, in the order of draws"
-    assert same_chance(rows[:40], [400, 60, 0]) == []
 
 
 def pairs(n: int) -> list[list[str]]:
@@ -123,30 +104,6 @@ def judge_all(reviews: Reviews, review_id: str, most: int = 10_000, by: str = "a
 # ---------------------------------------------------------------- breakdown
 
 
-def test_wrong_decisions_are_broken_down_by_both_records() -> None:
-    sides = [
-        {"left": {"country": "pt"}, "right": {"country": "pt"}},
-        {"left": {"country": "pt"}, "right": {"country": "es"}},
-        {"left": {"country": None}, "right": {"country": True}},
-        {"left": {"name": "ana"}, "right": {}},
-        {"left": [1.0], "right": [2.0]},
-        None,
-    ]
-    groups = groups_of(sides, "country")
-    assert groups == ["pt", "es / pt", "true", None, None, None]
-    draws = [Draw(0, wrong) for wrong in (True, False, None, True, True, True)]
-    assert breakdown(draws, groups) == [
-        {"of": "es / pt", "judged": 1, "wrong": 0},
-        {"of": "pt", "judged": 1, "wrong": 1},
-    ]
-
-
-def test_a_breakdown_has_the_parts_that_were_judged_most() -> None:
-    keys = [f"{part:03}" for part in range(2 * MAX_PARTS) for _ in range(1 + part % 2)]
-    parts = breakdown([Draw(0, False)] * len(keys), keys)
-    assert [part["of"] for part in parts] == [f"{part:03}" for part in range(1, 2 * MAX_PARTS, 2)]
-
-
 # ---------------------------------------------------------------- edges
 
 
@@ -156,49 +113,6 @@ def test_a_tiny_population_is_judged_whole(reviews: Reviews, n: int) -> None:
     assert (made.population, made.bound, made.enough, made.exhausted) == (n, 1.0, False, False)
     done = judge_all(reviews, made.id)
     assert (done.judged, done.wrong, done.bound, done.enough, done.exhausted) == (n, 0, 0.0, True, True)
-
-
-def test_a_population_of_none_is_refused(reviews: Reviews, model_id: str) -> None:
-    with pytest.raises(InvalidInput, match="no such decision"):
-        reviews.create(asked(source={"model": "faces"}))
-    for source in ({"refs": []}, {"refs": pairs(2), "matches": [False, False]}):
-        with pytest.raises(
-            InvalidInput, match=r"source\.refs holds no pair that matched; expected at least one"
-        ):
-            reviews.create(asked(source=source))
-    with pytest.raises(UnknownModel):
-        reviews.create(asked(source={"model": "nobody"}))
-    with pytest.raises(InvalidInput, match="until"):
-        reviews.create(
-            asked(source={"model": "faces", "since": "2026-01-02T00:00Z", "until": "2026-01-01T00:00Z"})
-        )
-
-
-@pytest.mark.parametrize(
-    "source",
-    [
-        {},
-        {"model": "faces", "gallery": "people"},
-        {"refs": pairs(2), "scores": [1.0]},
-        {"refs": [["a"]]},
-        {"refs": [["a", "b\x00"]]},
-        {"refs": [["a", "b\u202e"]]},
-        {"refs": [["a", "x" * 10_000]]},
-        {"refs": pairs(1), "since": "2026-01-01T00:00Z"},
-    ],
-)
-def test_sources_that_make_no_sense_are_refused(source: dict[str, Any]) -> None:
-    with pytest.raises(ValidationError):
-        asked(source=source)
-
-
-def test_below_one_and_a_half_in_n_everything_has_to_be_right(reviews: Reviews) -> None:
-    """At most 1 % of 20 is none: the bound is low enough only when all are judged."""
-    made = reviews.create(asked(source={"refs": pairs(20)}, at_most=0.01))
-    for n in range(20):
-        (item,) = reviews.next(made.id, "ada", 1).items
-        found = reviews.judge(made.id, [Outcome(item=item.item, same=True)], "ada")
-        assert found.enough == (n == 19)
 
 
 def test_only_what_was_handed_out_can_be_judged(reviews: Reviews, database: Database) -> None:
@@ -226,27 +140,6 @@ def test_who_repeats_or_changes_a_judgement_counts_once(reviews: Reviews) -> Non
     # Somebody else's word on it measures agreement and changes nothing that counts.
     found = reviews.judge(made.id, [Outcome(item=item.item, same=False)], "bob")
     assert (found.judged, found.wrong, found.agreement.pairs, found.agreement.agreed) == (1, 0, 1, 0)
-
-
-def test_judgements_wait_for_pairs_drawn_before(reviews: Reviews) -> None:
-    """Hard pairs take longer. If judgements counted as they come, easy ones would count first."""
-    made = reviews.create(asked(source={"refs": pairs(300)}))
-    (hard,) = reviews.next(made.id, "slow", 1).items
-    easy = reviews.next(made.id, "quick", 100).items
-    found = reviews.judge(made.id, [Outcome(item=one.item, same=True) for one in easy], "quick")
-    assert (found.judged, found.waiting, found.bound) == (0, 100, 1.0)
-    found = reviews.judge(made.id, [Outcome(item=hard.item, same=None)], "slow")
-    assert (found.judged, found.waiting, found.wrong) == (101, 0, 1)
-
-
-def test_what_a_reviewer_leaves_goes_to_the_next(reviews: Reviews, database: Database) -> None:
-    made = reviews.create(asked(source={"refs": pairs(100)}))
-    first = [one.item for one in reviews.next(made.id, "ada", 5).items]
-    assert [one.item for one in reviews.next(made.id, "ada", 5).items] == first, "asked again: the same ones"
-    assert not set(first) & {one.item for one in reviews.next(made.id, "bob", 5).items}
-    with database.write() as session:
-        session.execute(update(ReviewItem).where(ReviewItem.holder == "ada").values(held_until=1.0))
-    assert [one.item for one in reviews.next(made.id, "cyd", 5).items] == first
 
 
 # ---------------------------------------------------------------- what counts
@@ -292,22 +185,6 @@ def test_hours_with_too_many_are_thinned_evenly(reviews: Reviews, database: Data
         assert session.scalar(select(func.max(KeptDecision.key))) < lowest
 
 
-def test_a_share_is_a_sample_of_all_that_is_counted(
-    reviews: Reviews, database: Database, model_id: str
-) -> None:
-    record(database, model_id, 3_000, share=0.1)
-    made = reviews.create(asked())
-    assert made.population == 3_000
-    with database.read() as session:
-        kept = session.scalar(select(func.count()).select_from(KeptDecision))
-        items = session.scalar(select(func.count()).select_from(ReviewItem))
-    assert 200 <= kept <= 400
-    assert items == kept
-    done = judge_all(reviews, made.id, 17)
-    assert done.judged == 170
-    assert 0.01 < done.bound <= 0.02
-
-
 def test_every_decision_has_the_same_chance_to_be_kept(database: Database, model_id: str) -> None:
     """Of requests of 1 to 7 pairs; the chance is halved twice on the way. 400 processes, 90 decisions each."""
     times, total, policy = np.zeros(90), 0, ReviewPolicy(share=0.9, per_hour=30)
@@ -328,30 +205,6 @@ def test_every_decision_has_the_same_chance_to_be_kept(database: Database, model
     spread = math.sqrt(mean * (1 - 0.9 / 4))
     assert abs(total - 90 * mean) < 4 * spread * math.sqrt(90)
     assert np.abs(times - mean).max() < 4.5 * spread
-
-
-def test_keys_are_uniform_below_the_chance(database: Database, model_id: str) -> None:
-    recorder = DecisionRecorder(database)
-    for _ in range(300):
-        take(recorder, model_id, 40, ReviewPolicy(share=0.25))
-    (hour,) = recorder.drain(closing=True)
-    keys = np.sort([row.key for row in hour.rows])
-    assert hour.chance * 12_000 / 4 < 12_000 * 0.25 * 0.9, "the hour has more than the policy keeps"
-    grid = hour.chance * np.arange(1, keys.size + 1) / keys.size
-    assert np.abs(keys - grid).max() / hour.chance < 2 / math.sqrt(keys.size), "Kolmogorov and Smirnov"
-
-
-@pytest.mark.parametrize("share", [1.0, 1e-12])
-def test_when_decisions_are_written_does_not_depend_on_what_is_kept(
-    database: Database, model_id: str, share: float
-) -> None:
-    """What a killed process loses would be no random part of them otherwise."""
-    recorder = DecisionRecorder(database)
-    written = []
-    for _ in range(6):
-        take(recorder, model_id, 3, ReviewPolicy(share=share))
-        written.append(sum(sum(map(sum, hour.counts.values())) for hour in recorder.drain()))
-    assert written == [0, 0, 9, 0, 0, 9]
 
 
 def test_old_decisions_are_forgotten(database: Database, model_id: str) -> None:
@@ -410,14 +263,6 @@ def test_uncertain_pairs_are_chosen_and_never_mixed_with_random_ones(
             assert found.exhausted
             assert "no bound follows" in found.statement
             assert reviews.statements_of_version("faces", 1) == []
-
-
-def test_decisions_of_a_deleted_model_are_dropped(database: Database, model_id: str) -> None:
-    recorder = DecisionRecorder(database)
-    take(recorder, model_id, 1, ReviewPolicy())
-    with database.write() as session:
-        session.delete(session.get(ModelRow, model_id))
-    write(recorder)
 
 
 def test_missed_matches(reviews: Reviews) -> None:
@@ -605,18 +450,3 @@ def test_an_alarm_moves_production_back_where_the_policy_says_so(deployment: Dep
         for table in (KeptDecision, DecisionCount):
             assert session.scalar(select(func.count()).select_from(table)) == 0, "off: nothing stays"
     assert reviews.get(done.id).judged == done.judged
-
-
-def test_a_review_is_of_one_version_where_it_says_so(
-    reviews: Reviews, database: Database, model_id: str
-) -> None:
-    recorder = DecisionRecorder(database)
-    for version, n in ((1, 20), (2, 30)):
-        take(recorder, model_id, n, ReviewPolicy(), version=version)
-    write(recorder)
-    for version, n in ((1, 20), (2, 30), (None, 50)):
-        source = {"model": "faces", **({} if version is None else {"version": version})}
-        assert reviews.create(asked(source=source)).population == n
-    done = judge_all(reviews, reviews.create(asked(source={"model": "faces", "version": 2})).id)
-    assert reviews.statements_of_version("faces", 2) == [done.statement]
-    assert reviews.statements_of_version("faces", 1) == []

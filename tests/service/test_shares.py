@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from functools import partial
 
 import pytest
 
 from pairmark.service.errors import RateLimited
-from pairmark.service.places import Places
 from pairmark.service.shares import LoopTurns, Seats, Turns, noting_limits, own
 
 
@@ -71,62 +69,6 @@ def test_turns_go_to_who_has_the_fewest() -> None:
             turns.end(turn)
 
 
-def test_a_turn_that_is_no_longer_wanted_is_passed_on() -> None:
-    turns, started = Turns(1, 1), []
-    first = turns.ask("a", lambda _: started.append("first"))
-    second = turns.ask("a", lambda _: started.append("second"))
-    turns.ask("a", lambda _: started.append("third"))
-    turns.end(second)
-    turns.end(first)
-    assert started == ["third"]
-
-
-def test_every_turn_is_given_back_however_short_its_work() -> None:
-    """Work that is done before whoever asked for its turn looks again, of several owners, piece after piece."""
-    places = Places("test", 1, 100, max_threads=2)
-
-    async def work(owner: str) -> None:
-        own(owner)
-        async with places() as place:
-            for _ in range(20):
-                await place.run(lambda: None)
-
-    async def scenario() -> None:
-        await asyncio.gather(*(work(owner) for owner in "abcde" * 4))
-        await work("f")
-
-    asyncio.run(asyncio.wait_for(scenario(), 30))
-    places.close()
-
-
-def test_places_let_another_owner_in_while_one_fills_them() -> None:
-    places = Places("test", 1, 3, max_threads=2)
-    gate, order = threading.Event(), []
-
-    async def work(owner: str, name: str) -> None:
-        own(owner)
-        async with places() as place:
-
-            def step() -> None:
-                if owner == "a":
-                    gate.wait(10)
-                order.append(name)
-
-            await place.run(step)
-
-    async def scenario() -> list[object]:
-        tasks = [asyncio.create_task(work("a", f"a{number}")) for number in range(3)]
-        await asyncio.sleep(0.05)
-        await asyncio.wait_for(asyncio.create_task(work("b", "b")), 5)
-        gate.set()
-        return await asyncio.gather(*tasks, return_exceptions=True)
-
-    ended = asyncio.run(scenario())
-    assert order == ["b", "a0", "a1"]
-    assert [type(one) for one in ended] == [type(None), type(None), RateLimited]
-    places.close()
-
-
 def test_requests_of_several_owners_start_one_each_a_turn() -> None:
     async def scenario() -> list[str]:
         turns, order = LoopTurns(), []
@@ -141,10 +83,3 @@ def test_requests_of_several_owners_start_one_each_a_turn() -> None:
     order = asyncio.run(scenario())
     assert order.index("b") == 1
     assert sorted(order) == [*"aaaaab"]
-
-
-def test_who_asks_alone_waits_for_nobody() -> None:
-    turns = LoopTurns()
-    assert not any(turns.crowded("a") for _ in range(3))
-    assert turns.crowded("b")
-    assert turns.crowded("b")

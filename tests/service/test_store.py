@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-
 import numpy as np
 import pytest
 
@@ -14,7 +12,6 @@ from pairmark.service.errors import (
     CorruptArtefact,
     InvalidInput,
     PreconditionFailed,
-    TooLarge,
     UnknownCalibration,
     UnknownDataset,
     UnknownModel,
@@ -76,21 +73,6 @@ def test_references_mean_what_they_say(deployment):
             deployment.store.resolve(ref)
 
 
-def test_lists_go_through_all_models_and_versions(deployment):
-    for name in ("cats", "ants", "bees"):
-        deployment.train(model=name)
-    for _ in range(2):
-        deployment.train(model="ants")
-    first = deployment.store.page(limit=2)
-    rest = deployment.store.page(limit=2, cursor=first.next_cursor)
-    assert [one.name for one in first.items + rest.items] == ["ants", "bees", "cats"]
-    assert rest.next_cursor is None
-    assert [one.version for one in deployment.store.versions("ants", limit=2).items] == [3, 2]
-    cursor = deployment.store.versions("ants", limit=2).next_cursor
-    assert [one.version for one in deployment.store.versions("ants", limit=2, cursor=cursor).items] == [1]
-    assert deployment.store.model("ants").latest_version == 3
-
-
 def test_an_alias_moves_with_its_history_and_its_etag(deployment):
     deployment.train()
     deployment.train(promote=False)
@@ -121,25 +103,6 @@ def test_an_alias_moves_with_its_history_and_its_etag(deployment):
         deployment.store.promote("faces", "2", 1, by="key:2")
     with pytest.raises(UnknownModel):
         deployment.store.promote("faces", "production", 9, by="key:2")
-
-
-def test_of_two_who_saw_the_same_alias_one_moves_it(deployment):
-    for _ in range(4):
-        deployment.train(promote="live")
-    at = deployment.store.alias("faces", "live")
-
-    def move(version):
-        try:
-            return deployment.store.promote(
-                "faces", "live", version, by="x", if_match=frozenset({at.revision})
-            ).version
-        except PreconditionFailed:
-            return None
-
-    with ThreadPoolExecutor(3) as threads:
-        moved = [version for version in threads.map(move, (1, 2, 3)) if version]
-    assert len(moved) == 1
-    assert deployment.store.alias("faces", "live").version == moved[0]
 
 
 def test_a_version_that_could_not_answer_match_is_not_promoted(deployment):
@@ -184,14 +147,6 @@ def test_changed_bytes_are_never_served(deployment):
     for blobs in (deployment.blobs, LocalBlobs(deployment.blobs.root)):
         with pytest.raises(CorruptArtefact):
             ModelStore(deployment.db, blobs, deployment.settings).load("faces", 1)
-
-
-def test_scores_are_those_of_the_fitted_learner_after_loading(deployment):
-    deployment.train()
-    X, _ = people(10, 2, seed=5)
-    first, second = (deployment.store.load("faces", 1).pair_score(X[:10], X[10:]) for _ in range(2))
-    np.testing.assert_array_equal(first, second)
-    assert first.dtype == np.float32
 
 
 def test_calibrating_on_what_was_trained_on_is_refused_with_a_count(deployment):
@@ -276,14 +231,6 @@ def test_bad_scores_are_refused_naming_the_field(deployment, given, said):
     with pytest.raises(InvalidInput, match=said):
         deployment.store.calibrations.add_scores(**asked)
     assert deployment.store.calibrations.page().items == []
-
-
-def test_more_scores_than_the_bound_are_refused(deployment):
-    tight = deployment.settings.model_copy(update={"max_calibration_pairs": 2})
-    with pytest.raises(TooLarge):
-        ModelStore(deployment.db, deployment.blobs, tight).calibrations.add_scores(
-            "x", [1.0, 2.0, 3.0], [1, 0, 0]
-        )
 
 
 def test_evaluating_tells_what_the_thresholds_did_and_what_overlapped(deployment):

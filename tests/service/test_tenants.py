@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import json
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,14 +11,11 @@ import httpx
 import numpy as np
 import pytest
 
-from pairmark.client import Client
 from pairmark.service.app import create_app
 from pairmark.service.datasets.schemas import DatasetRequest
-from pairmark.service.errors import InvalidInput
 from pairmark.service.inprocess import TRUSTED, InProcessTransport
 from pairmark.service.keys import Grants, Keys, Tenants
 from pairmark.service.keys.schemas import Quotas
-from pairmark.service.names import VisibleNames, checked_name
 from tests.service.conftest import Deployment, people
 
 pytestmark = pytest.mark.each_database
@@ -78,11 +73,6 @@ def house(deployment: Deployment) -> Iterator[House]:
     made = House(deployment)
     yield made
     made.transport.close()
-
-
-def ask(client: httpx.Client, method: str, path: str, **options: Any) -> httpx.Response:
-    # As programs send it that make one segment of a name.
-    return client.request(method, path, **options)
 
 
 def without_request(answer: httpx.Response, name: str) -> str:
@@ -218,23 +208,6 @@ def test_lists_hold_the_tenants_own_names(house: House) -> None:
     assert house.client("acme").get("/metrics").status_code == 403
 
 
-def test_the_same_idempotency_key_of_two_tenants_is_two(house: House) -> None:
-    headers = {"idempotency-key": "nightly"}
-
-    def submit(who: str, prefix: str, **more: Any) -> httpx.Response:
-        dataset = OTHERS if who == "beta" else "acme/people"
-        body = {"dataset": dataset, "model": f"{prefix}/night", "learner": "metric", **more}
-        return house.client(who).post("/jobs", json=body, headers=headers)
-
-    first, second = submit("acme", "acme"), submit("beta", "beta")
-    assert (first.status_code, second.status_code) == (202, 202)
-    assert first.json()["id"] != second.json()["id"]
-    assert submit("acme", "acme").json()["id"] == first.json()["id"]
-    conflict = submit("acme", "acme", promote=False)
-    assert conflict.status_code == 409
-    assert second.json()["id"] not in conflict.text
-
-
 def test_an_admin_of_a_tenant_makes_keys_of_it_alone(house: House) -> None:
     own = house.client("acme")
     made = own.post("/keys", json={"name": "phone", "scopes": ["score:acme/faces"]}).json()
@@ -250,16 +223,6 @@ def test_an_admin_of_a_tenant_makes_keys_of_it_alone(house: House) -> None:
         "the key is of the tenant 'acme'; this is for all tenants and needs a key of none with the scope 'admin'"
     )
     assert own.get("/tenants/acme").json()["use"]["keys"] == 3
-
-
-def test_an_operator_sees_tenants_through_the_client_and_in_the_console(house: House) -> None:
-    client = Client("http://here", house.keys["operator"].key, transport=house.transport)
-    assert [tenant.name for tenant in client.tenants()] == ["acme", "acme2", "beta"]
-    assert client.set_quotas("acme", vectors=5).quotas["vectors"] == 5
-    assert client.tenant("acme").use["keys"] == 1
-    page = house.client("operator").get("/console/keys", headers={"accept": "text/html"}).text
-    assert '<th scope="col">Tenant</th>' in page
-    assert page.count("<td>acme</td>") == 1
 
 
 def test_quotas_refuse_what_is_beyond_and_say_so(house: House) -> None:
@@ -302,49 +265,6 @@ def test_quotas_refuse_what_is_beyond_and_say_so(house: House) -> None:
     assert house.client("beta").post("/jobs", json=body).status_code == 202
 
 
-def test_owners_of_jobs_take_turns(deployment: Deployment) -> None:
-    from pairmark.service.shares import own
-
-    queue, jobs = deployment.queue, {}
-    for owner, number in (("tenant a", 1), ("tenant a", 2), ("tenant a", 3), ("tenant b", 1)):
-        own(owner)
-        jobs[queue.submit(deployment.request(model=f"m{number}-{owner[-1]}")).id] = owner
-    own("")
-    order = []
-    for _ in range(4):
-        claim = queue.claim("test")
-        assert claim is not None
-        order.append(jobs[claim.job_id])
-    assert order == ["tenant a", "tenant b", "tenant a", "tenant a"]
-
-
-def test_reports_are_worked_out_one_at_a_time(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    reports = house.app.state.services.store.reports
-    work, under_way, most = reports.report, [], []
-
-    def watched(version: Any) -> Any:
-        under_way.append(version)
-        most.append(len(under_way))
-        time.sleep(0.02)
-        try:
-            return work(version)
-        finally:
-            under_way.pop()
-
-    monkeypatch.setattr(reports, "report", watched)
-
-    async def ask() -> list[httpx.Response]:
-        headers = {"authorization": f"Bearer {house.keys['acme'].key}"}
-        transport = httpx.ASGITransport(FromOutside(house.app))
-        async with httpx.AsyncClient(transport=transport, base_url="http://here", headers=headers) as client:
-            asking = (client.get("/models/acme/faces/versions/1/report") for _ in range(6))
-            return await asyncio.gather(*asking)
-
-    answers = asyncio.run(ask())
-    assert most == [1] * 6
-    assert [answer.json()["version"]["model"] for answer in answers] == ["acme/faces"] * 6
-
-
 def test_exports_reads_of_rows_and_refused_logins_are_in_the_audit_log(house: House) -> None:
     own = house.client("acme")
     own.get("/models/acme/faces/versions/1/export").raise_for_status()
@@ -356,34 +276,6 @@ def test_exports_reads_of_rows_and_refused_logins_are_in_the_audit_log(house: Ho
     assert seen["dataset.read"]["after"] == {"start": 0, "rows": 2}
     assert "session.refuse" not in seen
     assert "session.refuse" in house.client("operator").get("/audit").text
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "..",
-        "acme/..",
-        "../acme",
-        "acme/../beta",
-        "acme//x",
-        "/x",
-        "acme/",
-        "a/b/c",
-        "acme/versions",
-        "acme/7",
-        "a/\n",
-    ],
-)
-def test_odd_names_are_refused(name: str) -> None:
-    with pytest.raises(InvalidInput):
-        checked_name(name)
-
-
-def test_a_prefix_ends_with_its_slash() -> None:
-    names = VisibleNames(prefix="acme/")
-    assert "acme/x" in names
-    for other in ("acme", "acme2/x", "Acme/x", "x", "beta/acme/x", ""):
-        assert other not in names
 
 
 def test_a_key_sees_below_its_tenant_and_nothing_beside_it() -> None:

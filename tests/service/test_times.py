@@ -50,23 +50,6 @@ def test_rates_by_time_reach_the_report(deployment) -> None:
     assert "By time between samples" in report_page(report)[0]
 
 
-def test_numbers_are_kept_as_they_are_in_every_format(deployment) -> None:
-    X, y, _ = visits(10)
-    when = np.arange(y.size) / 2
-    deployment_file = deployment.folder / "numbers.npz"
-    np.savez(deployment_file, X=X, y=y, when=when)
-    made = deployment.datasets.add(deployment_file, DatasetRequest(name="numbers", time="when"))
-    data = deployment.datasets.load(made.id)
-    assert data.time_unit == ""
-    assert np.asarray(data.times).tolist() == when.tolist()
-    gaps = deployment.folder / "gaps.csv"
-    gaps.write_text(lines(X, y, ["" if at % 3 else str(at) for at in range(y.size)]))
-    made = deployment.datasets.add(gaps, DatasetRequest(name="gaps", label="who", time="when"))
-    known = np.isfinite(np.asarray(deployment.datasets.load(made.id).times))
-    assert known.tolist() == [at % 3 == 0 for at in range(y.size)]
-    assert deployment.datasets.load(deployment.datasets.get("people").id).times is None
-
-
 @pytest.mark.parametrize(
     ("third", "said"), [("soon", "row 3: the time is 'soon'"), ("7", "expected a date"), ("inf", "row 3")]
 )

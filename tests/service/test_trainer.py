@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from threading import Barrier
 
 import numpy as np
 import pytest
-from joblib import Parallel, cpu_count, delayed
-from threadpoolctl import threadpool_info, threadpool_limits
 
-from pairmark.models import MetricSimilarity
 from pairmark.models.core.artefact import read_artefact
 from pairmark.models.core.checkpoints import Checkpoints
 from pairmark.models.pairs.splits import split_data
@@ -19,8 +15,7 @@ from pairmark.service.errors import Fenced, InvalidInput, NotReady, UnknownModel
 from pairmark.service.jobs.child import attempt_error
 from pairmark.service.jobs.progress import Progress
 from pairmark.service.tables import ModelVersion
-from pairmark.service.training import trainer as stages
-from pairmark.service.training.trainer import Trainer, checkpoints_of, on_threads
+from pairmark.service.training.trainer import Trainer, checkpoints_of
 from pairmark.version import code_version
 from tests.service.conftest import SMALL_FOREST, people
 
@@ -36,13 +31,6 @@ def trainer(deployment):
 
 def row(deployment, version, name="faces"):
     return deployment.store._versions.row(name, version)
-
-
-def test_what_prefers_threads_gets_them_in_a_job():
-    """As trees of a forest do. Each of the two waits for the other."""
-    both = Barrier(2)
-    with on_threads(2):
-        Parallel(prefer="threads")(delayed(both.wait)(10) for _ in range(2))
 
 
 def test_a_job_gives_a_served_calibrated_version_with_its_lineage(deployment):
@@ -116,16 +104,6 @@ def test_the_same_seed_gives_the_same_artefact_and_operating_points(deployment):
     assert versions[0].metrics == versions[1].metrics
 
 
-def test_closed_set_splits_rows_and_says_so(deployment):
-    deployment.upload("classes", *people(4, 40))
-    deployment.train(dataset="classes", model="classes")
-    version = deployment.store.version("classes", 1)
-    assert version.facts["protocol"] == version.metrics["protocol"] == "closed-set"
-    parts = version.facts["parts"]
-    assert parts["train_identities"] == parts["calibration_identities"] == 4
-    assert parts["train_rows"] + parts["calibration_rows"] + parts["test_rows"] == 160
-
-
 def test_explicit_pairs_train_without_identities(deployment):
     X, y = people(60, 4)
     rng = np.random.default_rng(1)
@@ -142,24 +120,6 @@ def test_explicit_pairs_train_without_identities(deployment):
     assert version.facts["protocol"] == "open-set"
     assert version.metrics["auc"]["value"] > 0.9
     assert version.facts["parts"]["dropped_pairs"] > 0
-
-
-@pytest.mark.parametrize("learner", ["similarity-forest", "metric"])
-def test_same_pairs_that_all_weigh_nothing_are_refused_with_the_reason(deployment, learner):
-    X, _ = people(60, 4)
-    lines = ["left,right,same,weight"]
-    for person in range(60):
-        lines += [f"{4 * person + i},{4 * person + j},1,0" for i in range(4) for j in range(i)]
-        lines += [f"{4 * person + i},{(4 * person + 4 * far) % 240},0,1" for i in range(4) for far in (1, 5)]
-    deployment.upload("weightless", X, pairs="\n".join(lines) + "\n")
-    claim = claimed(
-        deployment, learner=learner, params={}, dataset="weightless", model=f"weightless-{learner}"
-    )
-    error = attempt_error(claim, trainer(deployment), 2**40)
-    assert isinstance(error, InvalidInput)
-    assert "pairs of positive weight hold no same pair" in error.detail
-    with pytest.raises(UnknownModel):
-        deployment.store.model(f"weightless-{learner}")
 
 
 def test_groups_are_not_torn_apart(deployment):
@@ -200,71 +160,6 @@ def test_data_that_is_too_small_fails_with_advice_and_leaves_nothing(deployment)
     assert {key for key, _ in deployment.blobs.ages()} == {key for key, _ in before}
 
 
-def test_sparse_data_is_made_dense_within_a_bound(deployment):
-    X, y = people(40, 5)
-    X = np.where(X > 0, X, 0)
-    indptr = np.concatenate([[0], np.cumsum((X != 0).sum(axis=1))])
-    file = deployment.folder / "sparse.npz"
-    np.savez(file, data=X[X != 0], indices=np.nonzero(X)[1], indptr=indptr, shape=X.shape, y=y)
-    assert deployment.datasets.add(file, DatasetRequest(name="sparse")).sparse
-    deployment.train(dataset="sparse", model="sparse")
-    deployment.upload("dense", X, y)
-    deployment.train(dataset="dense", model="dense")
-    assert deployment.store.version("sparse", 1).metrics == deployment.store.version("dense", 1).metrics
-
-    claim = claimed(deployment, dataset="sparse", model="sparse")
-    tight = deployment.settings.model_copy(update={"max_dense_bytes": 1000})
-    error = attempt_error(claim, Trainer(deployment.db, deployment.blobs, tight), 2**40)
-    assert isinstance(error, InvalidInput)
-    assert "PAIRMARK_MAX_DENSE_BYTES" in error.detail
-
-
-def test_wide_sparse_rows_and_listed_pairs_train_the_default_as_they_are(deployment):
-    """Rows of words, of which common ones come and go and rare ones stay: a cosine is not the best there is."""
-    rng = np.random.default_rng(0)
-    n, d = 300, 20_000
-    y, cells = np.repeat(np.arange(n // 2), 2), []
-    for _person in range(n // 2):
-        own = rng.integers(40, d, 6)
-        cells += [np.unique(np.r_[rng.integers(0, 40, 12), own[rng.random(6) < 0.8]]) for _ in range(2)]
-    file = deployment.folder / "words.npz"
-    starts, columns = np.cumsum([0, *map(len, cells)]), np.concatenate(cells)
-    np.savez(file, data=np.ones(columns.size), indices=columns, indptr=starts, shape=(n, d), y=y)
-    left, right = rng.integers(0, n, (2, 3_000))
-    lines = [f"{i},{j},{int(y[i] == y[j])}" for i, j in zip(left, right, strict=True) if i != j]
-    lines += [f"{2 * person},{2 * person + 1},1" for person in range(n // 2)]
-    listed = deployment.folder / "words-pairs.csv"
-    listed.write_text("\n".join(["left,right,same", *dict.fromkeys(lines)]) + "\n")
-    assert deployment.datasets.add(file, DatasetRequest(name="words"), pairs=listed).sparse
-    tight = deployment.settings.model_copy(update={"max_dense_bytes": 1_000_000})
-    claim = claimed(
-        deployment,
-        dataset="words",
-        model="words",
-        learner="similarity-auto",
-        params={"budget_seconds": 0.001},
-    )
-    assert attempt_error(claim, Trainer(deployment.db, deployment.blobs, tight), 2**40) is None
-    version = deployment.store.version("words", 1)
-    assert version.facts["race"]["winner"] == "logistic"
-    assert version.metrics["auc"]["value"] > 0.9
-
-
-@pytest.mark.parametrize(("given", "threads"), [(1, 1), (3, 3), (None, cpu_count())])
-def test_blas_gets_no_more_threads_than_a_job_may_have(deployment, monkeypatch, given, threads):
-    seen = []
-
-    def fitted(*_):
-        seen.append({pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"})
-        raise InvalidInput("seen")
-
-    monkeypatch.setattr(stages, "fit", fitted)
-    chosen = deployment.settings.model_copy(update={"job_threads": given})
-    with threadpool_limits(threads + 1, user_api="blas"), pytest.raises(InvalidInput, match="seen"):
-        Trainer(deployment.db, deployment.blobs, chosen).run(claimed(deployment))
-    assert seen == [{threads}]
-
-
 def test_a_superseded_attempt_registers_nothing_and_leaves_no_blob(deployment):
     claim = claimed(deployment)
     deployment.queue.cancel(claim.job_id)
@@ -294,18 +189,6 @@ def test_a_commit_whose_answer_was_lost_is_recognised(deployment, monkeypatch):
     assert lost
     assert deployment.queue.get(claim.job_id).state == "succeeded"
     assert len(deployment.store.model("faces").versions) == 1
-
-
-def test_an_unexpected_error_is_not_shown_to_clients(deployment, monkeypatch):
-    claim = claimed(deployment)
-    secret = "s3cret-row-contents"
-    monkeypatch.setattr(stages, "fit", lambda *_: (_ for _ in ()).throw(RuntimeError(secret)))
-    error = attempt_error(claim, trainer(deployment), 2**40)
-    assert error.slug == "training-failed"
-    assert secret not in error.detail
-    assert claim.job_id in error.detail
-    monkeypatch.setattr(stages, "fit", lambda *_: (_ for _ in ()).throw(MemoryError()))
-    assert attempt_error(claim, trainer(deployment), 2**40).slug == "out-of-memory"
 
 
 def test_the_next_attempt_goes_on_from_the_trees_that_are_done(deployment, monkeypatch):
@@ -343,18 +226,6 @@ def test_promotion_is_as_asked(deployment):
     assert deployment.store.resolve("faces:2") == ("faces", 2)
 
 
-def test_a_metric_that_learns_nothing_calibrates_on_everybody_outside_the_test_part(deployment):
-    deployment.train(learner="metric", params={})
-    deployment.train(learner="metric", params={"whiten": True})
-    plain, whitened = (deployment.store.version("faces", version) for version in (1, 2))
-    assert plain.facts["parts"]["train_identities"] == 0
-    assert plain.facts["parts"]["calibration_identities"] == 32
-    assert plain.calibrations[0].summary["n_units"] == 32
-    assert whitened.facts["parts"]["calibration_identities"] == 10
-    # Nothing was learned from anybody, so all of it may calibrate again.
-    assert deployment.store.calibrations.calibrate("faces", 1, "people").summary["n_units"] == 40
-
-
 def test_units_of_a_pairs_file_are_people_or_said_to_be_assumed(deployment):
     """Photos of 60 people: with names or units at most 60 units, else a guess that promises nothing; and so does a list
     of which nobody says how it came about."""
@@ -387,13 +258,3 @@ def test_units_of_a_pairs_file_are_people_or_said_to_be_assumed(deployment):
         assert (point.n_units <= 60) == (origin != "assumed")
     with pytest.raises(InvalidInput, match="left_unit is given alone"):
         deployment.upload("half", X, pairs="left,right,same,left_unit\n0,1,1,0\n0,9,0,0\n")
-
-
-def test_a_job_learns_from_its_training_part_alone(deployment):
-    deployment.train(learner="metric", params={"whiten": True})
-    data = deployment.datasets.load(deployment.datasets.get("people").id)
-    train = split_data(np.asarray(data.y), protocol="open-set", random_state=0).train
-    learned = read_artefact(deployment.blobs.folder(row(deployment, 1).artefact)).arrays
-    expected = MetricSimilarity(whiten=True).fit(np.asarray(data.X)[train], np.asarray(data.y)[train])
-    np.testing.assert_array_equal(learned["mean"], expected.mean_)
-    np.testing.assert_array_equal(learned["whitening"], expected.whitening_)

@@ -10,16 +10,13 @@ import zipfile
 from dataclasses import replace
 from pathlib import Path
 
-import httpx
 import numpy as np
 import pytest
 from sqlalchemy import select
 
 from pairmark.models.core.artefact import read_artefact, write_artefact
-from pairmark.service.app import create_app
 from pairmark.service.blobs import LocalBlobs
 from pairmark.service.errors import InvalidInput, TooLarge, UnknownModel
-from pairmark.service.inprocess import InProcessTransport
 from pairmark.service.store.store import ModelStore
 from pairmark.service.store.transfer import MANIFEST, SIGNATURE
 from pairmark.service.tables import AuditRow
@@ -82,13 +79,6 @@ def test_an_imported_version_answers_the_same(deployment, elsewhere, exported):
     assert [point.guarantee for point in points] == ["finite-sample", "none"]
     assert elsewhere.reports.roc("copy", 1) == deployment.store.reports.roc("faces", 1)
     assert elsewhere.resolve("copy") == ("copy", 1)
-
-
-def test_an_export_is_the_same_every_time_and_goes_on_under_its_name(deployment, exported):
-    assert deployment.store.export("faces", 1, deployment.folder / "again").read_bytes() == exported
-    assert deployment.store.import_file(io.BytesIO(exported), by="test") == ("faces", 2)
-    with pytest.raises(UnknownModel):
-        deployment.store.export("faces", 9, deployment.folder)
 
 
 def test_what_was_trained_on_is_remembered_after_an_import(deployment, elsewhere, exported):
@@ -226,25 +216,6 @@ def test_an_imported_calibration_is_held_against_the_file_and_guarantees_nothing
     made = elsewhere.calibrations.calibrate("copy", 1, "others", default=True)
     calibration, facts = elsewhere.calibrations.load(made.id)
     assert (calibration.guarantee, facts.imported) == ("finite-sample", None)
-
-
-def test_likelihood_ratios_say_whose_calibration_they_are_of(deployment, exported):
-    store = deployment.store
-    assert store.import_file(io.BytesIO(exported), name="copy", by="test", promote="production") == (
-        "copy",
-        1,
-    )
-    left, right = people(2, 1)[0].tolist()
-    with httpx.Client(
-        transport=InProcessTransport(create_app(deployment.settings, warm=False)), base_url="http://here"
-    ) as client:
-        for model, marks in (("faces:1", ("all", None)), ("copy", ("imported", "unsigned"))):
-            body = {"model": model, "left": left, "right": right}
-            stated = client.post("/similarity?log_lr=true", json=body).json()
-            decided = client.post("/match?prior=0.5", json=body).json()["bayes"]
-            for facts in (stated, decided):
-                assert (facts["origin"], facts["imported"]) == marks
-        assert "origin" not in client.post("/similarity", json=body).json()
 
 
 def test_a_signed_calibration_keeps_its_guarantee_and_a_stripped_signature_is_refused(

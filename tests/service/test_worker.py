@@ -5,19 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
-import threading
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from pairmark.service.jobs.child import FENCED
-from pairmark.service.jobs.limits import memory_in_use
-from pairmark.service.jobs.worker import AttemptEnd, Worker
+from pairmark.service.jobs.worker import Worker
 from pairmark.service.processes import child_environment
 from pairmark.service.settings import Settings
 from tests import forking
@@ -154,19 +149,6 @@ def test_a_stopped_worker_gives_its_job_back_at_once(quick, start):
     assert (claim.job_id, claim.attempt) == (job_id, 2)
 
 
-def test_an_attempt_yields_to_a_service_on_the_same_machine(quick, start):
-    job_id = submit(quick, params=LONG)
-    worker = start()
-    fitting(quick, job_id)
-    (child,) = children_of(worker.pid)
-    assert os.getpriority(os.PRIO_PROCESS, child) == os.getpriority(os.PRIO_PROCESS, worker.pid) + 10
-    # Linux weighs processes of different sessions alike, whatever their priorities.
-    assert os.getsid(child) == os.getsid(worker.pid)
-    assert os.getpgid(child) == child
-    quick.queue.cancel(job_id)
-    until(lambda: gone(child), "the attempt is stopped")
-
-
 def kill_the_child(worker, quick, job_id, attempt):
     fitting(quick, job_id, attempt)
     (child,) = children_of(worker.pid)
@@ -189,21 +171,6 @@ def test_the_job_of_a_killed_child_is_tried_again(quick, start):
     assert not [path for path in (quick.blobs.root / "tmp").iterdir() if path.is_dir()]
 
 
-def test_a_job_whose_child_is_killed_each_time_fails_with_the_reason(quick, start):
-    quick = replace(quick, settings=quick.settings.model_copy(update={"max_attempts": 2}))
-    job_id = submit(quick, params=LONG)
-    worker = start(quick.settings)
-    for attempt in (1, 2):
-        kill_the_child(worker, quick, job_id, attempt)
-    until(lambda: quick.queue.get(job_id).state == "failed", "the job fails")
-    job = quick.queue.get(job_id)
-    assert [one.outcome for one in job.attempts] == ["lost", "lost"]
-    assert job.error.type == "/problems/training-killed"
-    assert "2 attempts were lost" in job.error.detail
-    assert "SIGKILL" in job.error.detail
-    assert "memory" in job.error.detail
-
-
 def test_a_job_that_reaches_its_memory_limit_fails_at_once_and_names_it(quick):
     # Looks in time: native code that is refused memory ends within milliseconds of asking.
     limited = quick.settings.model_copy(update={"job_memory_bytes": 256 * 2**20, "poll_s": 0.01})
@@ -217,42 +184,6 @@ def test_a_job_that_reaches_its_memory_limit_fails_at_once_and_names_it(quick):
     assert "PAIRMARK_JOB_MEMORY_BYTES" in job.error.detail
 
 
-@pytest.mark.parametrize(("status", "is_limit"), [(1, True), (0, False), (FENCED, False)])
-def test_a_process_that_exits_near_its_limit_ran_out_of_memory(quick, status, is_limit):
-    settings = quick.settings.model_copy(
-        update={"job_memory_bytes": 256 * 2**20, "poll_s": 30.0, "lease_s": 120.0}
-    )
-    worker = Worker(settings, name="small")
-    submit(quick)
-    claim = quick.queue.claim("small")
-    code = f"import os, time; filled = b'x' * (230 * 2**20); time.sleep(1); os._exit({status})"
-    with subprocess.Popen([sys.executable, "-c", code], process_group=0) as child:
-        end, error = worker._watch(claim, child, threading.Event())
-    assert (end is AttemptEnd.AT_LIMIT) == is_limit
-    assert (error is not None) == is_limit
-
-
-def test_a_process_that_is_stuck_near_its_limit_ran_out_of_memory(quick, monkeypatch):
-    # A thread that is refused memory while it starts is waited for without end.
-    monkeypatch.setattr("pairmark.service.jobs.worker._STUCK_S", 1.5)
-    limited = quick.settings.model_copy(
-        update={"job_memory_bytes": 256 * 2**20, "job_timeout_s": 30.0, "poll_s": 0.2, "lease_s": 60.0}
-    )
-    submit(quick)
-    claim = quick.queue.claim("small")
-    code = (
-        "import threading, time; filled = b'x' * (230 * 2**20)\n"
-        "end = time.monotonic() + 3\n"
-        "while time.monotonic() < end: pass\n"
-        "print(flush=True); threading.Event().wait()"
-    )
-    with subprocess.Popen([sys.executable, "-c", code], process_group=0, stdout=subprocess.PIPE) as child:
-        end, error = Worker(limited, name="small")._watch(claim, child, threading.Event())
-        assert child.stdout.read() == b"\n", "it was ended while it worked"
-    assert end is AttemptEnd.AT_LIMIT
-    assert error.slug == "out-of-memory"
-
-
 def test_a_job_that_reaches_its_time_limit_fails_at_once_and_names_it(quick):
     limited = quick.settings.model_copy(update={"job_timeout_s": 3.0})
     job_id = submit(quick, params=LONG)
@@ -262,55 +193,6 @@ def test_a_job_that_reaches_its_time_limit_fails_at_once_and_names_it(quick):
     assert [one.outcome for one in job.attempts] == ["failed"]
     assert job.error.type == "/problems/job-timeout"
     assert "longer than 3 s" in job.error.detail
-
-
-def test_memory_of_a_process_and_of_what_it_started_is_counted():
-    code = "import sys, subprocess; x = bytearray(10**8); print(flush=True); sys.stdin.read()"
-    outer = f"import sys, subprocess; x = bytearray(10**8); subprocess.run([sys.executable, '-c', {code!r}])"
-    process = subprocess.Popen(
-        [sys.executable, "-c", outer], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
-    )
-    process.stdout.readline()
-    used = memory_in_use(process.pid)
-    process.communicate()
-    assert 2e8 < used < 3e8
-    assert memory_in_use(process.pid) == 0
-
-
-def test_a_waiting_job_says_that_no_worker_is_alive(quick, start):
-    job_id = submit(quick)
-    assert "no worker is alive" in quick.queue.get(job_id).message
-    assert "no worker is alive" in quick.queue.page().items[0].message
-    assert quick.queue.workers() == []
-    busy = submit(quick, params=LONG)
-    worker = start()
-    until(lambda: quick.queue.get(job_id).state == "succeeded", "the job succeeds")
-    fitting(quick, busy)
-    (seen,) = quick.queue.workers()
-    assert (seen.name.rpartition(":")[2], seen.job) == (str(worker.pid), busy)
-    waiting = submit(quick)
-    assert "no worker" not in quick.queue.get(waiting).message
-    worker.kill()
-    worker.wait()
-    until(lambda: not quick.queue.workers(), "the killed worker counts as gone")
-    assert "no worker is alive" in quick.queue.get(waiting).message
-    another = start()
-    until(quick.queue.workers, "the new worker is seen")
-    another.send_signal(signal.SIGTERM)
-    another.wait()
-    assert quick.queue.workers() == []
-
-
-def test_a_worker_in_a_thread_can_be_stopped(quick):
-    stop = threading.Event()
-    runs: list[int] = []
-    thread = threading.Thread(target=lambda: runs.append(Worker(quick.settings).run(stop)))
-    thread.start()
-    job_id = submit(quick)
-    until(lambda: quick.queue.get(job_id).state == "succeeded", "the job succeeds")
-    stop.set()
-    thread.join(timeout=10)
-    assert runs == [1]
 
 
 def test_children_get_the_workers_settings_and_no_key(tmp_path, monkeypatch):

@@ -10,7 +10,6 @@ import pytest
 from pydantic import TypeAdapter
 
 from pairmark.service.api import document_values
-from pairmark.service.api.docs import operation_groups
 from pairmark.service.api.routes import ROUTES
 from pairmark.service.api.routing import JSON_TYPE
 from pairmark.service.app import create_app
@@ -53,28 +52,3 @@ def test_each_answer_in_json_has_an_example_that_fits_its_schema(document: dict[
                 value = components["examples"][example["$ref"].rpartition("/")[2]]["value"]
                 errors = [error.message for error in validator.iter_errors(value)]
                 assert errors == [], operation["operationId"]
-
-
-def test_a_decision_is_shown_by_rate_and_by_costs(document: dict[str, Any]) -> None:
-    answer = document["paths"]["/match"]["post"]["responses"]["200"]
-    assert set(answer["content"][JSON_TYPE]["examples"]) == {"MatchesOut", "BayesOut"}
-
-
-def test_each_value_is_in_an_example(document: dict[str, Any]) -> None:
-    schemas = document["components"]["schemas"]
-    members = {
-        f"{schema}.{name}" for schema, shape in schemas.items() for name in shape.get("properties", ())
-    }
-    assert [name for name in document_values.OF_A_SCHEMA if name not in members] == []
-    names = {name.rpartition(".")[2] for name in members}
-    assert [name for name in document_values.FIELDS if name not in names] == []
-    untyped = {name for name in document_values.ANSWERS if name in document["components"]["examples"]}
-    assert untyped == set(document_values.ANSWERS)
-
-
-def test_the_page_of_an_operation_shows_its_answer_and_a_request_that_can_be_sent(
-    document: dict[str, Any],
-) -> None:
-    ((_, (operation,)),) = operation_groups(document, "http://localhost:8000", "submit_job")
-    assert '"dataset": "people"' in operation["curl"]
-    assert [json.loads(text)["model"] for text in operation["responses"][0]["examples"]] == ["people"]

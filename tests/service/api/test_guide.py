@@ -29,21 +29,6 @@ def client(
     guide._files.cache_clear()
 
 
-def test_it_says_how_to_build_a_guide_that_is_not_there(client: httpx.Client) -> None:
-    answer = client.get("/guide/")
-    assert answer.status_code == 404
-    assert "make docs" in answer.json()["detail"]
-
-
-def test_a_browser_reads_a_page_where_the_guide_is_not_there(client: httpx.Client) -> None:
-    answer = client.get("/guide", headers={"accept": "text/html,*/*;q=0.8"})
-    assert answer.status_code == 404
-    assert answer.headers["content-type"].startswith("text/html")
-    assert "make docs" in answer.text
-    for address in ("/docs", "/problems", "/"):
-        assert f'href="{address}"' in answer.text
-
-
 def test_pages_are_served_and_nothing_beside_them(client: httpx.Client, tmp_path: Path) -> None:
     folder = tmp_path / "guide"
     (folder / "how-to").mkdir(parents=True)
@@ -58,16 +43,3 @@ def test_pages_are_served_and_nothing_beside_them(client: httpx.Client, tmp_path
     assert page.headers["x-content-type-options"] == "nosniff"
     for path in ("/guide/../secret", "/guide/..%2fsecret", "/guide/%2e%2e/secret"):
         assert client.get(path).status_code == 404
-
-
-def test_its_own_links_are_answered(client: httpx.Client, tmp_path: Path) -> None:
-    # A page asks for its styles by their version, and the search form sends what to look for.
-    folder = tmp_path / "guide"
-    (folder / "_static").mkdir(parents=True)
-    (folder / "index.html").write_text("<p>first</p>")
-    (folder / "search.html").write_text("<p>found</p>")
-    (folder / "_static" / "furo.css").write_text("p {}")
-    style = client.get("/guide/_static/furo.css?v=7bdb33bb")
-    assert (style.status_code, style.headers["content-type"].split(";")[0]) == (200, "text/css")
-    assert client.get("/guide/search.html?q=keys&check_keywords=yes&area=default").text == "<p>found</p>"
-    assert client.get("/guide/?who=me").status_code == 422

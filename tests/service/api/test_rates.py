@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -56,17 +55,6 @@ def test_an_answer_states_what_remains_of_each_limit(tmp_path: Path) -> None:
     }
 
 
-def test_less_than_one_in_a_burst_is_one(tmp_path: Path) -> None:
-    assert taken(Rates(tmp_path / "rates"), "a", 5, per_second=0.01, burst_s=10) == 1
-
-
-def test_a_bucket_fills_up_again(tmp_path: Path) -> None:
-    rates = Rates(tmp_path / "rates")
-    assert taken(rates, "a", 10, per_second=20, burst_s=0.1) == 2
-    time.sleep(0.3)
-    assert taken(rates, "a", 10, per_second=20, burst_s=0.1) == 2
-
-
 def test_processes_share_their_buckets(tmp_path: Path) -> None:
     assert taken(Rates(tmp_path / "rates"), "a", 3) == 3
     code = (
@@ -85,16 +73,3 @@ def test_a_crowd_of_names_is_bounded_and_starves_nobody(tmp_path: Path) -> None:
         rates.take(f"name {number}", limit_of("tries", 1000.0, 0.001))
     assert (tmp_path / "rates").stat().st_size == SETS * WAYS * 16
     assert taken(rates, "somebody else", 20) == 5
-
-
-def test_a_clock_set_back_locks_nobody_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rates = Rates(tmp_path / "rates")
-    assert taken(rates, "a", 20) == 5
-    now = time.time()
-    monkeypatch.setattr("pairmark.service.api.rates.time.time", lambda: now - 1e6)
-    assert taken(rates, "a", 20) == 5
-
-
-def test_where_no_file_can_be_made_a_process_counts_alone(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    assert taken(Rates(tmp_path / "file" / "rates"), "a", 20) == 5

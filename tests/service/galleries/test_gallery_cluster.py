@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -192,38 +191,6 @@ def test_a_cluster_finds_what_this_machine_finds(
     lost.wait()
     both(galleries, "spread", version, queries)
     cluster.workers.append(cluster.add_worker())
-
-
-def test_blocks_are_made_from_rows_where_no_file_is_seen(
-    world: tuple[Deployment, Cluster], galleries: Galleries, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    deployment, _ = world
-    version = served(deployment)
-    enrolled(galleries, "elsewhere", version, 230)
-    given = cluster_search.recipe_of
-    # As on a machine that has no such folder.
-    monkeypatch.setattr(
-        cluster_search, "recipe_of", lambda state, part: replace(given(state, part), folder=None)
-    )
-    both(galleries, "elsewhere", version, np.ones((2, WIDTH), np.float32))
-
-
-def test_a_block_made_from_newer_rows_than_the_view_is_searched_here(
-    world: tuple[Deployment, Cluster], galleries: Galleries, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    deployment, _ = world
-    version = served(deployment)
-    enrolled(galleries, "newer", version, 230)
-    state = galleries.state("newer")
-    view = galleries.views.live(state, version.estimator).view(state.seq)
-    galleries.write("newer", [rows({"i0000": (np.zeros(WIDTH, np.float32), None, None)})], RowErrors(), None)
-    given = cluster_search.recipe_of
-    monkeypatch.setattr(
-        cluster_search, "recipe_of", lambda state, part: replace(given(state, part), folder=None)
-    )
-    elsewhere = galleries.views.cluster_search(state, (), view.seq)
-    queries = np.ones((1, WIDTH), np.float32)
-    assert view.search(queries, 230, other_search=elsewhere) == view.search(queries, 230)
 
 
 def test_what_was_erased_leaves_the_workers_memory(

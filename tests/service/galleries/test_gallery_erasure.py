@@ -155,27 +155,3 @@ def test_what_deleted_galleries_and_killed_imports_leave_is_swept(
     # The number is not used again, and a gallery of that name starts empty.
     galleries.put("g", served(estimator))
     assert galleries.state("g").items == 0
-
-
-def test_an_erasure_whose_files_cannot_be_removed_gives_its_receipt_and_says_what_is_left(
-    galleries: Galleries,
-) -> None:
-    rng = np.random.default_rng(0)
-    estimator = MetricSimilarity().fit(rng.normal(size=(40, WIDTH)), np.repeat(np.arange(8), 5))
-    galleries.put("g", served(estimator))
-    galleries.write("g", [rows({"anna": (np.ones(WIDTH, dtype=np.float32), "a", None)})], RowErrors(), None)
-    lock = galleries.views.disk(galleries.state("g")).path / "lock"
-    # As on a full disk, the file that keeps others out cannot be made.
-    lock.unlink(missing_ok=True)
-    lock.mkdir(parents=True)
-    receipt = galleries.erase("g", NOTHING, id="anna")
-    assert receipt.items == 1
-    assert not receipt.database_complete
-    assert any("free some space" in line for line in receipt.pending)
-    lock.rmdir()
-    galleries.delete("g")
-    galleries.put("h", served(estimator))
-    lock = galleries.views.disk(galleries.state("h")).path / "lock"
-    lock.mkdir(parents=True)
-    galleries.delete("h")
-    assert galleries.page(10, None).items == []

@@ -10,13 +10,12 @@ import pytest
 from sqlalchemy import func, select
 
 from pairmark.service.attempt import runner_of
-from pairmark.service.errors import Conflict, Fenced, InvalidInput, RateLimited
+from pairmark.service.errors import Fenced
 from pairmark.service.galleries.calibration.identification import Identification
 from pairmark.service.galleries.calibration.thresholds import Thresholds
 from pairmark.service.galleries.galleries import Galleries
 from pairmark.service.galleries.items.rows import RowErrors
 from pairmark.service.galleries.schemas import (
-    GalleryCalibrationRequest,
     GalleryEvaluationRequest,
     ProbesRequest,
 )
@@ -80,45 +79,3 @@ def test_a_cancelled_evaluation_keeps_nothing(deployment: Deployment, identifica
     deployment.queue.cancelled(claim)
     assert deployment.queue.get(job.id).state == "cancelled"
     assert kept(deployment) == [0, 0]
-
-
-def test_jobs_take_probes_of_a_dataset_and_wait_their_turn(
-    deployment: Deployment, identification: Identification
-) -> None:
-    with pytest.raises(InvalidInput, match="dataset"):
-        identification.submit("g", "gallery-calibration", ProbesRequest(vectors=[[0.0] * 6], subjects=["a"]))
-    first = identification.submit("g", "gallery-calibration", PROBES)
-    deployment.queue.cancel(first.id)
-    assert deployment.queue.get(first.id).state == "cancelled"
-    full = deployment.settings.model_copy(update={"max_queued_jobs": 1})
-    galleries = Galleries(deployment.db, full)
-    try:
-        other = Identification(galleries, deployment.datasets, deployment.store, full, Thresholds(galleries))
-        other.submit("g", "gallery-calibration", PROBES)
-        with pytest.raises(RateLimited):
-            other.submit("g", "gallery-calibration", PROBES)
-        runtime = Runtime(deployment.store, deployment.db, deployment.settings)
-        galleries.put("empty", asyncio.run(runtime.version_for("faces", "search")))
-        with pytest.raises(Conflict, match="empty"):
-            other.submit("empty", "gallery-calibration", PROBES)
-    finally:
-        galleries.close()
-
-
-def test_an_evaluation_says_why_the_gallerys_own_threshold_was_not_tried(
-    deployment: Deployment, identification: Identification
-) -> None:
-    runtime = Runtime(deployment.store, deployment.db, deployment.settings)
-    version = asyncio.run(runtime.version_for("faces", "search"))
-
-    def evaluated(fpir: float) -> tuple[bool, list[str]]:
-        request = GalleryEvaluationRequest(dataset="probes", fpir=[fpir])
-        out = identification.evaluate("g", version, request)
-        return out.calibrated is not None, [text for text in out.warnings if "own threshold" in text]
-
-    assert evaluated(0.2) == (False, []), "nothing was calibrated"
-    identification.calibrate("g", version, GalleryCalibrationRequest(dataset="probes"))
-    assert evaluated(0.2) == (True, [])
-    is_tried, (reason,) = evaluated(0.001)
-    assert not is_tried
-    assert "0.001" in reason

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import threading
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +14,6 @@ import pytest
 
 from pairmark.models import FellegiSunter, MetricSimilarity
 from pairmark.models.records import neighbours
-from pairmark.models.records.encoder import RecordEncoder
 from pairmark.models.records.tables import declared
 from pairmark.service.datasets.limits import FileLimits
 from pairmark.service.db import Database
@@ -139,54 +136,6 @@ def test_candidates_follow_writes_and_erasures_and_another_process_sees_the_same
     assert erased.encode() not in kept
 
 
-def test_recall_is_measured_on_items_of_one_subject(
-    galleries: Galleries, model: FellegiSunter, settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(type(model), "max_scored", 20)
-    galleries.put("g", served(model))
-    enrol(galleries, model, range(0, 200))
-    search(galleries, model, settings, records_of(model)[0])
-    live = galleries.views.live(galleries.state("g"), model)
-    live.measure_recall(live.view(galleries.state("g").seq), threading.Event())
-    stated = search(galleries, model, settings, records_of(model)[0])["candidates"]
-    assert stated["pairs"] >= 60
-    assert stated["recall"] >= 0.95
-    # Of subjects whose items have nothing in common, few are candidates.
-    galleries.put("h", served(model))
-    enrol(galleries, model, range(0, 200), name="h", whose=lambda row: row % 100)
-    live = galleries.views.live(galleries.state("h"), model)
-    live.measure_recall(live.view(galleries.state("h").seq), threading.Event())
-    assert live.recall is not None
-    assert live.recall.recall is not None
-    assert live.recall.recall < 0.9
-
-
-def test_closing_ends_the_measuring_of_recall_and_waits_for_it(
-    galleries: Galleries, model: FellegiSunter, settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    searching, searched = threading.Event(), []
-    find_item = item_repository.find_item
-
-    def slow_find(*arguments: Any) -> Any:
-        searching.set()
-        time.sleep(0.2)
-        searched.append(arguments[-1])
-        return find_item(*arguments)
-
-    monkeypatch.setattr(type(model), "max_scored", 20)
-    galleries.put("g", served(model))
-    enrol(galleries, model, range(0, 200))
-    monkeypatch.setattr(item_repository, "find_item", slow_find)
-    search(galleries, model, settings, records_of(model)[0])
-    assert searching.wait(30)
-    galleries.close()
-    n_searched = len(searched)
-    assert 1 <= n_searched < 60
-    time.sleep(0.5)
-    assert len(searched) == n_searched, "the background still reads after close"
-    assert galleries.views.live(galleries.state("g"), model).recall is None
-
-
 def test_a_damaged_record_is_left_out_and_named(
     galleries: Galleries, database: Database, model: FellegiSunter, settings: Settings
 ) -> None:
@@ -293,25 +242,3 @@ def test_fpir_is_calibrated_on_candidates_and_verification_compares_the_subject(
     said = json.loads(searches.verify(version, "s20", probe_row, items, decision, None))
     assert (said["match"], said["id"]) == (True, "r040")
     assert said["score"] == float(model.score_pairs(TABLE, [40], [41])[0])
-
-
-def test_a_model_that_encodes_records_searches_exactly(galleries: Galleries, settings: Settings) -> None:
-    schema = declared(TYPES)
-    cells = schema.read(TABLE)
-    encoder = RecordEncoder(schema).fit(cells)
-    rows = encoder.transform(cells)
-    metric = MetricSimilarity().fit(rows, WHO)
-    metric.encoder_ = encoder
-    galleries.put("g", served(metric))
-    form = form_of(metric, rows.shape[1])
-    records = list(schema.values(cells))
-    items = [{"id": f"r{row:03}", "vector": records[row]} for row in range(0, 200, 2)]
-    errors = RowErrors()
-    body = json.dumps({"items": items}).encode()
-    galleries.write("g", json_batches(body, form, errors), errors, None)
-    assert galleries.item("g", "r004").vector == records[4]
-    hits = search(galleries, metric, settings, records[41])["results"][0]
-    scores = metric.pair_score(np.repeat(rows[41:42], 100, 0), rows[0:200:2])
-    best = np.argsort(-scores, kind="stable")[:5]
-    assert [hit["id"] for hit in hits] == [f"r{2 * at:03}" for at in best]
-    assert [hit["score"] for hit in hits] == scores[best].tolist()

@@ -15,15 +15,13 @@ from sqlalchemy import func, select
 from pairmark.models import MetricSimilarity, Plda, SimilarityForest
 from pairmark.models.calibration.identification import GalleryCalibration
 from pairmark.service.db import Database
-from pairmark.service.errors import Conflict, SearchTooLong
-from pairmark.service.galleries.calibration import probe_updates
+from pairmark.service.errors import Conflict
 from pairmark.service.galleries.calibration.identification import Identification
 from pairmark.service.galleries.calibration.kept_probes import load
-from pairmark.service.galleries.calibration.thresholds import Thresholds, is_stale
+from pairmark.service.galleries.calibration.thresholds import Thresholds
 from pairmark.service.galleries.galleries import Galleries
 from pairmark.service.galleries.index import live_gallery as live_module
 from pairmark.service.galleries.index import subject_search
-from pairmark.service.galleries.index.gallery_view import GalleryView
 from pairmark.service.galleries.items.item_forms import VectorForm
 from pairmark.service.galleries.items.rows import RowErrors
 from pairmark.service.galleries.schemas import GalleryCalibrationRequest
@@ -260,155 +258,6 @@ def test_without_kept_probes_a_changed_gallery_is_refused(
     assert identification.calibration("g", made.id).stale
 
 
-def test_a_long_catching_up_goes_on_where_a_request_gave_up(
-    galleries: Galleries,
-    calibrated: tuple[Identification, Any, np.ndarray],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    identification, model, probes = calibrated
-    monkeypatch.setattr(probe_updates, "PROBES_AT_A_TIME", 1)
-    identification.calibrate("g", model, request(probes))
-    thresholds = Thresholds(galleries)
-    enrol(galleries, "g", {"n": (np.zeros(WIDTH, np.float32), None, None)})
-    searched = 0
-    search = GalleryView.search
-
-    def slow(*args: Any, **kwargs: Any) -> Any:
-        nonlocal searched
-        searched += 1
-        clock[0] += 1
-        return search(*args, **kwargs)
-
-    clock = [0.0]
-    monkeypatch.setattr(GalleryView, "search", slow)
-    monkeypatch.setattr("pairmark.service.galleries.calibration.thresholds.time.monotonic", lambda: clock[0])
-    attempts = 0
-    while True:
-        attempts += 1
-        try:
-            thresholds.at(galleries.state("g"), model, 0.2, 0.95, deadline=clock[0] + 25)
-            break
-        except SearchTooLong:
-            continue
-    # 60 probes, each once.
-    assert (attempts, searched) == (3, 60)
-
-
-def test_scoring_probes_with_their_own_items_keeps_to_the_deadline(
-    galleries: Galleries,
-    calibrated: tuple[Identification, Any, np.ndarray],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    identification, model, probes = calibrated
-    monkeypatch.setattr(probe_updates, "PROBES_AT_A_TIME", 10)
-    made = identification.calibrate("g", model, request(probes))
-    thresholds = Thresholds(galleries)
-    subjects = {
-        f"n{at}": (np.zeros(WIDTH, np.float32), subject, None)
-        for at, subject in enumerate(request(probes).subjects or [])
-    }
-    enrol(galleries, "g", subjects)
-    clock, scored = [0.0], []
-    score = probe_updates.ProbeUpdate._own
-
-    def slow(self: Any, *args: Any) -> float:
-        clock[0] += 1
-        scored.append(1)
-        return score(self, *args)
-
-    monkeypatch.setattr(probe_updates.ProbeUpdate, "_own", slow)
-    monkeypatch.setattr("pairmark.service.galleries.calibration.thresholds.time.monotonic", lambda: clock[0])
-    for attempt in range(1, 3):
-        with pytest.raises(SearchTooLong, match="ask again"):
-            thresholds.at(galleries.state("g"), model, 0.2, 0.95, deadline=clock[0] + 15)
-        assert len(scored) == 20 * attempt, "each probe once, in pieces of 10"
-    assert made.n_probes == 60
-
-
-def test_of_whole_subjects_only_what_was_touched_is_searched(
-    galleries: Galleries, calibrated: tuple[Identification, Any, np.ndarray], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    identification, model, probes = calibrated
-    of_items = identification.calibrate("g", model, request(probes))
-    made = identification.calibrate("g", model, request(probes, aggregation="mean"))
-    assert made.probes_kept
-    assert made.warnings == []
-    assert identification.calibration("g", of_items.id).probes_kept
-    thresholds = Thresholds(galleries)
-    compared: list[tuple[int, int]] = []
-    best = subject_search.SubjectTemplates.best
-
-    def counted(self: Any, queries: Any, *args: Any) -> Any:
-        compared.append((len(queries), len(self.keys)))
-        return best(self, queries, *args)
-
-    monkeypatch.setattr(subject_search.SubjectTemplates, "best", counted)
-
-    def look() -> list[tuple[int, int]]:
-        compared.clear()
-        point, *_ = thresholds.at(galleries.state("g"), model, 0.2, 0.95, aggregation="mean")
-        assert point["calibration_id"] == made.id
-        assert point["aggregation"] == "mean"
-        assert not identification.calibration("g", made.id).stale
-        return list(compared)
-
-    assert look() == []
-    enrol(galleries, "g", {"n0": (np.ones(WIDTH, np.float32), "nina", None)})
-    first = look()
-    assert (60, 40) in first or sum(n for n, _ in first) > 60
-    for at in range(1, 5):
-        enrol(galleries, "g", {f"n{at}": (np.full(WIDTH, at, np.float32), "nina", None)})
-        # Everybody meets those that were touched; at most whose best one was touched meets the others again.
-        assert sum(n * m for n, m in look()) < 60 * 20
-    galleries.erase("g", NOTHING, subject="nina")
-    look()
-
-
-def test_no_probe_keeps_the_score_of_a_subject_that_changed(
-    galleries: Galleries, estimators: dict[str, Any]
-) -> None:
-    """What is known of the other subjects is used again; a subject that was best and is worse now is not."""
-    estimator, rng = estimators["metric"], np.random.default_rng(2)
-    model, probes = served(estimator), rng.normal(size=(30, WIDTH)).astype(np.float32)
-    truth: dict[str, Any] = {
-        f"i{at}": (rng.normal(size=WIDTH).astype(np.float32), f"s{at % 20:02}", None) for at in range(40)
-    }
-    galleries.put("g", model)
-    enrol(galleries, "g", truth)
-    identification = Identification(galleries, None, None, None, Thresholds(galleries))
-    made = identification.calibrate("g", model, request(probes, aggregation="mean"))
-    thresholds = Thresholds(galleries)
-
-    def look() -> tuple[np.ndarray, Any]:
-        thresholds.at(galleries.state("g"), model, 0.4, 0.95, aggregation="mean")
-        best = thresholds._probes[made.id].records["best"]
-        expected = [
-            brute_one(estimator, truth, subject, probe, "mean")[0]
-            for subject, probe in zip(PROBES, probes, strict=False)
-        ]
-        assert best.tolist() == expected
-        return best.copy(), thresholds._base_scores[made.id]
-
-    def write(id: str, subject: str, value: float) -> None:
-        truth[id] = (np.full(WIDTH, value, np.float32), subject, None)
-        enrol(galleries, "g", {id: truth[id]})
-
-    write("new", "somebody", 1.0)
-    before, searched = look()
-    of = [name for _, name in searched.best_owner]
-    replaced, added, erased = list(dict.fromkeys(of))[:3]
-    write(next(id for id, item in truth.items() if item[1] == replaced), replaced, -9.0)
-    write("another", added, -9.0)
-    after, again = look()
-    assert again is searched
-    for subject in (replaced, added):
-        assert (after < before)[[name == subject for name in of]].any()
-    for id in [id for id, item in truth.items() if item[1] == erased]:
-        del truth[id]
-    galleries.erase("g", NOTHING, subject=erased)
-    look()
-
-
 def test_probes_that_were_all_enrolled_promise_nothing(
     galleries: Galleries, calibrated: tuple[Identification, Any, np.ndarray]
 ) -> None:
@@ -417,8 +266,3 @@ def test_probes_that_were_all_enrolled_promise_nothing(
     enrol(galleries, "g", {f"n{at}": (probes[at], PROBES[at], None) for at in range(3)})
     with pytest.raises(Conflict, match="enrolled or erased"):
         Thresholds(galleries).at(galleries.state("g"), model, 0.7, 0.95)
-
-
-def test_a_gallery_that_has_changed_is_stale() -> None:
-    assert not is_stale(100, n_changed=10)
-    assert is_stale(100, n_changed=11)

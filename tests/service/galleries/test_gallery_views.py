@@ -240,36 +240,6 @@ def test_blocks_are_merged_and_survive_damage(
     assert not list(live.blocks.path.glob(".part-*"))
 
 
-def test_blocks_outlive_many_writes_where_nothing_was_removed(
-    galleries: Galleries, estimators: dict[str, Any], small: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(item_repository, "KEPT_REMOVALS", 10)
-    estimator = estimators["metric"]
-    galleries.put("g", served(estimator))
-    state = galleries.state("g")
-
-    def write(first: int, n: int) -> None:
-        new = {f"n{first + at:03}": (np.full(WIDTH, at, dtype=np.float32), None, None) for at in range(n)}
-        galleries.write("g", [rows(new)], RowErrors(), None)
-
-    def opened() -> set[Path]:
-        live = LiveGallery(galleries.database, galleries.views.disk(state), state, estimator)
-        assert live.view(galleries.state("g").seq).n_items == galleries.state("g").items
-        return {path for path in live.blocks.path.iterdir() if not path.name.startswith(".")}
-
-    write(0, 12)
-    before = opened()
-    assert before
-    for first in range(12, 72, 12):
-        write(first, 12)
-    assert before <= opened()
-    # A removal that was forgotten, though, might have been of any row.
-    write(0, 3)
-    for first in range(72, 132, 12):
-        write(first, 12)
-    assert not before & opened()
-
-
 def test_a_gallery_moves_to_another_version_while_the_first_serves(
     galleries: Galleries, estimators: dict[str, Any]
 ) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ from sqlalchemy import insert, update
 from pairmark.service.db import Database, bump_revision
 from pairmark.service.errors import AmbiguousModel, ModelNotCapable, NotReady, UnknownModel
 from pairmark.service.keys import Keys
-from pairmark.service.runtime.catalogue import Catalogue, CatalogueView
+from pairmark.service.runtime.catalogue import Catalogue
 from pairmark.service.tables import AliasRow, ModelRow, ModelVersion
 
 
@@ -144,35 +143,6 @@ def test_the_last_view_serves_while_the_database_is_away(new_database: Any) -> N
 
     asyncio.run(scenario())
     database.dispose()
-
-
-class SlowCatalogue(Catalogue):
-    """Of a database that takes longer than requests wait for."""
-
-    def read(self) -> CatalogueView:
-        time.sleep(0.7)
-        return super().read()
-
-
-def test_what_a_slow_database_holds_is_not_said_to_be_missing(database: Database) -> None:
-    add_model(database, "faces")
-
-    async def scenario() -> None:
-        catalogue = SlowCatalogue(database, 60.0)
-        await catalogue.refreshed()
-        add_model(database, "voices")
-        with pytest.raises(UnknownModel):
-            (await catalogue.after_change()).resolve("voices", "match")
-        assert (await catalogue.looked_up()).resolve("voices", "match").version == 1
-        broken = Database("postgresql://nobody@127.0.0.1:1/none")
-        catalogue._database = broken
-        with pytest.raises(NotReady):
-            await catalogue.looked_up()
-        # What the view at hand knows is served all the same.
-        assert (await catalogue.refreshed()).resolve("voices", "match").version == 1
-        broken.dispose()
-
-    asyncio.run(scenario())
 
 
 def test_keys_lock_for_good(database: Database) -> None:

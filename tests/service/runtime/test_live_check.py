@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 
@@ -12,10 +10,8 @@ from pairmark.service.runtime.live import (
     FALSE_ALARM,
     MAX_RATES,
     PICKED,
-    WINDOW,
     Reference,
     Watch,
-    _margin,
     subsample,
 )
 
@@ -63,33 +59,6 @@ def test_scores_like_calibration_s_seldom_raise_the_alarm_whatever_the_mixture()
     assert np.mean(alarms) <= FALSE_ALARM
 
 
-def test_rows_that_meet_one_vector_count_as_one_draw() -> None:
-    rng = np.random.default_rng(1)
-    watch = watching(rng)
-    verdicts = []
-    for _ in range(2 * WINDOW):
-        # One probe meets many: all its scores move together.
-        probe = rng.standard_t(3) * 0.5
-        scores = probe + rng.standard_t(3, size=70) * 0.5 + rng.normal(size=70)
-        watch.count(scores.astype(np.float32), True)
-        verdicts += watch.verdicts
-        watch.verdicts.clear()
-    assert [verdict.n_scores for verdict in verdicts] == [70 * WINDOW] * 2
-    assert not any(verdict.alarm for verdict in verdicts)
-
-
-def test_a_window_goes_on_until_the_verdict_before_was_read() -> None:
-    rng = np.random.default_rng(8)
-    watch = watching(rng)
-    for _ in range(4):
-        watch.count(draw(rng, 1_000, 0.1), False)
-    assert [verdict.n_scores for verdict in watch.verdicts] == [1_000]
-    watch.verdicts.clear()
-    watch.count(draw(rng, 10, 0.1), False)
-    assert [verdict.n_scores for verdict in watch.verdicts] == [3_010]
-    assert watch.verdicts[0].limit < 0.04
-
-
 @pytest.mark.parametrize("change", ["noise", "shifted", "constant"])
 def test_other_scores_raise_it(change: str) -> None:
     rng = np.random.default_rng(2)
@@ -103,19 +72,6 @@ def test_other_scores_raise_it(change: str) -> None:
         assert verdicts(watch, [(scores, False)]) == [True]
 
 
-def test_counts_are_those_above_each_threshold_one_by_one_and_in_bulk() -> None:
-    rng = np.random.default_rng(3)
-    one, bulk = (Watch.over("faces", 1, watching(np.random.default_rng(4)).reference) for _ in range(2))
-    scores = np.concatenate([draw(rng, 300, 0.3), np.array(one.edges, dtype=np.float32)])
-    for score in scores:
-        one.count(np.array([score]), False)
-    bulk.count(scores, False)
-    edges = np.array(one.edges)
-    above = [(scores > edge).sum() for edge in edges]
-    assert np.cumsum(one.window[::-1])[::-1][1:].tolist() == above
-    assert one.window == bulk.window
-
-
 def test_clients_cannot_make_names_without_end() -> None:
     watch = watching(np.random.default_rng(5))
     for at in range(100):
@@ -125,21 +81,3 @@ def test_clients_cannot_make_names_without_end() -> None:
     many = np.arange(1_000_000, dtype=np.float32)
     assert 2 * len(subsample(many)) > PICKED >= len(subsample(many))
     assert subsample(many)[-1] > 990_000
-
-
-def test_without_same_pairs_there_is_nothing_to_hold_scores_against() -> None:
-    scores = np.random.default_rng(6).normal(size=100)
-    assert Reference.of(Calibration.fit(scores, np.zeros(100, bool), n_replicates=1000)) is None
-
-
-def test_the_margin_covers_what_independent_blocks_leave_open() -> None:
-    rng = np.random.default_rng(7)
-    n, margin = 40, _margin(40, 0.1)
-    grid = np.arange(1, n + 1) / n
-    far = []
-    for _ in range(2_000):
-        sorted_ = np.sort(rng.random(n))
-        far.append(max((grid - sorted_).max(), (sorted_ - grid + 1 / n).max()))
-    assert np.mean(np.array(far) > margin) <= 0.1
-    assert margin < 3 / math.sqrt(n)
-    assert _margin(0, 0.1) == 1.0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from dataclasses import replace
 
 import pytest
@@ -79,30 +78,6 @@ def test_a_broken_version_leaves_the_old_one_serving(monkeypatch: pytest.MonkeyP
         store.broken.clear()
         await asyncio.sleep(0.12)
         assert (await versions.get(entry(2), "production")).entry.version == 2
-
-    asyncio.run(scenario())
-
-
-def test_a_slow_version_delays_requests_once_and_then_the_old_one_answers(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(module, "SWITCH_PATIENCE_S", 0.1)
-
-    async def scenario() -> None:
-        store = Store()
-        versions = LoadedVersions(store, limit=4)
-        old = await versions.get(entry(1), "production")
-        store.gate.clear()
-        assert await versions.get(entry(2), "production") is old
-        started = time.perf_counter()
-        for _ in range(10):
-            assert await versions.get(entry(2), "production") is old
-        assert time.perf_counter() - started < 0.1
-        store.gate.set()
-        while versions.at_hand(entry(2)) is None:
-            await asyncio.sleep(0.01)
-        assert (await versions.get(entry(2), "production")).entry.version == 2
-        assert store.loads == [1, 2]
 
     asyncio.run(scenario())
 

@@ -74,20 +74,3 @@ def test_nothing_is_kept_where_that_is_not_wanted_and_pools_are_bounded(
     check = UnrelatedCheck(enabled=True)
     asyncio.run(answer(check, np.random.default_rng(0).random((40, 3)).astype(np.float32)))
     assert len(check.versions()[0].probes) == 10
-
-
-def test_thresholds_of_one_rate_are_watched_side_by_side() -> None:
-    """Two clients that ask at two confidences must not make each other's watch begin anew."""
-    rng = np.random.default_rng(0)
-    check = UnrelatedCheck(enabled=True)
-    version: Any = Scored()
-
-    async def run() -> None:
-        for at, row in enumerate(rng.random((4 * POOL, 3)).astype(np.float32)):
-            check.take(version, row[None], "0.02", 0.02, 0.5 if at % 2 else 0.9)
-            await asyncio.gather(*check._scoring)
-
-    asyncio.run(run())
-    (pairs,) = check.versions()
-    assert {watch.n for watch in pairs.watches.values()} == {2 * POOL}
-    assert pairs.counts()["0.02"][0] == 4 * POOL
