@@ -40,7 +40,6 @@ GROUPS = {
         "LikelihoodRatios",
     ),
     "Statistics": ("roc_curve_pairs", "cllr", "cllr_min", "kendall_tau"),
-    "Plots": ("plot_roc", "plot_det", "plot_histograms", "plot_cmc", "plot_calibration"),
     "Saving and loading": ("save", "load", "from_pipeline"),
 }
 KINDS = {spec.estimator.__name__: spec.kind for spec in LEARNERS}

@@ -18,13 +18,6 @@ if TYPE_CHECKING:
     from pairmark.models.core.scaling import from_pipeline
     from pairmark.models.evaluation.likelihood import cllr, cllr_min
     from pairmark.models.evaluation.pairs import roc_curve_pairs
-    from pairmark.models.evaluation.plots import (
-        plot_calibration,
-        plot_cmc,
-        plot_det,
-        plot_histograms,
-        plot_roc,
-    )
     from pairmark.models.evaluation.rankings import kendall_tau
     from pairmark.models.ghost.estimator import Ghost
     from pairmark.models.label_ranking.auto import LabelRankingAuto
@@ -67,11 +60,6 @@ __all__ = [
     "kendall_tau",
     "load",
     "operating_point",
-    "plot_calibration",
-    "plot_cmc",
-    "plot_det",
-    "plot_histograms",
-    "plot_roc",
     "roc_curve_pairs",
     "save",
 ]

@@ -177,7 +177,6 @@ class Client:
     errors = blocking(Service.errors)
     report = blocking(Service.report)
     report_page = blocking(Service.report_page)
-    picture = blocking(Service.picture)
     promote = blocking(Service.promote)
     set_policy = blocking(Service.set_policy)
     create_review = blocking(Service.create_review)

@@ -75,16 +75,10 @@ class ModelCalls(Calls):
         return Answer.of(await self._get(f"/models/{path_part(name)}/versions/{path_part(version)}/report"))
 
     async def report_page(self, name: str, version: int) -> str:
-        """The report as one HTML page with its pictures, which asks nothing from elsewhere."""
+        """The report as one HTML page, which asks nothing from elsewhere."""
         path = f"/models/{path_part(name)}/versions/{path_part(version)}/report"
         answer = await self.request("GET", path, params={"format": "html"})
         return str(answer.text)
-
-    async def picture(self, name: str, version: int, picture: str, *, format: str = "svg") -> bytes:
-        """A picture of the report, ``svg`` or ``png``: ``roc``, ``det``, ``histograms``, ``tippett``,
-        ``calibration``, ``identification``, ``cmc``, or for rankers ``ranking-noise``."""
-        path = f"/models/{path_part(name)}/versions/{path_part(version)}/{path_part(picture)}.{path_part(format)}"
-        return bytes((await self.request("GET", path)).content)
 
     async def promote(
         self,

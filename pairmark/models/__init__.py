@@ -26,7 +26,6 @@ _MODULES = {
     "core.scaling": "from_pipeline",
     "evaluation.likelihood": "cllr cllr_min",
     "evaluation.pairs": "roc_curve_pairs",
-    "evaluation.plots": "plot_calibration plot_cmc plot_det plot_histograms plot_roc",
     "evaluation.rankings": "kendall_tau",
     "ghost.estimator": "Ghost",
     "label_ranking.auto": "LabelRankingAuto",

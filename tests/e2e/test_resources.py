@@ -207,11 +207,6 @@ def test_a_version_tells_where_it_came_from(digits_deployment: RunningServer) ->
     assert http.get(f"{at}/report", params={"format": "html"}).text == page.text
     for forbidden in ("<script", "<link", "http:", "https:", 'src="/'):
         assert forbidden not in page.text
-    for picture in ("det", "histograms", "tippett", "calibration"):
-        assert http.get(f"{at}/{picture}.png").content.startswith(b"\x89PNG")
-        assert http.get(f"{at}/{picture}.svg").headers["content-type"] == "image/svg+xml"
-    problem(http.get(f"{at}/ranking-noise.svg"), 422, "model-not-capable")
-    problem(http.get(f"{at}/poem.svg"), 422, "invalid-input")
     problem(http.get(f"{at}/report", params={"format": "pdf"}), 422, "invalid-input")
     svg = http.get("/models/digits/versions/1/roc.svg")
     assert svg.headers["content-type"] == "image/svg+xml"
@@ -221,13 +216,8 @@ def test_a_version_tells_where_it_came_from(digits_deployment: RunningServer) ->
     assert png.content.startswith(b"\x89PNG")
     assert http.get("/models/digits/versions/1/tree").json()["n_trees"] == 8
     assert http.get("/models/digits/versions/1/tree", params={"tree": 7}).json()["tree"] == 7
-    drawn = http.get("/models/digits/versions/1/tree.svg", params={"tree": 7, "depth": 2})
-    assert drawn.headers["content-type"] == "image/svg+xml"
-    assert b"digits, version 1, tree 7 of 0 to 7" in drawn.content
-    assert http.get("/models/digits/versions/1/tree.svg").content != drawn.content
-    problem(http.get("/models/digits/versions/1/tree.svg", params={"tree": 8}), 422, "invalid-input")
-    problem(http.get("/models/digits/versions/1/tree.svg", params={"depth": 9}), 422, "invalid-input")
-    problem(http.get("/models/digits/versions/7/tree.svg"), 404, "unknown-model")
+    problem(http.get("/models/digits/versions/1/tree", params={"tree": 8}), 422, "invalid-input")
+    problem(http.get("/models/digits/versions/7/tree"), 404, "unknown-model")
     problem(http.get("/models/digits/versions/2"), 404, "unknown-model")
     problem(http.get("/models/nobody"), 404, "unknown-model")
     calibration = http.get(f"/calibrations/{version['calibration_id']}").json()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
 from pairmark.models import roc_curve_pairs
-from pairmark.models.evaluation.pairs import EvaluationReport, det_curve, pair_report, rates_at
+from pairmark.models.evaluation.pairs import EvaluationReport, pair_report, rates_at
 from pairmark.models.pairs.splits import held_out_pairs
 from tests.models.pair_worlds import Classes, People
 
@@ -152,17 +152,6 @@ def test_simultaneous_bands_hold_at_all_thresholds_at_once() -> None:
         assert (report.bands["simultaneous_tpr_high"] >= report.tpr).all()
     assert whole >= 0.8 * n
     assert pointwise < 0.6 * n
-
-
-def test_det_is_the_roc_in_other_words() -> None:
-    drawn = People(m=60).draw(np.random.default_rng(0))
-    report = pair_report(drawn.scores, drawn.same, drawn.units, n_replicates=100, random_state=0)
-    roc, det = report.roc(), det_curve(report.roc())
-    assert det["fmr"] == roc["fpr"]
-    assert np.allclose(np.array(det["fnmr"]) + roc["tpr"], 1)
-    for kind in ("bands", "simultaneous_bands"):
-        assert (np.array(det[kind]["fnmr_low"]) <= np.array(det["fnmr"]) + 1e-9).all()
-        assert (np.array(det[kind]["fmr_high"]) >= np.array(det["fmr"]) - 1e-9).all()
 
 
 def test_rates_of_one_threshold_weigh_people_equally() -> None:

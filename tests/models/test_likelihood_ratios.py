@@ -15,7 +15,7 @@ from threadpoolctl import threadpool_limits
 from pairmark import LikelihoodRatios, cllr, cllr_min
 from pairmark.models.calibration.calibration import Calibration
 from pairmark.models.calibration.likelihood_ratios import bayes_threshold
-from pairmark.models.evaluation.likelihood import cross_entropies, evidence, likelihood_report, tippett
+from pairmark.models.evaluation.likelihood import likelihood_report
 
 
 def scored(seed: int = 0, people: int = 30, rows: int = 3) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -162,26 +162,6 @@ def test_the_bayes_decision_costs_least_and_its_threshold_agrees(method):
         assert (cheaper == (worth > limit))[away].all()
         at = found.threshold(limit, method)
         assert ((scores.astype(np.float64) > at) == (worth > limit))[away].all()
-
-
-def test_tippett_and_cross_entropy_curves_are_those_of_enumeration():
-    scores, same, units = scored(5, people=10)
-    log_lr = scores.astype(np.float64) - 1
-    weight = weights(same, units)
-    curve = tippett(evidence(log_lr, same, units), points=17)
-    for at, of_same, of_different in zip(curve["log_lr"], curve["same"], curve["different"], strict=True):
-        reached = log_lr.astype(np.float32) >= np.float32(at) - 1e-6
-        assert of_same == pytest.approx((weight * reached)[same].sum(), abs=2e-2)
-        assert of_different == pytest.approx((weight * reached)[~same].sum(), abs=2e-2)
-    entropies = cross_entropies(evidence(log_lr, same, units))
-    for at, value in list(zip(entropies["prior_log_odds"], entropies["ece"], strict=True))[::8]:
-        prior = 1 / (1 + math.exp(-at))
-        by_hand = (
-            prior * (weight * np.log2(1 + np.exp(-log_lr - at)))[same].sum()
-            + (1 - prior) * (weight * np.log2(1 + np.exp(log_lr + at)))[~same].sum()
-        )
-        assert value == pytest.approx(by_hand, rel=1e-5)
-    assert all(low <= value + 1e-9 for low, value in zip(entropies["ece_min"], entropies["ece"], strict=True))
 
 
 def test_a_calibration_keeps_them_to_the_last_bit_and_refuses_what_no_fit_writes():

@@ -304,15 +304,15 @@ ROWS = {
 }
 
 
-FROM_CODE = ("/docs", "/openapi.json", "/galleries/{gallery}/evaluations/{evaluation}/cmc.png")
-"""Drawn from the table of routes, or from the figure of an SVG once more: each takes as long as ten others."""
+FROM_CODE = ("/docs", "/openapi.json")
+"""Drawn from the table of routes: each takes as long as ten others."""
 
 
 def requests(place: Place) -> Iterator[tuple[str, str, Any]]:
     """Every address that is read and answers from rows, and what is scored, decided and searched."""
     named = {
         "ref": "people", "name": "faces", "version": "1", "alias": "production", "gallery": "staff", "id": "i1",
-        "picture": "roc", "kind": "plda", "slug": "damaged-row", "file": "index.html", "key_id": place.facts["key"],
+        "kind": "plda", "slug": "damaged-row", "file": "index.html", "key_id": place.facts["key"],
         "job_id": place.facts["job"], "calibration_id": place.facts["calibration"],
         "calibration": place.facts["gallery_calibration"], "evaluation": place.facts["evaluation"], "tenant": "acme",
         "review_id": "none", "webhook_id": "none",

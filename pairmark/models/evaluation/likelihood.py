@@ -1,4 +1,4 @@
-"""What log likelihood ratios are worth on held-out pairs: Cllr, empirical cross-entropy and Tippett plots.
+"""What log likelihood ratios are worth on held-out pairs: Cllr.
 
 Cllr (Brümmer & du Preez 2006) is the mean cost, in bits, of the decisions that likelihood ratios support over all
 priors; 0 is perfect and 1 is what knowing nothing costs. Cllr_min is what is left after the best rising map of the same
@@ -18,9 +18,6 @@ from pairmark.models.calibration.likelihood_ratios import DEFAULT_METHOD, Likeli
 from pairmark.models.core.arrays import Float64
 from pairmark.models.pairs.samples import pair_sample
 
-POINTS = 201
-PRIOR_LOG_ODDS = np.linspace(-4, 4, 41) * np.log(10)
-
 
 @dataclass(frozen=True, kw_only=True)
 class LogRatios:
@@ -36,12 +33,11 @@ class LogRatios:
     different: Float64 = field(repr=False)
     different_weight: Float64 = field(repr=False)
 
-    def cross_entropy(self, prior_log_odds: float = 0.0) -> float:
-        """The empirical cross-entropy in bits at a prior (Ramos & Gonzalez-Rodriguez 2013, equation 6)."""
-        prior = 1 / (1 + np.exp(-prior_log_odds))
-        same = self.same_weight @ np.logaddexp(0.0, -(self.same + prior_log_odds))
-        different = self.different_weight @ np.logaddexp(0.0, self.different + prior_log_odds)
-        return float((prior * same + (1 - prior) * different) / np.log(2))
+    def cross_entropy(self) -> float:
+        """The empirical cross-entropy in bits at prior 1/2 (Ramos & Gonzalez-Rodriguez 2013, equation 6)."""
+        same = self.same_weight @ np.logaddexp(0.0, -self.same)
+        different = self.different_weight @ np.logaddexp(0.0, self.different)
+        return float((same + different) / (2 * np.log(2)))
 
 
 def cllr(log_lr: ArrayLike, same: ArrayLike, units: ArrayLike | None = None) -> float:
@@ -108,8 +104,8 @@ def likelihood_report(
     Returns
     -------
     JSON-able: ``cllr``, ``cllr_min``, ``calibration_loss`` (their difference), ``misleading_same`` and
-    ``misleading_different`` (shares of pairs whose LR supports the other side), ``limits`` (the least and the greatest
-    log LR), and the curves ``tippett`` and ``ece``.
+    ``misleading_different`` (shares of pairs whose LR supports the other side), and ``limits`` (the least and the
+    greatest log LR).
     """
     log_ratios = evidence(ratios.log_lr(scores, method), same, units)
     floor = cllr_min(scores, same, units)
@@ -122,49 +118,7 @@ def likelihood_report(
         "misleading_same": float(log_ratios.same_weight @ (log_ratios.same < 0)),
         "misleading_different": float(log_ratios.different_weight @ (log_ratios.different > 0)),
         "limits": [ratios.low, ratios.high],
-        "tippett": tippett(log_ratios),
-        "ece": cross_entropies(log_ratios),
     }
-
-
-def cross_entropies(log_ratios: LogRatios) -> dict[str, Any]:
-    """Empirical cross-entropy by prior: as given, under the best rising map, and without evidence; in bits.
-
-    Returns
-    -------
-    JSON-able: ``prior_log_odds`` (natural), ``ece``, ``ece_min`` and ``ece_neutral``.
-    """
-    best = _best(log_ratios)
-    return {
-        "prior_log_odds": PRIOR_LOG_ODDS.tolist(),
-        "ece": [log_ratios.cross_entropy(prior) for prior in PRIOR_LOG_ODDS],
-        "ece_min": [best.cross_entropy(prior) for prior in PRIOR_LOG_ODDS],
-        "ece_neutral": [_NEUTRAL.cross_entropy(prior) for prior in PRIOR_LOG_ODDS],
-    }
-
-
-def tippett(log_ratios: LogRatios, points: int = POINTS) -> dict[str, Any]:
-    """Shares of same and of different pairs whose log LR is at least each value.
-
-    Returns
-    -------
-    JSON-able: ``log_lr`` (natural, ascending), ``same`` and ``different``.
-    """
-    low = min(log_ratios.same.min(), log_ratios.different.min())
-    high = max(log_ratios.same.max(), log_ratios.different.max())
-    at = np.linspace(low, high, points)
-    return {
-        "log_lr": at.tolist(),
-        "same": _share_from(at, log_ratios.same, log_ratios.same_weight).tolist(),
-        "different": _share_from(at, log_ratios.different, log_ratios.different_weight).tolist(),
-    }
-
-
-def _share_from(at: Float64, values: Float64, weight: Float64) -> Float64:
-    order = np.argsort(values)
-    below = np.concatenate([[0.0], np.cumsum(weight[order])])
-    share: Float64 = np.clip(1 - below[np.searchsorted(values[order], at, side="left")], 0.0, 1.0)
-    return share
 
 
 def _best(log_ratios: LogRatios) -> LogRatios:
@@ -181,8 +135,3 @@ def _best(log_ratios: LogRatios) -> LogRatios:
         different=log_lr[kept_different],
         different_weight=different_weight[kept_different],
     )
-
-
-_NEUTRAL = LogRatios(
-    same=np.zeros(1), same_weight=np.ones(1), different=np.zeros(1), different_weight=np.ones(1)
-)

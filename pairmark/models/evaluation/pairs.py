@@ -83,35 +83,6 @@ def roc_lists(
     }
 
 
-def det_curve(roc: Mapping[str, Any]) -> dict[str, Any]:
-    """The DET curve of `EvaluationReport.roc` in ISO/IEC 19795-1 words: FNMR against FMR, by threshold, with its bands.
-
-    Returns
-    -------
-    JSON-able: ``fmr``, ``fnmr``, ``thresholds`` (descending), ``bands`` (pointwise), ``simultaneous_bands``, each
-    ``fmr_low, fmr_high, fnmr_low, fnmr_high``. Both axes are usually drawn on a normal deviate or log scale.
-    """
-
-    def as_error_rates(bands: Mapping[str, Any] | None) -> dict[str, Any] | None:
-        if bands is None:
-            return None
-        return {
-            **{name: bands[name] for name in ("kind", "confidence", "guarantee") if name in bands},
-            "fmr_low": bands["fpr_low"],
-            "fmr_high": bands["fpr_high"],
-            "fnmr_low": [1 - value for value in bands["tpr_high"]],
-            "fnmr_high": [1 - value for value in bands["tpr_low"]],
-        }
-
-    return {
-        "fmr": roc["fpr"],
-        "fnmr": [1 - value for value in roc["tpr"]],
-        "thresholds": roc["thresholds"],
-        "bands": as_error_rates(roc["bands"]),
-        "simultaneous_bands": as_error_rates(roc["simultaneous_bands"]),
-    }
-
-
 def roc_curve_pairs(
     scores: ArrayLike,
     same: ArrayLike,

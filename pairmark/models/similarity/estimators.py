@@ -19,7 +19,6 @@ from pairmark.models.similarity import explain
 from pairmark.models.similarity.base import MaxFeatures, SimilarityBase
 from pairmark.models.similarity.explain import PairWords
 from pairmark.models.similarity.pair_features.maps import PairFeatures
-from pairmark.models.similarity.tree_drawing import tree_svg
 from pairmark.models.similarity.trees import RocKnots, Tree
 
 _FEATURES = (
@@ -130,12 +129,6 @@ class SimilarityTree(SimilarityBase):
         """The tree as JSON-able data: cells with counts and rates, and the splits between them."""
         check_is_fitted(self)
         return explain.tree_data(self.trees_[0], self._words(feature_names), depth=self.max_depth)
-
-    def tree_svg(
-        self, feature_names: list[str] | None = None, *, depth: int = 5, title: str = "Similarity tree"
-    ) -> str:
-        """The tree drawn as SVG: its first ``depth`` levels (1 to 8); see `pairmark.models.similarity.tree_drawing`."""
-        return tree_svg(self.tree_data(feature_names), depth=depth, title=title)
 
     def _explain(self, left: Float32, right: Float32, score: float, words: PairWords) -> dict[str, Any]:
         return {"score": score, **explain.path(self.trees_[0], left, right, words)}
@@ -272,17 +265,6 @@ class SimilarityForest(SimilarityBase):
             "tree": tree,
             **explain.tree_data(self.trees_[tree], words, depth=self.max_depth),
         }
-
-    def tree_svg(
-        self,
-        feature_names: list[str] | None = None,
-        *,
-        tree: int = 0,
-        depth: int = 5,
-        title: str = "Similarity tree",
-    ) -> str:
-        """One of the trees as a drawing; see `SimilarityTree.tree_svg`."""
-        return tree_svg(self.tree_data(feature_names, tree=tree), depth=depth, title=title)
 
     def _begin(self) -> np.random.RandomState:
         random = super()._begin()

@@ -119,7 +119,6 @@ FIELDS: Final[dict[str, tuple[Any, ...]]] = {
     "decisions": ("the decisions, in order", 2),
     "default": ("the value without the environment variable", 0.0),
     "description": ("what it sets", "Requests per second of one key"),
-    "det": ("the DET curve; null: there is none",),
     "detail": ("what is wrong, for people", ""),
     "details": ("about the model: learner, version, date",),
     "difference": (None, 0.08),
@@ -129,9 +128,6 @@ FIELDS: Final[dict[str, tuple[Any, ...]]] = {
     "distance": ("how far the newest window of scores is from the calibration, 0 to 1; null: none is complete yet",),
     "distinct": ("number of different values", 2400),
     "divisions": ("number of divisions into enrolled people and strangers; rates are means over them",),
-    "ece": ("empirical cross-entropy by prior", [0.11, 0.14, 0.11]),
-    "ece_min": (None, [0.1, 0.13, 0.1]),
-    "ece_neutral": (None, [0.69, 1.0, 0.69]),
     "edges": (None, [-6.0, -2.0, 2.0, 6.0]),
     "eer": ("equal error rate: where the false match rate and the false non-match rate are equal",),
     "empty": ("number of empty cells; null: not counted", 0),
@@ -309,7 +305,6 @@ FIELDS: Final[dict[str, tuple[Any, ...]]] = {
              "above; 0.1 % takes 9,580 more people"),
     "threshold": ("a pair matches when its score is above this float32 value; null: refused", 3.2),
     "thresholds": ("float32 values, in the same order", [8.1, 3.2, -7.5]),
-    "tippett": ("shares of pairs by log-likelihood ratio",),
     "title": ("its title, for people",
               "Automatic: compares cosine, PLDA, forests and others on held-out people, keeps the simplest of the "
               "best"),
@@ -471,8 +466,6 @@ OF_A_SCHEMA: Final[dict[str, tuple[Any, ...]]] = {
     "Subject.samples": ("vectors, sparse vectors or records of the same person or thing",),
     "TenantOut.name": (None, "acme"),
     "TimesOut.at": ("errors, by time between the samples",),
-    "TippettOut.different": ("shares of different pairs, in the same order", [0.3, 0.02, 0.004]),
-    "TippettOut.same": ("shares of same pairs, in the same order", [0.99, 0.97, 0.9]),
     "Trouble.role": (None, "time"),
     "Trouble.row": (None, 1),
     "Trouble.text": (None, "column 'joined': 7,200 of 7,200 cells are no numbers, the first is '2021-04-01' in row 1 "
@@ -494,7 +487,6 @@ PATHS: Final = {
     "gallery": "the gallery's name",
     "job_id": "id of the job",
     "kind": "kind of the learner",
-    "picture": "which plot",
     "slug": "the last part of the problem's `type`",
     "subject": "the subject; it may contain slashes",
 }

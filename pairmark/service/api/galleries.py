@@ -11,15 +11,13 @@ from fastapi import Path, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import Field
 
-from pairmark.models.evaluation.drawing import MEDIA_TYPES, draw_cmc
 from pairmark.service.api.leaving import while_connected
-from pairmark.service.api.models import picture_format
 from pairmark.service.api.problems import UnsupportedMediaType
 from pairmark.service.api.query import FROM_QUERY, PageQuery, Paging, Query
 from pairmark.service.api.services import InServices, Services, check_may, names_of
 from pairmark.service.datasets.confined import Gone
 from pairmark.service.datasets.limits import FileLimits
-from pairmark.service.errors import InvalidInput, UnknownDataset
+from pairmark.service.errors import UnknownDataset
 from pairmark.service.galleries.items.batches import confined_batches
 from pairmark.service.galleries.items.imports import KINDS, json_batches
 from pairmark.service.galleries.items.item_forms import form_of
@@ -267,15 +265,3 @@ async def evaluate_gallery(
 def get_evaluation(services: InServices, gallery: Name, evaluation: MeasurementId) -> GalleryEvaluationOut:
     """An evaluation of a gallery."""
     return services.identification.evaluation(gallery, evaluation)
-
-
-def get_cmc(request: Request, services: InServices, gallery: Name, evaluation: MeasurementId) -> Response:
-    """The cumulative match characteristic as a picture: the share of probes found by rank."""
-    evaluation_row = services.identification.evaluation(gallery, evaluation)
-    if evaluation_row.cmc is None:
-        raise InvalidInput(
-            "no probe's subject was enrolled, so there is no curve to draw", field="evaluation"
-        )
-    title = f"{gallery}: {evaluation_row.cmc['n_probes']} enrolled people, one probe each"
-    format = picture_format(request)
-    return Response(draw_cmc(evaluation_row.cmc, title).encoded(format), media_type=MEDIA_TYPES[format])

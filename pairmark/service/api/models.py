@@ -12,21 +12,15 @@ from fastapi import File, Form, Header, Path, Request, Response, UploadFile
 from fastapi.responses import HTMLResponse, StreamingResponse
 from pydantic import BaseModel, BeforeValidator, Field
 
+from pairmark.models.evaluation.drawing import MEDIA_TYPES, Format, draw_roc
 from pairmark.service.api.query import FROM_QUERY, PageQuery, Paging, Query
 from pairmark.service.api.report_page import report_page
-from pairmark.service.api.services import Caller, InServices, Workspace, check_may, may, names_of
+from pairmark.service.api.services import Caller, InServices, Services, Workspace, check_may, may, names_of
 from pairmark.service.errors import InvalidInput, UnknownDataset
 from pairmark.service.heldout.errors import KEPT, ErrorKind
 from pairmark.service.heldout.schemas import RocOut
 from pairmark.service.names import MAX_NAME
-from pairmark.service.runtime.pictures import (
-    MEDIA_TYPES,
-    Format,
-    PictureName,
-    picture_of,
-    tree_data,
-    tree_svg,
-)
+from pairmark.service.runtime.trees import tree_data
 from pairmark.service.store.refs import MAX_VERSION, name_of
 from pairmark.service.store.schemas import (
     AliasChangePage,
@@ -114,12 +108,6 @@ class TreeQuery(Query):
     """Which tree of a version."""
 
     tree: int = Field(0, ge=0, le=10_000, description="which tree of a forest, from 0")
-
-
-class TreePictureQuery(TreeQuery):
-    """Which tree of a version, and how much of it."""
-
-    depth: int = Field(5, ge=1, le=8, description="levels of splits to draw; deeper cells are summed up")
 
 
 class AliasRequest(BaseModel, AliasParameters, extra="forbid"):
@@ -242,7 +230,7 @@ async def get_report(
 ) -> ReportOut | Response:
     """A version's report: guarantee, error rates, groups, likelihood ratios, limits and a model card.
 
-    The answer is JSON or, with `format=html` or `Accept: text/html`, one self-contained page with pictures.
+    The answer is JSON or, with `format=html` or `Accept: text/html`, one self-contained page.
     """
     wants = query.format or ("html" if "text/html" in request.headers.get("accept", "").lower() else "json")
 
@@ -258,25 +246,24 @@ async def get_report(
         return await asyncio.to_thread(work)
 
 
-async def get_picture(
-    request: Request, services: InServices, name: Name, version: Number, picture: PictureName
-) -> Response:
-    """A picture of the version's report: `roc`, `det`, `histograms`, `tippett`, `calibration` (of likelihood ratios),
-    `identification`, `cmc`, or for rankers `ranking-noise`."""
-    format = picture_format(request)
+async def get_roc_svg(services: InServices, name: Name, version: Number) -> Response:
+    """The ROC on held-out pairs as a picture."""
+    return await _roc_picture(services, name, version, "svg")
 
+
+async def get_roc_png(services: InServices, name: Name, version: Number) -> Response:
+    """The ROC on held-out pairs as a picture."""
+    return await _roc_picture(services, name, version, "png")
+
+
+async def _roc_picture(services: Services, name: str, version: int, format: Format) -> Response:
     def work() -> bytes:
-        out = services.store.version(name, version)
-        return picture_of(out, picture, format, lambda: services.store.reports.report(out))
+        curve = services.store.reports.roc(name, version).model_dump()
+        return draw_roc(curve, format, f"{name}, version {version}")
 
     async with services.report_turns.turn():
         body = await asyncio.to_thread(work)
     return Response(body, media_type=MEDIA_TYPES[format], headers={"cache-control": "private, max-age=3600"})
-
-
-def picture_format(request: Request) -> Format:
-    """What kind of picture an address that ends in ``.svg`` or ``.png`` asks for."""
-    return "png" if request.url.path.endswith(".png") else "svg"
 
 
 async def get_tree(
@@ -285,15 +272,6 @@ async def get_tree(
     """A tree of the model, if it has trees: its cells with counts and rates, and their splits."""
     loaded_version = await services.runtime.version(name, version)
     return await asyncio.to_thread(tree_data, loaded_version, query.tree)
-
-
-async def get_tree_svg(
-    services: InServices, name: Name, version: Number, query: Annotated[TreePictureQuery, FROM_QUERY]
-) -> Response:
-    """The tree as a picture (SVG): cells with their splits, numbers of pairs and rates."""
-    loaded_version = await services.runtime.version(name, version)
-    body = await asyncio.to_thread(tree_svg, loaded_version, query.tree, query.depth)
-    return Response(body, media_type=MEDIA_TYPES["svg"], headers={"cache-control": "private, max-age=3600"})
 
 
 def export_version(services: InServices, folder: Workspace, name: Name, version: Number) -> StreamingResponse:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from pairmark.models.calibration.promises import askable
+from pairmark.models.evaluation.drawing import draw_roc
 from pairmark.service.api.docs import with_code
-from pairmark.service.runtime.pictures import picture_of, pictures_of
 from pairmark.service.store.schemas import ReportOut
 from pairmark.version import code_version
 
@@ -24,12 +24,7 @@ def report_page(report: ReportOut) -> tuple[str, str]:
     policy = (
         f"default-src 'none'; img-src data:; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
     )
-    pictures = {
-        name: base64.b64encode(
-            picture_of(report.version, name, "svg", lambda: report, adaptive=True)
-        ).decode()
-        for name in pictures_of(report)
-    }
+    roc = None if report.roc is None else base64.b64encode(draw_roc(report.roc.model_dump(), "svg")).decode()
     metrics = report.version.metrics
     page = _template().render(
         report=report,
@@ -38,7 +33,7 @@ def report_page(report: ReportOut) -> tuple[str, str]:
         metrics=metrics,
         groups=metrics.get("groups"),
         evidence=report.evidence,
-        pictures=pictures,
+        roc=roc,
         contents=_contents(report),
         style=style,
         policy=policy,

@@ -179,12 +179,10 @@ MODELS: Final = (
     Route("GET", f"{_VERSION}/report", models.get_report, access="model", tag="models", answer=ReportOut,
           or_gives=_HTML),
     Route("GET", f"{_VERSION}/tree", models.get_tree, access="model", tag="models", answer=dict[str, Any]),
-    Route("GET", f"{_VERSION}/tree.svg", models.get_tree_svg, summary="Draw tree", access="model", tag="models",
-          gives=_SVG),
-    Route("GET", f"{_VERSION}/{{picture}}.svg", models.get_picture, name="get_picture_svg",
-          summary="Draw picture as SVG", access="model", tag="models", gives=_SVG),
-    Route("GET", f"{_VERSION}/{{picture}}.png", models.get_picture, name="get_picture_png",
-          summary="Draw picture as PNG", access="model", tag="models", gives=_PNG),
+    Route("GET", f"{_VERSION}/roc.svg", models.get_roc_svg, summary="Draw ROC curve as SVG", access="model",
+          tag="models", gives=_SVG),
+    Route("GET", f"{_VERSION}/roc.png", models.get_roc_png, summary="Draw ROC curve as PNG", access="model",
+          tag="models", gives=_PNG),
     Route("GET", f"{_VERSION}/export", models.export_version, access="train", tag="models", gives="application/zip",
           limits=LONG, errors=(507,)),
     Route("POST", f"{_VERSION}/calibrations", models.calibrate, summary="Calibrate version", access="train",
@@ -238,10 +236,6 @@ GALLERIES: Final = (
           also=_AS_A_JOB, limits=LONG, errors=(409, 429),
           links={"get_evaluation": {"gallery": "$request.path.gallery", "evaluation": "$response.body#/id"}}),
     Route("GET", f"{_GALLERY}/evaluations/{{evaluation}}", galleries.get_evaluation, access="gallery", tag="galleries"),
-    Route("GET", f"{_GALLERY}/evaluations/{{evaluation}}/cmc.svg", galleries.get_cmc, name="get_cmc_svg",
-          summary="Draw CMC as SVG", access="gallery", tag="galleries", gives=_SVG),
-    Route("GET", f"{_GALLERY}/evaluations/{{evaluation}}/cmc.png", galleries.get_cmc, name="get_cmc_png",
-          summary="Draw CMC as PNG", access="gallery", tag="galleries", gives=_PNG),
 )  # fmt: skip
 
 _OF_REVIEW: Final = {

@@ -1,10 +1,9 @@
-"""Commands for a version's report and its plots."""
+"""Commands for a version's report."""
 
 from __future__ import annotations
 
 import json as encoder
 from collections.abc import Callable
-from enum import StrEnum
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,19 +19,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-class Pictured(StrEnum):
-    """What can be drawn."""
-
-    roc = "roc"
-    det = "det"
-    histograms = "histograms"
-    tippett = "tippett"
-    calibration = "calibration"
-    identification = "identification"
-    cmc = "cmc"
-    ranking_noise = "ranking-noise"
-
-
 def report(
     client: Connection,
     ref: Ref,
@@ -41,7 +27,7 @@ def report(
         typer.Option(
             "--output",
             "-o",
-            help="Write the whole report to this file: .html for a page with pictures, .json for the numbers.",
+            help="Write the whole report to this file: .html for a page, .json for the numbers.",
             dir_okay=False,
         ),
     ] = None,
@@ -64,30 +50,6 @@ def report(
     file.write_text(text, encoding="utf-8")
     facts = {"model": name, "version": number, "file": str(file), "bytes": file.stat().st_size}
     output.show(facts, f"wrote the report of {name}:{number} to {file}")
-
-
-def plot(
-    client: Connection,
-    ref: Ref,
-    picture: Annotated[Pictured, typer.Argument(help="Which picture to draw.")],
-    file: Annotated[
-        Path | None,
-        typer.Option(
-            "--output", "-o", help="File to write, .svg or .png.", dir_okay=False, show_default="PICTURE.svg"
-        ),
-    ] = None,
-) -> None:
-    """Draw one picture of a version's report."""
-    target = file or Path(f"{picture.value}.svg")
-    ending = target.suffix.lower()
-    if ending not in (".svg", ".png"):
-        raise typer.BadParameter(
-            f"{target}: expected a file that ends in .svg or .png", param_hint="--output"
-        )
-    name, number = resolve(client, ref)
-    target.write_bytes(client.picture(name, number, picture.value, format=ending[1:]))
-    facts = {"model": name, "version": number, "picture": picture.value, "file": str(target)}
-    output.show(facts, f"wrote {target}")
 
 
 def _summary(to: Console, parts: dict[str, Any]) -> None:

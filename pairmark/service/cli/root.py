@@ -52,7 +52,6 @@ for command in (
     training.evaluate,
     planning.plan,
     reporting.report,
-    reporting.plot,
     matching.similarity,
     matching.match,
     matching.candidates,

@@ -55,33 +55,6 @@ class RocOut(BaseModel):
     )
 
 
-class DetOut(BaseModel):
-    """The DET curve in the terms of ISO/IEC 19795-1, at `score > threshold`; usually drawn on normal-deviate axes."""
-
-    fmr: list[float]
-    fnmr: list[float]
-    thresholds: list[float] = Field(description="float32 values, descending")
-    bands: dict[str, Any] | None = None
-    simultaneous_bands: dict[str, Any] | None = None
-
-
-class TippettOut(BaseModel):
-    """Shares of same and of different pairs whose log-likelihood ratio is at least each value."""
-
-    log_lr: list[float] = Field(description="natural logarithms, ascending")
-    same: list[float]
-    different: list[float]
-
-
-class CrossEntropyOut(BaseModel):
-    """Empirical cross-entropy in bits, by prior."""
-
-    prior_log_odds: list[float] = Field(description="natural logarithm")
-    ece: list[float] = Field(description="of the likelihood ratios as they are")
-    ece_min: list[float] = Field(description="after the best non-decreasing map, fitted on the same pairs")
-    ece_neutral: list[float] = Field(description="of a system that knows only the prior")
-
-
 class LikelihoodOut(BaseModel):
     """The quality of a version's log-likelihood ratios on held-out pairs."""
 
@@ -98,8 +71,6 @@ class LikelihoodOut(BaseModel):
     limits: tuple[float, float] = Field(
         description="the smallest and the largest log-likelihood ratio that is ever stated"
     )
-    tippett: TippettOut
-    ece: CrossEntropyOut
 
 
 class IdentificationAt(BaseModel):

@@ -7,11 +7,11 @@ from functools import lru_cache
 from typing import Any
 
 from pairmark.models.calibration.operating_point import InsufficientCalibrationData
-from pairmark.models.evaluation.pairs import FPR_TARGETS, det_curve
+from pairmark.models.evaluation.pairs import FPR_TARGETS
 from pairmark.service.errors import InvalidInput, ModelNotCapable, UnsupportedRate
 from pairmark.service.heldout.errors import KEPT, ErrorKind, hard_pairs, histograms
 from pairmark.service.heldout.report import read_arrays, read_evidence, read_roc
-from pairmark.service.heldout.schemas import DetOut, Evidence, RocOut
+from pairmark.service.heldout.schemas import Evidence, RocOut
 from pairmark.service.store.calibrations import Calibrations
 from pairmark.service.store.cards import model_card
 from pairmark.service.store.schemas import (
@@ -151,7 +151,6 @@ def report_of(
         promises=promises,
         leaderboard=leaderboard,
         roc=roc,
-        det=None if roc is None else DetOut.model_validate(det_curve(roc.model_dump())),
         histograms=None if score_histograms is None else ScoreHistograms.model_validate(score_histograms),
         evidence=evidence,
     )

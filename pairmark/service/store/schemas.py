@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from pairmark.models.calibration.origins import Guarantee
 from pairmark.service.datasets.promises import Promise
-from pairmark.service.heldout.schemas import DetOut, Evidence, OverlapOut, RocOut
+from pairmark.service.heldout.schemas import Evidence, OverlapOut, RocOut
 from pairmark.service.pagination import Page
 from pairmark.wire.base import Moment
 from pairmark.wire.models import (
@@ -230,7 +230,6 @@ class ReportOut(BaseModel):
     )
     leaderboard: LeaderboardOut | None
     roc: RocOut | None
-    det: DetOut | None
     histograms: ScoreHistograms | None
     evidence: Evidence | None = Field(
         description="likelihood ratios, gallery searches and errors by number of enrolled samples, on held-out "

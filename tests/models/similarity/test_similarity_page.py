@@ -16,7 +16,7 @@ from pairmark.models.similarity.pair_features.maps import NAMES
 PAGE = Path(__file__).parents[3] / "docs" / "similarity-forests.md"
 
 
-def test_the_page_leads_from_rows_to_saved_forests_and_drawn_trees(
+def test_the_page_leads_from_rows_to_saved_forests_and_trees(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -33,7 +33,6 @@ def test_the_page_leads_from_rows_to_saved_forests_and_drawn_trees(
         forest.pair_score(X[::-1], X).tobytes()
     )
     assert {"fpr", "tpr"} <= set(names["cells"][0])
-    assert Path("tree.svg").read_text(encoding="utf-8").startswith("<svg")
     assert 0.5 < tree.auc_ <= 1
 
 

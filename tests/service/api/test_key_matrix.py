@@ -27,8 +27,8 @@ ALLOWED: tuple[tuple[set[str], str], ...] = (
     # Whoever may use a model may see it.
     (
         {SCORE, DECIDE, TRAIN, ADMIN},
-        "get_model list_versions get_version get_roc get_operating_point get_live get_picture_svg get_picture_png "
-        "get_leaderboard get_report get_tree get_tree_svg get_alias alias_history",
+        "get_model list_versions get_version get_roc get_operating_point get_live get_roc_svg get_roc_png "
+        "get_leaderboard get_report get_tree get_alias alias_history",
     ),
     (
         {TRAIN, ADMIN},
@@ -45,7 +45,7 @@ ALLOWED: tuple[tuple[set[str], str], ...] = (
     (
         {GALLERY, READ, ITEMS, ADMIN},
         "list_galleries get_gallery search_gallery list_items get_item verify_subject get_gallery_calibration "
-        "get_evaluation get_cmc_svg get_cmc_png",
+        "get_evaluation",
     ),
     (
         {GALLERY, ADMIN},

@@ -340,4 +340,29 @@ for (const id of ["confidence", "method"]) {
     choseRate(state.fpr);
   });
 }
+
+const sign = { "|x - x'|": (name) => `|Δ ${name}|`, "x + x'": (name) => `Σ ${name}`, "x x'": (name) => `Π ${name}` };
+
+// A node's question in the features' own names; of a sum, the term that weighs most.
+function asked(node) {
+  const term = node.terms?.[0] ?? node;
+  const name = (sign[term.map] ?? ((one) => (/^m(ax|in)/.test(term.map) ? `${term.map.slice(0, 3)}(${one})` : one)))(term.feature);
+  return node.n_features > 1 ? `${name} and ${node.n_features - 1} more` : `${name} ≤ ${number(node.threshold, 4)}`;
+}
+
+// A cell as a line; below one that is split, its two children, the more similar one first.
+function cell(tree, at) {
+  const entry = tree.cells[at];
+  const shares = `${percent(entry.tpr, 2)} of same, ${percent(entry.fpr, 2)} of different pairs`;
+  if (entry.split === undefined) return el("li", {}, `${shares}: score ${number(entry.score, 4)}`);
+  const below = el("details", { open: entry.depth < 2 }, el("summary", {}, `${shares}: ${asked(tree.nodes[entry.split])}`));
+  below.append(el("ul", {}, cell(tree, entry.left), cell(tree, entry.right)));
+  return el("li", {}, below);
+}
+
+$("#tree")?.addEventListener("toggle", async () => {
+  const words = el("p", { class: "small quiet" }, "Of two branches the first is the more similar. |Δ a|: difference of a; Σ a: sum; Π a: product.");
+  $("#tree .tree").replaceChildren(words, el("ul", {}, cell(await api("GET", `${base}/tree`), 0)));
+}, { once: true });
+
 start();
