@@ -1,0 +1,483 @@
+"""The mutants: what must not break unseen, of access and of the guarantee."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+API = "pairmark/service/api"
+KEYS = "pairmark/service/keys"
+STORE = "pairmark/service/store"
+BOUNDS = "pairmark/models/calibration"
+PAIRS = "pairmark/models/pairs"
+
+
+class Mutant(NamedTuple):
+    """A guarantee in the docs' words, the room that keeps it, a pattern found once there, and what breaks it."""
+
+    guarantee: str
+    room: str
+    pattern: str
+    replacement: str
+    tests: tuple[str, ...]
+
+
+Row = tuple[str, str, str, str]
+
+WATCHED: dict[str, tuple[Row, ...]] = {
+    "tests/service/api/test_routes.py": (
+        ("exporting a model takes more than reading", API, '(export_version, access=)"train"', r'\1"any"'),
+        ("deleting a version takes admin", API, '(delete_version, access=)"admin"', r'\1"train"'),
+        ("galleries take the scope gallery", API, '(upsert_items, access=)"gallery"', r'\1"any"'),
+        ("scores take the scope score", API, r'(scoring\.similarity, access=)"score"', r'\1"any"'),
+        ("uploading takes the scope train", API, '(add_dataset, access=)"train"', r'\1"open"'),
+        ("keys take admin", API, '(create_key, access=)"admin"', r'\1"any"'),
+    ),
+    "tests/e2e/test_edge.py": (
+        (
+            "without a key, pages of other sites are refused",
+            API,
+            "if origin is not None and origin.* != host:",
+            "if False:",
+        ),
+        (
+            "without a key, only this machine's own names are served",
+            API,
+            r"if not is_loopback\(host\):",
+            "if False:",
+        ),
+        (
+            "without a key, only this machine is served",
+            API,
+            r"client is None or not is_loopback\(client\[0\]\)",
+            "client is None",
+        ),
+    ),
+    "tests/e2e/test_team_keys.py": (
+        ("an expired key is refused at once", API, r"if key is None or key\.expired:", "if key is None:"),
+        ("a revoked key is refused at once", API, r"self\._keys_by_headers\.clear\(\)", "pass"),
+    ),
+    "tests/service/api/test_access.py": (
+        (
+            "changes in the console's session need its token",
+            API,
+            r"(if from_elsewhere\(headers\)) or not hmac\.compare_digest\(.*:",
+            r"\1:",
+        ),
+    ),
+    "tests/service/test_keys.py": (
+        (
+            "a key does only what its scopes say",
+            KEYS,
+            r"if self\.admin or scope in self\._everything:",
+            "if True:",
+        ),
+        ("a grant covers no more than its level", KEYS, r"and grant\.covers\(level\)", ""),
+        ("a key of one resource opens no other", KEYS, r"or grant\.resource == resource", "or True"),
+        (
+            "a revoked key is useless",
+            KEYS,
+            r"(select\(\*columns\))\.where\(ApiKey\.revoked_at\.is_\(None\)\)",
+            r"\1",
+        ),
+        (
+            "an expired key is useless",
+            KEYS,
+            r"return None if candidate\.expired else candidate",
+            "return candidate",
+        ),
+        (
+            "once a key exists every request needs one",
+            KEYS,
+            r"(exists\(\)\.select_from\(ApiKey\))",
+            r"\1.where(ApiKey.revoked_at.is_(None))",
+        ),
+        ("only hashes of keys are stored", KEYS, r"name=name,(\s+sha256=_sha256\(key\))", r"name=key,\1"),
+        (
+            "any change to a key is refused",
+            KEYS,
+            r"if hmac\.compare_digest\(presented, .*\) and candidate is not None:",
+            "if candidate is not None:",
+        ),
+    ),
+    "tests/e2e/test_odd_ids.py": (
+        ("a key for items deletes no gallery", API, r'"items" if self\.of_items else "all"', '"items"'),
+        (
+            "an address with a line break at its end is another address",
+            API,
+            r"pattern\.fullmatch\(path\)",
+            "pattern.match(path)",
+        ),
+    ),
+    "tests/e2e/test_limits.py": (
+        (
+            "each query of a search is a probe",
+            API,
+            r"(_draw_probes\(call, name), len\(request\.queries\)\)",
+            r"\1, 1)",
+        ),
+    ),
+    "tests/e2e/test_single_sign_on.py": (
+        ("the code flow goes with PKCE", KEYS, '"code_challenge_method": "S256",', ""),
+        ("an ID token for another service is refused", KEYS, r'"aud": \{.*\},\n', "\n"),
+        (
+            "an answer that names another issuer is refused",
+            KEYS,
+            r"if issuer is not None and issuer != self\.issuer:",
+            "if False:",
+        ),
+        (
+            "who is in no group of the settings is refused",
+            KEYS,
+            r"if not scopes:(?=\n.*Forbidden)",
+            "scopes = scopes or ('score',)\n        if False:",
+        ),
+        (
+            "a sign-in leads to pages of this service only",
+            "pairmark/service/console",
+            r"return path if path and re\.fullmatch\(.*$",
+            'return path or "/"',
+        ),
+        (
+            "a session of single sign-on ends when the settings say",
+            KEYS,
+            "scopes, expires_in_s=seconds",
+            "scopes",
+        ),
+        (
+            "the provider sends people back to the address of the settings",
+            KEYS,
+            r"self\.public_url \+ OIDC_CALLBACK",
+            "str(request.base_url).rstrip('/') + OIDC_CALLBACK",
+        ),
+    ),
+    "tests/service/test_tenants.py": (
+        (
+            "a key of the tenant acme sees nothing of acme2",
+            KEYS,
+            r'prefix="" if tenant is None else f"\{tenant\}/"',
+            'prefix="" if tenant is None else tenant',
+        ),
+        ("what a key may not see is 404", API, "if part in path:", "if False:"),
+        (
+            "a calibration is seen by who may see its model",
+            "pairmark/service/runtime",
+            r"if calibration is None or names\.everything:",
+            "if True:",
+        ),
+        (
+            "an Idempotency-Key belongs to keys that see the same names",
+            "pairmark/service/training",
+            r"if names\.everything:",
+            "if True:",
+        ),
+        ("what is beyond a quota is refused", KEYS, "over = amount > remaining", "over = False"),
+        (
+            "a tenant sees its part of the audit log",
+            "pairmark/service/audit",
+            "if tenant is not None:",
+            "if False:",
+        ),
+    ),
+    "tests/service/test_webhooks.py": (
+        (
+            "webhooks are sent to hosts of the setting only",
+            "pairmark/service/webhooks",
+            r"if odd or not \(",
+            "if odd or not host or not (True or ",
+        ),
+        (
+            "webhooks follow no redirect",
+            "pairmark/service/webhooks",
+            "follow_redirects=False",
+            "follow_redirects=True",
+        ),
+    ),
+    "tests/e2e/test_reviews_served.py": (
+        ("a key sees reviews of models that it may train", API, r'check_may\(http, "train", model\)', "pass"),
+        (
+            "pairs that were chosen by looking at them calibrate nothing",
+            STORE,
+            r"if self\._datasets\.get\(dataset\)\.chosen:",
+            "if False:",
+        ),
+    ),
+    "tests/service/test_db.py": (
+        (
+            "deleted cells are overwritten in SQLite's file",
+            "pairmark/service/db.py",
+            "secure_delete=ON",
+            "secure_delete=OFF",
+        ),
+    ),
+    "tests/service/test_backup.py": (
+        (
+            "a restore revokes the keys of the backup unless they are kept",
+            "pairmark/service/operations",
+            'keys = "keep" if covered else "drop"',
+            'keys = "keep"',
+        ),
+    ),
+    "tests/service/test_transfer.py": (
+        (
+            "a calibration that came unsigned guarantees nothing",
+            STORE,
+            r"calibration = calibration\.without_guarantee\(\)",
+            "pass",
+        ),
+        (
+            "where an import key is set, a file without a signature is refused",
+            STORE,
+            r"if signature is None:(?=\n\s+raise)",
+            "if signature is None:\n        return False\n    if False:",
+        ),
+        (
+            "an import is refused unless every file is as it was exported",
+            STORE,
+            r"if digest\.hexdigest\(\) != sha256:",
+            "if False:",
+        ),
+    ),
+    "tests/models/test_artefacts.py": (
+        (
+            "loading checks the sha256 of every array",
+            "pairmark/models/core",
+            r"if .*sha256.* != .*:(?=\n\s+raise)",
+            "if False:",
+        ),
+    ),
+    "tests/service/runtime/test_served_point.py": (
+        (
+            "match is score > threshold, strictly (arrays)",
+            "pairmark/service/runtime",
+            r"= scores > self\.threshold",
+            "= scores >= self.threshold",
+        ),
+        (
+            "match is score > threshold, strictly (single pairs)",
+            "pairmark/service/runtime",
+            r"\[score > threshold for",
+            "[score >= threshold for",
+        ),
+    ),
+    "tests/models/test_bounds.py": (
+        ("no threshold is one rank too low", BOUNDS, r"(high = middle\n    return low)\n", r"\1 + 1\n"),
+        (
+            "a bound of independent rows is Clopper and Pearson's",
+            BOUNDS,
+            r"order_upper\(rank, self\.n, confidence\)",
+            "order_upper(max(rank - 1, 0), self.n, confidence)",
+        ),
+        (
+            "a sample of a population is bounded for every number of negative pairs in it",
+            BOUNDS,
+            r"math\.floor\(p \* population\) \+ 2",
+            "math.floor(p * n) + 2",
+        ),
+        (
+            "the tail of an average is the divergence",
+            BOUNDS,
+            r"return -max\(0\.0, mean \* math\.log\(mean / p\)",
+            "return -max(0.0, 1.1 * mean * math.log(mean / p)",
+        ),
+    ),
+    "tests/models/test_operating_points.py": (
+        (
+            "what the calibration data cannot support is refused, never extrapolated",
+            BOUNDS,
+            r"if not test\(0\):\n        return None",
+            "if not test(0):\n        return 0",
+        ),
+        (
+            "a guarantee for candidates is the band's at its share",
+            BOUNDS,
+            r"return 1 / \(number \* \(number \+ 1\)\)",
+            "return 1.0",
+        ),
+        (
+            "people with many samples do not decide the rate",
+            PAIRS,
+            r"share = weight / \(rows\[edge\] \* max",
+            "share = weight / (1 * max",
+        ),
+    ),
+    "tests/models/test_coverage.py": (
+        (
+            "a group's bound is of the served threshold",
+            BOUNDS,
+            r"if choice is None or choice\[0\] < at:",
+            "if choice is None:",
+        ),
+        (
+            "the product bound counts the pairs of a matching",
+            "pairmark/models/calibration/matching_product.py",
+            r"self\.n \* math\.log1p\(-shrink \* fpr\)",
+            "1.05 * self.n * math.log1p(-shrink * fpr)",
+        ),
+    ),
+    "tests/models/test_promise_edges.py": (
+        (
+            "a rate is refused below the floor",
+            BOUNDS,
+            r"if multiple < 1 - _HAIR:\n                return None",
+            "if False:\n                return None",
+        ),
+        (
+            "complete parts of a list are cells only where Pairmark drew them",
+            BOUNDS,
+            'return "unknown" if listing is None else',
+            'return "drawn" if listing is None else',
+        ),
+        (
+            "blocks that share a person are not taken for independent",
+            PAIRS,
+            r"if conflicts\.size:",
+            "if False:",
+        ),
+        (
+            "nothing is guaranteed where nobody says whom pairs are of",
+            BOUNDS,
+            'return "independent" if independent else "unnamed"',
+            'return "independent"',
+        ),
+        (
+            "the smallest rate of a fixed population is one that is answered",
+            BOUNDS,
+            r"0\.5 / self\.population",
+            "0.0",
+        ),
+        (
+            "under a simultaneous guarantee all false negative rates hold at once",
+            BOUNDS,
+            r"if simultaneous:(?=\n\s+sure)",
+            "if False:",
+        ),
+    ),
+    "tests/models/test_score_blindness.py": (
+        (
+            "which finite-sample bound answers depends on sizes alone",
+            BOUNDS,
+            r"\(graph\.row_at\.size \+ graph\.same\.shape\[0\]\)",
+            "graph.row_at.size",
+        ),
+        (
+            "the average over splits answers, whichever split is the best",
+            "pairmark/models/calibration/matching_product.py",
+            r"np\.logaddexp\.reduce\(logs\) >= limit",
+            "max(logs) + math.log(len(logs)) >= limit",
+        ),
+    ),
+    "tests/models/test_pairs.py": (
+        (
+            "pairs that share a person are not counted as independent",
+            PAIRS,
+            r"n_edges // \(largest \+ 1\)",
+            "n_edges // largest",
+        ),
+    ),
+    "tests/models/test_splits.py": (
+        (
+            "nobody who was trained on calibrates",
+            PAIRS,
+            r"(parts = \[np\.flatnonzero\(part_of == part\) for part in range\(3\)\]\n)",
+            r"\1    parts[1] = np.flatnonzero(part_of <= 1)\n",
+        ),
+        (
+            "no sampling unit is in two parts of an explicit list of pairs",
+            PAIRS,
+            r"is_uncrossed = usable & \(.*\)\n",
+            "is_uncrossed = usable\n",
+        ),
+    ),
+    "tests/models/test_identification.py": (
+        (
+            "a bound of the FPIR is Clopper and Pearson's",
+            BOUNDS,
+            r"order_upper\(rank, self\.n_probes, confidence\)",
+            "order_upper(max(rank - 1, 0), self.n_probes, confidence)",
+        ),
+    ),
+    "tests/models/test_live_rate.py": (
+        (
+            "a long good time does not hide a bad one",
+            BOUNDS,
+            r"\(total \+ 1\.0\) \* factor",
+            "max(total, 1.0 if self.n == 1 else 0.0) * factor",
+        ),
+    ),
+    "tests/models/test_likelihood_ratios.py": (
+        (
+            "no likelihood ratio is stronger than the pairs can show",
+            BOUNDS,
+            r"return np\.maximum\(np\.minimum\(raw, .*\n",
+            "return raw\n",
+        ),
+        (
+            "a decision by prior and costs is the cheapest one",
+            BOUNDS,
+            r"math\.log\(cost_ratio\) \+ math\.log1p\(-prior\) - math\.log\(prior\)",
+            "math.log(prior) - math.log1p(-prior) - math.log(cost_ratio)",
+        ),
+    ),
+    "tests/models/test_review_evidence.py": (
+        (
+            "a review's bound holds at every look",
+            "pairmark/models/reviews",
+            r"math\.log1p\(-confidence\) \+ self\.log_numerator\(at_most\)",
+            "0.5 * math.log1p(-confidence) + self.log_numerator(at_most)",
+        ),
+    ),
+    "tests/service/test_trainer.py": (
+        (
+            "a job learns from its training part alone",
+            "pairmark/service/training",
+            r"estimator\.fit\(job\.X\[parts\.rows\], np\.asarray\(job\.data\.y\)\[parts\.rows\]",
+            "estimator.fit(job.X, np.asarray(job.data.y)",
+        ),
+    ),
+    "tests/service/test_store.py": (
+        (
+            "calibrating on rows that were trained on is refused",
+            STORE,
+            r"if overlap\.rows:(?=\n\s+raise)",
+            "if False:",
+        ),
+    ),
+    "tests/service/test_ledger.py": (
+        (
+            "the ledger counts calibrations on people in common, whatever file names them",
+            STORE,
+            r"cohorts\.add\(cohort\)",
+            "pass",
+        ),
+        (
+            "a band states the guarantee of its calibration",
+            "pairmark/service/runtime",
+            r'"guarantee": calibration\.guarantee,',
+            '"guarantee": "finite-sample",',
+        ),
+    ),
+    "tests/service/test_label_roles.py": (
+        (
+            "few labels that nobody said to be classes are asked about",
+            "pairmark/service/datasets",
+            '("open-set" if n_labels >= OPEN_SET_FROM else) None',
+            r'\1 "closed-set"',
+        ),
+        (
+            "a guarantee about few people holds for new ones",
+            "pairmark/service/datasets",
+            r'\{"identity": "open-set"',
+            '{"identity": "closed-set"',
+        ),
+    ),
+    "tests/service/runtime/test_unrelated.py": (
+        (
+            "a user who returns counts as one",
+            "pairmark/service/runtime",
+            r"if not pairs\.is_new\(probe\):\n\s+return\n",
+            "if False:\n            return\n",
+        ),
+    ),
+}
+"""By the file of tests that must notice: a guarantee in the docs' words, its room, a pattern, the break."""
+MUTANTS = tuple(Mutant(*row, (tests,)) for tests, rows in WATCHED.items() for row in rows)
