@@ -148,11 +148,11 @@ class ImportParameters(Parameters):
     first: Annotated[
         int, Limits(minimum=0, below=2**53), Text("raw float32: the number in the first row's id")
     ] = 0
-    id: Annotated[str, Limits(longest=256), Text("CSV, Parquet: column of ids", help="Column of ids.")] = "id"
+    id: Annotated[str, Limits(longest=256), Text("CSV, Parquet: column of ids")] = "id"
     subject: Annotated[
         str,
         Limits(longest=256),
-        Text("CSV, Parquet: column of subjects", help="Column of subjects, if there is one."),
+        Text("CSV, Parquet: column of subjects"),
     ] = "subject"
     metadata: Annotated[
         str | None, Limits(longest=4096), Text("CSV, Parquet: columns kept as metadata, joined by commas")
@@ -164,14 +164,13 @@ class SearchParameters(Parameters):
     k: Annotated[
         int,
         Limits(minimum=1),
-        Text("largest number of results per query", help="Maximum number of items to return."),
+        Text("largest number of results per query"),
     ] = 10
     filter: Annotated[
         dict[str, Any] | None,
         Text(
             'metadata that items must match: `{"site": "north"}`, `{"site": {"in": ["north", "south"]}}`, '
             '`{"year": {"gte": 2020, "lt": 2024}}`. It is applied before the search',
-            help="Filter on metadata, as JSON.",
         ),
     ] = None
     group_by: Annotated[
@@ -190,14 +189,12 @@ class SearchParameters(Parameters):
         Rate | None,
         Text(
             "return only matches, at this false positive identification rate of the whole search",
-            help="Return only matches, at this false positive rate of whole searches.",
         ),
     ] = None
     fpr: Annotated[
         Rate | None,
         Text(
             "return only matches, at this false positive rate of each comparison",
-            help="Return only matches, at this false positive rate of single comparisons.",
         ),
     ] = None
     fnr: Annotated[
@@ -205,7 +202,6 @@ class SearchParameters(Parameters):
         Text(
             "with `fpr`: also limit the false negative rate of each comparison. Items between the two "
             "thresholds are returned for review. `confidence` is the confidence that both limits hold",
-            help="With --fpr: a false negative rate. Items for review are returned too.",
         ),
     ] = None
     confidence: Annotated[Rate, Text("the confidence with which the bound holds")] = 0.95
@@ -259,7 +255,7 @@ class GalleryCalibrationParameters(ProbesParameters):
 
 
 class GalleryEvaluationParameters(ProbesParameters):
-    max_rank: Annotated[int, Limits(minimum=1, maximum=100), Text("", help="Highest rank of the CMC.")] = 20
+    max_rank: Annotated[int, Limits(minimum=1, maximum=100), Text("highest rank of the CMC")] = 20
     fpir: Annotated[list[Rate], Limits(longest=20), Text("false positive identification rates to report")] = [
         0.01,
         0.05,
@@ -270,6 +266,5 @@ class GalleryEvaluationParameters(ProbesParameters):
         bool,
         Text(
             "also search for every enrolled subject among the others",
-            help="Also estimate by leaving out one enrolled subject at a time.",
         ),
     ] = False

@@ -200,7 +200,6 @@ class EvidenceParameters(Parameters):
         bool,
         Text(
             "add the natural log-likelihood ratio of each score, by the version's calibration",
-            help="Also print the natural log likelihood ratio of each score.",
         ),
     ] = False
     lr_method: Annotated[
@@ -208,7 +207,6 @@ class EvidenceParameters(Parameters):
         Text(
             "how scores become log-likelihood ratios. `pav`: the step function that fits the calibration pairs best; "
             "`logistic`: a linear function; `own`: the score itself (`plda`)",
-            help="How scores become likelihood ratios: pav, logistic or own.",
         ),
     ] = "pav"
 
@@ -219,7 +217,6 @@ class BayesParameters(EvidenceParameters):
         Text(
             "decide by Bayes' rule instead of at a false positive rate: the probability that a pair is the same "
             "before its score is known. Give exactly one of `fpr` and `prior`",
-            help="Instead of --fpr: decide at the lowest cost, for this probability that a pair is the same.",
         ),
     ] = None
     cost_ratio: Annotated[
@@ -227,7 +224,6 @@ class BayesParameters(EvidenceParameters):
         Limits(above=0, maximum=1e12),
         Text(
             "with `prior`: the cost of a false match divided by the cost of a missed match; default: 1",
-            help="With --prior: cost of a false match divided by the cost of a missed match. Default: 1.",
         ),
     ] = None
 
@@ -310,7 +306,6 @@ class CandidatesParameters(Parameters):
         Limits(longest=200),
         Text(
             "the table or tables that the pairs are of, as `name` or `name:version`",
-            help="NAME or NAME:VERSION of the tables.",
         ),
     ]
     pairs: Annotated[
@@ -325,12 +320,9 @@ class CandidatesParameters(Parameters):
         Rate | None,
         Text(
             "decide too: the highest false positive rate that you accept among the different pairs of the list",
-            help="Decide, at this false positive rate among the different pairs of the list, as 0.01 or 1%.",
         ),
     ] = None
-    confidence: Annotated[Rate, Text("confidence of the guarantee", help="Confidence of the guarantee.")] = (
-        0.95
-    )
+    confidence: Annotated[Rate, Text("confidence of the guarantee")] = 0.95
 
 
 class RankParameters(Parameters):
@@ -339,13 +331,12 @@ class RankParameters(Parameters):
     top: Annotated[
         int | None,
         Limits(minimum=1),
-        Text("return only this many labels, best first", help="Show only the first N labels."),
+        Text("return only this many labels, best first"),
     ] = None
     detail: Annotated[
         bool,
         Text(
             "add the confidence of the ranking and of each pair of labels",
-            help="Also print the confidence of each ranking.",
         ),
     ] = False
     abstain: Annotated[
@@ -353,6 +344,5 @@ class RankParameters(Parameters):
         Limits(minimum=0.5, maximum=1.0),
         Text(
             "keep only preferences with at least this confidence; labels without a clear order share a place",
-            help="Keep only preferences with at least this confidence; other labels are tied.",
         ),
     ] = None

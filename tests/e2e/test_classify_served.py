@@ -103,16 +103,7 @@ def test_what_cannot_be_served_is_said(deployment: RunningServer) -> None:
     assert http.get("/classify").status_code == 405
 
 
-def test_client_and_command_line_classify(deployment: RunningServer, tmp_path) -> None:
+def test_client_classifies(deployment: RunningServer) -> None:
     with Client(deployment.url) as client:
         reported = client.classify(X[::50], model="irises:1")
     assert reported["labels"] == [NAMES[0], NAMES[1], NAMES[2]]
-    file = tmp_path / "points.csv"
-    file.write_text("x0,x1,x2,x3\n" + "\n".join(",".join(map(str, row)) for row in X[::50]) + "\n")
-    done = deployment.cli(
-        "classify", "--file", str(file), "--model", "irises:1", "--url", deployment.url, "--json"
-    )
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["labels"] == reported["labels"]
-    one = deployment.cli("classify", "5.1,3.5,1.4,0.2", "--model", "irises:1", "--url", deployment.url)
-    assert one.stdout.startswith("setosa "), one.stdout + one.stderr

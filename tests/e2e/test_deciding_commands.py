@@ -1,4 +1,4 @@
-"""`pairmark similarity`, `match` and `models policy` against a running service."""
+"""`pairmark similarity` and `match` against a running service."""
 
 from __future__ import annotations
 
@@ -78,19 +78,3 @@ def test_a_refusal_says_the_same_ways_out_over_http_and_on_the_command_line(
         *refused.stderr.splitlines()[len(lines) + 2 :],
     ]
     assert "alternatives" not in refused.stderr
-
-
-def test_a_models_policy_is_read_and_set(digits_deployment: RunningServer) -> None:
-    job = digits_deployment.train(
-        learner="metric", dataset="digits", model="policed", params={"metric": "euclidean"}, promote="shadow"
-    )
-    assert job["state"] == "succeeded", job
-    words = ("models", "policy", "policed", "--url", digits_deployment.url)
-    assert "what the server's setting says" in digits_deployment.cli(*words).stdout
-    allowed = digits_deployment.cli(*words, "--allow-asymptotic", "--json")
-    assert allowed.returncode == 0, allowed.stderr
-    assert json.loads(allowed.stdout)["allow_asymptotic"] is True
-    assert "asymptotic promises are allowed" in digits_deployment.cli(*words).stdout
-    assert "finite-sample promises only" in digits_deployment.cli(*words, "--finite-sample-only").stdout
-    assert digits_deployment.cli(*words, "--server", "--allow-asymptotic").returncode == 2
-    assert "what the server's setting says" in digits_deployment.cli(*words, "--server").stdout

@@ -43,19 +43,6 @@ def by_async_client(server: RunningServer, field: str, name: str) -> None:
     asyncio.run(erase())
 
 
-def by_command(server: RunningServer, field: str, name: str) -> None:
-    def erase(*at: str) -> None:
-        done = server.cli("galleries", "erase", "alice", f"--{field}", name, "--yes", *at)
-        if done.returncode:
-            raise ClientError(done.stderr)
-
-    erase("--url", server.url)
-    if name == "..":
-        # The same client, of a service in this process.
-        insert(server, name)
-        erase()
-
-
 def by_body(server: RunningServer, field: str, name: str) -> None:
     answer = server.http.post("/galleries/alice/erase", json={field: name})
     if answer.status_code != 200:
@@ -64,7 +51,7 @@ def by_body(server: RunningServer, field: str, name: str) -> None:
     assert answer.json()[field] == name
 
 
-WAYS = (by_client, by_async_client, by_command, by_body)
+WAYS = (by_client, by_async_client, by_body)
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
@@ -86,7 +73,7 @@ def test_erasing_an_odd_id_takes_that_item_and_nothing_else(
 
 @pytest.mark.parametrize("collection", ["items", "subjects"])
 def test_a_key_for_items_deletes_no_gallery_whoever_resolves_its_addresses(
-    server: RunningServer, collection: str, monkeypatch: pytest.MonkeyPatch
+    server: RunningServer, collection: str
 ) -> None:
     made = server.cli("keys", "create", "--scope", "gallery:alice:items", "--json")
     key = json.loads(made.stdout)["key"]
@@ -106,12 +93,6 @@ def test_a_key_for_items_deletes_no_gallery_whoever_resolves_its_addresses(
         assert client.erase("alice", subject="new").items == 1
         with pytest.raises(ClientError, match="gallery"):
             client.delete_gallery("alice")
-    monkeypatch.setitem(server.environment, "PAIRMARK_API_KEY", key)
-    assert server.cli("galleries", "delete", "alice", "--yes", "--url", server.url).returncode == 1
-    assert (
-        server.cli("galleries", "erase", "alice", "--subject", "..", "--yes", "--url", server.url).returncode
-        == 0
-    )
     assert stored(server) == before
 
 

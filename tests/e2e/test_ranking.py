@@ -156,7 +156,7 @@ def test_a_wrong_body_is_refused_by_name(
     assert answer.json()["field"] == field
 
 
-def test_client_and_command_line(ranker: tuple[RunningServer, np.ndarray]) -> None:
+def test_client(ranker: tuple[RunningServer, np.ndarray]) -> None:
     server, X = ranker
     with Client(server.url) as client:
         batch = client.rank_labels(X[:3], model="orders", detail=True)
@@ -165,10 +165,3 @@ def test_client_and_command_line(ranker: tuple[RunningServer, np.ndarray]) -> No
         with pytest.raises(Refused) as refusal:
             client.rank_labels({"A1": 1.0})
         assert refusal.value.facts["missing"] == ["A2", "A3", "A4"]
-    points = server.home / "points.csv"
-    points.write_text(
-        "\n".join([",".join(NAMES), *(",".join(map(repr, row)) for row in X[:3].tolist())]) + "\n"
-    )
-    said = server.cli("rank-labels", "--file", str(points), "--model", "orders", "--url", server.url)
-    assert said.returncode == 0, said.stderr
-    assert said.stdout.split() == [">".join(entry["labels"]) for entry in batch["rankings"]]

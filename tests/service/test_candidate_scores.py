@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 from pathlib import Path
 from typing import Any
 
@@ -75,18 +74,6 @@ def test_decisions_promise_a_rate_among_the_list(client: Client) -> None:
     sides = ({"title": TABLES["title"][0]}, {"title": TABLES["title"][N]})
     alone = client.match(*sides, model="shops", fpr=0.1, confidence=0.9)
     assert alone.operating_point.calibration_id != point.calibration_id
-
-
-def test_the_command_line_decides_a_file_of_pairs(served: RunningServer, tmp_path: Path) -> None:
-    file = write(tmp_path / "ask.csv", ["left", "right"], named(range(4)))
-    words = ("candidates", str(file), "--dataset", "shops", "--model", "shops", "--confidence", "0.9")
-    said = served.cli(*words, "--fpr", "10%", "--json")
-    assert said.returncode == 0, said.stderr
-    assert [list(pair) for pair in json.loads(said.stdout)["pairs"]] == [
-        ["left", "right", "score", "match"]
-    ] * 4
-    plain = served.cli(*words, "--fpr", "0.1")
-    assert "different pairs of this population of 280 pairs" in plain.stdout
 
 
 def test_a_list_that_nothing_was_drawn_from_is_scored_and_not_decided(client: Client) -> None:

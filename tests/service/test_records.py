@@ -481,8 +481,8 @@ class TestServing:
                 id=[f"f{row}" for row in range(4)],
                 rec=list(range(4)),
             )
-            added = served.cli("galleries", "add", f"of-{model}", str(file))
-            assert added.returncode == 0, added.stderr
+            with Client(served.url) as client:
+                assert client.upsert_file(f"of-{model}", file)["upserted"] == 4
             assert http.get(f"{gallery}/items/f0").json()["vector"] == record(OTHERS, 0)
             strangers, _ = people(60, seed=11)
             calibrated = http.post(
@@ -501,11 +501,8 @@ class TestServing:
                     f"of-{model}", ids=["one"], vectors=[record(strangers, 4)], subjects=["x"]
                 )
                 assert more["upserted"] == 1
-            (tmp_path / "q.json").write_text(json.dumps(record(strangers, 4)))
-            asked = served.cli(
-                "galleries", "search", f"of-{model}", f"@{tmp_path / 'q.json'}", "-k", "1", "--json"
-            )
-            assert json.loads(asked.stdout)["results"][0][0]["id"] == "one", asked.stderr
+                nearest = client.search(f"of-{model}", record(strangers, 4), k=1)
+                assert nearest["results"][0][0]["id"] == "one"
             receipt = http.post(f"{gallery}/erase", json={"subject": "who 0"}).json()
             assert receipt["items"] == 1
             left = http.post(f"{gallery}/search", json={"queries": probe, "k": 50}).json()["results"][0]

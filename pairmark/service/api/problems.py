@@ -93,7 +93,7 @@ _FIXES: dict[int, dict[type[PairmarkError], str]] = {
         errors.UnknownReview: "`GET /reviews` lists the reviews; `POST /reviews` makes one.",
         errors.UnknownLearner: "`GET /learners` lists the kinds with the JSON Schema of their parameters.",
         errors.UnknownKey: "`pairmark keys list` shows the keys.",
-        errors.UnknownTenant: "`pairmark keys tenants` lists tenants; creating a key with `--tenant` makes one.",
+        errors.UnknownTenant: "`GET /tenants` lists tenants; creating a key with `--tenant` makes one.",
         UnknownAddress: "`/docs` lists all addresses of this service.",
     },
     405: {
@@ -107,7 +107,7 @@ _FIXES: dict[int, dict[type[PairmarkError], str]] = {
     },
     409: {
         errors.QuotaExceeded: "`detail` names the quota, its limit and the tenant's use. Delete what is no longer "
-        "needed, or have the operator raise the quota: `pairmark keys quota TENANT --vectors N`.",
+        "needed, or have the operator raise the quota: `PUT /tenants/TENANT`.",
         errors.Conflict: "`detail` names the conflict. Resolve it, or change the request.",
         errors.Fenced: "Another attempt does the job now. You do not have to do anything.",
     },

@@ -107,33 +107,6 @@ def show_dataset(client: Connection, ref: DatasetRef) -> None:
     output.show(dataset, lambda to: _show_dataset(to, dataset.json))
 
 
-@datasets.command("ledger")
-def show_ledger(client: Connection, ref: DatasetRef) -> None:
-    """Show which versions were calibrated on a dataset, and the smallest rate if you choose among them."""
-    ledger = client.ledger(ref)
-    columns = ("number", "version", "rates asked", "calibrated_at")
-    rows = [
-        [
-            entry["number"],
-            f"{entry['model']}:{entry['version']}",
-            ", ".join(f"{rate:g}" for rate in entry["rates"]) or "none",
-            entry["calibrated_at"],
-        ]
-        for entry in ledger["versions"]
-    ]
-    empty = "No version was calibrated on it yet."
-
-    def to(console: Console) -> None:
-        output.table(columns, rows, empty=empty)(console)
-        if len(rows) > 1:
-            console.print(
-                "Choose among them by figures of the test part, or ask for operating points with --simultaneous: a "
-                "promise by itself does not hold for the best of several."
-            )
-
-    output.show(ledger, to)
-
-
 @datasets.command("delete")
 def delete_dataset(client: Connection, ref: DatasetRef, yes: Yes = False) -> None:
     """Delete a dataset that no waiting or running job uses."""
@@ -196,34 +169,6 @@ def promote_model(
     name, number = resolve(client, ref)
     promotion = client.promote(name, number, alias, **vars(moving))
     output.show(promotion, f"{name}@{alias} is now version {number}")
-
-
-@models.command("policy")
-def model_policy(
-    client: Connection,
-    name: Annotated[str, typer.Argument(help="The model's name.", metavar="NAME")],
-    allow_asymptotic: Annotated[
-        bool | None,
-        typer.Option(
-            "--allow-asymptotic/--finite-sample-only",
-            help="Whether the bootstrap may answer where the finite-sample method refuses.",
-        ),
-    ] = None,
-    server: Annotated[bool, typer.Option("--server", help="Use the server's setting again.")] = False,
-) -> None:
-    """Show or set whether a model may answer with asymptotic guarantees."""
-    if server and allow_asymptotic is not None:
-        raise typer.BadParameter("expected --server or one of the others, not both")
-    if server or allow_asymptotic is not None:
-        policy = client.set_policy(name, allow_asymptotic=allow_asymptotic)
-    else:
-        policy = client.model(name)["policy"]
-    sentences = {
-        None: "what the server's setting says",
-        True: "asymptotic promises are allowed",
-        False: "finite-sample promises only",
-    }
-    output.show(policy, f"{name}: {sentences[policy['allow_asymptotic']]}")
 
 
 @models.command("export")

@@ -15,7 +15,7 @@ from pairmark.service.cli.connect import prepare_database, settings
 from pairmark.service.cli.options import Commands
 
 if TYPE_CHECKING:
-    from pairmark.service.keys import Keys, NewKey, Tenants
+    from pairmark.service.keys import Keys, NewKey
     from pairmark.service.settings import Settings
 
 keys = Commands(help="API keys, in the database that the settings name.", no_args_is_help=True)
@@ -49,7 +49,7 @@ def create(
         resource = f"{tenant}/{resource}"
     scopes = [f"{action}:{resource}" if resource else action for action in scope]
     seconds = None if expires is None else seconds_until(expires)
-    with opened_keys(settings()) as (key_store, _):
+    with opened_keys(settings()) as key_store:
         new_key = key_store.create(
             name or " ".join(scopes), scopes, expires_in_s=seconds, rate=rate, tenant=tenant
         )
@@ -63,7 +63,7 @@ def rotate(
 ) -> None:
     """Replace a key by a new one with the same scopes. Both work during the overlap."""
     seconds = seconds_until(overlap)
-    with opened_keys(settings()) as (key_store, _):
+    with opened_keys(settings()) as key_store:
         new_key = key_store.rotate(key_id, overlap_s=seconds)
     _show_new(new_key)
 
@@ -105,7 +105,7 @@ def seconds_until(text: str) -> float:
 @keys.command("list")
 def list_keys() -> None:
     """List all keys, without their secrets."""
-    with opened_keys(settings()) as (key_store, _):
+    with opened_keys(settings()) as key_store:
         entries = [entry.model_dump(mode="json") for entry in key_store.list()]
     columns = ("id", "name", "tenant", "scopes", "created_at", "last_used_at", "expires_at", "revoked_at")
     empty = "No keys yet: pairmark keys create --scope admin"
@@ -113,61 +113,26 @@ def list_keys() -> None:
 
 
 @keys.command()
-def tenants() -> None:
-    """List tenants: what each uses of its quotas."""
-    with opened_keys(settings()) as (_, tenant_store):
-        page = tenant_store.page(200)
-    _show_tenants([entry.model_dump(mode="json") for entry in page.items])
-
-
-def _show_tenants(items: list[dict[str, Any]]) -> None:
-    names = list(items[0]["use"]) if items else []
-    rows = [
-        [tenant["name"], *(f"{tenant['use'][name]} of {tenant['quotas'][name] or 'any'}" for name in names)]
-        for tenant in items
-    ]
-    empty = "No tenants yet: pairmark keys create --tenant acme --scope train"
-    output.show({"items": items}, output.table(("tenant", *names), rows, empty=empty))
-
-
-@keys.command()
-def quota(
-    tenant: Annotated[str, typer.Argument(help="The tenant.")],
-    vectors: Annotated[int | None, typer.Option(help="Vectors enrolled in galleries; 0: any.", min=0)] = None,
-    rows: Annotated[int | None, typer.Option(help="Rows of datasets; 0: any.", min=0)] = None,
-    bytes: Annotated[int | None, typer.Option(help="Bytes stored; 0: any.", min=0)] = None,
-    jobs: Annotated[int | None, typer.Option(help="Jobs that wait or run; 0: any.", min=0)] = None,
-    max_keys: Annotated[int | None, typer.Option("--keys", help="Keys in force; 0: any.", min=0)] = None,
-) -> None:
-    """Set a tenant's quotas. Those left out are the settings' defaults (`PAIRMARK_TENANT_...`)."""
-    from pairmark.service.keys.schemas import Quotas
-
-    quotas = Quotas(vectors=vectors, rows=rows, bytes=bytes, jobs=jobs, keys=max_keys)
-    with opened_keys(settings()) as (_, tenant_store):
-        _show_tenants([tenant_store.set_quotas(tenant, quotas).model_dump(mode="json")])
-
-
-@keys.command()
 def revoke(key_id: Annotated[str, typer.Argument(help="The id that `keys list` shows.")]) -> None:
     """Revoke a key. Running services refuse it from the next request on."""
-    with opened_keys(settings()) as (key_store, _):
+    with opened_keys(settings()) as key_store:
         key_store.revoke(key_id)
     output.show({"revoked": key_id}, f"revoked {key_id}")
 
 
 def has_active_key(config: Settings) -> bool:
     """Whether a key exists that was not revoked."""
-    with opened_keys(config, prepare=False) as (key_store, _):
+    with opened_keys(config, prepare=False) as key_store:
         return any(entry.revoked_at is None for entry in key_store.list())
 
 
 @contextmanager
-def opened_keys(config: Settings, *, prepare: bool = True) -> Iterator[tuple[Keys, Tenants]]:
-    """The keys and tenants of the settings' database, which is migrated first unless it is to be taken as it is."""
+def opened_keys(config: Settings, *, prepare: bool = True) -> Iterator[Keys]:
+    """The keys of the settings' database, which is migrated first unless it is to be taken as it is."""
     from pairmark.service.db import open_database
-    from pairmark.service.keys import Keys, Tenants
+    from pairmark.service.keys import Keys
 
     if prepare:
         prepare_database(config)
     with open_database(config) as database:
-        yield Keys(database, config), Tenants(database, config)
+        yield Keys(database, config)

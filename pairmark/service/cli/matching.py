@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,14 +10,11 @@ import typer
 from pairmark.service.cli import output
 from pairmark.service.cli.connect import Connection
 from pairmark.service.cli.options import Members
-from pairmark.service.cli.points import RequiredModel, numbers, read_points, read_records, read_subjects
-from pairmark.service.cli.training import resolve
-from pairmark.wire.scoring import CandidatesParameters, MatchParameters, SimilarityParameters
+from pairmark.service.cli.points import numbers, read_points, read_records, read_subjects
+from pairmark.wire.scoring import MatchParameters, SimilarityParameters
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-    from pairmark.client import Client
 
 SHOWN = 20
 
@@ -52,19 +48,13 @@ def similarity(
     right_file: RightFile = None,
     subject: SubjectOption = None,
     *,
-    scoring: Annotated[SimilarityParameters, Members("aggregation log_lr lr_method model")],
+    scoring: Annotated[SimilarityParameters, Members("aggregation model")],
 ) -> None:
     """Score pairs row by row, or one point against many."""
     sides = _sides((left, left_file), (right, right_file), subject)
-    of = {name: value for name, value in vars(scoring).items() if name in ("model", "aggregation")}
-    scores = client.similarity(*sides, **of).tolist()
-    worth = None
-    if scoring.log_lr:
-        worth = client.log_lr(*sides, method=scoring.lr_method, **of).tolist()
-    reported = {"scores": scores, **({} if worth is None else {"log_lr": worth})}
-    rows = [(at, *(f"{values[at]:.6g}" for values in reported.values())) for at in range(len(scores))]
-    names = ("pair", "score", *(["log LR"] if scoring.log_lr else []))
-    output.show(reported, output.table(names, rows, empty="no pairs", most=SHOWN))
+    scores = client.similarity(*sides, **vars(scoring)).tolist()
+    rows = [(at, f"{score:.6g}") for at, score in enumerate(scores)]
+    output.show({"scores": scores}, output.table(("pair", "score"), rows, empty="no pairs", most=SHOWN))
 
 
 def match(
@@ -77,108 +67,29 @@ def match(
     *,
     deciding: Annotated[
         MatchParameters,
-        Members("fpr fnr prior cost_ratio log_lr lr_method confidence method simultaneous aggregation model"),
+        Members("fpr fnr confidence method simultaneous aggregation model"),
     ],
 ) -> None:
-    """Decide which pairs match, at a false positive rate you choose (or, with --prior, at the lowest cost)."""
-    options = vars(deciding)
-    if (deciding.fpr is None) == (deciding.prior is None):
-        raise typer.BadParameter("expected --fpr, or --prior to decide by costs, and not both")
-    if deciding.prior is not None:
-        for name in ("fnr", "confidence", "method", "log_lr", "simultaneous"):
-            if name in options:
-                raise typer.BadParameter(
-                    f"--{name.replace('_', '-')} does not go with --prior, which promises no error rate"
-                )
-        _decide(client, _sides((left, left_file), (right, right_file), subject), options)
-        return
-    if deciding.cost_ratio is not None:
-        raise typer.BadParameter("--cost-ratio goes with --prior")
+    """Decide which pairs match, at a false positive rate you choose."""
+    if deciding.fpr is None:
+        raise typer.BadParameter("expected --fpr")
     sides = _sides((left, left_file), (right, right_file), subject)
-    log_lr = deciding.log_lr
-    answer = client.match(*sides, **options)
+    answer = client.match(*sides, **vars(deciding))
     decisions = answer.decisions or [
         "match" if is_match else "different" for is_match in answer.matches.tolist()
     ]
     point = answer.operating_point.json
-    pairs = _rows(score=answer.scores, decision=decisions, log_lr=answer.log_lr)
+    pairs = [
+        {"score": score, "decision": decision}
+        for score, decision in zip(answer.scores.tolist(), decisions, strict=True)
+    ]
 
     def human(to: Console) -> None:
-        rows = [
-            (at, f"{pair['score']:.6g}", pair["decision"], *([f"{pair['log_lr']:.4g}"] if log_lr else []))
-            for at, pair in enumerate(pairs)
-        ]
-        names = ("pair", "score", "decision", *(["log LR"] if log_lr else []))
-        output.table(names, rows, empty="no pairs", most=SHOWN)(to)
+        rows = [(at, f"{pair['score']:.6g}", pair["decision"]) for at, pair in enumerate(pairs)]
+        output.table(("pair", "score", "decision"), rows, empty="no pairs", most=SHOWN)(to)
         to.print(_promise(point))
 
     output.show({"model": answer.model, "pairs": pairs, "operating_point": point}, human)
-
-
-def candidates(
-    client: Connection,
-    pairs: Annotated[
-        Path,
-        typer.Argument(
-            help="CSV with columns left and right: the ids of both rows of each pair.",
-            exists=True,
-            dir_okay=False,
-        ),
-    ],
-    model: RequiredModel,
-    *,
-    scoring: Annotated[CandidatesParameters, Members("dataset fpr confidence")],
-) -> None:
-    """Score candidate pairs of a stored table, or of two, each among its rivals; with --fpr decide too."""
-    with pairs.open(newline="", encoding="utf-8-sig") as stream:
-        lines = csv.DictReader(stream)
-        if not {"left", "right"} <= set(lines.fieldnames or ()):
-            raise typer.BadParameter(f"{pairs.name}: expected the columns left and right")
-        ends = [(line["left"] or "", line["right"] or "") for line in lines]
-    if not ends:
-        raise typer.BadParameter(f"{pairs.name}: no pairs")
-    options = vars(scoring)
-    answer = client.score_candidates(*resolve(client, model), options.pop("dataset"), ends, **options)
-    left, right = zip(*ends, strict=True)
-    scored = _rows(left=left, right=right, score=answer.scores, match=answer.matches)
-    point = None if answer.operating_point is None else answer.operating_point.json
-
-    def human(to: Console) -> None:
-        cells = [{**pair, "score": f"{pair['score']:.6g}"} for pair in scored]
-        output.table(list(scored[0]), cells, most=SHOWN)(to)
-        if point is not None:
-            to.print(point["meaning"])
-
-    output.show({"model": answer.model.json, "pairs": scored, "operating_point": point}, human)
-
-
-def _decide(client: Client, sides: tuple[Any, Any], options: dict[str, Any]) -> None:
-    """Decide by prior and costs, and print it."""
-    options = {"method" if name == "lr_method" else name: value for name, value in options.items()}
-    answer = client.decide(*sides, **options)
-    words = ["same" if is_same else "different" for is_same in answer.same.tolist()]
-    pairs = _rows(decision=words, score=answer.scores, log_lr=answer.log_lr, posterior=answer.posterior)
-
-    def human(to: Console) -> None:
-        names = list(pairs[0]) if pairs else ["decision"]
-        rows = [(at, *pair.values()) for at, pair in enumerate(pairs)]
-        output.table(("pair", *names), rows, empty="no pairs", most=SHOWN)(to)
-        to.print(
-            f"A pair is the same if its log likelihood ratio is above {answer.bayes['log_lr_threshold']:.4g}: the "
-            f"lowest cost at prior {options['prior']:g}. No error rate is guaranteed; use --fpr for that."
-        )
-
-    output.show({"model": answer.model, "pairs": pairs, "bayes": answer.bayes}, human)
-
-
-def _rows(**columns: Any) -> list[dict[str, Any]]:
-    """A row for each pair, of lists or arrays; columns that are None are left out."""
-    given_columns = {
-        name: list(values) if isinstance(values, (list, tuple)) else values.tolist()
-        for name, values in columns.items()
-        if values is not None
-    }
-    return [dict(zip(given_columns, row, strict=True)) for row in zip(*given_columns.values(), strict=True)]
 
 
 def _promise(point: dict[str, Any]) -> str:

@@ -11,25 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-ROWS_A_REQUEST = 5_000
-
-PointsOption = Annotated[
-    Path | None,
-    typer.Option(
-        help="A CSV of points; the first line names the features. '-' reads standard input.",
-        allow_dash=True,
-        exists=True,
-        dir_okay=False,
-    ),
-]
-ModelOption = Annotated[str | None, typer.Option(help="NAME, NAME@ALIAS or NAME:VERSION.")]
 RequiredModel = Annotated[str, typer.Option(help="NAME, NAME@ALIAS or NAME:VERSION.")]
-
-
-def require_one_input(features: list[str] | None, file: Path | None) -> None:
-    """See to it that a point is given or a file and not both, or `typer.BadParameter`."""
-    if bool(features) == (file is not None):
-        raise typer.BadParameter("expected either the features of one point or --file")
 
 
 def read_points(file: Path) -> tuple[list[str], list[list[float]]]:
@@ -109,8 +91,3 @@ def numbers(words: Iterable[str], where: str, mend: str = "") -> list[float]:
         except ValueError:
             raise typer.BadParameter(f"{where}: {word!r} is not a number{mend}") from None
     return read
-
-
-def split_words(words: Iterable[str]) -> list[str]:
-    """``["1,2", "3"]`` as ``["1", "2", "3"]``."""
-    return [part for word in words for part in word.split(",") if part]

@@ -13,8 +13,6 @@ import typer
 from pairmark.service.audit.actor import Actor, acting
 from pairmark.service.cli import (
     catalogue,
-    classifying,
-    galleries,
     keys,
     matching,
     operating,
@@ -26,7 +24,6 @@ from pairmark.service.cli import (
     serving,
     setup,
     training,
-    webhooks,
 )
 from pairmark.service.cli.options import Commands
 from pairmark.service.deferred import defer_unused
@@ -41,9 +38,7 @@ app = Commands(
 )
 app.add_typer(catalogue.datasets, name="datasets")
 app.add_typer(catalogue.models, name="models")
-app.add_typer(galleries.galleries, name="galleries")
 app.add_typer(keys.keys, name="keys")
-app.add_typer(webhooks.webhooks, name="webhooks")
 app.add_typer(serving.database, name="db")
 for command in (
     serving.serve,
@@ -54,9 +49,6 @@ for command in (
     reporting.report,
     matching.similarity,
     matching.match,
-    matching.candidates,
-    classifying.rank_labels,
-    classifying.classify,
     pair_labels.label,
     serving.warmup,
     setup.setup,

@@ -36,7 +36,7 @@ def setup(
     with open_database(config) as database:
         database.wait(wait)
         database.upgrade()
-    with opened_keys(config, prepare=False) as (keys, _):
+    with opened_keys(config, prepare=False) as keys:
         admin_key = None if keys.list() else keys.create("first admin", ["admin"]).key
     if admin_key is None:
         output.show({"key": None}, "ready: an API key exists already")

@@ -51,7 +51,7 @@ class Tenants:
     def _out(self, session: Session, tenant: str) -> TenantOut:
         quotas = repository.quotas_of(session, tenant)
         if quotas is None:
-            raise UnknownTenant(f"there is no tenant {tenant[:50]!r}; `pairmark keys tenants` lists them")
+            raise UnknownTenant(f"there is no tenant {tenant[:50]!r}; `GET /tenants` lists them")
         use = repository.use_of(session, tenant)
         return TenantOut(name=tenant, quotas=in_force(quotas, self._settings), use=Quotas(**use))
 
@@ -89,7 +89,7 @@ def check_quotas(session: Session, settings: Settings, name: str, **amounts: int
             unit = Quotas.model_fields[what].description
             raise QuotaExceeded(
                 f"the tenant {tenant} has {use[what]} of {quota} {unit}, and this needs {amount} more: delete some, or "
-                f"ask the operator for `pairmark keys quota {tenant} --{what} N`",
+                f"ask the operator to raise the quota {what!r} (PUT /tenants/{tenant})",
                 quota=what,
                 limit=quota,
                 use=use[what],
