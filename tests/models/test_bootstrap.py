@@ -43,6 +43,7 @@ def test_one_sweep_equals_the_definition(world: People | Classes) -> None:
             np.testing.assert_allclose((rate[g, k], variance[g, k]), expected, rtol=1e-9, atol=1e-13)
 
 
+@pytest.mark.nightly
 def test_variance_is_that_of_repeated_draws() -> None:
     """Both where units matter and where they do not: resampling alone would be 3 times too wide in the latter."""
     for effect in (0.0, 0.7):

@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from sklearn.datasets import load_iris
 
 from pairmark.models import SimilarityForest, SimilarityTree
-from pairmark.models.core.checkpoints import checkpoints_of, keeping, kept_seed
+from pairmark.models.core.checkpoints import keeping
 from pairmark.models.core.progress import listening
 from pairmark.models.similarity.parallel import Grower
 
@@ -66,8 +65,3 @@ def test_a_part_cut_short_is_made_again(tmp_path: Path) -> None:
         second = SimilarityTree(n_pairs=400, random_state=0).fit(X, y)
     assert first.pair_score(X, X[::-1]).tobytes() == second.pair_score(X, X[::-1]).tobytes()
     assert not list(tmp_path.rglob(".*"))
-
-
-def test_nobody_keeping_costs_nothing() -> None:
-    assert checkpoints_of({}, np.zeros(3)) is None
-    assert kept_seed() is None

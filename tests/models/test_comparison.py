@@ -52,6 +52,7 @@ def test_differences_are_paired_so_they_vary_less_than_the_values():
     assert again == found
 
 
+@pytest.mark.nightly
 def test_paired_intervals_cover_the_true_difference():
     # Both scorers are equally good, so the difference is 0.
     covered = 0

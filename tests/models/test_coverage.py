@@ -9,29 +9,26 @@ import numpy as np
 import pytest
 from scipy.stats import binom, norm
 
+from pairmark import InsufficientCalibrationData
 from pairmark.models.calibration.calibration import Calibration
-from pairmark.models.calibration.operating_point import InsufficientCalibrationData
 from tests.models.pair_worlds import Classes, Crowd, EndToEnd, People, Photos, Scored, World
 
+N = 60
 
-def failures(
-    world: World, fpr: float, method: str, *, n: int, confidence: float = 0.9, units: bool = True
-) -> tuple[int, int]:
-    """How often the promise was broken, and how often an answer was given, in n calibrations."""
+
+def failures(world: World, fpr: float, method: str, *, n: int = N, units: bool = True) -> tuple[int, int]:
+    """How often the promise of 90 % was broken, and how often an answer was given, in n calibrations."""
     rng = np.random.default_rng(20_261_121)
     broken = answered = 0
     for _ in range(n):
-        drawn = world.draw(rng)
-        threshold = choose(drawn, fpr, confidence, method, rng, units=units)
+        threshold = choose(world.draw(rng), fpr, method, rng, units=units)
         if threshold is not None:
             answered += 1
             broken += world.true_rate(threshold) > fpr
     return broken, answered
 
 
-def choose(
-    drawn: Scored, fpr: float, confidence: float, method: str, rng: np.random.Generator, *, units: bool
-) -> float | None:
+def choose(drawn: Scored, fpr: float, method: str, rng: np.random.Generator, *, units: bool) -> float | None:
     if method == "naive":
         return float(np.quantile(drawn.scores[~drawn.same], 1 - fpr, method="higher"))
     protocol = "closed-set" if (drawn.same & (drawn.units[:, 0] != drawn.units[:, 1])).any() else "open-set"
@@ -45,60 +42,59 @@ def choose(
         listing="drawn" if units else None,
     )
     try:
-        return calibration.operating_point(fpr, confidence, method).threshold
+        return calibration.operating_point(fpr, 0.9, method).threshold
     except InsufficientCalibrationData:
         return None
 
 
 def most_failures(n: int, confidence: float) -> int:
-    """What a method that keeps its promise exceeds once in a thousand suites."""
-    return int(binom.ppf(0.999, n, 1 - confidence))
+    """What a method that uses up all that its promise allows exceeds once in 400,000 simulations.
+
+    A run of the tests holds some forty of them: seeded anew, chance would fail one of 10,000 runs.
+    """
+    return int(binom.ppf(1 - 2.5e-6, n, 1 - confidence))
 
 
-WORLDS = {
+WORLDS: dict[str, tuple[World, float]] = {
     "people": (People(m=300, n_pairs=6_000), 0.05),
     "few people, many samples": (People(m=60, per=20, n_pairs=8_000), 0.1),
     "ties": (People(m=300, n_pairs=6_000, step=0.5), 0.05),
     "a partial list": (People(m=500, per=1, n_pairs=1_500), 0.05),
-    "classes": (Classes(m=120), 0.15),
+    "1 % wolves": (Crowd(m=120, kind="wolves"), 0.05),
+    "relatives": (Crowd(m=240, kind="relatives"), 0.05),
+    "unequal samples": (Crowd(m=120, kind="lambs", uneven=True), 0.1),
+    "hubs in a list": (Crowd(m=400, kind="lambs", listed="hubs"), 0.05),
+    "rare classes": (Classes(m=160, n_classes=12), 0.1),
     "classes, a partial list": (Classes(m=400, n_pairs=4_000), 0.1),
+    "photos": (Photos(), 0.15),
+    "end to end": (EndToEnd(m=240), 0.1),
 }
 
 
 @pytest.mark.parametrize("name", list(WORLDS))
-def test_finite_sample_keeps_its_promise(name: str) -> None:
-    world, fpr = WORLDS[name]
-    n = 150
-    broken, answered = failures(world, fpr, "finite-sample", n=n)
-    assert answered > 0.8 * n
-    assert broken <= most_failures(n, 0.9)
-
-
-PINNED: dict[str, tuple[World, float, tuple[int, int]]] = {
-    # World, rate asked, and how many of 100 calibrations at 95 % may exceed it: with this seed, give or take.
-    "1 % wolves": (Crowd(m=120, kind="wolves"), 0.05, (2, 10)),
-    "0.5 % wolves": (Crowd(m=240, kind="wolves", share=0.005), 0.05, (0, 9)),
-    "1.25 % wolves": (Crowd(m=240, kind="wolves", share=0.0125), 0.025, (1, 11)),
-    "lambs": (Crowd(m=240, kind="lambs"), 0.05, (0, 9)),
-    "lognormal effects": (Crowd(m=240, kind="lognormal"), 0.05, (0, 9)),
-    "relatives": (Crowd(m=240, kind="relatives"), 0.05, (0, 9)),
-    "two camps": (Crowd(m=240, kind="camps"), 0.05, (0, 9)),
-    "unequal samples": (Crowd(m=120, kind="lambs", uneven=True), 0.1, (0, 9)),
-    "few levels": (Crowd(m=240, kind="lambs", step=1.0), 0.05, (0, 9)),
-    "hubs in a list": (Crowd(m=400, kind="lambs", listed="hubs"), 0.05, (0, 9)),
-    "wolves in a list": (Crowd(m=300, kind="wolves", share=0.012, listed="hubs"), 0.03, (0, 10)),
-    "rare classes": (Classes(m=160, n_classes=12), 0.1, (0, 9)),
-    "photos": (Photos(), 0.15, (0, 9)),
-    "end to end": (EndToEnd(m=240), 0.1, (0, 9)),
-}
-
-
-@pytest.mark.parametrize("name", list(PINNED))
-def test_auto_keeps_its_promise_in_worlds_it_was_not_tuned_on(name: str) -> None:
-    world, fpr, (least, most) = PINNED[name]
-    broken, answered = failures(world, fpr, "auto", n=100, confidence=0.95)
+def test_the_promise_is_kept(name: str) -> None:
+    broken, answered = failures(*WORLDS[name], "auto")
     assert answered > 0
-    assert least <= broken <= most
+    assert broken <= most_failures(N, 0.9)
+
+
+@pytest.mark.parametrize("name", ["people", "few people, many samples", "rare classes", "a partial list"])
+def test_the_naive_quantile_breaks_it(name: str) -> None:
+    broken, _ = failures(*WORLDS[name], "naive")
+    assert broken > most_failures(N, 0.9)
+
+
+def test_guessed_units_break_it() -> None:
+    """Why a pairs file needs labels, groups or units: photos of one person are no people of their own."""
+    broken, answered = failures(Photos(named=False), 0.05, "auto")
+    assert answered == N
+    assert broken > most_failures(N, 0.9)
+
+
+def test_taking_pairs_for_independent_breaks_it() -> None:
+    """The reason why units are asked for."""
+    broken, _ = failures(People(m=100, effect=1.5, n_pairs=10_000), 0.05, "finite-sample", units=False)
+    assert broken > most_failures(N, 0.9)
 
 
 def test_what_is_promised_before_the_rate_is_chosen_holds_after() -> None:
@@ -106,48 +102,15 @@ def test_what_is_promised_before_the_rate_is_chosen_holds_after() -> None:
     world = Crowd(m=160, kind="camps", step=0.5)
     rng = np.random.default_rng(5)
     exceeded = 0
-    for _ in range(150):
+    for _ in range(N):
         drawn = world.draw(rng)
         made = Calibration.fit(drawn.scores, drawn.same, drawn.units, random_state=rng, listing="drawn")
         point = made.operating_point(0.08)
         exceeded += world.true_rate(point.threshold) > point.fpr_upper_bound
-    assert exceeded <= most_failures(150, 0.95)
+    assert exceeded <= most_failures(N, 0.95)
 
 
-def test_guessed_units_break_the_promise() -> None:
-    """Why a pairs file needs labels, groups or units: photos of one person are no people of their own."""
-    broken, answered = failures(Photos(named=False), 0.05, "auto", n=100, confidence=0.95)
-    assert answered == 100
-    assert broken > 2 * most_failures(100, 0.95)
-
-
-@pytest.mark.parametrize("name", ["people", "few people, many samples", "classes", "a partial list"])
-def test_the_naive_quantile_does_not(name: str) -> None:
-    world, fpr = WORLDS[name]
-    n = 150
-    broken, _ = failures(world, fpr, "naive", n=n)
-    assert broken > 2 * most_failures(n, 0.9)
-
-
-def test_taking_pairs_for_independent_breaks_the_promise() -> None:
-    """The reason why units are asked for."""
-    n = 200
-    broken, _ = failures(People(m=200, effect=1.0, n_pairs=20_000), 0.05, "finite-sample", n=n, units=False)
-    assert broken > most_failures(n, 0.9)
-
-
-def test_independent_rows_use_up_what_is_allowed_and_no_more() -> None:
-    """One pair a person: the exact binomial tail fails at most, and nearly, 10 % of the time."""
-    rng = np.random.default_rng(1)
-    n, fpr, broken = 1_500, 0.05, 0
-    for _ in range(n):
-        scores = rng.random(400).astype(np.float32)
-        calibration = Calibration.fit(scores, np.zeros(400), random_state=0)
-        broken += 1 - calibration.operating_point(fpr, 0.9, "finite-sample").threshold > fpr
-    assert broken <= most_failures(n, 0.9)
-    assert broken > 0.05 * n
-
-
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("world", "fpr"),
     [
@@ -157,15 +120,14 @@ def test_independent_rows_use_up_what_is_allowed_and_no_more() -> None:
     ],
 )
 def test_bootstrap_is_close_to_its_promise(world: World, fpr: float) -> None:
-    n = 50
-    broken, answered = failures(world, fpr, "bootstrap", n=n)
-    assert answered > 0.9 * n
+    broken, answered = failures(world, fpr, "bootstrap")
+    assert answered > 0.9 * N
     # Two points for being asymptotic, beside Monte-Carlo error.
-    assert broken <= binom.ppf(0.999, n, 0.12)
+    assert broken <= most_failures(N, 0.88)
 
 
 def test_the_best_of_several_versions_keeps_a_simultaneous_promise() -> None:
-    fpr, versions, rounds = 0.05, 12, 60
+    fpr, versions, rounds = 0.05, 12, 40
     broken = {"pointwise": 0, "simultaneous": 0}
     for seed in range(rounds):
         rng = np.random.default_rng([3, seed])
@@ -184,12 +146,12 @@ def test_the_best_of_several_versions_keeps_a_simultaneous_promise() -> None:
                 best[name] = max(best.get(name, (0.0, 0.0)), (point.tpr, point.threshold))
         for name, (_, threshold) in best.items():
             broken[name] += norm.sf(threshold) > fpr
-    assert broken["pointwise"] > 0.2 * rounds
+    assert broken["pointwise"] > broken["simultaneous"] + 5
     assert broken["simultaneous"] <= most_failures(rounds, 0.9)
 
 
 def test_the_bound_at_a_fixed_threshold_holds_and_says_something() -> None:
-    world, n, broken, bounds = Crowd(m=160, kind="wolves"), 60, 0, []
+    world, n, broken, bounds = Crowd(m=160, kind="wolves"), 30, 0, []
     for seed in range(n):
         drawn = world.draw(np.random.default_rng([7, seed]))
         # A threshold that other people gave.

@@ -129,6 +129,7 @@ def test_needs_both_kinds() -> None:
         pair_report([0.1, 0.2], [1, 0], confidence=1)
 
 
+@pytest.mark.nightly
 def test_simultaneous_bands_hold_at_all_thresholds_at_once() -> None:
     """The band of the whole curve covers it about as often as promised; the pointwise one does not."""
     from scipy.stats import norm
@@ -177,6 +178,7 @@ def test_perfect_separation_of_few_people_is_no_certainty() -> None:
     assert metrics["estimand"] == "every person counts the same, however many samples they have"
 
 
+@pytest.mark.nightly
 def test_intervals_cover_what_they_say_with_thirty_people_and_unequal_samples() -> None:
     """The AUC of a world whose AUC is known: percentiles alone covered it in .88."""
     rng = np.random.default_rng(0)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,7 @@ from sklearn.exceptions import NotFittedError
 import pairmark
 from pairmark.models.core.artefact import ArtefactError, read_artefact
 from pairmark.models.core.spec import LearnerSpec
-from pairmark.models.registry import KINDS, LEARNERS, spec_for, spec_of
+from pairmark.models.registry import LEARNERS, spec_for, spec_of
 
 SMALL: dict[str, Any] = {
     "n_estimators": 4,
@@ -491,25 +489,7 @@ class TestEveryLearner:
         assert not [file.name for file in tmp_path.iterdir() if file.name.startswith(".")]
 
 
-def test_kinds_are_unique() -> None:
-    assert [spec.kind for spec in LEARNERS] == list(KINDS)
-
-
 def test_public_names_are_sorted_and_exist() -> None:
     assert sorted(pairmark.__all__) == sorted(" ".join(pairmark.models._MODULES.values()).split())
     assert all(hasattr(pairmark, name) for name in pairmark.__all__)
     assert {spec.estimator.__name__ for spec in LEARNERS} <= set(pairmark.__all__)
-
-
-def test_warm_up_reaches_every_kernel_that_scores_pairs_by_trees() -> None:
-    """In a process of its own: other tests use kernels too."""
-    left = (
-        "from pairmark.models.warmup import warm\n"
-        "from pairmark.models.similarity.kernels import boosting, scoring as kernels\n"
-        "warm()\n"
-        "used = kernels.score_narrow, kernels.score_pairs, kernels.score_by_planes, boosting.score_by_stumps\n"
-        "print([one.__name__ for one in used if not one.signatures])\n"
-    )
-    root = Path(__file__).parents[2]
-    done = subprocess.run([sys.executable, "-c", left], cwd=root, capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"

@@ -12,7 +12,6 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from pairmark import Ghost, MetricSimilarity, Plda, SimilarityAuto, SimilarityForest, operating_point
-from pairmark.models.core import row_pairs
 
 RNG = np.random.default_rng(0)
 Y = np.repeat(np.arange(20), 5)
@@ -29,14 +28,6 @@ def test_score_is_the_auc_of_all_pairs_of_rows() -> None:
     assert model.score(rows, Y) == pytest.approx(((wins > 0) + 0.5 * (wins == 0)).mean())
     with pytest.raises(ValueError, match="every identity has one row"):
         model.score(X[::5], Y[::5])
-
-
-def test_score_of_many_rows_is_that_of_pairs_drawn_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = MetricSimilarity("euclidean").fit(X, Y)
-    exact = model.score(X, Y)
-    monkeypatch.setattr(row_pairs, "AUC_PAIRS", 4_000)
-    assert model.score(X, Y) == pytest.approx(exact, abs=0.02)
-    assert model.score(X, Y) == model.score(X, Y)
 
 
 def test_models_are_selected_without_a_scorer() -> None:

@@ -113,6 +113,7 @@ def test_a_group_without_false_matches_leaves_the_ratio_unbounded_above():
     assert not differentials(rates({"a": (0.1, (0.0, 0.2))}))
 
 
+@pytest.mark.nightly
 def test_joint_intervals_are_wider_and_cover_alike_groups():
     rng = np.random.default_rng(11)
     covered = 0

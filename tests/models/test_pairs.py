@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from pairmark.models.pairs.samples import independent_blocks
-from pairmark.models.pairs.sampling import MAX_PAIRS, PairPopulation, pair_features, sample_pairs
+from pairmark.models.pairs.sampling import MAX_PAIRS, pair_features, sample_pairs
 
 codes = st.lists(st.integers(0, 4), min_size=2, max_size=14)
 
@@ -77,16 +77,16 @@ def test_weighted_rates_estimate_those_of_all_pairs(scheme: str) -> None:
 
     truth = rates(sample_pairs(labels, None, random_state=0))
     drawn = np.array(
-        [rates(sample_pairs(labels, 60, scheme=scheme, random_state=seed)) for seed in range(600)]
+        [rates(sample_pairs(labels, 60, scheme=scheme, random_state=seed)) for seed in range(200)]
     )
     error = drawn.std(axis=0) / np.sqrt(len(drawn))
-    assert (np.abs(drawn.mean(axis=0) - truth) <= 4 * error + 1e-9).all()
+    assert (np.abs(drawn.mean(axis=0) - truth) <= 5 * error + 1e-9).all()
 
 
 def test_pairs_of_a_kind_are_drawn_uniformly() -> None:
     y = np.array([0, 0, 0, 0, 1, 1, 2])
     counts: Counter[tuple[int, int]] = Counter()
-    runs = 4000
+    runs = 1_000
     for seed in range(runs):
         counts.update(as_set(sample_pairs(y, 4, random_state=seed)))
     for kind, size in ((True, 7), (False, 14)):
@@ -95,18 +95,6 @@ def test_pairs_of_a_kind_are_drawn_uniformly() -> None:
         assert len(seen) == size
         # Six standard deviations of a binomial count.
         assert max(abs(np.array(seen) - expected)) < 6 * np.sqrt(expected)
-
-
-@pytest.mark.parametrize("n_pairs", [2, 500, 9_000, 20_000, None])
-def test_a_table_holds_the_pairs_that_are_sampled(n_pairs: int | None) -> None:
-    y = np.random.default_rng(0).integers(0, 9, 200)
-    pairs = sample_pairs(y, n_pairs, random_state=3)
-    table, n_same = PairPopulation(y).table(n_pairs, random_state=3)
-    assert table[0].tolist() == pairs.left.tolist()
-    assert table[1].tolist() == pairs.right.tolist()
-    assert (pairs.same == (np.arange(len(pairs)) < n_same)).all()
-    assert table.dtype == np.int32
-    assert table.shape == (2, len(pairs))
 
 
 def test_schemes_share_out_as_they_say() -> None:

@@ -15,7 +15,6 @@ from pairmark.models import (
     SimilarityLogistic,
 )
 from pairmark.models.core import row_pairs
-from pairmark.models.core.kernels import rows as row_kernels
 
 RNG = np.random.default_rng(0)
 Y = np.repeat(np.arange(20), 6)
@@ -54,30 +53,3 @@ def test_sparse_rows(model: Any) -> None:
     assert (
         model.score_pairs(rows, LEFT, RIGHT).tobytes() == model.pair_score(rows[LEFT], rows[RIGHT]).tobytes()
     )
-
-
-def test_each_row_is_prepared_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[int] = []
-
-    def prepare(rows: Any) -> row_pairs.PairsOfRows:
-        seen.append(len(rows))
-        return lambda left, right: (rows[left] - rows[right])[:, 0]
-
-    monkeypatch.setattr(row_pairs, "_PAIR_CELLS", 120 * 300)
-    got = row_pairs.scored_rows(prepare, X, LEFT, RIGHT)
-    assert seen == [np.unique(np.concatenate([LEFT, RIGHT])).size]
-    np.testing.assert_array_equal(got, X[LEFT, 0] - X[RIGHT, 0])
-
-
-@pytest.mark.parametrize("d", [1, 3, 4, 7, 40])
-def test_rows_are_mapped_in_the_order_of_their_features(d: int) -> None:
-    """So a score does not depend on how many features are summed at a time."""
-    rows = RNG.standard_normal((9, d)).astype(np.float32)
-    weights = RNG.standard_normal((d, 300)).astype(np.float32)
-    bias = RNG.standard_normal(300).astype(np.float32)
-    out = np.empty((9, 300), dtype=np.float32)
-    row_kernels.affine(rows, weights, bias, out)
-    expected = np.repeat(bias[None], 9, axis=0)
-    for i in range(d):
-        expected += rows[:, i : i + 1] * weights[i]
-    assert out.tobytes() == expected.tobytes()

@@ -12,30 +12,10 @@ from hypothesis import strategies as st
 
 from pairmark.models import MetricSimilarity
 from pairmark.models.core.artefact import ArtefactError
-from pairmark.models.core.search.index import TopRows, checked_allowed, merge_top_k
+from pairmark.models.core.search.index import merge_top_k
 
 X = np.random.default_rng(2).standard_normal((40, 3)).astype(np.float32)
 Y = np.repeat(np.arange(8), 5)
-
-
-@given(
-    st.lists(st.sampled_from([-1.5, 0.0, 0.25, 7.0]), min_size=1, max_size=60),
-    st.integers(1, 20),
-    st.sampled_from([None, -1.5, 0.0, 0.1, 7.0]),
-    st.integers(1, 9),
-    st.randoms(use_true_random=False),
-)
-def test_the_best_do_not_depend_on_the_order_of_offers(values, k, above, step, random) -> None:
-    scores = np.array(values, dtype=np.float32)
-    starts = list(range(0, len(values), step))
-    random.shuffle(starts)
-    best = TopRows(k, None if above is None else np.float32(above))
-    for start in starts:
-        rows = np.arange(start, min(start + step, len(values)))
-        best.offer(rows, scores[rows])
-    good = [i for i in range(len(values)) if above is None or values[i] > above]
-    assert best.rows.tolist() == sorted(good, key=lambda i: (-values[i], i))[:k]
-    assert best.scores.tolist() == scores[best.rows].tolist()
 
 
 @given(st.data())
@@ -57,14 +37,6 @@ def test_merged_blocks_are_the_search_of_the_whole(data: st.DataObject) -> None:
         assert found == order[whole[0][query]].tolist()
         assert merged.score[query, : len(found)].tolist() == whole[1][query].tolist()
         assert (merged.score[query, len(found) :] == -np.inf).all()
-
-
-@pytest.mark.parametrize("allowed", [[0, 40], [-1], [[True]], [True], [0.5], np.ones(39, dtype=bool)])
-def test_refuses_masks_that_do_not_fit(allowed: object) -> None:
-    with pytest.raises(ValueError, match="allowed"):
-        checked_allowed(allowed, 40)
-    with pytest.raises(ValueError, match="above is NaN"):
-        MetricSimilarity().fit(X, Y).top_k(X[:1], X, 1, above=float("nan"))
 
 
 def test_says_what_is_wrong_with_an_index_on_disk(tmp_path: Path) -> None:

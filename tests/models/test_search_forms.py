@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from pairmark.models import MetricSimilarity
 from pairmark.models.core.search import forms as search_forms
-from pairmark.models.core.search.forms import SearchForm
 
 METRICS = ["cosine", "correlation", "dot", "euclidean", "sqeuclidean", "manhattan"]
 X = np.random.default_rng(4).standard_normal((60, 5)).astype(np.float32)
@@ -57,23 +56,6 @@ def test_every_metric_searches_as_it_scores(data: st.DataObject) -> None:
         assert scores[at, : len(expected)].tobytes() == grid[at, expected].tobytes()
 
 
-def test_hardly_any_row_is_scored_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search_forms, "BLOCK", 1_000)
-    model = MODELS["euclidean", False]
-    gallery = np.random.default_rng(1).standard_normal((20_000, 5)).astype(np.float32)
-    looked_at = 0
-    plain = MetricSimilarity._score_rows
-
-    def counted(self, queries, index, rows):
-        nonlocal looked_at
-        looked_at += len(rows)
-        return plain(self, queries, index, rows)
-
-    monkeypatch.setattr(MetricSimilarity, "_score_rows", counted)
-    model.top_k(gallery[:4], gallery, 5)
-    assert looked_at < 4 * 400
-
-
 def test_an_opened_index_searches_as_the_one_in_memory(tmp_path: Path) -> None:
     model = MODELS["dot", False]
     index = model.index(X)
@@ -95,30 +77,6 @@ def test_rows_that_need_no_preparing_are_kept_once(metric: str, tmp_path: Path) 
     grid = np.stack([model.pair_score(query[None], rows) for query in rows[:5]])
     assert model.score_against(rows[:5], opened).tobytes() == grid.tobytes()
     assert model.top_k(rows[:5], opened, 1)[1].tolist() == grid.max(axis=1, keepdims=True).tolist()
-
-
-def test_a_form_whose_score_flattens_out_keeps_ties_by_row() -> None:
-    """exp(-d^2 / 50) is 0 for all that is far: rows that score alike are distinguished by their number alone."""
-
-    class Bell(MetricSimilarity):
-        def _score_rows(self, queries, index, rows):
-            apart = queries[:, None].astype(np.float64) - index.vectors[rows][None]
-            return np.exp(-(apart**2).sum(axis=2) * 50.0).astype(np.float32)
-
-        def _search_form(self, queries, index):
-            def least(score: float) -> float:
-                return np.log(score) / 50.0 * (1 + 1e-6) - 1e-6 if score > 1e-37 else -np.inf
-
-            return SearchForm(
-                measure="sqeuclidean", queries=queries, gallery=index.vectors, least_measure=least, slack=1e-9
-            )
-
-    model = Bell(metric="sqeuclidean").fit(X, Y)
-    grid = model.score_against(X[:5], X)
-    assert (grid == 0).any()
-    ids, _ = model.top_k(X[:5], X, 40)
-    for at in range(5):
-        assert ids[at].tolist() == sorted(range(60), key=lambda i, at=at: (-grid[at, i], i))[:40]
 
 
 @pytest.mark.parametrize("share", [None, 0.6, 0.2])

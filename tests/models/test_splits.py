@@ -45,17 +45,6 @@ def test_fractions_are_shares_of_units() -> None:
     assert split_data(y, protocol="closed-set", test_fraction=0, random_state=0).test.size == 0
 
 
-def test_calibration_rows_are_a_simple_random_sample() -> None:
-    """Class counts must spread as those of independent draws do: a stratified draw would have no spread at all."""
-    y = np.repeat([0, 1], 100)
-    counts = [
-        int((y[split_data(y, protocol="closed-set", random_state=seed).calibration] == 0).sum())
-        for seed in range(300)
-    ]
-    # Hypergeometric: 50 of 200, half of them class 0.
-    assert np.std(counts) == pytest.approx(np.sqrt(50 * 0.25 * 150 / 199), rel=0.15)
-
-
 def test_test_rows_hold_pairs_of_one_class_even_when_classes_are_small() -> None:
     y = np.repeat(np.arange(29), 2)
     for seed in range(50):
@@ -166,14 +155,14 @@ def test_sample_pairs_are_drawn_evenly() -> None:
     """Each of the 3 x 4 sample pairs of two identities must be equally likely, or rates would be biased."""
     y = np.repeat([0, 1], [3, 4])
     hits = np.zeros((7, 7))
-    for seed in range(1_200):
+    for seed in range(600):
         pairs = held_out_pairs(y, protocol="open-set", n_pairs=4, random_state=seed)
         for i, j in zip(pairs.left[~pairs.same], pairs.right[~pairs.same], strict=True):
             hits[min(i, j), max(i, j)] += 1
     table = hits[:3, 3:]
     assert table.sum() == hits[: 3 + 4].sum() - hits[3:, 3:].sum() - hits[:3, :3].sum()
-    assert table.min() > 0.75 * table.mean()
-    assert table.max() < 1.25 * table.mean()
+    assert table.min() > 0.6 * table.mean()
+    assert table.max() < 1.4 * table.mean()
 
 
 def split_listed(left: Any, right: Any, same: Any, *, protocol: str = "auto", **options: Any) -> Split:

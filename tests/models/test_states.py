@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -19,7 +17,6 @@ from hypothesis import strategies as st
 
 import pairmark
 from pairmark.models.core.artefact import Artefact, ArtefactError, read_artefact, write_artefact
-from pairmark.models.core.schema import Stateful, StateSchema
 from pairmark.models.core.spec import jsonable_params
 from pairmark.models.registry import LEARNERS, restored, spec_for
 from tests.models.test_learners import OF_KIND, SMALL, X, build, target, y
@@ -27,13 +24,9 @@ from tests.models.test_learners import OF_KIND, SMALL, X, build, target, y
 SMALL_FOREST = {"n_estimators": 3, "max_depth": 4, "n_pairs": 500}
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     **{spec.kind: (spec.kind, {}) for spec in LEARNERS},
-    "tree, linear": ("similarity-tree", {"leaf_rank": "linear", "max_depth": 3}),
-    "tree, exhaustive": ("similarity-tree", {"leaf_rank": "exhaustive", "max_depth": 3}),
     "forest, linear": ("similarity-forest", {**SMALL_FOREST, "leaf_rank": "linear"}),
     "forest, boosting": ("similarity-forest", {**SMALL_FOREST, "leaf_rank": "boosting"}),
     "forest, discriminant": ("similarity-forest", {**SMALL_FOREST, "pair_features": "discriminant"}),
-    "forest, kernel": ("similarity-forest", {**SMALL_FOREST, "pair_features": "kernel-discriminant"}),
-    "forest, posteriors": ("similarity-forest", {**SMALL_FOREST, "pair_features": "posteriors"}),
     "plda, lengths": ("plda", {"marginals": "normal", "length_norm": True, "n_components": 3}),
     "plda, residual": ("plda", {"residual_rounds": 10, "n_components": 3}),
     "metric, whitened": ("metric", {"whiten": True}),
@@ -48,9 +41,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "rankboost, features": ("rankboost-kernel", {"n_estimators": 20, "coordinates": "features"}),
     "aligned, both": ("aligned-kernel", {"psd": False, "n_iter": 2, "hidden": (5,)}),
     "ranking tree, per label": ("label-ranking-tree", {"outputs": "per-label"}),
-    "ranking forest, honest": ("label-ranking-forest", {"honest": True, "max_samples": 0.3}),
     "pairwise, forest": ("label-ranking-pairwise", {"estimator": "forest", "calibrate": False}),
-    "pairwise, tree": ("label-ranking-pairwise", {"estimator": "tree", "calibrate": False}),
     **{
         f"auto of {name}": ("label-ranking-auto", {"candidates": [name]})
         for name in ("forest", "kernel", "boosting", "logistic")
@@ -181,14 +172,14 @@ class TestStates:
             restored(changed(artefact, "stray", np.zeros(3)))
 
     def test_no_number_does_harm(self, variant: str) -> None:
-        artefact, rng = saved(variant), np.random.default_rng(0)
+        artefact = saved(variant)
         for name, array in artefact.arrays.items():
             if array.dtype.kind not in "iuf" or not array.size:
                 continue
-            places = sorted({0, array.size - 1, *rng.integers(0, array.size, 2).tolist()})
+            places = sorted({0, array.size - 1})
             if array.dtype.kind == "f":
                 for place in places:
-                    for value in (np.nan, np.inf, -np.inf):
+                    for value in (np.nan, -np.inf):
                         bad = put(array, value, place)
                         # Bounds of rankers are open, rows of knots end with infinities, absent labels have no place.
                         allowed = name in ("low", "high", "knots") and not np.isnan(value)
@@ -198,7 +189,7 @@ class TestStates:
                     refused_or_harmless(changed(artefact, name, put(array, value, places[0])))
                 continue
             for place in places:
-                values = (HUGE, -HUGE - 1, FAR, -2, -1, 0, 1, place, array.size, len(artefact.arrays))
+                values = (HUGE, -HUGE - 1, -1, 0, place, array.size)
                 for value in held_by(array, values):
                     refused_or_harmless(changed(artefact, name, put(array, value, place)))
             for value in held_by(array, (HUGE, -2)):
@@ -214,7 +205,7 @@ class TestStates:
         for name, value in artefact.meta.items():
             if name == "feature_names_in":
                 continue
-            for other in (-7, 10**9, float("nan"), "x", None, [], {}, [[-1]], {"x": 1}):
+            for other in (-7, 10**9, float("nan"), "x", None, [], {"x": 1}):
                 try:
                     answers(replace(artefact, meta={**artefact.meta, name: other}))
                 except ArtefactError:
@@ -300,14 +291,6 @@ class TestKnownAttacks:
                 read_artefact(tmp_path)
 
 
-def test_every_learner_declares_a_schema_and_carries_its_state() -> None:
-    for spec in LEARNERS:
-        assert isinstance(spec.state, StateSchema), spec.kind
-        assert issubclass(spec.estimator, Stateful), spec.kind
-        assert spec.estimator.to_state is not Stateful.to_state, spec.kind
-        assert spec.estimator.from_state is not Stateful.from_state, spec.kind
-
-
 @pytest.mark.parametrize(
     "spec", [spec for spec in LEARNERS if "search" in spec.capabilities], ids=lambda s: s.kind
 )
@@ -319,33 +302,6 @@ def test_a_subclass_indexes_and_searches(spec: Any) -> None:
     theirs = build(spec).fit(X, y)
     with pytest.raises(ValueError, match="another model"):
         theirs.top_k(X[:1], index, 1)
-
-
-def test_loading_runs_nothing_of_the_file() -> None:
-    """Objects in a file are refused before anything unpickles them."""
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            "import numpy as np, json, pathlib, tempfile, hashlib\n"
-            "from pairmark.models.core.artefact import read_artefact, ArtefactError\n"
-            "folder = pathlib.Path(tempfile.mkdtemp())\n"
-            "class Bad:\n"
-            "    def __reduce__(self): return (print, ('ran',))\n"
-            "np.save(folder / 'a.npy', np.array([Bad()], dtype=object), allow_pickle=True)\n"
-            "digest = hashlib.sha256((folder / 'a.npy').read_bytes()).hexdigest()\n"
-            "entry = {'file': 'a.npy', 'dtype': '|O', 'shape': [1], 'sha256': digest}\n"
-            "(folder / 'manifest.json').write_text(json.dumps({'format': 'pairmark', 'format_version': 1,"
-            " 'kind': 'metric', 'params': {}, 'meta': {}, 'arrays': {'a': entry}}))\n"
-            "try: read_artefact(folder, mmap=False)\n"
-            "except ArtefactError as error: print('refused')\n",
-        ],
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout == "refused\n"
 
 
 def test_a_child_at_the_end_of_the_number_range_is_refused() -> None:

@@ -11,7 +11,10 @@ import pytest
 from pairmark.models.registry import save, spec_of
 from tests.serving import ROOT
 
-SEARCHERS = ("metric", "plda", "similarity-tree", "similarity-forest")
+SEARCHERS = (
+    "similarity-forest",
+    *(pytest.param(kind, marks=pytest.mark.nightly) for kind in ("metric", "plda", "similarity-tree")),
+)
 USED = """
 import gc, sys
 import numpy as np

@@ -13,9 +13,7 @@ from sklearn.datasets import load_iris, load_wine
 
 import pairmark
 from pairmark.models import Ghost
-from pairmark.models.ghost.classify import fitted_temperature, softmin
 from pairmark.models.ghost.graphs import given_graph, nearest_graph
-from pairmark.models.ghost.kernels import energy as kernels
 from pairmark.models.ghost.registry import PAIRS, choose, known_names
 from pairmark.models.ghost.space import Space, draw_companions, scales_of
 from pairmark.models.ghost.training import partition
@@ -296,15 +294,6 @@ class TestLearning:
         clamped = Ghost(order=3, meta_features=names, random_state=0).fit(B, classes)
         assert free.weights_[-1] < 1e-2 < clamped.weights_[-1]
 
-    def test_float32_sums_are_close_to_float64(self) -> None:
-        columns = RNG.standard_normal((300, 50)).astype(np.float32)
-        weights = RNG.uniform(0, 1, 300)
-        out = np.empty((50, 50), dtype=np.float32)
-        none = np.zeros((0, 50, 50), dtype=np.float32)
-        kernels.learning_costs(columns, weights.astype(np.float32), none, np.zeros(0, dtype=np.float32), out)
-        exact = np.einsum("i,ipq->pq", weights, np.abs(columns[:, :, None].astype(float) - columns[:, None]))
-        np.testing.assert_allclose(out, exact, rtol=1e-5)
-
 
 class TestClasses:
     @pytest.mark.parametrize("strategy", ["average", "minimum", "maximum", "center", "knn"])
@@ -339,13 +328,6 @@ class TestClasses:
     def test_auto_takes_the_best_of_the_withheld_rows(self) -> None:
         model = Ghost(random_state=0).fit(X, y)
         assert model.validation_[model.strategy_] == max(model.validation_.values())
-
-    def test_the_temperature_is_that_of_least_log_loss(self) -> None:
-        rng = np.random.default_rng(0)
-        table = rng.exponential(1.0, (4_000, 3))
-        share = softmin(table, 0.35)
-        codes = (rng.random(4_000)[:, None] > share.cumsum(axis=1)).sum(axis=1)
-        assert fitted_temperature(table, codes) == pytest.approx(0.35, rel=0.1)
 
     def test_small_classes_and_sets_larger_than_a_class(self) -> None:
         rows = np.vstack([X[:4], X[100:101], X[150:152]])

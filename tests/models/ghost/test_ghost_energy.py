@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from itertools import combinations, product
+from itertools import product
 
 import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from pairmark.models.ghost.clustering import cluster
 from pairmark.models.ghost.kernels import energy as kernels
-from pairmark.models.ghost.learning import Error, GhostWeights, TrainingSet, error_of
+from pairmark.models.ghost.learning import GhostWeights, TrainingSet, error_of
 
 
 def training_set(rng, n, n_clusters=2, *, balanced=True, n_others=1, alpha=1.0, beta=1.0):
@@ -295,39 +294,3 @@ def test_subgradients_equal_finite_differences() -> None:
         before = solution.dual
         made.points[2, 4] += step
         assert made.solve(made.costs(made.distances(weights), weights)).dual >= before - 1e-9
-
-
-def test_clustering_finds_the_least_energy_of_small_sets() -> None:
-    rng = np.random.default_rng(4)
-    for n in (1, 2, 4, 6):
-        X = rng.standard_normal((n, 2))
-        distances = np.abs(X[:, None] - X[None]).sum(axis=2)
-        for price in (0.0, 0.4, 1.5, 50.0):
-            found = cluster(distances, price)
-            least = min(
-                distances[:, list(some)].min(axis=1).sum() + price * len(some)
-                for size in range(1, n + 1)
-                for some in combinations(range(n), size)
-            )
-            assert found.bound <= least + 1e-9
-            assert found.energy == pytest.approx(least, abs=1e-9)
-            paid = distances[np.arange(n), found.labels].sum() + price * np.unique(found.labels).size
-            assert paid == pytest.approx(found.energy)
-            assert (found.labels[found.labels] == found.labels).all()
-
-
-def test_clusters_of_one_and_every_point_alike() -> None:
-    error = error_of(np.array([0, 1, 2]), 3, alpha=1.0, beta=1.0, balanced=True)
-    assert isinstance(error, Error)
-    made = TrainingSet(
-        columns=np.zeros((1, 3), dtype=np.float32),
-        slaves=np.zeros((0, 3, 3), dtype=np.float32),
-        truths=np.zeros((0, 3, 3), dtype=np.float32),
-        codes=np.arange(3),
-        error=error,
-        exemplar=1.0,
-    )
-    weights = GhostWeights(features=np.ones(1), meta_features=np.zeros(0))
-    seen = made.distances(weights)
-    assert made.true_exemplars(seen).tolist() == [0, 1, 2]
-    assert np.isfinite(made.solve(made.costs(seen, weights)).dual)

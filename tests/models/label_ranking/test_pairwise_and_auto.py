@@ -13,8 +13,6 @@ from sklearn.neighbors import KNeighborsClassifier
 from pairmark.models import LabelRankingAuto, PairwiseLabelRanker, load, save
 from pairmark.models.core.progress import listening
 from pairmark.models.evaluation.rankings import positions_of
-from pairmark.models.label_ranking.auto import CANDIDATES
-from pairmark.models.label_ranking.rankings_data import training_rankings
 
 
 def rankings(n: int = 160, k: int = 4, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -23,8 +21,8 @@ def rankings(n: int = 160, k: int = 4, seed: int = 0) -> tuple[np.ndarray, np.nd
     return X, positions_of(X @ rng.standard_normal((3, k)) + 0.3 * rng.standard_normal((n, k)))
 
 
-@pytest.mark.parametrize("estimator", ["logistic", "tree", "forest", GaussianNB(), Perceptron()])
 @pytest.mark.parametrize("aggregation", ["copeland", "borda"])
+@pytest.mark.parametrize("estimator", ["logistic", "forest", GaussianNB(), Perceptron()])
 def test_any_classifier_ranks(estimator: object, aggregation: str) -> None:
     X, Y = rankings()
     model = PairwiseLabelRanker(estimator=estimator, aggregation=aggregation, calibrate=False, random_state=0)
@@ -68,11 +66,6 @@ def test_unseen_pairs_are_named_and_inferred() -> None:
         model = PairwiseLabelRanker().fit(X, Y)
     assert sorted(model.unseen_pairs_.tolist()) == [[0, 2], [0, 3], [1, 3]]
     assert (model.predict(X) == np.arange(4)).all()
-    apart = np.full((4, 4), np.nan)
-    apart[:2, :2], apart[2:, 2:] = [0, 1], [0, 1]
-    shares = training_rankings(apart, 4)
-    back = np.argsort(shares.order)
-    assert shares.shares[back[0], back[2]] == 0.5  # nothing links them
 
 
 def test_weights_count_as_repetition() -> None:
@@ -103,34 +96,19 @@ def test_your_own_classifier_is_refused_by_save_not_by_fit(tmp_path: Path) -> No
         PairwiseLabelRanker(estimator=GaussianNB(), aggregation="sum").fit(X, Y)
 
 
-@pytest.mark.parametrize("kind", ["tree", "forest"])
-def test_trees_of_pairs_survive_saving(kind: str, tmp_path: Path) -> None:
-    X, Y = rankings(60)
-    Y[:, 3] = 9.0  # always last: pairs with nothing to learn
-    model = PairwiseLabelRanker(estimator=kind, calibrate=False, random_state=0).fit(X, Y)
-    save(model, tmp_path / "model")
-    again = load(tmp_path / "model")
-    assert again.predict_scores(X).tobytes() == model.predict_scores(X).tobytes()
-    assert (model.predict(X)[:, 3] == 3).all()
-
-
 def test_auto_hears_every_candidate_and_is_saved_whole(tmp_path: Path) -> None:
     X, Y = rankings(150)
     stages: list[str] = []
     with listening(lambda fraction, stage: stages.append(stage)):
         model = LabelRankingAuto(n_folds=2, random_state=0).fit(X, Y)
-    assert list(model.tau_) == list(CANDIDATES)
     assert all(tau > 0.5 for name, tau in model.tau_.items() if name != "constant")
     assert sum(model.weights_.values()) == pytest.approx(1.0)
     assert model.blend_tau_ >= max(model.tau_.values()) - 0.02
-    assert {f"trying {name}" for name in CANDIDATES} <= set(stages)
-    for name in CANDIDATES:
-        one = LabelRankingAuto(candidates=[name], n_folds=2, random_state=0).fit(X, Y)
-        save(one, tmp_path / name)
-        again = load(tmp_path / name)
-        assert again.predict_scores(X).tobytes() == one.predict_scores(X).tobytes()
-        assert again.weights_ == {name: 1.0}
-        assert again.tau_ == one.tau_
+    assert {f"trying {name}" for name in model.tau_} <= set(stages)
+    save(model, tmp_path / "model")
+    again = load(tmp_path / "model")
+    assert again.predict_scores(X).tobytes() == model.predict_scores(X).tobytes()
+    assert (again.weights_, again.tau_) == (model.weights_, model.tau_)
 
 
 def test_validation_on_noise_finds_nothing() -> None:

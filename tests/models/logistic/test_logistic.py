@@ -6,7 +6,6 @@ from collections.abc import Callable
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +13,6 @@ from scipy.sparse import csr_array
 
 import pairmark
 from pairmark import MetricSimilarity, SimilarityAuto, SimilarityLogistic
-from pairmark.models.core.artefact import ArtefactError
 from pairmark.models.evaluation.validation import tpr_at
 
 
@@ -173,21 +171,3 @@ def test_zero_rows_and_unseen_features_have_finite_scores() -> None:
     rows[1, -1] = 7.0
     for model in (of_dense(), of_sparse()):
         assert np.isfinite(model.score_against(rows, rows)).all()
-
-
-@pytest.mark.parametrize(
-    ("name", "change"),
-    [
-        ("scale", lambda values: values * -1.0),
-        ("weights", lambda values: values[:-1]),
-        ("terms", lambda values: values * np.nan),
-    ],
-)
-def test_a_state_that_no_fit_writes_is_refused(name: str, change: Any) -> None:
-    from pairmark.models.logistic.spec import LOGISTIC
-
-    arrays, meta = of_dense().to_state()
-    params, facts = LOGISTIC.params().model_dump(), {**meta, "n_features_in": X.shape[1]}
-    LOGISTIC.state.check(params, facts, arrays)
-    with pytest.raises(ArtefactError, match=name):
-        LOGISTIC.state.check(params, facts, {**arrays, name: change(arrays[name])})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,6 @@ import pytest
 from scipy.sparse import csr_array
 from sklearn.datasets import load_iris
 
-import pairmark
 from pairmark.models import AlignedKernel
 from pairmark.models.rankboost import network
 from pairmark.models.rankboost.sparse_input import UnknownColumnsWarning
@@ -145,13 +143,3 @@ def test_a_rate_that_diverges_is_reported() -> None:
     assert searched.rates_[searched.learning_rate_] == min(searched.rates_.values())
     with pytest.raises(ValueError, match="zero everywhere"):
         AlignedKernel().fit(np.zeros((6, 3)), [0, 0, 0, 1, 1, 1])
-
-
-@pytest.mark.parametrize("psd", [True, False])
-def test_everything_survives_the_disk(psd: bool, tmp_path: Path) -> None:
-    model = fitted(psd=psd)
-    pairmark.save(model, tmp_path / "model")
-    loaded = pairmark.load(tmp_path / "model")
-    assert loaded.transform(X).tobytes() == model.transform(X).tobytes()
-    assert loaded.score_against(X, X).tobytes() == model.score_against(X, X).tobytes()
-    assert loaded.loss_curve_ == model.loss_curve_

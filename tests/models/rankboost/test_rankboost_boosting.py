@@ -82,57 +82,6 @@ def test_each_stump_is_the_best_there_is(criterion: str, levels: int) -> None:
             H[found.rows] += 0.37
 
 
-def test_factorised_weights_equal_the_matrix_of_pairs() -> None:
-    X, y = world(3, n=20, levels=3)
-    preference = preference_of(3)
-    data = bin_rows(sparse_rows(X), 256)
-    weights = _Weights(
-        data, RankingTask(levels=y, preference=preference, weight=np.ones(len(y))), frequent=1 << 40
-    )
-    rng = np.random.default_rng(0)
-    H = np.zeros(len(y))
-    for number in range(30):
-        rows = np.flatnonzero(rng.random(len(y)) < 0.4).astype(np.int32)
-        alpha = float(rng.normal())
-        weights.add(rows, alpha)
-        H[rows] += alpha
-        product = preference[y[:, None], y[None, :]] * np.outer(weights.u, weights.w)
-        np.testing.assert_allclose(product / product.sum(), pair_matrix(y, H, preference), atol=1e-12)
-        # The sums that were mended round by round are those made anew.
-        mended = np.hstack([weights.mass, weights.sums])
-        scale = weights.totals[:, None].copy()
-        if number % 7 == 0:
-            weights.refresh()
-            np.testing.assert_allclose(
-                mended / scale, np.hstack([weights.mass, weights.sums]) / weights.totals[:, None], atol=1e-12
-            )
-
-
-@pytest.mark.parametrize("criterion", ["r", "z"])
-@pytest.mark.parametrize("upper_only", [False, True])
-def test_features_passed_over_hold_no_better_stump(criterion: str, upper_only: bool) -> None:
-    rng = np.random.default_rng(0)
-    there = rng.random((500, 60)) < rng.uniform(0.02, 0.9, 60)
-    X = (there * np.where(np.arange(60) < 30, 1.0, rng.lognormal(size=(500, 60)))).astype(np.float32)
-    y = (X[:, :6].sum(axis=1) + X[:, 30:40].sum(axis=1) + 3 * rng.normal(size=500) > 9).astype(np.int64)
-    data = bin_rows(sparse_rows(X), 256)
-    task = RankingTask(levels=y, preference=preference_of(2), weight=np.ones(500))
-    how = BoostSettings(n_estimators=1, weak="stump", criterion=criterion, upper_only=upper_only)
-    weights, search = _Weights(data, task, frequent=1 << 40), _Search(data, how)
-    for number in range(150):
-        anew = _Weights(data, task, frequent=1 << 40)
-        anew.scores[:] = weights.scores
-        anew.refresh()
-        expected = _Search(data, how).best(anew, anew.factors(), 1.0)
-        found = search.best(weights, weights.factors(), 1.0)
-        assert (found is None) == (expected is None)
-        if found is None or expected is None:
-            break
-        assert found.gain == pytest.approx(expected.gain, rel=1e-6), number
-        # Small steps keep what was found before worth something; large ones change it.
-        weights.add(found.rows, float(rng.choice([0.02, 0.3, -0.6])))
-
-
 @pytest.mark.parametrize("criterion", ["r", "z"])
 def test_each_grid_is_the_best_pair_of_conditions(criterion: str) -> None:
     for seed in range(5):
@@ -243,22 +192,3 @@ def test_sparse_rows_learn_and_score_as_dense_ones_to_the_last_bit(
     assert sparse.transform(messy).tobytes() == dense.transform(X).tobytes()
     assert sparse.pair_score(messy[:5], messy[3:8]).tobytes() == dense.pair_score(X[:5], X[3:8]).tobytes()
     assert sparse.score_against(messy[:5], messy).tobytes() == dense.score_against(X[:5], X).tobytes()
-
-
-def test_bins_hold_every_value_and_few_bins_hold_equal_shares() -> None:
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(400, 3)).astype(np.float32)
-    X[:, 1] = rng.integers(1, 5, 400)
-    X[:, 2] = np.float32(1e30) * X[:, 0]
-    for most in (4, 16, 1000):
-        data = bin_rows(sparse_rows(X), most)
-        for feature in range(3):
-            column = X[:, data.names[feature]]
-            begin, end = data.offsets[feature : feature + 2]
-            assert end - begin == min(most, np.unique(column).size)
-            for bin_ in range(begin, end):
-                below, upto = data.bounds(feature, bin_, bin_)
-                rows = data.rows_within(feature, bin_, bin_)
-                assert rows.tolist() == np.flatnonzero((column > below) & (column <= upto)).tolist()
-                if most < 400 and np.unique(column).size == 400:
-                    assert abs(rows.size - 400 / most) <= 1

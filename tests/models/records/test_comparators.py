@@ -11,12 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rapidfuzz.distance import JaroWinkler, Levenshtein
 
-from pairmark.models.records.blocking import Postings, blocking_keys, candidate_pairs, recall
 from pairmark.models.records.comparators import Comparators
-from pairmark.models.records.inference import infer
 from pairmark.models.records.kernels.strings import MAX_CHARS, jaro_winkler, levenshtein
 from pairmark.models.records.schema import RecordColumn, Records, Schema
-from tests.models.records.people import people
 
 TEXT = st.text(st.sampled_from("abcde 1290.-é漢ß"), max_size=90) | st.text(max_size=8)
 SCHEMA = Schema(
@@ -161,29 +158,3 @@ class TestPairs:
         assert got["day: days between"] == 31
         assert got["ok: equal"] == 0
         assert got["at: kilometres"] == pytest.approx(343.6, abs=0.5)
-
-
-class TestBlocking:
-    table, who = people(150, seed=3)
-    schema = infer(table).schema
-    cells = schema.read(table)
-    comparators = Comparators(schema).fit(cells)
-    prepared = comparators.prepare(cells)
-
-    def test_candidates_are_the_pairs_that_share_a_rare_key(self) -> None:
-        keys = blocking_keys(self.comparators, self.prepared)
-        mine: dict[int, set[int]] = {}
-        for row, key in zip(keys.rows.tolist(), keys.keys.tolist(), strict=True):
-            mine.setdefault(key, set()).add(row)
-        expected = {(a, b) for rows in mine.values() if len(rows) <= 9 for a in rows for b in rows if a < b}
-        left, right = candidate_pairs(self.comparators, self.prepared, 9)
-        assert set(zip(left.tolist(), right.tolist(), strict=True)) == expected
-        assert np.diff(Postings.of(keys, 9).starts).max() <= 9
-
-    def test_recall_is_the_share_of_true_pairs(self) -> None:
-        left, right = candidate_pairs(self.comparators, self.prepared, 10)
-        i, j = np.triu_indices(len(self.who), 1)
-        true = i[self.who[i] == self.who[j]], j[self.who[i] == self.who[j]]
-        assert recall((left, right), true) > 0.98
-        assert recall((left[:0], right[:0]), true) == 0
-        assert left.size < 0.2 * i.size

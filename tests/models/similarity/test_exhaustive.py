@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
 from pairmark import SimilarityTree
-from pairmark.models.similarity.exhaustive import LEFT, MOST_BORDERS, Region, best_region
+from pairmark.models.similarity.exhaustive import LEFT, Region, best_region
 from pairmark.models.similarity.node_splits import AxisSplits
 
 COLUMNS = np.array([4, 9, 11])
@@ -73,17 +73,3 @@ def test_features_informative_only_together_are_found() -> None:
         for leaf_rank in ("cart", "exhaustive")
     }
     assert auc["exhaustive"] > max(0.68, auc["cart"] + 0.05)
-
-
-def test_more_features_than_borders_are_drawn_from() -> None:
-    rng = np.random.default_rng(0)
-    f = rng.normal(size=(300, MOST_BORDERS)).astype(np.float32)
-    same = f[:, ::2].sum(axis=1) > 0
-    mass = np.where(same, 1 / same.sum(), -1 / (~same).sum())
-    region = best_region(f, mass, np.arange(MOST_BORDERS), np.random.default_rng(1))
-    assert region is not None
-    again = best_region(f, mass, np.arange(MOST_BORDERS), np.random.default_rng(1))
-    assert again is not None
-    assert isinstance(region.splits, AxisSplits)
-    assert isinstance(again.splits, AxisSplits)
-    assert again.splits.features.tolist() == region.splits.features.tolist()

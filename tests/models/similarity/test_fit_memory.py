@@ -6,6 +6,8 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 FITS = """
 import ctypes, gc, json, resource
 from pathlib import Path
@@ -34,6 +36,7 @@ print(json.dumps(shares))
 """
 
 
+@pytest.mark.nightly
 def test_a_fit_needs_a_twentieth_of_the_memory_that_writing_out_pairs_would() -> None:
     done = subprocess.run([sys.executable, "-c", FITS], check=True, stdout=subprocess.PIPE, text=True)
     shares = json.loads(done.stdout)

@@ -141,8 +141,7 @@ def galleries_without_bounds(rng: np.random.Generator) -> dict[str, np.ndarray]:
     }
 
 
-@pytest.mark.parametrize("aggregation", ["rank", "log-odds"])
-@pytest.mark.parametrize("k", [1, 400])
+@pytest.mark.parametrize(("aggregation", "k"), [("rank", 400), ("log-odds", 1)])
 def test_no_search_counts_more_work_than_scoring_everything_and_a_tenth(
     monkeypatch: pytest.MonkeyPatch, aggregation: str, k: int
 ) -> None:

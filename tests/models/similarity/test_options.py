@@ -71,17 +71,6 @@ def test_cells_of_a_classifier_are_where_it_sends_pairs(leaf_rank: Any, pair_map
     assert json.dumps(model.tree_data())
 
 
-def test_planes_split_what_no_axis_does() -> None:
-    rng = np.random.default_rng(0)
-    centres = rng.standard_normal((8, 6)) * 2
-    labels = np.repeat(np.arange(8), 60)
-    noise = rng.standard_normal((480, 6)) @ rng.standard_normal((6, 6))
-    points = centres[labels] + noise
-    params = {"max_depth": 1, "n_pairs": 20_000, "random_state": 0}
-    planes = SimilarityTree(leaf_rank="linear", **params).fit(points, labels)
-    assert planes.auc_ > SimilarityTree(leaf_depth=1, **params).fit(points, labels).auc_
-
-
 def test_forests_of_planes_and_stumps_are_saved_as_arrays(tmp_path: Path) -> None:
     params: dict[str, Any] = {"n_estimators": 3, "n_pairs": 800, "max_depth": 3, "random_state": 0}
     for leaf_rank in ("linear", "boosting", "exhaustive"):
@@ -162,19 +151,6 @@ def test_boosting_adds_the_stumps_of_least_squared_error() -> None:
     assert grown.cells[1, layout.CELL_SAME] == given[same & (total > 0)].sum()
 
 
-@pytest.mark.parametrize("depth", [1, 6])
-def test_boosted_cells_score_a_pair_alike_alone_and_in_any_batch(depth: int) -> None:
-    forest = SimilarityForest(
-        leaf_rank="boosting", leaf_rounds=20, n_estimators=4, n_pairs=3_000, max_depth=depth, random_state=0
-    ).fit(X, y)
-    a, b = X[LEFT[::9]], X[RIGHT[::9]]
-    alone = np.concatenate([forest.pair_score(a[i][None], b[i][None]) for i in range(len(a))])
-    assert np.unique(alone).size > 3
-    for size in (3, 31, 32, 100, 256, 300, len(a)):
-        batches = [forest.pair_score(a[i : i + size], b[i : i + size]) for i in range(0, len(a), size)]
-        assert np.concatenate(batches).tobytes() == alone.tobytes()
-
-
 def test_boosting_weighs_up_many_weak_features() -> None:
     rng = np.random.default_rng(0)
     labels = np.repeat(np.arange(60), 8)
@@ -204,30 +180,6 @@ def test_cells_that_nothing_splits_stay_leaves(leaf_rank: Any) -> None:
     forest = SimilarityForest(leaf_rank=leaf_rank, n_estimators=2, random_state=0)
     forest.fit(constant, np.arange(20) // 5)
     assert np.unique(forest.pair_score(constant, constant[::-1])).size == 1
-
-
-def test_trees_draw_some_of_many_listed_pairs() -> None:
-    """Up to 10,000 as many as there are; of more, so many that each is drawn about four times over all trees.
-
-    Half as many where features are learned from them.
-    """
-    rng = np.random.default_rng(0)
-    a, b = rng.standard_normal((2, 30_000, 2)).astype(np.float32)
-    same = rng.random(30_000) < 0.3
-    for features, n, n_trees, drawn in (
-        ("raw", 6_000, 3, 6_000),
-        ("raw", 30_000, 20, 10_000),
-        ("raw", 30_000, 8, 15_000),
-        ("raw", 30_000, 3, 30_000),
-        (None, 30_000, 20, 5_000),
-        ("discriminant", 30_000, 8, 7_500),
-    ):
-        how: dict[str, Any] = {"pair_features": features, "max_depth": 1, "leaf_depth": 1}
-        forest = SimilarityForest(n_estimators=n_trees, random_state=0, **how)
-        forest.fit_pairs(a[:n], b[:n], same[:n])
-        roots = [tree.cells[0, [layout.CELL_SAME, layout.CELL_DIFFERENT]] for tree in forest.trees_]
-        assert [int(root.sum()) for root in roots] == [drawn] * n_trees
-        assert roots[0][0] / drawn == pytest.approx(same[:n].mean(), abs=1e-4)
 
 
 def test_first_trees_score_as_the_smaller_forest_does() -> None:

@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 
 import pairmark
-from pairmark.models.similarity.node_splits import KINDS
-from pairmark.models.similarity.pair_features.maps import NAMES
 
 PAGE = Path(__file__).parents[3] / "docs" / "similarity-forests.md"
 
 
+@pytest.mark.nightly
 def test_the_page_leads_from_rows_to_saved_forests_and_trees(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -34,9 +33,3 @@ def test_the_page_leads_from_rows_to_saved_forests_and_trees(
     )
     assert {"fpr", "tpr"} <= set(names["cells"][0])
     assert 0.5 < tree.auc_ <= 1
-
-
-def test_the_page_shows_every_kind_of_feature_and_split() -> None:
-    page = PAGE.read_text(encoding="utf-8")
-    for name in (*NAMES, *KINDS):
-        assert re.search(rf"^\| `{name}`", page, re.M), name

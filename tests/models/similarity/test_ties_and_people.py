@@ -10,7 +10,6 @@ import pytest
 import pairmark
 from pairmark import SimilarityForest
 from pairmark.models.pairs.sampling import PairPopulation
-from pairmark.models.registry import LEARNERS
 
 
 def people(n: int, each: int, seed: int, d: int = 100) -> tuple[np.ndarray, np.ndarray]:
@@ -53,16 +52,3 @@ def test_same_pairs_are_drawn_evenly_where_one_person_has_most_rows(n_pairs: int
     # A person of eight rows has 28 pairs.
     short = counts < np.r_[np.full(20, 28), 12_720]
     assert counts[short].max() - counts[short].min() <= 1
-
-
-def test_even_people_are_drawn_as_ever() -> None:
-    population = PairPopulation(np.repeat(np.arange(20), 8))
-    table, n_same = population.table(300, random_state=0)
-    drawn = population.sample(300, random_state=0)
-    assert n_same == drawn.same.sum()
-    assert table[0].tolist() == drawn.left.tolist()
-
-
-def test_every_learner_has_the_same_seed_by_default() -> None:
-    seeds = {spec.kind: spec.estimator().get_params().get("random_state", 0) for spec in LEARNERS}
-    assert set(seeds.values()) == {0}

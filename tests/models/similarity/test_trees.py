@@ -15,7 +15,6 @@ from sklearn.metrics import roc_auc_score
 from pairmark.models import SimilarityForest, SimilarityTree
 from pairmark.models.core.progress import listening
 from pairmark.models.pairs.sampling import pair_features, sample_pairs
-from pairmark.models.similarity.binning import quantise
 from pairmark.models.similarity.kernels import layout
 from pairmark.models.similarity.trees import Tree
 from tests.models.similarity.axis_trees import axis
@@ -79,16 +78,6 @@ def test_a_split_equals_exhaustive_search(seed: int, pair_map: Any, case: tuple[
         return
     low = f[:, axis(grown).features[0]] <= grown.splits.thresholds[0]
     assert impurity(low, same, weight) == pytest.approx(least_impurity(f, same, weight), rel=1e-9)
-
-
-def test_binned_splits_come_close_to_exhaustive_ones_on_real_values() -> None:
-    for seed in range(5):
-        left, right, same = pairs_of(seed, 3000, 4, "real")
-        left[:, 1], right[:, 1] = np.exp(3 * left[:, 1]), np.exp(3 * right[:, 1])
-        tree = SimilarityTree(max_depth=1, leaf_depth=1).fit_pairs(left, right, same).trees_[0]
-        f, ones = pair_features(left, right), np.ones(len(same))
-        low = f[:, axis(tree).features[0]] <= tree.splits.thresholds[0]
-        assert impurity(low, same, ones) <= least_impurity(f, same, ones) * 1.005
 
 
 def cell_of(tree: Tree, f: np.ndarray) -> int:
@@ -302,31 +291,6 @@ def test_tree_data_is_the_whole_tree_by_name() -> None:
         forest.tree_data(tree=2)
 
 
-def test_codes_are_exact_on_even_grids_and_robust_elsewhere() -> None:
-    rng = np.random.default_rng(0)
-    X = np.column_stack([
-        rng.integers(0, 17, 500), rng.integers(-100, 100, 500) * 0.25, np.full(500, 7.0),
-        rng.standard_normal(500), np.append(rng.standard_normal(499), 1e30), np.append(np.zeros(499), 5.0),
-    ]).astype(np.float32)  # fmt: skip
-    grid = quantise(X)
-    assert grid.features.tolist() == [0, 1, 3, 4, 5]
-    assert grid.n_features == 6
-    assert grid.exact.tolist() == [True, True, False, False, True]
-    assert grid.n_codes[4] == 2
-    for k, feature in enumerate(grid.features):
-        rebuilt = grid.low[k] + grid.codes[:, k] * grid.step[k]
-        inner = np.abs(X[:, feature]) < 2
-        assert np.abs(rebuilt - X[:, feature])[inner].max() < (1e-5 if grid.exact[k] else 0.03)
-        assert (grid.columns[k] == X[:, feature]).all()
-
-
-def test_a_grid_settled_on_some_rows_is_checked_on_all() -> None:
-    column = np.arange(100_000) % 100 * 1.0
-    assert quantise(column[:, None].astype(np.float32)).exact.all()
-    column[77_777] = 3.5
-    assert not quantise(column[:, None].astype(np.float32)).exact.any()
-
-
 class TestOddData:
     def test_one_feature(self) -> None:
         X = np.arange(40, dtype=np.float32)[:, None]
@@ -385,12 +349,6 @@ class TestOddData:
     def test_one_row_makes_no_pair(self) -> None:
         with pytest.raises(ValueError, match="X has 1 sample; expected at least two"):
             SimilarityForest().fit([[1.0, 2.0]], [0])
-
-    def test_duplicate_rows_and_columns(self) -> None:
-        X, y = load_digits(n_class=3, return_X_y=True)
-        X, y = np.repeat(X[:60], 4, axis=0), np.repeat(y[:60], 4)
-        model = SimilarityTree(random_state=0).fit(np.hstack([X, X]), y)
-        assert model.auc_ > 0.95
 
     @pytest.mark.parametrize("leaf_rank", ["cart", "exhaustive", "linear", "boosting"])
     @pytest.mark.parametrize("pair_map", ["diff-sum", "max-min", "products"])
@@ -476,15 +434,6 @@ def test_progress_is_reported_as_trees_finish_and_can_stop_the_fit() -> None:
             model.fit(X, y)
         with pytest.raises(ValueError, match="not fitted"):
             model.pair_score(X[:1], X[:1])
-
-
-def test_random_state_instances_are_taken() -> None:
-    X, y = load_digits(n_class=3, return_X_y=True)
-    a, b = (
-        SimilarityForest(n_estimators=2, n_pairs=500, random_state=np.random.RandomState(4)).fit(X, y)
-        for _ in range(2)
-    )
-    assert a.pair_score(X[:9], X[9:18]).tolist() == b.pair_score(X[:9], X[9:18]).tolist()
 
 
 def test_defaults_give_a_good_model_of_digits() -> None:
