@@ -114,7 +114,7 @@ check: $(VENV)/.dev
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports --no-logo
 	$(VENV)/bin/python -m benchmarks.tables --check
-	$(VENV)/bin/python -m benchmarks.stale
+	$(VENV)/bin/python -m benchmarks.tables --stale
 	$(VENV)/bin/python -m sphinx -q -W --keep-going -b html -d docs/_build/doctrees docs docs/_build/html
 
 # The site lands where the service serves it at /guide. Warnings, missing pages and broken links fail.

@@ -13,16 +13,23 @@ import sys
 import time
 from pathlib import Path
 
-from benchmarks import misses
-from benchmarks.common import Result, Skip, table, write
+from benchmarks.common import ROOT, Skip, is_known_miss, new_misses, table, write
 from pairmark.version import commit
+
+SHARED = {
+    "default_search": "gallery_search",
+    "record_labels": "records",
+    "record_peers": "records",
+    "request_cost": "http_peers",
+}
+"""Benchmarks that are functions of their names in another's file; all others are ``run`` of their own."""
 
 
 def names(package: str) -> list[str]:
     """Every benchmark, or every experiment."""
-    own = {"__init__", "__main__", "common", "misses", "stale", "tables"}
-    folder = Path(__file__).parents[1] / package
-    return sorted(path.stem for path in folder.glob("*.py") if path.stem not in own and path.stem[0] != "_")
+    own = {"common", "tables"}
+    files = {path.stem for path in (ROOT / package).glob("*.py") if path.stem[0] != "_"}
+    return sorted(files - own | ({*SHARED} if package == "benchmarks" else set()))
 
 
 def main(package: str = "benchmarks") -> int:
@@ -34,7 +41,9 @@ def main(package: str = "benchmarks") -> int:
     parser.add_argument(
         "--data", help="other data for label_ranking (a folder) or rsbl_tables (a CSV, or a folder of them)"
     )
-    parser.add_argument("--against", metavar="COMMIT", help="the commit that rates compares this one with")
+    parser.add_argument(
+        "--against", metavar="COMMIT", help="the commit that rates and request_cost compare this one with"
+    )
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     unknown = sorted(set(options.names) - set(there))
@@ -63,24 +72,21 @@ def run_one(package: str, name: str, preset: str) -> bool:
     # Before the run: some benchmarks draw pictures into the working tree.
     code, started = commit(), time.perf_counter()
     try:
-        result = importlib.import_module(f"{package}.{name}").run(preset)
+        module = importlib.import_module(f"{package}.{SHARED.get(name, name)}")
+        result = getattr(module, name if name in SHARED else "run")(preset)
     except Skip as reason:
         print(f"\n## {name} ({preset})\n\nskipped: {reason}", flush=True)
         return True
-    if not isinstance(result, Result):
-        raise TypeError(
-            f"{package}/{name}.py: run() returned {type(result).__name__}; expected benchmarks.common.Result"
-        )
-    folder = Path(__file__).parents[1] / package / "results"
+    folder = ROOT / package / "results"
     seconds = time.perf_counter() - started
     path = write(name, "full" if preset == "full" else "quick", result, seconds, code, folder)
     print(f"\n## {name} ({preset})\n\n{table(result.rows)}\n")
     for claim in result.claims:
-        known = misses.known(name, claim.what)
-        verdict = "held" if claim.holds else "NOT HELD (known)" if known else "NOT HELD"
+        missed = "NOT HELD (known)" if is_known_miss(name, claim.what) else "NOT HELD"
+        verdict = "held" if claim.holds else missed
         print(f"{verdict}: {claim.what}: {claim.measured:.4g} ({claim.goal})")
     print(f"\nwrote {path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path}", flush=True)
-    return not misses.new(name, result.claims)
+    return not new_misses(name, result.claims)
 
 
 if __name__ == "__main__":

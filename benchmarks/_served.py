@@ -13,13 +13,14 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-ROOT = Path(__file__).parent.parent
+from benchmarks.common import ROOT
+
 RAW = {"Content-Type": "application/octet-stream", "Accept": "application/octet-stream"}
 JSON = {"Content-Type": "application/json"}
 
@@ -81,6 +82,13 @@ def trained(
         raise RuntimeError(f"training ended as {states}")
 
 
+def connected(port: int) -> socket.socket:
+    """A connection to a server on this machine that sends at once."""
+    wire = socket.create_connection(("127.0.0.1", port))
+    wire.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return wire
+
+
 def read_answer(wire: socket.socket) -> None:
     """Read one answer whole; raises `RuntimeError` unless it is a 200."""
     heard = _received(wire)
@@ -108,13 +116,18 @@ class Served:
     def __init__(self, process: subprocess.Popen[bytes], port: int) -> None:
         self.process, self.port = process, port
 
-    def ask(self, request: bytes, times: int) -> None:
-        """Send the request so often on one connection, one after another, and read each answer whole."""
-        with socket.create_connection(("127.0.0.1", self.port)) as wire:
-            wire.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            for _ in range(times):
-                wire.sendall(request)
-                read_answer(wire)
+    def cpu_of(self, request: bytes, times: int, connections: int) -> float:
+        """CPU seconds a request, on connections that each have one request on the way."""
+        with ExitStack() as stack:
+            # New ones each time: a server closes those that idle while others have their turn.
+            wires = [stack.enter_context(connected(self.port)) for _ in range(connections)]
+            before = self.cpu()
+            for _ in range(times // connections):
+                for wire in wires:
+                    wire.sendall(request)
+                for wire in wires:
+                    read_answer(wire)
+            return (self.cpu() - before) / (times // connections * connections)
 
     def cpu(self) -> float:
         """Seconds of CPU that every thread of the server has used, in nanosecond steps."""
@@ -122,10 +135,6 @@ class Served:
         for task in Path(f"/proc/{self.process.pid}/task").iterdir():
             total += int((task / "schedstat").read_text().split()[0])
         return total / 1e9
-
-    def close(self) -> None:
-        """Stop the server."""
-        stop(self.process)
 
 
 def request_of(path: str, body: bytes, headers: dict[str, str]) -> bytes:
@@ -143,14 +152,9 @@ def running_server(
     process, port = start(command, environment, folder)
     try:
         wait_until_ready(port, probe, process)
-        served = Served(process, port)
-    except BaseException:
-        stop(process)
-        raise
-    try:
-        yield served
+        yield Served(process, port)
     finally:
-        served.close()
+        stop(process)
 
 
 def start(

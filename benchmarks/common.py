@@ -1,8 +1,7 @@
-"""What benchmarks share: fair timing, facts about the machine, results on disk and as tables.
+"""What benchmarks share: claims, data, earlier commits, facts about the machine, results on disk and as tables.
 
-A benchmark is a module ``benchmarks/NAME.py`` with ``run(preset) -> Result``; ``preset`` is ``quick`` (at most ten
-minutes) or ``full`` (what the published tables show). Only ratios measured in one run, interleaved, are claims:
-absolute times are this machine's.
+A benchmark is a function ``run(preset) -> Result``; ``preset`` is ``quick`` (at most ten minutes) or ``full`` (what the
+published tables show). Only ratios measured in one run, interleaved, are claims: absolute times are this machine's.
 """
 
 from __future__ import annotations
@@ -12,15 +11,21 @@ import json
 import os
 import platform
 import statistics
-import time
+import subprocess
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from fnmatch import fnmatchcase
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
 Preset = Literal["quick", "full"]
-RESULTS = Path(__file__).parent / "results"
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+KNOWN_MISSES = ROOT / "benchmarks" / "known_misses.toml"
+EARLIER = "acb9ee2f"
+"""The commit that others are compared with, where ``PAIRMARK_AGAINST`` (``--against``) names none."""
 PACKAGES = (
     "numpy", "numba", "scipy", "scikit-learn", "fastapi", "uvicorn", "pydantic",
     "xgboost-cpu", "xgboost", "lightgbm", "tl2cgen", "metric-learn", "faiss-cpu", "usearch",
@@ -57,47 +62,6 @@ class Result:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Timing:
-    """Seconds of one contestant, one entry a round."""
-
-    cpu: list[float]
-    wall: list[float]
-
-    @property
-    def median_cpu(self) -> float:
-        """Median CPU seconds."""
-        return statistics.median(self.cpu)
-
-    @property
-    def median_wall(self) -> float:
-        """Median wall seconds."""
-        return statistics.median(self.wall)
-
-
-def interleaved(
-    contestants: Mapping[str, Callable[[], Any]], *, rounds: int, warmups: int = 1
-) -> dict[str, Timing]:
-    """Time contestants in turns, so that a machine that slows down slows all of them.
-
-    Parameters
-    ----------
-    warmups : untimed calls of each first (kernels compile, caches fill).
-    """
-    for call in contestants.values():
-        for _ in range(warmups):
-            call()
-    timings = {name: Timing(cpu=[], wall=[]) for name in contestants}
-    for turn in range(rounds):
-        order = list(contestants)
-        for name in order if turn % 2 == 0 else reversed(order):
-            wall, cpu = time.perf_counter(), time.process_time()
-            contestants[name]()
-            timings[name].cpu.append(time.process_time() - cpu)
-            timings[name].wall.append(time.perf_counter() - wall)
-    return timings
-
-
 def ratio(of: Sequence[float], to: Sequence[float]) -> float:
     """Median of the rounds' own ratios, which drift hits less than the ratio of medians."""
     return statistics.median(a / b for a, b in zip(of, to, strict=True))
@@ -117,8 +81,7 @@ class Parts:
 
     def __init__(self, name: str, question: str, code: Sequence[str] = ("pairmark/models",)) -> None:
         state = hashlib.sha256(question.encode())
-        root = Path(__file__).parent.parent
-        files = [sorted(root.joinpath(folder).rglob("*.py")) for folder in code]
+        files = [sorted(ROOT.joinpath(folder).rglob("*.py")) for folder in code]
         if not all(files):
             raise FileNotFoundError(f"one of {', '.join(code)} holds no code")
         for file in sorted(file for folder in files for file in folder):
@@ -148,46 +111,50 @@ class Parts:
         self._path.unlink(missing_ok=True)
 
 
-def data_folder() -> Path | None:
-    """Folder of larger data sets, from ``PAIRMARK_DATA``; None where it is not set."""
-    given = os.environ.get("PAIRMARK_DATA")
-    return Path(given) if given else None
-
-
 def needed_data(*parts: str) -> Path:
-    """A file of `data_folder`; raises `Skip` where it is not there."""
-    folder = data_folder()
-    if folder is None:
-        raise Skip(f"needs {'/'.join(parts)}: set PAIRMARK_DATA to the folder that holds it")
-    path = folder.joinpath(*parts)
+    """A file or folder below the one that ``PAIRMARK_DATA`` names; raises `Skip` where it is not there."""
+    path = Path(os.environ.get("PAIRMARK_DATA", "PAIRMARK_DATA")).joinpath(*parts)
     if not path.exists():
-        raise Skip(f"needs {path}, which does not exist: PAIRMARK_DATA names the folder that holds it")
+        raise Skip(f"needs {path}: set PAIRMARK_DATA to the folder that holds {'/'.join(parts)}")
     return path
+
+
+def earlier_commit() -> tuple[str, Path]:
+    """A commit to compare with, and its files, kept under ``var/`` with the kernels that they compile."""
+    commit = os.environ.get("PAIRMARK_AGAINST", EARLIER)
+    folder = ROOT / "var" / "cache" / "earlier" / commit
+    if not folder.exists():
+        archive = subprocess.run(["git", "archive", commit], cwd=ROOT, capture_output=True, check=False)
+        if archive.returncode:
+            raise Skip(f"needs commit {commit} in this clone: {archive.stderr.decode().strip()[:200]}")
+        folder.mkdir(parents=True)
+        subprocess.run(["tar", "x", "-C", folder], input=archive.stdout, check=True)
+    return commit, folder
+
+
+def is_known_miss(benchmark: str, what: str) -> bool:
+    """Whether ``known_misses.toml`` says why a claim does not hold."""
+    listed = tomllib.loads(KNOWN_MISSES.read_text(encoding="utf-8")).get(benchmark, {})
+    return any(fnmatchcase(what, pattern) for pattern in listed)
+
+
+def new_misses(benchmark: str, claims: Sequence[Claim]) -> list[Claim]:
+    """Claims that do not hold, and are not known not to."""
+    return [claim for claim in claims if not claim.holds and not is_known_miss(benchmark, claim.what)]
 
 
 def machine() -> dict[str, Any]:
     """What the figures depend on."""
-    versions = {}
-    for name in PACKAGES:
-        try:
-            versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    cpu = platform.processor()
     cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        models = [
-            line.partition(":")[2].strip()
-            for line in cpuinfo.read_text().splitlines()
-            if "model name" in line
-        ]
-        cpu = models[0] if models else cpu
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    installed = {one.name: one.version for one in metadata.distributions()}
     return {
-        "cpu": cpu,
+        "cpu": models[0] if models else platform.processor(),
         "cores": os.cpu_count(),
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
-        "packages": versions,
+        "packages": {name: installed[name] for name in PACKAGES if name in installed},
     }
 
 
@@ -220,16 +187,14 @@ def write(
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Rows as a Markdown table."""
-    if not rows:
-        return "(no rows)"
-    columns = list(rows[0])
-    cells = [[_cell(row.get(column)) for column in columns] for row in rows]
-    widths = [max(len(line[at]) for line in [columns, *cells]) for at in range(len(columns))]
-    lines = [columns, ["-" * width for width in widths], *cells]
-    return "\n".join(
-        "| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |"
-        for line in lines
-    )
+    columns = list(rows[0]) if rows else []
+    return laid_out(columns, [[_cell(row.get(column)) for column in columns] for row in rows])
+
+
+def laid_out(titles: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """A Markdown table."""
+    head, *rows = ("| " + " | ".join(cells) + " |" for cells in [titles, *lines])
+    return "\n".join([head, "|" + "---|" * len(titles), *rows])
 
 
 def _cell(value: Any) -> str:

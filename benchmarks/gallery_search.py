@@ -1,22 +1,24 @@
-"""Exact top-10 of a gallery on one core: forests by bounds, metrics by scans, beside FAISS, HNSW and scoring it all.
+"""Exact top-10 of a gallery on one core: forests by bounds, metrics and PLDA by scans, beside FAISS and HNSW.
 
 People are random centres in 128 dimensions with ten enrolled rows each; rows lie around their centre with a deviation
-of .5 (easy) or 1 (hard: a tenth-best row is as likely a stranger). A forest of 50 trees learns from 400 other people,
-once with each aggregation. Queries are new rows of enrolled people, one at a time, contestants in turns.
+of .5 (easy) or 1 (hard: a tenth-best row is as likely a stranger). Models learn from 400 other people. Queries are new
+rows of enrolled people, one at a time, contestants in turns.
 
-FAISS flat (inner product of unit vectors) and usearch HNSW answer another question than a forest does, the cosine's, so
+FAISS flat (inner product of unit vectors) and usearch HNSW answer another question than our models do, the cosine's, so
 precision@10, the share of the ten that is the right person, stands beside every time: a fast wrong answer is shown as
-such. Recall of HNSW is against FAISS flat, which is exact. Memory counts all that an index holds, vectors included;
-ours is plain arrays that may stay mapped. "Scoring everything" is the same forest's own kernel over the whole gallery:
-the exact search has to return its rows and scores to the bit, or the benchmark fails.
+such. Memory counts all that an index holds, vectors included. The exact search has to return the rows and scores of
+scoring the whole gallery, to the bit, or the benchmark fails.
 
-The quick preset builds HNSW at 100,000 items only: on one core it takes minutes for a million.
+``gallery_search``: forests of 50 trees, once with each aggregation, and metrics, by the clock. The quick preset builds
+HNSW at 100,000 items only: on one core it takes minutes for a million. ``default_search``: what `similarity-auto`
+trains by default, by CPU time.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import faiss
@@ -25,12 +27,37 @@ from threadpoolctl import threadpool_limits
 from usearch.index import Index
 
 from benchmarks.common import Claim, Preset, Result, ratio
-from pairmark.models import MetricSimilarity, SimilarityForest
+from pairmark.models import MetricSimilarity, Plda, SimilarityForest
 
 D, EACH, K, N_TREES = 128, 10, 10, 50
 HARDNESS = {"easy": 0.5, "hard": 1.0}
 FLAT, HNSW = "FAISS flat, inner product", "usearch HNSW"
+CHECKED = 3
+"""Queries whose answers are compared with scoring the whole gallery, which takes seconds each."""
 Search = Callable[[np.ndarray], np.ndarray]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gallery:
+    """Enrolled rows, who each is, and queries of some of them."""
+
+    rows: np.ndarray
+    who: np.ndarray
+    queries: np.ndarray
+    asked: np.ndarray
+
+    @classmethod
+    def of(cls, n: int, noise: float, n_queries: int) -> Gallery:
+        """``n`` items, drawn with fixed seeds."""
+        rows, who, centres = people(n // EACH, EACH, noise, 7)
+        rng = np.random.default_rng(8)
+        asked = rng.integers(0, n // EACH, n_queries)
+        queries = centres[asked] + np.float32(noise) * rng.standard_normal((n_queries, D), dtype=np.float32)
+        return cls(rows=rows, who=who, queries=queries, asked=asked)
+
+    def precision(self, answers: list[np.ndarray]) -> float:
+        """Share of the answers that are the person asked for."""
+        return float((self.who[np.stack(answers)] == self.asked[: len(answers), None]).mean())
 
 
 def people(n: int, each: int, noise: float, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -54,155 +81,163 @@ def run(preset: Preset) -> Result:
     with threadpool_limits(1):
         for hardness, noise in HARDNESS.items():
             X, y, _ = people(400, 20, noise, 0)
+            given: dict[str, Any] = {"n_estimators": N_TREES, "n_pairs": 100_000, "random_state": 0}
             forests = {
-                aggregation: SimilarityForest(
-                    n_estimators=N_TREES, aggregation=aggregation, n_pairs=100_000, random_state=0
-                ).fit(X, y)
+                f"forest, {aggregation}": SimilarityForest(aggregation=aggregation, **given).fit(X, y)
                 for aggregation in ("rank", "log-odds")
             }
-            for n in (100_000, 1_000_000):
-                _contest(n, hardness, forests, X, y, preset, rows, claims)
-    facts = {"features": D, "rows_each": EACH, "k": K, "trees": N_TREES, "cores": 1}
-    return Result(rows=rows, claims=claims, facts=facts)
-
-
-def _contest(
-    n: int,
-    hardness: str,
-    forests: dict[str, SimilarityForest],
-    X: np.ndarray,
-    y: np.ndarray,
-    preset: Preset,
-    rows: list[dict[str, Any]],
-    claims: list[Claim],
-) -> None:
-    quick = preset == "quick"
-    gallery, who, centres = people(n // EACH, EACH, HARDNESS[hardness], 7)
-    rng = np.random.default_rng(8)
-    asked = rng.integers(0, n // EACH, 20 if quick else 100)
-    noise = rng.standard_normal((asked.size, D), dtype=np.float32)
-    queries = centres[asked] + np.float32(HARDNESS[hardness]) * noise
-    searches: dict[str, Search] = {}
-    memory: dict[str, float | None] = {}
-    built: dict[str, float] = {}
-
-    def add(name: str, build: Callable[[], tuple[Search, float]]) -> None:
-        started = time.perf_counter()
-        searches[name], size = build()
-        built[name], memory[name] = time.perf_counter() - started, size / n
-
-    for aggregation, forest in forests.items():
-        add(f"forest, {aggregation}", lambda forest=forest: _ours(forest, gallery))
-    for metric in ("cosine", "manhattan"):
-        model = MetricSimilarity(metric=metric).fit(X, y)
-        add(f"metric, {metric}", lambda model=model: _ours(model, gallery))
-    unit = gallery / np.linalg.norm(gallery, axis=1, keepdims=True)
-    add(FLAT, lambda: _flat(unit))
-    if n <= 100_000 or not quick:
-        add(HNSW, lambda: _hnsw(unit))
-    seconds: dict[str, list[float]] = {name: [] for name in searches}
-    answers: dict[str, list[np.ndarray]] = {name: [] for name in searches}
-    for search in searches.values():
-        search(queries[:1])
-    for turn in range(asked.size):
-        names = list(searches) if turn % 2 == 0 else list(reversed(searches))
-        for name in names:
-            started = time.perf_counter()
-            found = searches[name](queries[turn : turn + 1])
-            seconds[name].append(time.perf_counter() - started)
-            answers[name].append(found)
-    for aggregation, forest in forests.items():
-        _everything(f"forest, {aggregation}", forest, gallery, queries, n, seconds, answers, memory, built)
-    exact = answers[FLAT]
-    for name, taken in seconds.items():
-        found = np.stack(answers[name])
-        right = who[found] == asked[: len(found), None]
-        recall = np.mean([np.isin(a, b).mean() for a, b in zip(answers[name], exact, strict=False)])
-        rows.append(
-            {
-                "items": n,
-                "identities": hardness,
-                "contestant": name,
-                "p50 ms": 1e3 * float(np.median(taken)),
-                "p95 ms": 1e3 * float(np.quantile(taken, 0.95)),
-                "queries/s": 1.0 / float(np.mean(taken)),
-                "time / FAISS flat": ratio(taken, seconds[FLAT][: len(taken)]),
-                "precision@10": float(right.mean()),
-                "recall@10 of cosine": float(recall) if name == HNSW else None,
-                "bytes an item": memory[name],
-                "build s": built[name],
+            models = forests | {
+                f"metric, {metric}": MetricSimilarity(metric=metric).fit(X, y)
+                for metric in ("cosine", "manhattan")
             }
-        )
-    if n == 1_000_000:
-        _claim(hardness, seconds, claims)
+            for n in (100_000, 1_000_000):
+                gallery = Gallery.of(n, noise, 20 if preset == "quick" else 100)
+                indexes = {name: model.index(gallery.rows) for name, model in models.items()}
+                searches, memory = _searches(
+                    models, indexes, gallery, with_hnsw=n <= 100_000 or preset == "full"
+                )
+                seconds, answers = _in_turns(searches, gallery.queries, time.perf_counter)
+                for name, forest in forests.items():
+                    plain = f"{name}, scoring everything"
+                    seconds[plain], answers[plain] = _everything(forest, indexes[name], gallery)
+                rows += [
+                    {
+                        "items": n,
+                        "identities": hardness,
+                        "contestant": name,
+                        "p50 ms": 1e3 * float(np.median(taken)),
+                        "p95 ms": 1e3 * float(np.quantile(taken, 0.95)),
+                        "time / FAISS flat": ratio(taken, seconds[FLAT][: len(taken)]),
+                        "precision@10": gallery.precision(answers[name]),
+                        "bytes an item": memory.get(name),
+                    }
+                    for name, taken in seconds.items()
+                ]
+            claims += _claims(hardness, seconds)
+    return Result(
+        rows=rows, claims=claims, facts={"features": D, "rows_each": EACH, "k": K, "trees": N_TREES}
+    )
 
 
-def _claim(hardness: str, seconds: dict[str, list[float]], claims: list[Claim]) -> None:
+def _claims(hardness: str, seconds: Mapping[str, list[float]]) -> list[Claim]:
     most, least = (1.0, 150.0) if hardness == "easy" else (4.0, 50.0)
-    for aggregation in ("rank", "log-odds"):
-        name = f"forest, {aggregation}"
-        taken, everything = seconds[name], seconds[f"{name}, scoring everything"]
-        beside = ratio(taken, seconds[FLAT])
-        faster = ratio(everything, taken[: len(everything)])
-        claims += [
+    found = []
+    for name in ("forest, rank", "forest, log-odds"):
+        everything = seconds[f"{name}, scoring everything"]
+        beside = ratio(seconds[name], seconds[FLAT])
+        faster = ratio(everything, seconds[name][: len(everything)])
+        found += [
             Claim(what=f"{name}: time over FAISS flat's at 1e6, {hardness}", goal=f"at most {most:g}",
                   measured=beside, holds=beside <= most),
             Claim(what=f"{name}: times faster than scoring everything at 1e6, {hardness}", goal=f"at least {least:g}",
                   measured=faster, holds=faster >= least),
         ]  # fmt: skip
     beside = ratio(seconds["metric, cosine"], seconds[FLAT])
-    claims.append(
+    return [
+        *found,
         Claim(what=f"cosine: time over FAISS flat's at 1e6, {hardness}", goal="at most 1.1", measured=beside,
-              holds=beside <= 1.1)
-    )  # fmt: skip
+              holds=beside <= 1.1),
+    ]  # fmt: skip
 
 
-def _ours(model: Any, gallery: np.ndarray) -> tuple[Search, float]:
-    index = model.index(gallery)
-    return (lambda query: model.top_k(query, index, K)[0][0]), float(index.nbytes)
+def default_search(preset: Preset) -> Result:
+    """Quick: 30 queries at 200,000 items. Full: 100 queries, 1,000,000 items too."""
+    noise = HARDNESS["hard"]
+    rows: list[dict[str, Any]] = []
+    claims: list[Claim] = []
+    faiss.omp_set_num_threads(1)
+    with threadpool_limits(1):
+        X, y, _ = people(400, 20, noise, 0)
+        given: dict[str, Any] = {
+            "n_components": 128, "shrink_within": 0.05, "shrink_between": 0.1, "marginals": "normal",
+            "length_norm": False,
+        }  # fmt: skip
+        models: dict[str, Any] = {
+            "cosine": MetricSimilarity().fit(X, y),
+            "plda": Plda(**given).fit(X, y),
+            "plda + 50 trees": Plda(residual_rounds=50, **given).fit(X, y),
+        }
+        for n in (200_000,) if preset == "quick" else (200_000, 1_000_000):
+            gallery = Gallery.of(n, noise, 30 if preset == "quick" else 100)
+            indexes = {name: model.index(gallery.rows) for name, model in models.items()}
+            searches, _ = _searches(models, indexes, gallery)
+            seconds, answers = _in_turns(searches, gallery.queries, time.process_time)
+            for name, model in models.items():
+                _everything(model, indexes[name], gallery)
+            for name, taken in seconds.items():
+                beside = ratio(taken, seconds[FLAT])
+                rows.append(
+                    {
+                        "items": n,
+                        "search": name,
+                        "CPU ms a query": 1e3 * float(np.median(taken)),
+                        "over FAISS flat": beside,
+                        "precision@10": gallery.precision(answers[name]),
+                    }
+                )
+                if name != FLAT:
+                    what = f"top-10 of {n:,} by {name}: CPU over FAISS flat"
+                    claims.append(Claim(what=what, goal="at most 1.5", measured=beside, holds=beside <= 1.5))
+    return Result(rows=rows, claims=claims, facts={"features": D, "k": K, "rows_each": EACH})
 
 
-def _flat(unit: np.ndarray) -> tuple[Search, float]:
-    index = faiss.IndexFlatIP(D)
-    index.add(unit)
-    return (lambda query: index.search(query / np.linalg.norm(query), K)[1][0]), float(unit.nbytes)
+def _searches(
+    models: Mapping[str, Any], indexes: Mapping[str, Any], gallery: Gallery, *, with_hnsw: bool = False
+) -> tuple[dict[str, Search], dict[str, float]]:
+    """Searches for one row, ours and theirs, and the bytes an item that they hold."""
+    n = len(gallery.rows)
+    searches: dict[str, Search] = {}
+    for name, model in models.items():
+        searches[name] = lambda query, model=model, index=indexes[name]: model.top_k(query, index, K)[0][0]
+    memory = {name: float(index.nbytes) / n for name, index in indexes.items()}
+    unit = gallery.rows / np.linalg.norm(gallery.rows, axis=1, keepdims=True)
+    flat = faiss.IndexFlatIP(D)
+    flat.add(unit)
+    searches[FLAT], memory[FLAT] = (
+        (lambda query: flat.search(query / np.linalg.norm(query), K)[1][0]),
+        4.0 * D,
+    )
+    if with_hnsw:
+        graph = Index(ndim=D, metric="ip", dtype="f32")
+        graph.add(np.arange(n), unit, threads=1)
+
+        def by_graph(query: np.ndarray) -> np.ndarray:
+            found = graph.search((query / np.linalg.norm(query))[0], K, threads=1).keys.astype(np.intp)
+            return np.pad(found, (0, K - found.size), mode="edge")
+
+        searches[HNSW], memory[HNSW] = by_graph, float(graph.memory_usage) / n
+    return searches, memory
 
 
-def _hnsw(unit: np.ndarray) -> tuple[Search, float]:
-    index = Index(ndim=D, metric="ip", dtype="f32")
-    index.add(np.arange(len(unit)), unit, threads=1)
+def _in_turns(
+    searches: Mapping[str, Search], queries: np.ndarray, clock: Callable[[], float]
+) -> tuple[dict[str, list[float]], dict[str, list[np.ndarray]]]:
+    """Seconds and answers of each query."""
+    seconds: dict[str, list[float]] = {name: [] for name in searches}
+    answers: dict[str, list[np.ndarray]] = {name: [] for name in searches}
+    for search in searches.values():
+        search(queries[:1])
+    for turn in range(len(queries)):
+        for name in list(searches) if turn % 2 == 0 else list(reversed(searches)):
+            started = clock()
+            found = searches[name](queries[turn : turn + 1])
+            seconds[name].append(clock() - started)
+            answers[name].append(found)
+    return seconds, answers
 
-    def search(query: np.ndarray) -> np.ndarray:
-        found = index.search((query / np.linalg.norm(query))[0], K, threads=1).keys.astype(np.intp)
-        return np.pad(found, (0, K - found.size), mode="edge")
 
-    return search, float(index.memory_usage)
-
-
-def _everything(
-    name: str,
-    forest: SimilarityForest,
-    gallery: np.ndarray,
-    queries: np.ndarray,
-    n: int,
-    seconds: dict[str, list[float]],
-    answers: dict[str, list[np.ndarray]],
-    memory: dict[str, float | None],
-    built: dict[str, float],
-) -> None:
-    """Score the whole gallery, which takes seconds, for some of the queries; and hold the exact search against it."""
-    plain = f"{name}, scoring everything"
-    seconds[plain], answers[plain], memory[plain], built[plain] = [], [], float(gallery.nbytes / n), 0.0
-    index = forest.index(gallery)
-    for at in range(3):
+def _everything(model: Any, index: Any, gallery: Gallery) -> tuple[list[float], list[np.ndarray]]:
+    """Score the whole gallery for some of the queries, and hold the exact search against it."""
+    seconds, answers = [], []
+    for at in range(CHECKED):
+        query = gallery.queries[at : at + 1]
         started = time.perf_counter()
-        scores = forest.score_against(queries[at : at + 1], gallery)[0]
-        best = np.flatnonzero(scores >= np.partition(scores, n - K)[n - K])
+        scores = model.score_against(query, index)[0]
+        best = np.flatnonzero(scores >= np.partition(scores, scores.size - K)[scores.size - K])
         best = best[np.argsort(-scores[best], kind="stable")[:K]]
-        seconds[plain].append(time.perf_counter() - started)
-        answers[plain].append(best)
-        found = forest.top_k(queries[at : at + 1], index, K)
-        if found[0][0].tolist() != best.tolist() or found[1][0].tobytes() != scores[best].tobytes():
-            raise AssertionError(
-                "the search by bounds found other rows than scoring everything: one of them is wrong"
-            )
+        seconds.append(time.perf_counter() - started)
+        answers.append(best)
+        ids, found = model.top_k(query, index, K)
+        if ids[0].tolist() != best.tolist() or found[0].tobytes() != scores[best].tobytes():
+            raise AssertionError("the search found other rows than scoring everything: one of them is wrong")
+    return seconds, answers

@@ -1,6 +1,6 @@
 """CPU of fitting, scoring and searching beside an earlier commit, and beside itself with fewer instructions.
 
-``PAIRMARK_AGAINST`` names the commit, which lies under ``var/cache``. All run in processes of their own, in turns, on
+``--against`` names the commit. All run in processes of their own, in turns, on
 the same data. On x86-64 two more processes compile today's code for CPUs without AVX-512 (AVX2) and without AVX (SSE4):
 loops that are vectorised for this machine's instructions alone are several times slower there.
 """
@@ -18,9 +18,6 @@ from typing import Any
 
 import numpy as np
 
-ROOT = Path(__file__).parents[1]
-EARLIER = "a390aac"
-"""The last commit before the package became one tree."""
 MOST = 1.05
 MOST_NARROW = 2.5
 """CPU with AVX2 over that with what this machine has, at most."""
@@ -37,7 +34,7 @@ NAMES = (
 
 def tasks() -> list[Any]:
     """Calls in the order of `NAMES`, by public names, which any commit has."""
-    library: Any = import_module("pairmark" if Path("pairmark").is_dir() else "models")
+    library: Any = import_module("pairmark")
     if not Path(library.__file__).is_relative_to(Path.cwd()):
         raise RuntimeError(f"{library.__file__} is not the code of {Path.cwd()}, which was to be measured")
     rng = np.random.default_rng(0)
@@ -95,14 +92,9 @@ def started(tree: Path, cpu: str | None = None) -> Any:
 
 def run(preset: str) -> Any:
     """Measure the ratios round by round."""
-    from benchmarks.common import Claim, Result, ratio
+    from benchmarks.common import ROOT, Claim, Result, earlier_commit, ratio
 
-    commit = os.environ.get("PAIRMARK_AGAINST", EARLIER)
-    earlier = ROOT / "var" / "cache" / "rates" / commit
-    if not earlier.exists():
-        earlier.mkdir(parents=True)
-        archive = subprocess.run(["git", "archive", commit], cwd=ROOT, capture_output=True, check=True).stdout
-        subprocess.run(["tar", "x", "-C", earlier], input=archive, check=True)
+    commit, earlier = earlier_commit()
     sides: dict[str, tuple[Path, str | None]] = {"here": (ROOT, None), commit: (earlier, None)}
     sides |= {name: (ROOT, cpu) for name, cpu in NARROW.items()}
     spent: list[dict[str, list[float]]] = [{side: [] for side in sides} for _ in NAMES]

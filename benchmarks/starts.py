@@ -17,9 +17,8 @@ from collections.abc import Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
-from benchmarks._served import environment_of, start, stop, wait_until_ready
+from benchmarks._served import environment_of, people, start, stop, trained, wait_until_ready
 from benchmarks.common import Claim, Preset, Result
-from benchmarks.http_overhead import train
 
 FIRST_FIT = """
 import numpy as np
@@ -47,7 +46,13 @@ def run(preset: Preset) -> Result:
     spent: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory(prefix="pairmark-bench-") as folder:
         environment = environment_of(folder) | threads
-        train(environment)
+        X, y = people(12, 40, 128)
+        forest = {
+            "learner": "similarity-forest",
+            "model": "forest",
+            "params": {"n_estimators": 100, "n_pairs": 10_000},
+        }
+        trained(environment, [forest], request={"classes": "y"}, X=X, y=y)
         ready = [_ready(environment) for _ in range(repeats)]
         for _ in range(repeats):
             _add(spent, "python that does nothing", [*CODE, "pass"], environment)

@@ -1,5 +1,7 @@
 """Tables of the docs, made from result files: ``python -m benchmarks.tables`` writes them, ``--check`` compares.
 
+``--stale`` lists the result files whose code changed since the commit that was run: what to measure again.
+
 A table stands in a Markdown page between two comments. The first says from which result file it is made and what of it
 is shown, one column a line::
 
@@ -24,13 +26,14 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal
 
-ROOT = Path(__file__).parents[1]
+from benchmarks.common import ROOT, laid_out
+
 RESULTS = (ROOT / "benchmarks" / "results", ROOT / "experiments" / "results")
 BLOCK = re.compile(
     r"<!-- results: (?P<name>\w+)\n(?P<spec>.*?)-->\n(?P<body>.*?)<!-- end of results -->", re.DOTALL
@@ -150,12 +153,6 @@ def written(value: Any, form: str) -> str:
     )
 
 
-def laid_out(titles: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """A Markdown table."""
-    head, *rows = ("| " + " | ".join(cells) + " |" for cells in [titles, *lines])
-    return "\n".join([head, "|" + "---|" * len(titles), *rows])
-
-
 def read(name: str) -> dict[str, Any]:
     """The kept result of a benchmark or an experiment."""
     for folder in RESULTS:
@@ -210,24 +207,56 @@ def misses() -> str:
     return laid_out(["benchmark", "claim", "goal", "measured"], lines)
 
 
+CODE = {
+    "coverage": ("pairmark/models/calibration", "pairmark/models/pairs"),
+    "label_ranking": ("pairmark/models/label_ranking",),
+    **dict.fromkeys(("records", "record_labels", "record_peers"), ("pairmark/models/records",)),
+    **dict.fromkeys(("defaults", "gallery_search", "default_search", "rates"), ("pairmark/models",)),
+}
+"""Folders that a benchmark measures; all of the package where none are named."""
+
+
+def stale() -> list[str]:
+    """A line for each result file that is older than what it measures."""
+    lines = []
+    for file in sorted(
+        file for folder in RESULTS for file in folder.glob("*.json") if ".part" not in file.name
+    ):
+        commit = json.loads(file.read_text(encoding="utf-8"))["commit"]
+        script = file.parents[1] / f"{file.stem}.py"
+        command = ["git", "diff", "--name-only", commit, "--", script, *CODE.get(file.stem, ("pairmark",))]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        if done.returncode:
+            lines.append(f"{file.stem}: commit {commit[:10]} is not in this clone")
+        elif done.stdout:
+            lines.append(f"{file.stem}: {len(done.stdout.splitlines())} files changed since {commit[:10]}")
+    return lines
+
+
 def main() -> int:
     """Write or compare the tables of all pages."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.tables", description=__doc__)
     parser.add_argument(
         "--check", action="store_true", help="change nothing; exit with 1 where a table is not up to date"
     )
+    parser.add_argument(
+        "--stale", action="store_true", help="list the result files that are older than their code"
+    )
     options = parser.parse_args()
-    stale = []
+    if options.stale:
+        print("\n".join(stale()))
+        return 0
+    outdated = []
     for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
         before = page.read_text(encoding="utf-8")
         after = rendered(before, str(page.relative_to(ROOT)))
         if after != before:
-            stale.append(str(page.relative_to(ROOT)))
+            outdated.append(str(page.relative_to(ROOT)))
             if not options.check:
                 page.write_text(after, encoding="utf-8")
-    if stale and options.check:
+    if outdated and options.check:
         print(
-            f"tables differ from result files: {', '.join(stale)}. Run python -m benchmarks.tables",
+            f"tables differ from result files: {', '.join(outdated)}. Run python -m benchmarks.tables",
             file=sys.stderr,
         )
         return 1

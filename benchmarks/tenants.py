@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
-import socket
 import sys
 import tempfile
 import threading
@@ -24,6 +23,7 @@ import numpy as np
 from benchmarks._served import (
     JSON,
     RAW,
+    connected,
     environment_of,
     people,
     read_answer,
@@ -124,8 +124,7 @@ def _key(folder: str, tenant: str) -> str:
 
 def _waits(port: int, request: bytes, times: int) -> list[float]:
     waits = []
-    with socket.create_connection(("127.0.0.1", port)) as wire:
-        wire.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    with connected(port) as wire:
         for _ in range(times):
             started = time.perf_counter()
             wire.sendall(request)
@@ -137,10 +136,7 @@ def _waits(port: int, request: bytes, times: int) -> list[float]:
 def _flood(port: int, request: bytes, connections: int, stop: Any) -> None:
     def send() -> None:
         while not stop.is_set():
-            with (
-                suppress(OSError, RuntimeError, ValueError),
-                socket.create_connection(("127.0.0.1", port)) as wire,
-            ):
+            with suppress(OSError, RuntimeError, ValueError), connected(port) as wire:
                 while not stop.is_set():
                     wire.sendall(request)
                     read_answer(wire)

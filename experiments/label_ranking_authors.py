@@ -10,11 +10,36 @@ from __future__ import annotations
 
 from typing import Any
 
-from benchmarks._rankings import AUTHORS, cross_validated, read_sets, summary
 from benchmarks.common import Claim, Preset, Result
+from benchmarks.label_ranking import cross_validated, read_sets, summary
 from pairmark.models import LabelRankingForest, LabelRankingTree
 
 ROUNDED = 0.005
+AUTHORS: dict[str, tuple[tuple[float, float], ...]] = {
+    # Tables 4 and 5: RF, DT and shallow trees by the authors' variant of tau, each with its deviation; glass's RF as
+    # Table 6 has it (Table 4 prints .88, which no run gives).
+    "authorship": ((0.85, 0.04), (0.78, 0.05), (0.81, 0.05)),
+    "bodyfat": ((0.12, 0.05), (0.05, 0.06), (0.09, 0.07)),
+    "calhousing": ((0.32, 0.01), (0.24, 0.01), (0.17, 0.02)),
+    "cpu-small": ((0.29, 0.01), (0.21, 0.02), (0.28, 0.01)),
+    "elevators": ((0.60, 0.01), (0.47, 0.01), (0.50, 0.01)),
+    "fried": ((0.96, 0.00), (0.90, 0.00), (0.65, 0.01)),
+    "glass": ((0.83, 0.06), (0.80, 0.06), (0.79, 0.06)),
+    "housing": ((0.44, 0.07), (0.40, 0.06), (0.39, 0.06)),
+    "iris": ((0.95, 0.07), (0.91, 0.09), (0.92, 0.08)),
+    "pendigits": ((0.86, 0.01), (0.77, 0.018), (0.63, 0.01)),
+    "segment": ((0.90, 0.02), (0.87, 0.02), (0.82, 0.02)),
+    "stock": ((0.80, 0.03), (0.76, 0.04), (0.76, 0.04)),
+    "vehicle": ((0.84, 0.03), (0.78, 0.04), (0.79, 0.04)),
+    "vowel": ((0.67, 0.04), (0.63, 0.05), (0.55, 0.04)),
+    "wine": ((0.90, 0.09), (0.84, 0.12), (0.86, 0.10)),
+    "wisconsin": ((0.14, 0.04), (0.08, 0.04), (0.10, 0.04)),
+    "cold": ((0.10, 0.03), (0.06, 0.03), (0.07, 0.03)),
+    "diau": ((0.15, 0.03), (0.12, 0.02), (0.12, 0.02)),
+    "dtt": ((0.13, 0.04), (0.10, 0.04), (0.09, 0.04)),
+    "heat": ((0.07, 0.02), (0.05, 0.02), (0.05, 0.02)),
+    "spo": ((0.05, 0.02), (0.05, 0.02), (0.04, 0.02)),
+}
 
 
 def _rf() -> Any:

@@ -17,8 +17,8 @@ import numpy as np
 from joblib import Parallel, delayed
 from sklearn.model_selection import KFold
 
-from benchmarks._rankings import SEED
 from benchmarks.common import Claim, Preset, Result
+from benchmarks.label_ranking import SEED
 from experiments._synthetic_rankings import (
     RankingSample,
     alpha_inconsistency,

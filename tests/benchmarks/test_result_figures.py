@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import misses, tables
+from benchmarks import common, tables
 from benchmarks.__main__ import names, run_one
 from benchmarks.common import Claim, Result
 
@@ -93,11 +93,14 @@ def test_a_column_that_is_not_there_is_named(made: dict[str, Any]) -> None:
 def test_what_does_not_hold_in_kept_results_is_on_the_list(kept: Path) -> None:
     result = json.loads(kept.read_text())
     claims = [Claim(**claim) for claim in result["claims"]]
-    assert [claim.what for claim in misses.new(result["benchmark"], claims)] == []
+    assert [claim.what for claim in common.new_misses(result["benchmark"], claims)] == []
 
 
 def test_the_list_names_benchmarks_that_there_are() -> None:
-    assert set(tomllib.loads(misses.FILE.read_text())) <= {*names("benchmarks"), *names("experiments")}
+    assert set(tomllib.loads(common.KNOWN_MISSES.read_text())) <= {
+        *names("benchmarks"),
+        *names("experiments"),
+    }
 
 
 @pytest.mark.parametrize(("listed", "good"), [("", False), ('[made]\n"fast*" = "why"\n', True)])
@@ -114,6 +117,6 @@ def test_a_new_miss_fails_the_run(
     monkeypatch.setitem(sys.modules, "benchmarks.made", module)
     monkeypatch.setattr("benchmarks.__main__.write", lambda *given: tmp_path / "made.json")
     (tmp_path / "known.toml").write_text(listed)
-    monkeypatch.setattr(misses, "FILE", tmp_path / "known.toml")
+    monkeypatch.setattr(common, "KNOWN_MISSES", tmp_path / "known.toml")
     assert run_one("benchmarks", "made", "quick") is good
     assert "NOT HELD" in capsys.readouterr().out
