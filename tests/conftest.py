@@ -11,7 +11,6 @@ import logging
 import os
 import secrets
 import shutil
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -26,9 +25,7 @@ from sqlalchemy import create_engine, make_url, text
 from pairmark.service.blobs import Blobs, open_blobs
 from pairmark.service.db import Database
 from pairmark.service.settings import Settings
-from tests.forking import Forked
 
-subprocess.Popen = Forked
 pytest_plugins = ("tests.serving", "tests.tidy")
 
 KINDS = ("sqlite", "postgresql")

@@ -1,4 +1,8 @@
-"""A real server and a real worker for tests, started the way people start them."""
+"""The service for tests, on a socket: in a thread of the tests' process, or as the process that people start.
+
+A thread saves the seconds that a process takes to import. What is about processes, their logs or their memory asks
+for one.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ import sys
 import threading
 import time
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,12 +23,16 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+import uvicorn
 from sklearn.datasets import load_digits
 
+from pairmark.service.api.connections import Connections, GuardedProtocol
+from pairmark.service.app import create_app
 from pairmark.service.attempt import runner_of
 from pairmark.service.audit.actor import Actor, acting
 from pairmark.service.blobs import Blobs, open_blobs
 from pairmark.service.cli import main
+from pairmark.service.cli.connect import prepare_database
 from pairmark.service.datasets.ingest import Datasets
 from pairmark.service.datasets.schemas import DatasetRequest
 from pairmark.service.db import Database
@@ -33,25 +41,31 @@ from pairmark.service.jobs.child import attempt_error
 from pairmark.service.jobs.queue import JobQueue
 from pairmark.service.jobs.schemas import Claim
 from pairmark.service.settings import Settings
-from tests.forking import start
 
 ROOT = Path(__file__).parent.parent
 PATIENCE_S = 240.0
 POLL_S = 0.2
+PAIRMARK = (sys.executable, "-m", "pairmark.service.cli")
 
 
 @dataclass
 class RunningServer:
-    """A served deployment: its address, its folder, its processes."""
+    """A served deployment: its address, its folder, its process."""
 
     url: str
     home: Path
     environment: dict[str, str]
     log: Path
-    process: subprocess.Popen[bytes]
     http: httpx.Client
     worker: str
+    started: subprocess.Popen[bytes] | None = None
     facts: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def process(self) -> subprocess.Popen[bytes]:
+        """The process of `pairmark serve`."""
+        assert self.started is not None, "this server is a thread: ask for `process=True`"
+        return self.started
 
     def cli(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Run a ``pairmark`` command in this deployment, in this process: a process of its own takes a second.
@@ -67,9 +81,6 @@ class RunningServer:
                 main(list(words))
             except SystemExit as ended:
                 code = int(ended.code or 0)
-        if words[0] == "keys":
-            # The service that answers next sees keys by then (`PAIRMARK_CATALOGUE_TTL_S`).
-            time.sleep(0.6)
         return subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())
 
     @contextmanager
@@ -136,7 +147,7 @@ class RunningServer:
             if reported["state"] in ("succeeded", "failed", "cancelled"):
                 return reported
             time.sleep(0.1)
-        raise AssertionError(f"job {job} did not end; the log says:\n{self.log.read_text()[-4000:]}")
+        raise AssertionError(f"job {job} did not end")
 
 
 Place = tuple[Database, Blobs, Settings]
@@ -200,15 +211,56 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+class ServerThread(threading.Thread):
+    """What a process of ``pairmark serve`` runs, on a listening socket, in this process."""
+
+    def __init__(self, settings: Settings, listener: socket.socket) -> None:
+        super().__init__(name="server of the tests", daemon=True)
+        limits = Connections(settings)
+
+        class Protocol(GuardedProtocol):
+            def __init__(self, *args: Any, **options: Any) -> None:
+                super().__init__(*args, **options)
+                self.all_connections = limits
+
+        self._listener = listener
+        config = uvicorn.Config(
+            create_app(settings),
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=10,
+            loop="uvloop",
+            http=Protocol,
+            ws="none",
+        )
+        self._server = uvicorn.Server(config)
+
+    def run(self) -> None:
+        """Answer until stopped."""
+        self._server.run(sockets=[self._listener])
+
+    def stop(self) -> None:
+        """End as the process does that is told to."""
+        self._server.should_exit = True
+        self.join(PATIENCE_S)
+
+
 @contextmanager
 def serving(
-    home: Path, database_url: str, *options: str, job_thread: bool = False, **environment: str
+    home: Path,
+    database_url: str,
+    *options: str,
+    process: bool = False,
+    job_thread: bool = False,
+    **environment: str,
 ) -> Iterator[RunningServer]:
-    """Run ``pairmark serve`` on a migrated database until the block ends.
+    """Serve a database until the block ends.
 
     Parameters
     ----------
-    options : of ``pairmark serve``, e.g. ``--with-worker``.
+    options : of ``pairmark serve``, e.g. ``--with-worker``; with any, it is a process.
+    process : run ``pairmark serve`` rather than a thread of this process.
     job_thread : run jobs in a thread of this process (`JobThread`).
     environment : settings by name, e.g. ``PAIRMARK_MAX_BODY_BYTES="1000"``; ``{port}`` in them is the server's.
     """
@@ -221,60 +273,78 @@ def serving(
         "PAIRMARK_DATABASE_URL": database_url,
         # Other tests want the cores as well.
         "PAIRMARK_JOB_THREADS": "1",
+        # What a command or another process has changed is seen by the next request.
+        "PAIRMARK_CATALOGUE_TTL_S": "0",
         "PYTHONPATH": str(ROOT),
         **{name: value.replace("{port}", str(port)) for name, value in environment.items()},
     }
     log = home / "serve.log"
-    # The pipe to its stdin closes when this process is gone, however it went, and the server stops.
-    words = ["serve", "--port", str(port), "--until-stdin-closes", *options]
-    with log.open("ab") as stream:
-        process = start(words, env=environment, stdout=stream.fileno(), stderr=stream.fileno())
     url = f"http://127.0.0.1:{port}"
+    with ExitStack() as stack:
+        http = stack.enter_context(httpx.Client(base_url=url, timeout=PATIENCE_S, trust_env=False))
+        server = RunningServer(
+            url=url,
+            home=home,
+            environment=environment,
+            log=log,
+            http=http,
+            worker="thread" if job_thread else "process" if "--with-worker" in options else "none",
+        )
+        if process or options:
+            server.started = stack.enter_context(_process(server, port, options))
+        else:
+            stack.enter_context(_thread(server, port))
+        _await_ready(server)
+        if job_thread:
+            jobs = JobThread(stack.enter_context(server.storage()))
+            jobs.start()
+            stack.callback(jobs.stop)
+        yield server
+
+
+@contextmanager
+def _process(server: RunningServer, port: int, options: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
+    # The pipe to its stdin closes when this process is gone, however it went, and the server stops.
+    words = [*PAIRMARK, "serve", "--port", str(port), "--until-stdin-closes", *options]
+    with server.log.open("ab") as stream:
+        process = subprocess.Popen(
+            words, cwd=ROOT, env=server.environment, stdin=subprocess.PIPE, stdout=stream, stderr=stream
+        )
+    with process:
+        try:
+            yield process
+        finally:
+            process.terminate()
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+@contextmanager
+def _thread(server: RunningServer, port: int) -> Iterator[None]:
+    with server.settings():
+        settings = Settings()
+        prepare_database(settings)
+        thread = ServerThread(settings, socket.create_server(("127.0.0.1", port), backlog=2048))
+    thread.start()
     try:
-        with httpx.Client(base_url=url, timeout=PATIENCE_S, trust_env=False) as http:
-            _await_ready(http, process, log)
-            server = RunningServer(
-                url=url,
-                home=home,
-                environment=environment,
-                log=log,
-                process=process,
-                http=http,
-                worker="thread" if job_thread else "process" if "--with-worker" in options else "none",
-            )
-            if not job_thread:
-                yield server
-                return
-            with server.storage() as place:
-                jobs = JobThread(place)
-                jobs.start()
-                try:
-                    yield server
-                finally:
-                    jobs.stop()
+        yield
     finally:
-        process.terminate()
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        assert process.stdin is not None
-        process.stdin.close()
+        thread.stop()
 
 
-def _await_ready(http: httpx.Client, process: subprocess.Popen[bytes], log: Path) -> None:
+def _await_ready(server: RunningServer) -> None:
     deadline = time.monotonic() + PATIENCE_S
-    while time.monotonic() < deadline:
-        if process.poll() is not None:
-            break
+    while time.monotonic() < deadline and (server.started is None or server.started.poll() is None):
         try:
-            if http.get("/readyz").status_code == 200:
+            if server.http.get("/readyz").status_code == 200:
                 return
         except httpx.TransportError:
             pass
         time.sleep(0.05)
-    raise AssertionError(f"the server did not become ready:\n{log.read_text()[-4000:]}")
+    said = server.log.read_text()[-4000:] if server.log.exists() else "nothing"
+    raise AssertionError(f"the server did not become ready; its log says:\n{said}")
 
 
 def spoiled(archive: bytes) -> bytes:
@@ -293,7 +363,7 @@ Serve = Callable[..., RunningServer]
 
 @pytest.fixture
 def serve(tmp_path: Path, new_database: Callable[..., str]) -> Iterator[Serve]:
-    """``serve(*options, kind="sqlite", job_thread=False, **settings)`` -> a server of the test's own."""
+    """``serve(*options, kind="sqlite", process=False, job_thread=False, **settings)`` -> a server of the test's own."""
     with ExitStack() as stack:
 
         def start(*options: str, kind: str = "sqlite", **settings: Any) -> RunningServer:
@@ -321,7 +391,7 @@ def digits_deployment(
     Tests may add to it under names of their own, and must not move its aliases or make keys.
     """
     home = tmp_path_factory.mktemp("digits")
-    with serving(home, new_database("postgresql"), job_thread=True) as server:
+    with serving(home, new_database("postgresql"), process=True, job_thread=True) as server:
         X, y = load_digits(return_X_y=True)
         X = X.astype(np.float32)
         server.upload("digits", X, y)

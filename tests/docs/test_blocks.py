@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
+import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -12,8 +13,6 @@ from pathlib import Path
 import pytest
 
 from tests.docs import blocks
-from tests.docs.shims import shims
-from tests.forking import ANY
 from tests.serving import ROOT, RunningServer, serving
 
 PAGES = sorted([*(ROOT / "docs" / "how-to").glob("*.md"), *(ROOT / "docs" / "tutorials").glob("*.md")])
@@ -36,7 +35,7 @@ def reader(place: Path) -> Iterator[tuple[RunningServer, Path]]:
     home, folder = place / "home", place / "folder"
     folder.mkdir(parents=True)
     database = f"sqlite:///{home / 'pairmark.db'}"
-    with serving(home, database, job_thread=True) as server:
+    with serving(home, database, process=True, job_thread=True) as server:
         # Thresholds depend on a number that each service draws for itself; what pages show is of this one.
         with closing(sqlite3.connect(home / "pairmark.db")) as connection, connection:
             connection.execute("INSERT INTO service_secret (id, value) VALUES (1, ?)", (bytes(range(32)),))
@@ -56,8 +55,12 @@ def follow(page: Path, server: RunningServer, folder: Path) -> None:
     if not (folder / "docs").exists():
         (folder / "docs").symlink_to(ROOT / "docs")
     known = {name: value for name, value in server.environment.items() if name != "PAIRMARK_DATABASE_URL"}
-    with shims(folder / ".bin", {"pairmark": "-m pairmark.service.cli", "python": ""}) as path:
-        blocks.run(page, folder, server.url, {**known, ANY: "", "PATH": f"{path}:{known['PATH']}"})
+    commands = folder / ".bin"
+    commands.mkdir(exist_ok=True)
+    for name, words in (("pairmark", "-m pairmark.service.cli"), ("python", "")):
+        (commands / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {words} "$@"\n')
+        (commands / name).chmod(0o755)
+    blocks.run(page, folder, server.url, {**known, "PATH": f"{commands}:{known['PATH']}"})
 
 
 def test_the_readme_does_what_it_shows(followed: tuple[RunningServer, Path]) -> None:

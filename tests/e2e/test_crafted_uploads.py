@@ -28,7 +28,9 @@ def served(
 ) -> Iterator[RunningServer]:
     """A server with a gallery, and a budget of time that tests can wait for."""
     limits = {"PAIRMARK_PARSE_TIMEOUT_S": "4", "PAIRMARK_MAX_UNPACKED_RATIO": "30"}
-    with serving(tmp_path_factory.mktemp("crafted"), new_database("sqlite"), **limits) as server:
+    with serving(
+        tmp_path_factory.mktemp("crafted"), new_database("sqlite"), process=True, **limits
+    ) as server:
         rng = np.random.default_rng(0)
         server.upload("d", rng.normal(size=(80, DIMENSION)).astype(np.float32), np.repeat(np.arange(40), 2))
         job = server.train(learner="metric", dataset="d", model="m", params={"metric": "euclidean"})
@@ -37,6 +39,7 @@ def served(
         yield server
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("kind", MAKERS)
 def test_crafted_uploads_are_bounded_and_their_refusals_name_the_setting(
     served: RunningServer, kind: str

@@ -32,6 +32,7 @@ def demo(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(1200)
 def test_once_answers_and_stops_and_a_second_run_reuses(tmp_path: Path) -> None:
     port = free_port()
@@ -66,6 +67,7 @@ def test_once_answers_and_stops_and_a_second_run_reuses(tmp_path: Path) -> None:
     assert second.stdout.partition("Ask it")[2] == first.stdout.partition("Ask it")[2]
 
 
+@pytest.mark.nightly
 def test_an_interrupted_run_is_gone_on_with_and_trains_no_second_version(serve: Serve) -> None:
     server = serve(job_thread=True)
     rng = np.random.default_rng(0)

@@ -32,7 +32,9 @@ def bounded(
     new_database: Callable[..., str], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RunningServer]:
     """A server without keys and with small bounds."""
-    with serving(tmp_path_factory.mktemp("bounded"), new_database("sqlite"), **BOUNDS) as server:
+    with serving(
+        tmp_path_factory.mktemp("bounded"), new_database("sqlite"), process=True, **BOUNDS
+    ) as server:
         yield server
 
 
@@ -147,7 +149,7 @@ def test_without_a_key_only_this_machine_is_served_and_no_foreign_page(bounded: 
 
 
 def test_keys_and_scopes(serve: Serve) -> None:
-    bounded = serve(kind="postgresql", **BOUNDS)
+    bounded = serve(kind="postgresql", process=True, **BOUNDS)
     http = bounded.http
 
     def make(scope: str) -> tuple[str, str]:
@@ -198,7 +200,7 @@ def test_keys_and_scopes(serve: Serve) -> None:
 
 def test_it_stops_when_told_though_somebody_listens(serve: Serve) -> None:
     """An open event stream of a job that never runs must not hold a stop."""
-    server = serve()
+    server = serve(process=True)
     server.upload("d", np.eye(8, dtype=np.float32), np.arange(8) // 2)
     request = {"learner": "similarity-forest", "dataset": "d", "model": "m"}
     job = server.http.post("/jobs", json=request).json()["id"]

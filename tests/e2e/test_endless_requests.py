@@ -52,7 +52,7 @@ def locked(
     new_database: Callable[..., str], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RunningServer]:
     """A server with a key, which none of the callers here has."""
-    with serving(tmp_path_factory.mktemp("locked"), new_database("sqlite")) as server:
+    with serving(tmp_path_factory.mktemp("locked"), new_database("sqlite"), process=True) as server:
         assert server.cli("keys", "create", "--scope", "admin").returncode == 0
         yield server
 

@@ -8,6 +8,7 @@ import time
 from contextlib import ExitStack
 
 import psutil
+import pytest
 
 from pairmark.service.api.jobs import MAX_STREAMS
 from tests.service.conftest import people
@@ -44,8 +45,9 @@ def median_ms(server, n: int = 40) -> float:
     return statistics.median(took)
 
 
-def test_two_hundred_idle_streams_keep_nobody_waiting_and_cost_next_to_nothing(plain_server):
-    server = plain_server
+@pytest.mark.nightly
+def test_two_hundred_idle_streams_keep_nobody_waiting_and_cost_next_to_nothing(serve):
+    server = serve(process=True)
     server.upload("people", *people(40, 5))
     # Nobody takes the job, so its streams stay idle.
     asked = {"learner": "metric", "dataset": "people", "model": "people"}

@@ -177,13 +177,13 @@ def test_what_was_acknowledged_survives_a_kill_and_keys_open_only_their_model(
 ) -> None:
     home, database = tmp_path_factory.mktemp("killed"), new_database("sqlite")
     refs = [[f"a{at}", f"b{at}"] for at in range(30)]
-    with serving(home, database) as server:
+    with serving(home, database, process=True) as server:
         review = server.http.post("/reviews", json={"source": {"refs": refs}, "judged_twice": 0}).json()["id"]
         taken = server.http.get(f"/reviews/{review}/next?n=5&by=ada").json()["items"]
         said = [{"item": one["item"], "same": True, "by": "ada"} for one in taken[:3]]
         assert server.http.post(f"/reviews/{review}/outcomes", json={"outcomes": said}).status_code == 200
         server.process.kill()
-    with serving(home, database) as server:
+    with serving(home, database, process=True) as server:
         http = server.http
         assert http.get(f"/reviews/{review}").json()["judged"] == 3
         others = {one["item"] for one in http.get(f"/reviews/{review}/next?n=20&by=bob").json()["items"]}

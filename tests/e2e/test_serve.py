@@ -16,8 +16,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests import forking
-from tests.serving import PATIENCE_S, ROOT, free_port
+from tests.serving import PAIRMARK, PATIENCE_S, ROOT, free_port
 
 
 @pytest.fixture
@@ -28,7 +27,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 
 def command(*words: str) -> list[str]:
-    return [sys.executable, "-m", "pairmark.service.cli", *words]
+    return [*PAIRMARK, *words]
 
 
 @pytest.fixture
@@ -39,8 +38,8 @@ def start(environment: dict[str, str], tmp_path: Path) -> Iterator:
     def run(*words: str) -> subprocess.Popen[bytes]:
         reads, writes = os.pipe()
         with (tmp_path / "log").open("w") as log, open(writes, "wb") as said:
-            process: Any = forking.start(
-                ["serve", *words], env=environment, stdout=said.fileno(), stderr=log.fileno()
+            process: Any = subprocess.Popen(
+                command("serve", *words), cwd=ROOT, env=environment, stdout=said, stderr=log
             )
         process.stdout = open(reads)  # noqa: SIM115
         running.append(process)
@@ -134,13 +133,12 @@ def test_a_taken_port_is_said_plainly(environment: dict[str, str]) -> None:
             assert "Traceback" not in refused.stderr
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_ends_well_with_its_worker_when_told(start, number: signal.Signals) -> None:
+def test_it_ends_well_with_its_worker_when_told(start) -> None:
     process = start("--port", "0", "--with-worker")
     assert "answers on" in process.stdout.readline()
     beside = children_of(process.pid)
     assert beside
-    process.send_signal(number)
+    process.send_signal(signal.SIGTERM)
     assert process.wait(PATIENCE_S) == 0
     assert gone(beside)
 
@@ -154,6 +152,7 @@ def test_a_killed_service_takes_its_worker_along(start) -> None:
     assert gone(beside)
 
 
+@pytest.mark.nightly
 def test_several_processes_answer_one_port_and_add_up_their_metrics(start) -> None:
     port = free_port()
     process = start("--port", str(port), "--workers", "2")

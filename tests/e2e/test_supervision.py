@@ -51,6 +51,7 @@ def test_a_killed_worker_is_started_again_and_leaves_no_zombie(serve):
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+@pytest.mark.nightly
 def test_a_frozen_database_makes_the_service_not_ready_within_two_seconds(digits_deployment):
     server = digits_deployment
     assert server.http.get("/readyz").status_code == 200

@@ -24,6 +24,8 @@ from sklearn.datasets import load_digits
 
 from tests.serving import free_port
 
+pytestmark = pytest.mark.nightly
+
 ROOT = Path(__file__).parents[2]
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 

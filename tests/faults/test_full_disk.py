@@ -60,7 +60,7 @@ def writes(http: httpx.Client, word: str) -> dict[str, httpx.Response]:
 
 
 def test_every_write_on_a_full_disk_is_refused_in_words(serve: Serve) -> None:
-    server = serve(job_thread=True)
+    server = serve(process=True, job_thread=True)
     rng = np.random.default_rng(0)
     y = np.repeat(np.arange(100), 4)
     server.upload("people", rng.normal(size=(100, WIDTH))[y] + 0.3 * rng.normal(size=(400, WIDTH)), y)

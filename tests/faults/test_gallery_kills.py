@@ -90,7 +90,7 @@ def test_several_workers_see_one_truth_and_a_killed_service_keeps_it(
             time.sleep(0.005)
         deployment.process.kill()
         thread.join()
-    with serving(tmp_path, url) as deployment:
+    with serving(tmp_path, url, process=True) as deployment:
         there = found(deployment.url)
         assert set(acknowledged) <= there
         for name in sorted(there)[:50]:

@@ -73,7 +73,7 @@ def test_learners_answer_as_when_they_were_saved(kept: Path) -> None:
 
 @pytest.fixture(scope="module")
 def server(kept: Path) -> Iterator[RunningServer]:
-    with serving(kept / "home", f"sqlite:///{kept / 'home' / 'pairmark.db'}") as running:
+    with serving(kept / "home", f"sqlite:///{kept / 'home' / 'pairmark.db'}", process=True) as running:
         yield running
 
 

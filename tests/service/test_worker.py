@@ -15,7 +15,7 @@ from sklearn.datasets import load_digits
 from pairmark.service.jobs.worker import Worker
 from pairmark.service.processes import child_environment
 from pairmark.service.settings import Settings
-from tests import forking
+from tests.serving import PAIRMARK
 
 PATIENCE_S = 120.0
 LONG = {"n_estimators": 10_000, "max_depth": 6, "n_pairs": 20_000}
@@ -38,7 +38,7 @@ def start(quick):
     started: list[subprocess.Popen[bytes]] = []
 
     def begin(settings: Settings = quick.settings) -> subprocess.Popen[bytes]:
-        process = forking.start(["worker"], env=child_environment(settings))
+        process = subprocess.Popen([*PAIRMARK, "worker"], env=child_environment(settings))
         started.append(process)
         return process
 
