@@ -24,10 +24,10 @@ COMPILE = uv pip compile --quiet --universal --generate-hashes --no-emit-index-u
 help:
 	@echo "make demo    train on real digits, serve on 127.0.0.1:8000 (DEMO_ARGS=--once: answer and stop; --port N)"
 	@echo "make test    everything the tests need, then the tests (TEST_ARGS=tests/models for some of them)"
-	@echo "make nightly what takes longer: tests marked nightly, kernels with checked bounds, mutants"
+	@echo "make nightly what takes longer: tests marked nightly, kernels with checked bounds, mutants, mutation of calibration/"
 	@echo "make quick   the tests that your changes reach, nearest first, within 2 minutes (QUICK_ARGS for pytest)"
 	@echo "make explore let hypothesis look for new inputs; what fails is kept in var/hypothesis"
-	@echo "make mutants break the code in a copy, one promise at a time: a named test must fail (MUTANTS=word for some)"
+	@echo "make mutants break a guarantee or a right in a copy, one at a time: its tests must fail (MUTANTS=word for some)"
 	@echo "make check   format, lint, types, import contracts, the docs and their tables"
 	@echo "make docs    build the documentation site, which the service serves at /guide"
 	@echo "make format  let ruff format and fix"
@@ -91,6 +91,9 @@ nightly: $(VENV)/.dev $(VENV)/.kernels browser
 	$(BOUNDSCHECK) $(VENV)/bin/python -m tests.kernels
 	$(BOUNDSCHECK) $(PYTEST) -m "not nightly" -q tests/models
 	$(VENV)/bin/python -m tests.mutants
+	$(VENV)/bin/mutmut run
+	@# Some changes alter nothing that can be seen; each that survives is worth a look.
+	@$(VENV)/bin/mutmut results
 
 # Kernels compile once, before many processes want them; numba finds out by itself what changed.
 $(VENV)/.kernels: $(VENV)/.dev tests/kernels.py $(wildcard $(addprefix pairmark/models/,core/*.py */kernels/*.py))
@@ -148,6 +151,6 @@ lock:
 	$(COMPILE) pyproject.toml --extra s3 --extra dask --group bench --output-file requirements/bench.txt
 
 clean:
-	rm -rf $(VENV) $(BENCH_VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis \
+	rm -rf $(VENV) $(BENCH_VENV) mutants build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis \
 		.import_linter_cache .schemathesis var/cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
