@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import io
 import json
-import socket
 import time
 import zipfile
 from typing import Any
-from urllib.parse import urlsplit
 
 import httpx
 import numpy as np
@@ -86,40 +84,6 @@ def test_uploads_that_are_refused_leave_nothing(
     answer = http.post("/datasets", data={"name": "refused", **fields}, files={"file": (filename, content)})
     assert said in problem(answer, 422, "invalid-input")["detail"]
     assert pages(http, "/datasets", 100) == before
-
-
-@pytest.mark.parametrize(
-    ("fields", "said"),
-    [
-        ({"name": "too/many/slashes", "label": "who"}, "name"),
-        ({"name": "early", "label": "person"}, "there is no column 'person'"),
-        ({"name": "early", "label": "who", "exclude": "b,c"}, "there is no column 'c'"),
-    ],
-)
-def test_a_wrong_name_or_column_is_refused_before_the_rest_is_sent(
-    digits_deployment: RunningServer, fields: dict[str, str], said: str
-) -> None:
-    parts = [
-        f'--cut\r\ncontent-disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'
-        for name, value in fields.items()
-    ]
-    parts.append(
-        '--cut\r\ncontent-disposition: form-data; name="file"; filename="d.csv"\r\n\r\na,b,who\r\n1,2,x\r\n'
-    )
-    begun = "".join(parts).encode()
-    address = urlsplit(digits_deployment.url)
-    with socket.create_connection((address.hostname, address.port), timeout=20) as connection:
-        head = "POST /datasets HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100000000\r\n"
-        connection.sendall(f"{head}content-type: multipart/form-data; boundary=cut\r\n\r\n".encode() + begun)
-        # Nothing more is sent: the answer must not wait for the other hundred megabytes.
-        answer = connection.recv(65_536)
-        while b"\r\n\r\n" not in answer or b"detail" not in answer:
-            piece = connection.recv(65_536)
-            if not piece:
-                break
-            answer += piece
-    assert answer.startswith(b"HTTP/1.1 422 ")
-    assert said.encode() in answer.replace(b"\\u0027", b"'")
 
 
 def test_a_job_is_queued_once_and_told_as_it_goes(digits_deployment: RunningServer) -> None:

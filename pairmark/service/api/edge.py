@@ -243,8 +243,6 @@ class Edge:
         upload = route.limits.upload
         limit = settings.max_upload_bytes if upload else settings.max_body_bytes
         self._check_length(headers, limit)
-        begins = route.limits.begins
-        beginning = None if begins is None else begins(headers.get(b"content-type", b""), settings)
         size = 0
         began: float | None = None
 
@@ -270,11 +268,6 @@ class Edge:
                 if size > limit:
                     problem = f"the body has more than {limit} bytes, which is the most taken here"
                     raise _refused(scope, TooLarge(problem, limit=limit))
-                if beginning is not None:
-                    try:
-                        beginning.take(message.get("body", b""))
-                    except PairmarkError as error:
-                        raise _refused(scope, error) from error
                 if not message.get("more_body", False):
                     scope["pairmark.body_read"] = True
             return message

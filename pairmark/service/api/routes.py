@@ -41,7 +41,6 @@ from pairmark.service.api.answers import (
 )
 from pairmark.service.api.evidence import BayesOut
 from pairmark.service.api.routing import Binary, BodyLimits, Route
-from pairmark.service.datasets.beginnings import Beginning
 from pairmark.service.galleries.items.imports import KINDS
 from pairmark.service.galleries.schemas import (
     GalleryOut,
@@ -57,8 +56,6 @@ from pairmark.service.runtime.ranking import RankBody
 from pairmark.service.store.schemas import ReportOut
 
 UPLOAD: Final = BodyLimits(upload=True, timed=False)
-DATASET: Final = BodyLimits(upload=True, timed=False, begins=Beginning)
-"""An upload whose fields and first line are looked at before the rest of it is sent."""
 LONG: Final = BodyLimits(timed=False)
 """Thousands of searches, or an answer that ends when something else does."""
 
@@ -129,7 +126,7 @@ SCORING: Final = (
 )  # fmt: skip
 
 DATASETS: Final = (
-    Route("POST", "/datasets", datasets.add_dataset, access="train", tag="datasets", status=201, limits=DATASET,
+    Route("POST", "/datasets", datasets.add_dataset, access="train", tag="datasets", status=201, limits=UPLOAD,
           errors=(409, 429, 507),
           links={name: {"ref": "$response.body#/name"} for name in ("get_dataset", "delete_dataset")}),
     Route("POST", "/datasets/inspect", datasets.inspect_dataset, access="train", tag="datasets", limits=UPLOAD,

@@ -16,10 +16,8 @@ from starlette.routing import compile_path
 from pairmark.service.api.access import Access
 from pairmark.service.api.problems import responses
 from pairmark.service.api.query import NoQuery, Query, QueryReader, reader_of
-from pairmark.service.datasets.beginnings import Beginning
 from pairmark.service.keys.schemas import Level
 from pairmark.service.names import NAME_PATTERN
-from pairmark.service.settings import Settings
 
 JSON_TYPE: Final = "application/json"
 _ALWAYS = (422, 500, 503)
@@ -33,13 +31,10 @@ class BodyLimits:
     ----------
     upload : the body may have `max_upload_bytes` and arrive in pieces, each in time; else `max_body_bytes`.
     timed : the whole takes at most `request_timeout_s`.
-    begins : makes, of content type and settings, what looks at the body as it arrives, and may refuse it before it is
-        all there.
     """
 
     upload: bool = False
     timed: bool = True
-    begins: Callable[[bytes, Settings], Beginning] | None = None
 
 
 EVENTS: Final = "text/event-stream"

@@ -50,7 +50,6 @@ def add_dataset(
     """Upload a dataset."""
     options = {**vars(reading), "columns": column_types(column, table or right_file is not None)}
     with output.progress_bar(f"uploading {file.name}") as progress:
-        _check_before_sending(name, file, {**options, **vars(contents)})
         dataset = client.add_dataset(
             name, file, pairs=pairs, right_file=right_file, progress=progress, **options, **vars(contents)
         )
@@ -79,16 +78,6 @@ def inspect_dataset(
     output.show(inspection, lambda to: _show_inspection(to, file, inspection.json, more_files))
     if inspection["problem"]:
         raise typer.Exit(1)
-
-
-def _check_before_sending(name: str, file: Path, options: dict[str, Any]) -> None:
-    """Refuse a name, an extension or a column that cannot be before the file is sent."""
-    from pairmark.client.training import form_fields
-    from pairmark.service.datasets.beginnings import MAX_HEAD, check_beginning
-
-    fields = form_fields({**options, "name": name})
-    with file.open("rb") as stream:
-        check_beginning(fields, file.name, stream.read(MAX_HEAD))
 
 
 @datasets.command("list")

@@ -6,8 +6,9 @@ import codecs
 import csv
 import gzip
 import zlib
+from itertools import chain
 from pathlib import Path
-from typing import BinaryIO, TextIO
+from typing import BinaryIO
 
 from pairmark.service.datasets.limits import FileLimits
 from pairmark.service.errors import InvalidInput
@@ -54,35 +55,22 @@ def plain_text(path: Path, scratch: Path, limits: FileLimits) -> Path:
 
 
 def first_record(path: Path) -> tuple[str, list[str]]:
-    """The delimiter and the cells of a file's first line; see `first_record_of`."""
-    with path.open("r", encoding="utf-8-sig", newline="") as stream:
-        return first_record_of(stream)
-
-
-def first_record_of(stream: TextIO) -> tuple[str, list[str]]:
-    """The delimiter and the cells of the first line, or `InvalidInput` when there is none.
+    """The delimiter and the cells of a file's first line, or `InvalidInput` when there is none.
 
     The delimiter is whichever of comma, semicolon, tab and bar the line holds most of, outside quotes.
     """
-    head = stream.readline(_MAX_HEADER)
-    while not head.strip("\r\n") and head:
-        head = stream.readline(_MAX_HEADER)
-    if not head.strip():
-        raise InvalidInput("the file is empty; expected a header line and rows", field="file")
-    bare = "".join(part for number, part in enumerate(head.split('"')) if number % 2 == 0)
-    delimiter = max(DELIMITERS, key=bare.count)
-    lines = iter(lambda: stream.readline(_MAX_HEADER), "")
-    try:
-        # csv's own limit guards against a quote that never closes.
-        record = next(csv.reader(_chain(head, lines), delimiter=delimiter, strict=True))
-    except (csv.Error, StopIteration) as error:
-        raise InvalidInput(f"the first line is not CSV: {error}", field="file") from error
-    return delimiter, record
-
-
-def _chain(head: str, lines):  # type: ignore[no-untyped-def]
-    yield head
-    yield from lines
+    with path.open("r", encoding="utf-8-sig", newline="") as stream:
+        lines = iter(lambda: stream.readline(_MAX_HEADER), "")
+        head = next((line for line in lines if line.strip("\r\n")), "")
+        if not head.strip():
+            raise InvalidInput("the file is empty; expected a header line and rows", field="file")
+        bare = "".join(part for number, part in enumerate(head.split('"')) if number % 2 == 0)
+        delimiter = max(DELIMITERS, key=bare.count)
+        try:
+            # csv's own limit guards against a quote that never closes.
+            return delimiter, next(csv.reader(chain([head], lines), delimiter=delimiter, strict=True))
+        except (csv.Error, StopIteration) as error:
+            raise InvalidInput(f"the first line is not CSV: {error}", field="file") from error
 
 
 def _check(stream: BinaryIO | gzip.GzipFile, copy: BinaryIO | None, limits: FileLimits) -> None:
