@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pairmark.service.datasets import zips
 from pairmark.service.datasets.arrays import Npz
 from pairmark.service.datasets.limits import FileLimits
 from pairmark.service.errors import InvalidInput, TooLarge
@@ -51,14 +50,9 @@ def test_flipped_bytes_are_refused_or_read_never_anything_else(tmp_path: Path) -
     assert refused > 300
 
 
-def test_what_unpacks_to_far_more_than_it_is_is_refused_unread(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(zips, "RATIO_FROM", 1_000_000)
-    (tmp_path / "x.npz").write_bytes(packed(X=np.zeros((40_000, 10))))
-    with pytest.raises(TooLarge, match="at most 200 times") as refused:
-        Npz(tmp_path / "x.npz", tmp_path, LIMITS)
-    assert refused.value.facts["limit"] == 200
-    assert not list(tmp_path.glob("array*"))
-    (tmp_path / "x.npz").write_bytes(packed(X=np.random.default_rng(0).normal(size=(40_000, 10))))
-    assert Npz(tmp_path / "x.npz", tmp_path, LIMITS).get("X", 2).shape == (40_000, 10)
+def test_sizes_count_together(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    body = packed(left=rng.normal(size=(100, 10)), right=rng.normal(size=(100, 10)))
+    assert parse_npz(body, max_bytes=8_200).n_pairs == 100
+    with pytest.raises(TooLarge, match="unpack to"):
+        parse_npz(body, max_bytes=8_000)

@@ -13,27 +13,16 @@ from typing import Final
 
 from pairmark.service.errors import InvalidInput, TooLarge
 
-MAX_MEMBERS: Final = 100
-MAX_RATIO: Final = 200
-"""Most bytes that one packed byte may unpack to, of members beyond `RATIO_FROM`. Numbers pack far less than tenfold;
-matrices of little but zeros do worse, and are better sent as sparse ones."""
-RATIO_FROM: Final = 64 * 1024 * 1024
 _METHODS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 
 def checked_members(
     archive: zipfile.ZipFile, max_bytes: int, setting: str | None = None
 ) -> list[zipfile.ZipInfo]:
-    """The files of an archive, of sizes that can be taken.
-
-    `TooLarge` when they are too many, unpack to more than ``max_bytes`` together, or one to more than `MAX_RATIO` times
-    its packed size; `InvalidInput` when one is packed by a method that numpy does not write. ``setting`` is what raises
-    ``max_bytes``.
-    """
+    """The files of an archive; `TooLarge` when they unpack to more than ``max_bytes`` together, which ``setting``
+    raises, and `InvalidInput` when one is packed by a method that numpy does not write."""
     # A name may be empty, which the standard library trips over.
     members = [member for member in archive.infolist() if not member.filename.endswith("/")]
-    if len(members) > MAX_MEMBERS:
-        raise TooLarge(f"{len(members)} arrays; at most {MAX_MEMBERS} are taken", limit=MAX_MEMBERS)
     total = sum(member.file_size for member in members)
     if total > max_bytes:
         raised = "" if setting is None else f" ({setting} raises this)"
@@ -43,15 +32,9 @@ def checked_members(
             setting=setting,
         )
     for member in members:
-        name = member.filename.removesuffix(".npy")[:100]
         if member.compress_type not in _METHODS:
+            name = member.filename.removesuffix(".npy")[:100]
             raise InvalidInput(f"{name!r} is packed by an unusual method; expected numpy.savez", field=name)
-        if member.file_size > RATIO_FROM and member.file_size > MAX_RATIO * member.compress_size:
-            raise TooLarge(
-                f"{name!r} has {member.compress_size} bytes and unpacks to {member.file_size}; at most "
-                f"{MAX_RATIO} times as many are taken. Send it as sparse data (scipy.sparse.save_npz)",
-                limit=MAX_RATIO,
-            )
     return members
 
 
