@@ -12,8 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from pairmark.models.core.artefact import Artefact, ArtefactError, read_artefact, write_artefact
+from pairmark.models.core.artefact import (
+    Artefact,
+    ArtefactError,
+    OutdatedModel,
+    read_artefact,
+    write_artefact,
+)
 from pairmark.models.core.base import FILL, PairScorerMixin
+from pairmark.models.core.inner_state import checked_params
 from pairmark.models.core.scaling import SCALING, ColumnScaling, from_pipeline
 from pairmark.models.core.spec import LearnerSpec, jsonable_params
 from pairmark.models.records.encoder import RecordEncoder
@@ -138,7 +145,7 @@ def load(path: str | os.PathLike[str], *, mmap: bool = True) -> Any:
     try:
         return restored(artefact)
     except ArtefactError as error:
-        raise ArtefactError(f"{path}: {error}") from error
+        raise type(error)(f"{path}: {error}") from error
 
 
 def restored(artefact: Artefact) -> Any:
@@ -148,12 +155,17 @@ def restored(artefact: Artefact) -> Any:
     except KeyError as error:
         raise ArtefactError(str(error.args[0])) from error
     try:
-        params = spec.params.model_validate(_current_params(spec, artefact.params)).model_dump()
+        params = _current_params(spec, artefact.params)
         arrays, encoder = _without_encoder(artefact)
         fill = _popped_fill(spec, artefact, arrays)
         scaling = _popped_scaling(spec, artefact, arrays)
         spec.state.check(params, artefact.meta, arrays)
         learner: Any = spec.estimator(**params).from_state(arrays, artefact.meta)
+    except OutdatedModel as error:
+        raise OutdatedModel(
+            f"{error}. An earlier version trained it; train it again: pairmark train --learner {spec.kind} "
+            "--dataset DATASET --model MODEL"
+        ) from error
     except (ValueError, LookupError, TypeError) as error:
         reason = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
         raise ArtefactError(f"no {spec.kind} that can be used: {reason[:1_000]}") from error
@@ -231,12 +243,12 @@ def _current_params(spec: LearnerSpec, stored_params: Mapping[str, Any]) -> dict
     """Parameters of an artefact of any version, as this version has them."""
     for name in spec.retired.keys() & stored_params.keys():
         if spec.retired[name] is not ... and stored_params[name] != spec.retired[name]:
-            raise ValueError(
-                f"it was trained with {name}={stored_params[name]!r}, which this version no longer has; expected "
-                f"{spec.retired[name]!r}: train again"
+            raise OutdatedModel(
+                f"params.{name} is {stored_params[name]!r}, which this version no longer has; expected "
+                f"{spec.retired[name]!r}"
             )
     params = {name: value for name, value in stored_params.items() if name not in spec.retired}
     for (name, value), current in spec.renamed.items():
         if params.get(name) == value:
             params[name] = current
-    return params
+    return checked_params(spec, params)

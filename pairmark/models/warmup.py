@@ -35,8 +35,6 @@ _WAYS: dict[str, tuple[dict[str, Any], ...]] = {
         {"leaf_rank": "boosting", "leaf_rounds": 2},
         {"leaf_rank": "linear"},
         {"pair_features": "discriminant"},
-        {"pair_features": "posteriors"},
-        {"pair_features": "kernel-discriminant"},
         {"n_pairs": None},
     ),
     "rankboost-kernel": ({"n_components": 24},),

@@ -123,7 +123,7 @@ def test_parameters_that_are_gone_are_read_over_or_refused(tmp_path: Path) -> No
         (
             features,
             {"similarity": "gaussian"},
-            "trained with similarity='gaussian', which this version no longer",
+            r"similarity is 'gaussian', which this version no longer.*train it again: pairmark train --learner rsbl",
         ),
     ):
         save(model, tmp_path / "older")

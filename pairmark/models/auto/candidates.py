@@ -181,12 +181,11 @@ def _n_trees(data: Data, otherwise: int) -> int:
 
 
 def _features_cost(data: Data) -> float:
-    return 1.0 if data.closed else 2e-8 * data.d**3
+    return 2e-8 * data.d**3
 
 
 def _forest(data: Data) -> dict[str, Any]:
-    features = "posteriors" if data.closed else "discriminant"
-    return {"n_estimators": _n_trees(data, 25), "n_pairs": 20_000, "pair_features": features}
+    return {"n_estimators": _n_trees(data, 25), "n_pairs": 20_000, "pair_features": "discriminant"}
 
 
 CANDIDATES: Final[tuple[Candidate, ...]] = (

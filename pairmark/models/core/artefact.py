@@ -29,6 +29,10 @@ class ArtefactError(ValueError):
     """The artefact cannot be read: a file is missing or changed, or the format is not ours."""
 
 
+class OutdatedModel(ArtefactError):
+    """What an earlier version trained, with something that this one no longer has."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Artefact:
     """What a folder held: the learner's kind, its parameters, its JSON facts and its arrays."""

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
-from pairmark.models.core.artefact import ArtefactError
+from pairmark.models.core.artefact import ArtefactError, OutdatedModel
 from pairmark.models.core.schema import StoredState, checked_model
 from pairmark.models.core.spec import LearnerSpec, jsonable_params
 
@@ -40,11 +40,19 @@ def _inner_arrays(arrays: Mapping[str, NDArray[Any]], prefix: str) -> dict[str, 
     return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
 
 
+def checked_params(spec: LearnerSpec, params: Mapping[str, Any], before: str = "params.") -> dict[str, Any]:
+    """Parameters as this version has them; an `OutdatedModel` names one that it no longer has."""
+    try:
+        return checked_model(spec.params, params, before).model_dump()
+    except ArtefactError as error:
+        raise OutdatedModel(str(error)) from None
+
+
 def check_inner(
     spec: LearnerSpec, inner: InnerModel, n_features: int, arrays: Mapping[str, NDArray[Any]], prefix: str
 ) -> None:
     """Check the inner learner's state by its own schema; errors name parameters and arrays as they are in the file."""
-    params = checked_model(spec.params, inner.params, "model.params.").model_dump()
+    params = checked_params(spec, inner.params, "model.params.")
     facts = {**inner.meta, "n_features_in": n_features, "feature_names_in": None}
     try:
         spec.state.check(params, facts, _inner_arrays(arrays, prefix))

@@ -183,9 +183,7 @@ class SimilarityBase(SimilarityState, PairScorerMixin, BaseEstimator):
             report(0.0, f"learning pair features: {self.pair_features_}")
             # Matrices of a few hundred features gain nothing from threads, and wait for each other's.
             with one_blas_thread():
-                self.learned_, out_of_fold = learn(
-                    self.pair_features_, X, codes, random, from_pairs=population is None
-                )
+                self.learned_, out_of_fold = learn(X, codes, random, from_pairs=population is None)
         return out_of_fold
 
     def _begin(self) -> np.random.RandomState:

@@ -22,9 +22,8 @@ from pairmark.models.similarity.pair_features.maps import PairFeatures
 from pairmark.models.similarity.trees import RocKnots, Tree
 
 _FEATURES = (
-    "features of a pair beside the raw ones: 'distances' where few identities are known, 'posteriors' "
-    "when classes to come are those learned from (closed-set), 'discriminant', 'kernel-discriminant' or "
-    "'whitened' for new identities (open-set)"
+    "features of a pair beside the raw ones: 'discriminant', a two-covariance model's log-likelihood ratio, cosine and "
+    "nearness"
 )
 _LeafRank = Annotated[
     Literal["cart", "exhaustive", "linear", "boosting"],
@@ -228,7 +227,7 @@ class SimilarityForest(SimilarityBase):
         A cell's gain, half its Lambda, is shared evenly by the nodes that split it (by weight, where planes do).
         """
         check_is_fitted(self)
-        n_learned = 0 if self.learned_ is None else len(self.learned_.names)
+        n_learned = 0 if self.learned_ is None else len(self.learned_.forms)
         return importances(self.trees_, 2 * self.n_features_in_ + n_learned)
 
     @property

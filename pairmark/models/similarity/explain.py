@@ -11,7 +11,7 @@ import numpy as np
 from pairmark.models.core.arrays import Float32
 from pairmark.models.pairs.sampling import PairMap, pair_features
 from pairmark.models.similarity.kernels import layout
-from pairmark.models.similarity.pair_features.maps import LearnedFeatures
+from pairmark.models.similarity.pair_features.maps import NAMES, LearnedFeatures
 from pairmark.models.similarity.trees import HALF_NAMES, Tree
 
 TERMS = 16
@@ -43,8 +43,7 @@ class PairWords:
         """``feature`` and ``map`` (``learned`` for a learned one) of a pair feature."""
         half, place = divmod(feature, len(self.names))
         if half > 1:
-            assert self.learned is not None
-            return {"feature": self.learned.names[feature - 2 * len(self.names)], "map": "learned"}
+            return {"feature": NAMES[feature - 2 * len(self.names)], "map": "learned"}
         return {"feature": self.names[place], "map": HALF_NAMES[self.pair_map][half]}
 
 

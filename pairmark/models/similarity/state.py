@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import Field
 
 from pairmark.models.core.arrays import Float32, Float64, Int32, Int64
 from pairmark.models.core.artefact import ArtefactError
@@ -89,10 +88,6 @@ class JoinedTrees:
     ] = None
 
 
-def _layers(file: StoredState) -> range:
-    return range(file.facts.learned.n_layers)
-
-
 @dataclass(frozen=True, kw_only=True)
 class StoredFeatures:
     """`LearnedFeatures` as a file holds them."""
@@ -102,14 +97,13 @@ class StoredFeatures:
     forms: Annotated[Float32, Array(shape=("learned", "coordinates"))]
     norms: Annotated[Float64, Array(shape=("learned", "coordinates"), low=0)]
     offsets: Annotated[Float64, Array(shape=("learned", "coordinates"))]
-    weights: Annotated[
-        list[Float32], Array(name="weights{0}", shape=("layer {0}", "layer {1}"), each=_layers)
-    ]
-    bias: Annotated[list[Float32], Array(name="bias{0}", shape=("layer {1}",), each=_layers)]
+    weights: Annotated[Float32, Array(name="weights0", shape=("features", "coordinates"))]
+    bias: Annotated[Float32, Array(name="bias0", shape=("coordinates",))]
     curved: Annotated[bool, Fact()]
-    n_layers: Annotated[int, Fact(), Field(ge=0, le=16)]
-    waved: Annotated[bool, Fact()]
-    n_posteriors: Annotated[int, Fact(), Field(ge=0)]
+    # Earlier versions had other maps.
+    n_layers: Annotated[Literal[1], Fact()] = 1
+    waved: Annotated[Literal[False], Fact()] = False
+    n_posteriors: Annotated[Literal[0], Fact()] = 0
 
     @classmethod
     def of(cls, features: LearnedFeatures | None) -> StoredFeatures | None:
@@ -119,24 +113,22 @@ class StoredFeatures:
         return cls(
             **row_map.scaling._asdict(),
             **row_map.forms._asdict(),
-            weights=[weights for weights, _ in row_map.layers],
-            bias=[bias for _, bias in row_map.layers],
-            n_layers=len(row_map.layers),
-            waved=row_map.waved,
-            n_posteriors=row_map.n_posteriors,
+            weights=row_map.weights,
+            bias=row_map.bias,
         )
 
-    def features(self, kind: PairFeatures) -> LearnedFeatures:
+    def features(self) -> LearnedFeatures:
         # Copied, so that kernels meet one kind of array.
-        parts = {name: np.array(getattr(self, name)) for name in ("centre", "scale", *Forms._fields)}
+        parts = {
+            name: np.array(getattr(self, name))
+            for name in ("centre", "scale", "weights", "bias", *Forms._fields)
+        }
         return LearnedFeatures(
-            kind=kind,
             map=CoordinateMap(
                 scaling=Scaling(parts["centre"], parts["scale"], self.curved),
-                layers=tuple(zip(map(np.array, self.weights), map(np.array, self.bias), strict=True)),
+                weights=parts["weights"],
+                bias=parts["bias"],
                 forms=Forms(*(parts[name] for name in Forms._fields)),
-                waved=self.waved,
-                n_posteriors=self.n_posteriors,
             ),
         )
 
@@ -164,16 +156,12 @@ class SimilarityState(DeclaredState):
     def _restored(self) -> None:
         joined, features = (vars(self).pop(name) for name in ("_joined", "_stored_features"))
         self.trees_ = parted_trees(vars(joined), KINDS[self.leaf_rank])
-        self.learned_ = features and features.features(self.pair_features_)
+        self.learned_ = features and features.features()
 
     @classmethod
     def _sizes(cls, file: StoredState) -> Mapping[str, int]:
         d, learned = file.sizes["features"], file.facts.learned
-        sizes = {"pair features": 2 * d + file.length("learned_forms")}
-        if learned is None:
-            return sizes
-        # The first layer takes rows, the last one gives coordinates.
-        return sizes | {f"layer {learned.n_layers}": file.length("learned_forms", 1), "layer 0": d}
+        return {"pair features": 2 * d + (file.length("learned_forms") if learned else 0)}
 
     @classmethod
     def _relate(cls, file: StoredState) -> None:
@@ -280,17 +268,8 @@ def _require_learned(state: StoredState) -> None:
     facts = state.facts
     if facts.learned is None:
         return
-    kind = facts.pair_features or state.params["pair_features"]
     m, q = state.arrays["learned_forms"].shape
-    if m > len(NAMES.get(kind, ())):
-        raise refuse(
-            "learned_forms", None, f"has {m} rows", f"at most {len(NAMES.get(kind, ()))} for {kind!r}"
-        )
-    if q < 1 or (facts.learned.n_layers == 0 and q != state.sizes["features"]):
+    if m > len(NAMES):
+        raise refuse("learned_forms", None, f"has {m} rows", f"at most {len(NAMES)}")
+    if q < 1:
         raise refuse("learned_forms", None, f"has {q} columns", "one a coordinate")
-    if facts.learned.waved is None and facts.learned.posteriors is None:
-        raise refuse("learned_forms", None, "is of an unknown kind", "'waved' in the manifest")
-    if (facts.learned.n_posteriors or 0) > q:
-        raise refuse(
-            "learned_forms", None, f"has {q} columns", f"{facts.learned.n_posteriors} posteriors or more"
-        )

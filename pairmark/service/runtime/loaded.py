@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
+from pairmark.models.core.artefact import OutdatedModel
 from pairmark.service.caches import BoundedCache
 from pairmark.service.errors import CorruptArtefact, PairmarkError
 from pairmark.service.runtime.catalogue import CatalogueView, VersionEntry
@@ -117,8 +118,9 @@ class LoadedVersions:
                 extra={"model": entry.name, "version": entry.version},
                 exc_info=error,
             )
+            reason = f": {error}" if isinstance(error, OutdatedModel) else ""
             problem = kind or CorruptArtefact(
-                f"{entry.name}:{entry.version} could not be loaded; it is not served"
+                f"{entry.name}:{entry.version} could not be loaded{reason}; it is not served"
             )
             LOADS.labels("failed").inc()
             self._failed[key] = (problem, time.monotonic() + RETRY_FAILED_S)

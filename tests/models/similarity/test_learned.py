@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from scipy.linalg import cholesky, eigh
 from sklearn.datasets import load_digits
 from sklearn.metrics import roc_auc_score
 
@@ -18,32 +18,26 @@ from pairmark.models.core.two_covariance import ClassSums, moments
 from pairmark.models.pairs.identities import distinct_rows, identities_of_pairs
 from pairmark.models.pairs.sampling import pair_features, sample_pairs
 from pairmark.models.similarity.kernels import layout
-from pairmark.models.similarity.pair_features import learn, waves
+from pairmark.models.similarity.pair_features import learn
 from pairmark.models.similarity.pair_features.maps import LearnedFeatures, OutOfFold, OutOfFoldMaps
 from pairmark.models.similarity.trees import Tree
 from tests.models.similarity.axis_trees import axis
 
-LEARNED = ["distances", "posteriors", "discriminant", "kernel-discriminant", "whitened"]
 DIGITS, LABELS = load_digits(return_X_y=True)
 DIGITS = DIGITS.astype(np.float32)
 ROWS = np.random.default_rng(0).permutation(len(LABELS))
 TRAIN, TEST = ROWS[:700], ROWS[700:]
 
-_learned: dict[str, tuple[LearnedFeatures, OutOfFold | OutOfFoldMaps]] = {}
-_forests: dict[str, SimilarityForest] = {}
+
+@cache
+def learned() -> tuple[LearnedFeatures, OutOfFold | OutOfFoldMaps]:
+    return learn(DIGITS[TRAIN], LABELS[TRAIN], np.random.RandomState(0))
 
 
-def learned(kind: Any) -> tuple[LearnedFeatures, OutOfFold | OutOfFoldMaps]:
-    if kind not in _learned:
-        _learned[kind] = learn(kind, DIGITS[TRAIN], LABELS[TRAIN], np.random.RandomState(0))
-    return _learned[kind]
-
-
-def forest(kind: Any) -> SimilarityForest:
-    if kind not in _forests:
-        model = SimilarityForest(pair_features=kind, n_estimators=4, n_pairs=8000, random_state=0)
-        _forests[kind] = model.fit(DIGITS[TRAIN], LABELS[TRAIN])
-    return _forests[kind]
+@cache
+def forest(kind: Any = "discriminant") -> SimilarityForest:
+    model = SimilarityForest(pair_features=kind, n_estimators=4, n_pairs=8000, random_state=0)
+    return model.fit(DIGITS[TRAIN], LABELS[TRAIN])
 
 
 def held_out() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -67,56 +61,25 @@ def cell_of(tree: Tree, f: np.ndarray) -> int:
     return cell
 
 
-@pytest.mark.parametrize("kind", LEARNED)
-def test_each_feature_separates_pairs_and_out_of_fold_values_do_not_flatter(kind: Any) -> None:
-    features, out_of_fold = learned(kind)
+def test_each_feature_separates_pairs_and_out_of_fold_values_do_not_flatter() -> None:
+    features, out_of_fold = learned()
     left, right, same = held_out()
     fresh = features.values(left, right)
     pairs = sample_pairs(LABELS[TRAIN], 20_000, scheme="proportional", random_state=1)
     training = out_of_fold.values(pairs.left, pairs.right)
     seen = features.values(DIGITS[TRAIN][pairs.left], DIGITS[TRAIN][pairs.right])
-    assert fresh.shape == (len(same), len(features.names))
-    for k in range(len(features.names)):
+    assert fresh.shape == (len(same), 3)
+    for k in range(3):
         auc = roc_auc_score(same, fresh[:, k])
-        assert auc > (0.99 if kind == "posteriors" else 0.75)
+        assert auc > 0.75
         assert abs(roc_auc_score(pairs.same, training[:, k]) - auc) < 0.03
-        if kind == "distances":
-            # Nothing is learned that could flatter.
-            assert np.array_equal(seen, training)
-        else:
-            # In-sample values would promise more than held-out pairs keep.
-            assert roc_auc_score(pairs.same, seen[:, k]) > roc_auc_score(pairs.same, training[:, k])
+        # In-sample values would promise more than held-out pairs keep.
+        assert roc_auc_score(pairs.same, seen[:, k]) > roc_auc_score(pairs.same, training[:, k])
 
 
-def test_posteriors_feature_is_the_inner_product_of_two_posteriors() -> None:
-    features, _ = learned("posteriors")
-    columns = features.columns(DIGITS[TEST][:200])
-    posteriors = columns[:, :10].astype(np.float64)
-    assert np.allclose(posteriors.sum(axis=1), 1.0, atol=1e-5)
-    assert (posteriors.argmax(axis=1) == LABELS[TEST][:200]).mean() > 0.95
-    values = features.values(DIGITS[TEST][:100], DIGITS[TEST][100:200])
-    a, b = posteriors[:100], posteriors[100:]
-    assert np.allclose(values[:, 0], (a * b).sum(axis=1), atol=1e-5)
-    cosine = (a * b).sum(axis=1) / np.sqrt((a * a).sum(axis=1) * (b * b).sum(axis=1))
-    assert np.allclose(values[:, 1], cosine, atol=1e-5)
-
-
-def test_class_scores_accompany_posteriors_as_a_gaussian_model_of_them() -> None:
-    features, _ = learned("posteriors")
-    columns = features.columns(DIGITS[TEST][:200]).astype(np.float64)
-    scores = columns[:, 10:20]
-    # The softmax hides how sure a classifier is; its scores, whitened within classes, do not.
-    labels = LABELS[TEST][:200]
-    residual = scores - np.stack([scores[labels == k].mean(axis=0) for k in range(10)])[labels]
-    assert 0.3 < np.linalg.eigvalsh(residual.T @ residual / 190).mean() < 3.0
-    assert (features.forms[:2, 10:] == 0).all()
-    assert (features.forms[2:, :10] == 0).all()
-
-
-@pytest.mark.parametrize("kind", ["discriminant", "kernel-discriminant"])
-def test_the_likelihood_ratio_is_that_of_the_gaussian_model(kind: Any) -> None:
+def test_the_likelihood_ratio_is_that_of_the_gaussian_model() -> None:
     # Identities around Gaussian centres: the feature must be the log-likelihood ratio itself, up to a constant.
-    features, _ = learned(kind)
+    features, _ = learned()
     columns = features.columns(DIGITS[TEST][:60]).astype(np.float64)
     q = features.forms.shape[1]
     weight = features.forms[0].astype(np.float64)  # psi / (2 psi + 1)
@@ -133,91 +96,8 @@ def test_the_likelihood_ratio_is_that_of_the_gaussian_model(kind: Any) -> None:
     assert np.allclose(values[:, 2], -((z - other) ** 2).sum(axis=1), rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.parametrize("n_classes", [5, 40])
-def test_kernel_discriminant_of_sums_is_that_of_the_rows_waves(n_classes: int) -> None:
-    random = np.random.RandomState(0)
-    codes = np.sort(random.randint(n_classes, size=300))
-    X = (random.standard_normal((n_classes, 4))[codes] + random.standard_normal((300, 4))).astype(np.float32)
-    made = waves._random_waves(4, 20, 2.0, random)
-    h = made.of(X).astype(np.float64)
-    assert np.allclose(h, np.cos(2 * np.pi * (X @ made.frequencies + made.phases)), atol=1e-5)
-    part = np.arange(300) % 3
-    sums = [waves._sums(X[part == k], codes[part == k], made) for k in range(3)]
-    for left_out in (None, 1):
-        seen = part != left_out
-        found = waves._discriminant([s for k, s in enumerate(sums) if k != left_out], 1e-2)
-        present, number, counts = np.unique(codes[seen], return_inverse=True, return_counts=True)
-        means = np.stack([h[seen][number == k].mean(axis=0) for k in range(present.size)])
-        residual = h[seen] - means[number]
-        within = residual.T @ residual / (int(seen.sum()) - present.size)
-        within += 1e-2 * np.trace(within) / 20 * np.eye(20)
-        between = np.cov(means.T)
-        q = found.psi.size
-        assert q == min(present.size - 1, 20)
-        assert np.allclose(found.axes.T @ within @ found.axes, np.eye(q), atol=1e-3)
-        values = eigh(between, within, eigvals_only=True)[::-1][:q]
-        assert np.allclose(np.diag(found.axes.T @ between @ found.axes), values, rtol=1e-3, atol=1e-4)
-        assert np.allclose(found.psi, np.maximum(values - (1 / counts).mean(), 0), rtol=1e-3, atol=1e-3)
-        assert np.allclose(found.centre, h[seen].mean(axis=0), atol=1e-4)
-
-
-def test_classifier_of_sums_is_ridge_regression_on_the_rows_waves() -> None:
-    random = np.random.RandomState(0)
-    codes, X = random.randint(3, size=200), random.standard_normal((200, 4)).astype(np.float32)
-    made = waves._random_waves(4, 12, 2.0, random)
-    h, prior = made.of(X).astype(np.float64), np.array([0.5, 0.3, 0.2])
-    gram = h.T @ h
-    gram += 1e-2 * np.trace(gram) / 12 * np.eye(12)
-    expected = np.linalg.solve(gram, h.T @ (np.eye(3)[codes] - prior))
-    sums = [waves._sums(X[k::2], codes[k::2], made) for k in range(2)]
-    assert np.allclose(waves._classifier(sums, prior, 1e-2), expected, atol=1e-4)
-
-
-def test_waves_without_information_are_accepted() -> None:
-    # A kernel much wider than the rows' distances: sums of float32 products have no root at so small a ridge.
-    random = np.random.RandomState(0)
-    codes, X = random.randint(3, size=400), random.standard_normal((400, 2)).astype(np.float32)
-    made = waves._random_waves(2, 200, 30.0, random)
-    sums = [waves._sums(X, codes, made)]
-    with pytest.raises(np.linalg.LinAlgError):
-        cholesky(sums[0].gram.astype(np.float64) + 1e-12 * np.eye(200))
-    assert np.isfinite(waves._classifier(sums, np.full(3, 1 / 3), 1e-12)).all()
-    assert np.isfinite(waves._discriminant(sums, 1e-12).axes).all()
-
-
-def test_kernel_discriminant_separates_what_no_linear_map_does() -> None:
-    # Every identity's rows lie at a point of its own or opposite to it: all means are 0.
-    rng = np.random.default_rng(0)
-    codes = np.repeat(np.arange(8), 60)
-    signs = rng.choice([-1.0, 1.0], (480, 1))
-    X = (signs * 3 * rng.standard_normal((8, 4))[codes] + 0.5 * rng.standard_normal((480, 4))).astype(
-        np.float32
-    )
-    train = np.arange(480) % 2 == 0
-    pairs = sample_pairs(codes[~train], 10_000, random_state=0)
-    left, right = X[~train][pairs.left], X[~train][pairs.right]
-    ratio = {}
-    for kind in ("discriminant", "kernel-discriminant"):
-        found, _ = learn(kind, X[train], codes[train], np.random.RandomState(0))
-        ratio[kind] = roc_auc_score(pairs.same, found.values(left, right)[:, 0])
-    assert ratio["kernel-discriminant"] > 0.95
-    assert ratio["discriminant"] < 0.8
-
-
-def test_whitening_leaves_rows_of_an_identity_with_unit_scatter() -> None:
-    rng = np.random.default_rng(0)
-    codes = np.repeat(np.arange(100), 10)
-    mix = rng.standard_normal((5, 5))
-    X = (3 * rng.standard_normal((100, 5))[codes] + rng.standard_normal((1000, 5)) @ mix).astype(np.float32)
-    features, _ = learn("whitened", X, codes, np.random.RandomState(0))
-    z = features.columns(X)[:, :5]
-    residual = z - np.stack([z[codes == c].mean(axis=0) for c in range(100)])[codes]
-    assert np.allclose(residual.T @ residual / 900, np.eye(5), atol=0.2)
-
-
-@pytest.mark.parametrize("kind", LEARNED)
-def test_rows_score_alike_alone_and_in_company_whichever_way_round(kind: Any) -> None:
-    model = forest(kind)
+def test_rows_score_alike_alone_and_in_company_whichever_way_round() -> None:
+    model = forest()
     left, right = DIGITS[TEST][:150], DIGITS[TEST][150:300]
     together = model.pair_score(left, right)
     assert together.tobytes() == model.pair_score(right, left).tobytes()
@@ -235,9 +115,8 @@ def test_rows_score_alike_alone_and_in_company_whichever_way_round(kind: Any) ->
     assert scores.tobytes() == scores.T.copy().tobytes()
 
 
-@pytest.mark.parametrize("kind", LEARNED)
-def test_forest_with_learned_features_is_what_its_definition_says(kind: Any) -> None:
-    model = forest(kind)
+def test_forest_with_learned_features_is_what_its_definition_says() -> None:
+    model = forest()
     left, right, _ = (side[:60] for side in held_out())
     assert model.learned_ is not None
     f = np.hstack([pair_features(left, right), model.learned_.values(left, right)])
@@ -294,9 +173,7 @@ def test_listed_pairs_are_described_by_maps_that_saw_neither_identity() -> None:
         left, right, same = listed_pairs(300, seed, d=60)
         points = np.concatenate([left, right])
         codes = identities_of_pairs(points, same)
-        features, out_of_fold = learn(
-            "discriminant", points, codes, np.random.RandomState(0), from_pairs=True
-        )
+        features, out_of_fold = learn(points, codes, np.random.RandomState(0), from_pairs=True)
         assert roc_auc_score(same, features.values(left, right)[:, 0]) > 0.99
         numbers = np.arange(300)
         ours.append(roc_auc_score(same, out_of_fold.values(numbers, numbers + 300)[:, 0]))
@@ -337,23 +214,20 @@ def test_listed_pairs_with_long_tails_are_tamed_and_others_left_straight() -> No
     codes = identities_of_pairs(np.concatenate([left, right]), same)
     for curve, curved in ((np.asarray, False), (np.sinh, True)):
         rows = np.concatenate([curve(left), curve(right)]).astype(np.float32)
-        found, _ = learn("discriminant", rows, codes, np.random.RandomState(0), from_pairs=True)
+        found, _ = learn(rows, codes, np.random.RandomState(0), from_pairs=True)
         assert found.map.scaling.curved is curved
 
 
 def test_they_make_better_forests() -> None:
     left, right, same = held_out()
     auc = {
-        kind: roc_auc_score(same, forest(kind).pair_score(left, right))
-        for kind in ("raw", "posteriors", "discriminant")
+        kind: roc_auc_score(same, forest(kind).pair_score(left, right)) for kind in ("raw", "discriminant")
     }
-    assert auc["posteriors"] > 0.99 > auc["raw"]
     assert auc["discriminant"] > auc["raw"]
 
 
-@pytest.mark.parametrize("kind", LEARNED)
-def test_saved_explained_and_drawn(kind: Any, tmp_path: Path) -> None:
-    model = forest(kind)
+def test_saved_explained_and_drawn(tmp_path: Path) -> None:
+    model = forest()
     pairmark.save(model, tmp_path / "model")
     loaded = pairmark.load(tmp_path / "model")
     left, right, _ = held_out()
@@ -364,16 +238,17 @@ def test_saved_explained_and_drawn(kind: Any, tmp_path: Path) -> None:
     assert any(node["map"] == "learned" for node in loaded.tree_data()["nodes"])
 
 
-@pytest.mark.parametrize("kind", LEARNED)
-def test_few_rows_identities_and_constant_columns_are_borne(kind: Any) -> None:
+def test_few_rows_identities_and_constant_columns_are_borne() -> None:
     rng = np.random.default_rng(0)
     X = np.hstack([rng.standard_normal((7, 3)), np.ones((7, 2))])
     y = np.array([0, 0, 0, 1, 1, 2, 3])
-    model = SimilarityForest(pair_features=kind, n_estimators=2, random_state=0).fit(X, y)
+    model = SimilarityForest(pair_features="discriminant", n_estimators=2, random_state=0).fit(X, y)
     assert np.isfinite(model.pair_score(X, X[::-1])).all()
-    ten = SimilarityForest(pair_features=kind, n_estimators=2, random_state=0).fit(X[:, :1], y)
+    ten = SimilarityForest(pair_features="discriminant", n_estimators=2, random_state=0).fit(X[:, :1], y)
     assert np.isfinite(ten.pair_score(X[:, :1], X[::-1, :1])).all()
-    constant = SimilarityForest(pair_features=kind, n_estimators=2, random_state=0).fit(np.ones((7, 2)), y)
+    constant = SimilarityForest(pair_features="discriminant", n_estimators=2, random_state=0).fit(
+        np.ones((7, 2)), y
+    )
     assert np.unique(constant.pair_score(np.ones((7, 2)), np.ones((7, 2)))).size == 1
 
 
@@ -390,23 +265,31 @@ def test_identities_follow_from_points_in_common() -> None:
     assert identities_of_pairs(points, np.array([True, True, False])).tolist() == [0, 0, 1, 0, 0, 2]
 
 
-def test_too_many_classes_or_features_are_refused_with_the_way_out() -> None:
-    y = np.repeat(np.arange(1001), 2)
-    with pytest.raises(ValueError, match=r"1001 classes.*discriminant"):
-        SimilarityTree(pair_features="posteriors").fit(np.random.default_rng(0).random((2002, 2)), y)
+def test_too_many_features_are_refused_with_the_way_out() -> None:
     with pytest.raises(ValueError, match=r"2049 features.*PCA"):
-        SimilarityTree(pair_features="whitened").fit(
+        SimilarityTree(pair_features="discriminant").fit(
             np.random.default_rng(0).random((8, 2049)), [0, 0, 1, 1] * 2
         )
-    with pytest.raises(ValueError, match="pair_features"):
-        SimilarityTree(pair_features="psychic").fit(DIGITS[:50], LABELS[:50])
+    with pytest.raises(ValueError, match=r"pair_features.*'raw' or 'discriminant'"):
+        SimilarityTree(pair_features="posteriors").fit(DIGITS[:50], LABELS[:50])
 
 
-@pytest.mark.parametrize("kind", LEARNED)
-def test_the_seed_decides_alone(kind: Any) -> None:
+def test_models_with_features_of_earlier_versions_say_how_to_train_them_again(tmp_path: Path) -> None:
+    pairmark.save(forest(), tmp_path / "model")
+    manifest = tmp_path / "model" / "manifest.json"
+    manifest.write_text(
+        manifest.read_text().replace('"pair_features": "discriminant"', '"pair_features": "posteriors"')
+    )
+    with pytest.raises(ValueError, match=r"posteriors.*pairmark train --learner similarity-forest --dataset"):
+        pairmark.load(tmp_path / "model")
+
+
+def test_the_seed_decides_alone() -> None:
     left, right, _ = (side[:500] for side in held_out())
     scores = [
-        SimilarityForest(pair_features=kind, n_estimators=2, n_pairs=2000, random_state=4, n_jobs=n_jobs)
+        SimilarityForest(
+            pair_features="discriminant", n_estimators=2, n_pairs=2000, random_state=4, n_jobs=n_jobs
+        )
         .fit(DIGITS[TRAIN][:300], LABELS[TRAIN][:300])
         .pair_score(left, right)
         .tobytes()

@@ -321,7 +321,7 @@ class TestOddData:
         "params",
         [
             {},
-            {"pair_features": "posteriors"},
+            {"pair_features": "discriminant"},
             {"leaf_rank": "linear"},
             {"leaf_rank": "boosting", "n_pairs": None},
         ],

@@ -57,42 +57,6 @@ def affine(X, weights, bias, out):
 
 
 @kernel
-def wave(values):
-    """``cos(2 pi t)`` of every value, in place, by its series on half a period: plain arithmetic, so done in bulk."""
-    for p in range(values.shape[0]):
-        row = values[p]
-        for j in range(row.shape[0]):
-            # To half a period either side of 0; then x = (2 pi t)^2 and the series of the cosine in x.
-            t = row[j] - np.floor(row[j] + np.float32(0.5))
-            x = np.float32(39.4784176) * t * t
-            y = np.float32(-1.1470746e-11) * x + np.float32(2.0876757e-9)
-            y = y * x + np.float32(-2.7557319e-7)
-            y = y * x + np.float32(2.4801587e-5)
-            y = y * x + np.float32(-1.3888889e-3)
-            y = y * x + np.float32(4.1666667e-2)
-            y = y * x + np.float32(-0.5)
-            row[j] = y * x + np.float32(1.0)
-
-
-@kernel
-def softmax(logits, n):
-    """Softmax of the first ``n`` values of each row, in place."""
-    if n == 0:
-        return
-    for p in range(logits.shape[0]):
-        row = logits[p]
-        # Less the largest, so that no exponential overflows.
-        largest = row[0]
-        for k in range(1, n):
-            largest = max(largest, row[k])
-        total = 0.0
-        for k in range(n):
-            total += math.exp(np.float64(row[k]) - np.float64(largest))
-        for k in range(n):
-            row[k] = np.float32(math.exp(np.float64(row[k]) - np.float64(largest)) / total)
-
-
-@kernel
 def clip(values):
     """Hold values within `LIMIT`, in place."""
     for p in range(values.shape[0]):

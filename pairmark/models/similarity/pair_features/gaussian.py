@@ -18,7 +18,6 @@ from pairmark.models.core.two_covariance import (
     shrunk_model,
     two_covariance,
 )
-from pairmark.models.similarity.pair_features.common import FIT_ROWS, normal_scale
 from pairmark.models.similarity.pair_features.maps import (
     FOLDS,
     CoordinateMap,
@@ -26,15 +25,25 @@ from pairmark.models.similarity.pair_features.maps import (
     LearnedFeatures,
     OutOfFold,
     OutOfFoldMaps,
-    PairFeatures,
     Scaling,
     folds_of,
 )
 
+FIT_ROWS = 100_000
+"""Most rows that a covariance is worked out from; quantiles, from four times as many."""
 _SCALED_BY = 20_000
 """Rows of listed pairs whose quantiles scale features."""
 _FAR, _FAR_SHARE = 4.0, 1e-3
 """Deviations from the median, and the share of values beyond them from which tails are long. Of a Gaussian's: 6e-5."""
+
+
+def normal_scale(X: Float32) -> tuple[Float64, Float64]:
+    """Medians, and one over the normal-consistent interquartile range (else the deviation)."""
+    low, middle, high = np.percentile(X[: 4 * FIT_ROWS], (25, 50, 75), axis=0).astype(np.float64)
+    width = (high - low) / 1.349
+    deviation = X.std(axis=0, dtype=np.float64)
+    width = np.where(width > 0, width, np.where(deviation > 0, deviation, 1.0))
+    return middle, 1.0 / np.maximum(width, 1e-30)
 
 
 def forms_of(psi: Float64) -> Forms:
@@ -48,32 +57,22 @@ def forms_of(psi: Float64) -> Forms:
     )
 
 
-def some_rows(
-    X: Float32, codes: Int64, random: np.random.RandomState, parts: int = 1
-) -> tuple[Float32, Int64]:
-    """At most `FIT_ROWS` rows, or their share where this is one of several parts."""
-    if X.shape[0] <= FIT_ROWS // parts:
-        return X, codes
-    sample = np.sort(random.choice(X.shape[0], FIT_ROWS // parts, replace=False))
-    return X[sample], codes[sample]
-
-
 def learn_gaussian(
-    kind: PairFeatures, X: Float32, codes: Int64, random: np.random.RandomState
+    X: Float32, codes: Int64, random: np.random.RandomState
 ) -> tuple[LearnedFeatures, OutOfFold]:
-    """``discriminant`` or ``whitened`` features, and their out-of-fold values."""
+    """Features, and their out-of-fold values."""
     folds = folds_of(codes, random)
     columns: dict[tuple[int, int], tuple[Float32, Float32]] = {}
     for a in range(FOLDS):
         for b in range(a, FOLDS):
             training = (folds != a) & (folds != b)
-            row_map = _map(kind, X[training], codes[training], random)
+            row_map = _map(X[training], codes[training], random)
             columns[a, b] = row_map.columns(X[~training]), row_map.forms.forms
-    return LearnedFeatures(kind=kind, map=_map(kind, X, codes, random)), OutOfFold(folds, columns)
+    return LearnedFeatures(map=_map(X, codes, random)), OutOfFold(folds, columns)
 
 
 def learn_gaussian_of_listed(
-    kind: PairFeatures, X: Float32, codes: Int64, random: np.random.RandomState
+    X: Float32, codes: Int64, random: np.random.RandomState
 ) -> tuple[LearnedFeatures, OutOfFoldMaps]:
     """The same of rows of listed pairs, with many identities of a few rows each.
 
@@ -94,31 +93,21 @@ def learn_gaussian_of_listed(
         moments = ClassSums.together(parts).moments()
         shrunk = shrinkage(moments.centre.size, moments.freedom)
         model = shrunk_model(moments, shrunk, 0.0, COORDINATES, idle=True)
-        return _row_map(kind, scaling, model)
+        return _row_map(scaling, model)
 
     maps = {(a, b): mapped((a, b)) for a in range(FOLDS) for b in range(a + 1, FOLDS)}
-    return LearnedFeatures(kind=kind, map=mapped(())), OutOfFoldMaps(folds, U, maps)
+    return LearnedFeatures(map=mapped(())), OutOfFoldMaps(folds, U, maps)
 
 
-def _map(kind: PairFeatures, X: Float32, codes: Int64, random: np.random.RandomState) -> CoordinateMap:
-    X, codes = some_rows(X, codes, random)
+def _map(X: Float32, codes: Int64, random: np.random.RandomState) -> CoordinateMap:
+    if X.shape[0] > FIT_ROWS:
+        sample = np.sort(random.choice(X.shape[0], FIT_ROWS, replace=False))
+        X, codes = X[sample], codes[sample]
     scaling = Scaling(*normal_scale(X), True)
-    return _row_map(kind, scaling, two_covariance(scaling.scaled(X).astype(np.float64), codes))
+    return _row_map(scaling, two_covariance(scaling.scaled(X).astype(np.float64), codes))
 
 
-def _row_map(kind: PairFeatures, scaling: Scaling, model: TwoCovariance) -> CoordinateMap:
-    forms = forms_of(model.psi)
-    if kind == "whitened":
-        unit_weights, nothing = np.ones(model.psi.size), np.zeros(model.psi.size)
-        forms = Forms(
-            np.array([2 * unit_weights, unit_weights], dtype=np.float32),
-            np.array([nothing, unit_weights]),
-            np.array([unit_weights, nothing]),
-        )
-    return CoordinateMap(scaling, (layer_of(model),), forms)
-
-
-def layer_of(model: TwoCovariance) -> tuple[Float32, Float32]:
-    """Rows to the model's coordinates: weights and bias."""
+def _row_map(scaling: Scaling, model: TwoCovariance) -> CoordinateMap:
     axes = np.ascontiguousarray(model.axes, dtype=np.float32)
-    return axes, (-(model.centre @ model.axes)).astype(np.float32)
+    bias = (-(model.centre @ model.axes)).astype(np.float32)
+    return CoordinateMap(scaling, axes, bias, forms_of(model.psi))

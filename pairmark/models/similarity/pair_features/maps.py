@@ -1,22 +1,10 @@
 """Learned pair features: symmetric numbers of a pair, added to the raw features f.
 
 The best similarity is any increasing transform of ``eta(x, x') = sum_k eta_k(x) eta_k(x')`` (Clemencon & Vogel,
-section 2.1), which axis-parallel splits of (|x - x'|, x + x') approach slowly. So estimates of it, or of what stands in
-for it when identities to come are unknown, are learned first:
-
-- ``distances``: cosine and distance of the rows, of which only the scaling is learned. They hold where so few
-  identities are known that nothing learned is of use with others; splits of single features do not know sums of them.
-- ``posteriors`` (closed-set use): a kernel classifier estimates the class posteriors ``eta_k``; a pair's features are
-  the inner product of its two posteriors, and their cosine. The classifier is ridge regression of the classes on
-  random Fourier features of a Gaussian kernel (Rahimi & Recht, 2007): its sums over rows add up, so leaving a fold out
-  costs a subtraction and a solve, not another fit. Posteriors say little where both are sure, or both unsure, so two
-  features of the classifier's scores stand beside them: log-likelihood ratio and cosine, as for ``discriminant``.
-- ``discriminant`` (open-set use): identities are Gaussian around Gaussian centres, after an asinh per feature; a pair's
-  features are that model's log-likelihood ratio of same against different (two-covariance, or PLDA), the cosine of
-  its discriminant coordinates and their distance.
-- ``kernel-discriminant`` (open-set use): the same model of the same random Fourier features (kernel discriminant
-  analysis: Mika et al., 1999; Baudat & Anouar, 2000), for identities that no linear map of the features parts.
-- ``whitened`` (open-set use): distance and cosine after whitening within identities.
+section 2.1), which axis-parallel splits of (|x - x'|, x + x') approach slowly. ``discriminant`` features stand in for
+it where identities to come are unknown: identities are Gaussian around Gaussian centres, after an asinh per feature; a
+pair's features are that model's log-likelihood ratio of same against different (two-covariance, or PLDA), the cosine
+of its discriminant coordinates and their distance.
 
 Trees learn from out-of-fold values: a training pair's features come from maps that saw neither of its rows (with
 enough identities: neither of its identities), so trees trust them no more than they will deserve.
@@ -36,27 +24,8 @@ from pairmark.models.core.arrays import Float32, Float64, Int64
 from pairmark.models.core.kernels import rows as row_kernels
 from pairmark.models.similarity.kernels import scoring as scoring_kernels
 
-PairFeatures = Literal["raw", "distances", "posteriors", "discriminant", "kernel-discriminant", "whitened"]
-NAMES: dict[str, tuple[str, ...]] = {
-    "raw": (),
-    "distances": ("cosine", "nearness"),
-    "posteriors": (
-        "posteriors' inner product",
-        "posteriors' cosine",
-        "class scores' log-likelihood ratio",
-        "class scores' cosine",
-    ),
-    "discriminant": ("log-likelihood ratio", "discriminant cosine", "discriminant nearness"),
-    "kernel-discriminant": (
-        "kernel log-likelihood ratio",
-        "kernel discriminant cosine",
-        "kernel discriminant nearness",
-    ),
-    "whitened": ("whitened nearness", "whitened cosine"),
-}
-_TIE_BREAKERS: dict[str, int] = {"posteriors": 2}
-"""Which feature parts pairs that all trees hold for alike, where it is not the first: the sums of class scores do not
-saturate as posteriors do."""
+PairFeatures = Literal["raw", "discriminant"]
+NAMES = ("log-likelihood ratio", "discriminant cosine", "discriminant nearness")
 _TIE_SHARE = 1e-3
 FOLDS = 4
 """Parts of the rows (of the identities, where there are enough) that maps leave out in turn."""
@@ -100,17 +69,12 @@ class Forms(NamedTuple):
 
 
 class CoordinateMap(NamedTuple):
-    """Rows to coordinates, and the forms of a pair's features.
-
-    ``layers`` are affine; the first one's outputs become waves where ``waved``, and the first ``n_posteriors`` of the
-    last one's a softmax.
-    """
+    """Rows to coordinates, by an affine layer, and the forms of a pair's features."""
 
     scaling: Scaling
-    layers: tuple[tuple[Float32, Float32], ...]
+    weights: Float32
+    bias: Float32
     forms: Forms
-    waved: bool = False
-    n_posteriors: int = 0
 
     def columns(self, X: Float32, *, scaled: bool = False) -> Float32:
         """(n, q + 2 m): coordinates, factors, offsets; each row as if alone. ``scaled``: whether rows are already."""
@@ -118,34 +82,19 @@ class CoordinateMap(NamedTuple):
         for start in range(0, X.shape[0], _ROW_BLOCK):
             # Plain arrays: one compiled version serves matrices that are mapped, read-only or views.
             block = np.array(X[start : start + _ROW_BLOCK], dtype=np.float32, order="C")
-            coordinates = block if scaled else self.scaling.scaled(block)
-            for level, (weights, bias) in enumerate(self.layers):
-                after = np.empty((block.shape[0], weights.shape[1]), dtype=np.float32)
-                row_kernels.affine(coordinates, weights, bias, after)
-                if self.waved and level == 0:
-                    row_kernels.wave(after)
-                coordinates = after
-            row_kernels.softmax(coordinates, self.n_posteriors)
+            coordinates = np.empty((block.shape[0], self.bias.size), dtype=np.float32)
+            row_kernels.affine(
+                block if scaled else self.scaling.scaled(block), self.weights, self.bias, coordinates
+            )
             self.forms.columns(coordinates, out[start : start + _ROW_BLOCK])
         return out
 
 
 @dataclass(frozen=True, kw_only=True)
 class LearnedFeatures:
-    """Fitted learned features.
+    """Fitted learned features."""
 
-    Attributes
-    ----------
-    names : of the m features of a pair, as people read them.
-    """
-
-    kind: PairFeatures
     map: CoordinateMap
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        # Models saved by earlier versions have the first of them.
-        return NAMES[self.kind][: self.forms.shape[0]]
 
     @property
     def forms(self) -> Float32:
@@ -191,8 +140,7 @@ class LearnedFeatures:
         steps = [np.arange(n) if side.strides[0] else np.zeros(n, dtype=np.int64) for side in (left, right)]
         rows = [side if side.strides[0] else np.ascontiguousarray(side[:1]) for side in (left, right)]
         values = pair_values(rows[0], rows[1], steps[0], steps[1], self.forms)
-        values = values[:, _TIE_BREAKERS.get(self.kind, 0)]
-        return np.asarray(_TIE_SHARE * np.arcsinh(values.astype(np.float64)))
+        return np.asarray(_TIE_SHARE * np.arcsinh(values[:, 0].astype(np.float64)))
 
 
 class OutOfFold(NamedTuple):
@@ -201,8 +149,7 @@ class OutOfFold(NamedTuple):
     Attributes
     ----------
     folds : (n,) the fold of each row.
-    columns : the rows' columns, and forms, under a map that left out two folds ``(a, b)``, a <= b, in rows' order; for
-        ``posteriors`` a single entry, where each row's come from a map without its fold.
+    columns : the rows' columns, and forms, under a map that left out two folds ``(a, b)``, a <= b, in rows' order.
     """
 
     folds: Int64
@@ -210,9 +157,6 @@ class OutOfFold(NamedTuple):
 
     def values(self, left: NDArray[np.integer[Any]], right: NDArray[np.integer[Any]]) -> Float32:
         """(n, m) float32 of pairs of training rows."""
-        if len(self.columns) == 1:
-            ((columns, forms),) = self.columns.values()
-            return pair_values(columns, columns, left, right, forms)
         m = next(iter(self.columns.values()))[1].shape[0]
         out = np.empty((left.shape[0], m), dtype=np.float32)
         low, high = (choose(self.folds[left], self.folds[right]) for choose in (np.minimum, np.maximum))
@@ -229,8 +173,8 @@ class OutOfFoldMaps(NamedTuple):
     Attributes
     ----------
     folds : (n,) the fold of each row.
-    scaled : (n, d) rows as the first layer takes them.
-    maps : by the two folds ``(a, b)``, a < b, that a map left out; of one layer. Pairs within a fold take one that left
+    scaled : (n, d) rows as the layer takes them.
+    maps : by the two folds ``(a, b)``, a < b, that a map left out. Pairs within a fold take one that left
         out another fold as well: maps of more rows would give values of another scale, and same pairs, which lie within
         a fold, would be known by it.
     """
@@ -263,11 +207,6 @@ def folds_of(codes: Int64, random: np.random.RandomState | np.random.Generator) 
     n_classes = int(codes.max()) + 1
     if n_classes >= 3 * FOLDS:
         return np.asarray((random.permutation(n_classes) % FOLDS)[codes])
-    return spread_rows(codes, random)
-
-
-def spread_rows(codes: Int64, random: np.random.RandomState | np.random.Generator) -> Int64:
-    """(n,) folds of rows, each class spread evenly over them."""
     order = random.permutation(codes.size)
     order = order[np.argsort(codes[order], kind="stable")]
     folds = np.empty(codes.size, dtype=np.int64)
