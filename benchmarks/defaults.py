@@ -4,13 +4,12 @@ Sets: keystrokes and faces (half of the people train, the other half's pairs tes
 digits train, five test) and with shared classes, people with typing errors (Febrl) as hashed n-grams, and published
 lists of record pairs as hashed n-grams (DBLP and ACM, the same with misplaced cells, Amazon and Google, Abt and Buy).
 Everybody sees the same training rows and is scored on the same test pairs, with its defaults. Peers of pairs (logistic
-regression, a linear SVM, a random forest, XGBoost, LightGBM) learn from as many same as different pairs of written-out
-features, half as many of rows of over `WIDE` features; LMNN and ITML (metric-learn) from at most 1,000 rows in at most
-64 principal components. A contestant that took over `SLOW` CPU seconds to learn in the first repetition of a set runs
-in two, and one that takes over `LIMIT` is left out: its row says so.
+regression, a random forest, XGBoost, LightGBM) learn from as many same as different pairs of written-out features, half
+as many of rows of over `WIDE` features. A contestant that took over `SLOW` CPU seconds to learn in the first repetition
+of a set runs in two, and one that takes over `LIMIT` is left out: its row says so.
 
 The race of `similarity-auto` runs without its slow candidates, so that nothing here depends on the clock; only with
-shared digits, where these may win, it has 20 seconds for them. On six small sets (`benchmarks._small_sets`: 150 to 351
+shared digits, where these may win, it has 20 seconds for them. On six small sets (`SMALL`: 150 to 351
 rows, rows of shared classes or people never met) everything is as users get it, the budget of 120 seconds too. There
 the mean over the three rates is compared, and what the winner's line of the board leads to expect with what comes.
 
@@ -27,44 +26,92 @@ run that was cut goes on where it stood.
 from __future__ import annotations
 
 import csv
+import gzip
 import json
 import os
 import time
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_array, issparse
 from scipy.stats import rankdata
 from scipy.stats import t as student
-from sklearn.decomposition import PCA
-from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn import datasets
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.feature_extraction.text import HashingVectorizer
 from sklearn.linear_model import LogisticRegression
-from sklearn.neighbors import NeighborhoodComponentsAnalysis
-from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.svm import LinearSVC
 
-from benchmarks._people import faces, keystroke, mnist
-from benchmarks._small_sets import SMALL
-from benchmarks._verification import (
-    Score,
-    boosted,
-    cosine,
-    euclidean,
-    in_blocks,
-    rates,
-    timed,
-)
 from benchmarks.common import RESULTS, Claim, Parts, Preset, Result, needed_data
 from pairmark.models import MetricSimilarity, Plda, SimilarityAuto, SimilarityForest, SimilarityLogistic
+from pairmark.models.evaluation.pairs import roc_curve_pairs
 from pairmark.models.pairs.sampling import pair_features, sample_pairs
 from pairmark.version import commit
 
+Score = Callable[[np.ndarray, np.ndarray], np.ndarray]
+Rows = tuple[np.ndarray, np.ndarray]
+BLOCK = 50_000
+
+
+def keystroke() -> tuple[np.ndarray, np.ndarray]:
+    """Typing rhythms, and whose each is."""
+    with needed_data("keystroke", "keystroke.csv").open(newline="") as file:
+        lines = list(csv.reader(file))[1:]
+    y = np.unique([line[0] for line in lines], return_inverse=True)[1]
+    return np.array([line[1:] for line in lines], dtype=np.float32), y
+
+
+def faces() -> tuple[np.ndarray, np.ndarray]:
+    """Photographs, and whose each is."""
+    with np.load(needed_data("faces", "yaleb.npz")) as file:
+        return file["X"].astype(np.float32), np.unique(file["y"], return_inverse=True)[1]
+
+
+def mnist(n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """``n`` handwritten digits drawn from the training images of MNIST, and which each is."""
+    with gzip.open(needed_data("mnist", "train-images-idx3-ubyte.gz")) as file:
+        X = np.frombuffer(file.read(), dtype=np.uint8, offset=16).reshape(-1, 784)
+    with gzip.open(needed_data("mnist", "train-labels-idx1-ubyte.gz")) as file:
+        y = np.frombuffer(file.read(), dtype=np.uint8, offset=8)
+    some = rng.permutation(y.size)[:n]
+    return X[some].astype(np.float32), y[some].astype(np.int64)
+
+
+class SmallSet(NamedTuple):
+    """One of them: how it is read, and what new rows are of."""
+
+    read: Callable[[], Rows]
+    protocol: Literal["open-set", "closed-set"]
+    size: str
+
+
+def _table(name: str) -> Rows:
+    with needed_data("uci", f"{name}.csv").open(newline="") as file:
+        lines = list(csv.reader(file))
+    y = np.unique([line[-1] for line in lines], return_inverse=True)[1]
+    return np.array([line[:-1] for line in lines], dtype=np.float32), y
+
+
+def _some_people(read: Callable[[], Rows], n_people: int, each: int) -> Rows:
+    X, y = read()
+    rng = np.random.default_rng(n_people)
+    people = rng.permutation(np.unique(y))[:n_people]
+    rows = np.concatenate([rng.permutation(np.flatnonzero(y == one))[:each] for one in people])
+    return X[rows], np.unique(y[rows], return_inverse=True)[1]
+
+
+SMALL = {
+    "wine": SmallSet(lambda: datasets.load_wine(return_X_y=True), "closed-set", "178 x 13, 3 classes"),
+    "iris": SmallSet(lambda: datasets.load_iris(return_X_y=True), "closed-set", "150 x 4, 3 classes"),
+    "sonar": SmallSet(lambda: _table("sonar"), "closed-set", "208 x 60, 2 classes"),
+    "ionosphere": SmallSet(lambda: _table("ionosphere"), "closed-set", "351 x 34, 2 classes"),
+    "few at keyboards": SmallSet(
+        lambda: _some_people(keystroke, 40, 8), "open-set", "320 x 31, 40 people of 8 samples"
+    ),
+    "few faces": SmallSet(lambda: _some_people(faces, 30, 10), "open-set", "300 x 1,024, 30 people of 10"),
+}
 FPR = (0.1, 0.01, 0.001)
 AUTO = "pairmark similarity-auto"
 LISTS = ("dblp-acm", "dblp-acm-dirty", "amazon-google", "abt-buy")
@@ -282,7 +329,7 @@ def _too_good(model: Any, scores: np.ndarray, same: np.ndarray) -> float:
     (line,) = (one for one in model.leaderboard_ if one["chosen"])
     shown = {float(rate): tpr for rate, tpr in line.get("validated_tpr", {}).items() if tpr is not None}
     return (
-        float(np.mean(np.subtract(list(shown.values()), rates(scores, same, tuple(shown)).tpr)))
+        float(np.mean(np.subtract(list(shown.values()), tpr_at(scores, same, tuple(shown)))))
         if shown
         else np.nan
     )
@@ -305,13 +352,15 @@ def _measure(
     split = _split(name, repetition, size)
 
     def measured(fit: Callable[[Split], Score], limit: float | None) -> list[float] | None:
-        score, seconds = timed(lambda X, y: fit(split), split.X, split.y)
+        started = time.process_time()
+        score = fit(split)
+        seconds = time.process_time() - started
         # Judged when it is over: libraries that are interrupted in the middle bring the process down.
         if limit is not None and seconds > limit:
             return None
         scores = in_blocks(score, split.rows, split.left, split.right)
         model = getattr(score, "__self__", None)
-        found = [*rates(scores, split.same, FPR).tpr, seconds]
+        found = [*tpr_at(scores, split.same, FPR), seconds]
         return [*found, _too_good(model, scores, split.same)] if isinstance(model, SimilarityAuto) else found
 
     for contestant, fit in _contestants(name, split, size, repetition).items():
@@ -357,11 +406,7 @@ def _contestants(name: str, split: Split, size: Size, seed: int) -> dict[str, Ca
         "pairmark whitened cosine": ours(MetricSimilarity(whiten=True)),
         "pairmark plda": ours(Plda(random_state=seed, **reported)),
         "pairmark plda + trees": ours(Plda(random_state=seed, residual_rounds="auto", **reported)),
-        "NCA + Euclidean": _nca,
     }
-    if len(np.unique(split.y)) > 2:
-        # Two classes have one direction, along which cosines tell nothing.
-        found["LDA + cosine"] = _lda
     if size.forests or name in SMALL:
         found["pairmark forest"] = ours(SimilarityForest(random_state=seed))
     if name in SMALL:
@@ -370,42 +415,8 @@ def _contestants(name: str, split: Split, size: Size, seed: int) -> dict[str, Ca
         )
     if size.forests:
         found["LightGBM on pairs"] = lambda data: _lightgbm(data, peer_pairs, seed)
-        found["linear SVM on pairs"] = lambda data: _svm(data, peer_pairs, seed)
         found["random forest on pairs"] = lambda data: _forest(data, peer_pairs, seed)
-        found["LMNN + Euclidean"] = lambda data: _metric_learn(data, "LMNN")
-        found["ITML + Euclidean"] = lambda data: _metric_learn(data, "ITML")
     return found
-
-
-def _lda(data: Split) -> Score:
-    lda = LinearDiscriminantAnalysis(solver="eigen", shrinkage="auto").fit(data.X, data.y)
-    return lambda a, b: cosine(lda.transform(a), lda.transform(b))
-
-
-def _nca(data: Split) -> Score:
-    steps = [StandardScaler()] + ([PCA(64, random_state=0)] if data.X.shape[1] > 128 else [])
-    n_components = min(20, data.X.shape[1])
-    nca = NeighborhoodComponentsAnalysis(n_components, init="pca", max_iter=30, random_state=0)
-    model = make_pipeline(*steps, nca)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        model.fit(data.X[:2_000], data.y[:2_000])
-    return lambda a, b: euclidean(model.transform(a), model.transform(b))
-
-
-def _metric_learn(data: Split, name: str) -> Score:
-    from metric_learn import LMNN, ITML_Supervised
-
-    steps = [StandardScaler()] + ([PCA(64, random_state=0)] if data.X.shape[1] > 64 else [])
-    some = np.random.default_rng(0).permutation(len(data.y))[:1_000]
-    model = (
-        LMNN(n_neighbors=3, max_iter=50) if name == "LMNN" else ITML_Supervised(max_iter=100, random_state=0)
-    )
-    chain = make_pipeline(*steps)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        model.fit(chain.fit_transform(data.X[some]), data.y[some])
-    return lambda a, b: euclidean(model.transform(chain.transform(a)), model.transform(chain.transform(b)))
 
 
 def _training_pairs(data: Split, n_pairs: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -427,14 +438,6 @@ def _logistic(data: Split, n_pairs: int, seed: int) -> Score:
     return lambda a, b: model.decision_function(_apart(scale.transform(a), scale.transform(b)))
 
 
-def _svm(data: Split, n_pairs: int, seed: int) -> Score:
-    left, right, same = _training_pairs(data, n_pairs, seed)
-    scale = StandardScaler().fit(data.X)
-    Z = scale.transform(data.X)
-    model = LinearSVC(random_state=seed).fit(_apart(Z[left], Z[right]), same)
-    return lambda a, b: model.decision_function(_apart(scale.transform(a), scale.transform(b)))
-
-
 def _forest(data: Split, n_pairs: int, seed: int) -> Score:
     left, right, same = _training_pairs(data, n_pairs, seed)
     model = RandomForestClassifier(100, min_samples_leaf=5, n_jobs=1, random_state=seed)
@@ -443,14 +446,13 @@ def _forest(data: Split, n_pairs: int, seed: int) -> Score:
 
 
 def _xgboost(data: Split, n_pairs: int, seed: int) -> Score:
-    if not issparse(data.X):
-        return boosted(data.X, data.y, n_pairs=n_pairs, n_trees=100, depth=6, seed=seed)
     from xgboost import XGBClassifier
 
     left, right, same = _training_pairs(data, n_pairs, seed)
+    features = _apart if issparse(data.X) else pair_features
     model = XGBClassifier(n_estimators=100, tree_method="hist", n_jobs=1, random_state=seed)
-    model.fit(_apart(data.X[left], data.X[right]), same)
-    return lambda a, b: model.predict(_apart(a, b), output_margin=True)
+    model.fit(features(data.X[left], data.X[right]), same)
+    return lambda a, b: model.predict(features(a, b), output_margin=True)
 
 
 def _lightgbm(data: Split, n_pairs: int, seed: int) -> Score:
@@ -527,4 +529,23 @@ def _records(name: str) -> Split:
     left, right, same = listed("test")
     return Split(
         X=X, y=None, listed=listed("train"), rows=X, left=left, right=right, same=same, protocol="open-set"
+    )
+
+
+def tpr_at(scores: np.ndarray, same: np.ndarray, at: tuple[float, ...]) -> list[float]:
+    """True positive rates of ``score > threshold`` at false positive rates; every pair weighs the same."""
+    fpr, tpr, _ = roc_curve_pairs(scores, same)
+    return [float(tpr[fpr <= rate].max()) for rate in at]
+
+
+def in_blocks(score: Score, X: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Scores of pairs of rows of X, a bounded block at a time; our learners prepare each row once."""
+    learner: Any = getattr(score, "__self__", None)
+    if getattr(score, "__name__", "") == "pair_score" and hasattr(learner, "score_pairs"):
+        return np.asarray(learner.score_pairs(X, left, right))
+    return np.concatenate(
+        [
+            np.asarray(score(X[left[at : at + BLOCK]], X[right[at : at + BLOCK]]), dtype=np.float32)
+            for at in range(0, len(left), BLOCK)
+        ]
     )

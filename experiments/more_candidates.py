@@ -23,8 +23,8 @@ from sklearn.kernel_approximation import Nystroem
 from sklearn.neural_network import MLPClassifier
 from sklearn.preprocessing import QuantileTransformer, StandardScaler
 
-from benchmarks._people import faces, keystroke, mnist
 from benchmarks.common import Claim, Preset, Result
+from benchmarks.defaults import faces, keystroke, mnist
 from pairmark.models import MetricSimilarity, Plda
 from pairmark.models.evaluation.validation import JUDGED_FPR, Fold, validation_folds
 

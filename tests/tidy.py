@@ -28,7 +28,7 @@ MEMORY = Path("/dev/shm")
 """Where tests keep their homes and SQLite databases: flushing each commit to a disk takes most of many tests' time."""
 ENOUGH_BYTES = 6 * 2**30
 LONGEST = (
-    "test_rolling_restart.py",
+    "test_mishaps.py",
     "test_demo.py",
     "test_blocks.py",
     "test_wheel.py",
