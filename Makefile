@@ -19,7 +19,7 @@ BOUNDSCHECK = NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(CURDIR)/var/cache/numba-boun
 COMPILE = uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-annotate --no-header \
 	--python-version 3.11 $(LOCK_ARGS)
 
-.PHONY: help demo docs test nightly quick explore mutants check format bench experiments lock clean browser screenshots sbom
+.PHONY: help demo docs test nightly quick explore mutants check format bench experiments lock clean browser sbom
 
 help:
 	@echo "make demo    train on real digits, serve on 127.0.0.1:8000 (DEMO_ARGS=--once: answer and stop; --port N)"
@@ -33,7 +33,6 @@ help:
 	@echo "make format  let ruff format and fix"
 	@echo "make bench   benchmarks (BENCH=name for one, PRESET=quick|full, BENCH_ARGS='--data FOLDER')"
 	@echo "make experiments  the papers' tables, repeated (EXPERIMENT=name for one, PRESET=quick|full)"
-	@echo "make screenshots  the console's pictures in docs/pictures (needs chromium)"
 	@echo "make lock    resolve the locked requirements anew (needs uv; LOCK_ARGS=--upgrade for newer versions)"
 	@echo "make sbom    the bill of materials (CycloneDX) of what is installed at run time, in dist/sbom.json"
 	@echo "make clean   remove environments and caches (never var/, where your data is)"
@@ -138,9 +137,6 @@ bench: $(if $(HARD),$(VENV)/.dev,$(BENCH_VENV)/.bench)
 
 experiments: $(BENCH_VENV)/.bench
 	@$(BENCH_VENV)/bin/python -m experiments $(EXPERIMENT) --preset $(PRESET) $(BENCH_ARGS)
-
-screenshots: $(VENV)/.dev browser
-	@$(VENV)/bin/python -m docs.screenshots
 
 sbom: $(VENV)/.runtime
 	@mkdir -p dist && $(VENV)/bin/python deploy/sbom.py dist/sbom.json && echo "dist/sbom.json"

@@ -28,8 +28,6 @@ html_css_files = ["pairmark.css"]
 html_copy_source = False
 html_show_sourcelink = False
 html_theme_options = {"navigation_with_keys": True}
-# Read at /guide without a network: nothing comes from elsewhere.
-html_baseurl = ""
 
 
 def setup(app: Any) -> None:

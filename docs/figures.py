@@ -20,7 +20,7 @@ def main() -> None:
 
 def figures() -> str:
     """The lines, as they stand in the README."""
-    made = [_guarantee(), _keystrokes(), _faces(), _strangers(), _request(), _gallery()]
+    made = [_guarantee(), _keystrokes(), _strangers(), _request(), _gallery()]
     text = "".join(f"{number}. {line}\n" for number, line in enumerate(made, 1))
     return re.sub(r"(?<=\d)%", "\u00a0%", text)
 
@@ -57,17 +57,6 @@ def _keystrokes() -> str:
         f"**The default learner on typing rhythms.** At an FPR of 1 %, `similarity-auto` recognises "
         f"{rates['pairmark similarity-auto']:.1%} of pairs of the same person, XGBoost on pairs "
         f"{rates['XGBoost on pairs']:.1%} {source}."
-    )
-
-
-def _faces() -> str:
-    found, source = _result("defaults", "faces")
-    rows = {row["contestant"]: row for row in found["rows"] if row["set"] == "faces"}
-    auto, peer = rows["pairmark similarity-auto"], rows["XGBoost on pairs"]
-    return (
-        f"**Faces**, as plain pixels: at an FPR of 1 %, `similarity-auto` recognises {auto['TPR at 0.01']:.1%} "
-        f"({auto['repetitions']} repetitions). In the {peer['repetitions']} repetitions shared with XGBoost on pairs "
-        f"it is ahead by {100 * peer['auto ahead at 0.01']:.0f} ± {100 * peer['+-']:.0f} percentage points {source}."
     )
 
 

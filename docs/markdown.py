@@ -63,16 +63,10 @@ def _wrapped(signature: str) -> str:
     """A signature of more than a line with an argument a line."""
     if len(signature) <= 100:
         return signature
-    arguments, depth, start = [], 0, signature.index("(") + 1
-    for at, sign in enumerate(signature):
-        depth += (sign in "([{") - (sign in ")]}")
-        if (sign == "," and depth == 1) or (sign == ")" and depth == 0):
-            arguments.append(signature[start:at].strip())
-            start = at + 1
-        if sign == ")" and depth == 0:
-            break
-    head = signature[: signature.index("(")]
-    return f"{head}(\n    " + ",\n    ".join(arguments) + f",\n){signature[start:]}"
+    name, _, rest = signature.partition("(")
+    arguments, _, answer = rest.rpartition(")")
+    one_a_line = re.sub(r", (?=\*|\w+(?:: |=|$|,))", ",\n    ", arguments)
+    return f"{name}(\n    {one_a_line},\n){answer}"
 
 
 def block(text: str, language: str) -> list[str]:

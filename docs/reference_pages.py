@@ -5,11 +5,8 @@ They are written into ``docs/reference`` when the site is built, and are not com
 
 from __future__ import annotations
 
-import ast
-import importlib
 import json
 import re
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +21,9 @@ def write(folder: Path) -> None:
         "http": http_page(),
         "command-line": command_line_page(),
         "settings": settings_page(),
-        "limits": limits_page(),
         "errors": errors_page(),
         "metrics": metrics_page(),
         "learners": learners_page(),
-        "code-map": code_map_page(),
         **python_pages.pages(),
     }
     for name, text in pages.items():
@@ -170,64 +165,6 @@ def settings_page() -> str:
     return "\n".join(lines) + "\n"
 
 
-_LIMIT = re.compile(r"(max|min|tenant)_\w+|\w+_(limit|timeout_s|memory_bytes|threads)")
-_CONSTANT = re.compile(r"_?(MAX|MOST|LONGEST)_[A-Z_]+")
-
-
-def limits_page() -> str:
-    """Every limit: the settings that are one, and the constants of the service that say what they bound."""
-    from pairmark.service.settings import Settings
-
-    settings = []
-    for name, field in Settings.model_fields.items():
-        if _LIMIT.fullmatch(name):
-            default = field.get_default(call_default_factory=True)
-            shown = "none" if default is None else f"{default:,}"
-            settings.append((f"`PAIRMARK_{name.upper()}`<br>default {shown}", field.description or ""))
-    lines = [
-        "# Limits",
-        "",
-        "Everything that a client can send or start is bounded. A request beyond a limit is refused, and the answer "
-        "names the limit: see [Errors](errors.md).",
-        "",
-        "## Settings",
-        "",
-        *table(("variable", "bounds"), settings),
-        "",
-        "## Fixed",
-        "",
-        *table(("limit", "where", "bounds"), _constants()),
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _constants() -> list[tuple[str, str, str]]:
-    """Numbers of the service that are called a limit and say, in the text below them, of what."""
-    root = Path(__file__).parent.parent
-    found = []
-    for path in sorted((root / "pairmark" / "service").rglob("*.py")):
-        body = ast.parse(path.read_text()).body
-        for line, text in pairwise(body):
-            target = line.targets[0] if isinstance(line, ast.Assign) else getattr(line, "target", None)
-            name = getattr(target, "id", "")
-            if not _CONSTANT.fullmatch(name):
-                continue
-            if not isinstance(text, ast.Expr) or not isinstance(text.value, ast.Constant):
-                continue
-            module = ".".join(path.relative_to(root).with_suffix("").parts)
-            value = getattr(importlib.import_module(module), name)
-            if isinstance(value, int | float):
-                meaning = " ".join(str(text.value.value).split())
-                found.append(
-                    (
-                        f"`{name.strip('_')}` {value:,}",
-                        f"`{module.removeprefix('pairmark.service.')}`",
-                        meaning,
-                    )
-                )
-    return found
-
-
 def errors_page() -> str:
     """Every problem type, as the service serves it at /problems."""
     from pairmark.service.api.problems import PAGES
@@ -289,22 +226,6 @@ def learners_page() -> str:
             for parameter, shape in schema.get("properties", {}).items()
         ]
         lines += ["", *table(("parameter", "meaning"), rows)]
-    return "\n".join(lines) + "\n"
-
-
-def code_map_page() -> str:
-    """Every module of the repository with the first sentence of its docstring."""
-    root = Path(__file__).parent.parent
-    lines = ["# Code map", "", "Every module, by folder, with the first sentence of its docstring."]
-    for folder in sorted({path.parent for path in (root / "pairmark").rglob("*.py")}):
-        rows = []
-        for path in sorted(folder.glob("*.py")):
-            text = ast.get_docstring(ast.parse(path.read_text())) or ""
-            sentence = " ".join(text.split("\n\n")[0].split())
-            if sentence:
-                rows.append((f"`{path.name}`", sentence))
-        if rows:
-            lines += ["", f"## {folder.relative_to(root)}", "", *table(("module", "what it is for"), rows)]
     return "\n".join(lines) + "\n"
 
 

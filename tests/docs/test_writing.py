@@ -15,7 +15,7 @@ PAGES = [
     *sorted(page for page in (ROOT / "docs").rglob("*.md") if "_build" not in page.parts),
 ]
 LONGEST_PAGE = 4_000
-GENERATED = {"http.md", "command-line.md", "learners.md", "Client.md", "code-map.md", "settings.md"}
+GENERATED = {"http.md", "command-line.md", "learners.md", "Client.md", "settings.md"}
 TIGHT = re.compile(r"\d%(?![\da-fA-F]{2}|[sdif(])")
 INPUT = re.compile(r"`1%`|0\.01,? or 1%")
 """A rate as somebody types it: one word."""
