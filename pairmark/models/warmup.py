@@ -10,7 +10,6 @@ import numpy as np
 
 from pairmark.models.calibration.warmup import warm_calibration
 from pairmark.models.core.arrays import Float32
-from pairmark.models.core.json_rows import warm_json_rows
 from pairmark.models.core.spec import capabilities_of
 from pairmark.models.registry import KINDS, sample_rows, spec_of
 from pairmark.models.reviews.evidence import Judgements, missed_bound, next_group, share_bound
@@ -49,7 +48,6 @@ def warm_loaded(estimator: Any, capabilities: Collection[str], *, accepts_sparse
     ----------
     capabilities : what it will be asked for. accepts_sparse : whether pairs may be sparse.
     """
-    warm_json_rows()
     rows = sample_rows(estimator, 4)
     if "similarity" in capabilities:
         if accepts_sparse:
@@ -86,7 +84,6 @@ def warm(kinds: Collection[str] | None = None) -> None:
     """
     if kinds is None:
         warm_calibration()
-        warm_json_rows()
         _warm_reviews()
     rng = np.random.default_rng(0)
     X = rng.standard_normal((24, 3)).astype(np.float32)

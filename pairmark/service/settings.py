@@ -70,9 +70,12 @@ class Settings(BaseSettings):
         " with the header `Pairmark-Log-Decision: true`",
     )
 
-    max_body_bytes: int = Field(
-        64 * MIB, description="largest body of a scoring or control request, in bytes"
+    max_body_bytes: int = Field(64 * MIB, description="largest binary body of a scoring request, in bytes")
+    max_json_bytes: int = Field(
+        8 * MIB,
+        description="largest JSON body of vectors, records, items, scores, outcomes or candidates, in bytes",
     )
+    max_control_bytes: int = Field(MIB, description="largest JSON body of any other request, in bytes")
     max_upload_bytes: int = Field(4096 * MIB, description="largest dataset upload, in bytes")
     max_dataset_rows: int = Field(50_000_000, description="maximum number of rows of a dataset")
     max_dataset_bytes: int = Field(

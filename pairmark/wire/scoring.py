@@ -300,20 +300,12 @@ class MatchParameters(PairsParameters, ThreeWayParameters, BayesParameters):
     ] = False
 
 
-class CandidatesParameters(Parameters):
+class CandidatesOptions(Parameters):
     dataset: Annotated[
         str,
         Limits(longest=200),
         Text(
             "the table or tables that the pairs are of, as `name` or `name:version`",
-        ),
-    ]
-    pairs: Annotated[
-        list[Annotated[list[str], Limits(shortest=2, longest=2)]],
-        Limits(shortest=1, longest=1_000_000),
-        Text(
-            "the row ids of both sides of each pair, left first; 0-based rows where the dataset has no ids",
-            example=[["a1", "b7"]],
         ),
     ]
     fpr: Annotated[
@@ -323,6 +315,17 @@ class CandidatesParameters(Parameters):
         ),
     ] = None
     confidence: Annotated[Rate, Text("confidence of the guarantee")] = 0.95
+
+
+class CandidatesParameters(CandidatesOptions):
+    pairs: Annotated[
+        list[Annotated[list[str], Limits(shortest=2, longest=2)]],
+        Limits(shortest=1, longest=1_000_000),
+        Text(
+            "the row ids of both sides of each pair, left first; 0-based rows where the dataset has no ids",
+            example=[["a1", "b7"]],
+        ),
+    ]
 
 
 class RankParameters(Parameters):

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from fastapi import Path, Request, Response
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
-from pydantic_core import PydanticCustomError
+from pydantic import BaseModel, ConfigDict, Field
 
 from pairmark.service.api.query import FROM_QUERY, Paging, Query
 from pairmark.service.api.services import InServices, check_may, names_of
-from pairmark.service.errors import UnknownCalibration
+from pairmark.service.errors import InvalidInput, UnknownCalibration
+from pairmark.service.runtime.parsing import list_of, parse_lists, read_scores
 from pairmark.service.store.calibrations import unknown_calibration
 from pairmark.service.store.schemas import CalibrationDetail, CalibrationOut, CalibrationPage, FprBandOut
 from pairmark.service.store.views import calibration_without_origin
@@ -19,36 +19,12 @@ from pairmark.service.store.views import calibration_without_origin
 Unit = int | str
 
 
-def _no_words(same: Any) -> Any:
-    for each in same if isinstance(same, list) else ():
-        if isinstance(each, str) and each not in ("0", "1"):
-            mend = "{word} says neither; expected 1 (same) or 0 (different)"
-            raise PydanticCustomError("same_in_words", mend, {"word": repr(each[:50])})
-    return same
-
-
-class ScoresRequest(BaseModel):
-    """Scores of pairs whose truth is known.
-
-    Units are what was drawn independently: in open-set use the identity on each side (a same pair has the same identity
-    twice), in closed-set use the sample. Nothing is guaranteed where nothing is known of units or of how the pairs were
-    listed, unless every two units are a scored pair.
-    """
+class ScoresOptions(BaseModel):
+    """What is said of scores made elsewhere."""
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
     name: str = Field(max_length=100)
-    scores: list[float] | list[list[float]] = Field(
-        min_length=1,
-        description="higher is more similar. A list per pair combines the scores of several systems: half of the "
-        "units choose non-negative weights, the other half calibrates",
-        examples=[[0.91, 0.13, 0.4]],
-    )
-    same: Annotated[list[int | bool], BeforeValidator(_no_words)] = Field(
-        min_length=1, description="1: same, 0: different", examples=[[1, 0, 0]]
-    )
-    left_unit: list[Unit] | None = Field(None, description="unit of each left side")
-    right_unit: list[Unit] | None = Field(None, description="unit of each right side")
     independent: bool = Field(
         False,
         description="without units: you declare that no two pairs share a person, or depend on each other otherwise",
@@ -58,16 +34,35 @@ class ScoresRequest(BaseModel):
         description="which pairs of the units these are. `all`: every pair; `random`: listed without looking at "
         "people; `drawn`: by Pairmark; null: unknown, unless they are all",
     )
-    blocks: Literal["components"] | list[Unit] | None = Field(
-        None,
-        description="for pairs listed inside of blocks (one postcode, say): the block of each pair, or `components`, "
-        "the connected parts of the list. Blocks become the units, and weigh equally; nobody may be in two",
-    )
     population: int | None = Field(
         None,
         ge=1,
         description="the pairs are a random sample, drawn without replacement, of so many pairs: the guarantee is then "
         "`finite-population`, about these pairs and no others, whatever depends on what. Units are not needed",
+    )
+
+
+class ScoresRequest(ScoresOptions):
+    """Scores of pairs whose truth is known.
+
+    Units are what was drawn independently: in open-set use the identity on each side (a same pair has the same identity
+    twice), in closed-set use the sample. Nothing is guaranteed where nothing is known of units or of how the pairs were
+    listed, unless every two units are a scored pair.
+    """
+
+    scores: list[float] | list[list[float]] = Field(
+        min_length=1,
+        description="higher is more similar. A list per pair combines the scores of several systems: half of the "
+        "units choose non-negative weights, the other half calibrates",
+        examples=[[0.91, 0.13, 0.4]],
+    )
+    same: list[int | bool] = Field(min_length=1, description="1: same, 0: different", examples=[[1, 0, 0]])
+    left_unit: list[Unit] | None = Field(None, description="unit of each left side")
+    right_unit: list[Unit] | None = Field(None, description="unit of each right side")
+    blocks: Literal["components"] | list[Unit] | None = Field(
+        None,
+        description="for pairs listed inside of blocks (one postcode, say): the block of each pair, or `components`, "
+        "the connected parts of the list. Blocks become the units, and weigh equally; nobody may be in two",
     )
 
 
@@ -81,10 +76,35 @@ class CalibrationQuery(Query):
     )
 
 
-async def add_calibration(
-    http: Request, services: InServices, response: Response, request: ScoresRequest
-) -> CalibrationOut:
+def _read_same(text: bytes, name: str) -> list[int | bool]:
+    labels = list_of(bool | int | str)(text, name)
+    for at, label in enumerate(labels):
+        if isinstance(label, str):
+            if label not in ("0", "1"):
+                raise InvalidInput(
+                    f"{name}[{at}] is {label[:50]!r}; expected 1 (same) or 0 (different)",
+                    field=f"{name}[{at}]",
+                )
+            labels[at] = int(label)
+    return labels
+
+
+_UNITS = list_of(Unit, optional=True)
+SCORES_LISTS = {
+    "scores": read_scores,
+    "same": _read_same,
+    "left_unit": _UNITS,
+    "right_unit": _UNITS,
+    "blocks": lambda text, name: "components" if text.strip() == b'"components"' else _UNITS(text, name),
+}
+
+
+async def add_calibration(http: Request, services: InServices, response: Response) -> CalibrationOut:
     """Calibrate scores of another system. `POST /match?fpr=..&calibration=ID {"scores": [..]}` then decides."""
+    body = await http.body()
+    request = await services.runtime.batch_place.run(
+        lambda: parse_lists(ScoresRequest, body, SCORES_LISTS, ScoresOptions)
+    )
     check_may(http, "train", request.name, unknown=UnknownCalibration)
     calibration = await services.runtime.batch_place.run(
         lambda: services.store.calibrations.add_scores(**dict(request))

@@ -17,6 +17,7 @@ from pairmark.service.errors import TooLarge
 from pairmark.service.keys import ActiveKey
 from pairmark.service.names import EVERY_NAME, VisibleNames
 from pairmark.service.runtime.growing_body import GrowingBody, RequestBody
+from pairmark.service.runtime.parsing import check_structure
 from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.settings import Settings
 from pairmark.service.shares import LoopTurns, current_owner
@@ -63,11 +64,16 @@ class Call:
         return key.allows("score", None if version is None else version.entry.name)
 
     async def body(self) -> RequestBody:
-        """The whole body, at most `max_body_bytes` of it held at any time."""
-        services = self.services
-        return await read_body(
-            self.scope, self.receive, services.settings.max_body_bytes, services.pieces_of_bodies
-        )
+        """The whole body; of JSON, no more brackets than the largest batch has."""
+        services, settings = self.services, self.services.settings
+        kind = self.headers.get(b"content-type", JSON).partition(b";")[0].strip().lower()
+        limit = settings.max_body_bytes if kind in (OCTETS, NPZ) else settings.max_json_bytes
+        body = await read_body(self.scope, self.receive, limit, services.pieces_of_bodies)
+        if kind not in (OCTETS, NPZ):
+            check_structure(
+                body if isinstance(body, bytes | bytearray) else body[:], settings.max_batch_pairs
+            )
+        return body
 
 
 def body_seconds(settings: Settings, n_bytes: int) -> float:

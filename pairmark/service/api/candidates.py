@@ -11,12 +11,19 @@ from pairmark.service.api.answers import MatchOut, ModelUsedOut, OperatingPointO
 from pairmark.service.api.models import Name, Number
 from pairmark.service.api.services import InServices, check_may
 from pairmark.service.errors import InvalidInput, UnknownDataset
+from pairmark.service.runtime.parsing import objects_of, parse_lists
 from pairmark.service.store.refs import name_of
 from pairmark.service.store.subjects import CANDIDATES
-from pairmark.wire.scoring import CandidatesParameters
+from pairmark.wire import scoring
 
 
-class CandidatesRequest(BaseModel, CandidatesParameters):
+class CandidatesOptions(BaseModel, scoring.CandidatesOptions):
+    """Which tables, and at which rate."""
+
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+
+class CandidatesRequest(BaseModel, scoring.CandidatesParameters):
     """Pairs of rows of a stored table or of two."""
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
@@ -31,8 +38,11 @@ class CandidateScoresOut(BaseModel):
     operating_point: OperatingPointOut | None = Field(None, description="with `fpr`")
 
 
+_LISTS = {"pairs": objects_of(tuple[str, str], 1_000_000)}
+
+
 async def score_candidates(
-    http: Request, services: InServices, name: Name, version: Number, request: CandidatesRequest
+    http: Request, services: InServices, name: Name, version: Number
 ) -> CandidateScoresOut:
     """Score candidate pairs of a stored table, or of two, each among its rivals: the other pairs that either record
     could be in.
@@ -41,8 +51,11 @@ async def score_candidates(
     that were drawn at random from one list (`drawn_from`); the guarantee is about that list. A pair that stands alone
     is scored by `/similarity` and decided by `/match`.
     """
+    runtime, body = services.runtime, await http.body()
+    request = await runtime.batch_place.run(
+        lambda: parse_lists(CandidatesRequest, body, _LISTS, CandidatesOptions)
+    )
     check_may(http, "train", name_of(request.dataset), unknown=UnknownDataset)
-    runtime = services.runtime
     loaded = await runtime.version(name, version)
     scores, dataset_id = await runtime.batch_place.run(
         lambda: services.store.candidates.score(

@@ -19,7 +19,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pairmark.service.api.admission import Admission
-from pairmark.service.api.calls import Answer, Call, body_seconds, forget_body
+from pairmark.service.api.calls import JSON, NPZ, OCTETS, Answer, Call, body_seconds, forget_body
 from pairmark.service.api.deadlines import Deadlines
 from pairmark.service.api.decisions import HEADER, logged_decision
 from pairmark.service.api.metrics import AUTH_FAILURES, RequestMeter
@@ -52,6 +52,8 @@ HANDLED_AT_ONCE = 8
 """Requests that handlers of the framework answer at once."""
 WITHIN_PAGE = "pairmark.within_page"
 """Marks what a page of the console asks in this process: the page itself is logged."""
+_MOST_MARKS = 50_000
+"""Brackets, braces and commas of a JSON body that the framework reads, at most."""
 _PROBES = frozenset({"/healthz", "/readyz", "/metrics"})
 _PICTURE_POLICY = (b"content-security-policy", b"default-src 'none'; style-src 'unsafe-inline'; sandbox")
 _NOSNIFF = (b"x-content-type-options", b"nosniff")
@@ -135,7 +137,7 @@ class Edge:
                 _check_encoding(headers)
             query = route.reader.read(scope["query_string"])
             if route.direct:
-                self._check_length(headers, self._settings.max_body_bytes)
+                _check_length(headers, *self._limit(route, headers))
                 owner = current_owner()
                 if owner and self._turns.crowded(owner):
                     await self._turns.turn(owner)
@@ -231,23 +233,33 @@ class Edge:
 
     # ------------------------------------------------------------ bounds
 
-    def _check_length(self, headers: dict[bytes, bytes], limit: int) -> None:
-        declared = headers.get(b"content-length")
-        if declared is not None and declared.isdigit() and int(declared) > limit:
-            raise TooLarge(f"the body has {int(declared)} bytes; at most {limit} are taken here", limit=limit)
+    def _limit(self, route: Route, headers: dict[bytes, bytes]) -> tuple[int, str]:
+        """Bytes that the body may have, and what takes more."""
+        limits, settings = route.limits, self._settings
+        kind = headers.get(b"content-type", JSON).partition(b";")[0].strip().lower()
+        if limits.upload and kind != JSON:
+            return settings.max_upload_bytes, "send less at a time"
+        if route.direct and kind in (OCTETS, NPZ):
+            return settings.max_body_bytes, "send less at a time"
+        return (
+            settings.max_json_bytes if route.direct or limits.bulk else settings.max_control_bytes,
+            limits.instead,
+        )
 
     async def _serve(
         self, scope: Scope, receive: Receive, send: Send, headers: dict[bytes, bytes], route: Route
     ) -> None:
         settings = self._settings
         upload = route.limits.upload
-        limit = settings.max_upload_bytes if upload else settings.max_body_bytes
-        self._check_length(headers, limit)
+        limit, instead = self._limit(route, headers)
+        _check_length(headers, limit, instead)
+        is_json = not upload and not route.reads_stream
+        marks = 0
         size = 0
         began: float | None = None
 
         async def bounded() -> Message:
-            nonlocal size, began
+            nonlocal size, began, marks
             # Long uploads may take long, but each piece must come in time, and all of them at some rate.
             began = time.perf_counter() if began is None else began
             remaining = began + body_seconds(settings, size) - time.perf_counter() if upload else None
@@ -266,8 +278,13 @@ class Edge:
             if message["type"] == "http.request":
                 size += len(message.get("body", b""))
                 if size > limit:
-                    problem = f"the body has more than {limit} bytes, which is the most taken here"
-                    raise _refused(scope, TooLarge(problem, limit=limit))
+                    raise _refused(scope, _too_large(f"more than {limit}", limit, instead))
+                if is_json:
+                    # Each may become an object and be validated, all of them while nobody else is answered.
+                    marks += sum(message.get("body", b"").count(mark) for mark in (b"[", b"{", b","))
+                    if marks > _MOST_MARKS:
+                        problem = f"the body has more than {_MOST_MARKS} lists, objects and commas; {instead}"
+                        raise _refused(scope, TooLarge(problem, limit=_MOST_MARKS))
                 if not message.get("more_body", False):
                     scope["pairmark.body_read"] = True
             return message
@@ -340,6 +357,16 @@ def _check_encoding(headers: Mapping[bytes, bytes]) -> None:
             "compressed in transfer. Files of datasets may be compressed themselves, e.g. .csv.gz and Parquet",
             field="content-encoding",
         )
+
+
+def _check_length(headers: dict[bytes, bytes], limit: int, instead: str) -> None:
+    declared = headers.get(b"content-length")
+    if declared is not None and declared.isdigit() and int(declared) > limit:
+        raise _too_large(str(int(declared)), limit, instead)
+
+
+def _too_large(size: str, limit: int, instead: str) -> TooLarge:
+    return TooLarge(f"the body has {size} bytes; at most {limit} are taken here: {instead}", limit=limit)
 
 
 def _trace_fields(scope: Scope, trace: Trace) -> tuple[tuple[bytes, bytes], ...]:

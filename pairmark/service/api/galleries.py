@@ -40,6 +40,7 @@ from pairmark.service.galleries.schemas import (
     UpsertOut,
 )
 from pairmark.service.pagination import MAX_LIMIT
+from pairmark.service.runtime.parsing import list_of, parse_lists, read_probes
 from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.wire.jobs import Task
 
@@ -195,17 +196,22 @@ async def erase(services: InServices, gallery: Name, request: ErasureRequest) ->
     )
 
 
+_PROBES = {"vectors": read_probes, "subjects": list_of(str, optional=True)}
+
+
 async def _measure(
     http: Request,
     services: Services,
     response: Response,
     gallery: str,
     what: Literal["calibration", "evaluation"],
-    request: ProbesRequest,
+    form: type[ProbesRequest],
     background: bool,
     measure: Callable[[str, LoadedVersion, Any], Made],
 ) -> Made | Response:
     """Calibrate or evaluate a gallery, now or as a job."""
+    body = await http.body()
+    request = await services.runtime.batch_place.run(lambda: parse_lists(form, body, _PROBES))
     if request.dataset is not None:
         check_may(http, "train", request.dataset.partition(":")[0], unknown=UnknownDataset)
     if background:
@@ -224,7 +230,6 @@ async def calibrate_gallery(
     services: InServices,
     response: Response,
     gallery: Name,
-    request: GalleryCalibrationRequest,
     query: Annotated[MeasureQuery, FROM_QUERY],
 ) -> GalleryCalibrationOut | Response:
     """Calibrate searches by `fpir`, with one probe for each person who is not enrolled.
@@ -238,7 +243,7 @@ async def calibrate_gallery(
     """
     measure = services.identification.calibrate
     return await _measure(
-        http, services, response, gallery, "calibration", request, query.background, measure
+        http, services, response, gallery, "calibration", GalleryCalibrationRequest, query.background, measure
     )
 
 
@@ -254,12 +259,13 @@ async def evaluate_gallery(
     services: InServices,
     response: Response,
     gallery: Name,
-    request: GalleryEvaluationRequest,
     query: Annotated[MeasureQuery, FROM_QUERY],
 ) -> GalleryEvaluationOut | Response:
     """Measure searches with probes: the CMC, the FNIR at each FPIR, and both rates at the gallery's own threshold."""
     measure = services.identification.evaluate
-    return await _measure(http, services, response, gallery, "evaluation", request, query.background, measure)
+    return await _measure(
+        http, services, response, gallery, "evaluation", GalleryEvaluationRequest, query.background, measure
+    )
 
 
 def get_evaluation(services: InServices, gallery: Name, evaluation: MeasurementId) -> GalleryEvaluationOut:

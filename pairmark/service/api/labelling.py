@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 from fastapi import Request, Response
+from msgspec import Meta
 from pydantic import BaseModel, ConfigDict, Field, StrictBool
 
 from pairmark.service.api.datasets import Ref
 from pairmark.service.api.services import InServices, check_may
 from pairmark.service.datasets.schemas import DatasetOut
+from pairmark.service.runtime.parsing import objects_of, parse_lists
 
 MAX_ANSWERS = 100_000
+
+
+class AnsweredPair(msgspec.Struct, forbid_unknown_fields=True):
+    """`LabelledPairIn` as it is read: of many."""
+
+    left: Annotated[str, Meta(max_length=512)]
+    right: Annotated[str, Meta(max_length=512)]
+    same: bool | None
+    drawn_from: Annotated[int, Meta(ge=0, le=2**53)] = 0
 
 
 class LabelledPairIn(BaseModel):
@@ -87,21 +99,26 @@ class ProposedPairs(BaseModel):
     stale: int = Field(description="answers that were drawn from another list: they train")
 
 
-async def propose_pairs(services: InServices, ref: Ref, request: ProposalRequest) -> ProposedPairs:
+_LISTS = {"answers": objects_of(AnsweredPair, MAX_ANSWERS)}
+
+
+async def propose_pairs(http: Request, services: InServices, ref: Ref) -> ProposedPairs:
     """Propose which pairs of a table to label next: first those that tell most, then a random draw to calibrate on.
 
     Send all answers so far each time, in the order in which they were given. `pairmark label` does the same with files.
     """
+    body = await http.body()
+    request = await services.runtime.batch_place.run(lambda: parse_lists(ProposalRequest, body, _LISTS))
     proposed = await services.runtime.batch_place.run(
         lambda: services.pair_queue.propose(ref, request.answers, **request.model_dump(exclude={"answers"}))
     )
     return ProposedPairs.model_validate(proposed)
 
 
-async def add_labelled_pairs(
-    http: Request, services: InServices, response: Response, ref: Ref, request: LabelledTableRequest
-) -> DatasetOut:
+async def add_labelled_pairs(http: Request, services: InServices, response: Response, ref: Ref) -> DatasetOut:
     """Store a table, or the two, with the answers as its pairs, as the next version of a name."""
+    body = await http.body()
+    request = await services.runtime.batch_place.run(lambda: parse_lists(LabelledTableRequest, body, _LISTS))
     check_may(http, "train", request.name)
     dataset = await services.runtime.batch_place.run(
         lambda: services.pair_queue.add(ref, request.name, request.answers)

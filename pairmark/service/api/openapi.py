@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from inspect import Parameter, Signature
+from inspect import Parameter, Signature, signature
 from typing import Annotated, Any, Final
 
 from fastapi import Body, FastAPI, Path
@@ -66,10 +66,16 @@ def _as_the_framework_sees(route: Route) -> APIRoute:
     """The route with the signature that its handler would have if the framework read the body."""
     if not (route.direct or route.reads_stream):
         return route.framework_route(route.handler)
-    parameters = [
-        Parameter(name, Parameter.KEYWORD_ONLY, annotation=Annotated[str, Path(description=PATHS[name])])
-        for name in re.findall(r"{([^}]*)}", route.label)
-    ]
+    if route.limits.decoded:
+        parameters = [
+            parameter.replace(kind=Parameter.KEYWORD_ONLY)
+            for parameter in signature(route.handler, eval_str=True).parameters.values()
+        ]
+    else:
+        parameters = [
+            Parameter(name, Parameter.KEYWORD_ONLY, annotation=Annotated[str, Path(description=PATHS[name])])
+            for name in re.findall(r"{([^}]*)}", route.label)
+        ]
     if route.body is not None:
         parameters.append(Parameter("body", Parameter.KEYWORD_ONLY, annotation=Annotated[route.body, Body()]))
 

@@ -43,6 +43,8 @@ from pairmark.service.api.evidence import BayesOut
 from pairmark.service.api.routing import Binary, BodyLimits, Route
 from pairmark.service.galleries.items.imports import KINDS
 from pairmark.service.galleries.schemas import (
+    GalleryCalibrationRequest,
+    GalleryEvaluationRequest,
     GalleryOut,
     ItemsBody,
     SearchBody,
@@ -56,6 +58,13 @@ from pairmark.service.runtime.ranking import RankBody
 from pairmark.service.store.schemas import ReportOut
 
 UPLOAD: Final = BodyLimits(upload=True, timed=False)
+BULK: Final = BodyLimits(bulk=True)
+LISTS: Final = BodyLimits(bulk=True, decoded=True)
+LONG_LISTS: Final = BodyLimits(timed=False, bulk=True, decoded=True)
+VECTORS: Final = BodyLimits(
+    instead="send application/octet-stream or application/x-npz, or batches of records"
+)
+ITEMS: Final = BodyLimits(upload=True, timed=False, bulk=True, instead="send items as CSV, Parquet or npz")
 LONG: Final = BodyLimits(timed=False)
 """Thousands of searches, or an answer that ends when something else does."""
 
@@ -95,25 +104,25 @@ _AS_A_JOB: Final[dict[int, tuple[Any, str]]] = {
 
 SCORING: Final = (
     Route("POST", "/similarity", scoring.similarity, access="score", tag="scoring", summary="Score pairs",
-          query=scoring.SimilarityQuery, body=PairsBody, answer=ScoresOut, direct=True,
+          query=scoring.SimilarityQuery, body=PairsBody, answer=ScoresOut, direct=True, limits=VECTORS,
           binary=Binary(bodies=(_OCTETS, _NPZ), answer_headers=_MODEL,
                         text=_PAIRS_TEXT + _RAW_TEXT + "float32 scores.")),
     Route("POST", "/match", scoring.match, access="decide", tag="scoring",
           summary="Decide pairs at a false positive rate, or by costs",
           query=scoring.MatchQuery, body=PairsBody | ScoresBody, answer=MatchesOut | BayesOut, direct=True,
-          decides=True,
+          limits=VECTORS, decides=True,
           binary=Binary(bodies=(_OCTETS, _NPZ), answer_headers={**_MODEL, **_POINT},
                         text=_SAME_BODIES_TEXT + _RAW_TEXT + "one uint8 per pair (1 = match, with `fnr` 2 = review), "
                         "and the threshold and calibration in headers.")),
     Route("POST", "/explain", scoring.explain, access="score", tag="scoring", summary="Explain one pair's score",
-          query=scoring.PairsQuery, body=PairsBody, answer=ExplanationOut, direct=True,
+          query=scoring.PairsQuery, body=PairsBody, answer=ExplanationOut, direct=True, limits=VECTORS,
           binary=Binary(bodies=(_OCTETS, _NPZ), text=_SAME_BODIES_TEXT)),
     Route("POST", "/embed", points.embed, access="score", tag="scoring", summary="Embed points",
-          query=points.PointsQuery, body=FeaturesBody, answer=VectorsOut, direct=True,
+          query=points.PointsQuery, body=FeaturesBody, answer=VectorsOut, direct=True, limits=VECTORS,
           binary=Binary(bodies=(_OCTETS, _NPZ), text=_POINTS_TEXT + ".",
                         answer_headers={**_MODEL, "X-Pairmark-Dimension": "numbers in a vector"})),
     Route("POST", "/classify", points.classify, access="score", tag="scoring", summary="Classify points",
-          query=points.PointsQuery, body=FeaturesBody, answer=ClassesOut, direct=True,
+          query=points.PointsQuery, body=FeaturesBody, answer=ClassesOut, direct=True, limits=VECTORS,
           binary=Binary(bodies=(_OCTETS, _NPZ),
                         text=_POINTS_TEXT + ", one column per label, their names in `X-Pairmark-Labels` (406 when they "
                         "do not fit).",
@@ -135,10 +144,10 @@ DATASETS: Final = (
     Route("GET", "/datasets/{ref}", datasets.get_dataset, access="dataset", tag="datasets"),
     # What people uploaded, not only facts about it: not for every key.
     Route("GET", "/datasets/{ref}/rows", datasets.list_rows, access="train", tag="datasets"),
-    Route("POST", "/datasets/{ref}/proposals", labelling.propose_pairs, access="train", tag="datasets", limits=LONG,
-          errors=(429,)),
+    Route("POST", "/datasets/{ref}/proposals", labelling.propose_pairs, access="train", tag="datasets",
+          body=labelling.ProposalRequest, limits=LONG_LISTS, errors=(429,)),
     Route("POST", "/datasets/{ref}/pairs", labelling.add_labelled_pairs, access="train", tag="datasets", status=201,
-          limits=LONG, errors=(409, 429, 507)),
+          body=labelling.LabelledTableRequest, limits=LONG_LISTS, errors=(409, 429, 507)),
     Route("GET", "/datasets/{ref}/ledger", datasets.get_ledger, access="dataset", tag="datasets"),
     Route("DELETE", "/datasets/{ref}", datasets.delete_dataset, access="train", tag="datasets", status=204,
           errors=(409,)),
@@ -186,7 +195,7 @@ MODELS: Final = (
           tag="models", status=201, errors=(409, 429, 507),
           links={"get_calibration": {"calibration_id": "$response.body#/id"}}),
     Route("POST", f"{_VERSION}/candidates", candidates.score_candidates, summary="Score candidate pairs",
-          access="train", tag="models", limits=LONG, errors=(409, 429)),
+          body=candidates.CandidatesRequest, access="train", tag="models", limits=LONG_LISTS, errors=(409, 429)),
     Route("POST", f"{_VERSION}/evaluations", models.evaluate, summary="Evaluate version", access="train", tag="models",
           errors=(409, 429)),
     Route("GET", "/models/{name}/aliases/{alias}", models.get_alias, access="model", tag="models"),
@@ -194,6 +203,7 @@ MODELS: Final = (
     Route("GET", "/models/{name}/aliases/{alias}/history", models.alias_history, summary="List alias history",
           access="model", tag="models"),
     Route("POST", "/calibrations", calibrations.add_calibration, access="train", tag="calibrations", status=201,
+          body=calibrations.ScoresRequest, limits=LISTS,
           errors=(409, 429, 507), links={"get_calibration": {"calibration_id": "$response.body#/id"}}),
     Route("GET", "/calibrations", calibrations.list_calibrations, access="train", tag="calibrations"),
     Route("GET", "/calibrations/{calibration_id}", calibrations.get_calibration, access="any", tag="calibrations"),
@@ -211,7 +221,7 @@ GALLERIES: Final = (
           name="search_gallery",
           summary="Search a gallery", body=SearchBody, answer=SearchOut, direct=True, decides=True, errors=(409,)),
     Route("PUT", f"{_GALLERY}/items", galleries.upsert_items, access="gallery", tag="galleries", body=ItemsBody,
-          of_items=True, limits=UPLOAD, errors=(409, 415, 429, 507),
+          of_items=True, limits=ITEMS, errors=(409, 415, 429, 507),
           binary=Binary(bodies=tuple(kind for kind in KINDS if "json" not in kind))),
     Route("GET", f"{_GALLERY}/items", galleries.list_items, access="gallery", tag="galleries"),
     Route("GET", f"{_GALLERY}/items/{{id:path}}", galleries.get_item, access="gallery", tag="galleries"),
@@ -225,12 +235,12 @@ GALLERIES: Final = (
     Route("DELETE", f"{_GALLERY}/subjects/{{subject:path}}", galleries.delete_subject, access="gallery", of_items=True,
           tag="galleries"),
     Route("POST", f"{_GALLERY}/calibrations", galleries.calibrate_gallery, access="gallery", tag="galleries",
-          status=201, also=_AS_A_JOB, limits=LONG, errors=(409, 429),
+          body=GalleryCalibrationRequest, status=201, also=_AS_A_JOB, limits=LONG_LISTS, errors=(409, 429),
           links={"get_gallery_calibration": {"gallery": "$request.path.gallery", "calibration": "$response.body#/id"}}),
     Route("GET", f"{_GALLERY}/calibrations/{{calibration}}", galleries.get_gallery_calibration, access="gallery",
           tag="galleries"),
     Route("POST", f"{_GALLERY}/evaluations", galleries.evaluate_gallery, access="gallery", tag="galleries", status=201,
-          also=_AS_A_JOB, limits=LONG, errors=(409, 429),
+          body=GalleryEvaluationRequest, also=_AS_A_JOB, limits=LONG_LISTS, errors=(409, 429),
           links={"get_evaluation": {"gallery": "$request.path.gallery", "evaluation": "$response.body#/id"}}),
     Route("GET", f"{_GALLERY}/evaluations/{{evaluation}}", galleries.get_evaluation, access="gallery", tag="galleries"),
 )  # fmt: skip
@@ -248,13 +258,13 @@ REVIEWS: Final = (
     Route("GET", "/reviews/{review_id}/next", reviews.next_of_review, access="train", tag="reviews",
           summary="Take pairs to judge"),
     Route("POST", "/reviews/{review_id}/outcomes", reviews.judge, access="train", tag="reviews", name="judge",
-          summary="Judge pairs"),
+          limits=BULK, summary="Judge pairs"),
     Route("DELETE", "/reviews/{review_id}", reviews.delete_review, access="train", tag="reviews", status=204),
     Route("POST", "/reviews/{review_id}/dataset", reviews.dataset_of_review, access="train", tag="reviews", status=201,
           summary="Make a dataset of judged pairs"),
     Route("POST", "/outcomes/dataset", reviews.dataset_of_outcomes, access="train", tag="reviews", status=201,
-          errors=(404,), summary="Make a dataset of outcomes"),
-    Route("POST", "/outcomes", reviews.add_outcomes, access="train", tag="reviews", errors=(404,),
+          limits=BULK, errors=(404,), summary="Make a dataset of outcomes"),
+    Route("POST", "/outcomes", reviews.add_outcomes, access="train", tag="reviews", limits=BULK, errors=(404,),
           summary="Add outcomes from elsewhere"),
 )  # fmt: skip
 

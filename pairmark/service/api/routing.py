@@ -29,11 +29,18 @@ class BodyLimits:
 
     Attributes
     ----------
-    upload : the body may have `max_upload_bytes` and arrive in pieces, each in time; else `max_body_bytes`.
+    upload : the body may have `max_upload_bytes` and arrive in pieces, each in time.
+    bulk : a JSON body holds vectors, records, items, scores, outcomes or candidates, and may have `max_json_bytes`;
+        else `max_control_bytes`.
+    decoded : the handler decodes the JSON itself, as the framework would hold up everybody over long lists.
+    instead : what takes more than a JSON body may hold, for the refusal.
     timed : the whole takes at most `request_timeout_s`.
     """
 
     upload: bool = False
+    bulk: bool = False
+    decoded: bool = False
+    instead: str = "send less at a time"
     timed: bool = True
 
 
@@ -143,7 +150,7 @@ class Route:
     @property
     def reads_stream(self) -> bool:
         """Whether the handler reads the body itself, so that the framework does not know its form."""
-        return self.body is not None and (self.direct or self.binary is not None)
+        return self.body is not None and (self.direct or self.binary is not None or self.limits.decoded)
 
     def problem_statuses(self) -> set[int]:
         statuses = {*_ALWAYS, *self.errors}

@@ -25,20 +25,14 @@ from pairmark.service.runtime.binary import parse_npz, parse_octets
 from pairmark.service.runtime.growing_body import RequestBody
 from pairmark.service.runtime.live import subsample
 from pairmark.service.runtime.metrics import PAIRS
-from pairmark.service.runtime.parsing import (
-    holds_scores,
-    parse_pairs,
-    parse_scores,
-    plain_pairs,
-    plain_seconds,
-)
+from pairmark.service.runtime.parsing import holds_scores, parse_pairs, parse_scores
 from pairmark.service.runtime.points import Ratios, ServedPoint, plain
 from pairmark.service.runtime.vectors import VectorPairs
 from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.store.subjects import SubjectClass
 from pairmark.wire.scoring import MatchParameters, PairsParameters, SimilarityParameters
 
-BYTES_A_SECOND: Final = {JSON: 128 * 1024 * 1000.0, OCTETS: 2 * 1024 * 1024 * 1000.0, NPZ: 1.0}
+BYTES_A_SECOND: Final = {JSON: 64 * 1024 * 1000.0, OCTETS: 2 * 1024 * 1024 * 1000.0, NPZ: 1.0}
 """How fast each kind of body is read; an npz may hold far more than its bytes."""
 WRITING_S: Final = 4e-7
 """What one score takes to be written as JSON."""
@@ -197,9 +191,7 @@ async def _read(
     runtime, settings, query = call.services.runtime, call.services.settings, call.query
     reading = len(body) / BYTES_A_SECOND[kind]
     if kind == JSON:
-        pairs = await request_work.run(plain_seconds(body), lambda: plain_pairs(body))
-        if pairs is None:
-            pairs = await request_work.run(reading, lambda: parse_pairs(body))
+        pairs = await request_work.run(reading, lambda: parse_pairs(body))
         pairs.check_sizes(settings.max_batch_pairs, settings.max_subject_samples)
         version = await runtime.version_for(_model(pairs, query), capability, call.models)
         return pairs, version

@@ -9,6 +9,7 @@ from pairmark.service.api.calls import JSON, Answer, Call, only_json
 from pairmark.service.api.metrics import SEARCHED
 from pairmark.service.api.query import Query
 from pairmark.service.api.rates import limit_of
+from pairmark.service.api.scoring import BYTES_A_SECOND
 from pairmark.service.errors import TooLarge, UnknownModel, UnsupportedRate
 from pairmark.service.galleries.repository import GalleryState
 from pairmark.service.galleries.searches import SeenDecision, model_rows, parse_probe, parse_search
@@ -39,7 +40,10 @@ async def search(call: Call) -> Answer:
     """
     only_json(call)
     services, name = call.services, call.path["gallery"]
-    request = parse_search(await call.body(), services.settings)
+    text = await call.body()
+    with services.runtime.request_work() as request_work:
+        seconds = len(text) / BYTES_A_SECOND[JSON]
+        request = await request_work.run(seconds, lambda: parse_search(text, services.settings))
     _draw_probes(call, name, len(request.queries))
     body = request.body
     decisions: list[SeenDecision] = []
@@ -85,7 +89,10 @@ async def verify(call: Call) -> Answer:
     only_json(call)
     services = call.services
     name, subject = call.path["gallery"], call.path["subject"]
-    probe, refs = parse_probe(await call.body(), services.settings.max_subject_samples)
+    text, most = await call.body(), services.settings.max_subject_samples
+    with services.runtime.request_work() as request_work:
+        seconds = len(text) / BYTES_A_SECOND[JSON]
+        probe, refs = await request_work.run(seconds, lambda: parse_probe(text, most))
     decisions: list[SeenDecision] = []
     if call.key is not None:
         await services.runtime.check_calibration(call.query.calibration, call.key.grants.models)

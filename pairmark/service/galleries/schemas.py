@@ -159,11 +159,16 @@ class ReceiptOut(BaseModel, ReceiptFields, title="Receipt"):
     """What an erasure removed, and what is left to do."""
 
 
-class SearchBody(Body, SearchParameters):
+class SearchRequestFields(Body, SearchParameters):
+    """Which results a search returns."""
+
+    refs: list[Ref] | None = Field(None, description=f"with a rate: your name of each query, {REFS_TEXT}")
+
+
+class SearchBody(SearchRequestFields):
     """The vectors to search for, and which results to return."""
 
     queries: Vectors = Field(description="a vector or a list of vectors", examples=[[0.1, 0.2, 0.3]])
-    refs: list[Ref] | None = Field(None, description=f"with a rate: your name of each query, {REFS_TEXT}")
 
 
 class SearchHit(BaseModel, HitFields):
@@ -178,14 +183,19 @@ class SearchOut(BaseModel, SearchFields):
     """Results of each query, best first, ties by id. With a rate, an empty list means "unknown"."""
 
 
-class VerifyBody(Body):
+class VerifyFields(Body):
+    """What a verification holds beside the probe."""
+
+    refs: list[Ref] | None = Field(
+        None, min_length=1, max_length=1, description=f"your name of the probe, {REFS_TEXT}"
+    )
+
+
+class VerifyBody(VerifyFields):
     """One vector or several samples, to be compared with all items of a subject."""
 
     probe: Side = Field(
         description='one vector, or several samples `{"samples": [vector, ..]}`', examples=[[0.1, 0.2, 0.3]]
-    )
-    refs: list[Ref] | None = Field(
-        None, min_length=1, max_length=1, description=f"your name of the probe, {REFS_TEXT}"
     )
 
 

@@ -23,10 +23,10 @@ from pairmark.service.galleries.items.item_forms import Matrix, form_of, refuse_
 from pairmark.service.galleries.items.metadata import parse_filter
 from pairmark.service.galleries.items.rows import StoredRows, checked_id
 from pairmark.service.galleries.repository import GalleryState
-from pairmark.service.galleries.schemas import SearchBody, VerifyBody
-from pairmark.service.runtime.diagnosis import check_side, check_vectors
+from pairmark.service.galleries.schemas import SearchRequestFields, VerifyFields
 from pairmark.service.runtime.growing_body import RequestBody
-from pairmark.service.runtime.parsing import parse_request, side_of, subjects_of
+from pairmark.service.runtime.json_forms import EXPECTED, EXPECTED_SIDE
+from pairmark.service.runtime.parsing import read_rows, read_side, split_request
 from pairmark.service.runtime.points import ServedPoint
 from pairmark.service.runtime.vectors import SideRows, to_rows
 from pairmark.service.runtime.versions import LoadedVersion
@@ -36,7 +36,7 @@ from pairmark.service.settings import Settings
 class SearchRequest(NamedTuple):
     """A search as it was asked for, and the rows of its queries."""
 
-    body: SearchBody
+    body: SearchRequestFields
     queries: SideRows
 
 
@@ -52,14 +52,14 @@ class SeenDecision(NamedTuple):
 
 
 def parse_search(body: RequestBody, settings: Settings) -> SearchRequest:
-    parsed = parse_request(SearchBody, body, queries=check_vectors)
+    parsed, texts = split_request(SearchRequestFields, body, {"queries": EXPECTED})
     if parsed.fpir is not None and parsed.fpr is not None:
         raise InvalidInput("fpir and fpr exclude one another; expected one of them", field="fpr")
     if parsed.fnr is not None and parsed.fpr is None:
         raise InvalidInput("fnr is of one comparison, as fpr is; expected fpr with it", field="fnr")
     if parsed.aggregation is not None:
         _check_whole_subjects(parsed)
-    queries = side_of(parsed.queries, "queries")
+    queries = read_rows(texts["queries"], "queries")
     if parsed.refs is not None and len(parsed.refs) != len(queries):
         raise InvalidInput(
             f"refs names {len(parsed.refs)} queries; expected one name for each of {len(queries)}",
@@ -73,7 +73,7 @@ def parse_search(body: RequestBody, settings: Settings) -> SearchRequest:
     return SearchRequest(parsed, queries)
 
 
-def _check_whole_subjects(body: SearchBody) -> None:
+def _check_whole_subjects(body: SearchRequestFields) -> None:
     if body.group_by is None:
         raise InvalidInput(
             "aggregation compares subjects as a whole; expected group_by: subject with it",
@@ -95,13 +95,14 @@ def _check_whole_subjects(body: SearchBody) -> None:
 
 def parse_probe(body: RequestBody, max_samples: int) -> tuple[SideRows, list[str] | None]:
     """Read the one vector of a verification, or the samples of its one subject, and the caller's name of it."""
-    parsed = parse_request(VerifyBody, body, probe=check_side)
-    probe, counts = subjects_of(parsed.probe, "probe")
-    if counts.size != 1:
+    parsed, texts = split_request(VerifyFields, body, {"probe": EXPECTED_SIDE})
+    probe, counts = read_side(texts["probe"], "probe")
+    n_probes = len(probe) if counts is None else counts.size
+    if n_probes != 1:
         raise InvalidInput(
-            f"probe has {counts.size} vectors; expected one, or one subject of several samples", field="probe"
+            f"probe has {n_probes} vectors; expected one, or one subject of several samples", field="probe"
         )
-    if counts[0] > max_samples:
+    if counts is not None and counts[0] > max_samples:
         raise InvalidInput(
             f"probe has {counts[0]} samples; expected at most {max_samples} (PAIRMARK_MAX_SUBJECT_SAMPLES)",
             field="probe.samples",

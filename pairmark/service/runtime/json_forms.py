@@ -1,4 +1,4 @@
-"""JSON bodies of vectors, pairs and scores, as clients send them: pydantic validates each in one pass."""
+"""JSON bodies of vectors, pairs and scores, as the OpenAPI document shows them; `parsing.py` decodes them."""
 
 from __future__ import annotations
 
@@ -114,12 +114,16 @@ RefPair = Annotated[list[Ref], Field(min_length=2, max_length=2)]
 REFS_TEXT = "kept with decisions for reviews, if the model's policy keeps any; at most 512 characters each"
 
 
-class PairsBody(AskingBody):
-    """Pairs to score: the same number of vectors (or subjects) on both sides, or a single one on one side."""
+class PairsFields(AskingBody):
+    """What a request of pairs holds beside them."""
 
     refs: Annotated[list[RefPair], _FAST] | None = Field(
         None, description=f"`/match`: your names of both sides of each pair, {REFS_TEXT}"
     )
+
+
+class PairsBody(PairsFields):
+    """Pairs to score: the same number of vectors (or subjects) on both sides, or a single one on one side."""
 
     left: Side = Field(description=EXPECTED_SIDE, examples=[[0.1, 0.2, 0.3]])
     right: Side = Field(description=EXPECTED_SIDE, examples=[[0.1, 0.25, 0.3]])

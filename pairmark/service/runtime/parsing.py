@@ -1,158 +1,236 @@
-"""Vectors as clients send them in JSON, checked and turned into float32 rows (`binary.py` reads the other forms)."""
+"""JSON bodies of vectors, records and scores, decoded by typed decoders, which stop at the first wrong element.
+
+A body is split into its members without reading them. What stands beside the vectors is validated by the pydantic
+model; each side is decoded by the one decoder that its first characters call for, so that no union is tried on a long
+body. Long sides are decoded in pieces, and other threads run in between (`binary.py` reads the other forms).
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from mmap import mmap
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Annotated, Any, Final, NoReturn, TypeVar
 
+import msgspec
 import numpy as np
+from msgspec import Meta, Raw
 from numpy.typing import NDArray
 from pydantic import BaseModel, ValidationError
-from pydantic_core import from_json
 
-from pairmark.models.core.json_rows import PlainForm
+from pairmark.models.core.arrays import Float32
 from pairmark.models.records.schema import RESERVED
-from pairmark.service.errors import InvalidInput
-from pairmark.service.runtime.diagnosis import (
-    check_numbers,
-    check_side,
-    check_vectors,
-    kind_of,
-    raise_problem,
-    raise_ragged,
-)
+from pairmark.service.errors import InvalidInput, TooLarge
 from pairmark.service.runtime.growing_body import RequestBody
 from pairmark.service.runtime.json_forms import (
     EXPECTED,
-    FeaturesBody,
-    PairsBody,
-    ScoresBody,
-    SparseVector,
-    Subject,
+    EXPECTED_SIDE,
+    FLOAT32_MAX,
+    AskingBody,
+    PairsFields,
 )
-from pairmark.service.runtime.vectors import Counts, Features, RecordRows, SideRows, SparseRows, VectorPairs
+from pairmark.service.runtime.vectors import (
+    Counts,
+    Features,
+    RecordRows,
+    SideRows,
+    SparseRow,
+    SparseRows,
+    VectorPairs,
+)
 
 Form = TypeVar("Form", bound=BaseModel)
+Whole = TypeVar("Whole", bound=BaseModel)
+T = TypeVar("T")
+Reader = Callable[[bytes, str], Any]
+"""Reads the JSON of a member; takes its name for what it refuses."""
+
+MAX_OBJECTS: Final = 200_000
+"""Records, sparse vectors and subjects in one JSON body, at most."""
+MAX_OTHER_BYTES: Final = 1024 * 1024
+"""Of a body without its vectors, at most: names of pairs, a filter and the like."""
+PIECE: Final = 128 * 1024
+"""Bytes of a side that are decoded without a pause; it takes some 2 ms."""
+
+
+class SubjectRow(msgspec.Struct, forbid_unknown_fields=True):
+    """A subject; its samples are decoded as a side is."""
+
+    samples: Raw
+
+
+Row = Annotated[list[float], Meta(min_length=1)]
+Cell = bool | int | float | str | None | list[float]
+_members = msgspec.json.Decoder(dict[str, Raw])
+_row, _rows = msgspec.json.Decoder(Row), msgspec.json.Decoder(Annotated[list[Row], Meta(min_length=1)])
+_objects = msgspec.json.Decoder(list[Raw])
+_record, _cell = msgspec.json.Decoder(dict[str, Cell]), msgspec.json.Decoder(Cell)
+_sparse, _subject = msgspec.json.Decoder(SparseRow), msgspec.json.Decoder(SubjectRow)
+
+_LEAD = re.compile(rb"\s*(\{|\[\s*[\[{]?)?")
+_ROW_END, _NUMBER_END = re.compile(rb"\]\s*,"), re.compile(rb",")
+_NO_NUMBER = re.compile(rb"(?<![\w\"])-?(?:NaN|Infinity)")
+_TOLD = re.compile(r"(?P<problem>.*?)(?: - at `\$(?P<at>.*)`)?$", re.DOTALL)
+_MISMATCH = re.compile(r"Expected `(?P<expected>.*)`, got `(?P<got>\w+)`")
+_KINDS = {"int": "a number", "float": "a number", "str": "a string", "bool": "a boolean", "array": "a list"}
+_KINDS |= {"object": "an object", "null": "null"}
+_EXPECTED = {
+    "float": "a finite number",
+    "int": "a whole number",
+    "array": "a list of numbers",
+    "object": "an object",
+}
 _SCORES_FIELD = re.compile(rb'"scores"\s*:')
 
-_BYTE_S, _NUMBER_S = 5e-10, 2.4e-8
-_STEP = 127
-"""Of so many bytes of a body one is looked at for an estimate."""
-_MOST_PLAIN, _PLAIN_BRACES, _PLAIN_MEMBERS = 65_536, 3, frozenset({"model", "left", "right"})
-_PLAIN_PAIRS, _PLAIN_FEATURES = PlainForm("left", "right"), PlainForm("features")
+
+def check_structure(body: bytes | bytearray, max_pairs: int) -> None:
+    """Refuse what no request of that many pairs holds, by counting brackets, before a parser makes an object of each.
+
+    Raises
+    ------
+    TooLarge : more lists than vectors of ``max_pairs`` pairs, or more than `MAX_OBJECTS` objects.
+    """
+    n_objects = body.count(b"{")
+    if n_objects > MAX_OBJECTS:
+        raise TooLarge(
+            f"the body has {n_objects} objects; at most {MAX_OBJECTS} are taken at a time: send batches",
+            limit=MAX_OBJECTS,
+        )
+    n_lists, most = body.count(b"["), 2 * max_pairs + 2
+    if n_lists > most:
+        raise TooLarge(
+            f"the body has {n_lists} lists; {max_pairs} pairs have at most {most}: send batches, or "
+            "application/octet-stream",
+            limit=most,
+        )
 
 
-def parse_request(form: type[Form], body: RequestBody, **checks: Callable[[Any, str], None]) -> Form:
-    """A JSON body of that form, or `InvalidInput` that names the field and what was expected.
+# ---------------------------------------------------------------- requests
+
+
+def split_request(
+    form: type[Form], body: RequestBody, lists: Mapping[str, str | None]
+) -> tuple[Form, dict[str, bytes]]:
+    """What a request asks, and the JSON of each member that may be long.
 
     Parameters
     ----------
-    checks : of each field that must be there, what raises for the first thing wrong with its value.
+    form : the members beside the long ones.
+    lists : of each member that may be long, what is expected there; None where it may be left out.
+
+    Raises
+    ------
+    InvalidInput : names the field and what was expected.
     """
-    if isinstance(body, mmap):
-        body = body[:]
+    text = body if isinstance(body, bytes) else bytes(body[:])
+    members = _decoded(_members, text, "body")
+    texts = {}
+    for name, expected in lists.items():
+        if name in members:
+            texts[name] = bytes(members.pop(name))
+        elif expected is not None:
+            raise InvalidInput(f"{name} is missing; expected {expected}", field=name)
+    rest = msgspec.json.encode(members)
+    if len(rest) > MAX_OTHER_BYTES:
+        raise TooLarge(
+            f"the body has {len(rest)} bytes beside {', '.join(lists)}; at most {MAX_OTHER_BYTES} are taken",
+            limit=MAX_OTHER_BYTES,
+        )
     try:
-        return form.model_validate_json(body)
+        return form.model_validate_json(rest), texts
     except ValidationError as error:
-        raise_problem(form, body, checks, error)
+        _raise_first(error)
 
 
-def plain_seconds(body: RequestBody) -> float:
-    """About how long `plain_pairs` takes: short numbers take nearly as long as long ones."""
-    return len(body) * _BYTE_S + body[::_STEP].count(b",") * _STEP * _NUMBER_S
+def parse_lists(
+    form: type[Whole],
+    body: RequestBody,
+    readers: Mapping[str, Reader],
+    options: type[BaseModel] | None = None,
+) -> Whole:
+    """A request with long lists, which typed decoders read instead of the model.
+
+    Parameters
+    ----------
+    form : the whole request.
+    readers : of each list, what reads its JSON.
+    options : the members beside the lists, of which ``form`` is a subclass; not needed where no list must be there.
+    """
+    fields = form.model_fields
+    expected = {
+        name: fields[name].description or "a list" if fields[name].is_required() else None for name in readers
+    }
+    asked, texts = split_request(options or form, body, expected)
+    lists = {name: readers[name](text, name) for name, text in texts.items()}
+    return form.model_construct(**{**dict(asked), **lists})
 
 
-def plain_pairs(body: RequestBody) -> VectorPairs | None:
-    """Pairs of dense vectors; None for any other body, which `parse_pairs` reads or refuses."""
-    plain = _PLAIN_PAIRS.read(body)
-    if plain is None:
+def list_of(kind: Any, *, optional: bool = False) -> Reader:
+    """A reader of a list of numbers or texts of that type."""
+    decoder = msgspec.json.Decoder(
+        list[kind] | None if optional else Annotated[list[kind], Meta(min_length=1)]
+    )
+    return lambda text, name: _decoded(decoder, text, name)
+
+
+def objects_of(kind: Any, most: int) -> Reader:
+    """A reader of at most ``most`` objects or lists of that type, one by one, so that other threads run in between."""
+    decoder = msgspec.json.Decoder(kind)
+
+    def read(text: bytes, name: str) -> list[Any]:
+        raws = _decoded(_objects, text, name)
+        if len(raws) > most:
+            raise InvalidInput(f"{name} has {len(raws)} elements; expected at most {most}", field=name)
+        return [_decoded(decoder, bytes(raw), f"{name}[{at}]") for at, raw in enumerate(raws)]
+
+    return read
+
+
+def read_scores(text: bytes, name: str) -> list[Any]:
+    """A number per pair, or a list per pair."""
+    scores: list[Any] = (_matrix if _lead(text) == b"[[" else _vector)(text, name, np.float64).tolist()
+    return scores
+
+
+def read_probes(text: bytes, name: str) -> list[Any] | None:
+    """Vectors or records of probes, or null."""
+    if text.strip() == b"null":
         return None
-    model, (left, right) = plain
-    return VectorPairs(left, right, None, model)
+    rows = read_rows(text, name)
+    if isinstance(rows, SparseRows):
+        raise InvalidInput(f"{name} holds sparse vectors; expected lists of numbers, or records", field=name)
+    return list(rows.tolist()) if isinstance(rows, np.ndarray) else rows.rows
 
 
 def parse_pairs(body: RequestBody) -> VectorPairs:
     """Pairs of any form, or `InvalidInput` that names the field and what was expected."""
-    records = _plain_records(body)
-    if records is not None:
-        return records
-    request = parse_request(PairsBody, body, left=check_side, right=check_side)
-    left, right = request.left, request.right
-    if _is_subjects(left) or _is_subjects(right):
+    request, texts = split_request(PairsFields, body, {"left": EXPECTED_SIDE, "right": EXPECTED_SIDE})
+    (a, of_a), (b, of_b) = (read_side(text, name) for name, text in texts.items())
+    counts = None
+    if of_a is not None or of_b is not None:
         # Vectors beside subjects are subjects of one sample.
-        (a, of_a), (b, of_b) = subjects_of(left, "left"), subjects_of(right, "right")
-        counts = None if of_a.max() == of_b.max() == 1 else (of_a, of_b)
-        return VectorPairs(a, b, counts, request.model, request.refs)
-    return VectorPairs(side_of(left, "left"), side_of(right, "right"), None, request.model, request.refs)
-
-
-def _plain_records(body: RequestBody) -> VectorPairs | None:
-    """A record on either side, which most bodies of records are; None for any other body, also for one that is wrong.
-
-    Cells are left to the model's schema, which names each that does not fit.
-    """
-    if (
-        isinstance(body, mmap)
-        or body.count(b"{", 0, _MOST_PLAIN + 1) != _PLAIN_BRACES
-        or len(body) > _MOST_PLAIN
-    ):
-        return None
-    try:
-        value = from_json(body, allow_inf_nan=False)
-    except ValueError:
-        return None
-    if not isinstance(value, dict) or not value.keys() <= _PLAIN_MEMBERS:
-        return None
-    model, left, right = value.get("model"), value.get("left"), value.get("right")
-    if (
-        not isinstance(left, dict)
-        or not isinstance(right, dict)
-        or not (model is None or isinstance(model, str))
-    ):
-        return None
-    if not (RESERVED.isdisjoint(left) and RESERVED.isdisjoint(right)):
-        return None
-    return VectorPairs(RecordRows([left], single=True), RecordRows([right], single=True), None, model)
+        both = tuple(
+            np.ones(len(rows), dtype=np.int64) if of is None else of for rows, of in ((a, of_a), (b, of_b))
+        )
+        counts = None if both[0].max() == both[1].max() == 1 else (both[0], both[1])
+    return VectorPairs(a, b, counts, request.model, request.refs)
 
 
 def parse_features(body: RequestBody) -> Features:
-    plain = _PLAIN_FEATURES.read(body)
-    if plain is not None:
-        model, (rows,) = plain
-        return Features(rows, model)
-    request = parse_request(FeaturesBody, body, features=check_vectors)
-    return Features(side_of(request.features, "features"), request.model)
+    """Points, or `InvalidInput` that names the field and what was expected."""
+    request, texts = split_request(AskingBody, body, {"features": EXPECTED})
+    return Features(read_rows(texts["features"], "features"), request.model)
+
+
+class _ScoresFields(BaseModel, extra="forbid"):
+    """Nothing stands beside the scores."""
 
 
 def parse_scores(body: RequestBody) -> NDArray[Any]:
     """Read a JSON body of scores made elsewhere: (n,) float32, or (n, n_systems) float64."""
-    request = parse_request(ScoresBody, body, scores=_check_scores)
-    if isinstance(request.scores[0], list):
-        widths = {len(row) for row in request.scores if isinstance(row, list)}
-        if len(widths) > 1:
-            raise InvalidInput(
-                "scores has lists of different lengths; expected one number a system", field="scores"
-            )
-        return np.array(request.scores, dtype=np.float64)
-    return np.array(request.scores, dtype=np.float32)
-
-
-def _check_scores(scores: Any, name: str) -> None:
-    if not isinstance(scores, list) or not scores:
-        problem = "is empty" if scores == [] else f"is {kind_of(scores)}"
-        raise InvalidInput(f"{name} {problem}; expected a list of numbers", field=name)
-    if not isinstance(scores[0], list):
-        check_numbers(scores, name)
-        return
-    for index, row in enumerate(scores):
-        at = f"{name}[{index}]"
-        if not isinstance(row, list):
-            raise InvalidInput(
-                f"{at} is {kind_of(row)}; expected a list of numbers, as {name}[0] is", field=at
-            )
-        check_numbers(row, at)
+    _, texts = split_request(_ScoresFields, body, {"scores": "a list of numbers"})
+    if _lead(texts["scores"]) == b"[[":
+        return _matrix(texts["scores"], "scores", np.float64)
+    return _vector(texts["scores"], "scores")
 
 
 def holds_scores(body: RequestBody) -> bool:
@@ -161,86 +239,293 @@ def holds_scores(body: RequestBody) -> bool:
     return body.find(b'"scores"', 0, 4096) >= 0 and _SCORES_FIELD.search(body, 0, 4096) is not None
 
 
-def _checked_record(value: dict[str, Any], name: str) -> dict[str, Any]:
-    """A record; what has a reserved name was meant for something else, which is then said to be wrong."""
-    if not RESERVED.isdisjoint(value):
-        check_side(value, name)
-    return value
+# ---------------------------------------------------------------- sides
 
 
-def side_of(value: Any, name: str) -> SideRows:
-    if isinstance(value, SparseVector):
-        return SparseRows([value], single=True)
-    if isinstance(value, dict):
-        return RecordRows([_checked_record(value, name)], single=True)
-    if not value:
-        raise InvalidInput(f"{name} is empty; expected {EXPECTED}", field=name)
-    first = value[0]
-    if isinstance(first, SparseVector):
-        return SparseRows(value, single=False)
-    if isinstance(first, dict):
-        return RecordRows(
-            [_checked_record(row, f"{name}[{at}]") for at, row in enumerate(value)], single=False
+def read_side(text: bytes, name: str) -> tuple[SideRows, Counts | None]:
+    """The vectors or records of a side and, where it holds subjects, how many samples each has."""
+    lead = _lead(text)
+    if lead == b"{" and "samples" in _names(text, name):
+        return _subjects([text], [name])
+    if lead == b"[{":
+        objects = _texts(text, name)
+        if "samples" in _names(objects[0], f"{name}[0]"):
+            return _subjects(objects, [f"{name}[{at}]" for at in range(len(objects))])
+        return _object_rows(objects, name), None
+    return read_rows(text, name), None
+
+
+def read_rows(text: bytes, name: str) -> SideRows:
+    """Vectors or records: one of them, or a list."""
+    lead = _lead(text)
+    if lead == b"{":
+        row = _object(text, name, _object_kind(text, name))
+        return (
+            SparseRows([row], single=True) if isinstance(row, SparseRow) else RecordRows([row], single=True)
         )
-    if isinstance(first, list):
-        width = len(first)
-        if not width or any(len(row) != width for row in value):
-            raise_ragged(value, name)
-        return np.array(value, dtype=np.float32)
-    return np.array(value, dtype=np.float32).reshape(1, -1)
+    if lead == b"[{":
+        return _object_rows(_texts(text, name), name)
+    if lead == b"[[":
+        return _matrix(text, name)
+    if lead == b"[":
+        return _vector(text, name).reshape(1, -1)
+    raise InvalidInput(f"{name} is {_kind(text)}; expected {EXPECTED}", field=name)
 
 
-def _is_subjects(side: Any) -> bool:
-    return isinstance(side, Subject) or (
-        isinstance(side, list) and bool(side) and isinstance(side[0], Subject)
-    )
-
-
-def subjects_of(side: Any, name: str) -> tuple[SideRows, Counts]:
-    """All samples of a side, subject after subject, and how many each has."""
-    if not _is_subjects(side):
-        rows = side_of(side, name)
-        return rows, np.ones(len(rows), dtype=np.int64)
-    subjects: list[Subject] = side if isinstance(side, list) else [side]
-    flat: list[Any] = []
-    for number, subject in enumerate(subjects):
-        at = f"{name}[{number}].samples" if isinstance(side, list) else f"{name}.samples"
-        if not subject.samples:
-            raise InvalidInput(f"{at} is empty; expected at least one vector", field=at)
-        flat += subject.samples
-        _check_alike(subject.samples, flat[0], at)
-    counts = np.array([len(subject.samples) for subject in subjects], dtype=np.int64)
-    if isinstance(flat[0], SparseVector):
-        return SparseRows(flat, single=False), counts
-    if isinstance(flat[0], dict):
-        return RecordRows(flat, single=False), counts
-    return np.array(flat, dtype=np.float32), counts
-
-
-def _check_alike(samples: Sequence[Any], first: Any, name: str) -> None:
-    """Refuse samples that are not of the kind and length of the side's first one."""
-    if isinstance(first, dict):
-        for number, row in enumerate(samples):
-            if not isinstance(row, dict):
-                at = f"{name}[{number}]"
+def _subjects(texts: Sequence[bytes], names: Sequence[str]) -> tuple[SideRows, Counts]:
+    """All samples, subject after subject, and how many each has."""
+    dense: list[Float32] = []
+    objects: list[Any] = []
+    counts = []
+    width = 0
+    first: SideRows | None = None
+    for text, name in zip(texts, names, strict=True):
+        at = f"{name}.samples"
+        samples = bytes(_decoded(_subject, text, name).samples)
+        lead = _lead(samples)
+        if lead not in (b"[[", b"[{"):
+            problem = "is empty" if samples.strip(b"[] \t\r\n") == b"" else f"is {_kind(samples)}"
+            raise InvalidInput(f"{at} {problem}; expected a list of vectors", field=at)
+        rows = read_rows(samples, at)
+        counts.append(len(rows))
+        first = rows if first is None else first
+        if type(rows) is not type(first):
+            raise InvalidInput(
+                f"{at} is not of the kind of the samples before it; expected one kind", field=at
+            )
+        if isinstance(rows, np.ndarray):
+            width = width or rows.shape[1]
+            if rows.shape[1] != width:
                 raise InvalidInput(
-                    f"{at} is no record as the samples before it are; expected one kind", field=at
+                    f"{at}[0] has {rows.shape[1]} numbers and the first sample of its side {width}; expected "
+                    "vectors of the same length",
+                    field=f"{at}[0]",
                 )
-            _checked_record(row, f"{name}[{number}]")
+            dense.append(rows)
+        else:
+            objects += rows.rows
+    whole = np.array(counts, dtype=np.int64)
+    if dense:
+        return np.concatenate(dense), whole
+    return (SparseRows if isinstance(first, SparseRows) else RecordRows)(objects, single=False), whole
+
+
+def _vector(text: bytes, name: str, dtype: Any = np.float32) -> NDArray[Any]:
+    """(n,) finite numbers of a list of numbers."""
+    parts, n_before = [], 0
+    for piece in _pieces(text, _NUMBER_END, 0):
+        numbers = np.array(_decoded(_row, piece, name, n_before), dtype=np.float64)
+        parts.append(_finite(numbers, name, n_before, dtype))
+        n_before += len(numbers)
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def _matrix(text: bytes, name: str, dtype: Any = np.float32) -> NDArray[Any]:
+    """(n, d) finite numbers of a list of lists."""
+    parts, n_before, width = [], 0, 0
+    for piece in _pieces(text, _ROW_END, 1):
+        rows = _decoded(_rows, piece, name, n_before)
+        width = width or len(rows[0])
+        if set(map(len, rows)) != {width}:
+            at = next(index for index, row in enumerate(rows) if len(row) != width)
+            field = f"{name}[{n_before + at}]"
+            raise InvalidInput(
+                f"{field} has {len(rows[at])} numbers and {name}[0] has {width}; expected lists of the same length",
+                field=field,
+            )
+        numbers = np.array(rows, dtype=np.float64)
+        parts.append(_finite(numbers, name, n_before, dtype))
+        n_before += len(rows)
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def _finite(numbers: NDArray[np.float64], name: str, n_before: int, dtype: Any) -> NDArray[Any]:
+    beyond = np.abs(numbers) > FLOAT32_MAX
+    if beyond.any():
+        row, *column = np.argwhere(beyond)[0].tolist()
+        raise_beyond(name + "".join(f"[{place}]" for place in (row + n_before, *column)))
+    return numbers.astype(dtype)
+
+
+def raise_beyond(field: str) -> NoReturn:
+    """Refuse a number that float32 does not hold."""
+    raise InvalidInput(f"{field} is NaN, infinite or beyond float32; expected a finite number", field=field)
+
+
+def _pieces(text: bytes, end: re.Pattern[bytes], kept: int) -> Iterator[bytes]:
+    """A list as lists of about `PIECE` bytes, cut behind an element; ``kept``: bytes of the end that are the element's.
+
+    A text in the list may be cut in two; both halves are refused then, as it would be.
+    """
+    if len(text) <= 2 * PIECE:
+        yield text
         return
-    sparse = isinstance(first, SparseVector)
-    for number, row in enumerate(samples):
-        at = f"{name}[{number}]"
-        if isinstance(row, SparseVector) != sparse:
-            kind = "sparse" if sparse else "dense"
-            raise InvalidInput(
-                f"{at} is not {kind} as the samples before it are; expected one kind", field=at
+    start, stop = text.index(b"[") + 1, text.rindex(b"]")
+    while stop - start > 2 * PIECE:
+        cut = end.search(text, start + PIECE, stop)
+        if cut is None:
+            break
+        yield b"[%b]" % text[start : cut.start() + kept]
+        start = cut.end()
+    yield b"[%b]" % text[start:stop]
+
+
+# ---------------------------------------------------------------- objects
+
+
+def _object_rows(texts: Sequence[bytes], name: str) -> SideRows:
+    kind = _object_kind(texts[0], f"{name}[0]")
+    expected = "a record" if kind is _record else "a sparse vector"
+    rows = []
+    for at, text in enumerate(texts):
+        field = f"{name}[{at}]"
+        if _lead(text) != b"{":
+            raise InvalidInput(f"{field} is {_kind(text)}; expected {expected}, as {name}[0] is", field=field)
+        rows.append(_object(text, field, kind))
+    return (RecordRows if kind is _record else SparseRows)(rows, single=False)
+
+
+def _object_kind(text: bytes, name: str) -> msgspec.json.Decoder[Any]:
+    """The decoder of a sparse vector or, where nothing looks like one, of a record."""
+    names = _names(text, name)
+    if "samples" in names:
+        raise InvalidInput(
+            f"{name} is a subject of several samples, which compares with another (/similarity, /match, verify); "
+            "expected vectors: send the samples as a list of them",
+            field=name,
+        )
+    return _record if RESERVED.isdisjoint(names) else _sparse
+
+
+def _object(text: bytes, name: str, decoder: msgspec.json.Decoder[Any]) -> Any:
+    """A record or a sparse vector."""
+    if decoder is _sparse:
+        row: SparseRow = _decoded(_sparse, text, name)
+        for at, number in enumerate(row.values):
+            if not -FLOAT32_MAX <= number <= FLOAT32_MAX:
+                raise_beyond(f"{name}.values[{at}]")
+        return row
+    try:
+        record: dict[str, Any] = _record.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        # Which cell: msgspec names no key of a dictionary.
+        for column, cell in _names(text, name).items():
+            if _lead(cell) == b"{":
+                raise InvalidInput(
+                    f"{name}: column {column[:100]!r} is an object; expected a text, a number, true, false, null or a "
+                    "list of numbers",
+                    field=f"{name}.{column[:100]}",
+                ) from None
+            _decoded(_cell, cell, f"{name}.{column[:100]}")
+        raise
+    if not RESERVED.isdisjoint(record):
+        field = min(RESERVED & record.keys())
+        raise InvalidInput(
+            f"{name}.{field}: no column is called {' or '.join(sorted(RESERVED))}", field=f"{name}.{field}"
+        )
+    for column, cell in record.items():
+        numbers = cell if isinstance(cell, list) else [cell] if isinstance(cell, float | int) else ()
+        if any(not -FLOAT32_MAX <= number <= FLOAT32_MAX for number in numbers):
+            raise_beyond(f"{name}.{column[:100]}")
+    return record
+
+
+def _texts(text: bytes, name: str) -> list[bytes]:
+    return [bytes(raw) for raw in _decoded(_objects, text, name)]
+
+
+def _names(text: bytes, name: str) -> dict[str, bytes]:
+    return {key: bytes(raw) for key, raw in _decoded(_members, text, name).items()}
+
+
+def _lead(text: bytes) -> bytes:
+    """``{``, ``[{``, ``[[`` or ``[``: what a value begins with; nothing for a scalar."""
+    lead = _LEAD.match(text)
+    assert lead is not None
+    return (lead[1] or b"").translate(None, b" \t\r\n")
+
+
+def _kind(text: bytes) -> str:
+    first = text.lstrip()[:1]
+    names = {
+        b"{": "an object",
+        b"[": "a list",
+        b'"': "a string",
+        b"t": "a boolean",
+        b"f": "a boolean",
+        b"n": "null",
+    }
+    return names.get(first, "a number")
+
+
+# ---------------------------------------------------------------- what is wrong
+
+
+def _decoded(decoder: msgspec.json.Decoder[T], text: bytes, name: str, n_before: int = 0) -> T:
+    """What the text holds; ``n_before``: elements of the list that earlier pieces hold."""
+    try:
+        return decoder.decode(text)
+    except msgspec.ValidationError as error:
+        _raise_mismatch(str(error), name, n_before)
+    except RecursionError:
+        raise InvalidInput(f"{name} is nested too deeply", field=name) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        if name == "body" and _NO_NUMBER.search(text):
+            # Not JSON, though many write it: with a number too large in its place, the field is named.
+            _raise_at_no_number(text)
+        raise InvalidInput(f"the body is not JSON: {error}", field="body") from None
+
+
+def _raise_at_no_number(text: bytes) -> None:
+    marked = _NO_NUMBER.sub(b"1e999", text, count=1000)
+    try:
+        members = _members.decode(marked)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return
+    for name, raw in members.items():
+        if b"1e999" in bytes(raw):
+            if name == "scores":
+                _vector(bytes(raw), name)
+            else:
+                read_side(bytes(raw), name)
+
+
+def _raise_mismatch(told: str, name: str, n_before: int) -> NoReturn:
+    """`InvalidInput` of what the decoder says, in our words and with our name of the field."""
+    match = _TOLD.match(told)
+    assert match is not None
+    problem, at = match["problem"], match["at"] or ""
+    if n_before and (first := re.match(r"\[(\d+)\]", at)):
+        at = f"[{int(first[1]) + n_before}]{at[first.end() :]}"
+    field = f"{name}{at}"
+    if problem == "Number out of range":
+        raise_beyond(field)
+    if mismatch := _MISMATCH.match(problem):
+        expected = (
+            "a JSON object"
+            if name == "body"
+            else _EXPECTED.get(
+                mismatch["expected"], "a text, a number, true, false, null or a list of numbers"
             )
-        if not sparse and not row:
-            raise InvalidInput(f"{at} is empty; expected at least one number", field=at)
-        if not sparse and len(row) != len(first):
-            raise InvalidInput(
-                f"{at} has {len(row)} numbers and the first sample of its side {len(first)}; expected vectors of "
-                "the same length",
-                field=at,
-            )
+        )
+        place = "the body" if name == "body" else field
+        raise InvalidInput(
+            f"{place} is {_KINDS.get(mismatch['got'], mismatch['got'])}; expected {expected}", field=field
+        )
+    if "of length" in problem:
+        raise InvalidInput(f"{field} is empty; expected at least one number", field=field)
+    if missing := re.match(r"Object missing required field `(\w+)`", problem):
+        field = f"{field}.{missing[1]}"
+        raise InvalidInput(f"{field} is missing; expected a list of numbers", field=field)
+    if extra := re.match(r"Object contains unknown field `(.*)`", problem):
+        raise InvalidInput(f"{field} has the field {extra[1][:100]!r}, which is not read here", field=field)
+    raise InvalidInput(f"{field}: {problem}", field=field)
+
+
+def _raise_first(error: ValidationError) -> NoReturn:
+    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]).lstrip(".")
+    message = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "extra_forbidden":
+        message = "is not a field of this request"
+    raise InvalidInput(f"{field[:200] or 'body'}: {message}", field=field[:200] or "body") from error

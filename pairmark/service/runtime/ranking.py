@@ -14,11 +14,10 @@ from pydantic_core import to_json
 from pairmark.models.core.arrays import Float32
 from pairmark.models.registry import schema_of_model
 from pairmark.service.errors import InvalidInput, TooLarge
-from pairmark.service.runtime.diagnosis import check_numbers, kind_of, raise_ragged
 from pairmark.service.runtime.growing_body import RequestBody
 from pairmark.service.runtime.json_forms import FLOAT32_MAX, AskingBody, Dense, Record
-from pairmark.service.runtime.parsing import parse_request
-from pairmark.service.runtime.vectors import RecordRows, SideRows, check_finite, to_rows
+from pairmark.service.runtime.parsing import raise_beyond, read_rows, split_request
+from pairmark.service.runtime.vectors import RecordRows, SideRows, SparseRows, check_finite, to_rows
 from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.wire.scoring import RankParameters
 
@@ -28,7 +27,11 @@ NAMES_TOLD = 50
 _EXPECTED = 'a list of numbers, a list of such lists, or features by name such as {"A1": 5.1, "A2": 3.5}'
 
 
-class RankBody(AskingBody, RankParameters):
+class RankFields(AskingBody, RankParameters):
+    """What a request of rankings holds beside the points."""
+
+
+class RankBody(RankFields):
     """Points for which labels are ranked."""
 
     features: Annotated[
@@ -57,56 +60,22 @@ class Points:
 
 
 def parse_points(body: RequestBody) -> Points:
-    request = parse_request(RankBody, body, features=_check_features)
-    single = isinstance(request.features, dict)
-    return Points(
-        request.model, _rows(request.features), single, request.top, request.detail, request.abstain
-    )
-
-
-def _rows(features: Any) -> Float32 | list[Mapping[str, Any]]:
-    if isinstance(features, dict):
-        return [features]
-    if not features:
-        raise InvalidInput(f"features is empty; expected {_EXPECTED}", field="features")
-    first = features[0]
-    if isinstance(first, dict):
-        return list(features)
-    if not isinstance(first, list):
-        return np.array(features, dtype=np.float32).reshape(1, -1)
-    if not first or any(len(row) != len(first) for row in features):
-        raise_ragged(features, "features")
-    return np.array(features, dtype=np.float32)
-
-
-def _check_features(features: Any, name: str) -> None:
-    if isinstance(features, dict):
-        _check_named(features, name)
-    elif not isinstance(features, list):
-        raise InvalidInput(f"{name} is {kind_of(features)}; expected {_EXPECTED}", field=name)
-    elif features and isinstance(features[0], (list, dict)):
-        for number, row in enumerate(features):
-            at = f"{name}[{number}]"
-            if type(row) is not type(features[0]):
-                raise InvalidInput(f"{at} is {kind_of(row)}; expected what {name}[0] is", field=at)
-            if isinstance(row, dict):
-                _check_named(row, at)
-            else:
-                check_numbers(row, at)
-    else:
-        check_numbers(features, name)
+    request, texts = split_request(RankFields, body, {"features": _EXPECTED})
+    rows = read_rows(texts["features"], "features")
+    if isinstance(rows, SparseRows):
+        raise InvalidInput(f"features are sparse vectors; expected {_EXPECTED}", field="features")
+    points = rows if isinstance(rows, np.ndarray) else rows.rows
+    single = isinstance(rows, RecordRows) and rows.single
+    return Points(request.model, points, single, request.top, request.detail, request.abstain)
 
 
 def _check_named(row: Mapping[str, Any], at: str) -> None:
     for name, number in row.items():
-        if type(number) not in (int, float) or not -FLOAT32_MAX <= number <= FLOAT32_MAX:
-            field = f"{at}.{name[:100]}"
-            problem = (
-                "is not a number that float32 holds"
-                if type(number) in (int, float)
-                else f"is {kind_of(number)}"
-            )
-            raise InvalidInput(f"{field} {problem}; expected a finite number", field=field)
+        field = f"{at}.{name[:100]}"
+        if type(number) not in (int, float):
+            raise InvalidInput(f"{field} is not a number; expected a finite number", field=field)
+        if not -FLOAT32_MAX <= number <= FLOAT32_MAX:
+            raise_beyond(field)
 
 
 def points_by_text(features: str | None, by_name: Mapping[str, str]) -> Float32 | list[Mapping[str, Any]]:

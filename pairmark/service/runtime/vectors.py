@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
@@ -15,7 +16,6 @@ from pairmark.models.core.subjects import common_samples
 from pairmark.models.records.schema import RecordError, Schema, is_plain
 from pairmark.models.registry import schema_of_model
 from pairmark.service.errors import InvalidInput, TooLarge
-from pairmark.service.runtime.json_forms import SparseVector
 from pairmark.service.runtime.metrics import UNKNOWN_COLUMNS
 
 Counts = NDArray[np.int64]
@@ -26,11 +26,18 @@ MAX_DENSE_BYTES = 1024 * 1024 * 1024
 """Most memory that sparse vectors may unfold to, for learners that read dense rows only."""
 
 
+class SparseRow(msgspec.Struct, forbid_unknown_fields=True):
+    """A vector by its non-zero entries; ``indices`` are 0-based."""
+
+    indices: list[int]
+    values: list[float]
+
+
 @dataclass(slots=True)
 class SparseRows:
     """Sparse vectors whose dimension is not known yet."""
 
-    rows: list[SparseVector]
+    rows: list[SparseRow]
     single: bool
 
     def __len__(self) -> int:
@@ -256,7 +263,7 @@ def _known_columns(side: SparseRows, n_features: int) -> SparseRows:
         if unknown and len(row.indices) == len(row.values) and len(set(row.indices)) == len(row.indices):
             dropped += unknown
             places = [at for at, column in enumerate(row.indices) if column < n_features]
-            row = SparseVector.model_construct(
+            row = SparseRow(
                 indices=[row.indices[at] for at in places], values=[row.values[at] for at in places]
             )
         rows.append(row)

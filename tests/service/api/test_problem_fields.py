@@ -6,8 +6,10 @@ import pytest
 from fastapi.exceptions import RequestValidationError
 from pydantic import TypeAdapter, ValidationError
 
-from pairmark.service.api.calibrations import ScoresRequest
+from pairmark.service.api.calibrations import SCORES_LISTS, ScoresOptions, ScoresRequest
 from pairmark.service.api.problems import invalid_request
+from pairmark.service.errors import InvalidInput
+from pairmark.service.runtime.parsing import parse_lists
 
 
 def test_an_alternative_is_no_part_of_a_field() -> None:
@@ -22,9 +24,11 @@ def test_an_alternative_is_no_part_of_a_field() -> None:
 
 
 def test_labels_in_words_are_told_what_was_expected() -> None:
-    scores = {"name": "vendor", "scores": [0.9, 0.1]}
-    with pytest.raises(
-        ValidationError, match=r"'different' says neither; expected 1 \(same\) or 0 \(different\)"
-    ):
-        ScoresRequest.model_validate({**scores, "same": [1, "different"]})
-    assert ScoresRequest.model_validate({**scores, "same": ["1", 0]}).same == [1, 0]
+    def read(same: str) -> list[int]:
+        body = b'{"name": "vendor", "scores": [0.9, 0.1], "same": %b}' % same.encode()
+        return parse_lists(ScoresRequest, body, SCORES_LISTS, ScoresOptions).same
+
+    with pytest.raises(InvalidInput, match=r"'different'; expected 1 \(same\) or 0 \(different\)") as refused:
+        read('[1, "different"]')
+    assert refused.value.facts["field"] == "same[1]"
+    assert read('["1", 0]') == [1, 0]

@@ -23,7 +23,7 @@ ANA = {"given": "ana", "born": None, "home": [52.1, 4.3], "member": True, "weigh
         ({"left": {"given": {"x": 1}}, "right": ANA}, "left.given", "column 'given' is an object"),
         ({"left": [ANA, [1, 2]], "right": ANA}, "left[1]", "expected a record, as left[0] is"),
         ({"left": [ANA, 5], "right": ANA}, "left[1]", "expected a record"),
-        ({"left": {**ANA, "indices": [1]}, "right": ANA}, "left.values", "is missing"),
+        ({"left": {**ANA, "indices": [1]}, "right": ANA}, "left", "has the field 'given'"),
         ({"left": ANA, "right": {"samples": []}}, "right.samples", "is empty"),
         ({"left": [{"indices": [1], "values": [2]}, 5], "right": ANA}, "left[1]", "expected a sparse vector"),
     ],

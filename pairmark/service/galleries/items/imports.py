@@ -13,9 +13,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
-from pydantic_core import from_json
 
 from pairmark.models.records.cells import MAX_CELL
 from pairmark.models.records.schema import Schema
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 _CELLS, _ARRAY_CELLS = 2_000_000, 16_000_000
 """Numbers of a batch, at most: of a table, which are Python's for a while, and of an array."""
+MAX_NESTED = 1_000
+"""Lists and objects in one item of a JSON body: its vector, the lists of its cells, its metadata."""
 BATCH_ROWS = 16_384
 """Rows written in one transaction."""
 KINDS = {
@@ -53,17 +55,17 @@ _ITEM_FIELDS = frozenset({"id", "subject", "vector", "metadata"})
 def json_batches(body: bytes | bytearray, form: ItemForm, errors: RowErrors) -> Iterator[Rows]:
     """``{"items": [{"id", "subject"?, "vector", "metadata"?}]}``."""
     try:
-        body_json = from_json(body)
-    except ValueError as error:
-        raise InvalidInput(f"the body is not JSON: {error}", field="body") from error
-    items = body_json.get("items") if isinstance(body_json, dict) else None
-    if not isinstance(items, list) or set(body_json) != {"items"}:
-        raise InvalidInput('expected {"items": [{"id": .., "vector": [..]}]}', field="items")
-    if not items:
+        texts = msgspec.json.decode(body, type=_Items).items
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidInput(
+            f'expected {{"items": [{{"id": .., "vector": [..]}}]}}: {error}', field="items"
+        ) from None
+    if not texts:
         raise InvalidInput("items is empty; expected at least one", field="items")
     checks = RowChecks(form, errors)
-    for start in range(0, len(items), BATCH_ROWS):
-        batch = items[start : start + BATCH_ROWS]
+    for start in range(0, len(texts), BATCH_ROWS):
+        # One by one, so that other threads run in between.
+        batch = [_item(bytes(text)) for text in texts[start : start + BATCH_ROWS]]
         vectors, bad = form.read_json(
             [item.get("vector") if isinstance(item, dict) else None for item in batch]
         )
@@ -81,6 +83,17 @@ def json_batches(body: bytes | bytearray, form: ItemForm, errors: RowErrors) -> 
             subjects.append(item.get("subject"))
             metadata.append(item.get("metadata"))
         yield checks.rows(start, ids, vectors, subjects, metadata, bad=bad)
+
+
+class _Items(msgspec.Struct, forbid_unknown_fields=True):
+    items: list[msgspec.Raw]
+
+
+def _item(text: bytes) -> Any:
+    """An item as it was sent; None, which no item is, where its values are nested as no item's are."""
+    if text.count(b"[") + text.count(b"{") > MAX_NESTED:
+        return None
+    return msgspec.json.decode(text)
 
 
 def file_batches(

@@ -1,0 +1,152 @@
+"""JSON bodies: refused for their size or their structure before anything is made of them, on every route."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import re
+from collections.abc import AsyncIterator
+
+import httpx
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pairmark.service.api.calibrations import SCORES_LISTS, ScoresOptions, ScoresRequest
+from pairmark.service.api.routes import ROUTES
+from pairmark.service.api.routing import Route
+from pairmark.service.app import create_app
+from pairmark.service.errors import InvalidInput, PairmarkError, TooLarge
+from pairmark.service.runtime.json_forms import SparseVector
+from pairmark.service.runtime.parsing import (
+    MAX_OBJECTS,
+    PIECE,
+    check_structure,
+    parse_features,
+    parse_lists,
+    parse_pairs,
+    parse_scores,
+)
+from pairmark.service.runtime.vectors import SparseRow
+from pairmark.service.settings import Settings
+
+JSON_ROUTES = [
+    route
+    for route in ROUTES
+    if route.method in ("POST", "PUT") and route.body is not None and isinstance(route.tag, str)
+]
+JSON = {"content-type": "application/json"}
+
+
+async def refused(settings: Settings, routes: list[Route], bodies: dict[str, bytes], declared: bool) -> None:
+    """Send each body to each route of a service in this process: it is refused, and never with a 5xx."""
+    app = create_app(settings, warm=False)
+    async with app.router.lifespan_context(app):
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
+            for route in routes:
+                path = re.sub(
+                    r"\{(\w+)(:path)?\}", lambda part: "1" if part[1] == "version" else "x", route.path
+                )
+                for name, body in bodies.items():
+
+                    async def pieces(body: bytes = body) -> AsyncIterator[bytes]:
+                        for start in range(0, len(body), 65_536):
+                            yield body[start : start + 65_536]
+
+                    content = body if declared else pieces()
+                    answer = await http.request(route.method, path, content=content, headers=JSON)
+                    assert answer.status_code in (404, 413, 422), f"{route.path} {name}: {answer.text}"
+                    if len(body) > settings.max_json_bytes and declared:
+                        assert answer.status_code == 413, f"{route.path} {name}: {answer.text}"
+                        assert str(answer.json()["limit"]) in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("declared", [True, False])
+def test_every_json_route_refuses_what_is_too_large(settings: Settings, declared: bool) -> None:
+    limited = settings.model_copy(update={"max_json_bytes": 400_000, "max_control_bytes": 100_000})
+    asyncio.run(refused(limited, JSON_ROUTES, {"lists": b'{"left":[%b' % (b"[]," * 200_000)}, declared))
+
+
+def test_every_json_route_refuses_bodies_of_brackets(settings: Settings) -> None:
+    elements = {"lists": b"[],", "objects": b"{},", "words": b'"a",', "numbers": b"1,"}
+    names = (
+        "left",
+        "features",
+        "queries",
+        "probe",
+        "items",
+        "scores",
+        "pairs",
+        "answers",
+        "outcomes",
+        "vectors",
+    )
+    bodies = {
+        f"{kind} {name}": b'{"%b":[%b]}' % (name.encode(), (element * 20_000)[:-1])
+        for kind, element in elements.items()
+        for name in names
+    }
+    bodies["nested"] = b'{"left":' + b"[" * 40_000 + b"]" * 40_000 + b"}"
+    asyncio.run(refused(settings, JSON_ROUTES, bodies, True))
+
+
+def test_structure_is_counted_before_parsing() -> None:
+    check_structure(b'{"left":[[1],[2]],"right":[[1],[2]]}', 2)
+    with pytest.raises(TooLarge, match="7 lists; 2 pairs have at most 6"):
+        check_structure(b'{"left":[[1],[2],[3]],"right":[[1],[2]]}', 2)
+    with pytest.raises(TooLarge, match="objects"):
+        check_structure(b"{" * (MAX_OBJECTS + 1), 10**6)
+
+
+@pytest.mark.parametrize("element", [b"[]", b"{}", b'"a"', b"null", b"[{}]", b'{"samples":[]}'])
+def test_the_first_wrong_element_ends_the_parse(element: bytes) -> None:
+    """A body of wrong elements makes no object for each of them."""
+    many = b",".join([element] * 300_000)
+    gc.collect()
+    before = len(gc.get_objects())
+    for parse, body in (
+        (parse_pairs, b'{"left":[[1,2],%b],"right":[1,2]}' % many),
+        (parse_features, b'{"features":[[1,2],%b]}' % many),
+        (parse_scores, b'{"scores":[1,%b]}' % many),
+        (
+            lambda body: parse_lists(ScoresRequest, body, SCORES_LISTS, ScoresOptions),
+            b'{"name":"a","scores":[1,%b],"same":[1]}' % many,
+        ),
+    ):
+        with pytest.raises(PairmarkError):
+            parse(body)
+        assert len(gc.get_objects()) < before + 10_000
+
+
+@given(
+    rows=st.integers(1, 400),
+    width=st.integers(1, 300),
+    gap=st.sampled_from([b"", b" ", b" \n\t"]),
+    seed=st.integers(0, 9),
+)
+def test_long_sides_are_read_in_pieces_as_short_ones_are(
+    rows: int, width: int, gap: bytes, seed: int
+) -> None:
+    values = np.random.default_rng(seed).normal(size=(rows, width)).astype(np.float32)
+    text = json.dumps(values.tolist()).encode().replace(b"], [", b"]%b,%b[" % (gap, gap))
+    pairs = parse_pairs(b'{"left":%b,"right":%b}' % (text, text))
+    np.testing.assert_array_equal(pairs.left, values)
+    flat = values.ravel()
+    scores = parse_scores(b'{"scores":%b}' % json.dumps(flat.tolist()).encode())
+    np.testing.assert_array_equal(scores, flat)
+
+
+def test_a_wrong_number_far_into_a_long_side_is_named() -> None:
+    rows = [[0.123456789] * 16 for _ in range(5 * PIECE // 200)]
+    for wrong, said in ((["x"], "a string"), ([1e39] * 16, "beyond float32"), ([1.0] * 3, "has 3 numbers")):
+        body = json.dumps({"left": [*rows, wrong], "right": rows[0]}).encode()
+        with pytest.raises(InvalidInput, match=said) as refusal:
+            parse_pairs(body)
+        assert str(refusal.value.facts["field"]).startswith(f"left[{len(rows)}]")
+
+
+def test_the_decoder_and_the_document_know_the_same_sparse_vector() -> None:
+    assert set(SparseVector.model_fields) == set(SparseRow.__struct_fields__)
