@@ -159,8 +159,7 @@ class ImportParameters(Parameters):
     ] = None
 
 
-class SearchParameters(Parameters):
-    queries: Any
+class SearchOptions(Parameters):
     k: Annotated[
         int,
         Limits(minimum=1),
@@ -206,6 +205,10 @@ class SearchParameters(Parameters):
     ] = None
     confidence: Annotated[Rate, Text("the confidence with which the bound holds")] = 0.95
     refs: Any
+
+
+class SearchParameters(SearchOptions):
+    queries: Any
 
 
 class VerifyParameters(PointParameters):

@@ -328,9 +328,7 @@ class CandidatesParameters(CandidatesOptions):
     ]
 
 
-class RankParameters(Parameters):
-    model: Any
-    features: Any
+class RankOptions(Parameters):
     top: Annotated[
         int | None,
         Limits(minimum=1),
@@ -349,3 +347,8 @@ class RankParameters(Parameters):
             "keep only preferences with at least this confidence; labels without a clear order share a place",
         ),
     ] = None
+
+
+class RankParameters(RankOptions):
+    model: Any
+    features: Any

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import Path, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
@@ -77,7 +77,7 @@ class CalibrationQuery(Query):
 
 
 def _read_same(text: bytes, name: str) -> list[int | bool]:
-    labels = list_of(bool | int | str)(text, name)
+    labels: list[Any] = list_of(bool | int | str)(text, name)
     for at, label in enumerate(labels):
         if isinstance(label, str):
             if label not in ("0", "1"):

@@ -26,6 +26,7 @@ from pairmark.wire.galleries import (
     ReceiptFields,
     RowErrorFields,
     SearchFields,
+    SearchOptions,
     SearchParameters,
     UpsertFields,
     VerificationFields,
@@ -159,13 +160,13 @@ class ReceiptOut(BaseModel, ReceiptFields, title="Receipt"):
     """What an erasure removed, and what is left to do."""
 
 
-class SearchRequestFields(Body, SearchParameters):
+class SearchRequestFields(Body, SearchOptions):
     """Which results a search returns."""
 
     refs: list[Ref] | None = Field(None, description=f"with a rate: your name of each query, {REFS_TEXT}")
 
 
-class SearchBody(SearchRequestFields):
+class SearchBody(SearchRequestFields, SearchParameters):
     """The vectors to search for, and which results to return."""
 
     queries: Vectors = Field(description="a vector or a list of vectors", examples=[[0.1, 0.2, 0.3]])

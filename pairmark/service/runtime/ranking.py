@@ -19,7 +19,7 @@ from pairmark.service.runtime.json_forms import FLOAT32_MAX, AskingBody, Dense, 
 from pairmark.service.runtime.parsing import raise_beyond, read_rows, split_request
 from pairmark.service.runtime.vectors import RecordRows, SideRows, SparseRows, check_finite, to_rows
 from pairmark.service.runtime.versions import LoadedVersion
-from pairmark.wire.scoring import RankParameters
+from pairmark.wire.scoring import RankOptions, RankParameters
 
 MAX_PAIRWISE = 2_000_000
 """Most pairwise confidences in one answer."""
@@ -27,11 +27,11 @@ NAMES_TOLD = 50
 _EXPECTED = 'a list of numbers, a list of such lists, or features by name such as {"A1": 5.1, "A2": 3.5}'
 
 
-class RankFields(AskingBody, RankParameters):
+class RankFields(AskingBody, RankOptions):
     """What a request of rankings holds beside the points."""
 
 
-class RankBody(RankFields):
+class RankBody(RankFields, RankParameters):
     """Points for which labels are ranked."""
 
     features: Annotated[
