@@ -37,7 +37,7 @@ def test_scores_of_several_systems_decide_together(digits_deployment: RunningSer
         ([0.1, 0.2], made.id, "a list of 3 a pair"),
         ([[0.1, 0.2]], made.id, "a list of 3 a pair"),
         ([[0.1, 0.2]], alone.id, "one number per pair"),
-        ([[0.1, 0.2], [0.1]], made.id, "different lengths"),
+        ([[0.1, 0.2], [0.1]], made.id, "scores[1] has 1 numbers"),
         ([[0.1, 0.2], 0.1], made.id, "scores"),
         ([[0.1, None, 0.2]], made.id, "scores[0][1]"),
     ]:

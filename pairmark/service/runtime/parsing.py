@@ -68,7 +68,7 @@ _sparse, _subject = msgspec.json.Decoder(SparseRow), msgspec.json.Decoder(Subjec
 
 _LEAD = re.compile(rb"\s*(\{|\[\s*[\[{]?)?")
 _ROW_END, _NUMBER_END = re.compile(rb"\]\s*,"), re.compile(rb",")
-_NO_NUMBER = re.compile(rb"(?<![\w\"])-?(?:NaN|Infinity)")
+NO_NUMBER = re.compile(rb"(?<![\w\"])-?(?:NaN|Infinity)")
 _TOLD = re.compile(r"(?P<problem>.*?)(?: - at `\$(?P<at>.*)`)?$", re.DOTALL)
 _MISMATCH = re.compile(r"Expected `(?P<expected>.*)`, got `(?P<got>\w+)`")
 _KINDS = {"int": "a number", "float": "a number", "str": "a string", "bool": "a boolean", "array": "a list"}
@@ -283,6 +283,8 @@ def _subjects(texts: Sequence[bytes], names: Sequence[str]) -> tuple[SideRows, C
         at = f"{name}.samples"
         samples = bytes(_decoded(_subject, text, name).samples)
         lead = _lead(samples)
+        if lead == b"[" and samples.strip(b"[] \t\r\n"):
+            raise InvalidInput(f"{at}[0] is no vector; expected a list of vectors", field=f"{at}[0]")
         if lead not in (b"[[", b"[{"):
             problem = "is empty" if samples.strip(b"[] \t\r\n") == b"" else f"is {_kind(samples)}"
             raise InvalidInput(f"{at} {problem}; expected a list of vectors", field=at)
@@ -470,14 +472,14 @@ def _decoded(decoder: msgspec.json.Decoder[T], text: bytes, name: str, n_before:
     except RecursionError:
         raise InvalidInput(f"{name} is nested too deeply", field=name) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        if name == "body" and _NO_NUMBER.search(text):
+        if name == "body" and NO_NUMBER.search(text):
             # Not JSON, though many write it: with a number too large in its place, the field is named.
             _raise_at_no_number(text)
         raise InvalidInput(f"the body is not JSON: {error}", field="body") from None
 
 
 def _raise_at_no_number(text: bytes) -> None:
-    marked = _NO_NUMBER.sub(b"1e999", text, count=1000)
+    marked = NO_NUMBER.sub(b"1e999", text, count=1000)
     try:
         members = _members.decode(marked)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

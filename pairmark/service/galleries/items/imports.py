@@ -25,6 +25,7 @@ from pairmark.service.galleries.items.item_forms import ItemForm, Matrix, Record
 from pairmark.service.galleries.items.metadata import MAX_METADATA_BYTES
 from pairmark.service.galleries.items.rows import MAX_ID_BYTES, RowChecks, RowErrors, Rows
 from pairmark.service.galleries.schemas import ImportOptions
+from pairmark.service.runtime.parsing import NO_NUMBER
 
 if TYPE_CHECKING:
     import duckdb
@@ -57,6 +58,10 @@ def json_batches(body: bytes | bytearray, form: ItemForm, errors: RowErrors) -> 
     try:
         texts = msgspec.json.decode(body, type=_Items).items
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        if NO_NUMBER.search(body):
+            raise InvalidInput(
+                "the body is not JSON: it holds NaN or Infinity; expected finite numbers", field="items"
+            ) from None
         raise InvalidInput(
             f'expected {{"items": [{{"id": .., "vector": [..]}}]}}: {error}', field="items"
         ) from None
