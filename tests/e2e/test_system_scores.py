@@ -50,7 +50,7 @@ def test_scores_of_several_systems_decide_together(digits_deployment: RunningSer
     for body, words in [
         ({"scores": [[1, 2], [0, 1], [2, 1], [0, 0]], "same": [1, 0, 1, 0], **few}, "half of the units"),
         ({"scores": [[1], [0]], "same": [1, 0]}, "lists of 2 to 16"),
-        ({"scores": [[1, 2], [0]], "same": [1, 0]}, "equally long"),
+        ({"scores": [[1, 2], [0]], "same": [1, 0]}, "lists of the same length"),
     ]:
         answer = digits_deployment.http.post("/calibrations", json={"name": "bad", **body})
         assert answer.status_code == 422, answer.text
