@@ -76,11 +76,6 @@ class PowerCuts:
 
         return follow
 
-    def flushed(self, *paths: Path) -> None:
-        """Take files or folders for flushed that something other than Python flushed."""
-        for path in paths:
-            self._step(path.stat().st_ino)
-
     def cut_now(self) -> None:
         """Replay everything once more: more was acknowledged, so more must hold."""
         self._seen.clear()

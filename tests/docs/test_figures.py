@@ -8,7 +8,7 @@ from typing import get_args
 
 import pytest
 
-from benchmarks import tables
+from benchmarks import common, tables
 from docs import figures
 from pairmark.models.calibration.origins import GUARANTEES, Guarantee
 from pairmark.models.calibration.promises import AMPLE_MULTIPLE, units_needed
@@ -64,6 +64,14 @@ def test_every_result_file_names_the_commit_that_was_run() -> None:
     ]
     assert unnamed == []
     assert [name for name, kept in of.items() if kept["dirty"]] == []
+
+
+def test_claims_that_do_not_hold_are_known() -> None:
+    for folder in tables.RESULTS:
+        for file in sorted(folder.glob("*.json")):
+            result = json.loads(file.read_text(encoding="utf-8"))
+            claims = [common.Claim(**claim) for claim in result.get("claims", [])]
+            assert [claim.what for claim in common.new_misses(result["benchmark"], claims)] == [], file.name
 
 
 def test_the_docs_say_of_each_guarantee_what_the_api_says() -> None:
