@@ -41,9 +41,10 @@ def test_roles_are_inferred_and_the_upload_matches_the_preview(deployment):
     reported = look(deployment, content)
     roles = {column.name: column.role for column in reported.columns}
     assert roles["person"] == "label"
-    assert roles["photo"] == "excluded"
-    assert roles["f0"] == "feature"
-    assert [column.name for column in reported.columns if column.inferred] == ["photo", "person"]
+    assert roles["photo"] == "text"
+    assert roles["f0"] == "number"
+    assert all(column.inferred for column in reported.columns)
+    assert "to learn from vectors" in " ".join(reported.warnings)
     assert reported.problem is None
     assert deployment.datasets.page().items[0].name == "people"
     added = deployment.datasets.add(
@@ -126,22 +127,21 @@ def add(deployment, **roles):
     )
 
 
-def test_a_messy_table_is_told_all_its_troubles_at_once(deployment):
-    with pytest.raises(InvalidInput) as refused:
-        add(deployment, identity="who")
-    troubles = refused.value.facts["troubles"]
-    assert [(each["column"], each["role"], each["row"], each["rows"]) for each in troubles] == [
-        ("city", "exclude", 1, 20),
-        ("age", "exclude", 5, 1),
-        ("born", "time", 1, 20),
-    ]
-    assert troubles[0]["text"] == (
-        "column 'city': 20 of 20 cells are no numbers, the first is 'Oslo' in row 1 (--exclude city)"
-    )
-    assert troubles[1]["text"] == "column 'age': 1 of 20 cells are empty, the first in row 5 (--exclude age)"
-    # The options that are named are enough.
-    mended = add(deployment, identity="who", exclude=["city", "age"], time="born")
-    assert mended.features == 1
+def test_a_table_with_text_is_read_as_records(deployment):
+    seen = look(deployment, MESSY.encode(), identity="who")
+    assert {each.name: each.role for each in seen.columns} == {
+        "who": "identity", "a": "id", "city": "category", "age": "number", "born": "time",
+    }  # fmt: skip
+    assert (seen.problem, seen.request["time"]) == (None, "born")
+    added = add(deployment, identity="who")
+    assert deployment.datasets.load(added.id).schema is not None
+    # Numbers alone are vectors.
+    assert add(deployment, identity="who", exclude=["city", "age"], time="born").features == 1
+    empty = {"identity": "who", "exclude": ["city", "born"]}
+    with pytest.raises(InvalidInput, match=r"row 5, column 'age' is empty.*--column NAME:number"):
+        add(deployment, **empty)
+    records = add(deployment, **empty, columns={"age": "number"})
+    assert deployment.datasets.load(records.id).schema is not None
 
 
 def test_a_column_that_numbers_the_rows_is_no_feature_in_silence(deployment):
@@ -157,20 +157,18 @@ def test_a_column_that_numbers_the_rows_is_no_feature_in_silence(deployment):
     )
 
 
-def test_a_table_that_would_be_refused_still_shows_its_columns_and_all_that_is_missing(deployment):
+def test_a_table_that_would_be_refused_still_shows_its_columns(deployment):
     rows = [(f"p{at // 2}", at % 3, f"{at},5") for at in range(20)]
     rows[4] = rows[9] = ("", 1, "4,5")
     content = "\n".join(["who;day;size", *(";".join(map(str, row)) for row in rows), ""]).encode()
     seen = look(deployment, content, columns={"who": "identity"})
     assert [(each.name, each.role) for each in seen.columns] == [
-        ("who", "identity"),
-        ("day", "number"),
-        ("size", "text"),
+        ("who", "feature"),
+        ("day", "feature"),
+        ("size", "feature"),
     ]
     missing = "column 'who': 2 of 20 cells are empty, the first in row 5"
     assert missing in seen.problem
-    assert [(each.column, each.row, each.rows, each.role) for each in seen.troubles] == [("who", 5, 2, "")]
-    assert any("decimal comma" in each for each in seen.warnings)
     with pytest.raises(InvalidInput, match=missing):
         deployment.datasets.add(
             io.BytesIO(content), DatasetRequest(name="missing", columns={"who": "identity"}), filename="a.csv"

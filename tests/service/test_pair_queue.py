@@ -27,7 +27,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Any:
                 [f"r{row}", *cells] for row, cells in enumerate(zip(*TABLE.values(), strict=True))
             )
         words = ("--column", "rec:id", "--column", "code:text", "--unlabelled")
-        added = server.cli("datasets", "add", "people", str(file), "--table", *words)
+        added = server.cli("datasets", "add", "people", str(file), *words)
         assert added.returncode == 0, added.stderr
         points = home / "points.csv"
         points.write_text("a,b,who\n" + "".join(f"{at},{at % 7},p{at % 40}\n" for at in range(80)))

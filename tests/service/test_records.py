@@ -239,7 +239,6 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Any:
             "add",
             "tiers",
             str(classes),
-            "--table",
             "--column=tier:classes",
             "--column=kind:ignore",
         )
@@ -247,7 +246,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Any:
         server.train(dataset="tiers", model="tiers", learner="rsbl", promote=True)
         ranked = written(home / "ranked.csv", shops, best=[order[one] for one in kind])
         served = server.cli(
-            "datasets", "add", "ranked", str(ranked), "--table", "--ranking", "best", "--column=kind:category"
+            "datasets", "add", "ranked", str(ranked), "--ranking", "best", "--column=kind:category"
         )
         assert served.returncode == 0, served.stderr
         server.train(dataset="ranked", model="ranked", learner="label-ranking-tree", promote=True)

@@ -383,7 +383,6 @@ OF_A_SCHEMA: Final[dict[str, tuple[Any, ...]]] = {
     "IdentificationAt.threshold": ("the threshold that gives this FPIR",),
     "IdentificationOut.at": ("error rates at chosen FPIRs",),
     "IdentificationOut.curve": ("FNIR against FPIR",),
-    "InspectionOut.troubles": (None, SHOWN),
     "ItemOut.id": (None, "ada-1"),
     "ItemOut.metadata": (None, {"site": "north"}),
     "ItemOut.subject": (None, "ada"),

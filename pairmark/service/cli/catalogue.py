@@ -10,7 +10,7 @@ import typer
 
 from pairmark.service.cli import output
 from pairmark.service.cli.connect import Connection, NewConnection
-from pairmark.service.cli.files import AsTable, ColumnTypes, PairsFile, RightFile, TableFile, column_types
+from pairmark.service.cli.files import ColumnTypes, PairsFile, RightFile, TableFile, column_types
 from pairmark.service.cli.options import Commands, Members
 from pairmark.service.cli.training import resolve, show_leaderboard, show_metrics, show_promise
 from pairmark.wire.datasets import DatasetParameters, ReadingParameters
@@ -44,11 +44,10 @@ def add_dataset(
     contents: Annotated[DatasetParameters, Members("unlabelled drop_contradictions")],
     pairs: PairsFile = None,
     column: ColumnTypes = None,
-    table: AsTable = False,
     right_file: RightFile = None,
 ) -> None:
     """Upload a dataset."""
-    options = {**vars(reading), "columns": column_types(column, table or right_file is not None)}
+    options = {**vars(reading), "columns": column_types(column)}
     with output.progress_bar(f"uploading {file.name}") as progress:
         dataset = client.add_dataset(
             name, file, pairs=pairs, right_file=right_file, progress=progress, **options, **vars(contents)
@@ -65,11 +64,10 @@ def inspect_dataset(
     ],
     pairs: PairsFile = None,
     column: ColumnTypes = None,
-    table: AsTable = False,
     right_file: RightFile = None,
 ) -> None:
     """Show how a file would be read and which rate it supports, without storing it."""
-    options = {**vars(reading), "columns": column_types(column, table or right_file is not None)}
+    options = {**vars(reading), "columns": column_types(column)}
     with output.progress_bar(f"reading {file.name}") as progress:
         inspection = client.inspect_dataset(
             file, pairs=pairs, right_file=right_file, progress=progress, **options
@@ -254,7 +252,6 @@ def _show_inspection(
     output.warn(to, inspection["warnings"])
     if inspection["problem"]:
         to.print(f"it would be refused: {inspection['problem']}", style="yellow")
-        output.show_troubles(inspection.get("troubles") or [])
         return
     ranked = inspection["ranking_labels"]
     labels = f"rankings of {', '.join(ranked)}"
@@ -267,7 +264,7 @@ def _show_inspection(
     request = dict(inspection["request"])
     columns = request.pop("columns", None)
     if columns is not None:
-        words += ["--table", *(f"--column {shlex.quote(f'{name}:{kind}')}" for name, kind in columns.items())]
+        words += [f"--column {shlex.quote(f'{name}:{kind}')}" for name, kind in columns.items()]
     for name, value in request.items():
         values = value if isinstance(value, list) else [value]
         words += [f"--{name}" if part is True else f"--{name} {shlex.quote(str(part))}" for part in values]

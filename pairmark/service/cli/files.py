@@ -14,11 +14,8 @@ ColumnTypes = Annotated[
     list[str] | None,
     typer.Option(
         "--column",
-        help="A table of records: NAME:TYPE, such as street:text or born:date (repeatable); dates take a format.",
+        help="Type of a table's column, NAME:TYPE, such as street:text or born:date (repeatable); dates take a format.",
     ),
-]
-AsTable = Annotated[
-    bool, typer.Option("--table", help="Read the file as a table of records; types are inferred.")
 ]
 PairsFile = Annotated[
     Path | None,
@@ -34,10 +31,10 @@ RightFile = Annotated[
 ]
 
 
-def column_types(columns: list[str] | None, table: bool) -> dict[str, str] | None:
-    """Types by column; None where the file holds vectors."""
+def column_types(columns: list[str] | None) -> dict[str, str] | None:
+    """Types by column; None where none is named."""
     if not columns:
-        return {} if table else None
+        return None
     wrong = [option for option in columns if ":" not in option]
     if wrong:
         raise typer.BadParameter(f"--column {wrong[0]!r}: expected NAME:TYPE, such as street:text")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -188,7 +187,7 @@ def complain(detail: str, *, problem: Mapping[str, Any] | None = None) -> None:
         sys.stderr.write(json.dumps({"error": dict(problem) if problem else {"detail": detail}}) + "\n")
         return
     sys.stderr.write(f"error: {detail}\n")
-    hidden = {"type", "title", "status", "detail", "instance", "errors", "request_id", "ways", "troubles"}
+    hidden = {"type", "title", "status", "detail", "instance", "errors", "request_id", "ways"}
     ways = (problem or {}).get("ways") or []
     if ways:
         # These say in words what the other members say for machines.
@@ -198,19 +197,6 @@ def complain(detail: str, *, problem: Mapping[str, Any] | None = None) -> None:
         if any(" DATASET " in (way["command"] or "") for way in ways):
             sys.stderr.write("  DATASET: what the version learned from; `pairmark models show` names it\n")
         hidden |= {"smallest_fpr", "required_units", "alternatives"}
-    show_troubles((problem or {}).get("troubles") or [])
     for name, value in (problem or {}).items():
         if name not in hidden:
             sys.stderr.write(f"  {name}: {cell(value)}\n")
-
-
-def show_troubles(troubles: Sequence[Mapping[str, Any]]) -> None:
-    """Say on stderr what keeps columns of a file from being features, and the options that mend all of it."""
-    if not troubles:
-        return
-    options = "".join(f" --{each['role']} {shlex.quote(each['column'])}" for each in troubles if each["role"])
-    lines = "".join(f"  {each['text']}\n" for each in troubles)
-    keep = "  or keep these columns: --table reads the rows as records, of text, dates, numbers and missing cells\n"
-    sys.stderr.write(
-        f"{lines}  correct the file{', or add:' if options else ''}{options}\n{keep if options else ''}"
-    )

@@ -115,7 +115,7 @@ def label(
     from pairmark.service.datasets.labelling import Labelling, Labels, drawn_different
 
     output.say(f"reading {file.name}, and looking for candidates")
-    files = read_files(file, right_file, column_types(column, True) or {})
+    files = read_files(file, right_file, column_types(column) or {})
     pool = LabellingPool(files.schema, files.records, files.n_left)
     if not len(pool):
         raise typer.BadParameter(
@@ -244,7 +244,7 @@ def _closing(labelling: Labelling, file: Path, right: Path | None, pairs: Path) 
     chosen, drawn = (labelling.labels.count(drawn=drawn) for drawn in (False, True))
     how = "go on with the same command"
     if labelling.next() is None:
-        files = ["--table", *([] if right is None else ["--right-file", str(right)]), "--pairs", str(pairs)]
+        files = [*([] if right is None else ["--right-file", str(right)]), "--pairs", str(pairs)]
         command = shlex.join(["pairmark", "datasets", "add", "NAME", str(file), *files])
         how = f"train on it: {command}, then pairmark train --dataset NAME --model MODEL"
     return (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Set
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,7 @@ from pairmark.service.datasets.arrays import Npz
 from pairmark.service.datasets.profiles import Column, inferred, profiled
 from pairmark.service.datasets.promises import Promise, ProtocolChoice, dataset_promise, protocol_choices
 from pairmark.service.datasets.reader import read_dataset
-from pairmark.service.datasets.records import column_notes, glance
 from pairmark.service.datasets.schemas import DatasetRequest, RecordColumnOut
-from pairmark.service.datasets.troubles import Trouble, troubles_of
 from pairmark.service.datasets.upload import Upload
 from pairmark.service.errors import InvalidInput, TooLarge
 from pairmark.wire.datasets import Format
@@ -62,40 +60,29 @@ class InspectionOut(BaseModel):
         default_factory=list, description="what the labels may be, where a job would have to ask; else empty"
     )
     problem: str | None = Field(description="why the file would be refused as it is, and how to fix it")
-    troubles: list[Trouble] = Field(
-        default_factory=list, description="every column that cannot be a feature, with what mends it"
-    )
 
 
 def inspected(upload: Upload, work: Path) -> InspectionOut:
     """Read a file as `Datasets.add` would, roles that are not named inferred where that is possible."""
-    request = upload.request
-    scratch = work / "scratch"
+    requested_roles = _roles(upload.request)
+    scratch, out = work / "scratch", work / "dataset"
     scratch.mkdir()
-    left_out: list[str] = []
-    if upload.is_table and request.columns is None:
-        profiles = profiled(upload.file, scratch, upload.kind, request.header, upload.limits)
-        full_request = inferred(profiles, request)
-        requested_roles, roles = _roles(request), _roles(full_request)
-        columns = [_column(profile, roles, requested_roles) for profile in profiles]
-        left_out = _left_out(upload, work / "troubles", profiles, full_request)
-        request = full_request
-        upload = replace(upload, request=request)
-    else:
-        columns = _columns(upload, scratch)
-    out = work / "dataset"
     out.mkdir()
+    if upload.is_table:
+        profiles = profiled(upload, scratch)
+        if upload.request.columns is None:
+            upload = replace(upload, request=inferred(profiles, upload.request))
+        roles = _roles(upload.request)
+        columns = [_column(profile, roles, requested_roles) for profile in profiles]
+    else:
+        columns = _arrays(upload, scratch)
+    request = upload.request
     form = request.model_dump(exclude={"name"}, exclude_defaults=True)
     if request.label_role != "label":
         del form["label"]
     try:
         dataset, summary = read_dataset(upload, out, work / "read", spec={})
     except (InvalidInput, TooLarge) as error:
-        if request.columns is not None:
-            inference = glance(upload, work / "glance")
-            notes = [] if inference is None else column_notes(inference)
-            columns = _record_columns(notes, request)
-            left_out = [f"column {each.name!r}: {line}" for each in notes for line in each.warnings]
         return InspectionOut(
             format=upload.kind,
             columns=columns,
@@ -105,15 +92,15 @@ def inspected(upload: Upload, work: Path) -> InspectionOut:
             n_labels=None,
             label_counts={},
             ranking_labels=[],
-            warnings=left_out,
+            warnings=[],
             promise=None,
             problem=error.detail,
-            troubles=error.facts.get("troubles", []),
         )
     if summary.get("columns") is not None:
-        records = [RecordColumnOut(**each) for each in summary["columns"]]
-        columns = _record_columns(records, request)
-        form["columns"] = {each.name: f"date:{each.format}" if each.format else each.type for each in records}
+        notes = [RecordColumnOut(**each) for each in summary["columns"]]
+        named = requested_roles.keys() | (request.columns or {}).keys()
+        columns = [_record_column(each, _roles(request), named) for each in notes]
+        form["columns"] = {each.name: f"date:{each.format}" if each.format else each.type for each in notes}
     for column in columns:
         # The label is counted over all rows; the others by a sketch of the first ones.
         if column.name == request.label and column.distinct is not None:
@@ -127,36 +114,23 @@ def inspected(upload: Upload, work: Path) -> InspectionOut:
         n_labels=summary["n_labels"],
         label_counts=dict(summary["label_counts"]),
         ranking_labels=summary["ranking_labels"],
-        warnings=[*left_out, *dataset.warnings],
+        warnings=dataset.warnings,
         promise=dataset_promise(summary, dataset.rows),
         choices=protocol_choices(summary, dataset.rows),
         problem=None,
     )
 
 
-def _left_out(
-    upload: Upload, scratch: Path, profiles: Sequence[Column], full_request: DatasetRequest
-) -> list[str]:
-    """Warnings of columns that nobody excluded and that a few cells keep from being features."""
-    names = set(full_request.exclude) - set(upload.request.exclude)
-    repairable = {column.name for column in profiles if column.nearly_numbers and column.name in names}
-    if not repairable:
-        return []
-    exclude = [name for name in full_request.exclude if name not in repairable]
-    wider = full_request.model_copy(update={"exclude": exclude})
-    troubles = troubles_of(replace(upload, request=wider), scratch)
-    return [f"left out: {each.text}" for each in troubles if each.column in repairable]
-
-
-def _record_columns(notes: Sequence[RecordColumnOut], request: DatasetRequest) -> list[ColumnOut]:
-    return [
-        ColumnOut(
-            name=each.name, kind=each.format or each.type, role=each.type,
-            inferred=each.name not in (request.columns or {}), distinct=each.distinct, empty=each.missing,
-            examples=each.examples,
-        )
-        for each in notes
-    ]  # fmt: skip
+def _record_column(note: RecordColumnOut, roles: Mapping[str, str], named: Set[str]) -> ColumnOut:
+    return ColumnOut(
+        name=note.name,
+        kind=note.format or note.type,
+        role=roles.get(note.name, "excluded" if note.type == "ignore" else note.type),
+        inferred=note.name not in named,
+        distinct=note.distinct,
+        empty=note.missing,
+        examples=note.examples,
+    )
 
 
 def _column(column: Column, roles: Mapping[str, str], requested_roles: Mapping[str, str]) -> ColumnOut:
@@ -171,7 +145,7 @@ def _column(column: Column, roles: Mapping[str, str], requested_roles: Mapping[s
     )
 
 
-def _columns(upload: Upload, scratch: Path) -> list[ColumnOut]:
+def _arrays(upload: Upload, scratch: Path) -> list[ColumnOut]:
     """The arrays of an npz; what svmlight holds needs no telling."""
     if upload.kind != "npz":
         return []

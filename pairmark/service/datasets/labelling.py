@@ -240,8 +240,8 @@ class PairQueue:
         data = self._datasets.load(self._datasets.get(reference).id)
         if data.schema is None:
             raise InvalidInput(
-                f"dataset {data.name}:{data.version} holds vectors; expected a table of records, uploaded with "
-                "`columns` (--table)",
+                f"dataset {data.name}:{data.version} holds vectors; expected a table of records: name the "
+                "types of its columns in `columns` (--column)",
                 field="dataset",
             )
         if len(data) > _MAX_ROWS:

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import glob
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from pairmark.service.datasets.columns import Columns
-from pairmark.service.datasets.limits import FileLimits
 from pairmark.service.datasets.schemas import DatasetRequest
 from pairmark.service.datasets.tabular import (
     CSV_SOURCE,
     check_width,
     connected,
     csv_given,
+    kind_of,
     raise_if_full,
     refuse_csv,
 )
 from pairmark.service.datasets.text import first_record, plain_text
+from pairmark.service.datasets.upload import Upload
 from pairmark.service.errors import InvalidInput, TooLarge
 
 ROWS = 20_000
@@ -32,6 +33,8 @@ PROFILED = 1_000
 """Columns that are looked at one by one; further ones are taken for features."""
 _AT_ONCE = 100
 _EXAMPLES = 3
+_MOSTLY = 0.5
+"""Share of numbers from which on a column's other cells look like mistakes."""
 _LOOKED_AT = 200
 """Characters of a value that are looked at."""
 _LABEL = re.compile(
@@ -40,9 +43,9 @@ _LABEL = re.compile(
     re.I,
 )
 _ID = re.compile(r"((.+[ _.-])?(id|uuid|guid)|row_?id|row|index|key|file(_?name)?|path|unnamed\.\d+|)", re.I)
-DATE = "[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.]+)?(Z|[+-][0-9:]+)?"
+_DATE = "[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.]+)?(Z|[+-][0-9:]+)?"
 """A date, perhaps with a time, in ISO 8601."""
-DECIMAL_COMMA = re.compile(r"[-+]?[0-9]+,[0-9]+")
+_DECIMAL_COMMA = re.compile(r"[-+]?[0-9]+,[0-9]+")
 _RANKING = re.compile(r"[^>=]+([>=][^>=]+)*>[^>]+")
 
 
@@ -52,7 +55,7 @@ class Column:
 
     Attributes
     ----------
-    kind : ``number``, ``text`` or ``vector`` (a list of numbers in each row).
+    kind : ``number``, ``text`` (whatever is no number) or ``vector`` (a list of numbers in each row).
     distinct, empty, numbers, rows : of the rows that were looked at.
     examples : its first values, as text.
     whole, ranked, dated : whether every value is a whole number, most are a ranking such as ``b>a>c`` (one label is a
@@ -76,76 +79,68 @@ class Column:
         return 1 < self.distinct < self.rows - self.empty
 
     @property
-    def nearly_numbers(self) -> bool:
-        """Whether it would hold numbers if some cells, or decimal commas, were corrected."""
-        if self.kind != "text":
-            return False
-        commas = [DECIMAL_COMMA.fullmatch(example) for example in self.examples]
-        return 2 * self.numbers >= self.rows - self.empty or all(commas)
+    def is_text(self) -> bool:
+        """Whether it holds other than numbers, and not only numbers with some mistakes or decimal commas."""
+        commas = [_DECIMAL_COMMA.fullmatch(example) for example in self.examples]
+        mistaken = self.numbers >= _MOSTLY * (self.rows - self.empty) or all(commas)
+        return self.kind == "text" and not mistaken
 
 
-def profiled(path: Path, scratch: Path, kind: str, header: bool, limits: FileLimits) -> list[Column]:
+def profiled(upload: Upload, scratch: Path) -> list[Column]:
     """The columns of a CSV or Parquet file, at most `PROFILED` of them; `InvalidInput` when it is no table."""
-    with as_texts(path, scratch, kind, header, limits) as table:
-        looked_at = list(range(min(len(table.names), PROFILED)))
-        profiles: list[Column] = []
-        for start in range(0, len(looked_at), _AT_ONCE):
-            part = looked_at[start : start + _AT_ONCE]
-            profiles += _columns(table, part)
-        return [
-            replace(column, kind="vector") if number in table.vectors else column
-            for number, column in enumerate(profiles)
-        ]
+    with _as_texts(upload, scratch) as table:
+        return _profiles(table, range(len(table.columns.names)))
 
 
-class TextTable(NamedTuple):
+def text_features(upload: Upload, scratch: Path) -> list[str]:
+    """Columns without a role that hold other than numbers; `InvalidInput` as by `profiled` and by `Columns.roles`."""
+    with _as_texts(upload, scratch) as table:
+        features = table.columns.roles(upload.request).features
+        return [column.name for column in _profiles(table, features) if column.is_text]
+
+
+class _TextTable(NamedTuple):
     """A file on a connection of DuckDB, every cell a text.
 
     Attributes
     ----------
-    source, query_params : what stands after FROM, and its parameters.
-    names : of the columns. cells : the expression of each column's cells. vectors : columns that hold lists.
+    source, query_params : what stands after FROM, and its parameters. cells : the expression of each column's cells.
+    kinds : of the columns whose type says what they hold.
     """
 
     connection: Any
     source: str
     query_params: list[Any]
-    names: list[str]
+    columns: Columns
     cells: dict[int, str]
-    vectors: set[int]
-
-    def summary(self, selection: str, cells: str, limit: int | None = None) -> tuple[Any, ...]:
-        """One row of aggregates over all rows, or the first ``limit``; ``n`` is a row's number, from 1."""
-        numbered = f"SELECT row_number() OVER () AS n, {cells} FROM {self.source}"
-        if limit is not None:
-            numbered += f" LIMIT {limit}"
-        row = self.connection.execute(f"SELECT {selection} FROM ({numbered})", self.query_params).fetchone()
-        return tuple(row)
+    kinds: dict[int, str]
 
 
 @contextmanager
-def as_texts(path: Path, scratch: Path, kind: str, header: bool, limits: FileLimits) -> Iterator[TextTable]:
+def _as_texts(upload: Upload, scratch: Path) -> Iterator[_TextTable]:
     """A CSV or Parquet file as texts, while the context lasts; `InvalidInput` when it is no table."""
+    path, kind, header, limits = upload.file, upload.kind, upload.request.header, upload.limits
+    scratch.mkdir(exist_ok=True)
     connection = connected(scratch, limits)
     try:
         if kind == "csv":
             plain = plain_text(path, scratch, limits)
             delimiter, first = first_record(plain)
             check_width(len(first), limits)
-            names = Columns(first if header else [f"c{number}" for number in range(len(first))]).names
-            types = {f"c{number}": "VARCHAR" for number in range(len(names))}
+            columns = Columns(first if header else [f"c{number}" for number in range(len(first))])
+            cells = {number: f"c{number}" for number in range(len(first))}
+            types = dict.fromkeys(cells.values(), "VARCHAR")
             source, query_params = CSV_SOURCE, csv_given(plain, header, delimiter, types)
-            cells = {number: f"c{number}" for number in range(len(names))}
-            vectors: set[int] = set()
+            kinds: dict[int, str] = {}
         else:
             source, query_params = "read_parquet(?)", [glob.escape(str(path))]
             described = connection.execute(f"DESCRIBE SELECT * FROM {source}", query_params).fetchall()
             check_width(len(described), limits)
-            names = Columns([row[0] for row in described]).names
+            columns = Columns([row[0] for row in described])
             quoted = ['"' + str(row[0]).replace('"', '""') + '"' for row in described]
             cells = {number: f"CAST({name} AS VARCHAR)" for number, name in enumerate(quoted)}
-            vectors = {number for number, row in enumerate(described) if str(row[1]).endswith("]")}
-        yield TextTable(connection, source, query_params, names, cells, vectors)
+            kinds = {number: kind_of(str(row[1])) for number, row in enumerate(described)}
+        yield _TextTable(connection, source, query_params, columns, cells, kinds)
     except (InvalidInput, TooLarge):
         raise
     except Exception as error:
@@ -159,13 +154,27 @@ def as_texts(path: Path, scratch: Path, kind: str, header: bool, limits: FileLim
         connection.close()
 
 
-def _columns(table: TextTable, numbers: list[int]) -> list[Column]:
+def _profiles(table: _TextTable, numbers: Sequence[int]) -> list[Column]:
+    looked_at = numbers[:PROFILED]
+    parts = (looked_at[start : start + _AT_ONCE] for start in range(0, len(looked_at), _AT_ONCE))
+    profiles = [column for part in parts for column in _columns(table, part)]
+    return [_typed(column, table.kinds.get(n)) for n, column in zip(looked_at, profiles, strict=True)]
+
+
+def _typed(column: Column, kind: str | None) -> Column:
+    """A column whose type says what it holds, whatever its first values look like."""
+    if kind is None or kind == column.kind:
+        return column
+    return replace(column, kind=kind, numbers=0) if kind == "text" else replace(column, kind=kind)
+
+
+def _columns(table: _TextTable, numbers: Sequence[int]) -> list[Column]:
     # An empty cell is NULL in CSV and may be '' in Parquet.
     inner = ", ".join(
         f"left(nullif(trim({table.cells[number]}), ''), {_LOOKED_AT}) AS v{number}" for number in numbers
     )
     distinct_of = "approx_count_distinct({0})"
-    if len(table.names) <= COUNTED:
+    if len(table.columns.names) <= COUNTED:
         # Hashes, so that long texts take no memory.
         distinct_of = "count(DISTINCT CASE WHEN {0} IS NOT NULL THEN hash({0}) END)"
     selection = "count(*)"
@@ -175,18 +184,19 @@ def _columns(table: TextTable, numbers: list[int]) -> list[Column]:
             f", count({value}), {distinct_of.format(value)}, count(TRY_CAST({value} AS DOUBLE)), "
             f"coalesce(bool_and(regexp_full_match({value}, '-?[0-9]+([.]0+)?')), false), "
             f"2 * count_if(contains({value}, '>')) > count({value}), "
-            f"coalesce(bool_and(regexp_full_match({value}, '{DATE}')), false), "
+            f"coalesce(bool_and(regexp_full_match({value}, '{_DATE}')), false), "
             # FILTER would take memory for all columns once for each.
             f"arg_min({value}, n, {_EXAMPLES})"
         )
-    row = table.summary(selection, inner, ROWS)
+    numbered = f"SELECT row_number() OVER () AS n, {inner} FROM {table.source} LIMIT {ROWS}"
+    row = table.connection.execute(f"SELECT {selection} FROM ({numbered})", table.query_params).fetchone()
     rows, counts, profiles = int(row[0]), row[1:], []
     for at, number in enumerate(numbers):
         present, distinct, numeric, whole, ranked, dated, examples = counts[7 * at : 7 * at + 7]
         texts = tuple(str(example)[:50] for example in examples or ())
         profiles.append(
             Column(
-                name=table.names[number],
+                name=table.columns.names[number],
                 kind="number" if present and numeric == present else "text",
                 # That an estimate is no more than there are rows is known.
                 distinct=min(int(distinct), int(present)),
@@ -203,7 +213,7 @@ def _columns(table: TextTable, numbers: list[int]) -> list[Column]:
 
 
 def inferred(columns: list[Column], request: DatasetRequest) -> DatasetRequest:
-    """The request with the roles that it does not name: label or ranking, row ids, and text left out."""
+    """The request with the roles that it does not name: label or ranking, time and row ids; other ids are left out."""
     request_columns = {
         request.label,
         request.group,
@@ -230,12 +240,10 @@ def inferred(columns: list[Column], request: DatasetRequest) -> DatasetRequest:
     if not request.id and len(ids) == 1:
         changes["id"] = ids[0]
         role_columns.add(ids[0])
-    texts = [
-        column.name
-        for column in free.values()
-        if column.name not in role_columns and (column.kind == "text" or _is_id(column))
+    further_ids = [
+        column.name for column in free.values() if column.name not in role_columns and _is_id(column)
     ]
-    changes["exclude"] = [*request.exclude, *texts]
+    changes["exclude"] = [*request.exclude, *further_ids]
     return request.model_copy(update=changes)
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -16,12 +17,12 @@ from pairmark.service.datasets.arrays import Npz, clipped, row_blocks, svmlight_
 from pairmark.service.datasets.data import DatasetPairs
 from pairmark.service.datasets.limits import FileLimits
 from pairmark.service.datasets.pairs import pair_counts, read_pairs, without_contradictions
+from pairmark.service.datasets.profiles import text_features
 from pairmark.service.datasets.rankings import RankingColumn
 from pairmark.service.datasets.records import RecordTable, column_notes, read_records
 from pairmark.service.datasets.schemas import DatasetRequest, RecordColumnOut
 from pairmark.service.datasets.tabular import Table
 from pairmark.service.datasets.text import plain_text
-from pairmark.service.datasets.troubles import troubles_of
 from pairmark.service.datasets.upload import Upload
 from pairmark.service.datasets.writer import MAX_RANKED, Block, DatasetWriter, Stored, as_text, name_list
 from pairmark.service.errors import InvalidInput, TooLarge
@@ -72,6 +73,11 @@ def read_dataset(
     spec : what the caller wants recorded next to the data.
     """
     scratch.mkdir(exist_ok=True)
+    texts: list[str] = []
+    if upload.is_table and upload.request.columns is None:
+        texts = text_features(upload, scratch / "texts")
+        if texts or upload.right is not None:
+            upload = replace(upload, request=upload.request.model_copy(update={"columns": {}}))
     file, kind, request, limits = upload.file, upload.kind, upload.request, upload.limits
     labelled = bool(request.label or request.ranking or request.unlabelled or upload.pairs)
     if request.points is not None and kind != "npz":
@@ -83,13 +89,7 @@ def read_dataset(
         raise InvalidInput(
             f"columns are those of CSV and Parquet; {kind} holds numbers: leave it out", field="columns"
         )
-    if upload.right is not None and request.columns is None:
-        raise InvalidInput(
-            "right_file is a second table of records: send columns too, {} at least", field="right_file"
-        )
     with ExitStack() as stack:
-        if upload.is_table and request.columns is None:
-            stack.enter_context(_all_troubles(upload, scratch / "troubles"))
         if request.columns is not None:
             records, writer, notes = _from_records(upload, out, scratch)
             blocks, row_of = iter([records.block]), records.row_of
@@ -122,6 +122,11 @@ def read_dataset(
             read, contradictions = without_contradictions(read, drop=request.drop_contradictions)
         dataset = writer.finish(read, spec, None if row_of is None else len(row_of[0]))
     dataset.warnings[:0] = warnings + contradictions
+    if 0 < len(texts) < sum(each.type == "number" for each in notes or ()):
+        dataset.warnings.append(
+            f"read as records, since not only numbers are in {name_list(texts)}. Exclude such columns to learn from "
+            f"vectors ({_exclusions(texts)})"
+        )
     dataset.warnings += [f"column {each.name!r}: {line}" for each in notes or () for line in each.warnings]
     if upload.is_table and request.columns is None:
         dataset.warnings += _numbering_warnings(out, dataset.feature_names or [])
@@ -133,21 +138,6 @@ def read_dataset(
         if identity is not None and dataset.label_counts.size and request.label is None:
             summary["label"], summary["label_role"] = identity.name, identity.type
     return dataset, summary
-
-
-@contextmanager
-def _all_troubles(upload: Upload, scratch: Path) -> Iterator[None]:
-    """Where a cell is not what its column needs, tell of all columns that have such cells, not only of the first."""
-    try:
-        yield
-    except InvalidInput as error:
-        if not {"row", "column"} & error.facts.keys():
-            raise
-        troubles = troubles_of(upload, scratch)
-        if not troubles:
-            raise
-        facts = {**error.facts, "troubles": [each.model_dump() for each in troubles]}
-        raise InvalidInput(error.detail, **facts) from error
 
 
 def _refuse_unlabelled(there: str) -> NoReturn:
@@ -198,8 +188,12 @@ def _numbering_warnings(folder: Path, names: Sequence[str]) -> list[str]:
         return []
     return [
         f"features that number the rows: {name_list(numbering)}. Exclude them, unless order means something "
-        f"({' '.join(f'--exclude {shlex.quote(name)}' for name in numbering)})"
+        f"({_exclusions(numbering)})"
     ]
+
+
+def _exclusions(names: Sequence[str]) -> str:
+    return " ".join(f"--exclude {shlex.quote(name)}" for name in names)
 
 
 def _duplicate_warnings(folder: Path) -> list[str]:

@@ -15,7 +15,6 @@ from pairmark.models.records.schema import FieldType, RecordError, Schema
 from pairmark.service.datasets.rankings import RankingColumn
 from pairmark.service.datasets.schemas import DatasetRequest, RecordColumnOut
 from pairmark.service.datasets.tabular import Table
-from pairmark.service.datasets.troubles import Trouble
 from pairmark.service.datasets.upload import Upload
 from pairmark.service.datasets.writer import Block, as_text
 from pairmark.service.errors import InvalidInput, TooLarge
@@ -52,8 +51,11 @@ def read_records(upload: Upload, scratch: Path) -> RecordTable:
         raise TooLarge(
             f"{n_rows} rows with {size} bytes of text; at most {limits.rows} rows and {limits.stored_bytes} bytes"
         )
+    labels, positions = _rankings(table, request.ranking)
+    # Files of rankings often carry each label's position too: as fields those would give the answer away.
+    beside = table.keys() & set(labels or ())
     try:
-        inference = infer(table, _types(request))
+        inference = infer(table, _types(request) | dict.fromkeys(beside, "ignore"))
         cells = inference.schema.read(table)
     except RecordError as error:
         first = error.problems[0]
@@ -64,7 +66,6 @@ def read_records(upload: Upload, scratch: Path) -> RecordTable:
         columns["label"] = None
     _refuse_missing(table, [name for role, name in columns.items() if name is not None and role != "time"])
     texts: dict[str, Any] = {f"{role}s": table[name] for role, name in columns.items() if name is not None}
-    labels, positions = _rankings(table, request.ranking)
     if upload.right is None:
         return RecordTable(inference, Block(X=cells, rankings=positions, **texts), labels)
     ids = texts.get("ids")
@@ -80,14 +81,6 @@ def read_records(upload: Upload, scratch: Path) -> RecordTable:
     if sides[0].keys() & sides[1].keys():
         texts["ids"] = [f"{'right' if row >= n else 'left'}:{row_id}" for row, row_id in enumerate(ids)]
     return RecordTable(inference, Block(X=cells, rankings=positions, **texts), labels, (sides[0], sides[1]))
-
-
-def glance(upload: Upload, scratch: Path) -> Inference | None:
-    """What the columns of a refused table would be taken for; None where that is why it is refused."""
-    try:
-        return infer(_tables(upload, scratch)[0], _types(upload.request))
-    except (RecordError, InvalidInput, TooLarge):
-        return None
 
 
 def _tables(upload: Upload, scratch: Path) -> tuple[dict[str, list[Any]], int]:
@@ -112,21 +105,16 @@ def _types(request: DatasetRequest) -> dict[str, str]:
 
 
 def _refuse_missing(table: Mapping[str, Sequence[Any]], names: Sequence[str]) -> None:
-    """Refuse labels, groups and ids that some rows lack, all of them at once."""
-    troubles = []
+    """Refuse labels, groups and ids that some rows lack."""
     for name in names:
         rows = [row for row, cell in enumerate(table[name], start=1) if not (as_text(cell) or "").strip()]
         if rows:
-            empty = f"{len(rows):,} of {len(table[name]):,} cells are empty, the first in row {rows[0]}"
-            text = f"column {name!r}: {empty} (fill them in, or leave the rows out)"
-            troubles.append(Trouble(column=name, row=rows[0], rows=len(rows), role="", text=text))
-    if troubles:
-        raise InvalidInput(
-            "; ".join(each.text for each in troubles),
-            row=troubles[0].row,
-            column=troubles[0].column,
-            troubles=[each.model_dump() for each in troubles],
-        )
+            raise InvalidInput(
+                f"column {name!r}: {len(rows):,} of {len(table[name]):,} cells are empty, the first in row {rows[0]} "
+                "(fill them in, or leave the rows out)",
+                row=rows[0],
+                column=name,
+            )
 
 
 def _rankings(table: Mapping[str, Sequence[Any]], names: Sequence[str]) -> tuple[list[str] | None, Any]:

@@ -44,10 +44,12 @@ class DatasetRequest(BaseModel, DatasetParameters):
     )
     columns: ColumnTypes = Field(
         None,
-        description="read CSV and Parquet as a table of records: JSON from column to its type ("
+        description="the types of a table's columns, which are read as records, of CSV and Parquet: JSON from column "
+        "to its type ("
         + ", ".join(TYPES)
-        + "; of dates perhaps `date:DD/MM/YYYY`). Types that it does not name are inferred, so `{}` is "
-        "enough. Cells may be missing; default: every column without a role holds numbers",
+        + "; of dates perhaps `date:DD/MM/YYYY`). Types that it does not name are "
+        "inferred. Cells may be missing. By default a table is read as records where a column without a role holds "
+        "other than numbers; else these columns are the vectors",
     )
 
     @model_validator(mode="before")

@@ -38,6 +38,7 @@ CSV_SOURCE = (
     "read_csv(?, auto_detect=false, header=?, delim=?, quote='\"', escape='\"', strict_mode=true, "
     "max_line_size=?, buffer_size=?, columns=?)"
 )
+_VECTOR = re.compile(r"(.*)\[\d*\]")
 _NUMBERS = re.compile(r"(U?(TINY|SMALL|BIG|HUGE)INT|U?INTEGER|FLOAT|DOUBLE|DECIMAL\(.*\)|BOOLEAN)")
 
 
@@ -195,8 +196,8 @@ class Table:
         names = [self.roles.names[number] for number in texts]
         also = f" Text is also in {name_list(names[1:])}." if len(names) > 1 else ""
         raise InvalidInput(
-            f"row {row}, column {names[0]!r} is {cell[:50]!r}, not a number.{also} Exclude such a column, fill what is "
-            "missing with a number, encode categories as numbers, or name the column if it is the label",
+            f"row {row}, column {names[0]!r} is {cell[:50]!r}, not a number.{also} Correct it, exclude the column, or "
+            "name its type in columns (--column NAME:TYPE), which reads the table as records",
             row=row,
             column=names[0],
         )
@@ -226,16 +227,15 @@ class Table:
             if self._as_cells:
                 self._cells[number] = quoted
             elif number in self.roles.features or number in ranking:
-                vector = re.fullmatch(r"(.*)\[\d*\]", kind)
-                if number in self.roles.features and vector and _NUMBERS.fullmatch(vector[1]):
+                if number in self.roles.features and kind_of(kind) == "vector":
                     self._widths[number] = self._width(quoted, name)
                     self._cells[number] = f"CAST({quoted} AS DOUBLE[])"
-                elif _NUMBERS.fullmatch(kind):
+                elif kind_of(kind) == "number":
                     self._cells[number] = f"CAST({quoted} AS DOUBLE)"
                 else:
                     raise InvalidInput(
                         f"column {name!r} is {kind.lower()[:40]}; expected numbers (or lists of numbers): exclude it, "
-                        "encode it as numbers, or name it if it is the label",
+                        "or encode it as numbers",
                         column=name,
                     )
             elif number in (*self.roles.texts.values(), *self.roles.ranking):
@@ -342,7 +342,8 @@ class Table:
         if np.isnan(X[:, at]).any() and None in values:
             row, name = start + values.index(None) + 1, self.roles.names[number]
             raise InvalidInput(
-                f"row {row}, column {name!r} is empty; expected a number: fill it in, drop the row or exclude it",
+                f"row {row}, column {name!r} is empty; expected a number: fill it in, drop the row, exclude the "
+                "column, or name its type in columns (--column NAME:number), which reads the table as records",
                 row=row,
                 column=name,
             )
@@ -357,6 +358,14 @@ class Table:
             return ranking.positions(cells_of[self.roles.ranking[0]], start)
         # An empty cell, None, becomes NaN: the label is absent.
         return np.stack([np.array(cells_of[n], dtype=np.float64) for n in self.roles.ranking], axis=1)
+
+
+def kind_of(column_type: str) -> str:
+    """What a column of a Parquet file holds: numbers, vectors of them, or texts, which are all else."""
+    vector = _VECTOR.fullmatch(column_type)
+    if vector:
+        return "vector" if _NUMBERS.fullmatch(vector[1]) else "text"
+    return "number" if _NUMBERS.fullmatch(column_type) else "text"
 
 
 def csv_given(plain: Path, header: bool, delimiter: str, types: Mapping[str, str]) -> list[Any]:

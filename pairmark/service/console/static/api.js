@@ -13,8 +13,7 @@ export class ApiError extends Error {
 // Text as the command line prints it: what stands between backticks is code, and a number keeps its percent sign.
 export const coded = (text) => text.replaceAll(" %", "\u00a0%").split("`").map((part, at) => (at % 2 ? el("code", {}, part) : part));
 
-// What keeps columns of a file from being features, and the ways out of a refusal, a line each.
-export const troubles = (problem) => (problem?.troubles?.length > 1 ? problem.troubles : []).flatMap((each) => [el("br"), each.text]);
+// The ways out of a refusal, a line each.
 export const waysOut = (error) => (error.problem?.ways ?? []).flatMap((way) => [el("br"), ...coded(way.text)]);
 
 // A name or id as one segment of an address; "." and ".." survive the encoding, and browsers resolve them.
@@ -87,6 +86,6 @@ export function sessionEnded() {
 export function say(place, error) {
   if (!place) return;
   const type = error.problem?.type;
-  place.replaceChildren(...coded(error.message), ...troubles(error.problem), ...(type ? [" ", el("a", { href: type }, "How to fix it")] : []));
+  place.replaceChildren(...coded(error.message), ...(type ? [" ", el("a", { href: type }, "How to fix it")] : []));
   place.hidden = false;
 }

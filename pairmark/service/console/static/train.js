@@ -1,6 +1,6 @@
 // Upload with a preview, a form for the learner's parameters, and the job. Every request is one of the public API.
 
-import { api, coded, say, sendFile, troubles } from "./api.js";
+import { api, coded, say, sendFile } from "./api.js";
 import { $, $$, count, el } from "./dom.js";
 
 const learners = {};
@@ -66,7 +66,7 @@ function shown(reported) {
   const heads = ["Column", "Role", "Kind", "Different values, about", "Examples"];
   $("#preview").replaceChildren(
     el("p", {}, [reported.rows !== null && `${count(reported.rows)} rows`, reported.features !== null && `${count(reported.features)} features`, reported.n_labels && `${count(reported.n_labels)} ${labels(reported.columns.map((column) => column.role))}`, reported.ranking_labels.length && `rankings of ${reported.ranking_labels.join(", ")}`].filter(Boolean).join("; ").replace(/.$/, "$&. "), "Check the roles below."),
-    ...(reported.problem ? [el("p", { class: "note bad" }, ...coded(reported.problem), ...troubles(reported))] : []),
+    ...(reported.problem ? [el("p", { class: "note bad" }, ...coded(reported.problem))] : []),
     ...promises(reported),
     ...reported.warnings.map((warning) => el("p", { class: "note warn" }, ...coded(warning))),
     el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Columns" }, el("table", {}, el("thead", {}, el("tr", {}, heads.map((head, at) => el("th", { scope: "col", class: at === 3 ? "number" : null }, head)))), el("tbody", {}, rows))),
