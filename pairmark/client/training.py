@@ -48,8 +48,6 @@ class TrainingCalls(Calls):
         header: bool = True,
         format: str | None = None,
         pairs: str | os.PathLike[str] | None = None,
-        points: str | None = None,
-        drop_contradictions: bool = False,
         unlabelled: bool = False,
         columns: Mapping[str, str] | None = None,
         right_file: str | os.PathLike[str] | None = None,
@@ -69,10 +67,8 @@ class TrainingCalls(Calls):
         exclude : columns to leave out.
         header : whether a CSV's first line holds column names.
         format : csv, parquet, npz or svmlight; default by the file's extension.
-        points : name of an npz file's array of points; default ``X``.
         unlabelled : take rows without labels, rankings or pairs.
         pairs : a file of explicit pairs with columns left, right, same and perhaps weight, left_unit and right_unit.
-        drop_contradictions : leave out pairs marked different although other pairs make their rows one person's.
         columns : read the file as a table of records: from column to its type; what it does not name is inferred.
         right_file : a second table of records, whose ids are the ``right`` of ``pairs``.
         progress : called with (fraction sent, "uploading").
@@ -113,7 +109,6 @@ class TrainingCalls(Calls):
         exclude: Sequence[str] = (),
         header: bool = True,
         format: str | None = None,
-        points: str | None = None,
         pairs: str | os.PathLike[str] | None = None,
         columns: Mapping[str, str] | None = None,
         right_file: str | os.PathLike[str] | None = None,

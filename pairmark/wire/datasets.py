@@ -165,13 +165,6 @@ class ReadingParameters(Parameters):
             help="CSV: the first line is data, not column names.",
         ),
     ] = True
-    points: Annotated[
-        ColumnName,
-        Text(
-            "npz: the array of points, (rows, features); default `X`",
-            help="npz: name of the array of points. Default: X.",
-        ),
-    ] = None
 
 
 class DatasetParameters(ReadingParameters):
@@ -181,13 +174,5 @@ class DatasetParameters(ReadingParameters):
             "accept rows without labels, rankings or pairs, for learners that also use unlabelled rows; "
             "labels in the file are ignored",
             help="Accept rows without labels, for learners that use them.",
-        ),
-    ] = False
-    drop_contradictions: Annotated[
-        bool,
-        Text(
-            "pairs file: leave out pairs marked different although same pairs, or units, make their rows one "
-            "person's; without it they are listed in `warnings`",
-            help="Leave out pairs marked different although other pairs make their rows one person's.",
         ),
     ] = False

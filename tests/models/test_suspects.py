@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
-from pairmark.models.evaluation.suspects import near_duplicates, suspects
+from pairmark.models.evaluation.suspects import suspects
 
 
 def people(n: int, rows: int, width: int = 32) -> tuple[np.ndarray, np.ndarray]:
@@ -13,32 +12,6 @@ def people(n: int, rows: int, width: int = 32) -> tuple[np.ndarray, np.ndarray]:
     centres = rng.normal(size=(n, width))
     X = np.repeat(centres, rows, axis=0) + 0.5 * rng.normal(size=(n * rows, width))
     return X.astype(np.float32), np.repeat(np.arange(n), rows)
-
-
-@pytest.mark.parametrize("width", [2, 32, 300])
-def test_near_duplicates_are_found_and_nothing_else(width: int) -> None:
-    X, y = people(300, 4, width)
-    # Two columns hold rows that are close by chance; what was planted must be found all the same.
-    assert width == 2 or not sum(map(len, near_duplicates(X, y)))
-    rng = np.random.default_rng(1)
-    copies = rng.choice(len(X), 60, replace=False)
-    X2 = np.concatenate([X, X[copies] * np.float32(1 + 1e-4)])
-    y2 = np.concatenate([y, np.where(np.arange(60) < 30, y[copies], y[copies] + 1000)])
-    found = near_duplicates(X2, y2)
-    planted = {(int(row), len(X) + at) for at, row in enumerate(copies)}
-    across, within = ({(int(a), int(b)) for a, b in some} for some in found)
-    if width > 2:
-        assert across | within <= planted
-        assert len(across) >= 27
-        assert len(within) >= 27
-    equal = near_duplicates(np.concatenate([X, X[:50]]), np.concatenate([y, y[:50] + 1000]))
-    if width > 2:
-        assert {int(a) for a, _ in equal[0]} == set(range(50))
-
-
-def test_few_or_equal_rows_raise_no_suspicion() -> None:
-    for X in (np.zeros((1, 3)), np.zeros((50, 3)), np.ones((2, 1))):
-        assert not sum(map(len, near_duplicates(X, np.arange(len(X)))))
 
 
 def test_double_names_and_wrong_labels_are_reported() -> None:

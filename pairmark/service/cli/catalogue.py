@@ -39,9 +39,9 @@ def add_dataset(
     file: TableFile,
     reading: Annotated[
         ReadingParameters,
-        Members("identity classes label ranking group time id exclude header format points"),
+        Members("identity classes label ranking group time id exclude header format"),
     ],
-    contents: Annotated[DatasetParameters, Members("unlabelled drop_contradictions")],
+    contents: Annotated[DatasetParameters, Members("unlabelled")],
     pairs: PairsFile = None,
     column: ColumnTypes = None,
     right_file: RightFile = None,
@@ -60,7 +60,7 @@ def inspect_dataset(
     client: NewConnection,
     file: TableFile,
     reading: Annotated[
-        ReadingParameters, Members("identity classes label ranking group time exclude header format points")
+        ReadingParameters, Members("identity classes label ranking group time exclude header format")
     ],
     pairs: PairsFile = None,
     column: ColumnTypes = None,

@@ -67,19 +67,18 @@ class Npz:
             self._arrays[name] = array[:, 0]
         return self.get(name, 1, rows)
 
-    def points(self, name: str | None = None) -> NDArray[Any] | csr_array:
-        """The array of that name; by default ``X``, or the CSR arrays."""
-        if name is not None or "X" in self._arrays:
-            name = name or "X"
-            X = self.get(name, 2)
+    def points(self) -> NDArray[Any] | csr_array:
+        """The array ``X``, or the CSR arrays."""
+        if "X" in self._arrays:
+            X = self.get("X", 2)
             if X.dtype.kind not in "fiub":
-                raise InvalidInput(f"array {name!r} holds {X.dtype}; expected numbers", field="points")
+                raise InvalidInput(f"array 'X' holds {X.dtype}; expected numbers", field="file")
             return X
         if "indptr" not in self._arrays:
             raise InvalidInput(
                 f"the npz has arrays {', '.join(sorted(self._arrays)) or '(none)'}; expected 'X' of shape (rows, "
-                "features), or 'data', 'indices', 'indptr' and 'shape' of a CSR matrix: name another array as `points`",
-                field="points",
+                "features), or 'data', 'indices', 'indptr' and 'shape' of a CSR matrix",
+                field="file",
             )
         layout = self._arrays.get("format")
         if layout is not None and np.asarray(layout).item() not in (b"csr", "csr"):

@@ -26,7 +26,7 @@ from pairmark.service.datasets.data import (
 )
 from pairmark.service.datasets.inspecting import InspectionOut
 from pairmark.service.datasets.limits import FileLimits
-from pairmark.service.datasets.pairs import pair_counts, without_contradictions
+from pairmark.service.datasets.pairs import contradictions, pair_counts
 from pairmark.service.datasets.promises import dataset_promise, protocol_choices
 from pairmark.service.datasets.reader import format_of
 from pairmark.service.datasets.schemas import DatasetOut, DatasetPage, DatasetRequest, RowOut, RowsOut
@@ -45,7 +45,7 @@ Upload = Path | BinaryIO
 _CHUNK = 1 << 20
 WAITING = 4
 """Times as many uploads may wait as are read at once."""
-_LATER = {"points", "unlabelled", "identity", "classes", "columns", "drop_contradictions"}
+_LATER = {"unlabelled", "identity", "classes", "columns"}
 
 
 class OtherFiles(TypedDict, total=False):
@@ -213,7 +213,6 @@ class Datasets:
             row = repository.dataset_by_id(session, dataset_id)
         digest = hashlib.sha256(b"".join(np.ascontiguousarray(part).tobytes() for part in (
             pairs.left, pairs.right, pairs.same, pairs.drawn_from)))  # fmt: skip
-        kept, contradictions = without_contradictions(pairs, drop=False)
         spec = {**row.summary["spec"], "pairs_sha256": digest.hexdigest()}
         existing = self._existing(name, row.sha256, spec)
         if existing is not None:
@@ -221,13 +220,13 @@ class Datasets:
         with self._blobs.workspace() as work, storage_errors("storing the pairs"):
             out = work / "dataset"
             shutil.copytree(self._blobs.folder(row.blob), out)
-            write_pairs(out, kept)
+            write_pairs(out, pairs)
             facts = json.loads((out / FACTS).read_text())
             (out / FACTS).write_text(json.dumps({**facts, "spec": spec}, sort_keys=True))
             size = sum(path.stat().st_size for path in out.iterdir())
             key = self._blobs.put_folder(out)
-        summary = {**row.summary, "spec": spec, **pair_counts(kept)}
-        summary["warnings"] = [*contradictions, *row.summary["warnings"]]
+        summary = {**row.summary, "spec": spec, **pair_counts(pairs)}
+        summary["warnings"] = [*contradictions(pairs), *row.summary["warnings"]]
         facts = {"rows": row.rows, "features": row.features, "summary": summary}
         return self._registered(name, {"sha256": row.sha256, "blob": key, "size_bytes": size, **facts})
 

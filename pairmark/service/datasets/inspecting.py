@@ -152,13 +152,13 @@ def _arrays(upload: Upload, scratch: Path) -> list[ColumnOut]:
     request = upload.request
     folder = scratch / "arrays"
     folder.mkdir()
-    points, roles = request.points or "X", _roles(request)
+    roles = _roles(request)
     return [
         ColumnOut(
             name=name,
             kind=f"{dtype} {shape}",
             role="points"
-            if name == points
+            if name == "X"
             else request.label_role
             if name == (request.label or "y")
             else roles.get(name, _FEATURE),

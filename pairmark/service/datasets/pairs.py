@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -180,32 +179,17 @@ def _draws(drawn_from: NDArray[Any]) -> NDArray[np.int64]:
     return drawn_from.astype(np.int64)
 
 
-def without_contradictions(pairs: DatasetPairs, *, drop: bool) -> tuple[DatasetPairs, list[str]]:
-    """The pairs, and a warning that lists those marked different whose rows are one person's by the others; with
-    ``drop`` they are left out."""
+def contradictions(pairs: DatasetPairs) -> list[str]:
+    """A warning that lists pairs marked different whose rows are one person's by the others, if there are any."""
     wrong = contradictory_pairs(pairs.left, pairs.right, pairs.same, pairs.units)
     if not wrong.size:
-        return pairs, []
+        return []
     lines = ", ".join(f"{number + 1:,}" for number in wrong[:_LISTED])
     lines += f" and {wrong.size - _LISTED:,} more" if wrong.size > _LISTED else ""
-    detail = f"pairs marked different although other pairs make their rows one person's: {wrong.size:,}, row {lines}"
-    if not drop:
-        return pairs, [
-            f"{detail}. An open-set job refuses them: correct them, or send drop_contradictions=true "
-            "(--drop-contradictions) to leave them out"
-        ]
-    if pairs.population and np.asarray(pairs.drawn_from)[wrong].any():
-        raise InvalidInput(
-            f"pairs file: {detail}. Some of them were drawn at random, and without them the others are no sample: "
-            "correct them",
-            field="pairs",
-        )
-    keep = np.ones(pairs.same.size, dtype=np.bool_)
-    keep[wrong] = False
-    if pairs.same[keep].all():
-        raise InvalidInput(f"pairs file: {detail}; without them no pair differs", field="pairs")
-    parts = {name: part[keep] for name, part in vars(pairs).items() if part is not None}
-    return replace(pairs, **parts), [f"{detail}. They were left out"]
+    return [
+        f"pairs marked different although other pairs make their rows one person's: {wrong.size:,}, row {lines}. An "
+        "open-set job refuses them: correct them, or leave them out"
+    ]
 
 
 def _open_table(path: Path, scratch: Path, kind: str, limits: FileLimits) -> tuple[Table, bool]:

@@ -10,13 +10,11 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
-from numpy.typing import NDArray
 
-from pairmark.models.evaluation.suspects import near_duplicates
 from pairmark.service.datasets.arrays import Npz, clipped, row_blocks, svmlight_blocks
 from pairmark.service.datasets.data import DatasetPairs
 from pairmark.service.datasets.limits import FileLimits
-from pairmark.service.datasets.pairs import pair_counts, read_pairs, without_contradictions
+from pairmark.service.datasets.pairs import contradictions, pair_counts, read_pairs
 from pairmark.service.datasets.profiles import text_features
 from pairmark.service.datasets.rankings import RankingColumn
 from pairmark.service.datasets.records import RecordTable, column_notes, read_records
@@ -28,8 +26,6 @@ from pairmark.service.datasets.writer import MAX_RANKED, Block, DatasetWriter, S
 from pairmark.service.errors import InvalidInput, TooLarge
 from pairmark.wire.datasets import MAX_LISTED_FEATURES, MAX_LISTED_LABELS, Format
 
-_SHOWN = 3
-"""Near-duplicate pairs that a warning names."""
 _NUMBERED = 10
 """Rows from which numbers that go up by one are taken for a count of the rows."""
 _RISING = 0.95
@@ -80,8 +76,6 @@ def read_dataset(
             upload = replace(upload, request=upload.request.model_copy(update={"columns": {}}))
     file, kind, request, limits = upload.file, upload.kind, upload.request, upload.limits
     labelled = bool(request.label or request.ranking or request.unlabelled or upload.pairs)
-    if request.points is not None and kind != "npz":
-        raise InvalidInput("points names an array of an npz file; leave it out", field="points")
     notes: list[RecordColumnOut] | None = None
     row_of: tuple[dict[str, int], dict[str, int]] | None = None
     warnings: list[str] = []
@@ -112,16 +106,16 @@ def read_dataset(
             writer.add(block)
         if writer.rows == 0:
             raise InvalidInput("the file has no rows; expected at least one row of data")
-        read, contradictions = None, list[str]()
+        read = None
         if upload.pairs is not None:
             file, form = upload.pairs
             left_of, right_of = row_of or (writer.row_of(), None)
             read = read_pairs(
                 file, scratch / "pairs", form, limits, rows=writer.rows, row_of=left_of, right_row_of=right_of
             )
-            read, contradictions = without_contradictions(read, drop=request.drop_contradictions)
+            warnings += contradictions(read)
         dataset = writer.finish(read, spec, None if row_of is None else len(row_of[0]))
-    dataset.warnings[:0] = warnings + contradictions
+    dataset.warnings[:0] = warnings
     if 0 < len(texts) < sum(each.type == "number" for each in notes or ()):
         dataset.warnings.append(
             f"read as records, since not only numbers are in {name_list(texts)}. Exclude such columns to learn from "
@@ -130,7 +124,6 @@ def read_dataset(
     dataset.warnings += [f"column {each.name!r}: {line}" for each in notes or () for line in each.warnings]
     if upload.is_table and request.columns is None:
         dataset.warnings += _numbering_warnings(out, dataset.feature_names or [])
-    dataset.warnings += _duplicate_warnings(out)
     summary = _summary(dataset, kind, request, spec, read)
     if notes is not None:
         summary["columns"] = [each.model_dump(mode="json") for each in notes]
@@ -196,33 +189,6 @@ def _exclusions(names: Sequence[str]) -> str:
     return " ".join(f"--exclude {shlex.quote(name)}" for name in names)
 
 
-def _duplicate_warnings(folder: Path) -> list[str]:
-    """What a stored dataset of dense rows says about near-duplicates."""
-    if not (folder / "X.npy").exists():
-        return []
-    X: Any = np.load(folder / "X.npy", mmap_mode="r", allow_pickle=False)
-    y = np.load(folder / "y.npy", allow_pickle=False) if (folder / "y.npy").exists() else None
-    across, within = near_duplicates(X, y)
-    reported = []
-    if len(across):
-        reported.append(
-            f"nearly equal rows with different labels: {_pair_examples(across)}. Check for a wrong label, or for one "
-            "person under two names. Guarantees count these rows as different people. Nothing was removed"
-        )
-    if len(within):
-        reported.append(
-            f"nearly equal rows{'' if y is None else ' with the same label'}: {_pair_examples(within)}. "
-            "A copy adds no information. Nothing was removed"
-        )
-    return reported
-
-
-def _pair_examples(pairs: NDArray[np.int64]) -> str:
-    examples = ", ".join(f"{left} and {right}" for left, right in pairs[:_SHOWN].tolist())
-    first = "first: " if len(pairs) > _SHOWN else ""
-    return f"{len(pairs)} pair{'s' if len(pairs) > 1 else ''} ({first}rows {examples}, counted from 0)"
-
-
 def _from_table(
     table: Table, out: Path, limits: FileLimits
 ) -> tuple[DatasetWriter, Iterator[Block], list[str]]:
@@ -262,7 +228,7 @@ def _from_records(
 def _from_npz(
     npz: Npz, out: Path, request: DatasetRequest, limits: FileLimits
 ) -> tuple[DatasetWriter, Iterator[Block], list[str]]:
-    X = npz.points(request.points)
+    X = npz.points()
     rows, width = (int(size) for size in X.shape)
     if rows > limits.rows:
         raise limits.exceeded("rows", f"{rows} rows", "rows")

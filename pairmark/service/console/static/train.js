@@ -90,7 +90,6 @@ function form(file) {
   }
   const pairs = $("#pairs").files[0];
   if (pairs) body.append("pairs", pairs);
-  if ($("#drop-contradictions").checked) body.append("drop_contradictions", "true");
   return body;
 }
 
