@@ -8,23 +8,18 @@ from typing import Any, Final, Literal
 
 from pairmark.models.core.compiled import is_ready
 from pairmark.models.core.spec import LearnerSpec
-from pairmark.models.ghost import spec as ghost
-from pairmark.models.ghost.kernels import energy as ghost_kernels
 from pairmark.models.logistic import spec as logistic
 from pairmark.models.logistic.kernels import scoring as logistic_kernels
 from pairmark.models.metric import spec as metric
 from pairmark.models.plda import spec as plda
 from pairmark.models.plda.kernels import residual as residual_kernels
 from pairmark.models.plda.kernels import scoring as plda_kernels
-from pairmark.models.rankboost import spec as rankboost
-from pairmark.models.rankboost.kernels import boosting as rankboost_kernels
 from pairmark.models.similarity import spec as similarity
 from pairmark.models.similarity.kernels import boosting as leaf_kernels
 from pairmark.models.similarity.kernels import growing as forest_kernels
 
 CandidateName = Literal[
     "cosine",
-    "whitened cosine",
     "plda",
     "discriminant cosine",
     "logistic",
@@ -32,8 +27,6 @@ CandidateName = Literal[
     "raw forest",
     "similarity forest",
     "boosted forest",
-    "rankboost",
-    "ghost",
 ]
 RACING: Final[dict[str, LearnerSpec]] = {
     spec.kind: spec
@@ -42,13 +35,10 @@ RACING: Final[dict[str, LearnerSpec]] = {
         plda.PLDA,
         logistic.LOGISTIC,
         similarity.FOREST,
-        rankboost.KERNEL,
-        ghost.GHOST,
     )
 }
 """Learners by kind."""
-_GHOST_ROWS = 1_000
-_WHITENED_WIDTH = 2_048
+_TREES_WIDTH = 2_048
 _LOGISTIC_WIDTH = 1_024
 FEW_NUMBERS, _MANY_TREES = 10_000, 200
 """Rows times features of a small data set, and trees of its forests."""
@@ -95,8 +85,6 @@ _RESIDUAL = KernelGroup(residual_kernels.boost, 2.5)
 _LOGISTIC = KernelGroup(logistic_kernels.score_dense, 1.0)
 _FOREST = KernelGroup(forest_kernels.grow, 18.0)
 _BOOSTED = KernelGroup(leaf_kernels.boost, 3.5)
-_RANKBOOST = KernelGroup(rankboost_kernels.scan, 10.0)
-_GHOST = KernelGroup(ghost_kernels.learning_costs, 2.5)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,12 +124,8 @@ def _dense(data: Data) -> bool:
     return not data.sparse
 
 
-def _narrow(data: Data) -> bool:
-    return not data.sparse and data.d <= _WHITENED_WIDTH
-
-
 def _grows_trees(data: Data) -> bool:
-    return _narrow(data) and data.n >= 20
+    return not data.sparse and data.d <= _TREES_WIDTH and data.n >= 20
 
 
 def judging_cost(raced: int, width: float) -> float:
@@ -150,11 +134,6 @@ def judging_cost(raced: int, width: float) -> float:
     ``width`` : numbers other than zero in a row.
     """
     return 2e-9 * (raced / 4) ** 2 * width
-
-
-def _whitening_cost(data: Data) -> float:
-    learning = 4e-9 * min(data.raced, data.d) * data.d**2
-    return learning + 2e-9 * data.raced * data.d**2 + judging_cost(data.raced, data.d)
 
 
 def _plda_cost(data: Data) -> float:
@@ -190,13 +169,6 @@ def _forest(data: Data) -> dict[str, Any]:
 
 CANDIDATES: Final[tuple[Candidate, ...]] = (
     Candidate(name="cosine", kind="metric"),
-    Candidate(
-        name="whitened cosine",
-        kind="metric",
-        params=lambda data: {"whiten": True},
-        cost=_whitening_cost,
-        takes=_narrow,
-    ),
     Candidate(
         name="plda",
         kind="plda",
@@ -255,20 +227,5 @@ CANDIDATES: Final[tuple[Candidate, ...]] = (
         params=lambda data: {**_forest(data), "n_estimators": 25, "leaf_rank": "boosting", "max_depth": 6},
         cost=lambda data: 6 * (_trees_cost(data, 25, 20_000) + _features_cost(data)),
         takes=_grows_trees,
-    ),
-    Candidate(
-        name="rankboost",
-        kind="rankboost-kernel",
-        compiles=(_RANKBOOST,),
-        params=lambda data: {"n_estimators": 100},
-        cost=lambda data: 60.0,
-        takes=lambda data: data.sparse,
-    ),
-    Candidate(
-        name="ghost",
-        kind="ghost",
-        compiles=(_GHOST,),
-        cost=lambda data: 1e-3 * data.raced,
-        takes=lambda data: data.closed and not data.sparse and data.n <= _GHOST_ROWS and not data.pairs,
     ),
 )

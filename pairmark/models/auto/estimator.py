@@ -60,7 +60,7 @@ from pairmark.models.pairs.listed import some_pairs
 RACE_VERSION = 10
 """Raised when a race of the same seed would come out otherwise, so that none goes on from parts of another kind."""
 
-_SIMPLE_OF_CLASSES = ("cosine", "whitened cosine", "raw forest")
+_SIMPLE_OF_CLASSES = ("cosine", "raw forest")
 _MANY_REPEATS = 4
 """How often folds are drawn of a small data set."""
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmark.models.auto.candidates import RACING, CandidateName
+from pairmark.models.auto.candidates import RACING
 from pairmark.models.auto.sample_rules import SampleRule
 from pairmark.models.core.artefact import ArtefactError
 from pairmark.models.core.base import PairScorerMixin
@@ -24,7 +24,7 @@ class SimilarityAutoState(DeclaredState):
     """The winner, the race, and how samples of a subject are compared."""
 
     model_: Annotated[PairScorerMixin, Inner(specs=RACING, prefix="winner-", fact="model")]
-    winner_: Annotated[CandidateName, Fact()]
+    winner_: Annotated[str, Fact()]
     leaderboard_: Annotated[list[dict[str, Any]], Fact()]
     sample_rules_: Annotated[list[SampleRule], Fact(default=[], write=_as_json)]
 

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, create_model
 
-from pairmark.models.core.artefact import ArtefactError
+from pairmark.models.core.artefact import OutdatedModel
 from pairmark.models.core.inner_state import InnerModel, check_inner, inner_facts, inner_model
 from pairmark.models.core.schema import (
     Array,
@@ -195,7 +195,7 @@ class DeclaredState(Stateful):
         cls._relate(file)
         for specs, model, prefix in layout.learners:
             if model.kind not in specs:
-                raise ArtefactError(f"model.kind is {model.kind[:80]!r}; expected one of {', '.join(specs)}")
+                raise OutdatedModel(f"model.kind is {model.kind[:80]!r}; expected one of {', '.join(specs)}")
             check_inner(specs[model.kind], model, common.n_features_in, arrays, prefix)
 
 

@@ -193,7 +193,7 @@ def test_a_race_that_was_cut_continues_where_it_stopped(tmp_path: Path) -> None:
         SimilarityAuto(budget_seconds=QUICK).fit(X, Y)
     assert stages[-1] == "racing plda"
     kept = sorted(path.stem for path in tmp_path.rglob("*.npz"))
-    assert kept == ["cosine", "whitened-cosine"]
+    assert kept == ["cosine"]
     until = None
     with keeping(tmp_path), listening(cut):
         model = SimilarityAuto(budget_seconds=QUICK).fit(X, Y)
@@ -201,7 +201,7 @@ def test_a_race_that_was_cut_continues_where_it_stopped(tmp_path: Path) -> None:
 
 
 def test_threads_and_processes_change_nothing() -> None:
-    names = ["cosine", "whitened cosine", "logistic"]
+    names = ["cosine", "discriminant cosine", "logistic"]
     alone = SimilarityAuto(candidates=names).fit(X, Y)
     with parallel_config(backend="loky", n_jobs=2):
         elsewhere = SimilarityAuto(candidates=names).fit(X, Y)
@@ -235,7 +235,7 @@ def test_slow_candidates_race_in_their_order_whatever_they_cost() -> None:
     """Who has raced to the end decides who is behind: that must not hang on a clock."""
     candidates = [
         Candidate(name=name, kind="metric", params=lambda data, p=p: {"p": p}, cost=lambda data: 60.0)
-        for p, name in ((1.0, "cosine"), (2.0, "plda"), (3.0, "ghost"), (4.0, "rankboost"))
+        for p, name in ((1.0, "cosine"), (2.0, "plda"), (3.0, "logistic"), (4.0, "raw forest"))
     ]
     orders = []
     for dearest in (1.0, 4.0):
@@ -278,7 +278,6 @@ def test_a_default_setting_is_left_for_one_that_is_ahead_beyond_chance(
     [
         ({"candidates": []}, "candidates is empty"),
         ({"candidates": ["nobody"]}, "candidates"),
-        ({"candidates": ["ghost"]}, "takes this data"),
         ({"budget_seconds": 0.0}, "budget_seconds"),
         ({"target_fpr": 1.0}, "target_fpr"),
     ],
@@ -339,7 +338,7 @@ class Slow(Costly):
 def test_everybody_races_on_all_folds_while_the_budget_lasts_and_the_better_half_when_it_does_not() -> None:
     candidates = [
         Candidate(name=name, kind="metric", params=lambda data: {}, cost=lambda data: 11.0)
-        for name in ("cosine", "plda", "ghost", "rankboost")
+        for name in ("cosine", "plda", "logistic", "raw forest")
     ]
 
     def folds(budget: float) -> list[int]:
@@ -360,7 +359,7 @@ def test_a_costly_candidate_that_is_far_behind_leaves_early(
     task = Graded({1.0: fair, 2.0: [rate - behind - 0.01 * (at % 2) for at, rate in enumerate(fair)]})
     candidates = [
         Candidate(name="cosine", kind="metric", params=lambda data: {"p": 1.0}),
-        Candidate(name="ghost", kind="metric", params=lambda data: {"p": 2.0}, cost=lambda data: cost),
+        Candidate(name="logistic", kind="metric", params=lambda data: {"p": 2.0}, cost=lambda data: cost),
     ]
     # Raced at once, and by the clock.
     for budget in (100.0, 30.0):
@@ -393,7 +392,7 @@ def test_progress_is_told_fold_by_fold_and_its_listener_may_end_the_race(n_jobs:
 
     candidates = [
         Candidate(name="cosine", kind="metric", params=lambda data: {"p": 1.0}),
-        Candidate(name="ghost", kind="metric", params=lambda data: {"p": 2.0}, cost=lambda data: 20.0),
+        Candidate(name="logistic", kind="metric", params=lambda data: {"p": 2.0}, cost=lambda data: 20.0),
     ]
 
     def race() -> None:
@@ -410,10 +409,10 @@ def test_progress_is_told_fold_by_fold_and_its_listener_may_end_the_race(n_jobs:
     race()
     fractions = [fraction for fraction, _ in reports]
     assert fractions == sorted(fractions)
-    for name in ("cosine", "ghost"):
+    for name in ("cosine", "logistic"):
         assert len({fraction for fraction, stage in reports if stage == f"racing {name}"}) >= 8 // n_jobs
     # The costly one has most of the way.
-    assert next(fraction for fraction, stage in reports if stage == "racing ghost") < 0.1
+    assert next(fraction for fraction, stage in reports if stage == "racing logistic") < 0.1
     assert 0.5 < fractions[-1] < 0.75
     stop_after, reports = 5, []
     judged.clear()
