@@ -1,4 +1,4 @@
-"""The promise at its edges: lists, missing people, seeds, evidence, populations, and what is asked again and again.
+"""The promise at its edges: lists, missing people, evidence, populations, and what is asked again and again.
 
 Each world is a function of a generator that says, by method, whether one calibration failed; None where nothing was
 promised. The truth is known from formulas, or from fresh draws.
@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from scipy.stats import norm
 
 from pairmark.models.calibration.calibration import Calibration
-from pairmark.models.calibration.calibration_seed import CalibrationSeed
 from pairmark.models.calibration.identification import GalleryCalibration
 from pairmark.models.calibration.likelihood_ratios import LikelihoodRatios, bayes_threshold
 from pairmark.models.calibration.operating_point import InsufficientCalibrationData
@@ -68,9 +67,8 @@ def blocks(rng: Rng, *, n: int, size: int, rate: float = 0.05, share: float = 0.
         return share * float(norm.sf(t - WOLF)) + (1 - share) * float(norm.sf(t))
 
     def made(**options: Any) -> Calibration:
-        return Calibration.fit(scores, same, units, random_state=seed, **options)
+        return Calibration.fit(scores, same, units, **options)
 
-    seed = int(rng.integers(2**31))
     return {
         "auto": failed(true_rate, rate, made()),
         "blocks": failed(true_rate, rate, made(blocks="components")),
@@ -102,11 +100,8 @@ def rare_listing(rng: Rng, *, m: int = 400, share: float = 0.01, rate: float = 0
     """Those who match everybody are listed less often: .002 against .03 a pair."""
     units, scores, wolf = wolves(rng, m, share)
     listed = rng.random(len(units)) < np.where(wolf[units].any(axis=1), 0.002, 0.03)
-    seed = int(rng.integers(2**31))
     made = [
-        Calibration.fit(
-            scores[listed], np.zeros(listed.sum()), units[listed], random_state=seed, listing=listing
-        )
+        Calibration.fit(scores[listed], np.zeros(listed.sum()), units[listed], listing=listing)
         for listing in (None, "random")
     ]
     true_rate = wolves_rate(share, 1.0)
@@ -124,26 +119,8 @@ def no_units(rng: Rng, *, m: int, share: float = 0.03, rate: float = 0.05) -> Ou
     return {
         "auto": failed(true_rate, rate, Calibration.fit(scores, same)),
         "declared independent": failed(true_rate, rate, Calibration.fit(scores, same, independent=True)),
-        "units named": failed(true_rate, rate, Calibration.fit(scores, same, units, random_state=rng)),
+        "units named": failed(true_rate, rate, Calibration.fit(scores, same, units)),
     }
-
-
-def seeds(rng: Rng, *, m: int, share: float = 0.0254, rate: float = 0.05) -> Outcome:
-    """The lowest threshold of 20 tries: seeds of one's own, and calls of a service, whose secret settles it."""
-    units, scores, _ = wolves(rng, m, share)
-    same = np.zeros(len(units))
-    true_rate = wolves_rate(share, 1.0)
-    secret = rng.bytes(16)
-    at_service = [
-        failed(
-            true_rate,
-            rate,
-            Calibration.fit(scores, same, units, chance=CalibrationSeed.of_people(np.arange(m), secret)),
-        )
-        for _ in range(2)
-    ]
-    tried = [failed(true_rate, rate, Calibration.fit(scores, same, units, random_state=k)) for k in range(20)]
-    return {"auto": max(at_service, key=bool), "the best of 20 random_state": max(tried, key=bool)}
 
 
 def many_fnr(rng: Rng, *, people: int = 400) -> Outcome:
@@ -193,7 +170,7 @@ def crowd(rng: Rng, effects: NDArray[np.float64], y: NDArray[np.int64], n_pairs:
     """People with effects, and a number of samples each, as Pairmark draws their pairs."""
     pairs = held_out_pairs(y, protocol="open-set", n_pairs=n_pairs, random_state=rng)
     scores = effects[pairs.units].sum(axis=1) + rng.standard_normal(len(pairs)) + 4.0 * pairs.same
-    return Calibration.fit(scores, pairs.same, pairs.units, random_state=rng, listing="drawn")
+    return Calibration.fit(scores, pairs.same, pairs.units, listing="drawn")
 
 
 @lru_cache
@@ -224,7 +201,7 @@ def twins(rng: Rng, *, m: int = 200, rate: float = 0.05) -> Outcome:
     units = np.stack(np.triu_indices(person.size, 1), axis=1)
     ends = person[units]
     scores = effects[ends].sum(axis=1) + rng.standard_normal(len(units)) + 4.0 * (ends[:, 0] == ends[:, 1])
-    made = Calibration.fit(scores, np.zeros(len(units)), units, random_state=rng)
+    made = Calibration.fit(scores, np.zeros(len(units)), units)
     return {"auto": failed(lambs_rate, rate, made)}
 
 
@@ -254,7 +231,7 @@ def groups(rng: Rng, *, m: int = 120, share: float = 0.02) -> Outcome:
     """The bound of a group at a threshold that other people gave, as reports state it."""
     units, scores, _ = wolves(rng, m, share)
     threshold = float(np.quantile(wolves(rng, m, share)[1], 0.97))
-    made = Calibration.fit(scores, np.zeros(len(units)), units, chance=CalibrationSeed(uniform=1.0, seed=0))
+    made = Calibration.fit(scores, np.zeros(len(units)), units)
     return {"bound of a group": wolves_rate(share, 1.0)(threshold) > made.rate_bound(threshold)}
 
 
@@ -275,27 +252,6 @@ def adaptive(rng: Rng, *, m: int = 240) -> Outcome:
             if (point.tpr or 0.0) >= 0.95:
                 break
     return found
-
-
-def leaderboard(rng: Rng, *, m: int = 140, versions: int = 20, rate: float = 0.05) -> Outcome:
-    """The best of 20 versions that are calibrated on the same people and share U; in each others match everybody."""
-    n_test, share = 100, 0.0254
-    people = np.arange(m)
-    chance = CalibrationSeed.of_people(people, rng.bytes(16))
-    true_rate = wolves_rate(share, 1.0)
-    offers: dict[str, list[tuple[float, float]]] = {"by the TPR beside the promise": [], "auto": []}
-    for _ in range(versions):
-        mates = 3.5 + rng.standard_normal(m)
-        units, scores, _ = wolves(rng, m, share)
-        made = Calibration.fit(scores, np.zeros(len(units)), units, chance=chance)
-        threshold = made.operating_point(rate).threshold
-        # The board: the TPR at the same rate on people of its own, none of whom calibrates.
-        board = wolves(rng, n_test, share)[1]
-        cut = np.quantile(board, 1 - rate, method="higher")
-        shown = float((3.5 + rng.standard_normal(n_test) > cut).mean())
-        offers["by the TPR beside the promise"].append((float((mates > threshold).mean()), threshold))
-        offers["auto"].append((shown, threshold))
-    return {name: true_rate(max(offered)[1]) > rate for name, offered in offers.items()}
 
 
 def population(rng: Rng, *, size: int = 3_000, judged: int = 400, rate: float = 0.03) -> Outcome:
@@ -349,24 +305,6 @@ EDGES = (
         draw=partial(no_units, m=120),
         outside=("declared independent",),
     ),
-    Edge(
-        name="118 people, 20 tries",
-        asked=0.05,
-        draw=partial(seeds, m=118),
-        outside=("the best of 20 random_state",),
-    ),
-    Edge(
-        name="140 people, 20 tries",
-        asked=0.05,
-        draw=partial(seeds, m=140),
-        outside=("the best of 20 random_state",),
-    ),
-    Edge(
-        name="118 people who are all alike, 20 tries",
-        asked=0.05,
-        draw=partial(seeds, m=118, share=0.0),
-        outside=("the best of 20 random_state",),
-    ),
     Edge(name="any of 40 false negative rates", asked="40 fnr", draw=many_fnr, outside=("pointwise",)),
     Edge(
         name="likelihood ratio of the top step, 120 people",
@@ -393,12 +331,6 @@ EDGES = (
     Edge(name="a gallery that grows by families", asked=0.05, draw=families, outside=("as calibrated",)),
     Edge(name="a group at a threshold from elsewhere", asked="its bound", draw=groups),
     Edge(name="rates asked until one is liked", asked="25 rates", draw=adaptive, outside=("pointwise",)),
-    Edge(
-        name="the best of 20 versions, chosen by leaderboard",
-        asked=0.05,
-        draw=leaderboard,
-        outside=("by the TPR beside the promise",),
-    ),
     Edge(name="a sample of a fixed population", asked=0.03, draw=population),
 )
 

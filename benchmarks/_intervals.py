@@ -121,6 +121,6 @@ def misses(world: Measured, draws: Sequence[int]) -> tuple[Counter[str], Counter
             ask("FPR of a group", above(different, threshold), groups[0].fpr.interval)
             ask("FPR of a group with all", above(different, threshold), groups[0].fpr_with_all.interval)
             ask("TPR of a group", above(same, threshold), groups[0].tpr.interval)
-        point = Calibration.fit(scores, kind, units, random_state=draw, n_jobs=1).operating_point(0.2)
+        point = Calibration.fit(scores, kind, units, n_jobs=1).operating_point(0.2)
         ask("TPR beside a promise", above(same, point.threshold), point.tpr_interval)
     return asked, missed

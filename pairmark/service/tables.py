@@ -416,25 +416,15 @@ class CalibrationRow(Base):
 
 
 class CalibrationLedger(Base):
-    """The calibrations on people in common, numbered as they were made. Outlives the versions."""
+    """The versions that were calibrated on a dataset version, numbered as they were made. Outlives the versions."""
 
     __tablename__ = "calibration_ledger"
     calibration_id: Mapped[str] = mapped_column(String(32), primary_key=True)
-    cohort: Mapped[str] = mapped_column(String(32), index=True)
     number: Mapped[int]
-    dataset_sha256: Mapped[str | None] = mapped_column(String(64), index=True)
-    model: Mapped[str | None] = mapped_column(String(200))
-    version: Mapped[int | None]
-    rates: Mapped[list[Any]]
+    dataset_sha256: Mapped[str] = mapped_column(String(64), index=True)
+    model: Mapped[str] = mapped_column(String(200))
+    version: Mapped[int]
     created_at: Mapped[float]
-
-
-class CalibratedPerson(Base):
-    """A keyed digest of somebody whom a calibration is from, and the cohort of calibrations on people in common."""
-
-    __tablename__ = "calibrated_people"
-    person: Mapped[str] = mapped_column(String(32), primary_key=True)
-    cohort: Mapped[str] = mapped_column(String(32), index=True)
 
 
 class ServiceSecret(Base):

@@ -52,18 +52,10 @@ class OperatingPointFields(Fields):
             "which it holds; with `finite-population`, its `pairs`, and how many of them were `judged`"
         ),
     ] = None
-    price: Annotated[
-        dict[str, Any] | None,
-        Text(
-            "near the fewest units that the rate takes: `tpr` to expect over the random number that the "
-            "service draws for these people, `low` and `high` (nine in ten lie between), and `steady_units`, the "
-            "number of units from which it hardly plays a part; null elsewhere"
-        ),
-    ] = None
     number: Annotated[
         int | None,
         Text(
-            "this calibration's number among those on people in common, from 1; a pointwise guarantee is not "
+            "this calibration's number among those on the same dataset version, from 1; a pointwise guarantee is not "
             "for the best of several"
         ),
     ] = None
@@ -73,7 +65,7 @@ class OperatingPointFields(Fields):
     ]
     candidate: Annotated[
         int | None,
-        Text("with `simultaneous`: this version's number among those calibrated on people in common"),
+        Text("with `simultaneous`: this version's number among those calibrated on the same dataset version"),
     ] = None
     promise: Annotated[
         str,

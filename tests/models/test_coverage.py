@@ -37,7 +37,6 @@ def choose(drawn: Scored, fpr: float, method: str, rng: np.random.Generator, *, 
         drawn.same,
         drawn.units if units else None,
         protocol=protocol,
-        random_state=rng,
         n_replicates=1_000,
         listing="drawn" if units else None,
     )
@@ -104,7 +103,7 @@ def test_what_is_promised_before_the_rate_is_chosen_holds_after() -> None:
     exceeded = 0
     for _ in range(N):
         drawn = world.draw(rng)
-        made = Calibration.fit(drawn.scores, drawn.same, drawn.units, random_state=rng, listing="drawn")
+        made = Calibration.fit(drawn.scores, drawn.same, drawn.units, listing="drawn")
         point = made.operating_point(0.08)
         exceeded += world.true_rate(point.threshold) > point.fpr_upper_bound
     assert exceeded <= most_failures(N, 0.95)
@@ -136,7 +135,7 @@ def test_the_best_of_several_versions_keeps_a_simultaneous_promise() -> None:
             # Independent pairs: one version by itself breaks its promise in all of the 10 % that it may.
             same = np.arange(700) >= 500
             scores = (rng.standard_normal(same.size) + 2 * same).astype(np.float32)
-            made = Calibration.fit(scores, same, random_state=number)
+            made = Calibration.fit(scores, same)
             for name, point in (
                 ("pointwise", made.operating_point(fpr, 0.9)),
                 ("simultaneous", made.operating_point(fpr, 0.9, simultaneous=True, candidate=number)),
@@ -156,7 +155,7 @@ def test_the_bound_at_a_fixed_threshold_holds_and_says_something() -> None:
         drawn = world.draw(np.random.default_rng([7, seed]))
         # A threshold that other people gave.
         threshold = float(np.quantile(world.draw(np.random.default_rng(seed)).scores, 0.97))
-        made = Calibration.fit(drawn.scores, drawn.same, drawn.units, random_state=seed)
+        made = Calibration.fit(drawn.scores, drawn.same, drawn.units)
         bounds.append(made.rate_bound(threshold, 0.9))
         broken += world.true_rate(threshold) > bounds[-1]
         assert made.rate_bound(float(drawn.scores.min()) - 1, 0.9) == 1.0

@@ -1,15 +1,14 @@
-"""Matchings sampled inside of a list: against enumeration, and why the order of visits may not look at scores."""
+"""Matchings inside of a list: against enumeration, and blind to scores."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from typing import ClassVar
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
+from pairmark.models.calibration import listed_product
 from pairmark.models.calibration.listed_product import ListedPairs
 from pairmark.models.calibration.matching_product import ScoredGraph
 from pairmark.models.pairs.samples import pair_sample
@@ -31,96 +30,71 @@ def exact(edges: list[tuple[int, int]], order: list[int], factor: dict[tuple[int
     return total / len(mates)
 
 
-def listed(scores: np.ndarray, units: np.ndarray, kind: type[ListedPairs] = ListedPairs) -> ListedPairs:
+def listed(scores: np.ndarray, units: np.ndarray) -> ListedPairs:
     sample = pair_sample(scores, np.zeros(scores.size), units)
     thresholds, above = sample.different.steps()
     graph = ScoredGraph.of(sample, thresholds)
     assert not graph.cell.size
-    return kind(graph, above, seed=0)
+    return ListedPairs(graph, above)
 
 
-@pytest.mark.parametrize("pilot", [0, 4, 9])
-@pytest.mark.parametrize("at", [2, 7])
-def test_the_estimate_is_unbiased_whatever_the_pilot(pilot: int, at: int) -> None:
+def test_matchings_are_those_of_the_list_in_proportion(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their mean is that over every path of the visits, and each is a matching."""
+    monkeypatch.setattr(listed_product, "N_MATCHINGS", 20_000)
     rng = np.random.default_rng(1)
     edges = [(0, 1), (0, 2), (0, 3), (0, 4), (1, 2), (3, 4), (4, 5), (2, 5), (1, 6)]
     units = np.array([*edges, (0, 1), (4, 5)])
-    bound = listed(rng.random(units.shape[0]).astype(np.float32), units)  # type: ignore[attr-defined]
+    bound = listed(rng.random(len(units)).astype(np.float32), units)
     fpr, shrink = 0.2, 0.8
-    shares = bound.shares(at, fpr)
-    different = bound._graph.different
-    factor = {
-        (min(a, b), max(a, b)): (1 - shrink * share) / (1 - shrink * fpr)
-        for (a, b), share in zip(different.tolist(), shares.tolist(), strict=True)
-    }
-    degree = bound._degree
-    orders = [
-        list(itertools.chain(*parts))
-        for parts in itertools.product(
-            *(itertools.permutations(np.flatnonzero(degree == d).tolist()) for d in np.unique(degree))
-        )
-    ]
-    truth = np.mean([exact(list(factor), order, factor) for order in orders])
-    matched, log_ratio = bound.draw(pilot, 20_000, [1], fpr)
-    gain = np.append(np.log1p(-shrink * shares) - math.log1p(-shrink * fpr), 0.0)[matched].sum(axis=1)
-    values = np.exp(log_ratio + gain)
-    assert values.mean() == pytest.approx(truth, abs=4 * values.std() / math.sqrt(values.size))
-    for row in matched[:50]:
+    for at in (2, 7):
+        shares = bound.shares(at, fpr)
+        different = bound._graph.different
+        factor = {
+            (min(a, b), max(a, b)): (1 - shrink * share) / (1 - shrink * fpr)
+            for (a, b), share in zip(different.tolist(), shares.tolist(), strict=True)
+        }
+        degree = np.bincount(different.ravel())
+        orders = [
+            list(itertools.chain(*parts))
+            for parts in itertools.product(
+                *(itertools.permutations(np.flatnonzero(degree == d).tolist()) for d in np.unique(degree))
+            )
+        ]
+        truth = np.mean([exact(list(factor), order, factor) for order in orders])
+        gain = np.append(np.log1p(-shrink * shares) - math.log1p(-shrink * fpr), 0.0)
+        values = np.exp(gain[bound.matchings].sum(axis=1))
+        assert values.mean() == pytest.approx(truth, abs=4 * values.std() / math.sqrt(values.size))
+        assert bound.admits(at, fpr, math.log(values.mean()) - 1e-9, ((1.0, shrink),))
+        assert not bound.admits(at, fpr, math.log(values.mean()) + 1e-9, ((1.0, shrink),))
+    for row in bound.matchings[:50]:
         taken = different[row[row >= 0]].ravel()
         assert np.unique(taken).size == taken.size
 
 
-class FewestHitsFirst(ListedPairs):
-    """What must not be done: units with few pairs above the threshold are visited first."""
+def test_matchings_are_blind_to_scores_and_labels() -> None:
+    rng = np.random.default_rng(2)
+    units = rng.permutation(np.stack(np.triu_indices(40, 1), axis=1))[:200]
+    found = set()
+    for _ in range(5):
+        same = rng.random(200) < 0.3
+        sample = pair_sample(rng.random(200), same, units, protocol="closed-set")
+        graph = ScoredGraph.of(sample, sample.different.steps()[0])
+        ends = np.concatenate([graph.different, graph.same, [[-1, -1]]])[
+            ListedPairs(graph, np.zeros(1)).matchings
+        ]
+        found.add(np.sort(ends, axis=2).tobytes())
+    assert len(found) == 1
 
-    def visits(self, rng: np.random.Generator, n: int) -> NDArray[np.int32]:
-        shares = self.shares(int(np.searchsorted(self._above, 0.1)), 0.1)
-        hits = np.bincount(self._graph.different.ravel(), weights=np.repeat(shares, 2))
-        return np.argsort(hits + 1e-3 * rng.random((n, hits.size)), axis=1).astype(np.int32)
 
-
-def failures(kind: type[ListedPairs], n: int) -> int:
-    """How often 10 % was exceeded by a threshold admitted at 10 %: everybody is compared with a few others."""
-    admitted = 0
-    m, fpr = 400, 0.1
-    for seed in range(n):
+def test_thresholds_of_a_list_keep_the_promise() -> None:
+    """How often 10 % is exceeded by a threshold admitted at 10 %: everybody is compared with a few others."""
+    exceeded, m, fpr = 0, 400, 0.1
+    for seed in range(60):
         rng = np.random.default_rng([3, seed])
         first, second = rng.integers(0, m, (2, 2 * m))
-        kept = first != second
-        units = np.stack([first[kept], second[kept]], axis=1)
-        scores = rng.random(units.shape[0]).astype(np.float32)  # type: ignore[attr-defined]
-        bound = listed(scores, units, kind)
-        at = bound.lookup(fpr, math.log(20), ((1.0, 0.8),))
+        units = np.stack([first, second], axis=1)[first != second]
+        scores = rng.random(units.shape[0]).astype(np.float32)
+        at = listed(scores, units).lookup(fpr, math.log(20), ((1.0, 0.8),))
         thresholds = pair_sample(scores, np.zeros(scores.size), units).different.steps()[0]
-        admitted += at is not None and 1 - float(thresholds[at]) > fpr
-    return admitted
-
-
-def test_an_order_that_looks_at_scores_breaks_the_promise_and_ours_keeps_it() -> None:
-    n = 60
-    assert failures(ListedPairs, n) <= 8
-    assert failures(FewestHitsFirst, n) > 16
-
-
-class Recorded(ListedPairs):
-    """Keeps the seeds of its draws."""
-
-    seeds: ClassVar[list[tuple[int, ...]]] = []
-
-    def draw(
-        self, at: int, n: int, seed: list[int], fpr: float
-    ) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
-        self.seeds.append(tuple(seed))
-        return super().draw(at, n, seed, fpr)
-
-
-def test_the_draws_that_answer_are_none_of_the_pilots() -> None:
-    rng = np.random.default_rng(0)
-    first, second = rng.integers(0, 100, (2, 300))
-    units = np.stack([first, second], axis=1)[first != second]
-    bound = listed(rng.random(units.shape[0]), units, Recorded)
-    Recorded.seeds.clear()
-    bound.lookup(0.2, math.log(20), ((1.0, 0.8),))
-    *pilots, last = Recorded.seeds
-    assert pilots
-    assert last not in pilots
+        exceeded += at is not None and 1 - float(thresholds[at]) > fpr
+    assert exceeded <= 8

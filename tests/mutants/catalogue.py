@@ -316,10 +316,10 @@ WATCHED: dict[str, tuple[Row, ...]] = {
     ),
     "tests/models/test_promise_edges.py": (
         (
-            "a rate is refused below the floor",
-            BOUNDS,
-            r"if multiple < 1 - _HAIR:\n                return None",
-            "if False:\n                return None",
+            "names play no part in a threshold",
+            PAIRS,
+            r"order = np\.argsort\(first\)",
+            "order = np.arange(first.size)",
         ),
         (
             "complete parts of a list are cells only where Pairmark drew them",
@@ -352,7 +352,21 @@ WATCHED: dict[str, tuple[Row, ...]] = {
             "if False:",
         ),
     ),
+    "tests/models/test_listed_product.py": (
+        (
+            "which matchings of a list are averaged is blind to scores",
+            BOUNDS,
+            r"by_unit = np\.lexsort\(\(others, ends\)\)",
+            'by_unit = np.argsort(ends, kind="stable")',
+        ),
+    ),
     "tests/models/test_score_blindness.py": (
+        (
+            "which row stands for a person is blind to scores",
+            PAIRS,
+            r"as_given = np\.argsort\(side\.row\)",
+            "as_given = np.arange(len(side))",
+        ),
         (
             "which finite-sample bound answers depends on sizes alone",
             BOUNDS,
@@ -444,10 +458,10 @@ WATCHED: dict[str, tuple[Row, ...]] = {
     ),
     "tests/service/test_ledger.py": (
         (
-            "the ledger counts calibrations on people in common, whatever file names them",
+            "the ledger gives a number once",
             STORE,
-            r"cohorts\.add\(cohort\)",
-            "pass",
+            r"number=\(session\.scalar\(last\) or 0\) \+ 1",
+            "number=1",
         ),
         (
             "a band states the guarantee of its calibration",

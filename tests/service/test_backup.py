@@ -30,7 +30,6 @@ from pairmark.service.operations.manifest import MANIFEST, SIGNATURE
 from pairmark.service.operations.restore import restore
 from pairmark.service.runtime.catalogue import Catalogue
 from pairmark.service.settings import Settings
-from pairmark.service.store.secret import service_secret
 from pairmark.service.store.store import ModelStore
 from pairmark.service.tables import (
     AuditRow,
@@ -135,35 +134,6 @@ def test_a_restored_place_is_the_same_to_the_bit_whatever_its_database(place, el
         assert session.scalar(select(func.max(GalleryRow.id))) == 2
     # And it goes on as before.
     there.store.promote("faces", "canary", 1, by="test")
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_restored_place_draws_the_same_thresholds(place, elsewhere, tmp_path, kind):
-    """The secret is in the backup: people who were calibrated on get the random number that they had."""
-    rng = np.random.default_rng(0)
-    left, right = np.triu_indices(40, 0)
-    calibrated = {
-        "scores": (rng.random(left.size) + (left == right)).tolist(),
-        "same": (left == right).astype(int).tolist(),
-        "left_unit": [f"p{one}" for one in left],
-        "right_unit": [f"p{one}" for one in right],
-    }
-
-    def thresholds(where: Place) -> list[float]:
-        made = where.store.calibrations.add_scores("vendor", **calibrated)
-        calibration = where.store.calibrations.load(made.id)[0]
-        return [calibration.operating_point(fpr).threshold for fpr in np.linspace(0.2, 0.6, 20)]
-
-    before = thresholds(place)
-    place.back_up(tmp_path / "a.tar")
-    there = elsewhere(kind)
-    there.restore(tmp_path / "a.tar")
-    assert service_secret(there.db) == service_secret(place.db)
-    assert thresholds(there) == before
-    # Another service, with a secret of its own, draws another number.
-    stranger = elsewhere(kind, migrated=True)
-    assert service_secret(stranger.db) != service_secret(place.db)
-    assert thresholds(stranger) != before
 
 
 def test_items_that_an_upload_would_be_refused_are_not_restored(deployment, elsewhere, tmp_path):

@@ -185,7 +185,6 @@ ROWS = {
         "is of subjects",
         "DELETE FROM calibrations",
     ),
-    "rates of the ledger": Damage("UPDATE calibration_ledger SET rates = 'x'", "rates is not JSON", DELETE),
     "no secret of the service": Damage(
         "UPDATE service_secret SET value = x'00'", "1 bytes of secret", "restore a backup"
     ),

@@ -1,4 +1,4 @@
-"""The ledger: every calibration on people in common, in order, for good; and what is drawn for these people."""
+"""The ledger: every version calibrated on a dataset version, in order, for good; and names that move no threshold."""
 
 from __future__ import annotations
 
@@ -7,14 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sqlalchemy import delete, select
 
-from pairmark.service.errors import DamagedRow, InvalidInput
-from pairmark.service.operations.doctor import Doctor
+from pairmark.service.errors import InvalidInput
 from pairmark.service.runtime.runtime import Runtime
 from pairmark.service.store.schemas import FprBandOut
-from pairmark.service.store.secret import service_secret
-from pairmark.service.tables import CalibrationRow, ServiceSecret
 from tests.service.conftest import Deployment, people
 
 pytestmark = pytest.mark.each_database
@@ -25,10 +21,7 @@ COSINE = {"learner": "metric", "params": {"metric": "cosine"}, "promote": False}
 def test_a_promise_for_whichever_is_chosen_counts_every_version(deployment: Deployment) -> None:
     trained = deployment.train(**COSINE)
     others = deployment.upload("strangers", *people(60, 3, seed=9, first=1_000))
-    made = [
-        deployment.store.calibrations.calibrate("faces", trained, "strangers", random_state=at)
-        for at in range(3)
-    ]
+    made = [deployment.store.calibrations.calibrate("faces", trained, "strangers") for at in range(3)]
     runtime = Runtime(deployment.store, deployment.db, deployment.settings)
 
     def asked(*, simultaneous: bool) -> dict[str, Any]:
@@ -51,7 +44,6 @@ def test_a_promise_for_whichever_is_chosen_counts_every_version(deployment: Depl
     deployment.store.calibrations.calibrate("faces", trained, "strangers")
     ledger = deployment.store.ledger("strangers:1", others.sha256)
     assert [(one.number, one.version) for one in ledger.versions] == [(1, 1), (2, 1), (3, 1), (4, 2)]
-    assert [one.rates for one in ledger.versions] == [[], [], [0.6], []]
     assert ledger.candidates == 4
     # Jobs enter what they hold out of their own dataset.
     own = deployment.store.ledger("people:1", deployment.datasets.get("people").sha256)
@@ -60,7 +52,7 @@ def test_a_promise_for_whichever_is_chosen_counts_every_version(deployment: Depl
 
 def outside(first: int, n: int) -> dict[str, Any]:
     """Scores made elsewhere of all pairs of people who are named by number."""
-    rng = np.random.default_rng(first)
+    rng = np.random.default_rng(0)
     left, right = np.triu_indices(n, 0)
     return {
         "scores": (rng.random(left.size) + (left == right)).tolist(),
@@ -70,82 +62,52 @@ def outside(first: int, n: int) -> dict[str, Any]:
     }
 
 
-def test_people_are_counted_whatever_file_names_them(deployment: Deployment) -> None:
-    store = deployment.store
-    numbers = [
-        store.ledger_number(store.calibrations.add_scores(f"vendor-{first}", **outside(first, 40)).id)
-        for first in (0, 100, 20, 60, 200, 0)
-    ]
-    # The third shares people with the first, the fourth has met the second through nobody, and the sixth knows all.
-    assert numbers == [1, 1, 2, 1, 1, 3]
-    joined = store.calibrations.add_scores("both", **outside(30, 100))
-    assert store.ledger_number(joined.id) == 6
-    unnamed = store.calibrations.add_scores(
-        "vendor", scores=[0.1, 0.9, 0.2], same=[0, 1, 0], independent=True
-    )
-    assert store.ledger_number(unnamed.id) is None
-
-    # A pointwise answer says that it is not the first on these people.
-    runtime = Runtime(store, deployment.db, deployment.settings)
-    asked = runtime.operating_point(None, 0.3, 0.95, "finite-sample", joined.id)
-    point = asyncio.run(asked).public
-    assert (point["number"], point["guarantee"]) == (6, "finite-sample")
-    assert "calibration 6 on these people" in point["meaning"]
-
-
-def test_who_is_given_another_name_is_recognised(deployment: Deployment) -> None:
-    """Other names draw another U; that they are for the same rows, or the same scores, is counted and said."""
-    store = deployment.store
-    listed = outside(0, 40)
-    renamed = {side: [f"x{name}" for name in listed[side]] for side in ("left_unit", "right_unit")}
-    order = np.random.default_rng(0).permutation(len(listed["same"]))
-    shuffled = {field: [values[at] for at in order] for field, values in {**listed, **renamed}.items()}
-    made = [store.calibrations.add_scores("vendor", **one).id for one in (listed, shuffled, outside(7, 40))]
-    assert [store.ledger_number(one) for one in made] == [1, 2, 3]
-
+def test_a_pointwise_answer_says_that_it_is_not_the_first(deployment: Deployment) -> None:
     trained = deployment.train(**COSINE)
-    rows, names = people(60, 3, seed=9, first=1_000)
-    deployment.upload("strangers", rows, names)
-    deployment.upload("renamed", rows[60:], names[60:] + 5_000)
-    numbers = [
-        store.ledger_number(store.calibrations.calibrate("faces", trained, dataset).id)
-        for dataset in ("strangers", "renamed")
-    ]
-    assert numbers == [1, 2]
+    deployment.upload("strangers", *people(60, 3, seed=9, first=1_000))
+    first, second = (deployment.store.calibrations.calibrate("faces", trained, "strangers") for _ in range(2))
+    runtime = Runtime(deployment.store, deployment.db, deployment.settings)
+
+    def asked(calibration: str) -> dict[str, Any]:
+        async def ask() -> dict[str, Any]:
+            served = await runtime.version_for(f"faces:{trained}", "similarity")
+            return (await runtime.operating_point(served, 0.3, 0.95, "auto", calibration)).public
+
+        return asyncio.run(ask())
+
+    one, two = asked(first.id), asked(second.id)
+    # Nothing is random: the same people give the same threshold to the bit.
+    assert one["threshold"] == two["threshold"]
+    assert (one["number"], two["number"]) == (1, 2)
+    assert "calibration 2 on this dataset" in two["meaning"]
+    assert "calibration 1" not in one["meaning"]
 
 
-def test_the_type_of_names_is_no_seed(deployment: Deployment) -> None:
-    store = deployment.store
-    listed = outside(0, 40)
+def test_names_of_people_move_no_threshold(deployment: Deployment) -> None:
+    store, listed = deployment.store, outside(0, 40)
     numbered = {side: [int(name[1:]) for name in listed[side]] for side in ("left_unit", "right_unit")}
     written = {side: [str(name) for name in numbered[side]] for side in numbered}
+    reversed_names = {side: [f"z{99 - one}" for one in numbered[side]] for side in numbered}
     made = [
-        store.calibrations.add_scores("vendor", **{**listed, **units}).id for units in (numbered, written)
+        store.calibrations.add_scores("vendor", **{**listed, **units}).id
+        for units in ({}, numbered, written, reversed_names)
     ]
-    first, second = (store.calibrations.load(one)[0].operating_point(0.2) for one in made)
-    assert first == second
-    assert [store.ledger_number(one) for one in made] == [1, 2]
+    points = [store.calibrations.load(one)[0].operating_point(0.2) for one in made]
+    assert all(point == points[0] for point in points)
+    assert [store.ledger_number(one) for one in made] == [None] * 4
     with pytest.raises(InvalidInput, match="'0' as a number and as text"):
         store.calibrations.add_scores("vendor", **{**listed, **numbered, "right_unit": written["right_unit"]})
 
 
-def test_no_seed_of_a_caller_moves_a_threshold(deployment: Deployment) -> None:
-    store = deployment.store
+def test_renamed_people_of_a_dataset_give_the_same_threshold(deployment: Deployment) -> None:
     trained = deployment.train(**COSINE)
-    deployment.upload("strangers", *people(60, 3, seed=9, first=1_000))
-    points = [
-        store.calibrations.load(
-            store.calibrations.calibrate("faces", trained, "strangers", random_state=seed).id
-        )[0].operating_point(0.1)
-        for seed in range(3)
-    ]
-    assert points[0] == points[1] == points[2]
-    # The secret is made once, and every process reads the same.
-    secret = service_secret(deployment.db)
-    assert (len(secret), service_secret(deployment.db)) == (32, secret)
-    scores = [store.calibrations.add_scores("vendor", **outside(500, 40)).id for _ in range(2)]
-    first, second = (store.calibrations.load(one)[0].operating_point(0.2) for one in scores)
-    assert first == second
+    rows, names = people(60, 3, seed=9, first=1_000)
+    deployment.upload("strangers", rows, names)
+    deployment.upload("renamed", rows, np.random.default_rng(0).permutation(200)[names - 1_000] + 5_000)
+    calibrations = deployment.store.calibrations
+    made = [calibrations.calibrate("faces", trained, dataset).id for dataset in ("strangers", "renamed")]
+    points = [calibrations.load(one)[0].operating_point(0.1) for one in made]
+    assert points[0] == points[1]
 
 
 def test_a_band_promises_what_its_calibration_does(deployment: Deployment) -> None:
@@ -158,19 +120,3 @@ def test_a_band_promises_what_its_calibration_does(deployment: Deployment) -> No
     band = Runtime(deployment.store, deployment.db, deployment.settings).points.band(made.id)
     assert band is not None
     assert FprBandOut(**band).guarantee == "finite-population"
-
-
-def test_a_lost_secret_is_never_made_again(deployment: Deployment) -> None:
-    """A new one would draw the thresholds of the same people again."""
-    store = deployment.store
-    store.calibrations.add_scores("vendor", **outside(500, 40))
-    with deployment.db.write() as session:
-        session.execute(delete(ServiceSecret))
-    with pytest.raises(DamagedRow, match="secret is missing"):
-        store.calibrations.add_scores("vendor", **outside(500, 40))
-    with deployment.db.read() as session:
-        assert len(session.scalars(select(CalibrationRow)).all()) == 1
-    doctor = Doctor(deployment.db, deployment.blobs, deployment.settings, quick=True)
-    (said,) = [finding for finding in doctor.examine() if finding.check == "calibrations"]
-    assert said.status == "failure"
-    assert "secret is missing" in said.detail

@@ -37,9 +37,7 @@ def answered(y: np.ndarray, protocol: str, fpr: float, method: str, seed: int) -
     )
     pairs = held_out_pairs(y[parts.calibration], protocol=protocol, n_pairs=asked.n_pairs, random_state=rng)
     scores = rng.standard_normal(len(pairs)) + 3.0 * pairs.same
-    made = Calibration.fit(
-        scores, pairs.same, pairs.units, protocol=protocol, random_state=seed, n_replicates=1_000
-    )
+    made = Calibration.fit(scores, pairs.same, pairs.units, protocol=protocol, n_replicates=1_000)
     try:
         point = made.operating_point(fpr, method=method)
     except InsufficientCalibrationData:

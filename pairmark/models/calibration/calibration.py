@@ -20,7 +20,6 @@ threshold that keeps alpha, and the test was wrong at that single point.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal, Self
@@ -31,9 +30,7 @@ from numpy.typing import ArrayLike, NDArray
 from pairmark.models.calibration.bands import FprBand, bootstrap_band, finite_sample_band
 from pairmark.models.calibration.bootstrap import CONFIDENCES, N_REPLICATES, confidence_row, n_above
 from pairmark.models.calibration.bounds import small_sample_interval
-from pairmark.models.calibration.calibration_seed import CalibrationSeed
 from pairmark.models.calibration.held_out import Arrays, HeldOutScores, pick_points
-from pairmark.models.calibration.matching_product import multiple_of_floor
 from pairmark.models.calibration.operating_point import (
     ANSWERING,
     METHODS,
@@ -50,7 +47,6 @@ from pairmark.models.calibration.refusals import (
     smallest_rates,
 )
 from pairmark.models.calibration.smoothed_threshold import suggested_threshold
-from pairmark.models.calibration.tpr_spread import DRAWS, STEADY_MULTIPLE, TprSpread
 from pairmark.models.core.arrays import Float64
 from pairmark.models.pairs.samples import pair_sample
 
@@ -98,8 +94,6 @@ class Calibration:
         blocks: ArrayLike | Literal["components"] | None = None,
         independent: bool = False,
         population: int | None = None,
-        random_state: int | np.random.Generator | None = None,
-        chance: CalibrationSeed | None = None,
         n_replicates: int = N_REPLICATES,
         n_jobs: int | None = None,
         units_assumed: bool = False,
@@ -109,6 +103,9 @@ class Calibration:
         Which pairs were scored must depend neither on people nor on scores, nor (closed-set) on labels, and the units
         must be a random sample: `pairmark.models.pairs.splits` sees to both. What is not so, and what nobody says,
         is answered with ``guarantee`` ``none``.
+
+        Nothing is random: the same rows give the same thresholds to the bit, whatever units are called. Another order
+        of the rows may move a threshold a little; the order must not depend on scores.
 
         Parameters
         ----------
@@ -125,12 +122,6 @@ class Calibration:
         independent : with no ``units``, that no two pairs share a person.
         population : the pairs are a random sample, drawn without replacement, of so many, and the promise is about
             these, whatever depends on what. Units are not needed.
-        random_state : of the random number that a threshold is drawn with, of splits of people and of the bootstrap.
-            None: a function of the names of the units, so that every version that is calibrated on the same people
-            shares it. Choosing a seed by what it gives breaks the promise: near the fewest people, if they are
-            all alike, the best of 20 nearly always fails. People who are numbered from 0 share the number of all
-            who number as many.
-        chance : those random numbers themselves, instead: what a service derives from a secret of its own.
         n_replicates : bootstrap replicates, at least 1,000 (the 99 % bound is an order statistic of them).
         n_jobs : threads for the bootstrap; results do not depend on it.
         units_assumed : the units are a guess.
@@ -158,13 +149,8 @@ class Calibration:
         origin = origin_of(
             sample, listing, independent=independent, population=population, assumed=units_assumed
         )
-        if chance is None and random_state is None:
-            chance = CalibrationSeed.of_people(sample.names)
-        elif chance is None:
-            chance = CalibrationSeed.of_generator(random_state)
         held_out = HeldOutScores.of(
             sample,
-            chance=chance,
             n_replicates=n_replicates,
             n_jobs=n_jobs,
             origin=origin,
@@ -419,8 +405,7 @@ class Calibration:
         if choice is None:
             return None
         at, bound = choice
-        point = self._point(np.float32(self._thresholds[at]), bound, fpr, confidence, "finite-sample")
-        return replace(point, price=self._price(fpr, confidence))
+        return self._point(np.float32(self._thresholds[at]), bound, fpr, confidence, "finite-sample")
 
     def _estimate(self, fpr: float, confidence: float) -> OperatingPoint:
         rates = np.minimum(1.0, self._held_out.arrays["above"] / self._finite.different_share)
@@ -466,23 +451,6 @@ class Calibration:
             },
         )
 
-    def _price(self, fpr: float, confidence: float) -> TprSpread | None:
-        """What near the fewest units another random number would have given."""
-        multiple = multiple_of_floor(self._finite.n_matched, fpr, confidence)
-        if (
-            self._finite.product is None
-            or multiple >= STEADY_MULTIPLE
-            or not self._held_out.facts["n_same_pairs"]
-        ):
-            return None
-        tprs = []
-        for uniform in DRAWS:
-            choice = replace(self._finite, uniform=uniform).choose(fpr, confidence)
-            at = None if choice is None else np.float32(self._thresholds[choice[0]])
-            tprs.append(0.0 if at is None else self._held_out.share_above(at))
-        n_units = math.ceil(int(self._held_out.facts["n_units"]) * STEADY_MULTIPLE / multiple)
-        return TprSpread(tpr=tprs[1], low=tprs[0], high=tprs[2], steady_units=n_units)
-
     def _observed_fpr(self, threshold: np.float32) -> float:
         return self._finite.rate(min(n_above(self._thresholds, threshold), self._thresholds.size - 1))
 
@@ -505,13 +473,10 @@ def operating_point(
     listing: str | None = None,
     blocks: ArrayLike | Literal["components"] | None = None,
     population: int | None = None,
-    random_state: int | np.random.Generator | None = None,
 ) -> OperatingPoint:
     """The lowest threshold at which the false positive rate is at most ``fpr``, with this confidence.
 
-    Shorthand for `Calibration.fit` and `Calibration.operating_point`; see there for values and errors. Without
-    ``random_state`` the random number that a threshold is drawn with is a function of the names in ``units``; who tries
-    several seeds, or several names, and takes the best threshold has no promise.
+    Shorthand for `Calibration.fit` and `Calibration.operating_point`; see there for values and errors.
 
     Examples
     --------
@@ -534,6 +499,5 @@ def operating_point(
         blocks=blocks,
         independent=independent,
         population=population,
-        random_state=random_state,
     )
     return calibration.operating_point(fpr, confidence, method)

@@ -3,15 +3,13 @@
 - independent rows, and units that are each in one pair: the exact binomial tail;
 - a random sample of a fixed population of pairs: the exact hypergeometric tail;
 - pairs of units, and pairs inside of blocks: a product over independent parts (`matching_product`, `listed_product`,
-  `block_product`), compared with U / (1 - confidence), U being uniform and independent of scores (`calibration_seed`).
+  `block_product`), compared with 1 / (1 - confidence).
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-
-import numpy as np
 
 from pairmark.models.calibration.block_product import Blocks
 from pairmark.models.calibration.bounds import (
@@ -32,7 +30,6 @@ STEPS_PER_DECADE = 10
 _MOST_STEPS = 60
 """Rates that a bound at a fixed threshold is looked for among: down to one in a million."""
 _HAIR = 1e-9
-_LADDER = 1.05
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +44,6 @@ class FiniteSample:
     different_share : B.
     counts_rows : whether rows are independent of each other, or drawn from a population, so that they are counted.
     product : the bound for pairs that share units or blocks; None where rows are counted.
-    uniform : U of the randomised test; 1 makes it the deterministic one.
     population : pairs of the population that the rows are a random sample of; None: rows are of people to come.
     n_same : same pairs of that sample.
     """
@@ -58,7 +54,6 @@ class FiniteSample:
     different_share: float
     counts_rows: bool = False
     product: AllPairs | ListedPairs | Blocks | None = field(default=None, repr=False)
-    uniform: float = 1.0
     population: int | None = None
     n_same: int = 0
 
@@ -72,8 +67,8 @@ class FiniteSample:
             multiple = multiple_of_floor(self.n_matched, fpr, confidence)
             if multiple < 1 - _HAIR:
                 return None
-            at = self.product.lookup(fpr, self._limit(confidence), mixture(multiple))
-            return None if at is None else (min(at, self._last_within(fpr)), fpr)
+            at = self.product.lookup(fpr, _limit(confidence), mixture(multiple))
+            return None if at is None else (at, fpr)
         rank = self._rank(fpr, confidence)
         if rank is None:
             return None
@@ -88,14 +83,6 @@ class FiniteSample:
         if self.population is None:
             return order_rank(self.n, fpr, confidence)
         return population_rank(self.n, self.population - self.n_same, fpr, confidence)
-
-    def _last_within(self, fpr: float) -> int:
-        """The lowest threshold whose observed rate is at most ``fpr``.
-
-        A small U admits thresholds with a higher one: true in the mean over U, and nothing anybody would believe.
-        A higher threshold keeps the promise.
-        """
-        return max(0, int(np.searchsorted(self.above, fpr * self.different_share, side="right")) - 1)
 
     def rate(self, at: int) -> float:
         """The observed false positive rate at a threshold."""
@@ -141,9 +128,7 @@ class FiniteSample:
         if self.product is None:
             return self.choose(fpr, confidence) is not None
         multiple = multiple_of_floor(self.n_matched, fpr, confidence)
-        return multiple >= 1 - _HAIR and self.product.admits(
-            0, fpr, self._limit(confidence), mixture(multiple)
-        )
+        return multiple >= 1 - _HAIR and self.product.admits(0, fpr, _limit(confidence), mixture(multiple))
 
     def smallest(self, confidence: float) -> float | None:
         """The floor: the smallest rate that is answered; None when none is."""
@@ -156,14 +141,11 @@ class FiniteSample:
             if self.population is not None
             else order_upper(0, self.n_matched, confidence)
         )
-        if isinstance(self.product, ListedPairs):
-            # Each try draws matchings; nearly always the first will do.
-            rates = (min(floor * _LADDER**step, highest) for step in range(_MOST_STEPS))
-            return next((rate for rate in rates if self.answers(rate, confidence)), None)
-        if not self.answers(highest, confidence):
+        if not self.answers(floor, confidence) and not self.answers(highest, confidence):
             return None
         return smallest_true(lambda rate: self.answers(rate, confidence), floor, highest)
 
-    def _limit(self, confidence: float) -> float:
-        """log(U / (1 - confidence)), which the statistic has to reach."""
-        return math.log(self.uniform) - math.log1p(-confidence)
+
+def _limit(confidence: float) -> float:
+    """log(1 / (1 - confidence)), which the statistic has to reach, a hair off: a floor asked back is answered."""
+    return -math.log1p(-confidence) * (1 - _HAIR)

@@ -17,7 +17,6 @@ from pairmark.models.calibration.bootstrap import (
     empty_table,
     n_above,
 )
-from pairmark.models.calibration.calibration_seed import CalibrationSeed
 from pairmark.models.calibration.finite_sample import FiniteSample
 from pairmark.models.calibration.likelihood_ratios import LikelihoodRatios
 from pairmark.models.calibration.listed_product import ListedPairs
@@ -29,7 +28,7 @@ from pairmark.models.pairs.samples import PairSample, matched_scores
 
 Arrays = dict[str, NDArray[Any]]
 
-STATE_VERSION = 1
+STATE_VERSION = 2
 
 
 class HeldOutScores:
@@ -62,7 +61,6 @@ class HeldOutScores:
             different_share=float(facts["different_share"]),
             counts_rows=bool(facts["counted"]),
             product=_product(self.arrays, facts),
-            uniform=float(facts["uniform"]),
             population=facts["population"],
             n_same=int(facts["n_same_pairs"]),
         )
@@ -72,7 +70,6 @@ class HeldOutScores:
         cls,
         sample: PairSample,
         *,
-        chance: CalibrationSeed,
         n_replicates: int,
         n_jobs: int | None = None,
         origin: Origin,
@@ -84,10 +81,9 @@ class HeldOutScores:
         same_scores, same_above = sample.same.steps()
         n_matched, n, share = sample.different.n_blocks, sample.different.n_blocks, 1.0
         matched_same = np.sort(sample.same.scores)
-        # Pairs that share no unit, by sizes and chance alone: what the floor is counted in, and the bound of
-        # missed matches.
+        # Pairs that share no unit, by the list alone: what the floor is counted in, and the bound of missed matches.
         if not sample.rows_independent:
-            matched_same, n_matched = matched_scores(sample, np.random.default_rng([chance.seed, 1]))
+            matched_same, n_matched = matched_scores(sample)
         if sample.protocol == "closed-set":
             share = sample.different.total()
         # Pairs that share no unit are independent, and counted as such.
@@ -113,8 +109,6 @@ class HeldOutScores:
             "population": population,
             "n_matched": n if counts_rows else n_matched,
             "n_replicates": n_replicates,
-            "seed": chance.seed,
-            "uniform": chance.uniform,
         }
         arrays: Arrays = {
             "thresholds": thresholds,
@@ -157,9 +151,9 @@ class HeldOutScores:
                 simultaneous=arrays.get("bootstrap_simultaneous"),
             )
             # The arrays of later versions are kept as they are.
-            facts = _as_of_today(arrays, meta)
-            if facts["origin"] not in get_args(Origin) or not 0 < facts["uniform"] <= 1:
-                raise ValueError("the calibration's origin or random number is none that a fit writes")
+            facts = {**_as_of_today(arrays, meta), "state_version": STATE_VERSION}
+            if facts["origin"] not in get_args(Origin):
+                raise ValueError("the calibration's origin is not produced by fit")
             own_arrays = {name: array for name, array in arrays.items() if not name.startswith("bootstrap_")}
             return cls(own_arrays, facts, table)
 
@@ -198,7 +192,6 @@ class HeldOutScores:
                     bootstrap_table(
                         self._sample,
                         n_replicates=int(self.facts["n_replicates"]),
-                        seed=int(self.facts["seed"]),
                         n_jobs=self._n_jobs,
                     )
                     if plain
@@ -216,7 +209,7 @@ def _product(arrays: Arrays, facts: Mapping[str, Any]) -> AllPairs | ListedPairs
         return Blocks.from_arrays(arrays)
     graph = ScoredGraph.from_arrays(arrays)
     kind = AllPairs if graph.cell.size else ListedPairs
-    return kind(graph, arrays["above"], seed=int(facts["seed"]))
+    return kind(graph, arrays["above"])
 
 
 def _as_of_today(arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> dict[str, Any]:
@@ -234,7 +227,7 @@ def _as_of_today(arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) ->
         origin = "unnamed"
     elif complete and origin == "unknown":
         origin = "all"
-    return {**facts, "origin": origin, "counted": counts_rows, "population": None, "uniform": 1.0}
+    return {**facts, "origin": origin, "counted": counts_rows, "population": None}
 
 
 def pick_points(ascending: Float64, max_points: int) -> Int64:

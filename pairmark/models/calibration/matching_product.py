@@ -7,9 +7,9 @@ other, so that
     e_M(t) = product over (i, j) in M of (1 - lambda a_ij(t)) / (1 - lambda alpha)
 
 has an expectation of at most 1 where FPR(t) >= alpha, and so has every average over matchings that looks at no score.
-A threshold is admitted where such an average reaches U / (1 - confidence), U being uniform on (0, 1) and independent of
-scores. The average over matchings is a permanent; its lower bound by matrix scaling is monotone in t, so that t may be
-searched for. ``docs/matching-product-bound.md`` has the proof.
+A threshold is admitted where such an average reaches 1 / (1 - confidence). The average over matchings is a permanent;
+its lower bound by matrix scaling is monotone in t, so that t may be searched for. Nothing is random: the splits are
+permutations by the number of units. ``docs/matching-product-bound.md`` has the proof.
 
 `AllPairs` is for pairs that fall into cells of units with every pair inside a cell scored: all pairs of m units, and
 what `pairmark.models.pairs.splits.held_out_pairs` chooses from more units than pairs can be afforded for.
@@ -27,6 +27,7 @@ import numpy as np
 from pairmark.models.calibration.bounds import last_true
 from pairmark.models.calibration.kernels.capacity import log_mean_product
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int32, Int64
+from pairmark.models.pairs.order import permutation_of
 from pairmark.models.pairs.samples import PairSample
 
 Mixture = tuple[tuple[float, float], ...]
@@ -36,7 +37,7 @@ _PARTS = ("different", "same", "cell", "row_edge", "row_at")
 N_SPLITS = 8
 MOST_ENTRIES = 20_000_000
 """Expected pairs above the threshold from which fewer splits are averaged, to save time."""
-WHOLE = 1 - 1e-6
+WHOLE = 1 - 1e-12
 """lambda near the floor: 1 but for the logarithm of 0."""
 _MIXTURES: tuple[tuple[float, Mixture], ...] = (
     (2.0, ((1.0, WHOLE),)),
@@ -151,13 +152,13 @@ class _Split:
     size: Int64
 
     @classmethod
-    def draw(cls, cell: Int32, rng: np.random.Generator) -> _Split:
+    def of(cls, cell: Int32, turn: int) -> _Split:
         sizes = np.bincount(cell)
         half = (sizes + 1) // 2
-        order = rng.permutation(cell.size)
+        order = permutation_of(cell.size, turn)
         by_cell = order[np.argsort(cell[order], kind="stable")]
         start = np.concatenate([[0], np.cumsum(sizes)[:-1]])
-        # Each unit's place in a random order of its cell: the first half are rows, the rest columns.
+        # Each unit's place in a permutation of its cell: the first half are rows, the rest columns.
         rank = np.empty(cell.size, dtype=np.int64)
         rank[by_cell] = np.arange(cell.size) - start[cell[by_cell]]
         offset = np.concatenate([[0], np.cumsum(half)[:-1]])
@@ -189,10 +190,9 @@ class AllPairs:
     above : (k,) A by threshold number, as `pairmark.models.calibration.finite_sample.FiniteSample` has it.
     """
 
-    def __init__(self, graph: ScoredGraph, above: Float64, *, seed: int) -> None:
+    def __init__(self, graph: ScoredGraph, above: Float64) -> None:
         self._graph, self._above = graph, above
-        rng = np.random.default_rng([seed, 2])
-        self._splits = [_Split.draw(graph.cell, rng) for _ in range(N_SPLITS)]
+        self._splits = [_Split.of(graph.cell, turn) for turn in range(N_SPLITS)]
         self.n = int((np.bincount(graph.cell) // 2).sum())
 
     def lookup(self, fpr: float, limit: float, parts: Mixture) -> int | None:

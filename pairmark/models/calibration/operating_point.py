@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any, Literal
 
 from pairmark.models.calibration.origins import Guarantee, guarantee_of, meaning_of
-from pairmark.models.calibration.tpr_spread import TprSpread
 
 Method = Literal["finite-sample", "bootstrap", "estimate"]
 
@@ -91,7 +90,6 @@ class OperatingPoint:
     review_same, review_different : with ``fnr``, the shares of same and of different calibration pairs whose score is
         between the two thresholds. None without, and ``review_same`` where no same pairs were given.
     population : with ``finite-population``, its ``pairs`` and how many of them were ``judged``; None without.
-    price : what the promise costs in TPR near the fewest people that the rate takes; see `TprSpread`. None elsewhere.
     guarantee : ``finite-sample``, ``finite-population``, ``asymptotic`` or ``none``; what each says is in
         `pairmark.models.calibration.origins.GUARANTEES`.
     meaning : the guarantee in words: what holds, for whom, and under which assumption.
@@ -129,7 +127,6 @@ class OperatingPoint:
     review_same: float | None = None
     review_different: float | None = None
     population: dict[str, int] | None = None
-    price: TprSpread | None = None
     guarantee: Guarantee = field(init=False)
     meaning: str = field(init=False)
 

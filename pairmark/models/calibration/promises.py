@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
+from scipy.special import ndtr, ndtri
+
 from pairmark.models.calibration.bootstrap import ENOUGH_PAIRS, ENOUGH_UNITS, confidence_row
 from pairmark.models.calibration.bounds import MOST_BLOCKS, order_pairs_needed, order_upper
 
@@ -14,6 +17,11 @@ _SURE = 2.5
 """Standard deviations by which the number of different pairs may fall short of its mean: less than 1 % of draws."""
 AMPLE_MULTIPLE = 4
 """From so many times the floor's units on, the threshold's rate is typically above two thirds of what is allowed."""
+
+BEST_TPR = 0.9
+"""What a model could reach at a rate, where nothing is known of it."""
+_USED = {1.0: 0.012, 1.1: 0.1, 1.2: 0.18, 1.5: 0.34, 2.0: 0.48, 3.0: 0.62, 4.0: 0.7, 8.0: 0.81}
+"""Times the fewest people -> FPR over the rate asked for, of simulated people with Gaussian effects of .6 at 5 %."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,6 +99,21 @@ def units_needed(
         "finite-sample": blocks if rows_independent else 2 * blocks,
         "bootstrap": None if confidence_row(confidence) is None else math.ceil(min(asymptotic, MOST_BLOCKS)),
     }
+
+
+def expected_tpr(fpr: float, multiple: float) -> float:
+    """The TPR to expect of a model that could reach `BEST_TPR`, before there are scores.
+
+    Scores are taken for Gaussian with equal variances, people as alike as in most of our data; see
+    ``docs/planning.md``.
+
+    Parameters
+    ----------
+    multiple : of the fewest units that the rate takes; at least 1.
+    """
+    at, used = (np.log(column) for column in zip(*_USED.items(), strict=True))
+    share = math.exp(np.interp(math.log(multiple), at, used))
+    return float(ndtr(ndtri(BEST_TPR) + ndtri(fpr * share) - ndtri(fpr)))
 
 
 def _surely_different(n: int, share: float) -> int:

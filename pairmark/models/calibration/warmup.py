@@ -9,7 +9,7 @@ import numpy as np
 from pairmark.models.calibration.calibration import Calibration
 from pairmark.models.calibration.kernels.bootstrap import dyadic_replicates
 from pairmark.models.calibration.kernels.capacity import log_mean_product
-from pairmark.models.calibration.kernels.list_matchings import draw_matchings
+from pairmark.models.calibration.kernels.list_matchings import list_matchings
 from pairmark.models.calibration.operating_point import InsufficientCalibrationData
 from pairmark.models.core.compiled import is_cached
 from pairmark.models.pairs.kernels.matching import greedy_matching
@@ -17,7 +17,7 @@ from pairmark.models.pairs.kernels.matching import greedy_matching
 _UNITS = 80
 _RATE = 0.2
 _METHODS = ("finite-sample", "bootstrap", "estimate")
-_KERNELS = (dyadic_replicates, log_mean_product, draw_matchings, greedy_matching)
+_KERNELS = (dyadic_replicates, log_mean_product, list_matchings, greedy_matching)
 
 
 def is_warm() -> bool:
@@ -36,7 +36,7 @@ def warm_calibration() -> None:
     in_list = (random.random(left.size) < 0.3) | (left == right)
     for rows, has_units in ((slice(None), True), (in_list, True), (in_list, False)):
         units = np.stack([left, right], axis=1)[rows] if has_units else None
-        calibration = Calibration.fit(scores[rows], (left == right)[rows], units, random_state=0)
+        calibration = Calibration.fit(scores[rows], (left == right)[rows], units)
         for method in _METHODS:
             with contextlib.suppress(InsufficientCalibrationData):
                 calibration.operating_point(_RATE, method=method)

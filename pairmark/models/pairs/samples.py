@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
 from pairmark.models.core.inputs import checked_same, checked_weight
 from pairmark.models.pairs.kernels.matching import greedy_matching
+from pairmark.models.pairs.order import codes_by_appearance, permutation_of
 from pairmark.models.pairs.splits import Protocol, joined_groups
 
 _FIXED_POINT = float(2**60)
@@ -32,6 +33,7 @@ class Side:
     weight : (n,) each row's share; sums to the share of edges (weighted) that are of this side.
     edge : (n,) which edge the row is part of, 0..n_edges-1.
     edge_units : (n_edges, 2) unit codes of an edge; equal for same-identity edges.
+    row : (n,) number of the row among all that were given.
     n_blocks : independent observations among these edges.
     """
 
@@ -39,6 +41,7 @@ class Side:
     weight: Float64 = field(repr=False)
     edge: Int64 = field(repr=False)
     edge_units: Int64 = field(repr=False)
+    row: Int64 = field(repr=False)
     n_blocks: int
 
     def __len__(self) -> int:
@@ -60,7 +63,7 @@ class Side:
 
 @dataclass(frozen=True, kw_only=True)
 class PairSample:
-    """Validated pairs.
+    """Validated pairs. Units are numbered in the order in which they first appear: names play no part.
 
     Attributes
     ----------
@@ -68,7 +71,6 @@ class PairSample:
     rows_independent : no units were given: every row is an observation of its own.
     n_units : m, units among the pairs that the false positive rate is measured on.
     different, same : the two sides.
-    names : every unit that is named, whichever pairs it is in, by its text.
     by_block : blocks are the units: an edge is a block.
     """
 
@@ -77,7 +79,6 @@ class PairSample:
     n_units: int
     different: Side
     same: Side
-    names: NDArray[Any] = field(repr=False)
     by_block: bool = False
 
     @property
@@ -114,10 +115,7 @@ def pair_sample(
     """
     values = _checked_scores(scores)
     is_same, weight = checked_same(same, values.size), checked_weight(sample_weight, values.size)
-    names: NDArray[Any] = np.empty(0, dtype=np.int64)
-    pairs = None
-    if units is not None:
-        names, pairs = _unit_codes(units, values.size)
+    pairs = None if units is None else _unit_codes(units, values.size)
     if not weight.all():
         has_weight = weight > 0
         values, is_same, weight = values[has_weight], is_same[has_weight], weight[has_weight]
@@ -170,7 +168,6 @@ def pair_sample(
         n_units=n_units,
         different=different,
         same=mates,
-        names=names,
         by_block=block_of is not None,
     )
 
@@ -235,32 +232,36 @@ def independent_blocks(edges: Int64) -> int:
     return n_edges // (largest + 1)
 
 
-def matched_scores(sample: PairSample, rng: np.random.Generator) -> tuple[Float32, int]:
+def matched_scores(sample: PairSample) -> tuple[Float32, int]:
     """Scores of same pairs that share no unit, lowest first (in open-set use one pair of each person or block), and how
     many pairs share no unit, in closed-set use same and different ones.
 
-    The matching is greedy along a random order of the scored pairs of units, same and different alike, so neither
-    scores nor labels have a say; one row stands for each pair of units, drawn at random.
+    The matching is greedy along a permutation of the scored pairs of units, same and different alike, so neither
+    scores nor labels have a say; one row stands for each pair of units.
     """
     different, same = sample.different, sample.same
     n_different = different.edge_units.shape[0]
     if sample.by_block:
-        return np.sort(_one_of_each(same, np.arange(same.n_blocks), rng)), n_different
-    edges = np.concatenate([different.edge_units, same.edge_units])
-    if sample.protocol == "open-set":
-        edges = different.edge_units
+        return np.sort(_one_of_each(same, np.arange(same.n_blocks))), n_different
+    edges = different.edge_units
+    if sample.protocol == "closed-set":
+        edges = np.concatenate([different.edge_units, same.edge_units])
     units, codes = np.unique(edges, return_inverse=True)
     codes = codes.reshape(-1, 2).astype(np.int64)
-    matching = greedy_matching(codes, rng.permutation(codes.shape[0]), int(units.size))
+    # By units before they are permuted: their order so far says which pairs are the same.
+    by_units = np.lexsort((codes[:, 1], codes[:, 0]))
+    walk = by_units[permutation_of(codes.shape[0])]
+    matching = greedy_matching(codes, walk, int(units.size))
     mates = matching[matching >= n_different] - n_different
     if sample.protocol == "open-set":
         mates = np.arange(same.edge_units.shape[0])
-    return np.sort(_one_of_each(same, mates, rng)), int(matching.size)
+    return np.sort(_one_of_each(same, mates)), int(matching.size)
 
 
-def _one_of_each(side: Side, edges: Int64, rng: np.random.Generator) -> Float32:
-    """The score of a random row of each edge: its first in a random order of rows."""
-    order = rng.permutation(len(side))
+def _one_of_each(side: Side, edges: Int64) -> Float32:
+    """The score of one row of each edge: its first along a permutation of the rows as they were given."""
+    as_given = np.argsort(side.row)
+    order = as_given[permutation_of(len(side))]
     row_of = np.full(side.edge_units.shape[0], -1, dtype=np.int64)
     row_of[side.edge[order][::-1]] = order[::-1]
     return side.scores[row_of[edges]]
@@ -288,6 +289,7 @@ def _side(
         weight=share[order],
         edge=edge[order].astype(np.int64),
         edge_units=edge_units,
+        row=np.flatnonzero(selection)[order],
         n_blocks=independent_blocks(edge_units) if blocks is None else blocks,
     )
 
@@ -307,8 +309,8 @@ def _checked_scores(scores: ArrayLike) -> Float32:
     return values + np.float32(0)
 
 
-def _unit_codes(units: ArrayLike, n: int) -> tuple[NDArray[Any], Int64]:
-    """The distinct units, and the number of each side's: by their text, so that 10 and "10" are drawn alike."""
+def _unit_codes(units: ArrayLike, n: int) -> Int64:
+    """(n, 2) the number of each side's unit, in the order in which units first appear."""
     columns = _two_columns(units)
     if columns.shape != (n, 2):
         raise ValueError(
@@ -317,18 +319,10 @@ def _unit_codes(units: ArrayLike, n: int) -> tuple[NDArray[Any], Int64]:
         )
     if columns.dtype.kind not in "iuUSb" and not (columns.dtype.kind == "f" and np.isfinite(columns).all()):
         raise ValueError(f"units have dtype {columns.dtype}; expected whole numbers or strings, none missing")
-    names, codes = np.unique(columns, return_inverse=True)
-    if names.size < 2:
+    codes, first = codes_by_appearance(columns.ravel())
+    if first.size < 2:
         raise ValueError("units name a single unit; expected at least two")
-    if names.dtype.kind in "iuf":
-        order = np.argsort([unit_text(name) for name in names.tolist()])
-        names, codes = names[order], np.argsort(order)[codes]
-    return names, codes.reshape(n, 2).astype(np.int64)
-
-
-def unit_text(name: Any) -> str:
-    """The name of a unit: whole numbers by their digits, whatever their type."""
-    return str(int(name) if isinstance(name, float) and name.is_integer() else name)
+    return codes.reshape(n, 2)
 
 
 def _two_columns(units: Any) -> NDArray[Any]:

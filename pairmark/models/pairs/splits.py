@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pairmark.models.core.arrays import Bool, Int64
+from pairmark.models.pairs.order import codes_by_appearance
 from pairmark.models.pairs.pair_budget import open_set_pairs, unit_pairs
 
 Protocol = Literal["open-set", "closed-set"]
@@ -289,18 +290,18 @@ def held_out_pairs(
         raise ValueError(f"y has shape {y.shape}; expected (n,), one identity a row")
     if n_pairs < 1:
         raise ValueError(f"n_pairs is {n_pairs}; expected at least 1")
-    identities, codes, counts = np.unique(y, return_inverse=True, return_counts=True)
-    if identities.size < 2:
+    codes, first = codes_by_appearance(y)
+    if first.size < 2:
         raise ValueError(
-            f"{identities.size} identities are held out; expected at least two, to have different pairs"
+            f"{first.size} identities are held out; expected at least two, to have different pairs"
         )
     rng = np.random.default_rng(random_state)
-    resolved_protocol = resolve_protocol(protocol, identities.size)
+    resolved_protocol = resolve_protocol(protocol, first.size)
     if resolved_protocol == "closed-set":
         left, right, _ = unit_pairs(codes.size, n_pairs, rng)
         units = np.stack([left, right], axis=1)
     else:
-        left, right, units = open_set_pairs(codes.astype(np.int64), counts, n_pairs, rng)
+        left, right, units = open_set_pairs(codes, np.bincount(codes), n_pairs, rng)
     return HeldOutPairs(
         left=left, right=right, same=codes[left] == codes[right], units=units, protocol=resolved_protocol
     )

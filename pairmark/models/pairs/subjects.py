@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pairmark.models.core.arrays import Bool, Int64
+from pairmark.models.pairs.order import codes_by_appearance
 from pairmark.models.pairs.pair_budget import SAME_SHARE
 from pairmark.models.pairs.splits import held_out_pairs
 
@@ -86,18 +87,18 @@ def subject_pairs(
     TooFewSamples
         When fewer than two people have max(k, p) samples.
     """
-    people, code = np.unique(np.asarray(y), return_inverse=True)
-    counts = np.bincount(code, minlength=people.size)
-    unit_of = np.arange(people.size)
+    code, first = codes_by_appearance(np.asarray(y))
+    counts = np.bincount(code)
+    unit_of = np.arange(first.size)
     if units is not None:
-        unit_of[code] = np.unique(np.asarray(units), return_inverse=True)[1]
+        unit_of[code] = codes_by_appearance(np.asarray(units))[0]
     n_needed = max(k, p)
     eligible = np.flatnonzero(counts >= n_needed)
     if np.unique(unit_of[eligible]).size < 2:
         largest_counts = [int(counts[unit_of == unit].max()) for unit in np.unique(unit_of)]
         largest = sorted(largest_counts)[-2] if len(largest_counts) > 1 else 0
         raise TooFewSamples(
-            f"{eligible.size} of {people.size} people have {n_needed} samples; expected at least two such people",
+            f"{eligible.size} of {first.size} people have {n_needed} samples; expected at least two such people",
             n_samples=n_needed,
             n_people=int(eligible.size),
             largest=largest,

@@ -108,12 +108,6 @@ def _promise(point: dict[str, Any]) -> str:
     if point.get("samples"):
         enrolled, probes = point["samples"]
         text += f" It is for subjects of {enrolled} and {probes} samples ({point['aggregation']})."
-    price = point.get("price")
-    if price and price["low"] < price["high"]:
-        text += (
-            f" So near the fewest {counted} that this rate takes, the TPR lies between {100 * price['low']:.0f} % and "
-            f"{100 * price['high']:.0f} % by chance; {price['steady_units']:,} that calibrate would narrow that range."
-        )
     return f"{text} {point['n_units']:,} {counted} calibrate."
 
 

@@ -60,7 +60,7 @@ def plan(
 
 
 def _show_people(to: Console, plan: dict[str, Any]) -> None:
-    from pairmark.models.calibration.tpr_spread import BEST_TPR
+    from pairmark.models.calibration.promises import BEST_TPR
 
     unit = {"open-set": "people", "closed-set": "samples"}[plan["protocol"]]
     fpr, needs = plan["fpr"], plan["needs"]
@@ -82,14 +82,11 @@ def _show_people(to: Console, plan: dict[str, Any]) -> None:
     to.print(f"\n{plan['text']} (pairmark train --target-fpr {fpr:g}).")
     to.print(
         f"finite-sample holds for every "
-        "distribution; it is what `auto` uses. What it costs, of a model that could\nrecognise "
-        f"{100 * BEST_TPR:.0f} % of same pairs at this rate:"
+        "distribution; it is what `auto` uses. What a model that could recognise\n"
+        f"{100 * BEST_TPR:.0f} % of same pairs at this rate is to be expected to recognise:"
     )
-    for price in plan["prices"]:
-        to.print(
-            f"  with {price['people']:,} {unit} to calibrate on about {100 * price['tpr']:.0f} % "
-            f"({100 * price['low']:.0f} % to {100 * price['high']:.0f} % in nine of ten calibrations)"
-        )
+    for expected in plan["expected"]:
+        to.print(f"  with {expected['people']:,} {unit} to calibrate on about {100 * expected['tpr']:.0f} %")
     to.print(
         "bootstrap is asymptotic. "
         "It answers only if you ask for it (method=bootstrap) or a policy allows it, at confidence\n0.90, 0.95 or "
@@ -104,7 +101,7 @@ def _show_pairs(to: Console, plan: dict[str, Any]) -> None:
     )
     rows = [
         [plan["chosen"], f"{draw['drawn']:,}", f"{draw['different']:,}", f"{plan['chosen'] + draw['drawn']:,}",
-         f"about {100 * draw['tpr']:.0f} % ({100 * draw['low']:.0f} % to {100 * draw['high']:.0f} %)"]
+         f"about {100 * draw['tpr']:.0f} %"]
         for draw in plan["draws"]
     ]  # fmt: skip
     titles = [

@@ -7,10 +7,12 @@ from typing import Any
 
 from scipy.stats import binom
 
-from pairmark.models.calibration.promises import AMPLE_MULTIPLE, units_needed
-from pairmark.models.calibration.tpr_spread import BEST_TPR, expected_tpr
+from pairmark.models.calibration.promises import AMPLE_MULTIPLE, expected_tpr, units_needed
 from pairmark.service.datasets.labelling import drawn_different
 from pairmark.service.datasets.promises import takes, total_units
+
+MULTIPLES = (1, 1.2, 1.5, 2, AMPLE_MULTIPLE)
+"""Of the fewest people or pairs that a rate takes."""
 
 
 def plan_people(fpr: float, confidence: float, samples: int, classes: int | None) -> dict[str, Any]:
@@ -43,7 +45,10 @@ def plan_people(fpr: float, confidence: float, samples: int, classes: int | None
         "ample": AMPLE_MULTIPLE * minimum,
         "text": takes(fpr, minimum, "people" if open_set else "samples"),
         "needs": needs,
-        "prices": [{"people": multiple * minimum, **tpr} for multiple, tpr in _expected(fpr)],
+        "expected": [
+            {"people": math.ceil(multiple * minimum), "tpr": expected_tpr(fpr, multiple)}
+            for multiple in MULTIPLES
+        ],
     }
 
 
@@ -55,18 +60,10 @@ def plan_pairs(fpr: float, confidence: float, same_share: float, chosen: int) ->
     same_share : of the candidate pairs; among so many drawn ones there are enough different ones in 99 % of draws.
     """
     draws = []
-    for multiple, tpr in _expected(fpr):
-        different = multiple * drawn_different(fpr, confidence)
+    for multiple in MULTIPLES:
+        different = math.ceil(multiple * drawn_different(fpr, confidence))
         n = math.ceil(different / (1 - same_share))
         while binom.ppf(0.01, n, 1 - same_share) < different:
             n += max(1, n // 500)
-        draws.append({"different": different, "drawn": n, **tpr})
+        draws.append({"different": different, "drawn": n, "tpr": expected_tpr(fpr, multiple)})
     return {"fpr": fpr, "confidence": confidence, "same_share": same_share, "chosen": chosen, "draws": draws}
-
-
-def _expected(fpr: float) -> list[tuple[int, dict[str, float]]]:
-    """The TPR of a good model with its range, by multiples of the fewest people or pairs."""
-    return [
-        (multiple, dict(zip(("tpr", "low", "high"), expected_tpr(fpr, multiple, BEST_TPR), strict=True)))
-        for multiple in (1, 2, AMPLE_MULTIPLE)
-    ]

@@ -9,8 +9,15 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from pairmark.models.calibration.promises import SupportedRate, askable, in_percent, reach, units_needed
-from pairmark.models.calibration.tpr_spread import BEST_TPR, STEADY_MULTIPLE, expected_tpr
+from pairmark.models.calibration.promises import (
+    BEST_TPR,
+    SupportedRate,
+    askable,
+    expected_tpr,
+    in_percent,
+    reach,
+    units_needed,
+)
 from pairmark.models.pairs.splits import CALIBRATION_FRACTION, OPEN_SET_FROM, TEST_FRACTION, Protocol
 
 MOST_TARGET = 0.5
@@ -54,14 +61,6 @@ class Promise(BaseModel):
     )
     next_fpr: float
     more_units: int = Field(description="how many more units the dataset needs for `next_fpr`")
-    expected_tpr: list[float] | None = Field(
-        None,
-        description="at `smallest_fpr`, of a model that could recognise 90 % there: the TPR to expect, and between "
-        "what nine in ten calibrations lie",
-    )
-    steady_units: int | None = Field(
-        None, description="how many more units make the threshold at `smallest_fpr` hardly depend on chance"
-    )
     ways: list[WayOut] = Field(
         default_factory=list,
         description="ways to a smaller rate with the same data, the smallest rate last; empty where none is known",
@@ -116,15 +115,11 @@ def promise_of(
         text += f"; {next_percent} takes {missing_units:,} more {unit}"
     else:
         text += f"; they are enough for {next_percent} if you name it as the target rate"
-    tpr, steady = None, None
     if support.smallest_fpr is not None:
-        tpr = [round(share, 2) for share in expected_tpr(support.smallest_fpr, 1.0, BEST_TPR)]
-        steady_calibration = math.ceil(STEADY_MULTIPLE * own)
-        steady = max(0, (steady_calibration if fraction == 1 else total_units(steady_calibration)) - units)
-        narrows = f"{steady:,} more {unit} narrow" if steady else "naming that rate as the target narrows"
+        fewest_tpr, ample_tpr = (expected_tpr(support.smallest_fpr, multiple) for multiple in (1, _AMPLE))
         text += (
             f". At the smallest rate, a model that could recognise {100 * BEST_TPR:.0f} % recognises about "
-            f"{100 * tpr[0]:.0f} % ({100 * tpr[1]:.0f} % to {100 * tpr[2]:.0f} %, by chance); {narrows} that range"
+            f"{100 * fewest_tpr:.0f} %, and {100 * ample_tpr:.0f} % if {_AMPLE * own:,} {unit} calibrate"
         )
     ways = [] if fewest is None else ways_out(units, different_share=different_share, fewest=fewest)
     return Promise(
@@ -137,8 +132,6 @@ def promise_of(
         smallest_fpr=support.smallest_fpr,
         next_fpr=support.next_fpr,
         more_units=missing_units,
-        expected_tpr=tpr,
-        steady_units=steady,
         ways=[way for way in ways if way.fpr < (support.smallest_fpr or 1.0)],
         population=population,
         text=text,
@@ -164,8 +157,6 @@ def sample_promise(n_different: int, population: int) -> Promise:
         smallest_fpr=support.smallest_fpr,
         next_fpr=support.next_fpr,
         more_units=missing_pairs,
-        expected_tpr=None,
-        steady_units=None,
         population=of_list,
         text=f"{text}; {100 * support.next_fpr:g} % takes {missing_pairs:,} more different pairs",
     )

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from pairmark.models.calibration.calibration import Calibration
-from pairmark.models.calibration.calibration_seed import CalibrationSeed
 from pairmark.models.calibration.differentials import differentials
 from pairmark.models.calibration.groups import group_rates
 from pairmark.models.calibration.operating_point import InsufficientCalibrationData
@@ -108,8 +107,6 @@ def _calibrations(scores: Any, pairs: HeldOutPairs, sides: Any) -> dict[str, Cal
             pairs.units[mine],
             protocol=pairs.protocol,
             listing=None if pairs.listing == "all" else pairs.listing,
-            # Bounds of many groups at a threshold from elsewhere: nothing is drawn for them.
-            chance=CalibrationSeed(uniform=1.0, seed=0),
             n_jobs=1,
         )
     return calibrations

@@ -23,7 +23,6 @@ from pairmark.service.jobs.queue import JobQueue
 from pairmark.service.operations.rows import DatabaseChecks
 from pairmark.service.settings import Settings
 from pairmark.service.store import repository as store_repository
-from pairmark.service.store.secret import check_secret
 from pairmark.wire.base import iso
 
 Status = Literal["ok", "warning", "failure"]
@@ -181,7 +180,6 @@ class Doctor:
         with self._db.read() as session:
             now = self._db.now(session)
             in_use = store_repository.calibrations_in_use(session)
-            check_secret(session)
         old = [
             (f"{name}:{version}", (now - created_at) / _DAY_S)
             for name, version, created_at in in_use

@@ -173,7 +173,7 @@ class OperatingPoints:
             public["meaning"] += f" It holds among {population_of(entry.classes)}."
         if number is not None and number > 1 and not point.simultaneous and point.guarantee != "none":
             public["meaning"] += (
-                f" This is calibration {number} on these people: the guarantee is not for the best of them, unless it "
+                f" This is calibration {number} on this dataset: the guarantee is not for the best of them, unless it "
                 "was chosen without looking at them; simultaneous=true is for all."
             )
         served_point = ServedPoint(

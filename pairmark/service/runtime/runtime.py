@@ -48,8 +48,6 @@ from pairmark.service.store.store import ModelStore
 from pairmark.service.store.subjects import SubjectClass
 
 CONFIDENCE = 0.95
-MOST_ASKED = 10_000
-"""Rates asked for that a process remembers to have noted."""
 
 
 class CalibrationOwner(NamedTuple):
@@ -83,7 +81,6 @@ class Runtime:
         self._by_reference: dict[tuple[str | None, str], LoadedVersion] = {}
         self._owners: dict[str, CalibrationOwner] = {}
         self._classes: dict[tuple[str, SubjectClass], str] = {}
-        self._noted_rates: set[tuple[str, float]] = set()
         self.batch_place = Places("batch", os.cpu_count() or 1, settings.max_concurrent_batches)
 
     async def version_for(
@@ -152,7 +149,7 @@ class Runtime:
         request = PointRequest(calibration, fpr, confidence, method, fnr, simultaneous, allowed)
         point = self.points.at_hand(request)
         if point is None:
-            point = await asyncio.to_thread(self._compute_point, request)
+            point = await asyncio.to_thread(self.points.compute, request)
         return point
 
     async def ratios(
@@ -397,18 +394,6 @@ class Runtime:
             return self.store.retraining(*owner)
         except UnknownModel:
             return None
-
-    def _compute_point(self, request: PointRequest) -> ServedPoint:
-        """Compute the point, and note in the ledger what was asked: also where the answer is a refusal."""
-        try:
-            return self.points.compute(request)
-        finally:
-            rate = (request.calibration_id, request.fpr)
-            if rate not in self._noted_rates:
-                if len(self._noted_rates) >= MOST_ASKED:
-                    self._noted_rates.clear()
-                self._noted_rates.add(rate)
-                self.store.note_asked(*rate)
 
 
 def _seconds(work: Callable[[], object]) -> float:

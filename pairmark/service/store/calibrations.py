@@ -10,11 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.models.calibration.calibration import Calibration
-from pairmark.models.calibration.calibration_seed import CalibrationSeed
 from pairmark.models.calibration.system_weights import MAX_SYSTEMS, SystemWeights, halves
 from pairmark.models.core.artefact import ArtefactError, read_artefact, write_artefact
 from pairmark.models.core.inputs import checked_same
-from pairmark.models.pairs.splits import HeldOutPairs, resolve_protocol
+from pairmark.models.pairs.splits import HeldOutPairs
 from pairmark.models.registry import spec_of
 from pairmark.service.audit.log import record
 from pairmark.service.blobs import Blobs, delete_unused, hold
@@ -34,14 +33,12 @@ from pairmark.service.heldout.encoding import rows_for
 from pairmark.service.heldout.groups import without_groups
 from pairmark.service.heldout.overlap import overlap_with
 from pairmark.service.heldout.pairs import whole_dataset
-from pairmark.service.heldout.people import digest_of_scores, digests_of, digests_of_rows, people_of
 from pairmark.service.heldout.report import read_trained_on
 from pairmark.service.keys.tenants import check_quotas
 from pairmark.service.names import EVERY_NAME, VisibleNames, checked_name, tenant_of
 from pairmark.service.pagination import start_of
 from pairmark.service.store import repository
 from pairmark.service.store.schemas import CalibrationDetail, CalibrationOut, CalibrationPage, NewCalibration
-from pairmark.service.store.secret import service_secret
 from pairmark.service.store.versions import VersionStore
 from pairmark.service.store.views import calibration_out, imported_as
 from pairmark.service.tables import CalibrationRow, ModelVersion
@@ -68,7 +65,6 @@ class Calibrations:
         protocol: Protocol = "auto",
         n_pairs: int | None = None,
         default: bool | None = None,
-        random_state: int = 0,
         groups: GroupRole = "together",
         listing: ListOrigin | None = None,
     ) -> CalibrationOut:
@@ -81,8 +77,6 @@ class Calibrations:
         n_pairs : most pairs scored; default 200,000.
         default : whether it answers from now on when a request names no calibration; by default only if the
             version has none.
-        random_state : taken for the sake of earlier callers. Thresholds do not depend on it: what is drawn for the
-            people follows from who they are and from the service's secret.
         listing : for a dataset that lists pairs, how the list came about.
 
         Raises
@@ -96,17 +90,13 @@ class Calibrations:
         row, data = self.version_and_data(name, version, dataset)
         protocol_name = self.protocol_of(row, protocol)
         self.refuse_overlap(row, name, data, protocol_name)
-        secret = service_secret(self._versions.db)
-        rows = np.arange(len(data), dtype=np.int64)
-        people = people_of(data, rows, _resolved(data, protocol_name))
-        chance = CalibrationSeed.of_people(people, secret)
         scores, pairs = self.score_dataset(
             row,
             name,
             without_groups(data, groups),
             protocol=protocol_name,
             n_pairs=n_pairs,
-            random_state=chance.seed,
+            random_state=0,
             listing=listing,
         )
         calibration = fit_calibration(
@@ -114,7 +104,6 @@ class Calibrations:
             pairs.same,
             pairs.units,
             protocol=pairs.protocol,
-            chance=chance,
             units_assumed=pairs.units_assumed,
             listing=pairs.listing,
             blocks=pairs.blocks,
@@ -128,7 +117,6 @@ class Calibrations:
             dataset_sha256=data.sha256,
             model=(name, version),
             default=default,
-            people=(*digests_of(people, secret), *digests_of_rows(data, rows, secret)),
         )
 
     def _refuse_chosen(self, dataset: str) -> None:
@@ -180,11 +168,7 @@ class Calibrations:
                 "left_unit and right_unit go together: give both, or neither when pairs are independent",
                 field="right_unit" if right_unit is None else "left_unit",
             )
-        people: list[str] = []
-        units = None
-        listed = values, same
-        if left_unit is not None:
-            people, units = _units(left_unit, right_unit, len(values))
+        units = None if left_unit is None else _units(left_unit, right_unit, len(values))
         facts: dict[str, Any] = {}
         if values.ndim == 2:
             if blocks is not None or population is not None:
@@ -192,22 +176,17 @@ class Calibrations:
                     "scores: several systems go with people only, not with blocks or a population"
                 )
             values, same, units, facts = _combined(values, same, units)
-        secret = service_secret(self._versions.db)
         calibration = fit_calibration(
             values,
             same,
             units,
             protocol=None,
-            chance=CalibrationSeed.of_people(people, secret),
             independent=independent,
             listing=listing,
             blocks=blocks if blocks is None or isinstance(blocks, str) else [str(block) for block in blocks],
             population=population,
         )
-        digests = digests_of(people, secret)
-        if people:
-            digests += digest_of_scores(*listed, secret)
-        return self.register(calibration, name=name, facts=facts, people=digests)
+        return self.register(calibration, name=name, facts=facts)
 
     def load(self, calibration_id: str) -> tuple[Calibration, CalibrationOut]:
         """A calibration, loaded, and its facts, or `UnknownCalibration`."""
@@ -304,10 +283,9 @@ class Calibrations:
         default: bool | None = None,
         parent_id: str | None = None,
         subjects: str | None = None,
-        people: tuple[str, ...] = (),
     ) -> CalibrationOut:
         """Store a calibration, of scores made elsewhere where no model is given; ``parent_id`` and ``subjects`` are of
-        one of subjects: whose people it is from, and their class; ``people`` are digests of those it is from."""
+        one of subjects: whose people it is from, and their class."""
         db, blobs = self._versions.db, self._versions.blobs
         # The file before the row, so that no row names a file that is not there; a file without a row is deleted below,
         # or by the collector where this process is killed in between.
@@ -321,7 +299,6 @@ class Calibrations:
             dataset_sha256=dataset_sha256,
             parent_id=parent_id,
             subjects=subjects,
-            people=people,
         )
         try:
             with db.write() as session:
@@ -373,10 +350,6 @@ class Calibrations:
 def unknown_calibration(calibration_id: str) -> UnknownCalibration:
     """What to raise where no calibration of that id is to be seen."""
     return UnknownCalibration(f"there is no calibration {calibration_id[:64]!r}", field="calibration")
-
-
-def _resolved(data: LabelledData, protocol: str) -> str:
-    return resolve_protocol(protocol, len(data.identities)) if data.y is not None else "closed-set"
 
 
 def fit_calibration(scores: Any, same: Any, units: Any, **options: Any) -> Calibration:
@@ -472,8 +445,8 @@ def _numbers(values: Any, field: str) -> NDArray[np.float32]:
     return single
 
 
-def _units(left: Any, right: Any, n: int) -> tuple[list[str], NDArray[np.int64]]:
-    """Names of the units, and the number of each side's: by their names, not by the order in which they come."""
+def _units(left: Any, right: Any, n: int) -> NDArray[np.int64]:
+    """(n, 2) the number of each side's unit."""
     sides = []
     for values, field in ((left, "left_unit"), (right, "right_unit")):
         names = values.tolist() if isinstance(values, np.ndarray) else list(values)
@@ -491,7 +464,5 @@ def _units(left: Any, right: Any, n: int) -> tuple[list[str], NDArray[np.int64]]
             f"left_unit and right_unit hold {both[0][:100]!r} as a number and as text; expected one of the two",
             field="left_unit",
         )
-    # A name is its text, whatever its type: the type would be one more seed for a caller to choose.
-    sides = [[f"s{unit}" for unit in side] for side in sides]
-    codes = {name: code for code, name in enumerate(sorted({*sides[0], *sides[1]}))}
-    return [*codes], np.array([[codes[unit] for unit in side] for side in sides], dtype=np.int64).T
+    codes = {unit: code for code, unit in enumerate(dict.fromkeys([*sides[0], *sides[1]]))}
+    return np.array([[codes[unit] for unit in side] for side in sides], dtype=np.int64).T

@@ -69,7 +69,7 @@ def _rows(new: NewVersion, reported: bool) -> tuple[ModelVersion, list[Calibrati
     calibration = new.calibration
     rows = []
     if calibration is not None:
-        rows = [CalibrationRow(id="-", version=1, created_at=0.0, **calibration.columns())]
+        rows = [CalibrationRow(id="-", version=1, created_at=0.0, **vars(calibration))]
     columns = {**new.columns(), "report": "-" if reported else None}
     return ModelVersion(version=1, calibration_id="-" if rows else None, created_at=0.0, **columns), rows
 

@@ -97,11 +97,11 @@ def add_calibration(
     session: Session, new: NewCalibration, *, model_id: str | None, version: int | None, now: float
 ) -> CalibrationRow:
     row = CalibrationRow(
-        id=secrets.token_hex(16), model_id=model_id, version=version, created_at=now, **new.columns()
+        id=secrets.token_hex(16), model_id=model_id, version=version, created_at=now, **vars(new)
     )
     session.add(row)
     session.flush()
-    ledger.enter(session, row, new.people)
+    ledger.enter(session, row)
     return row
 
 

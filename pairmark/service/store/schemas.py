@@ -274,12 +274,6 @@ class NewCalibration:
     dataset_sha256: str | None
     parent_id: str | None = None
     subjects: str | None = None
-    people: tuple[str, ...] = ()
-    """Digests of those whom it is from, for the ledger."""
-
-    def columns(self) -> dict[str, Any]:
-        """What its row holds."""
-        return {name: value for name, value in vars(self).items() if name != "people"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -309,20 +303,17 @@ class NewVersion:
 
 
 class LedgerEntry(BaseModel):
-    """A calibration on people in common."""
+    """A calibration on one dataset version."""
 
-    number: int = Field(
-        description="number in the order of calibration, from 1, among those on people in common when it was made"
-    )
-    model: str | None = Field(description="null: of scores made elsewhere")
-    version: int | None
+    number: int = Field(description="number in the order of calibration, from 1")
+    model: str
+    version: int
     calibration_id: str
-    rates: list[float] = Field(description="false positive rates at which operating points were requested")
     calibrated_at: Moment
 
 
 class LedgerOut(BaseModel):
-    """Every calibration on people of one dataset version, whatever file named them, including deleted ones.
+    """Every version that was calibrated on one dataset version, including deleted ones.
 
     With `simultaneous=true`, a rate is guaranteed for all of them at once, so you may choose any of them by its
     operating points. Without it, the guarantee is for one version that was chosen in another way, for example by the

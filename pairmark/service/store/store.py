@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +15,7 @@ from pairmark.service.blobs.base import size_of
 from pairmark.service.datasets.data import LabelledData
 from pairmark.service.datasets.promises import Promise
 from pairmark.service.db import Database, bump_revision
-from pairmark.service.errors import Conflict, NotReady, PreconditionFailed, StorageFailed
+from pairmark.service.errors import Conflict, PreconditionFailed
 from pairmark.service.heldout.overlap import TrainedOn, overlap_with
 from pairmark.service.heldout.report import read_trained_on
 from pairmark.service.heldout.schemas import OverlapOut
@@ -51,8 +50,6 @@ from pairmark.service.store.views import alias_out, version_out, version_promise
 from pairmark.service.tables import AliasRow, ModelRow, ModelVersion
 from pairmark.wire.base import iso
 from pairmark.wire.models import LONGEST_REASON
-
-log = logging.getLogger(__name__)
 
 VERSIONS_SHOWN = 100
 BLOBS_AT_A_TIME = 20
@@ -361,14 +358,6 @@ class ModelStore:
         """A calibration's number among those made on its dataset version; None when it is of no version."""
         with self._db.read() as session:
             return ledger.number_of(session, calibration_id)
-
-    def note_asked(self, calibration_id: str, rate: float) -> None:
-        """Note in the ledger that an operating point was asked for; an answer does not depend on it."""
-        try:
-            with self._db.write() as session:
-                ledger.note_rate(session, calibration_id, rate)
-        except (NotReady, StorageFailed) as error:
-            log.warning("a rate that was asked for is not in the ledger", extra={"reason": str(error)})
 
     def ledger(self, dataset: str, sha256: str) -> LedgerOut:
         with self._db.read() as session:

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy.exc import IntegrityError
 
-from pairmark.models.calibration.calibration_seed import CalibrationSeed
 from pairmark.models.core.subjects import SampleSets
 from pairmark.models.pairs.subjects import SubjectPairs, TooFewSamples, subject_pairs
 from pairmark.models.registry import spec_of
@@ -22,12 +21,10 @@ from pairmark.service.datasets.ingest import Datasets
 from pairmark.service.errors import CalibrationOverlap, TooLarge, UnknownDataset, UnsupportedRate
 from pairmark.service.heldout.encoding import rows_for
 from pairmark.service.heldout.pairs import split_codes
-from pairmark.service.heldout.people import digests_of, people_of
 from pairmark.service.heldout.report import read_calibration_rows
 from pairmark.service.heldout.scoring import score_subject_pairs
 from pairmark.service.store import repository
 from pairmark.service.store.calibrations import Calibrations, fit_calibration
-from pairmark.service.store.secret import service_secret
 from pairmark.service.store.versions import VersionStore
 from pairmark.service.tables import CalibrationRow, ModelVersion
 
@@ -124,16 +121,11 @@ class SubjectCalibrations:
             )
         version = self._versions.row(name, parent.version)
         data, rows = self._held_out(parent, version, name, subjects)
-        secret = service_secret(self._versions.db)
-        people = people_of(data, rows, "open-set")
-        chance = CalibrationSeed.of_people(people, secret)
-        pairs = _draw_pairs(data, rows, subjects, seed=chance.seed)
+        pairs = _draw_pairs(data, rows, subjects)
         X = rows_for(estimator, spec_of(version.kind), data, self._versions.settings.max_dense_bytes)
         sets = SampleSets(rows=X, index=rows[pairs.index], counts=pairs.counts)
         scores = score_subject_pairs(estimator, sets, pairs.left, pairs.right, subjects.aggregation)
-        calibration = fit_calibration(
-            scores, pairs.same, pairs.units, protocol="open-set", listing="drawn", chance=chance
-        )
+        calibration = fit_calibration(scores, pairs.same, pairs.units, protocol="open-set", listing="drawn")
         facts: dict[str, Any] = {
             **{key: parent.summary[key] for key in ("dataset",) if key in parent.summary},
             **subjects.facts,
@@ -152,7 +144,6 @@ class SubjectCalibrations:
                 default=False,
                 parent_id=parent.id,
                 subjects=subjects.key,
-                people=digests_of(people, secret),
             ).id
         except IntegrityError:
             child = self._find(parent.id, subjects)
@@ -204,9 +195,7 @@ class SubjectCalibrations:
         return data, np.arange(len(data), dtype=np.int64)
 
 
-def _draw_pairs(
-    data: LabelledData, rows: NDArray[np.int64], subjects: SubjectClass, *, seed: int
-) -> SubjectPairs:
+def _draw_pairs(data: LabelledData, rows: NDArray[np.int64], subjects: SubjectClass) -> SubjectPairs:
     y = np.asarray(data.y)[rows]
     units = split_codes(data, "open-set")[0][rows]
     cells = 1 if subjects.aggregation == "plda" else subjects.k * subjects.p
@@ -217,7 +206,6 @@ def _draw_pairs(
             subjects.p,
             n_pairs=max(1_000, min(MAX_PAIRS, MAX_SAMPLE_PAIRS // cells)),
             units=units,
-            random_state=seed,
         )
     except TooFewSamples as error:
         raise refusal(

@@ -82,7 +82,6 @@ def calibrate(job: ScoredJob) -> CalibratedJob:
             listing=pairs.listing,
             blocks=pairs.blocks,
             population=pairs.population,
-            chance=job.chance,
         )
         among, scores_among = None, job.scores.calibration_among
         if scores_among is not None and pairs.population is not None:
@@ -91,7 +90,6 @@ def calibrate(job: ScoredJob) -> CalibratedJob:
                 pairs.same,
                 population=pairs.population,
                 protocol=pairs.protocol,
-                chance=job.chance,
             )
     return CalibratedJob(**vars(job), calibration=calibration, among=among)
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from pairmark.models.calibration.calibration_seed import CalibrationSeed
 from pairmark.models.core.arrays import Int64
 from pairmark.models.evaluation.ranking_metrics import split_rankings
 from pairmark.models.pairs.splits import HeldOutPairs, split_data, split_drawn, split_pairs
@@ -14,11 +13,12 @@ from pairmark.service.datasets.data import LabelledData
 from pairmark.service.errors import refusals
 from pairmark.service.heldout.groups import without_groups
 from pairmark.service.heldout.pairs import listed_pairs, pairs_among, split_codes, units_of_list
-from pairmark.service.heldout.people import people_of
 from pairmark.service.training.stages import LoadedJob, Parts, SplitJob
 
 ROWS = "held-out-rows"
 GROUPED = "held-out-groups"
+_CALIBRATION_SEED = 0
+"""Of the pairs that calibrate: no seed of the job's moves a threshold."""
 
 
 def split(job: LoadedJob) -> SplitJob:
@@ -82,8 +82,7 @@ def _pair_list(job: LoadedJob, data: LabelledData) -> Parts:
             random_state=job.seed,
         )
     calibration_rows = np.unique(np.concatenate([end[parts.calibration] for end in ends]))
-    people = people_of(data, calibration_rows, units.protocol)
-    seeds = (CalibrationSeed.of_people(people, job.secret).seed, job.seed + 2)
+    seeds = (_CALIBRATION_SEED, job.seed + 2)
     calibration, test = (
         listed_pairs(
             data, numbers, units, n_pairs=evaluation.n_pairs, random_state=seed, listing=evaluation.listing
@@ -101,7 +100,6 @@ def _pair_list(job: LoadedJob, data: LabelledData) -> Parts:
         calibration=calibration,
         test=test,
         calibration_rows=calibration_rows,
-        people=people,
         sizes={
             "train_pairs": int(parts.train.size),
             "calibration_pairs": int(parts.calibration.size),
@@ -116,8 +114,7 @@ def _identities(job: LoadedJob, data: LabelledData) -> Parts:
     codes, protocol = split_codes(data, evaluation.protocol)
     whole = "open-set" if data.groups is not None else protocol
     parts = split_data(codes, protocol=whole, **_fractions(job))
-    people = people_of(data, parts.calibration, protocol)
-    seeds = (CalibrationSeed.of_people(people, job.secret).seed, job.seed + 2)
+    seeds = (_CALIBRATION_SEED, job.seed + 2)
     calibration, test = (
         pairs_among(data, rows, protocol=protocol, n_pairs=evaluation.n_pairs, random_state=seed)
         for seed, rows in zip(seeds, (parts.calibration, parts.test), strict=True)
@@ -132,7 +129,6 @@ def _identities(job: LoadedJob, data: LabelledData) -> Parts:
         calibration=calibration,
         test=test,
         calibration_rows=np.asarray(parts.calibration, dtype=np.int64),
-        people=people,
         test_rows=_rows_of_learned_classes(job, protocol, parts.test),
         sizes={
             **{f"{name}_rows": int(part.size) for name, part in rows.items()},

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.models.calibration.calibration import Calibration
-from pairmark.models.calibration.calibration_seed import CalibrationSeed
 from pairmark.models.core.arrays import Int64
 from pairmark.models.core.spec import LearnerSpec
 from pairmark.models.evaluation.pairs import EvaluationReport
@@ -30,7 +29,6 @@ class LoadedJob:
     unlabelled : further rows for learners that use some; None without.
     encoder : what made vectors of a table's records, for a learner that takes vectors.
     seed : of the split and of what the learner draws: the learner's own, so that one number repeats the job.
-    secret : of the service: what is drawn for the calibration people follows from it and from who they are.
     """
 
     claim: Claim
@@ -39,7 +37,6 @@ class LoadedJob:
     X: Any = field(repr=False)
     unlabelled: LabelledData | None
     seed: int
-    secret: bytes = field(repr=False)
     encoder: RecordEncoder | None = None
 
     @property
@@ -57,7 +54,7 @@ class Parts:
     rows : training rows. pairs : numbers of the listed training pairs, when the dataset lists pairs.
     learned : the rows that the learner learns from: ``rows``, or none where it learns nothing.
     calibration, test : held-out pairs to score; None for a learner that scores none.
-    calibration_rows : rows held out to calibrate on. people : whose they are, by name.
+    calibration_rows : rows held out to calibrate on.
     test_rows : held-out rows that are judged one by one: rankings, and rows of learned classes; else None.
     sizes : rows (or listed pairs) in each part, for the lineage.
     """
@@ -69,7 +66,6 @@ class Parts:
     calibration: HeldOutPairs | None = None
     test: HeldOutPairs | None = None
     calibration_rows: Int64 = field(repr=False, default_factory=lambda: np.empty(0, dtype=np.int64))
-    people: list[str] = field(repr=False, default_factory=list)
     test_rows: Int64 | None = field(repr=False, default=None)
     sizes: dict[str, int]
 
@@ -79,11 +75,6 @@ class SplitJob(LoadedJob):
     """The job, split."""
 
     parts: Parts
-
-    @property
-    def chance(self) -> CalibrationSeed:
-        """What is drawn for the calibration people: no seed of the job's moves a threshold."""
-        return CalibrationSeed.of_people(self.parts.people, self.secret)
 
     @property
     def row_units(self) -> Int64 | None:

@@ -17,7 +17,6 @@ from pairmark.service.datasets.data import LabelledData
 from pairmark.service.db import Database
 from pairmark.service.heldout.errors import error_arrays
 from pairmark.service.heldout.overlap import trained_on
-from pairmark.service.heldout.people import digests_of, digests_of_rows
 from pairmark.service.heldout.report import write_report
 from pairmark.service.heldout.suspects import doubtful
 from pairmark.service.jobs.leases import persist
@@ -138,10 +137,6 @@ class Registrar:
             },
             dataset_id=job.data.dataset_id,
             dataset_sha256=job.data.sha256,
-            people=(
-                *digests_of(job.parts.people, job.secret),
-                *digests_of_rows(job.data, job.parts.calibration_rows, job.secret),
-            ),
         )
 
     def _register(self, job: EvaluatedJob, new: NewVersion) -> int:

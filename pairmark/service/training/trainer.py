@@ -22,7 +22,6 @@ from pairmark.service.jobs.progress import Progress
 from pairmark.service.jobs.queue import JobQueue
 from pairmark.service.jobs.schemas import Claim
 from pairmark.service.settings import Settings
-from pairmark.service.store.secret import service_secret
 from pairmark.service.store.store import ModelStore
 from pairmark.service.training.fitting import encoded, fit
 from pairmark.service.training.measuring import calibrate, evaluate, score
@@ -107,7 +106,6 @@ class Trainer:
             X=data.X if data.schema is not None else taken_by(spec, data.X, self._settings.max_dense_bytes),
             unlabelled=None if unlabelled_id is None else self._datasets.load(unlabelled_id),
             seed=int(claim.params.get("random_state") or 0),
-            secret=service_secret(self._db),
         )
 
 

@@ -30,7 +30,7 @@ def calibration(rng: np.random.Generator, m: int = 150) -> Calibration:
     left, right = np.concatenate([i, np.arange(m)]), np.concatenate([j, np.arange(m)])
     scores = effect[left] + effect[right] + rng.normal(size=left.size) + 2.5 * (left == right)
     units = np.stack([left, right], axis=1)
-    return Calibration.fit(scores, left == right, units, n_replicates=1000, random_state=0)
+    return Calibration.fit(scores, left == right, units, n_replicates=1000)
 
 
 def verdicts(watch: Watch, batches: list[tuple[np.ndarray, bool]]) -> list[bool]:

@@ -214,8 +214,7 @@ function reported(point) {
   const interval = point.tpr_interval ? el("span", { class: "quiet" }, ` (${point.tpr_interval.map((rate) => percent(rate)).join(" to ")})`) : "";
   const recognises = point.tpr === null ? [". How many same pairs it recognises is not known: none was held out."] : [", recognises ", el("strong", {}, percent(point.tpr)), interval, " of same pairs."];
   const missed = point.fnr === null || point.fnr === undefined ? [] : [" Calls fewer than ", el("strong", {}, percent(point.fnr)), " of same pairs different. To review: ", el("strong", {}, percent(point.review_same ?? 0)), " of same and ", el("strong", {}, percent(point.review_different)), " of different pairs."];
-  const price = point.price?.low < point.price?.high ? [` So near the fewest people that this rate takes, chance decides between ${percent(point.price.low)} and ${percent(point.price.high)}; ${count(point.price.steady_units)} that calibrate would narrow that range.`] : [];
-  $("#said").replaceChildren(...opening, ...recognises, ...missed, ...price);
+  $("#said").replaceChildren(...opening, ...recognises, ...missed);
   $("#short").hidden = true;
   const people = point.protocol === "open-set" ? "people" : "samples";
   const rows = [
