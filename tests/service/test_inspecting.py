@@ -144,6 +144,13 @@ def test_a_table_with_text_is_read_as_records(deployment):
     assert deployment.datasets.load(records.id).schema is not None
 
 
+def test_texts_of_digits_are_no_numbers_where_the_file_types_them(deployment, tmp_path):
+    path = tmp_path / "a.parquet"
+    duckdb.sql(f"COPY (SELECT '0' || i AS code, 'p' || (i // 2) AS who FROM range(8) t(i)) TO '{path}'")
+    added = deployment.datasets.add(path, DatasetRequest(name="codes", identity="who"))
+    assert deployment.datasets.load(added.id).schema is not None
+
+
 def test_a_column_that_numbers_the_rows_is_no_feature_in_silence(deployment):
     rows = [{"who": f"p{at // 3}", "record_id": at + 1, "n": at + 1, "a": at % 7} for at in range(60)]
     content = table(**{name: [row[name] for row in rows] for name in rows[0]})
