@@ -11,7 +11,6 @@ from sklearn.datasets import load_iris
 from pairmark.models import SimilarityForest, SimilarityTree
 from pairmark.models.core.checkpoints import keeping
 from pairmark.models.core.progress import listening
-from pairmark.models.similarity.parallel import Grower
 
 X, y = load_iris(return_X_y=True)
 PARAMS: dict[str, Any] = {"n_estimators": 6, "n_pairs": 400, "max_depth": 2}
@@ -26,35 +25,27 @@ def stop_after(trees: int) -> Any:
 
 
 @pytest.mark.parametrize(("seed", "leaf_rank"), [(3, "cart"), (None, "cart"), (None, "linear")])
-def test_a_stopped_fit_goes_on_at_the_next_tree(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int | None, leaf_rank: Any
-) -> None:
+def test_a_stopped_fit_goes_on_at_the_next_tree(tmp_path: Path, seed: int | None, leaf_rank: Any) -> None:
     def forest(**more: Any) -> SimilarityForest:
         return SimilarityForest(leaf_rank=leaf_rank, random_state=seed, **{**PARAMS, **more})
 
     with keeping(tmp_path), listening(stop_after(4)), pytest.raises(InterruptedError):
         forest().fit(X, y)
-    grown: list[int] = []
-    grow = Grower.grow
-
-    def counting(self: Any, *args: Any) -> Any:
-        grown.append(1)
-        return grow(self, *args)
-
-    monkeypatch.setattr(Grower, "grow", counting)
+    parts = {file: file.stat().st_mtime_ns for file in tmp_path.rglob("tree-*.npz")}
+    assert len(parts) == 4
     with keeping(tmp_path):
         resumed = forest().fit(X, y)
-        assert len(grown) == 2
         again = forest(n_jobs=2).fit(X, y)
-        assert len(grown) == 2
+    assert len(list(tmp_path.rglob("tree-*.npz"))) == 6
+    # What was grown before is not grown again.
+    assert all(file.stat().st_mtime_ns == time for file, time in parts.items())
     assert resumed.pair_score(X, X[::-1]).tobytes() == again.pair_score(X, X[::-1]).tobytes()
     if seed is not None:
         assert resumed.pair_score(X, X[::-1]).tobytes() == forest().fit(X, y).pair_score(X, X[::-1]).tobytes()
-        grown.clear()
         with keeping(tmp_path):
             forest().fit(X[:-1], y[:-1])
             forest(max_depth=3).fit(X, y)
-        assert len(grown) == 12
+        assert len(list(tmp_path.rglob("tree-*.npz"))) == 18
 
 
 def test_a_part_cut_short_is_made_again(tmp_path: Path) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pairmark.models.evaluation.baselines import class_baselines, pair_baselines, ranking_baselines
-from pairmark.models.evaluation.comparison import compare_pairs, compare_rows, resolved_rates
+from pairmark.models.evaluation.baselines import class_baselines, ranking_baselines
+from pairmark.models.evaluation.comparison import compare_pairs, compare_rows
 from pairmark.models.evaluation.pairs import pair_report
 from pairmark.models.evaluation.rankings import kendall_tau
 from pairmark.models.pairs.splits import held_out_pairs
@@ -65,13 +65,6 @@ def test_paired_intervals_cover_the_true_difference():
     assert covered >= 35
 
 
-def test_only_rates_that_the_pairs_resolve_are_judged():
-    assert resolved_rates(200_000) == (0.1, 0.03, 0.01, 0.003)
-    assert resolved_rates(120) == (0.1, 0.03, 0.01)
-    assert resolved_rates(3) == (0.1,)
-    assert resolved_rates(200_000, 0.001) == pytest.approx((0.003, 0.001, 0.001 / 3))
-
-
 def test_rows_are_compared_by_groups():
     rng = np.random.default_rng(0)
     a, b = rng.normal(size=60), rng.normal(size=60)
@@ -81,11 +74,6 @@ def test_rows_are_compared_by_groups():
     )["b"]
     assert alone.difference == pytest.approx(a.mean() - b.mean())
     assert repeated.difference_interval == pytest.approx(alone.difference_interval)
-
-
-def test_pair_baselines_leave_whitening_out_of_wide_data():
-    assert list(pair_baselines(8)) == ["cosine", "euclidean", "whitened cosine"]
-    assert list(pair_baselines(5_000)) == ["cosine", "euclidean"]
 
 
 def test_neighbours_rank_as_their_region_does_and_the_constant_as_the_majority():

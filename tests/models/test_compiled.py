@@ -64,35 +64,6 @@ def test_shipped_machine_code_is_used_until_the_source_changes(tmp_path: Path) -
     assert answer("fresh") == ["3", "0"]
 
 
-@pytest.mark.nightly
-def test_a_helper_of_the_same_folder_that_changed_is_compiled_again(tmp_path: Path) -> None:
-    (tmp_path / "helper.py").write_text(
-        "from pairmark.models.core.compiled import kernel\n@kernel\ndef step(x):\n    return x + 1\n"
-    )
-    (tmp_path / "entry.py").write_text(
-        "from pairmark.models.core.compiled import kernel\nfrom helper import step\n"
-        "@kernel\ndef f(x):\n    return step(x)\nprint(f(1))\n"
-    )
-    environment = {
-        **os.environ,
-        "NUMBA_CACHE_DIR": str(tmp_path / "cache"),
-        # Python itself takes a source of the same second and size for unchanged.
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "PYTHONPATH": f"{os.getcwd()}{os.pathsep}{tmp_path}",
-    }
-
-    def answer() -> str:
-        command = [sys.executable, str(tmp_path / "entry.py")]
-        return subprocess.run(
-            command, capture_output=True, text=True, timeout=120, check=True, env=environment
-        ).stdout.strip()
-
-    assert answer() == "2"
-    helper = tmp_path / "helper.py"
-    helper.write_text(helper.read_text().replace("x + 1", "x + 2"))
-    assert answer() == "3"
-
-
 USES_TYPE = """
 from layout import {name}
 from pairmark.models.core.compiled import kernel
@@ -121,56 +92,3 @@ def test_a_cache_of_an_earlier_release_whose_types_have_gone_is_replaced(tmp_pat
 
     assert [answer("Points"), answer("Points")] == [["42", "0"], ["42", "1"]]
     assert [answer("GhostPoints"), answer("GhostPoints")] == [["42", "0"], ["42", "1"]]
-
-
-PARTS = """
-from pairmark.models.core import compiled
-from pairmark.models.core.compiled import kernel
-
-@kernel
-def third(x):
-    return x / 3.0
-
-@kernel
-def mean(values):
-    total = 0.0
-    for value in values:
-        total += third(value)
-    return total
-
-import gc
-import numpy as np
-from numba.core import event
-
-class Watch(event.Listener):
-    collects = set()
-
-    def on_start(self, event):
-        self.collects.add(gc.isenabled())
-
-    def on_end(self, event):
-        pass
-
-compiled.NOTABLE = 2
-with event.install_listener("numba:run_pass", Watch()):
-    before = mean(np.ones(6))
-# No garbage is looked for while numba compiles, and again afterwards.
-assert gc.isenabled() and True not in Watch.collects
-print(before, len(third.signatures), len(third.part().signatures), third(1.0), len(third.signatures))
-"""
-
-
-@pytest.mark.nightly
-def test_a_kernel_that_others_call_is_compiled_for_itself_when_it_is_called_itself(tmp_path: Path) -> None:
-    (tmp_path / "probe.py").write_text(PARTS)
-    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": os.getcwd()}
-    command = [sys.executable, str(tmp_path / "probe.py")]
-    first = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True, env=environment)
-    assert first.stdout.split()[1:3] == ["0", "1"]
-    assert first.stdout.split()[4] == "1"
-    # Said once, and only where there is something to compile.
-    assert first.stderr.count("compiling for this processor") == 1
-    again = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True, env=environment)
-    assert again.stdout.split()[:1] == first.stdout.split()[:1]
-    assert again.stdout.split()[2] == "0"
-    assert "compiling" not in again.stderr

@@ -150,7 +150,7 @@ def test_the_best_of_several_versions_keeps_a_simultaneous_promise() -> None:
 
 
 def test_the_bound_at_a_fixed_threshold_holds_and_says_something() -> None:
-    world, n, broken, bounds = Crowd(m=160, kind="wolves"), 30, 0, []
+    world, n, broken, bounds = Crowd(m=160, kind="wolves"), 20, 0, []
     for seed in range(n):
         drawn = world.draw(np.random.default_rng([7, seed]))
         # A threshold that other people gave.

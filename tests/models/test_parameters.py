@@ -7,14 +7,11 @@ from typing import Any
 
 import pytest
 
-from pairmark.models.core.spec import (
-    LearnerSpec,
-)
 from pairmark.models.registry import LEARNERS
 
 
 @pytest.mark.parametrize("spec", LEARNERS, ids=lambda spec: spec.kind)
-def test_help_of_every_learner_describes_each_parameter(spec: LearnerSpec) -> None:
+def test_help_of_every_learner_describes_each_parameter(spec: Any) -> None:
     text = " ".join((inspect.getdoc(spec.estimator) or "").split())
     properties: dict[str, Any] = spec.params.model_json_schema()["properties"]
     for name, field in properties.items():

@@ -25,22 +25,22 @@ from pairmark import (
     save,
 )
 from pairmark.models.core.artefact import ArtefactError
-from pairmark.models.core.scaling import SCALING
 from pairmark.service.store.trial import first_use
 
+SCALING = "column-scaling"
 RNG = np.random.default_rng(0)
 Y = np.repeat(np.arange(20), 5)
 SCALES = np.array([1e-4, 1.0, 30.0, 1e5])
 X = 7 * SCALES + SCALES * (RNG.standard_normal((20, 4))[Y] + 0.4 * RNG.standard_normal((100, 4)))
 
 
-@pytest.mark.parametrize("scaler", [StandardScaler(), MinMaxScaler(), MaxAbsScaler(), RobustScaler()])
 @pytest.mark.parametrize(
-    "last",
+    ("scaler", "last"),
     [
-        MetricSimilarity(metric="euclidean"),
-        SimilarityAuto(candidates=["cosine", "plda"]),
-        SimilarityForest(n_estimators=3, n_pairs=500),
+        (StandardScaler(), SimilarityAuto(candidates=["cosine", "plda"])),
+        (MinMaxScaler(), MetricSimilarity(metric="euclidean")),
+        (MaxAbsScaler(), SimilarityForest(n_estimators=3, n_pairs=500)),
+        (RobustScaler(), MetricSimilarity(metric="euclidean")),
     ],
     ids=lambda one: type(one).__name__,
 )

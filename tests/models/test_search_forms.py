@@ -56,16 +56,6 @@ def test_every_metric_searches_as_it_scores(data: st.DataObject) -> None:
         assert scores[at, : len(expected)].tobytes() == grid[at, expected].tobytes()
 
 
-def test_an_opened_index_searches_as_the_one_in_memory(tmp_path: Path) -> None:
-    model = MODELS["dot", False]
-    index = model.index(X)
-    index.save(tmp_path / "index")
-    for mine, opened in zip(
-        model.top_k(X[:7], index, 6), model.top_k(X[:7], model.open_index(tmp_path / "index"), 6), strict=True
-    ):
-        assert mine.tobytes() == opened.tobytes()  # type: ignore[attr-defined]
-
-
 @pytest.mark.parametrize("metric", ["dot", "euclidean", "manhattan", "canberra", "cosine"])
 def test_rows_that_need_no_preparing_are_kept_once(metric: str, tmp_path: Path) -> None:
     rows = np.random.default_rng(6).standard_normal((90, 16)).astype(np.float32)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from pairmark.models.ghost.estimator import Ghost
+from pairmark import Ghost
 from pairmark.models.registry import LEARNERS
 from tests.models.test_learners import SMALL
 
@@ -22,6 +22,7 @@ CHECKED: dict[str, Any] = {
     "depth": 1,
     "k_max": 2,
     "tau": 0.0,
+    "learning_rate": 0.1,
     "target_fpr": 0.1,
 }
 IDENTITIES = "identities, which may be numbers of any kind, in one dimension"
@@ -32,7 +33,7 @@ EXCEPT = {
 OF_GHOST = dict.fromkeys(
     ("check_non_transformer_estimators_n_iter", "check_transformer_n_iter"), "history_ holds the iterations"
 )
-OF_AUTO: dict[str, Any] = {"candidates": ["cosine", "plda"]}
+OF_AUTO: dict[str, Any] = {"candidates": ["cosine"]}
 # Rankers learn from (n, k) positions, which no check makes.
 ESTIMATORS = [
     spec.estimator(

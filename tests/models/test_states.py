@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,7 @@ from hypothesis import strategies as st
 
 import pairmark
 from pairmark.models.core.artefact import Artefact, ArtefactError, read_artefact, write_artefact
-from pairmark.models.core.spec import jsonable_params
-from pairmark.models.registry import LEARNERS, restored, spec_for
+from pairmark.models.registry import LEARNERS, restored
 from tests.models.test_learners import OF_KIND, SMALL, X, build, target, y
 
 SMALL_FOREST = {"n_estimators": 3, "max_depth": 4, "n_pairs": 500}
@@ -63,10 +63,9 @@ def saved(variant: str) -> Artefact:
 
 
 def artefact_of(model: Any) -> Artefact:
-    spec = spec_for(model)
-    arrays, meta = model.to_state()
-    meta = {**meta, "n_features_in": 4, "feature_names_in": None}
-    return Artefact(kind=spec.kind, params=jsonable_params(spec, model), meta=meta, arrays=arrays)
+    with TemporaryDirectory() as folder:
+        pairmark.save(model, Path(folder) / "model")
+        return read_artefact(Path(folder) / "model", mmap=False)
 
 
 def answers(artefact: Artefact) -> list[np.ndarray]:

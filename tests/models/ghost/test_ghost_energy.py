@@ -57,44 +57,6 @@ def assignments(n):
                 yield np.array(chosen), opened
 
 
-@pytest.mark.parametrize("n", [2, 3, 4, 5, 6])
-@pytest.mark.parametrize("balanced", [True, False])
-def test_slaves_reach_their_brute_force_minima(n: int, balanced: bool) -> None:
-    rng = np.random.default_rng(n)
-    for _ in range(8):
-        made = training_set(rng, n, balanced=balanced)
-        costs = rng.uniform(0, 2, (n, n))
-        points, chosen, votes = 0.0, np.empty(n, dtype=np.int64), np.zeros(n, dtype=np.int64)
-        expected = np.zeros(n, dtype=np.int64)
-        for p in range(n):
-            theta = np.diag(costs) / (n + 1) + made.points[p]
-            # x_pp is one variable: p is its own exemplar when, and only when, it chose itself.
-            least = min(
-                (theta[opened].sum() + (costs[p, q] if q != p else 0.0), q, tuple(opened))
-                for opened in open_sets(n)
-                for q in np.flatnonzero(opened)
-                if opened[p] == (q == p)
-            )
-            points += least[0]
-            expected += np.array(least[2], dtype=np.int64)
-        assert kernels.solve_points(costs, made.points, chosen, votes) == pytest.approx(points)
-        assert votes.tolist() == expected.tolist()
-        clusters = 0.0
-        for c in range(2):
-            there = np.flatnonzero(made.codes == c)
-            theta = np.diag(costs)[there] / (n + 1) + made.clusters[there]
-            clusters += min(
-                theta[some].sum()
-                - (made.error.none[c] if not some.any() else (some.sum() - 1) * made.error.over[c])
-                for some in open_sets(there.size)
-            )
-        opened = np.empty(n, dtype=np.bool_)
-        found = kernels.solve_clusters(
-            costs, made.clusters, made.codes, made.error.over, made.error.none, opened
-        )
-        assert found == pytest.approx(clusters)
-
-
 @pytest.mark.parametrize("order", [2, 3, 4])
 def test_slaves_of_any_order_add_up_to_the_energy_and_are_minimised(order: int) -> None:
     """Over all x in {0, 1}^(n x n), with potentials of every tuple of points, and not only of sets that are chosen."""

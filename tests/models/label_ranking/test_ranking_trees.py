@@ -170,20 +170,6 @@ def test_depth_and_sub_sampling_are_kept() -> None:
     assert (shallow.trees_.feature < 0).sum() == 4
 
 
-def test_aggregations_read_the_same_leaves() -> None:
-    X, Y = some_rankings(400, 4, 6, seed=9)
-    held = slice(300, None)
-    taus = {}
-    for aggregation in ("mean", "borda", "copeland", "kemeny"):
-        model = LabelRankingForest(n_estimators=20, aggregation=aggregation, random_state=0).fit(
-            X[:300], Y[:300]
-        )
-        taus[aggregation] = model.score(X[held], Y[held])
-    # Of complete rankings, the mean position and Borda on the votes are the same thing.
-    assert taus["mean"] == pytest.approx(taus["borda"], abs=0.01)
-    assert min(taus.values()) > max(taus.values()) - 0.05
-
-
 def test_confidences_mean_what_they_say() -> None:
     rng = np.random.default_rng(0)
     X = rng.random((1_500, 3)).astype(np.float32)

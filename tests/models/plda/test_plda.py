@@ -82,18 +82,6 @@ def test_latent_coordinates_have_the_covariances_that_the_model_says() -> None:
     np.testing.assert_allclose(np.var(means, axis=0, ddof=1) - 1 / 8, fitted().psi_, atol=0.05)
 
 
-def test_more_samples_tell_people_apart_better() -> None:
-    A, y = people(80, 8, seed=5)
-    first, second = [A[y == k][:4] for k in range(80)], [A[y == k][4:] for k in range(80)]
-    left, right = np.triu_indices(80)
-    several = fitted().subject_score([first[i] for i in left], [second[j] for j in right])
-    single = fitted().pair_score(
-        *(np.stack([s[k][0] for k in n]) for s, n in ((first, left), (second, right)))
-    )
-    same = left == right
-    assert tpr_at(several[same], several[~same], (0.01,)) > tpr_at(single[same], single[~same], (0.01,)) + 0.1
-
-
 def test_new_people_are_told_apart_better_than_by_distances() -> None:
     A, y = people(80, 6, seed=7)
     fitted = Plda().fit(X, Y)

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pairmark import RecordSimilarity
 from pairmark.models.core.artefact import ArtefactError, read_artefact, write_artefact
-from pairmark.models.records.estimator import RecordSimilarity
-from pairmark.models.records.neighbours import nominate_each
 from pairmark.models.registry import load, save
 
 COLUMNS = {"title": "text"}
@@ -106,15 +105,6 @@ def test_one_table_has_rivals_too() -> None:
     among = model.score_among(TABLES, left, right)
     assert errors(among, same) < errors(model.score_pairs(TABLES, left, right), same)
     assert model.score_among(TABLES, right, left).tobytes() == among.tobytes()
-
-
-def test_each_record_is_met_by_those_that_share_most(model: RecordSimilarity) -> None:
-    prepared = model._comparators.prepare(model._validated(TABLES, "X"))
-    query, row = nominate_each(model._comparators, prepared, slice(0, N), slice(N, 2 * N), 3)
-    assert np.array_equal(np.unique(query), np.arange(N))
-    assert 1 <= np.bincount(query).max() <= 3
-    assert row.min() >= N
-    assert np.isin(np.arange(N) * N + np.arange(N), query * N + row - N).mean() > 0.9
 
 
 def test_context_is_saved_and_held_against_its_trees(model: RecordSimilarity, tmp_path: Path) -> None:

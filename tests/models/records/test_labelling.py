@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
 
 from pairmark.models.records.inference import infer
 from pairmark.models.records.labelling import LabellingPool
@@ -31,11 +30,6 @@ class TestPool:
         assert (pool.right >= 150).all()
         same = who[pool.left] == who[pool.right]
         assert same.sum() > 140
-
-    def test_one_table_gives_each_pair_once(self) -> None:
-        pool, _ = pool_of()
-        assert (pool.left < pool.right).all()
-        assert np.unique(pool.codes(pool.left, pool.right)).size == len(pool)
 
     def test_chosen_pairs_are_new_and_soon_of_both_kinds(self) -> None:
         pool, who = pool_of()
@@ -92,15 +86,6 @@ class TestPool:
         assert not np.array_equal(drawn, np.sort(drawn))
         assert np.array_equal(np.sort(drawn), np.setdiff1d(rest, pool.codes(*chosen)))
 
-    def test_two_records_without_a_common_cell_have_no_candidates(self) -> None:
-        table = {"name": ["ana moreau", "luis petrov"], "town": ["x1", "y2"]}
-        schema = infer(table, {}).schema
-        pool = LabellingPool(schema, schema.read(table))
-        assert len(pool) == 0
-        assert pool.expected_same() == 0
-        assert pool.choose(5, NOBODY, NOBODY, NOTHING).shape == (0, 2)
-        assert pool.draws(NOBODY, NOBODY).shape == (0, 2)
-
     def test_labels_lower_what_is_uncertain(self) -> None:
         pool, who = pool_of()
         rows = np.random.default_rng(0).permutation(len(pool))[:200]
@@ -110,8 +95,3 @@ class TestPool:
         chance = pool.chances(left, right, same)
         truth = who[pool.left] == who[pool.right]
         assert chance[truth].mean() > 0.6 > 0.2 > chance[~truth].mean()
-
-    @pytest.mark.parametrize("n", [0, 1])
-    def test_none_and_one(self, n: int) -> None:
-        pool, _ = pool_of(20)
-        assert pool.choose(n, NOBODY, NOBODY, NOTHING).shape == (n, 2)

@@ -4,18 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from pairmark.models.similarity.node_splits import AxisSplits
-from pairmark.models.similarity.packing import AxisTrees
-from pairmark.models.similarity.trees import Tree
 
-
-def axis(tree: Tree) -> AxisSplits:
+def axis(tree: Any) -> Any:
     """The tree's splits."""
-    assert isinstance(tree.splits, AxisSplits)
+    assert hasattr(tree.splits, "features")
     return tree.splits
-
-
-def packed(model: Any) -> AxisTrees:
-    """The model's trees as they are scored."""
-    assert isinstance(model._packed, AxisTrees)
-    return model._packed

@@ -7,13 +7,13 @@ import platform
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import pairmark
 from pairmark.models import MetricSimilarity, Plda, SimilarityForest
-from pairmark.models.core.base import PairScorerMixin
 from tests.serving import ROOT
 
 ANSWERS = """
@@ -50,7 +50,7 @@ def test_scores_and_searches_are_the_same_to_the_bit_without_wide_vectors_too(tm
     rows = (X[rng.integers(0, 200, 9_000)] + 0.3 * rng.standard_normal((9_000, 12))).astype(np.float32)
     np.save(tmp_path / "rows.npy", rows)
     np.save(tmp_path / "queries.npy", rows[::30] + np.float32(0.1))
-    models: dict[str, PairScorerMixin] = {
+    models: dict[str, Any] = {
         "rank": SimilarityForest(n_estimators=30, aggregation="rank", n_pairs=4_000, random_state=0),
         "log-odds": SimilarityForest(n_estimators=30, n_pairs=4_000, random_state=0),
         "plda": Plda(),

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from sklearn.datasets import load_iris
-from sklearn.metrics import roc_auc_score
 from sklearn.neighbors import KNeighborsClassifier
 
-import pairmark
 from pairmark.models import SimilarityForest, SimilarityTree
-from pairmark.models.pairs.sampling import pair_features, sample_pairs
+from pairmark.models.pairs.sampling import pair_features
 from pairmark.models.similarity.kernels import layout
-from pairmark.models.similarity.trees import Tree
 
 X, y = load_iris(return_X_y=True)
 X = X.astype(np.float32)
@@ -24,7 +20,7 @@ LEFT, RIGHT = np.triu_indices(len(y), 1)
 SAME = y[LEFT] == y[RIGHT]
 
 
-def split_cells(tree: Tree) -> list[int]:
+def split_cells(tree: Any) -> list[int]:
     return np.flatnonzero(tree.cells[:, layout.CELL_NODE] >= 0).tolist()
 
 
@@ -69,29 +65,6 @@ def test_cells_of_a_classifier_are_where_it_sends_pairs(leaf_rank: Any, pair_map
     assert json.loads(json.dumps(reported)) == reported
     assert [reported["cell"]["depth"], reported["cell"]["position"]] == tree.cells[reached[69], :2].tolist()
     assert json.dumps(model.tree_data())
-
-
-def test_forests_of_planes_and_stumps_are_saved_as_arrays(tmp_path: Path) -> None:
-    params: dict[str, Any] = {"n_estimators": 3, "n_pairs": 800, "max_depth": 3, "random_state": 0}
-    for leaf_rank in ("linear", "boosting", "exhaustive"):
-        reported_how: dict[str, Any] = {"leaf_rank": leaf_rank, "pair_features": "discriminant", **params}
-        forest = SimilarityForest(**reported_how).fit(X, y)
-        pairmark.save(forest, tmp_path / leaf_rank)
-        loaded = pairmark.load(tmp_path / leaf_rank)
-        scores = forest.pair_score(X[LEFT], X[RIGHT])
-        assert loaded.pair_score(X[LEFT], X[RIGHT]).tobytes() == scores.tobytes()
-        assert forest.pair_score(X[RIGHT], X[LEFT]).tobytes() == scores.tobytes()
-        assert roc_auc_score(SAME, scores) > 0.9
-        assert forest.pair_feature_importances_.shape == (11,)
-        assert forest.pair_feature_importances_.sum() == pytest.approx(1.0)
-        reported = forest.explain(X[0], X[70])
-        assert json.loads(json.dumps(reported)) == reported
-        for n_jobs in (1, 2):
-            again = SimilarityForest(n_jobs=n_jobs, **reported_how).fit(X, y)
-            assert again.pair_score(X[LEFT], X[RIGHT]).tobytes() == scores.tobytes()
-        found = loaded.top_k(X[:3], X, 5)
-        grid = forest.score_against(X[:3], X)
-        assert (found[1] == np.sort(grid, axis=1)[:, ::-1][:, :5]).all()
 
 
 @pytest.mark.parametrize(
@@ -149,26 +122,6 @@ def test_boosting_adds_the_stumps_of_least_squared_error() -> None:
     sums = (f[:, splits.features] > splits.limits) @ splits.steps.astype(np.float64)
     assert np.allclose(sums - grown.splits.thresholds[0], total, atol=1e-5)
     assert grown.cells[1, layout.CELL_SAME] == given[same & (total > 0)].sum()
-
-
-def test_boosting_weighs_up_many_weak_features() -> None:
-    rng = np.random.default_rng(0)
-    labels = np.repeat(np.arange(60), 8)
-    points = rng.standard_normal((60, 20))[labels] + rng.standard_normal((480, 20))
-    train = labels < 40
-    pairs = sample_pairs(labels[~train], 5_000, random_state=0)
-    a, b = points[~train][pairs.left], points[~train][pairs.right]
-    params: dict[str, Any] = {"n_estimators": 5, "n_pairs": 4_000, "max_features": None, "random_state": 0}
-    auc = {
-        leaf_rank: roc_auc_score(
-            pairs.same,
-            SimilarityForest(leaf_rank=leaf_rank, max_depth=depth, **params)
-            .fit(points[train], labels[train])
-            .pair_score(a, b),
-        )
-        for leaf_rank, depth in (("cart", 8), ("boosting", 3))
-    }
-    assert auc["boosting"] > auc["cart"] + 0.02
 
 
 @pytest.mark.parametrize("leaf_rank", ["boosting", "linear", "exhaustive"])

@@ -14,9 +14,8 @@ from sklearn.metrics import roc_auc_score
 
 from pairmark.models import SimilarityForest, SimilarityTree
 from pairmark.models.core.progress import listening
-from pairmark.models.pairs.sampling import pair_features, sample_pairs
+from pairmark.models.pairs.sampling import pair_features
 from pairmark.models.similarity.kernels import layout
-from pairmark.models.similarity.trees import Tree
 from tests.models.similarity.axis_trees import axis
 
 
@@ -80,7 +79,7 @@ def test_a_split_equals_exhaustive_search(seed: int, pair_map: Any, case: tuple[
     assert impurity(low, same, weight) == pytest.approx(least_impurity(f, same, weight), rel=1e-9)
 
 
-def cell_of(tree: Tree, f: np.ndarray) -> int:
+def cell_of(tree: Any, f: np.ndarray) -> int:
     """Walk the tree by its definition, in plain Python."""
     cell = 0
     while tree.cells[cell, layout.CELL_NODE] >= 0:
@@ -190,34 +189,19 @@ def test_forest_is_the_mean_of_its_trees(aggregation: Any, params: dict[str, Any
         }
     ).fit(X, y)
     left, right = X[:200].astype(np.float32), X[200:400].astype(np.float32)
+    # Pairs on borders themselves and next to them, and numbers as large as there are.
+    for p in range(90):
+        tree = model.trees_[p % 5]
+        node = p % axis(tree).features.size
+        f, threshold = int(axis(tree).features[node]) % 64, tree.splits.thresholds[node]
+        right[p, f] = 0.0
+        left[p, f] = np.nextafter(threshold, (np.float32(-np.inf), threshold, np.float32(np.inf))[p % 3])
+    left[90:92], right[92:94, 2] = 3e38, -3e38
     expected = leaf_means(model, pair_features(left, right, model.pair_map))
     assert np.allclose(model.pair_score(left, right), expected, rtol=1e-6, atol=1e-6)
     assert len({tree.splits.thresholds.tobytes() for tree in model.trees_}) == 5
     assert model.tree_aucs_.shape == (5,)
     assert (model.tree_aucs_ > 0.7).all()
-
-
-def test_bootstrap_weighs_pairs_by_how_often_they_were_drawn() -> None:
-    left, right, same = pairs_of(1, 600, 3, "real")
-    weight = np.random.default_rng(0).integers(1, 4, 600)
-    forest = SimilarityForest(n_estimators=3, random_state=0).fit_pairs(
-        left, right, same, sample_weight=weight
-    )
-    for tree in forest.trees_:
-        assert tree.cells[0, layout.CELL_SAME] == pytest.approx(weight[same].sum(), rel=0.2)
-    assert len({int(tree.cells[0, layout.CELL_SAME]) for tree in forest.trees_}) > 1
-    plain = SimilarityForest(n_estimators=3, random_state=0, bootstrap=False, max_features=None)
-    assert {
-        (int(tree.cells[0, 3]), int(tree.cells[0, 4]))
-        for tree in plain.fit_pairs(left, right, same, sample_weight=weight).trees_
-    } == {(weight[same].sum(), weight[~same].sum())}
-
-
-def test_real_weights_keep_their_proportions() -> None:
-    left, right, same = pairs_of(1, 500, 2, "real")
-    weight = np.random.default_rng(0).random(500) * 1e-7
-    root = SimilarityTree(max_depth=1).fit_pairs(left, right, same, sample_weight=weight).trees_[0].cells[0]
-    assert root[3] / root[4] == pytest.approx(weight[same].sum() / weight[~same].sum(), rel=1e-6)
 
 
 def test_training_pairs_and_their_swap_grow_one_tree() -> None:
@@ -292,12 +276,6 @@ def test_tree_data_is_the_whole_tree_by_name() -> None:
 
 
 class TestOddData:
-    def test_one_feature(self) -> None:
-        X = np.arange(40, dtype=np.float32)[:, None]
-        y = np.arange(40) // 4
-        model = SimilarityForest(n_estimators=10, random_state=0).fit(X, y)
-        assert model.pair_score([[3.0]], [[3.5]])[0] > model.pair_score([[3.0]], [[30.0]])[0]
-
     def test_constant_features_say_nothing_and_do_no_harm(self) -> None:
         X, y = load_digits(n_class=3, return_X_y=True)
         more = np.hstack([np.full((len(X), 5), 3.0), X, np.zeros((len(X), 4))])
@@ -317,16 +295,7 @@ class TestOddData:
 
     @pytest.mark.parametrize("estimator", [SimilarityTree, SimilarityForest])
     @pytest.mark.parametrize("labels", [np.zeros(30), np.arange(30)], ids=["all same", "none same"])
-    @pytest.mark.parametrize(
-        "params",
-        [
-            {},
-            {"pair_features": "discriminant"},
-            {"leaf_rank": "linear"},
-            {"leaf_rank": "boosting", "n_pairs": None},
-        ],
-        ids=str,
-    )
+    @pytest.mark.parametrize("params", [{}, {"leaf_rank": "boosting", "n_pairs": None}], ids=str)
     def test_pairs_of_one_kind_give_one_score(
         self, estimator: Any, labels: Any, params: dict[str, Any]
     ) -> None:
@@ -391,22 +360,6 @@ class TestOddData:
         far = model.pair_score(close, rng.standard_normal((500, 5)))
         assert np.median(near) > np.quantile(far, 0.9)
 
-    def test_values_that_codes_cannot_tell_apart(self) -> None:
-        # Steps below float32's resolution at this size: a bin's border can leave every pair on one side.
-        rng = np.random.default_rng(0)
-        X = (1e8 + rng.integers(0, 4, (400, 2)) * 8).astype(np.float32)
-        y = rng.integers(0, 5, 400)
-        assert SimilarityTree(random_state=0).fit(X, y).auc_ >= 0.5
-
-    def test_ten_thousand_identities(self) -> None:
-        rng = np.random.default_rng(0)
-        centres = rng.standard_normal((10_000, 4))
-        y = np.repeat(np.arange(10_000), 2)
-        X = centres[y] + 0.1 * rng.standard_normal((20_000, 4))
-        model = SimilarityTree(n_pairs=20_000, random_state=0).fit(X, y)
-        pairs = sample_pairs(y, 4000, random_state=9)
-        assert roc_auc_score(pairs.same, model.pair_score(X[pairs.left], X[pairs.right])) > 0.95
-
 
 def test_max_features_is_read_like_scikit_learn_does() -> None:
     X, y = load_digits(n_class=3, return_X_y=True)
@@ -434,17 +387,6 @@ def test_progress_is_reported_as_trees_finish_and_can_stop_the_fit() -> None:
             model.fit(X, y)
         with pytest.raises(ValueError, match="not fitted"):
             model.pair_score(X[:1], X[:1])
-
-
-def test_defaults_give_a_good_model_of_digits() -> None:
-    X, y = load_digits(return_X_y=True)
-    rows = np.random.default_rng(0).permutation(len(y))
-    train, test = rows[:1100], rows[1100:]
-    model = SimilarityForest(n_estimators=15, n_pairs=40_000, random_state=0, n_jobs=2).fit(
-        X[train], y[train]
-    )
-    pairs = sample_pairs(y[test], 50_000, scheme="proportional", random_state=0)
-    assert roc_auc_score(pairs.same, model.pair_score(X[test][pairs.left], X[test][pairs.right])) > 0.96
 
 
 def test_few_pairs_are_split_by_their_values_where_much_of_them_lies_within_a_bin() -> None:
