@@ -46,7 +46,7 @@ _MIXTURES: tuple[tuple[float, Mixture], ...] = (
     (math.inf, ((1.0, 0.75),)),
 )
 """(Multiple of the floor below which it answers, mixture). The guarantee holds with any table of sizes alone; this one
-only sets how much of the rate is used, which ``benchmarks/near_the_floor.py`` measures."""
+only sets how much of the rate is used, which ``benchmarks/coverage.py`` measures."""
 
 
 def mixture(multiple: float) -> Mixture:
