@@ -15,7 +15,6 @@ from pairmark.models.plda import spec as plda
 from pairmark.models.plda.kernels import residual as residual_kernels
 from pairmark.models.plda.kernels import scoring as plda_kernels
 from pairmark.models.similarity import spec as similarity
-from pairmark.models.similarity.kernels import boosting as leaf_kernels
 from pairmark.models.similarity.kernels import growing as forest_kernels
 
 CandidateName = Literal[
@@ -26,7 +25,6 @@ CandidateName = Literal[
     "residual forest",
     "raw forest",
     "similarity forest",
-    "boosted forest",
 ]
 RACING: Final[dict[str, LearnerSpec]] = {
     spec.kind: spec
@@ -84,7 +82,6 @@ _PLDA = KernelGroup(plda_kernels.score, 1.5)
 _RESIDUAL = KernelGroup(residual_kernels.boost, 2.5)
 _LOGISTIC = KernelGroup(logistic_kernels.score_dense, 1.0)
 _FOREST = KernelGroup(forest_kernels.grow, 18.0)
-_BOOSTED = KernelGroup(leaf_kernels.boost, 3.5)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,14 +215,6 @@ CANDIDATES: Final[tuple[Candidate, ...]] = (
         compiles=(_FOREST,),
         params=_forest,
         cost=lambda data: _trees_cost(data, _n_trees(data, 25), 20_000) + _features_cost(data),
-        takes=_grows_trees,
-    ),
-    Candidate(
-        name="boosted forest",
-        kind="similarity-forest",
-        compiles=(_FOREST, _BOOSTED),
-        params=lambda data: {**_forest(data), "n_estimators": 25, "leaf_rank": "boosting", "max_depth": 6},
-        cost=lambda data: 6 * (_trees_cost(data, 25, 20_000) + _features_cost(data)),
         takes=_grows_trees,
     ),
 )
