@@ -9,12 +9,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from pairmark.client import Client
-from pairmark.service.demo import NAME, _train
-from tests.serving import ROOT, Serve, free_port
+from tests.serving import ROOT, free_port
 
 DEMO = "import sys; from pairmark.service import demo; demo.BUDGET_S = 5.0; sys.exit(demo.main())"
 """With a shorter race."""
@@ -65,19 +62,3 @@ def test_once_answers_and_stops_and_a_second_run_reuses(tmp_path: Path) -> None:
     assert second.stdout.count("exists already") == 2
     # The same questions get the same answers from the model that was kept.
     assert second.stdout.partition("Ask it")[2] == first.stdout.partition("Ask it")[2]
-
-
-@pytest.mark.nightly
-def test_an_interrupted_run_is_gone_on_with_and_trains_no_second_version(serve: Serve) -> None:
-    server = serve(job_thread=True)
-    rng = np.random.default_rng(0)
-    y = np.repeat(np.arange(10), 20)
-    server.upload(NAME, rng.normal(size=(10, 4))[y].astype(np.float32), y)
-    job = {"learner": "metric", "dataset": NAME, "model": NAME, "evaluation": {"n_pairs": 2_000}}
-    assert server.http.post("/jobs", json={**job, "promote": True}).status_code == 202
-    with Client(server.url) as client:
-        _train(client)
-        assert client.model(NAME).latest_version == 1
-        assert len(client.jobs()) == 1
-        _train(client)
-        assert len(client.jobs()) == 1

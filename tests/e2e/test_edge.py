@@ -8,7 +8,6 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
@@ -123,8 +122,9 @@ def test_logs_hold_requests_and_no_vectors(bounded: RunningServer) -> None:
         "/similarity", json={"left": [SECRET], "right": [SECRET]}, headers={"x-request-id": "looked-for"}
     )
     bounded.http.post("/similarity", json={"left": [SECRET, "x"], "right": [SECRET]})
-    time.sleep(0.2)
-    text = bounded.log.read_text()
+    deadline = time.monotonic() + 30
+    while "looked-for" not in (text := bounded.log.read_text()):
+        assert time.monotonic() < deadline
     lines = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
     (line,) = [line for line in lines if line.get("request_id") == "looked-for"]
     assert (line["method"], line["route"], line["status"]) == ("POST", "/similarity", 404)
@@ -146,56 +146,6 @@ def test_without_a_key_only_this_machine_is_served_and_no_foreign_page(bounded: 
         assert answer.json()["type"] == "/problems/forbidden"
     # A wrong key is wrong, even where none is needed.
     assert get(**{"x-api-key": "pm_wrong"}).status_code == 401
-
-
-def test_keys_and_scopes(serve: Serve) -> None:
-    bounded = serve(kind="postgresql", process=True, **BOUNDS)
-    http = bounded.http
-
-    def make(scope: str) -> tuple[str, str]:
-        reported = bounded.cli("--json", "keys", "create", "--name", scope, "--scope", scope)
-        assert reported.returncode == 0, reported.stderr
-        made = json.loads(reported.stdout)
-        return made["id"], made["key"]
-
-    keys = {scope: make(scope) for scope in ("score", "train", "admin")}
-
-    def status(method: str, path: str, scope: str | None, **more: Any) -> int:
-        headers = {} if scope is None else {"authorization": f"Bearer {keys[scope][1]}"}
-        return http.request(method, path, headers={**headers, **more.pop("headers", {})}, **more).status_code
-
-    deadline = time.monotonic() + 5
-    while status("GET", "/models", None) == 200 and time.monotonic() < deadline:
-        time.sleep(0.05)
-    refused = http.get("/models")
-    assert refused.status_code == 401
-    assert refused.json()["type"] == "/problems/unauthenticated"
-    assert refused.headers["www-authenticate"].startswith("Bearer")
-    for path in ("/healthz", "/readyz", "/problems", "/problems/forbidden", "/login", "/static/console.css"):
-        assert status("GET", path, None) == 200, path
-    for path in ("/metrics", "/docs", "/openapi.json", "/jobs", "/nowhere"):
-        assert status("GET", path, None) == 401, path
-    browser = http.get("/", headers={"accept": "text/html"})
-    assert (browser.status_code, browser.headers["location"]) == (303, "/login")
-    body = {"left": [1.0], "right": [1.0]}
-    assert status("POST", "/similarity", None, json=body) == 401
-    assert status("POST", "/similarity", "score", json=body) == 404
-    assert status("POST", "/similarity", "train", json=body) == 403
-    assert status("POST", "/similarity", "admin", json=body) == 404
-    assert http.post("/similarity", json=body, headers={"x-api-key": keys["score"][1]}).status_code == 404
-    assert status("POST", "/jobs", "score", json={}) == 403
-    assert status("POST", "/jobs", "train", json={}) == 422
-    assert status("DELETE", "/models/m/versions/1", "train") == 403
-    assert status("DELETE", "/models/m/versions/1", "admin") == 404
-    assert status("GET", "/metrics", "score") == 200
-    cookie = {"cookie": f"pairmark_key={keys['train'][1]}; pairmark_session={keys['train'][1]}"}
-    assert status("GET", "/models", None, headers=cookie) == 401, "a key in a cookie is no session"
-    reported = bounded.cli("keys", "revoke", keys["score"][0])
-    assert reported.returncode == 0, reported.stderr
-    time.sleep(0.5)
-    assert status("GET", "/models", "score") == 401
-    text = bounded.log.read_text()
-    assert not any(key in text for _, key in keys.values())
 
 
 def test_it_stops_when_told_though_somebody_listens(serve: Serve) -> None:

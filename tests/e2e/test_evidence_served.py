@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import math
-
 import httpx
 import numpy as np
-import pytest
 
 from tests.serving import RunningServer
 
@@ -45,34 +42,3 @@ def test_evidence_stands_beside_scores_and_rises_with_them(digits_deployment: Ru
     raw = {"Accept": "application/octet-stream"}
     for path in ("/similarity?log_lr=true", "/match?fpr=0.2&log_lr=1", "/match?prior=0.5"):
         assert http.post(path, json=body, headers=raw).status_code == 406
-
-
-def test_costs_decide_apart_from_rates(digits_deployment: RunningServer) -> None:
-    http, body = digits_deployment.http, bodies(digits_deployment)
-    worth = http.post("/similarity?log_lr=true", json=body).json()["log_lr"]
-    for prior, ratio in ((0.5, 1.0), (0.01, 10.0), (0.9, 0.1)):
-        reported = http.post(f"/match?prior={prior}&cost_ratio={ratio}", json=body).json()
-        assert "matches" not in reported
-        assert "operating_point" not in reported
-        limit = math.log(ratio) - math.log(prior / (1 - prior))
-        assert reported["bayes"]["log_lr_threshold"] == pytest.approx(limit)
-        assert reported["bayes"]["guarantee"] == "none"
-        for one, value in zip(reported["decisions"], worth, strict=True):
-            assert one["log_lr"] == value
-            assert one["same"] == (value > limit)
-            assert one["posterior"] == pytest.approx(1 / (1 + math.exp(-value) * (1 - prior) / prior))
-    assert http.post("/match?prior=0.5", json=body).json()["bayes"]["cost_ratio"] == 1.0
-    for promise in (
-        "fpr=0.01",
-        "fnr=0.1",
-        "confidence=0.9",
-        "method=auto",
-        "simultaneous=true",
-        "detail=true",
-    ):
-        name = promise.partition("=")[0]
-        refused(http.post(f"/match?prior=0.5&{promise}", json=body), name, "cannot be combined")
-    refused(http.post("/match?cost_ratio=2&fpr=0.1", json=body), "prior", "cost_ratio goes with prior")
-    refused(http.post("/match", json=body), "fpr", "fpr is missing")
-    for wrong in ("prior=0", "prior=1", "prior=nan", "prior=0.5&cost_ratio=0", "prior=0.5&cost_ratio=inf"):
-        assert http.post(f"/match?{wrong}", json=body).status_code == 422

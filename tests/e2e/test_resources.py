@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import time
 import zipfile
 from typing import Any
 
@@ -199,38 +198,6 @@ def test_learners_tell_their_parameters(digits_deployment: RunningServer) -> Non
     problem(http.get("/learners/nobody"), 404, "unknown-learner")
 
 
-def test_status_and_pages(digits_deployment: RunningServer) -> None:
-    http = digits_deployment.http
-    assert http.get("/healthz").json() == {"status": "alive"}
-    assert http.get("/readyz").json()["status"] == "ready"
-    row = digits_deployment.facts["X"][0].tolist()
-    assert http.post("/similarity", json={"model": "digits", "left": row, "right": row}).status_code == 200
-    metrics = http.get("/metrics").text
-    assert 'pairmark_requests_total{method="GET",route="/healthz",status="200"}' in metrics
-    assert 'pairmark_jobs{state="succeeded"}' in metrics
-    assert 'pairmark_model_loads_total{outcome="loaded"}' in metrics
-    assert 'pairmark_pairs_scored_total{route="/similarity"}' in metrics
-    assert "pairmark_loaded_models" in metrics
-    # A batch of another test may be ending; one that is never counted out would stay.
-    for _ in range(100):
-        if "\npairmark_batches 0.0\n" in metrics:
-            break
-        time.sleep(0.1)
-        metrics = http.get("/metrics").text
-    assert "\npairmark_batches 0.0\n" in metrics
-    listed = http.get("/problems").text
-    for slug in ("invalid-input", "insufficient-calibration-data", "rate-limited"):
-        assert f"/problems/{slug}" in listed
-        page = http.get(f"/problems/{slug}")
-        assert page.status_code == 200
-        assert "How to fix it" in page.text
-    docs = http.get("/docs")
-    assert "/similarity" in docs.text
-    assert "http" not in docs.text.replace(digits_deployment.url, ""), (
-        "the page must need nothing from elsewhere"
-    )
-
-
 def test_versions_are_promoted_rolled_back_moved_and_deleted(serve: Serve) -> None:
     server = serve(kind="postgresql")
     http = server.http
@@ -334,6 +301,5 @@ def test_a_changed_artefact_is_not_served_and_the_last_good_version_goes_on(serv
     problem(http.post("/similarity", json={**body, "model": "people:2"}), 503, "corrupt-artefact")
     moved = http.put("/models/people/aliases/production", json={"version": 2})
     assert moved.status_code == 200
-    time.sleep(0.3)
     for _ in range(3):
         assert http.post("/similarity", json=body).json()["model"]["version"] == 1

@@ -194,7 +194,6 @@ def test_what_was_acknowledged_survives_a_kill_and_keys_open_only_their_model(
         for scope in ("admin", "train:people", "score"):
             made = server.cli("keys", "create", "--scope", scope, "--json")
             keys[scope] = json.loads(made.stdout)["key"]
-        time.sleep(0.5)
         status = {}
         for scope, key in keys.items():
             with httpx.Client(base_url=str(http.base_url), headers={"x-api-key": key}) as asking:

@@ -131,28 +131,6 @@ def test_every_form_of_a_subject_scores_alike(
     assert "for subjects of 5 and 2 samples (plda)" in decided.stdout
 
 
-def test_each_aggregation_is_that_of_the_scores(deployment: RunningServer, strangers: np.ndarray) -> None:
-    left, right = strangers[0, :3], strangers[1, :4]
-    grid = np.array(
-        [
-            deployment.http.post(
-                "/similarity", json={"model": "faces", "left": row.tolist(), "right": right.tolist()}
-            ).json()["scores"]
-            for row in left
-        ]
-    )
-    body = {"model": "faces", "left": subject(left), "right": subject(right)}
-    for way, of in (("mean", np.mean), ("best", np.max), ("median", np.median), ("auto", np.mean)):
-        answer = deployment.http.post(f"/similarity?aggregation={way}", json=body).json()
-        assert answer["scores"] == pytest.approx([of(grid)], abs=1e-6)
-    problem = refused(deployment.http.post("/similarity?aggregation=plda", json=body), "model-not-capable")
-    assert problem["aggregations"] == ["mean", "best", "median"]
-    reported = deployment.http.post("/explain", json=body).json()
-    assert reported["score"] == pytest.approx(grid.mean(), abs=1e-6)
-    assert np.array(reported["explanation"]["sample_scores"]).shape == (3, 4)
-    assert reported["explanation"]["aggregation"] == "mean"
-
-
 def test_the_whole_decision_is_calibrated_for_its_numbers_of_samples(
     deployment: RunningServer, strangers: np.ndarray
 ) -> None:

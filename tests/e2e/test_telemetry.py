@@ -10,8 +10,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from pairmark.service import telemetry
-from pairmark.service.telemetry import Exporter, Span
 from tests.service.conftest import people
 
 TRACE, CALLER = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
@@ -79,10 +77,6 @@ def facts(span: dict) -> dict:
     return {one["key"]: next(iter(one["value"].values())) for one in span["attributes"]}
 
 
-def a_span(name: str = "x") -> Span:
-    return Span(name=name, kind="internal", trace_id=TRACE, span_id=CALLER, start=1.5, end=2.0)
-
-
 def test_a_request_and_its_job_are_spans_of_the_callers_trace(serve, collector):
     server = serve(
         "--with-worker",
@@ -123,15 +117,3 @@ def test_a_request_and_its_job_are_spans_of_the_callers_trace(serve, collector):
     }
     assert resource["service.name"] == "faces"
     assert resource["deployment.environment.name"] == "test"
-
-
-def test_a_collector_that_is_away_costs_spans_and_nothing_else(monkeypatch, caplog):
-    monkeypatch.setattr(telemetry, "MOST_WAITING", 10)
-    monkeypatch.setattr(telemetry, "EVERY_S", 0.05)
-    away = Exporter("http://127.0.0.1:9/v1/traces", headers={}, resource={})
-    for _ in range(100):
-        away.add(a_span())
-    away.close()
-    assert [record.message for record in caplog.records] == [
-        "the collector takes no spans; they are dropped until it does"
-    ]

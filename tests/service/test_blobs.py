@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import threading
 from pathlib import Path
 
 import pytest
@@ -126,21 +125,6 @@ def test_an_upload_to_s3_that_was_cut_short_is_absent_and_collected(
     assert list(bucket.objects.all()) == []
 
 
-def test_s3_copies_beyond_the_bound_go_oldest_first(bucket, tmp_path: Path) -> None:
-    store = S3Blobs("s3://bucket", tmp_path / "cache", cache_bytes=2_500)
-    keys = [store.put_folder(folder_of(tmp_path / str(n), a=str(n) * 1_000)) for n in range(3)]
-    cached = sorted((tmp_path / "cache" / "blobs").glob("*/*"))
-    assert len(cached) == 3  # used within the last minutes
-    for age, key in enumerate(reversed(keys)):
-        path = tmp_path / "cache" / "blobs" / key[:2] / key
-        os.utime(path, (1e9 - age, 1e9 - age))
-    store.put_folder(folder_of(tmp_path / "new", a="new"))
-    kept = {path.name for path in (tmp_path / "cache" / "blobs").glob("*/*")}
-    assert keys[0] not in kept
-    assert {keys[1], keys[2]} <= kept
-    assert (store.folder(keys[0]) / "a").read_text() == "0" * 1_000
-
-
 def test_a_full_disk_is_said_and_leaves_nothing(tmp_path: Path) -> None:
     folder_of(tmp_path / "source", a="one", b="x" * 200_000)
     code = """
@@ -221,18 +205,3 @@ def test_only_blobs_that_no_row_names_are_deleted(database: Database, blobs: Blo
     assert delete_unused(database, blobs, [named]) == []
     assert collect(database, blobs, grace_s=-1).blobs == [orphan]
     assert blobs.exists(named)
-
-
-def test_deleting_waits_for_whoever_is_naming(database: Database, blobs: Blobs, tmp_path: Path) -> None:
-    key = blobs.put_folder(folder_of(tmp_path / "named", a="one"))
-    deleted: list[list[str]] = []
-    deleter = threading.Thread(target=lambda: deleted.append(delete_unused(database, blobs, [key])))
-    with database.write() as session:
-        hold(session, blobs, key)
-        deleter.start()
-        deleter.join(0.3)
-        assert deleter.is_alive()
-        session.add(row(key))
-    deleter.join(10)
-    assert deleted == [[]]
-    assert blobs.exists(key)

@@ -3,52 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 
-import pytest
-
-from pairmark.service.errors import RateLimited
-from pairmark.service.shares import LoopTurns, Seats, Turns, noting_limits, own
-
-
-def test_one_owner_gets_every_seat_and_a_newcomer_one_of_them() -> None:
-    seats, taken = Seats("places", 4, "places are taken"), []
-    evicted: list[str] = []
-    own("a")
-
-    def evict(number: int) -> bool:
-        evicted.append(f"a{number}")
-        return True
-
-    taken += [seats.take(partial(evict, number)) for number in range(4)]
-    noted = noting_limits()
-    with pytest.raises(RateLimited, match="4 places"):
-        seats.take(lambda: True)
-    assert noted == [("places", 4, 0)]
-    own("b")
-    for _ in range(2):
-        seats.take(lambda: True)
-    # Two and two: nobody takes from who has as many.
-    with pytest.raises(RateLimited):
-        seats.take(lambda: True)
-    assert evicted == ["a3", "a2"]
-    seats.leave(taken[3])  # Was taken away: changes nothing.
-    with pytest.raises(RateLimited):
-        seats.take(lambda: True)
-    seats.leave(taken[0])
-    seats.take(lambda: True)
-    own("")
-
-
-def test_a_seat_that_is_in_use_is_not_taken_away() -> None:
-    seats = Seats("places", 2, "places are taken")
-    own("a")
-    for _ in range(2):
-        seats.take(lambda: False)
-    own("b")
-    with pytest.raises(RateLimited):
-        seats.take(lambda: True)
-    own("")
+from pairmark.service.shares import LoopTurns, Turns
 
 
 def test_turns_go_to_who_has_the_fewest() -> None:
