@@ -18,6 +18,8 @@ from pairmark.service.training.trainer import Trainer
 from tests.service.conftest import SMALL_FOREST
 from tests.serving import ROOT, free_port
 
+pytestmark = pytest.mark.nightly
+
 
 @pytest.fixture(scope="module")
 def scheduler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:

@@ -350,6 +350,7 @@ def end_connections(database: Database) -> None:
             session.execute(text(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {others}"))
 
 
+@pytest.mark.nightly
 def test_twenty_reviewers_at_once_never_judge_a_pair_twice(reviews: Reviews, database: Database) -> None:
     """One leaves, and the database restarts in between."""
     made = reviews.create(asked(source={"refs": pairs(600)}, at_most=0.001, judged_twice=0.1))

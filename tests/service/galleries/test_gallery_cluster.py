@@ -29,6 +29,8 @@ from tests.service.conftest import Deployment, people
 from tests.service.galleries.gallery_cases import NOTHING, rows
 from tests.serving import ROOT, free_port
 
+pytestmark = pytest.mark.nightly
+
 WIDTH = 6
 
 
