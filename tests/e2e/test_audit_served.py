@@ -8,6 +8,8 @@ import time
 
 import numpy as np
 
+from tests.serving import PATIENCE_S
+
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 
 
@@ -58,12 +60,16 @@ def test_a_trace_goes_through_answers_the_queue_the_worker_and_its_child(serve):
         assert span != "00f067aa0ba902b7"
     assert "traceparent" not in server.http.get("/models").headers
     assert server.finished(job)["state"] == "succeeded"
-    reported = []
-    deadline = time.monotonic() + 20
-    while len(reported) < 3 and time.monotonic() < deadline:
-        lines = [json.loads(line) for line in server.log.read_text().splitlines() if line.startswith("{")]
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        # A line may be half written.
+        whole = server.log.read_text().rpartition("\n")[0].splitlines()
+        lines = [json.loads(line) for line in whole if line.startswith("{")]
         reported = [line for line in lines if line.get("job") == job]
-    assert {"attempt started", "job succeeded"} <= {line["message"] for line in reported}
+        if {"attempt started", "job succeeded"} <= {line["message"] for line in reported}:
+            break
+        assert time.monotonic() < deadline, reported
+        time.sleep(0.05)
     assert {line["trace_id"] for line in reported} == {TRACE}
     entries = server.http.get("/audit?limit=100").json()["items"]
     made = [entry["action"] for entry in entries if entry["trace_id"] == TRACE]
