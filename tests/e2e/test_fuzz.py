@@ -114,7 +114,7 @@ def test_nothing_made_from_the_document_breaks_the_service(
         )
 
         @settings(
-            max_examples=6,
+            max_examples=3,
             database=None,
             deadline=None,
             derandomize=True,
