@@ -11,7 +11,6 @@ from sqlalchemy import (
     JSON,
     BigInteger,
     ForeignKey,
-    ForeignKeyConstraint,
     Index,
     Integer,
     LargeBinary,
@@ -114,7 +113,7 @@ def damage_error(row: Base, reason: str) -> DamagedRow:
     kind = type(row)
     key = ", ".join(str(getattr(row, str(column.key)))[:60] for column in kind.__mapper__.primary_key)
     return DamagedRow(
-        f"the row {key} of {kind.__tablename__} is damaged: {reason}; `pairmark doctor` names the repair",
+        f"the row {key} of {kind.__tablename__} is damaged: {reason}; restore a backup",
         table=kind.__tablename__,
         row=key,
     )
@@ -347,26 +346,6 @@ class ModelVersion(Base):
     job_id: Mapped[str | None] = mapped_column(String(32), unique=True)
     size_bytes: Mapped[int] = mapped_column(BigInteger, default=0, server_default="0")
     created_at: Mapped[float]
-    quarantine: Mapped[str | None] = mapped_column(String(1000))
-    quarantined_at: Mapped[float | None]
-
-
-class VersionLoad(Base):
-    """A version that a process is loading: left behind, the process ended meanwhile."""
-
-    __tablename__ = "version_loads"
-    __table_args__ = (
-        ForeignKeyConstraint(
-            ["model_id", "version"], ["model_versions.model_id", "model_versions.version"], ondelete="CASCADE"
-        ),
-    )
-    id: Mapped[str] = mapped_column(String(32), primary_key=True)
-    model_id: Mapped[str] = mapped_column(String(32), index=True)
-    version: Mapped[int]
-    host: Mapped[str] = mapped_column(String(200))
-    pid: Mapped[int]
-    process: Mapped[str] = mapped_column(String(32))
-    started_at: Mapped[float]
 
 
 class AliasRow(Base):

@@ -73,12 +73,6 @@ class VersionSummaryFields(Fields):
     aliases: list[str]
     calibration_id: str | None
     created_at: Moment
-    quarantine: Annotated[
-        str | None,
-        Text(
-            "why it is no longer loaded: it crashed a process that loaded it, and a trial in a separate process failed"
-        ),
-    ] = None
 
 
 class VersionFields(VersionSummaryFields):

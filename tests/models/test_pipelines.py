@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,6 @@ from pairmark import (
     save,
 )
 from pairmark.models.core.artefact import ArtefactError
-from pairmark.service.store.trial import first_use
 
 SCALING = "column-scaling"
 RNG = np.random.default_rng(0)
@@ -161,10 +159,3 @@ def test_an_array_that_no_scaler_writes_is_refused(array: np.ndarray, message: s
     )
     with pytest.raises(ArtefactError, match=message):
         load(tmp_path / "other")
-
-
-def test_a_service_says_that_it_takes_none(tmp_path: Path) -> None:
-    save(make_pipeline(StandardScaler(), MetricSimilarity()).fit(X, Y), tmp_path / "whole")
-    assert SCALING in json.loads((tmp_path / "whole" / "manifest.json").read_text())["arrays"]
-    with pytest.raises(ArtefactError, match="scales columns itself"):
-        first_use(tmp_path / "whole")

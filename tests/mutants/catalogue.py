@@ -209,12 +209,12 @@ WATCHED: dict[str, tuple[Row, ...]] = {
             "secure_delete=OFF",
         ),
     ),
-    "tests/service/test_backup.py": (
+    "tests/service/test_operations.py": (
         (
             "a restore revokes the keys of the backup unless they are kept",
             "pairmark/service/operations",
-            'keys = "keep" if covered else "drop"',
-            'keys = "keep"',
+            'chosen = "keep" if covered else "drop"',
+            'chosen = "keep"',
         ),
     ),
     "tests/service/test_transfer.py": (

@@ -20,7 +20,6 @@ from pairmark.service.cli.root import app
 from pairmark.service.datasets.schemas import DatasetRequest
 from pairmark.service.errors import CalibrationOverlap
 from pairmark.service.errors import InvalidInput as Refused
-from pairmark.service.operations.backup import probe
 from tests.models.records.people import people
 from tests.service.conftest import Deployment
 from tests.serving import RunningServer, serving
@@ -162,8 +161,6 @@ class TestTraining:
         assert version.kind == (learner or "record-trees")
         assert version.metrics["auc"]["value"] > 0.85
         assert version.facts["columns"]["born"] == "date:YYYY-MM-DD"
-        # Backups hold an answer of each promoted version, which a restored one must give again.
-        assert probe(deployment.store, "m", number) == probe(deployment.store, "m", number)
         table_of(deployment, 60, "others", seed=9)
         calibrated = deployment.store.calibrations.calibrate("m", number, "others")
         assert calibrated.dataset_sha256 == deployment.datasets.get("others").sha256

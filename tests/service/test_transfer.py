@@ -175,29 +175,12 @@ def with_calibration(body, change, tell=lambda summary, arrays: None):
     return with_manifest(body, edit)
 
 
-def _moved(arrays):
-    n = arrays["thresholds"].size
-    arrays["thresholds"] = (-1e5 + np.arange(n)[::-1]).astype(np.float32)
-
-
-def _tell_moved(summary, arrays):
-    summary["score_range"] = [float(arrays["thresholds"][-1]), float(arrays["thresholds"][0])]
-
-
 def _widened(arrays):
     """A lie that nothing in the file contradicts: fewer different pairs score high."""
     arrays["above"] *= 0.9
 
 
-def test_an_imported_calibration_is_held_against_the_file_and_guarantees_nothing(
-    deployment, elsewhere, exported
-):
-    for body, said in [
-        (with_calibration(exported, _moved), "score_range"),
-        (with_calibration(exported, _moved, _tell_moved), "not of the same scores"),
-    ]:
-        with pytest.raises(InvalidInput, match=said):
-            elsewhere.import_file(io.BytesIO(body), name="copy", by="test")
+def test_an_imported_calibration_guarantees_nothing(deployment, elsewhere, exported):
     body = with_calibration(exported, _widened)
     assert elsewhere.import_file(io.BytesIO(body), name="copy", by="test") == ("copy", 1)
     version = elsewhere.version("copy", 1)

@@ -162,8 +162,7 @@ _FIXES: dict[int, dict[type[PairmarkError], str]] = {
         "200, and try again.",
         errors.CorruptArtefact: "The checksum of the stored file differs from the registered one, so this version is "
         "not served. Restore the file from a backup, promote another version, or train again.",
-        errors.DamagedRow: "`detail` names the row. `pairmark doctor` lists every damaged row with its repair. Other "
-        "rows are served as usual.",
+        errors.DamagedRow: "`detail` names the row. Restore a backup. Other rows are served as usual.",
         TimedOut: "Send fewer pairs at a time, or raise `PAIRMARK_REQUEST_TIMEOUT_S`.",
     },
     507: {

@@ -45,12 +45,13 @@ async def readyz(request: Request, services: InServices) -> Ready:
     workers, uncalibrated = await services.readiness.answer()
     if uncalibrated:
         log.error(
-            "calibrations are not there: %s; `pairmark doctor` names the repair", ", ".join(uncalibrated)
+            "calibrations are not there: %s; restore a backup",
+            ", ".join(uncalibrated),
         )
         # Whoever may ask need not have a key, so nothing is named.
         raise NotReady(
             f"the calibrations of {len(uncalibrated)} production versions are not there, so they decide nothing; "
-            "the log names them, `pairmark doctor` the repair"
+            "the log names them"
         )
     warnings = [] if workers else [f"no worker is alive: {START_ONE}"]
     damage = services.runtime.catalogue.view.damage

@@ -1,4 +1,4 @@
-"""Records each repair after a crash in the audit log and the log, and counts them for `pairmark doctor`."""
+"""Records each repair after a crash in the audit log and the log."""
 
 from __future__ import annotations
 
@@ -7,16 +7,14 @@ from typing import Any, Literal
 
 from sqlalchemy.orm import Session
 
-from pairmark.service.audit import repository
 from pairmark.service.audit.log import record
 
 logger = logging.getLogger("pairmark.recovery")
-Repair = Literal["job", "storage", "galleries", "version"]
+Repair = Literal["job", "storage", "galleries"]
 SAID: dict[Repair, str] = {
     "job": "job queued again after a lost attempt",
     "storage": "data of killed processes removed from storage",
     "galleries": "data of deleted galleries and killed imports removed",
-    "version": "version quarantined after it ended a process",
 }
 
 
@@ -30,9 +28,3 @@ def recovered(session: Session, now: float, repair: Repair, resource: str, **fac
     """
     record(session, now, f"recovery.{repair}", resource, after=facts)
     logger.warning(SAID[repair], extra={"resource": resource, **facts})
-
-
-def repairs_since(session: Session, since: float) -> dict[Repair, tuple[int, float]]:
-    """How often each repair was made since a time, and when last."""
-    counts = repository.counts_since(session, "recovery", since)
-    return {repair: counts[f"recovery.{repair}"] for repair in SAID if f"recovery.{repair}" in counts}

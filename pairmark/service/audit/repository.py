@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import delete, func, insert, select
+from sqlalchemy import delete, insert, select
 from sqlalchemy.orm import Session
 
 from pairmark.service.db import touched
@@ -49,16 +49,6 @@ def page(
     if since is not None:
         statement = statement.where(AuditRow.at >= since)
     return list(session.scalars(statement))
-
-
-def counts_since(session: Session, group: str, since: float) -> dict[str, tuple[int, float]]:
-    """Entries of a group of actions since a time, by action: how many, and the time of the last."""
-    statement = (
-        select(AuditRow.action, func.count(), func.max(AuditRow.at))
-        .where(AuditRow.action.startswith(f"{group}.", autoescape=True), AuditRow.at >= since)
-        .group_by(AuditRow.action)
-    )
-    return {action: (int(n), float(last)) for action, n, last in session.execute(statement)}
 
 
 def delete_before(session: Session, before: float) -> int:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import signal
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -67,12 +69,13 @@ def backup(
     if file.exists() and not force:
         output.complain(f"{file} exists already: name another file, or overwrite it with --force")
         raise typer.Exit(2)
+    # Ended by a signal it removes what it has written so far.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with _open_stores() as (config, database, blobs):
         summary = back_up(database, blobs, config, file)
 
     def human(to: Console) -> None:
-        size = f"{summary['bytes'] / 2**20:.1f} MiB"
-        to.print(f"{file}: {summary['rows']} rows and {summary['blobs']} stored files, {size}")
+        to.print(f"{file}: the database and {summary['blobs']} artefacts, {summary['bytes'] / 2**20:.1f} MiB")
         for what, detail in summary["damaged"].items():
             to.print(f"NOT IN THE BACKUP: {what[:40]}: {detail}")
 
@@ -93,47 +96,61 @@ def restore(
         ),
     ] = None,
     last_revocation: Annotated[
-        datetime | None,
-        typer.Option(
-            help="When a key was last revoked (ISO 8601, UTC).", formats=["%Y-%m-%dT%H:%M:%S", "%Y-%m-%d"]
-        ),
+        str | None,
+        typer.Option(help="When a key was last revoked (ISO 8601, UTC); a date means the end of that day."),
     ] = None,
 ) -> None:
-    """Restore a backup into an empty database and artefact store, and check its scores."""
+    """Restore a backup into an empty database and artefact store. Exit code 1: something is missing or does not
+    load."""
     from pairmark.service.operations.restore import restore as restored
 
+    revoked_at = None if last_revocation is None else _end_of(last_revocation)
     with _open_stores() as (config, database, blobs):
-        revoked_at = None if last_revocation is None else last_revocation.replace(tzinfo=UTC).timestamp()
         summary = restored(database, blobs, config, file, keys=keys, last_revocation=revoked_at)
 
     def human(to: Console) -> None:
-        to.print(f"restored {summary['rows']} rows and {summary['blobs']} stored files from {file}")
-        to.print(f"versions in use that give the same scores to the last bit: {len(summary['same'])}")
-        for ref in summary["close"]:
-            to.print(f"{ref} gives the same scores except for rounding: another CPU, or other libraries")
+        to.print(f"restored the database and {summary['blobs']} artefacts from {file}")
         for key in summary["revoked_keys"]:
             to.print(f"REVOKED: key {key['id']} ({key['name']!a}) worked in the backup")
         if summary["revoked_keys"]:
             to.print("Make new keys with `pairmark keys create`. `--keys keep` restores keys as they were.")
+        if summary["new_key"]:
+            to.print("The backup holds no API key. This admin key was made, and is shown only here:")
+            to.print(summary["new_key"])
+        if summary["open"]:
+            to.print("OPEN: there is no API key, so everybody on this machine may use the service.")
         for what, detail in summary["missing"].items():
             to.print(f"NOT IN THE BACKUP: {what[:40]}: {detail}")
-        for item in summary["refused"][:20]:
-            # As Python writes it: the name may hold characters that a terminal obeys.
-            name = ascii(item.get("id") or item["subject"])
-            to.print(f"NOT RESTORED: {name} of gallery {item['gallery']}: {item['detail']}")
-        if summary["n_refused"] > 20:
-            to.print(f"and {summary['n_refused'] - 20} more that are not restored (--json lists 1,000)")
+        for ref, detail in summary["unloadable"].items():
+            to.print(f"DOES NOT LOAD: {ref}: {detail}")
 
     output.show(summary, human)
+    if summary["missing"] or summary["unloadable"]:
+        raise typer.Exit(1)
+
+
+def _end_of(moment: str) -> float:
+    """The time in seconds since the epoch; of a date, its end."""
+    try:
+        parsed = datetime.fromisoformat(moment)
+    except ValueError:
+        raise typer.BadParameter(
+            f"{moment!r} is no time; expected one such as 2026-11-27T14:30:00 or 2026-11-27",
+            param_hint="--last-revocation",
+        ) from None
+    if parsed.tzinfo is None:
+        parsed = parsed.replace(tzinfo=UTC)
+    is_date = "T" not in moment and ":" not in moment
+    return (parsed + timedelta(days=1) if is_date else parsed).timestamp()
 
 
 def doctor(
     quick: Annotated[
         bool,
-        typer.Option("--quick", help="Skip the checksums of stored files and the compilation of kernels."),
+        typer.Option("--quick", help="Skip the checksums of stored files and the loading of versions."),
     ] = False,
 ) -> None:
-    """Check database, clocks, workers, data, calibrations, disk and kernels. Exit code 1: a check failed."""
+    """Check the database, foreign keys, stored files and the versions in use. Exit code 1: a check failed."""
     from pairmark.service.operations.doctor import Doctor, as_json
 
     with _open_stores() as (config, database, blobs):

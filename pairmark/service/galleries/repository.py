@@ -130,7 +130,7 @@ def _state(row: Any) -> GalleryState:
     reason = _damage(row)
     if reason is not None:
         raise DamagedRow(
-            f"gallery {row.name!r} is damaged: {reason}; `pairmark doctor` names the repair",
+            f"gallery {row.name!r} is damaged: {reason}; restore a backup",
             table="galleries",
             row=str(row.name),
         )
@@ -145,7 +145,11 @@ def _sound(rows: Iterable[Any]) -> list[GalleryState]:
         if reason is None:
             states.append(GalleryState(**row._mapping))
         else:
-            log.error("gallery %r is left out: %s; `pairmark doctor` names the repair", row.name, reason)
+            log.error(
+                "gallery %r is left out: %s; restore a backup",
+                row.name,
+                reason,
+            )
     return states
 
 

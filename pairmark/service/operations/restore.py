@@ -1,49 +1,44 @@
-"""Restoring a backup into an empty database, and checking that it answers as before."""
+"""Restoring a backup into an empty deployment."""
 
 from __future__ import annotations
 
 import shutil
+import sqlite3
 import tarfile
+import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from contextlib import closing, contextmanager
+from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
-from sqlalchemy import Connection, select, update
-from sqlalchemy.orm import Session
+from pydantic import ValidationError
+from sqlalchemy import MetaData, exists, inspect, select, update
 
 from pairmark import migrations
+from pairmark.models.core.artefact import file_sha256
 from pairmark.service.audit.log import record
-from pairmark.service.blobs import Blobs
+from pairmark.service.blobs import Blobs, LocalBlobs
 from pairmark.service.blobs.base import storage_errors
 from pairmark.service.db import Database
 from pairmark.service.errors import Conflict, CorruptArtefact, InvalidInput
-from pairmark.service.galleries import repository
-from pairmark.service.galleries.calibration import probe_repository
-from pairmark.service.galleries.calibration.kept_probes import erase_probes
-from pairmark.service.galleries.items import item_repository
-from pairmark.service.galleries.items.rows import ERRORS_SHOWN, id_text
-from pairmark.service.operations import dump
-from pairmark.service.operations.backup import probe
-from pairmark.service.operations.manifest import (
+from pairmark.service.keys.keys import Keys
+from pairmark.service.operations.backup import (
+    DATABASE,
+    FORMAT_VERSION,
     MANIFEST,
     SIGNATURE,
     BackupManifest,
-    ScoreProbe,
-    parsed_manifest,
+    kind_of,
+    run_tool,
 )
+from pairmark.service.operations.doctor import unloadable
 from pairmark.service.settings import Settings
-from pairmark.service.store.refs import parse_ref
 from pairmark.service.store.signing import check_signature
-from pairmark.service.store.store import ModelStore
-from pairmark.service.store.transfer import MAX_SIGNATURE_BYTES
-from pairmark.service.tables import ApiKey
+from pairmark.service.tables import ApiKey, Base
 
-_CLOSE = 1e-5
 _MAX_MANIFEST_BYTES = 256 * 1024**2
-
-
+_MAX_SIGNATURE_BYTES = 256
 KeyPolicy = Literal["keep", "drop"]
 
 
@@ -56,87 +51,90 @@ def restore(
     keys: KeyPolicy | None = None,
     last_revocation: float | None = None,
 ) -> dict[str, Any]:
-    """Fill an empty database, of either kind, and its blob storage from a backup.
+    """Fill an empty database and artefact store from a backup of the same kind of database.
 
-    All rows appear in one transaction, after every blob is in place. The versions that were in use are then loaded
-    and asked the questions that they were asked for the backup. Console sessions are not restored.
+    Artefacts are stored first, then the database appears as a whole. Console sessions are not restored.
 
     Parameters
     ----------
     keys : what becomes of API keys that worked when the backup was made. ``drop`` revokes them, since one may have
         been revoked afterwards; ``keep`` leaves them. Default: ``keep`` if ``last_revocation`` is not after the
-        backup, else ``drop``.
+        backup, else ``drop``. Where the backup holds no key at all, a new admin key is made unless ``keep`` is given:
+        without a key, everybody on this machine may use the service.
     last_revocation : when a key was last revoked, in seconds since the epoch; None: not stated.
 
     Returns
     -------
-    Counts of ``rows`` and ``blobs``, and the answers: ``same`` to the bit, ``close`` (another CPU may round
-    differently), and what was ``missing`` from the backup. ``keys``: what was done, and ``revoked_keys``, the id and
-    name of each key that worked in the backup and works no more. ``refused``: the first thousand of ``n_refused`` items
-    and probes of galleries whose ids or subjects are not accepted any more; they are not restored.
+    The number of ``blobs``; ``missing``, what was damaged when the backup was made; ``unloadable`` versions in use;
+    ``keys``: what was done, ``revoked_keys``, the id and name of each key that worked in the backup and works no more,
+    ``new_key``, shown here only, and ``open``: whether there is no key.
 
     Raises
     ------
     InvalidInput
-        When the file is no backup, one of a newer version of Pairmark, or one without a good signature where an import
-        key is set.
+        When the file is no backup, one of another version's format, of another kind of database, or one without a good
+        signature where an import key is set.
     Conflict
-        When the database holds something already.
+        When the database or the artefact store holds data: nothing was written then.
     CorruptArtefact
-        When the file was changed, or a version answers differently.
+        When the file was changed.
     """
-    with _open(source) as archive, _tar_errors(source):
+    with _opened(source) as archive:
         manifest = _manifest(archive, source, settings)
-        if keys is None:
-            covered = last_revocation is not None and last_revocation <= manifest.made_at
-            keys = "keep" if covered else "drop"
-        present = db.revision()
-        if present not in (None, manifest.revision):
-            raise Conflict(
-                f"the database's tables are of revision {present}, the backup's of {manifest.revision}; "
-                "restore into a database without tables"
+        if manifest.kind != kind_of(db):
+            raise InvalidInput(
+                f"{source} is a backup of {manifest.kind}, and PAIRMARK_DATABASE_URL names {kind_of(db)}"
             )
-        db.upgrade(manifest.revision)
+        _refuse_data(db, blobs, manifest)
+        chosen = keys
+        if chosen is None:
+            covered = last_revocation is not None and last_revocation <= manifest.made_at
+            chosen = "keep" if covered else "drop"
         for key, names in manifest.blobs.items():
             _restore_blob(blobs, archive, key, names)
-        with db.engine.execution_options(pairmark_write=True).connect() as connection, connection.begin():
-            _restore_rows(connection, archive, manifest)
-            revoked = _revoke_keys(connection) if keys == "drop" else []
-    db.upgrade()
-    with db.write() as session:
-        now = db.now(session)
-        after = {"made_at": manifest.made_at, "keys": keys, "revoked_keys": [key["id"] for key in revoked]}
-        record(session, now, "backup.restore", "backup", after=after)
-        refused = _refuse_items(session, now)
-    same, close = _compared(ModelStore(db, blobs, settings), manifest.probes)
+        with tempfile.TemporaryDirectory(prefix=".restore-", dir=settings.home) as folder:
+            copy = Path(folder) / DATABASE
+            _extract(archive, DATABASE, copy)
+            if file_sha256(copy) != manifest.database_sha256:
+                raise CorruptArtefact(
+                    "the backup's database was changed after it was written (sha256 differs)"
+                )
+            if db.is_sqlite:
+                restored = Database(f"sqlite:///{copy}")
+                revoked, new_key = _finished(restored, settings, manifest, chosen, make_key=keys != "keep")
+                restored.dispose()
+                with (
+                    closing(sqlite3.connect(copy)) as read,
+                    closing(sqlite3.connect(str(db.url.database))) as to,
+                ):
+                    read.backup(to)
+            else:
+                _drop_tables(db)
+                options = ("--single-transaction", "--exit-on-error", "--no-owner", "--no-privileges")
+                run_tool(db, "pg_restore", "--clean", "--if-exists", *options, data=copy)
+                revoked, new_key = _finished(db, settings, manifest, chosen, make_key=keys != "keep")
+    with db.read() as session:
+        is_open = not session.scalar(select(exists().where(ApiKey.id.is_not(None))))
     return {
-        "rows": sum(table.rows for table in manifest.tables.values()),
         "blobs": len(manifest.blobs),
-        "same": same,
-        "close": close,
         "missing": manifest.damaged,
-        "keys": keys,
+        "unloadable": dict(unloadable(db, blobs, settings)),
+        "keys": chosen,
         "revoked_keys": revoked,
-        "refused": refused[:ERRORS_SHOWN],
-        "n_refused": len(refused),
+        "new_key": new_key,
+        "open": is_open,
     }
 
 
-def _open(source: Path) -> tarfile.TarFile:
-    try:
-        return tarfile.open(source, mode="r:")
-    except tarfile.TarError as error:
-        raise InvalidInput(
-            f"{source} is not a backup: expected a file that `pairmark backup` wrote"
-        ) from error
-
-
 @contextmanager
-def _tar_errors(source: Path) -> Iterator[None]:
+def _opened(source: Path) -> Iterator[tarfile.TarFile]:
     try:
-        yield
+        with tarfile.open(source, mode="r:") as archive:
+            yield archive
     except (tarfile.TarError, EOFError) as error:
-        raise InvalidInput(f"{source} is not a whole backup: it was cut short or changed") from error
+        raise InvalidInput(
+            f"{source} is not a whole backup: expected a file that `pairmark backup` wrote"
+        ) from error
 
 
 def _manifest(archive: tarfile.TarFile, source: Path, settings: Settings) -> BackupManifest:
@@ -145,110 +143,99 @@ def _manifest(archive: tarfile.TarFile, source: Path, settings: Settings) -> Bac
         raise InvalidInput(f"{source} is not a whole backup: it holds no {MANIFEST}")
     body = _content(archive, MANIFEST).read()
     signature = None
-    if SIGNATURE in names and archive.getmember(SIGNATURE).size <= MAX_SIGNATURE_BYTES:
+    if SIGNATURE in names and archive.getmember(SIGNATURE).size <= _MAX_SIGNATURE_BYTES:
         signature = _content(archive, SIGNATURE).read().decode("ascii", errors="replace")
     check_signature(body, signature, settings, file=str(source))
-    return parsed_manifest(body, str(source))
+    if b'"format_version": 1,' in body:
+        raise InvalidInput(
+            f"{source} was made by Pairmark 0.2: restore it with Pairmark 0.2.0, then upgrade that deployment "
+            "(`pairmark db upgrade`)"
+        )
+    try:
+        manifest = BackupManifest.model_validate_json(body)
+    except ValidationError as error:
+        raise InvalidInput(f"{source} is not a whole backup: its {MANIFEST} is damaged") from error
+    if manifest.format_version > FORMAT_VERSION or manifest.revision not in migrations.revisions():
+        raise InvalidInput(
+            f"{source} was made by Pairmark {manifest.code_version[:40]}, which is newer than this one: restore it "
+            "with that version"
+        )
+    return manifest
+
+
+def _refuse_data(db: Database, blobs: Blobs, manifest: BackupManifest) -> None:
+    """`Conflict` where a restore would mix with what is there; artefacts of a restore that ended early are the same."""
+    present = inspect(db.engine).get_table_names()
+    with db.read() as session:
+        for table in Base.metadata.sorted_tables:
+            if table.name in present and table.name != "revision":
+                columns = [
+                    table.columns[name["name"]] for name in inspect(db.engine).get_columns(table.name)
+                ][:1]
+                if session.execute(select(*columns).limit(1)).first() is not None:
+                    raise Conflict(
+                        f"the database holds data already (table {table.name}); restore into an empty one: another "
+                        "PAIRMARK_DATABASE_URL, or another PAIRMARK_HOME"
+                    )
+    if {key for key, _ in blobs.ages()} - manifest.blobs.keys():
+        place = blobs.root if isinstance(blobs, LocalBlobs) else "PAIRMARK_ARTEFACTS"
+        raise Conflict(
+            f"the artefact store holds data already ({place}); restore into an empty one: another "
+            "PAIRMARK_ARTEFACTS, or another PAIRMARK_HOME"
+        )
+
+
+def _drop_tables(db: Database) -> None:
+    """Drop the empty tables, which may be of another revision than the backup's."""
+    tables = MetaData()
+    with db.schema_change() as connection:
+        tables.reflect(connection)
+        tables.drop_all(connection)
 
 
 def _content(archive: tarfile.TarFile, name: str) -> Any:
     try:
         content = archive.extractfile(name)
-    except (KeyError, tarfile.TarError) as error:
+    except KeyError as error:
         raise CorruptArtefact(f"the backup lacks {name}: it is not whole") from error
     if content is None:
         raise CorruptArtefact(f"the backup's {name} is not a plain file")
     return content
 
 
+def _extract(archive: tarfile.TarFile, name: str, path: Path) -> None:
+    with storage_errors("restoring"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("xb") as stream:
+            shutil.copyfileobj(_content(archive, name), stream)
+
+
 def _restore_blob(blobs: Blobs, archive: tarfile.TarFile, key: str, names: list[str]) -> None:
     with blobs.workspace() as folder:
         for name in names:
-            path = (folder / name).resolve()
-            if not path.is_relative_to(folder.resolve()):
-                raise CorruptArtefact(f"the backup's blob {key[:12]} names a file outside its folder")
-            with storage_errors("restoring a blob"):
-                path.parent.mkdir(parents=True, exist_ok=True)
-                with path.open("xb") as stream:
-                    shutil.copyfileobj(_content(archive, f"blobs/{key}/{name}"), stream)
+            if PurePosixPath(name).is_absolute() or ".." in name.split("/"):
+                raise CorruptArtefact(f"the backup's artefact {key[:12]} names a file outside its folder")
+            _extract(archive, f"blobs/{key}/{name}", folder / name)
         if blobs.put_folder(folder) != key:
             raise CorruptArtefact(
-                f"the backup's blob {key[:12]} was changed after it was written (sha256 differs)"
+                f"the backup's artefact {key[:12]} was changed after it was written (sha256 differs)"
             )
 
 
-def _restore_rows(connection: Connection, archive: tarfile.TarFile, manifest: BackupManifest) -> None:
-    tables = dump.tables_at(connection, newest=manifest.revision == migrations.HEAD)
-    for name in manifest.tables:
-        if name not in tables:
-            raise CorruptArtefact(f"the backup holds a table {name[:50]!r} that its revision does not have")
-        if name != "revision" and connection.execute(select(tables[name]).limit(1)).first() is not None:
-            raise Conflict(
-                "the database holds data already; restore into an empty one: another PAIRMARK_DATABASE_URL, or another "
-                "PAIRMARK_HOME"
-            )
-    # Migrations leave a first row of their own.
-    connection.execute(tables["revision"].delete())
-    for name, facts in manifest.tables.items():
-        dump.read_table(connection, tables[name], facts, _content(archive, f"tables/{name}.jsonl"))
-    # Who signed in before the backup may be somebody else by now.
-    if "sessions" in tables:
-        connection.execute(tables["sessions"].delete())
-    dump.continue_sequences(connection, manifest.sequences)
-
-
-def _revoke_keys(connection: Connection) -> list[dict[str, str]]:
-    """Revoke every key that works; returns which. Their rows stay: a database without keys is open to its host."""
-    active = ApiKey.revoked_at.is_(None)
-    rows = connection.execute(select(ApiKey.id, ApiKey.name).where(active).order_by(ApiKey.created_at))
-    revoked = [{"id": row.id, "name": row.name} for row in rows]
-    connection.execute(update(ApiKey).where(active).values(revoked_at=time.time()))
-    return revoked
-
-
-def _refuse_items(session: Session, now: float) -> list[dict[str, str]]:
-    """Erase items and probes that an upload would be refused; returns which, and why."""
-    refused: list[dict[str, str]] = []
-    for state in repository.page(session, limit=None):
-        ids, n_probes = [], 0
-        for id, subject in item_repository.names(session, state.id):
-            reason = _refusal(id, "id") or (None if subject is None else _refusal(subject, "subject"))
-            if reason is not None:
-                ids.append(id)
-                refused.append({"gallery": state.name, "id": id, "detail": reason})
-        item_repository.erase(session, state, ids, now)
-        for subject in probe_repository.subjects(session, state.id):
-            reason = _refusal(subject, "subject")
-            if reason is not None:
-                n_probes += erase_probes(session, state.id, subject)
-                refused.append({"gallery": state.name, "subject": subject, "detail": f"probe: {reason}"})
-        if ids or n_probes:
-            before = {"items": len(ids), "probes": n_probes}
-            record(session, now, "gallery.erase", f"gallery:{state.name}", before=before)
-    return refused
-
-
-def _refusal(text: str, field: str) -> str | None:
-    try:
-        id_text(text, field)
-    except InvalidInput as error:
-        return error.detail
-    return None
-
-
-def _compared(store: ModelStore, probes: dict[str, ScoreProbe]) -> tuple[list[str], list[str]]:
-    same, close = [], []
-    for ref, reference in sorted(probes.items()):
-        parsed = parse_ref(ref)
-        assert parsed.version is not None
-        scores = probe(store, parsed.name, parsed.version)
-        if scores["sha256"] == reference.sha256:
-            same.append(ref)
-        elif abs(scores["first"] - reference.first) <= _CLOSE * max(1.0, abs(reference.first)):
-            close.append(ref)
-        else:
-            raise CorruptArtefact(
-                f"everything was restored, but {ref} scores {scores['first']:g} where it scored "
-                f"{reference.first:g}: do not use it before the cause is known"
-            )
-    return same, close
+def _finished(
+    db: Database, settings: Settings, manifest: BackupManifest, keys: KeyPolicy, *, make_key: bool
+) -> tuple[list[dict[str, str]], str | None]:
+    """Upgrade the restored rows and see to keys; returns those that were revoked, and a new one."""
+    db.upgrade()
+    with db.write() as session:
+        works = ApiKey.revoked_at.is_(None)
+        revoked = []
+        if keys == "drop":
+            rows = session.execute(select(ApiKey.id, ApiKey.name).where(works).order_by(ApiKey.created_at))
+            revoked = [{"id": row.id, "name": row.name} for row in rows]
+            session.execute(update(ApiKey).where(works).values(revoked_at=time.time()))
+        # The rows of revoked keys stay: a database without keys is open to everybody on its machine.
+        make_key = make_key and not session.scalar(select(exists().where(ApiKey.id.is_not(None))))
+        after = {"made_at": manifest.made_at, "keys": keys, "revoked_keys": [key["id"] for key in revoked]}
+        record(session, db.now(session), "backup.restore", "backup", after=after)
+    return revoked, Keys(db, settings).create("restored", ["admin"]).key if make_key else None

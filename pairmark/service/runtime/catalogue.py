@@ -180,7 +180,7 @@ class CatalogueView:
 
 def _damaged(ref: str, why: str = "") -> DamagedRow:
     return DamagedRow(
-        f"{why}the row of version {ref} is damaged or not there; `pairmark doctor` names the repair",
+        f"{why}the row of version {ref} is damaged or not there; restore a backup",
         version=ref,
     )
 
@@ -315,7 +315,7 @@ class Catalogue:
             damage += [f"key {id}" for id in damaged_keys]
             if damage:
                 log.error(
-                    "damaged rows are left out: %s; `pairmark doctor` names the repair",
+                    "damaged rows are left out: %s; restore a backup",
                     ", ".join(damage[:20]),
                 )
             return CatalogueView(

@@ -332,23 +332,19 @@ class Runtime:
 
     def _load(self, entry: VersionEntry) -> LoadedVersion:
         ranks, classifies = "rank-labels" in entry.capabilities, "classify" in entry.capabilities
-        seconds = 0.0
-
-        def warm(estimator: Any) -> None:
-            """Score and search before it serves: pages of the artefact and kernels not compiled yet."""
-            nonlocal seconds
-            warm_loaded(estimator, entry.capabilities, accepts_sparse=spec_of(entry.kind).accepts_sparse)
-            point = np.zeros((1, int(estimator.n_features_in_)), dtype=np.float32)
-            if ranks:
-                estimator.pairwise_confidence(point)
-                estimator.ranking_confidence(point)
-                seconds = _seconds(lambda: estimator._ranked(point))
-            elif classifies:
-                seconds = _seconds(lambda: estimator.predict_proba(point))
-
         # First of all: a kind that this version of Pairmark no longer has is refused as what cannot be loaded.
-        estimator = self.store.load(entry.name, entry.version, warm)
+        estimator = self.store.load(entry.name, entry.version)
         spec = spec_of(entry.kind)
+        # It scores and searches before it serves: pages of the artefact and kernels not compiled yet.
+        warm_loaded(estimator, entry.capabilities, accepts_sparse=spec.accepts_sparse)
+        point = np.zeros((1, int(estimator.n_features_in_)), dtype=np.float32)
+        seconds = 0.0
+        if ranks:
+            estimator.pairwise_confidence(point)
+            estimator.ranking_confidence(point)
+            seconds = _seconds(lambda: estimator._ranked(point))
+        elif classifies:
+            seconds = _seconds(lambda: estimator.predict_proba(point))
         return LoadedVersion(
             entry=entry,
             estimator=estimator,

@@ -23,7 +23,6 @@ from pairmark.service.tables import (
     KeptDecision,
     ModelRow,
     ModelVersion,
-    VersionLoad,
 )
 from pairmark.wire.models import LONGEST_REASON
 
@@ -52,45 +51,6 @@ def add_version(session: Session, model: ModelRow, new: NewVersion, now: float) 
     session.add(row)
     session.flush()
     return row
-
-
-def loads_of(session: Session, row: ModelVersion) -> list[VersionLoad]:
-    """Marks of the processes that load a version, or ended while they did."""
-    return list(
-        session.scalars(
-            select(VersionLoad).where(
-                VersionLoad.model_id == row.model_id, VersionLoad.version == row.version
-            )
-        )
-    )
-
-
-def remove_loads(session: Session, ids: Sequence[str]) -> None:
-    session.execute(delete(VersionLoad).where(VersionLoad.id.in_(ids)))
-
-
-def set_quarantine(session: Session, row: ModelVersion, reason: str, now: float) -> None:
-    """Put a version into quarantine, unless it is there."""
-    session.execute(
-        update(ModelVersion)
-        .where(
-            ModelVersion.model_id == row.model_id,
-            ModelVersion.version == row.version,
-            ModelVersion.quarantine.is_(None),
-        )
-        .values(quarantine=reason, quarantined_at=now)
-    )
-
-
-def quarantined(session: Session) -> list[tuple[str, ModelVersion]]:
-    """(model's name, version) of every version in quarantine."""
-    rows = session.execute(
-        select(ModelRow.name, ModelVersion)
-        .join(ModelVersion, ModelVersion.model_id == ModelRow.id)
-        .where(ModelVersion.quarantine.is_not(None))
-        .order_by(ModelRow.name, ModelVersion.version)
-    )
-    return [(name, row) for name, row in rows]
 
 
 def add_calibration(
@@ -309,13 +269,12 @@ _CALIBRATED = (
 
 
 def versions_in_use(session: Session) -> list[tuple[str, int]]:
-    """Names and numbers of versions that an alias holds or a gallery uses, in order; none in quarantine."""
+    """Names and numbers of versions that an alias holds or a gallery uses, in order."""
     of_gallery = (GalleryRow.model_id == ModelVersion.model_id) & (GalleryRow.version == ModelVersion.version)
     statement = (
         select(ModelRow.name, ModelVersion.version)
         .join(ModelVersion, ModelVersion.model_id == ModelRow.id)
         .where(
-            ModelVersion.quarantine.is_(None),
             select(AliasRow).where(_OF_ALIAS).exists() | select(GalleryRow).where(of_gallery).exists(),
         )
         .order_by(ModelRow.name, ModelVersion.version)

