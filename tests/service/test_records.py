@@ -442,7 +442,7 @@ class TestServing:
     def test_the_command_line_matches_two_files(self, served: RunningServer, tmp_path: Path) -> None:
         for name, row in (("a", 0), ("b", 1)):
             (tmp_path / f"{name}.json").write_text(json.dumps(record(OTHERS, row)))
-        sides = ("--left", str(tmp_path / "a.json"), "--right", str(tmp_path / "b.json"))
+        sides = (str(tmp_path / "a.json"), str(tmp_path / "b.json"))
         found = served.cli("match", *sides, "--fpr", "0.2", "--model", "customers", "--json")
         assert found.returncode == 0, found.stderr
         assert json.loads(found.stdout)["pairs"][0]["decision"] == "match"

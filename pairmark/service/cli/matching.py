@@ -18,15 +18,8 @@ if TYPE_CHECKING:
 
 SHOWN = 20
 
-SideSource = tuple[str | None, Path | None]
-LeftFile = Annotated[
-    Path | None, typer.Option("--left", help="A file instead of LEFT.", exists=True, dir_okay=False)
-]
-RightFile = Annotated[
-    Path | None, typer.Option("--right", help="A file instead of RIGHT.", exists=True, dir_okay=False)
-]
 Side = Annotated[
-    str | None,
+    str,
     typer.Argument(
         help="A CSV of points whose first line names the features (-: standard input), one point: 5.1,3.5,1.4, or "
         "a JSON file of a record or a list of records."
@@ -42,16 +35,14 @@ SubjectOption = Annotated[
 
 def similarity(
     client: Connection,
-    left: Side = None,
-    right: Side = None,
-    left_file: LeftFile = None,
-    right_file: RightFile = None,
+    left: Side,
+    right: Side,
     subject: SubjectOption = None,
     *,
     scoring: Annotated[SimilarityParameters, Members("aggregation model")],
 ) -> None:
     """Score pairs row by row, or one point against many."""
-    sides = _sides((left, left_file), (right, right_file), subject)
+    sides = (_side(left, subject), _side(right, subject))
     scores = client.similarity(*sides, **vars(scoring)).tolist()
     rows = [(at, f"{score:.6g}") for at, score in enumerate(scores)]
     output.show({"scores": scores}, output.table(("pair", "score"), rows, empty="no pairs", most=SHOWN))
@@ -59,10 +50,8 @@ def similarity(
 
 def match(
     client: Connection,
-    left: Side = None,
-    right: Side = None,
-    left_file: LeftFile = None,
-    right_file: RightFile = None,
+    left: Side,
+    right: Side,
     subject: SubjectOption = None,
     *,
     deciding: Annotated[
@@ -73,7 +62,7 @@ def match(
     """Decide which pairs match, at a false positive rate you choose."""
     if deciding.fpr is None:
         raise typer.BadParameter("expected --fpr")
-    sides = _sides((left, left_file), (right, right_file), subject)
+    sides = (_side(left, subject), _side(right, subject))
     answer = client.match(*sides, **vars(deciding))
     decisions = answer.decisions or [
         "match" if is_match else "different" for is_match in answer.matches.tolist()
@@ -109,15 +98,6 @@ def _promise(point: dict[str, Any]) -> str:
         enrolled, probes = point["samples"]
         text += f" It is for subjects of {enrolled} and {probes} samples ({point['aggregation']})."
     return f"{text} {point['n_units']:,} {counted} calibrate."
-
-
-def _sides(left: SideSource, right: SideSource, subject: str | None) -> tuple[list[Any], list[Any]]:
-    """Both sides, each as an argument or a file."""
-    for name, (argument, file) in (("LEFT", left), ("RIGHT", right)):
-        if (argument is None) == (file is None):
-            raise typer.BadParameter(f"expected {name} or --{name.lower()}, and not both")
-    a, b = (_side(argument or str(file), subject) for argument, file in (left, right))
-    return a, b
 
 
 def _side(argument: str, subject: str | None) -> list[Any]:
