@@ -16,7 +16,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import issparse
-from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin, is_classifier
 from sklearn.utils import Tags, TransformerTags
 from sklearn.utils.validation import check_is_fitted
 
@@ -26,6 +26,7 @@ from pairmark.models.core.arrays import Float32 as Float32
 from pairmark.models.core.arrays import Matrix as Matrix
 from pairmark.models.core.inputs import (
     Missing,
+    by_appearance,
     checked_identities,
     checked_matrix,
     checked_pairs,
@@ -58,8 +59,6 @@ class PairScorerMixin(Stateful):
     n_features_in_: int
     fill_: Float32
     _accepts_sparse: bool = False
-    _needs_both_kinds: bool = True
-    """Whether there is nothing to learn where all rows share an identity, or no two do."""
     _missing: Missing | None = None
     """How missing values (NaN) are filled; None: they are refused."""
 
@@ -85,7 +84,10 @@ class PairScorerMixin(Stateful):
         ValueError
             On anything else, on parameters out of bounds, and where the learner finds nothing to learn.
         """
-        self._learn_identities(*self._checked_identities(X, y))
+        rows, codes, identities = self._checked_identities(X, y)
+        if not is_classifier(self):
+            identities, codes = by_appearance(identities, codes)
+        self._learn_identities(rows, codes, identities)
         return self
 
     def fit_pairs(
@@ -143,7 +145,7 @@ class PairScorerMixin(Stateful):
     def _checked_identities(self, X: ArrayLike, y: ArrayLike) -> tuple[Any, Int64, NDArray[Any]]:
         self._check_params()
         (rows,) = self._filled_sides(self._training_rows(X, "X", reset=True))
-        identities, codes = checked_identities(y, rows.shape[0], both_kinds=self._needs_both_kinds)
+        identities, codes = checked_identities(y, rows.shape[0])
         return rows, codes, identities
 
     def _checked_pairs(
@@ -245,7 +247,13 @@ class PairScorerMixin(Stateful):
         ValueError
             Where no two rows share an identity, or all do, and as `score_pairs`.
         """
-        codes = checked_identities(y, np.asarray(y).shape[0])[1]
+        try:
+            codes = checked_identities(y, np.asarray(y).shape[0])[1]
+        except ValueError as error:
+            raise ValueError(
+                f"{error}. Where y is sorted, splitters that cut it (KFold, cv=3) leave such parts: use "
+                "cv=GroupKFold() with groups=y, or StratifiedKFold for shared classes"
+            ) from None
         return identity_auc(lambda left, right: self.score_pairs(X, left, right), codes)
 
     @property
@@ -374,11 +382,18 @@ class PairScorerMixin(Stateful):
 
         Returns
         -------
-        GalleryIndex : never changes; ``save(folder)`` writes it, `open_index` maps it again. It keeps a float32 array
-            that it was given instead of copying it, so leave that one alone.
+        GalleryIndex : never changes, whatever becomes of ``gallery``; ``save(folder)`` writes it, `open_index` maps it
+            again.
         """
         check_is_fitted(self)
-        return self._indexed(self._validated(gallery, "gallery"), self._search_digest())
+        rows = self._validated(gallery, "gallery")
+        if (
+            isinstance(rows, np.ndarray)
+            and isinstance(gallery, np.ndarray)
+            and np.shares_memory(rows, gallery)
+        ):
+            rows = rows.copy()
+        return self._indexed(rows, self._search_digest())
 
     def open_index(self, folder: str | os.PathLike[str], *, verify: bool = False) -> GalleryIndex:
         """Open a saved index of this model, memory-mapped: galleries larger than memory work, processes share pages.

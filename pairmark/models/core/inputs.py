@@ -125,14 +125,13 @@ def row_numbers(numbers: ArrayLike, n_rows: int, name: str) -> Int64:
     return array.astype(np.int64, copy=False)
 
 
-def checked_identities(y: ArrayLike, n_rows: int, *, both_kinds: bool = True) -> tuple[NDArray[Any], Int64]:
+def checked_identities(y: ArrayLike, n_rows: int) -> tuple[NDArray[Any], Int64]:
     """Distinct identities and each row's code into them.
 
     Raises
     ------
     ValueError
-        When lengths differ, or (``both_kinds``) no two rows share an identity, or all do: then there is nothing to
-        tell apart.
+        When lengths differ, or no two rows share an identity, or all do: then there is nothing to tell apart.
     """
     if y is None:
         raise ValueError(
@@ -144,15 +143,25 @@ def checked_identities(y: ArrayLike, n_rows: int, *, both_kinds: bool = True) ->
     if labels.dtype.kind == "f" and not np.isfinite(labels).all():
         raise ValueError("y holds NaN or infinities; expected one identity a row")
     identities, codes = np.unique(labels, return_inverse=True)
-    if both_kinds and identities.size < 2:
+    if identities.size < 2:
         raise ValueError(
             "y holds a single identity (1 class); expected at least two, to have pairs that differ"
         )
-    if both_kinds and np.bincount(codes).max() < 2:
+    if np.bincount(codes).max() < 2:
         raise ValueError(
             "every identity has one row; expected at least one with two, to have pairs that are the same"
         )
     return identities, codes.astype(np.int64, copy=False)
+
+
+def by_appearance(identities: NDArray[Any], codes: Int64) -> tuple[NDArray[Any], Int64]:
+    """Identities in the order in which their rows come, and each row's code: what they are called plays no part."""
+    first = np.full(identities.size, codes.size)
+    np.minimum.at(first, codes, np.arange(codes.size))
+    order = np.argsort(first)
+    place = np.empty_like(order)
+    place[order] = np.arange(order.size)
+    return identities[order], place[codes].astype(np.int64, copy=False)
 
 
 def checked_same(same: ArrayLike, n_pairs: int) -> Bool:

@@ -62,15 +62,14 @@ MaxFeatures = (
 class SimilarityBase(SimilarityState, PairScorerMixin, BaseEstimator):
     """A learner made of trees on pairs.
 
-    Where no two points share an identity, or all do, and where all pairs of positive weight are of one kind, there is
-    nothing to learn and every pair scores alike. Explicit pairs are all used, `n_pairs` plays no part; their weights
+    Where all explicit pairs of positive weight are of one kind, there is nothing to learn and every pair scores alike.
+    Explicit pairs are all used, `n_pairs` plays no part; their weights
     with a relative precision of one in 2^30 of their sum. Each tree of a forest with ``bootstrap`` resamples them: as
     many as there are up to 10,000, and of more at least 10,000 and so many that a pair is drawn four times over all
     trees; with learned features half as many. Where ``pair_features`` are learned, points that same pairs join, at one
     or more removes, are one identity.
     """
 
-    _needs_both_kinds = False
     _missing = "below"
 
     _packed: PackedTrees
