@@ -34,7 +34,7 @@ def raw_pairs(left: Vectors, right: Vectors) -> tuple[bytes, dict[str, int]] | N
     if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[1]:
         return None
     body = np.ascontiguousarray(a, dtype="<f4").tobytes() + np.ascontiguousarray(b, dtype="<f4").tobytes()
-    return body, {"dim": a.shape[1], "n_left": a.shape[0]}
+    return body, {"dim": a.shape[1], "n_left": a.shape[0], "pairs": max(len(a), len(b))}
 
 
 def subjects_npz(left: Any, right: Any) -> bytes | None:

@@ -149,6 +149,8 @@ class RankingsFields(Fields):
 
 Aggregation = Literal["auto", "mean", "plda", "best", "median"]
 MAX_COUNT = 2**31 - 1
+Number = Literal["float32", "float16", "float64"]
+"""Type of the numbers of an octet-stream."""
 
 
 class PairsParameters(Parameters):
@@ -166,6 +168,12 @@ class PairsParameters(Parameters):
         Limits(minimum=1, maximum=MAX_COUNT),
         Text("octet-stream: number of left rows; default: half of all rows"),
     ] = None
+    pairs: Annotated[
+        int | None,
+        Limits(minimum=1, maximum=MAX_COUNT),
+        Text("octet-stream: number of pairs, which the length of the body is checked against"),
+    ] = None
+    dtype: Annotated[Number, Text("octet-stream: type of the numbers, little-endian")] = "float32"
     left_samples: Annotated[
         int,
         Limits(minimum=1, maximum=MAX_COUNT),

@@ -35,7 +35,7 @@ from pairmark.wire.scoring import (
 )
 
 # What binary bodies have by their own shape.
-SHAPES = {"dim", "n_left", "left_samples", "right_samples"}
+SHAPES = {"dim", "n_left", "pairs", "dtype", "left_samples", "right_samples"}
 CALLS = [
     ("similarity log_lr", SimilarityParameters, SHAPES | {"log_lr", "lr_method"}),
     ("match decide", MatchParameters, SHAPES | {"detail"}),

@@ -23,7 +23,7 @@ from pairmark.service.runtime.parsing import parse_features
 from pairmark.service.runtime.ranking import Points, parse_points, points_by_text, rank
 from pairmark.service.runtime.vectors import Features
 from pairmark.service.runtime.versions import LoadedVersion, embedded
-from pairmark.wire.scoring import RankingFields, RankingsFields, RankParameters
+from pairmark.wire.scoring import Number, RankingFields, RankingsFields, RankParameters
 
 LABELS_IN_A_HEADER: Final = 4_096
 """Bytes; with more of them probabilities are given as JSON only."""
@@ -39,6 +39,7 @@ class PointsQuery(Query):
     dim: int | None = Field(
         None, ge=1, le=2**31 - 1, description="octet-stream: length of a vector; default: the model's"
     )
+    dtype: Number = Field("float32", description="octet-stream: type of the numbers, little-endian")
 
 
 async def embed(call: Call) -> Answer:
@@ -90,7 +91,9 @@ async def _read(
     version = await runtime.version_for(query.model, capability, call.models)
     if kind == OCTETS:
         width = query.dim or version.n_features
-        return await request_work.run(reading, lambda: parse_rows(body, dim=width)), version
+        return await request_work.run(
+            reading, lambda: parse_rows(body, dim=width, dtype=query.dtype)
+        ), version
     limit = call.services.settings.max_body_bytes
     return await request_work.run(reading, lambda: parse_npz_rows(body, max_bytes=limit)), version
 

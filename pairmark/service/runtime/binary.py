@@ -15,19 +15,29 @@ from pairmark.service.errors import InvalidInput, TooLarge
 from pairmark.service.runtime.growing_body import RequestBody
 from pairmark.service.runtime.vectors import Counts, Features, VectorPairs
 
+DTYPES = {"float32": "<f4", "float16": "<f2", "float64": "<f8"}
+
 
 def parse_octets(
-    body: RequestBody, *, dim: int, n_left: int | None, samples: tuple[int, int] = (1, 1)
+    body: RequestBody,
+    *,
+    dim: int,
+    n_left: int | None,
+    samples: tuple[int, int] = (1, 1),
+    pairs: int | None = None,
+    dtype: str = "float32",
 ) -> VectorPairs:
-    """Read little-endian float32 rows, all left ones and then all right ones.
+    """Read little-endian rows, all left ones and then all right ones.
 
     Parameters
     ----------
     dim : numbers in a vector.
     n_left : left vectors; None: half of all.
     samples : how many rows each subject of the left and of the right side has.
+    pairs : how many pairs were sent; None: not said.
+    dtype : a key of `DTYPES`.
     """
-    rows = _octet_rows(body, dim)
+    rows = _octet_rows(body, dim, dtype)
     n_rows = rows.shape[0]
     if n_left is None:
         if n_rows % 2:
@@ -44,7 +54,14 @@ def parse_octets(
     counts = None
     if samples != (1, 1):
         counts = (_even_counts(len(left), samples[0], "left"), _even_counts(len(right), samples[1], "right"))
-    return VectorPairs(_finite(left, "left"), _finite(right, "right"), counts)
+    read = VectorPairs(_finite(left, "left"), _finite(right, "right"), counts)
+    if pairs is not None and read.n_pairs != pairs:
+        raise InvalidInput(
+            f"the body holds {read.n_pairs} pairs of {dim} {dtype}, and pairs is {pairs}; expected dtype= to name the "
+            f"type of its numbers ({', '.join(DTYPES)}), and dim= and n_left= its shape",
+            field="pairs",
+        )
+    return read
 
 
 def _even_counts(n_rows: int, each: int, side: str) -> Counts:
@@ -56,29 +73,30 @@ def _even_counts(n_rows: int, each: int, side: str) -> Counts:
     return np.full(n_rows // each, each, dtype=np.int64)
 
 
-def parse_rows(body: RequestBody, *, dim: int) -> Features:
-    """Read little-endian float32 rows of points, each of ``dim`` numbers."""
-    return Features(_finite(_octet_rows(body, dim), "features"))
+def parse_rows(body: RequestBody, *, dim: int, dtype: str = "float32") -> Features:
+    """Read little-endian rows of points, each of ``dim`` numbers."""
+    return Features(_finite(_octet_rows(body, dim, dtype), "features"))
 
 
-def _octet_rows(body: RequestBody, dim: int) -> Float32:
-    row_bytes = 4 * dim
+def _octet_rows(body: RequestBody, dim: int, dtype: str) -> Float32:
+    row_bytes = np.dtype(DTYPES[dtype]).itemsize * dim
     if not body:
-        raise InvalidInput("the body is empty; expected float32 rows", field="body")
+        raise InvalidInput(f"the body is empty; expected {dtype} rows", field="body")
     if len(body) % row_bytes:
         raise InvalidInput(
-            f"the body has {len(body)} bytes, which is not a whole number of rows of {dim} float32 "
+            f"the body has {len(body)} bytes, which is not a whole number of rows of {dim} {dtype} "
             f"({row_bytes} bytes each)",
             field="body",
             dim=dim,
         )
-    return _writable(body, "<f4").reshape(-1, dim)
+    return _writable(body, DTYPES[dtype]).reshape(-1, dim)
 
 
 def _writable(body: RequestBody, dtype: str) -> Float32:
     # Kernels are compiled for writable arrays; a read-only one would compile them again.
     buffer = bytearray(body) if isinstance(body, bytes) else body
-    return np.frombuffer(buffer, dtype=dtype).astype(np.float32, copy=False)
+    with np.errstate(over="ignore"):
+        return np.frombuffer(buffer, dtype=dtype).astype(np.float32, copy=False)
 
 
 def parse_npz(body: RequestBody, *, max_bytes: int) -> VectorPairs:

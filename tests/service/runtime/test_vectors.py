@@ -150,6 +150,20 @@ def test_raw_bodies_must_be_whole_rows(n_bytes: int, dim: int, n_left: int | Non
     assert caught.value.facts["field"] == field
 
 
+def test_raw_numbers_of_another_type_are_read_if_declared_and_refused_if_they_make_other_pairs() -> None:
+    rows = np.random.default_rng(0).normal(size=(8, 4))
+    for name in ("float16", "float32", "float64"):
+        body = rows.astype(name).astype(np.dtype(name).newbyteorder("<")).tobytes()
+        read = parse_octets(body, dim=4, n_left=None, pairs=4, dtype=name)
+        np.testing.assert_array_equal(np.concatenate([read.left, read.right]), rows.astype(name).astype("f4"))
+        if name != "float32":
+            with pytest.raises(InvalidInput, match="pairs is 4; expected dtype=") as caught:
+                parse_octets(np.zeros(8 * 4, dtype=name).tobytes(), dim=4, n_left=None, pairs=4)
+            assert caught.value.facts["field"] == "pairs"
+    with pytest.raises(InvalidInput, match="beyond float32"):
+        parse_octets(np.full((2, 4), 1e300).tobytes(), dim=4, n_left=None, dtype="float64")
+
+
 def test_raw_infinities_are_named() -> None:
     body = np.array([[1, 2], [3, 4], [5, 6], [7, np.inf]], dtype="<f4").tobytes()
     with pytest.raises(InvalidInput) as caught:
