@@ -324,6 +324,7 @@ class ModelRow(Base):
     next_version: Mapped[int] = mapped_column(default=1)
     allow_asymptotic: Mapped[bool | None] = mapped_column(default=None)
     reviews: Mapped[dict[str, Any] | None] = mapped_column(Json)
+    rates: Mapped[list[float] | None] = mapped_column(Json)
     created_at: Mapped[float]
 
 

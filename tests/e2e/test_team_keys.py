@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -101,7 +102,6 @@ def test_whoever_only_scores_is_not_told_what_a_model_came_from(deployment: Runn
         lineage = shown["lineage"]
         assert (lineage["dataset"], lineage["dataset_sha256"], lineage["job"]) == (None, None, None)
         assert set(lineage) == {"dataset", "dataset_sha256", "job", "code_version", "artefact_sha256"}
-        assert ask("GET", f"{base}/report").json()["version"]["lineage"] == lineage
         reported = json.dumps([shown, ask("GET", "/models").json(), ask("GET", f"{base}/report").json()])
         for secret in (whole["lineage"]["dataset_sha256"], whole["lineage"]["job"], 'people:1"'):
             assert secret not in reported, secret
@@ -112,7 +112,8 @@ def test_whoever_only_scores_is_not_told_what_a_model_came_from(deployment: Runn
     own, other = (
         every("GET", f"/models/{name}/versions/1").json()["calibration_id"] for name in ("people", "cars")
     )
-    assert one("GET", f"/calibrations/{own}").json()["dataset_sha256"] is None
+    assert score("GET", f"{base}/report").json()["version"]["lineage"] == score("GET", base).json()["lineage"]
+    assert score("GET", f"/calibrations/{own}").json()["dataset_sha256"] is None
     assert train("GET", f"/calibrations/{own}").json()["dataset_sha256"] is not None
     for ask in (one, train, As(deployment, made(deployment, "gallery:people")["key"])):
         assert ask.status("GET", f"/calibrations/{other}") == 404
@@ -125,6 +126,7 @@ def test_whoever_only_scores_is_not_told_what_a_model_came_from(deployment: Runn
 def test_decisions_without_scores(deployment: RunningServer) -> None:
     ask = As(deployment, made(deployment, "decide:people", "gallery:people:read")["key"])
     every = As(deployment, deployment.facts["admin"])
+    assert every.status("PUT", "/models/people/policy", json={"rates": [0.2, 0.3]}) == 200
     X = deployment.facts["X"]
     pairs = {"model": "people", "left": X[:100].tolist(), "right": X[1:101].tolist()}
     decided = ask("POST", "/match?fpr=0.2", json=pairs).json()
@@ -143,6 +145,62 @@ def test_decisions_without_scores(deployment: RunningServer) -> None:
     verified = ask("POST", "/galleries/people/subjects/s0/verify?fpr=0.2", json=probe).json()
     assert verified["match"] is True
     assert "score" not in json.dumps([found["results"], {**verified, "operating_point": None}])
+
+
+def test_no_series_of_questions_brackets_a_score(deployment: RunningServer) -> None:
+    """Whatever a key that may only decide asks, it learns decisions at the listed rates and nothing else."""
+    ask = As(deployment, made(deployment, "decide:people", "gallery:people:read")["key"])
+    every = As(deployment, deployment.facts["admin"])
+    assert every.status("PUT", "/models/people/policy", json={"rates": [0.2, 0.3]}) == 200
+    X = deployment.facts["X"]
+    pair = {"model": "people", "left": X[0].tolist(), "right": X[1].tolist()}
+    raw = {"content": X[:2].tobytes(), "headers": {"content-type": RAW, "accept": RAW}}
+    low, high = 0.0, 1.0
+    for _ in range(40):
+        rate = (low + high) / 2
+        assert ask.status("POST", f"/match?fpr={rate!r}", json=pair) == 403
+        low = rate
+    # Each of these moves the threshold at a listed rate, too.
+    for more in (
+        "&method=estimate",
+        "&method=bootstrap",
+        "&confidence=0.9",
+        "&simultaneous=true",
+        "&fnr=0.123",
+        f"&calibration={every('GET', '/models/people/versions/1').json()['calibration_id']}",
+    ):
+        assert ask.status("POST", f"/match?fpr=0.2{more}", json=pair) == 403, more
+        assert ask.status("POST", f"/match?fpr=0.2&model=people{more}", **raw) == 403, more
+    assert ask.status("POST", "/match?prior=0.01", json=pair) == 403
+    search = {"queries": X[0].tolist(), "k": 3}
+    for rates in ({"fpr": 0.21}, {"fpir": 0.21}, {"fpr": 0.2, "confidence": 0.9}, {"fpr": 0.2, "fnr": 0.21}):
+        assert ask.status("POST", "/galleries/people/search", json={**search, **rates}) == 403, rates
+    probe = {"probe": X[0].tolist()}
+    for query in ("fpr=0.21", "fpr=0.2&method=estimate", "fpr=0.2&confidence=0.9"):
+        assert ask.status("POST", f"/galleries/people/subjects/s0/verify?{query}", json=probe) == 403, query
+    base = "/models/people/versions/1"
+    for path in ("roc", "operating-point?fpr=0.2", "report", "live", "roc.svg"):
+        assert ask.status("GET", f"{base}/{path}") == 403, path
+    decided = ask("POST", "/match?fpr=0.2", **raw)
+    answers = [
+        ask("POST", "/match?fpr=0.2", json=pair).text,
+        ask("POST", "/galleries/people/subjects/s0/verify?fpr=0.2", json=probe).text,
+        ask("POST", "/galleries/people/search", json={**search, "fpr": 0.2}).text,
+        ask("GET", base).text,
+        " ".join(decided.headers),
+    ]
+    assert decided.status_code == 200
+    for answer in answers:
+        # A sentence may speak of thresholds; no field or header holds one.
+        assert re.search(r'threshold[\w-]*("?:| [a-z]|$)', answer.replace("above the threshold", "")) is None
+        assert "problems/" not in answer
+    refused = ask("POST", "/match?fpr=0.5", json=pair).json()["detail"]
+    assert "0.2, 0.3" in refused
+    # By default they are rates of every size.
+    assert every.status("PUT", "/models/people/policy", json={"rates": None}) == 200
+    assert "0.1, 0.03, 0.01" in ask("POST", "/match?fpr=0.2", json=pair).json()["detail"]
+    for wrong in ([], [0], [1.5], "0.1"):
+        assert every.status("PUT", "/models/people/policy", json={"rates": wrong}) == 422, wrong
 
 
 def test_a_gallery_that_may_only_be_read(deployment: RunningServer) -> None:

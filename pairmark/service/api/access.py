@@ -20,6 +20,7 @@ Access = Literal[
     "metrics",
     "any",
     "model",
+    "scores",
     "dataset",
     "score",
     "decide",
@@ -30,8 +31,8 @@ Access = Literal[
     "operator",
 ]
 """What a route needs: a scope, on the resource in its path if there is one; ``model`` and ``dataset``: that the key
-may see the one in the path; ``any`` key; ``metrics``: any key of no tenant, unless a setting opens it; ``operator``:
-`admin` of no tenant; ``open``: none."""
+may see the one in the path; ``scores``: that it may see the model's scores too, and so thresholds; ``any`` key;
+``metrics``: any key of no tenant, unless a setting opens it; ``operator``: `admin` of no tenant; ``open``: none."""
 _NAMED: Final[dict[str, type[PairmarkError]]] = {
     "name": UnknownModel,
     "ref": UnknownDataset,
@@ -102,6 +103,9 @@ def check_key(key: ActiveKey, access: Access, path: Mapping[str, str], *, level:
     elif access == "model":
         scope, name = "score, decide or train", path.get("name", "")
         fine = name in key.grants.models
+    elif access == "scores":
+        scope, name = "score or train", path.get("name", "")
+        fine = name in key.grants.resources("score", "train")
     elif access == "dataset":
         scope, name = "train", name_of(path.get("ref", ""))
         fine = name in key.grants.datasets

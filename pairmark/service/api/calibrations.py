@@ -133,7 +133,7 @@ async def get_calibration(
     calibration = await asyncio.to_thread(services.store.calibrations.detail, calibration_id)
     grants = names_of(http)
     if not grants.allows("train", calibration.model or calibration.name):
-        models = grants.models
+        models = grants.resources("score", "train")
         if (calibration.model or calibration.name) not in models or (
             calibration.model is None and models.members is not None
         ):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from starlette.types import Receive, Scope
 
 from pairmark.service.api.problems import NotAcceptable, UnsupportedMediaType
 from pairmark.service.api.services import Services
-from pairmark.service.errors import TooLarge
+from pairmark.service.errors import Forbidden, TooLarge
 from pairmark.service.keys import ActiveKey
 from pairmark.service.names import EVERY_NAME, VisibleNames
 from pairmark.service.runtime.growing_body import GrowingBody, RequestBody
@@ -21,6 +22,7 @@ from pairmark.service.runtime.parsing import check_structure
 from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.settings import Settings
 from pairmark.service.shares import LoopTurns, current_owner
+from pairmark.service.store.schemas import DECIDED_RATES
 
 JSON: Final = b"application/json"
 OCTETS: Final = b"application/octet-stream"
@@ -62,6 +64,30 @@ class Call:
         if key is None or not key.allows("decide"):
             return True
         return key.allows("score", None if version is None else version.entry.name)
+
+    def check_listed(self, version: LoadedVersion | None, *rates: float | None, **fixed: bool) -> None:
+        """Refuse what would tell a key that may only decide more than decisions at the listed rates: a series of rates,
+        confidences, methods or costs brackets a score as closely as one likes.
+
+        Parameters
+        ----------
+        version : that decides. rates : those that are asked for.
+        fixed : by name, whether a parameter has the one value that such a key may use.
+        """
+        model = (
+            None if version is None else self.services.runtime.catalogue.view.models.get(version.entry.name)
+        )
+        may = DECIDED_RATES if model is None else model.rates
+        for rate in rates:
+            if rate is not None and not any(math.isclose(rate, listed) for listed in may):
+                listed = ", ".join(f"{listed:g}" for listed in may)
+                raise Forbidden(
+                    f"the key may only decide, at one of the rates {listed}; {rate:g} takes a key with score",
+                    scope="score",
+                )
+        for name, is_fixed in fixed.items():
+            if not is_fixed:
+                raise Forbidden(f"the key may only decide; {name} takes a key with score", scope="score")
 
     async def body(self) -> RequestBody:
         """The whole body; of JSON, no more brackets than the largest batch has."""

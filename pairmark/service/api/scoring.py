@@ -26,7 +26,7 @@ from pairmark.service.runtime.growing_body import RequestBody
 from pairmark.service.runtime.live import subsample
 from pairmark.service.runtime.metrics import PAIRS
 from pairmark.service.runtime.parsing import holds_scores, parse_pairs, parse_scores
-from pairmark.service.runtime.points import Ratios, ServedPoint, plain
+from pairmark.service.runtime.points import Ratios, ServedPoint, plain, without_threshold
 from pairmark.service.runtime.vectors import VectorPairs
 from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.store.subjects import SubjectClass
@@ -36,6 +36,7 @@ BYTES_A_SECOND: Final = {JSON: 64 * 1024 * 1000.0, OCTETS: 2 * 1024 * 1024 * 100
 """How fast each kind of body is read; an npz may hold far more than its bytes."""
 WRITING_S: Final = 4e-7
 """What one score takes to be written as JSON."""
+CONFIDENCE: Final = MatchParameters.confidence
 _SCORED, _MATCHED, _EXPLAINED = (PAIRS.labels(path) for path in ("/similarity", "/match", "/explain"))
 
 
@@ -121,6 +122,17 @@ async def match(call: Call) -> Answer:
             raise Forbidden("detail says how high scores are; the key may only decide", scope="score")
         if query.log_lr and not with_scores:
             raise Forbidden("log_lr says how high scores are; the key may only decide", scope="score")
+        if not with_scores:
+            call.check_listed(
+                scored.version,
+                query.fpr,
+                query.fnr,
+                prior=query.prior is None,
+                method=query.method == "auto",
+                confidence=query.confidence == CONFIDENCE,
+                simultaneous=not query.simultaneous,
+                calibration=query.calibration is None,
+            )
         ratios = None
         if query.log_lr or query.prior is not None:
             ratios = await call.services.runtime.ratios(
@@ -200,7 +212,10 @@ async def _read(
         dim, n_left = query.dim or version.n_features, query.n_left
         samples = (query.left_samples, query.right_samples)
         pairs = await request_work.run(
-            reading, lambda: parse_octets(body, dim=dim, n_left=n_left, samples=samples)
+            reading,
+            lambda: parse_octets(
+                body, dim=dim, n_left=n_left, samples=samples, pairs=query.pairs, dtype=query.dtype
+            ),
         )
     else:
         limit = settings.max_body_bytes
@@ -323,7 +338,7 @@ def _match_answer(
     """How many match, and the answer."""
     if raw:
         codes = point.decided(scored.scores).tobytes()
-        return codes.count(1), (codes, OCTETS, _point_headers(scored.model_json, point))
+        return codes.count(1), (codes, OCTETS, _point_headers(scored.model_json, point, with_scores))
     scores: list[float] = scored.scores.tolist()
     decided = point.match_list(scores)
     if call.query.detail or point.lower is not None or ratios is not None or not with_scores:
@@ -355,15 +370,20 @@ def _match_answer(
                 ]
             ).encode()
         )
-    body = b'{"model":%b,"matches":%b,"operating_point":%b}' % (scored.model_json, matches, point.json)
+    body = b'{"model":%b,"matches":%b,"operating_point":%b}' % (
+        scored.model_json,
+        matches,
+        point.json if with_scores else to_json(without_threshold(point.public)),
+    )
     return sum(decided), (body, JSON, ())
 
 
-def _point_headers(model: bytes, point: ServedPoint) -> tuple[tuple[bytes, bytes], ...]:
+def _point_headers(model: bytes, point: ServedPoint, with_scores: bool) -> tuple[tuple[bytes, bytes], ...]:
     facts = point.public
+    threshold = ((b"x-pairmark-threshold", repr(float(point.threshold)).encode()),) if with_scores else ()
     return (
         model_header(model),
-        (b"x-pairmark-threshold", repr(float(point.threshold)).encode()),
+        *threshold,
         (b"x-pairmark-calibration-id", str(facts["calibration_id"]).encode()),
         (b"x-pairmark-method", str(facts["method"]).encode()),
         (b"x-pairmark-fpr-upper-bound", repr(facts["fpr_upper_bound"]).encode()),

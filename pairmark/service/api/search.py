@@ -9,7 +9,7 @@ from pairmark.service.api.calls import JSON, Answer, Call, only_json
 from pairmark.service.api.metrics import SEARCHED
 from pairmark.service.api.query import Query
 from pairmark.service.api.rates import limit_of
-from pairmark.service.api.scoring import BYTES_A_SECOND
+from pairmark.service.api.scoring import BYTES_A_SECOND, CONFIDENCE
 from pairmark.service.errors import TooLarge, UnknownModel, UnsupportedRate
 from pairmark.service.galleries.repository import GalleryState
 from pairmark.service.galleries.searches import SeenDecision, model_rows, parse_probe, parse_search
@@ -51,6 +51,10 @@ async def search(call: Call) -> Answer:
         version = await _last_version(call, name)
         while True:
             point = None
+            if version is not None and not call.shows_scores(version):
+                call.check_listed(
+                    version, body.fpr, body.fpir, body.fnr, confidence=body.confidence == CONFIDENCE
+                )
             if version is not None and body.fpr is not None:
                 point = await services.runtime.operating_point(
                     version, body.fpr, body.confidence, "auto", None, fnr=body.fnr
@@ -105,6 +109,15 @@ async def verify(call: Call) -> Answer:
             version = await _version_of(call, state)
             if version is not None:
                 break
+        if not call.shows_scores(version):
+            call.check_listed(
+                version,
+                call.query.fpr,
+                call.query.fnr,
+                method=call.query.method == "auto",
+                confidence=call.query.confidence == CONFIDENCE,
+                calibration=call.query.calibration is None,
+            )
         rows = model_rows(probe, "probe", version)
         items = await place.run(lambda: services.searches.enrolled(state, version, subject))
         point, how = await _whole_or_best(call, version, len(items), len(rows))

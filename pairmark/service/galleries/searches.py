@@ -27,7 +27,7 @@ from pairmark.service.galleries.schemas import SearchRequestFields, VerifyFields
 from pairmark.service.runtime.growing_body import RequestBody
 from pairmark.service.runtime.json_forms import EXPECTED, EXPECTED_SIDE
 from pairmark.service.runtime.parsing import read_rows, read_side, split_request
-from pairmark.service.runtime.points import ServedPoint
+from pairmark.service.runtime.points import ServedPoint, without_threshold
 from pairmark.service.runtime.vectors import SideRows, to_rows
 from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.settings import Settings
@@ -192,7 +192,7 @@ class Searches:
         facts = {
             "aggregation": aggregation,
             "candidates": self._candidates(live, view, k),
-            "operating_point": point,
+            "operating_point": point if scores else without_threshold(point),
             "warning": warning,
         }
         present_facts = {name: fact for name, fact in facts.items() if fact is not None}
@@ -268,7 +268,7 @@ class Searches:
             "id": items.ids[best],
             "items": len(items),
             **({} if aggregation is None else {"aggregation": aggregation}),
-            "operating_point": decision.public,
+            "operating_point": decision.public if scores else without_threshold(decision.public),
             "fpr_upper_bound": bound,
         }
         if aggregation is None and len(items) > 1:

@@ -27,7 +27,7 @@ from pairmark.service.keys.sessions import ActiveSession, active_sessions, sessi
 from pairmark.service.names import EVERY_NAME, VisibleNames, beside, check_prefix
 from pairmark.service.runtime import repository
 from pairmark.service.store.refs import PRODUCTION, name_of, split_ref
-from pairmark.service.store.schemas import ReviewPolicy
+from pairmark.service.store.schemas import DECIDED_RATES, ReviewPolicy
 
 log = logging.getLogger(__name__)
 
@@ -62,6 +62,8 @@ class ModelEntry:
     """The model's policy; None: the server's."""
     reviews: ReviewPolicy | None = None
     """Which of its decisions are kept."""
+    rates: Collection[float] = DECIDED_RATES
+    """At which keys that may only decide are answered."""
     damaged: Collection[int] = ()
     """Versions whose row is damaged."""
 
@@ -295,9 +297,10 @@ class Catalogue:
                     aliases.setdefault(id, {}),
                     allowed,
                     ReviewPolicy(**policy) if isinstance(policy, dict) else None,
+                    rates if isinstance(rates, list) else DECIDED_RATES,
                     damaged.setdefault(id, set()),
                 )
-                for id, name, allowed, policy in repository.models(session)
+                for id, name, allowed, policy, rates in repository.models(session)
             }
             damage = []
             for row in repository.versions(session):

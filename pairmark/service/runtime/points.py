@@ -54,6 +54,11 @@ class ServedPoint:
         return [score > threshold for score in scores]
 
 
+def without_threshold(public: dict[str, Any] | None) -> dict[str, Any] | None:
+    """What a key that may only decide is told of an operating point: nothing that a score could be held against."""
+    return public and {name: fact for name, fact in public.items() if "threshold" not in name}
+
+
 class LoadedCalibration(NamedTuple):
     """A calibration in memory.
 

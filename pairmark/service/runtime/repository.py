@@ -15,9 +15,9 @@ def revision(session: Session) -> int:
     return int(session.scalar(select(Revision.value)) or 0)
 
 
-def models(session: Session) -> list[Row[str, str, bool | None, Any]]:
-    """(id, name, allow_asymptotic, reviews) of every model."""
-    columns = ModelRow.id, ModelRow.name, ModelRow.allow_asymptotic, ModelRow.reviews
+def models(session: Session) -> list[Row[str, str, bool | None, Any, Any]]:
+    """(id, name, allow_asymptotic, reviews, rates) of every model."""
+    columns = ModelRow.id, ModelRow.name, ModelRow.allow_asymptotic, ModelRow.reviews, ModelRow.rates
     return list(session.execute(select(*columns).order_by(ModelRow.name)))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -11,7 +11,7 @@ from pairmark.models.calibration.origins import Guarantee
 from pairmark.service.datasets.promises import Promise
 from pairmark.service.heldout.schemas import Evidence, OverlapOut, RocOut
 from pairmark.service.pagination import Page
-from pairmark.wire.base import Moment
+from pairmark.wire.base import Moment, Rate
 from pairmark.wire.models import (
     AliasFields,
     CalibrationFields,
@@ -111,6 +111,10 @@ class ReviewPolicy(BaseModel, extra="forbid"):
     )
 
 
+DECIDED_RATES: Final = (0.1, 0.03, 0.01, 0.003, 0.001, 0.0003, 0.0001)
+"""Rates at which a key that may only decide is answered, where the model's policy lists no others."""
+
+
 class Policy(BaseModel, extra="forbid"):
     """What a model may promise, and what is kept of its decisions. A member that is left out stays as it is."""
 
@@ -121,6 +125,13 @@ class Policy(BaseModel, extra="forbid"):
         None,
         description="whether `method=auto` may answer by the bootstrap, whose guarantee is asymptotic, when the "
         "finite-sample method refuses; null: as the server's setting says",
+    )
+    rates: list[Rate] | None = Field(
+        None,
+        min_length=1,
+        max_length=20,
+        description="false positive rates at which keys with `decide` alone are answered, so that no series of "
+        f"questions brackets a score; null: {', '.join(f'{rate:g}' for rate in DECIDED_RATES)}",
     )
 
 

@@ -202,6 +202,7 @@ class ModelStore:
                 after=after.model_dump(include=policy.model_fields_set),
             )
             model.allow_asymptotic = after.allow_asymptotic
+            model.rates = after.rates
             model.reviews = None if after.reviews is None else after.reviews.model_dump()
             if after.reviews is None:
                 repository.delete_decisions(session, model.id)
@@ -417,7 +418,7 @@ class ModelStore:
 
 
 def _policy(model: ModelRow) -> Policy:
-    return Policy.model_validate({"allow_asymptotic": model.allow_asymptotic, "reviews": model.reviews})
+    return Policy.model_validate(model, from_attributes=True)
 
 
 def _mark(new: NewVersion) -> dict[str, str]:

@@ -27,8 +27,12 @@ ALLOWED: tuple[tuple[set[str], str], ...] = (
     # Whoever may use a model may see it.
     (
         {SCORE, DECIDE, TRAIN, ADMIN},
-        "get_model list_versions get_version get_roc get_operating_point get_live get_roc_svg get_roc_png "
-        "get_leaderboard get_report get_tree get_alias alias_history",
+        "get_model list_versions get_version get_leaderboard get_alias alias_history",
+    ),
+    # Thresholds stand there, against which a score can be held.
+    (
+        {SCORE, TRAIN, ADMIN},
+        "get_roc get_operating_point get_live get_roc_svg get_roc_png get_report get_tree",
     ),
     (
         {TRAIN, ADMIN},
