@@ -127,9 +127,7 @@ class SimilarityLogistic(LogisticState, PairScorerMixin, BaseEstimator):
 
     def _learn(self, left: PreparedRows, right: PreparedRows, same: Any, weight: Any) -> None:
         with one_blas_thread():
-            solution = fit_weights(self._map, left, right, same, weight, self.C)
-        self.coef_, self._terms = solution.weights[: self._map.scale.size].copy(), solution.terms
-        self._restored()
+            self.coef_, self._terms = fit_weights(self._map, left, right, same, weight, self.C)
 
     @property
     def rows_(self) -> RowScale:
@@ -153,13 +151,12 @@ class SimilarityLogistic(LogisticState, PairScorerMixin, BaseEstimator):
         """
         left_rows, right_rows = self._one_pair(left, right)
         rows = self._map.prepared(left_rows), self._map.prepared(right_rows)
-        score, d = float(self._pair_score(left_rows, right_rows)[0]), self._map.scale.size
-        a, b = (_dense(side.values)[0, :d].astype(np.float64) for side in rows)
-        weights = self._weights.weights[:d]
-        _, cosine_weight, plain, _, _ = self._weights.terms
+        score = float(self._pair_score(left_rows, right_rows)[0])
+        a, b = (_dense(side.values)[0].astype(np.float64) for side in rows)
+        _, cosine_weight, plain, _, _ = self._terms
         lengths = rows[0].tails[0, 0] * rows[1].tails[0, 0]
         contributions = (
-            weights * np.abs(a - b) + (cosine_weight + plain * self._map.plain[:d] * lengths) * a * b
+            self.coef_ * np.abs(a - b) + (cosine_weight + plain * self._map.plain * lengths) * a * b
         )
         features, total = by_feature(feature_names_of(self, feature_names), a, b, contributions)
         return {"score": score, "rows": self._map.kind, "features": features, "rest": score - total}
@@ -170,47 +167,33 @@ class SimilarityLogistic(LogisticState, PairScorerMixin, BaseEstimator):
 
     def _score_rows(self, queries: Matrix, index: GalleryIndex, rows: RowNumbers) -> Float32:
         gallery = PreparedRows(index.arrays[_PREPARED][rows], index.arrays[_TAILS][rows])
-        out = np.empty((queries.shape[0], gallery.tails.shape[0]), dtype=np.float32)
-        self._score(self._map.prepared(queries), gallery, out, grid=True)
-        return out
+        return self._scores(self._map.prepared(queries), gallery, queries.shape[0], gallery.tails.shape[0])
 
     def _pair_score(self, left: Matrix, right: Matrix) -> Float32:
-        out = np.empty((left.shape[0], 1), dtype=np.float32)
         a, b = (self._map.prepared(one_of_equals(side)) for side in (left, right))
-        self._score(a, b, out, grid=False)
-        return out[:, 0]
+        return self._scores(a, b, left.shape[0], 1)[:, 0]
 
     def _pairs_of(self, rows: Matrix) -> PairsOfRows:
         prepared = self._map.prepared(rows)
+        return lambda left, right: self._scores(prepared.take(left), prepared.take(right), left.size, 1)[:, 0]
 
-        def score(left: Int64, right: Int64) -> Float32:
-            out = np.empty((left.size, 1), dtype=np.float32)
-            self._score(prepared.take(left), prepared.take(right), out, grid=False)
-            return out[:, 0]
+    def _scores(self, a: PreparedRows, b: PreparedRows, n: int, width: int) -> Float32:
+        """(n, 1) of pairs, or (n, width) of all pairs of two sets of rows."""
+        out = np.empty((n, width), dtype=np.float32)
+        score = kernels.score_sparse if self._map.sparse else kernels.score_dense
+        sides = (*self._parts(a), *self._parts(b))
+        score(*sides, self.coef_, self._map.plain, self._terms, out)
+        return out
 
-        return score
-
-    def _score(self, a: PreparedRows, b: PreparedRows, out: Float32, *, grid: bool) -> None:
-        weights, terms, plain = self._weights.weights, self._weights.terms, self._map.plain
-        tails = [np.require(side.tails, requirements=["C", "W"]) for side in (a, b)]
+    def _parts(self, rows: PreparedRows) -> tuple[Any, ...]:
+        """Arrays of the one kind that kernels are compiled for; those of a mapped index are read-only."""
+        tails = np.require(rows.tails, requirements=["C", "W"])
         if self._map.sparse:
-            kernels.score_sparse(
-                *csr_parts(a.values),
-                tails[0],
-                *csr_parts(b.values),
-                tails[1],
-                grid,
-                weights,
-                plain,
-                terms,
-                out,
-            )
-        else:
-            left, right = (np.require(side.values, requirements=["C", "W"]) for side in (a, b))
-            kernels.score_dense(left, tails[0], right, tails[1], grid, weights, plain, terms, out)
+            return (*csr_parts(rows.values), tails)
+        return np.require(rows.values, requirements=["C", "W"]), tails
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "_weights")
+        return hasattr(self, "_terms")
 
 
 def _dense(rows: Any) -> Any:

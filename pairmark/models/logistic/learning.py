@@ -1,4 +1,4 @@
-"""Weights by logistic regression on pairs.
+"""Weights by scikit-learn's logistic regression on pairs.
 
 Five columns sum up a pair (product of rows weighed by rarity, plain product, sum of differences, the smaller and the
 larger size); one more a feature holds its own difference. Differences are small numbers, so the penalty, which is the
@@ -7,30 +7,14 @@ same on all, holds single features near what the sums say of all of them until m
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import warnings
+from typing import Any
 
 import numpy as np
 from scipy import sparse
-from scipy.special import expit
 
 from pairmark.models.core.arrays import Bool, Float64
 from pairmark.models.logistic.rows import PreparedRows, RowPreparation, is_sparse
-
-_ITERATIONS, _GRADIENT = 100, 1e-6
-N_TERMS = 5
-
-
-class LogisticWeights(NamedTuple):
-    """What a score is made of.
-
-    Attributes
-    ----------
-    weights : (width,) of differences.
-    terms : (5,) intercept, and the weights of products, plain products, the smaller and the larger size.
-    """
-
-    weights: Float64
-    terms: Float64
 
 
 def fit_weights(
@@ -40,50 +24,39 @@ def fit_weights(
     same: Bool,
     weight: Float64 | None,
     C: float,
-) -> LogisticWeights:
-    """From prepared pairs; ``weight`` (n,) of pairs, all ones where None."""
-    differences, sums = _columns(rows, left, right)
-    d = rows.scale.size
-    share = np.ones(same.size) if weight is None else weight
-    share = share / share.sum()
-    sign, kind = np.where(same, 1.0, -1.0), differences.dtype
-    # Of the mean loss, where C is of its sum.
-    ridge = 1.0 / (C * same.size)
+) -> tuple[Float64, Float64]:
+    """Weights (d,) of differences, and (5,) terms: intercept, products, plain products, smaller and larger size.
 
-    def loss(coefficients: Float64) -> tuple[float, Float64]:
-        w, v, intercept = coefficients[:d], coefficients[d:-1], coefficients[-1]
-        margin = sign * (differences @ w.astype(kind) + sums @ v + intercept)
-        pull = -sign * share * expit(-margin)
-        value = share @ np.logaddexp(0.0, -margin) + 0.5 * ridge * (w @ w + v @ v)
-        slopes = [differences.T @ pull.astype(kind) + ridge * w, sums.T @ pull + ridge * v, [pull.sum()]]
-        return float(value), np.concatenate(slopes)
+    ``weight`` : (n,) of pairs, of mean 1; all ones where None.
+    """
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression
 
-    from scipy.optimize import minimize
-
-    options = {"maxiter": _ITERATIONS, "gtol": _GRADIENT, "ftol": 1e-9}
-    solver: Any = minimize
-    solution = solver(loss, np.zeros(d + N_TERMS + 1), jac=True, method="L-BFGS-B", options=options).x
-    product_weight, plain, of_all, small, large, intercept = solution[d:]
-    return LogisticWeights(
-        rows.padded(solution[:d] + of_all), np.array([intercept, product_weight, plain, small, large])
-    )
+    regression = LogisticRegression(C=C, max_iter=100, tol=1e-5)
+    with warnings.catch_warnings():
+        # More steps change no score by more than another sample of pairs would.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        regression.fit(_columns(rows, left, right), same, weight)
+    *weights, product, plain, of_all, small, large = regression.coef_[0]
+    return np.array(weights) + of_all, np.array([regression.intercept_[0], product, plain, small, large])
 
 
-def _columns(rows: RowPreparation, left: PreparedRows, right: PreparedRows) -> tuple[Any, Float64]:
-    """Differences of features (n, d), and the five columns that sum up a pair."""
-    csr: Any = sparse
-    d = rows.scale.size
-    a, b = left.values[:, :d], right.values[:, :d]
-    plain = rows.plain[:d]
-    scale = left.tails[:, 0] * right.tails[:, 0]
+def _columns(rows: RowPreparation, left: PreparedRows, right: PreparedRows) -> Any:
+    """Differences of features, and the five columns that sum up a pair: (n, d + 5)."""
+    csr: Any = sparse.csr_array
+    a, b = left.values, right.values
     if rows.kind == "unit" and not is_sparse(a):
         # Mostly zeros.
-        a, b = csr.csr_array(a), csr.csr_array(b)
-    if is_sparse(a):
-        differences, products = csr.csr_array(abs(a - b), dtype=np.float64), csr.csr_array(a.multiply(b))
-        product, also = products @ np.ones(d), products @ plain
-    else:
-        differences, products = np.abs(a - b), a * b
-        product, also = products.sum(axis=1, dtype=np.float64), products @ plain
-    small, large = (pick(left.tails[:, 1], right.tails[:, 1]) for pick in (np.minimum, np.maximum))
-    return differences, np.stack([product, also * scale, differences.sum(axis=1), small, large], axis=1)
+        a, b = csr(a), csr(b)
+    differences, products = (abs(a - b), a.multiply(b)) if is_sparse(a) else (np.abs(a - b), a * b)
+    sums = np.column_stack(
+        [
+            products.sum(axis=1, dtype=np.float64),
+            (products @ rows.plain) * left.tails[:, 0] * right.tails[:, 0],
+            differences.sum(axis=1, dtype=np.float64),
+            np.minimum(left.tails[:, 1], right.tails[:, 1]),
+            np.maximum(left.tails[:, 1], right.tails[:, 1]),
+        ]
+    )
+    stack: Any = sparse.hstack
+    return stack([differences, sums], format="csr") if is_sparse(a) else np.hstack([differences, sums])

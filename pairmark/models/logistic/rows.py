@@ -22,7 +22,7 @@ _SIZE = 0.1
 
 
 class PreparedRows(NamedTuple):
-    """Prepared rows: (n, width) float32 padded with zeros, or CSR with ascending columns; tails (n, 2)."""
+    """Prepared rows: (n, d) float32, or CSR with ascending columns; tails (n, 2)."""
 
     values: Any
     tails: Float64
@@ -69,15 +69,8 @@ class RowPreparation:
 
     @property
     def plain(self) -> Float64:
-        """(width,) what a product of prepared values is multiplied by to be one of plain features."""
-        factor = 1.0 / self.scale**2 if self.kind == "unit" else np.ones(self.scale.size)
-        return self.padded(factor)
-
-    def padded(self, of_features: Float64) -> Float64:
-        """(width,) with zeros for columns that only pad."""
-        out = np.zeros(-(-self.scale.size // kernels.LANES) * kernels.LANES)
-        out[: self.scale.size] = of_features
-        return out
+        """(d,) what a product of prepared values is multiplied by to be one of plain features."""
+        return 1.0 / self.scale**2 if self.kind == "unit" else np.ones(self.scale.size)
 
     def prepared(self, X: Any) -> PreparedRows:
         """Of rows (n, d)."""
@@ -87,14 +80,13 @@ class RowPreparation:
             if not rows.has_canonical_format:
                 rows = rows.copy()
                 rows.sum_duplicates()
-            starts, columns, raw = csr_parts(rows)
-            values = np.empty(raw.size, dtype=np.float32)
-            kernels.unit_sparse(starts, columns, raw, self.scale, values, tails)
-            prepared: Any = _csr((values, columns, starts), shape=rows.shape)
+            starts, columns, values = csr_parts(rows)
+            out = np.empty(values.size, dtype=np.float32)
+            kernels.unit_sparse(starts, columns, values, self.scale, out, tails)
             tails[:, 1] *= _SIZE
-            return PreparedRows(prepared, tails)
+            return PreparedRows(_csr((out, columns, starts), shape=rows.shape), tails)
         rows = np.require(X.toarray() if is_sparse(X) else X, dtype=np.float32, requirements=["C", "W"])
-        out = np.zeros((rows.shape[0], self.plain.size), dtype=np.float32)
+        out = np.zeros(rows.shape, dtype=np.float32)
         if self.kind == "unit":
             kernels.unit_dense(rows, self.scale, out, tails)
             tails[:, 1] *= _SIZE

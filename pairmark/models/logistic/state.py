@@ -7,7 +7,6 @@ from typing import Annotated
 from pairmark.models.core.arrays import Float64
 from pairmark.models.core.schema import Array, StateSchema, StoredState, require
 from pairmark.models.core.state import DeclaredState, StateRecord
-from pairmark.models.logistic.learning import N_TERMS, LogisticWeights
 from pairmark.models.logistic.rows import RowPreparation
 
 _MOST_RARE = 1e3
@@ -18,11 +17,7 @@ class LogisticState(DeclaredState):
 
     coef_: Annotated[Float64, Array(name="weights", shape=("features",))]
     _map: Annotated[RowPreparation, StateRecord()]
-    _terms: Annotated[Float64, Array(shape=(N_TERMS,))]
-    _weights: LogisticWeights
-
-    def _restored(self) -> None:
-        self._weights = LogisticWeights(self._map.padded(self.coef_), self._terms)
+    _terms: Annotated[Float64, Array(shape=(5,))]
 
     @classmethod
     def _relate(cls, file: StoredState) -> None:

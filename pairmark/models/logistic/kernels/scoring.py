@@ -11,12 +11,10 @@ import numpy as np
 
 from pairmark.models.core.compiled import kernel
 
-LANES = 8
-
 
 @kernel
 def unit_dense(X, rarity, out, tails):
-    """Rows weighed by rarity and scaled to length one, (n, width) padded; tails as above."""
+    """Rows weighed by rarity and scaled to length one, (n, d) of zeros before; tails as above."""
     d = X.shape[1]
     for i in range(X.shape[0]):
         plain = weighted = size = 0.0
@@ -67,81 +65,59 @@ def standard_dense(X, centre, scale, limit, out, tails):
 
 
 @kernel
+def _start(ta, tb, of):
+    return of[0] + (of[3] * min(ta[1], tb[1]) + of[4] * max(ta[1], tb[1])), of[2] * (ta[0] * tb[0])
+
+
+@kernel
 def _dense(a, b, ta, tb, weights, plain, of):
     """``of``: intercept, then the weights of products, plain products, the smaller and the larger size."""
-    # Four lanes of each sum; widths are padded with zeros, which add nothing.
-    apart0 = apart1 = apart2 = apart3 = 0.0
-    both0 = both1 = both2 = both3 = 0.0
-    also0 = also1 = also2 = also3 = 0.0
-    for j in range(0, a.shape[0], 4):
+    total, lengths = _start(ta, tb, of)
+    for j in range(weights.shape[0]):
         x, y = np.float64(a[j]), np.float64(b[j])
-        apart0 += weights[j] * abs(x - y)
-        both0 += x * y
-        also0 += plain[j] * (x * y)
-        x, y = np.float64(a[j + 1]), np.float64(b[j + 1])
-        apart1 += weights[j + 1] * abs(x - y)
-        both1 += x * y
-        also1 += plain[j + 1] * (x * y)
-        x, y = np.float64(a[j + 2]), np.float64(b[j + 2])
-        apart2 += weights[j + 2] * abs(x - y)
-        both2 += x * y
-        also2 += plain[j + 2] * (x * y)
-        x, y = np.float64(a[j + 3]), np.float64(b[j + 3])
-        apart3 += weights[j + 3] * abs(x - y)
-        both3 += x * y
-        also3 += plain[j + 3] * (x * y)
-    differences = (apart0 + apart1) + (apart2 + apart3)
-    product = (both0 + both1) + (both2 + both3)
-    also = ((also0 + also1) + (also2 + also3)) * (ta[0] * tb[0])
-    small, large = min(ta[1], tb[1]), max(ta[1], tb[1])
-    return of[0] + differences + of[1] * product + of[2] * also + (of[3] * small + of[4] * large)
+        total += weights[j] * abs(x - y) + (of[1] + lengths * plain[j]) * (x * y)
+    return total
 
 
 @kernel
 def _sparse(columns_a, a, columns_b, b, ta, tb, weights, plain, of):
-    differences = product = also = 0.0
+    total, lengths = _start(ta, tb, of)
     i = j = 0
     while i < columns_a.shape[0] or j < columns_b.shape[0]:
         of_a = columns_a[i] if i < columns_a.shape[0] else np.int64(2**62)
         of_b = columns_b[j] if j < columns_b.shape[0] else np.int64(2**62)
-        if of_a == of_b:
-            x, y = np.float64(a[i]), np.float64(b[j])
-            differences += weights[of_a] * abs(x - y)
-            product += x * y
-            also += plain[of_a] * (x * y)
+        x = y = 0.0
+        column = min(of_a, of_b)
+        if of_a == column:
+            x = np.float64(a[i])
             i += 1
+        if of_b == column:
+            y = np.float64(b[j])
             j += 1
-        elif of_a < of_b:
-            differences += weights[of_a] * abs(np.float64(a[i]))
-            i += 1
-        else:
-            differences += weights[of_b] * abs(np.float64(b[j]))
-            j += 1
-    also *= ta[0] * tb[0]
-    small, large = min(ta[1], tb[1]), max(ta[1], tb[1])
-    return of[0] + differences + of[1] * product + of[2] * also + (of[3] * small + of[4] * large)
+        total += weights[column] * abs(x - y) + (of[1] + lengths * plain[column]) * (x * y)
+    return total
 
 
 @kernel
-def score_dense(a, ta, b, tb, grid, weights, plain, of, out):
-    """Scores of pairs, or of all pairs of two sets of rows, into ``out`` (n_a, n_b) or (n, 1).
+def score_dense(a, ta, b, tb, weights, plain, of, out):
+    """Scores of pairs into ``out`` (n, 1), or of all pairs of two sets of rows into (n_a, n_b).
 
     In pairs, a side of a single row meets all of the other's.
     """
     step_a, step_b = np.int64(a.shape[0] > 1), np.int64(b.shape[0] > 1)
     for p in range(out.shape[0]):
         for q in range(out.shape[1]):
-            i, j = (p, q) if grid else (p * step_a, p * step_b)
+            i, j = (p, q) if out.shape[1] > 1 else (p * step_a, p * step_b)
             out[p, q] = np.float32(_dense(a[i], b[j], ta[i], tb[j], weights, plain, of))
 
 
 @kernel
-def score_sparse(sa, ca, va, ta, sb, cb, vb, tb, grid, weights, plain, of, out):
+def score_sparse(sa, ca, va, ta, sb, cb, vb, tb, weights, plain, of, out):
     """The same of CSR rows (starts, ascending columns, values)."""
-    step_a, step_b = np.int64(sa.shape[0] > 2), np.int64(sb.shape[0] > 2)
+    step_a, step_b = np.int64(ta.shape[0] > 1), np.int64(tb.shape[0] > 1)
     for p in range(out.shape[0]):
         for q in range(out.shape[1]):
-            i, j = (p, q) if grid else (p * step_a, p * step_b)
+            i, j = (p, q) if out.shape[1] > 1 else (p * step_a, p * step_b)
             left, right = slice(sa[i], sa[i + 1]), slice(sb[j], sb[j + 1])
             out[p, q] = np.float32(
                 _sparse(ca[left], va[left], cb[right], vb[right], ta[i], tb[j], weights, plain, of)
