@@ -54,38 +54,3 @@ def test_items_and_subjects_are_erased_alone(browser: WebDriver, server: Running
             receipt = browser.find_element(By.ID, "receipt")
             until("the receipt", lambda place=receipt, name=name: f"Receipt for {name}" in place.text)
             assert stored(server) == before, name
-
-
-def test_looking_an_odd_id_up_asks_for_nothing_else(browser: WebDriver, server: RunningServer) -> None:
-    sign_in(browser, server)
-    before = stored(server)
-    for name in ("..", "."):
-        browser.get(f"{server.url}/console/galleries/alice")
-        for field, value in (("#claimed", name), ("#probe", "i0")):
-            browser.find_element(By.CSS_SELECTOR, field).send_keys(value)
-        browser.find_element(By.CSS_SELECTOR, "#verify button").click()
-        problem = browser.find_element(By.CSS_SELECTOR, "#verify [data-problem]")
-        until("the refusal", lambda place=problem: "cannot stand in an address" in place.text)
-    assert stored(server) == before
-
-
-def test_the_reference_sends_no_address_that_is_resolved(browser: WebDriver, server: RunningServer) -> None:
-    sign_in(browser, server)
-    before = stored(server)
-    browser.get(f"{server.url}/docs")
-    for operation, field in (("delete_item", "id"), ("delete_subject", "subject")):
-        browser.find_element(By.CSS_SELECTOR, f"#{operation} summary").click()
-        until("the form", lambda name=operation: browser.find_elements(By.CSS_SELECTOR, f"#{name} form"))
-        browser.find_element(By.CSS_SELECTOR, f"#{operation} [data-name=gallery]").send_keys("alice")
-        answer = browser.find_element(By.CSS_SELECTOR, f"#{operation} [data-answer]")
-        for name in ("", *attacks(server)):
-            place = browser.find_element(By.CSS_SELECTOR, f"#{operation} [data-name={field}]")
-            place.clear()
-            place.send_keys(name)
-            browser.execute_script("arguments[0].replaceChildren()", answer)
-            browser.execute_script(
-                "arguments[0].noValidate = true; arguments[0].requestSubmit()",
-                browser.find_element(By.CSS_SELECTOR, f"#{operation} form"),
-            )
-            until("the answer", lambda place=answer: place.text.strip())
-            assert stored(server) == before, name

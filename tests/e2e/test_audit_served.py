@@ -4,11 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import time
-
-import numpy as np
-
-from tests.serving import PATIENCE_S
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 
@@ -39,41 +34,6 @@ def test_changes_are_told_with_request_and_trace_ids(digits_deployment):
     ]
     assert lines
     assert all(line["trace_id"] == TRACE for line in lines)
-
-
-def test_a_trace_goes_through_answers_the_queue_the_worker_and_its_child(serve):
-    server = serve("--with-worker")
-    X = np.random.default_rng(0).normal(size=(80, 3)).astype(np.float32)
-    server.upload("d", X, np.repeat(np.arange(20), 4))
-    sent = {"traceparent": f"00-{TRACE}-00f067aa0ba902b7-01"}
-    wrong = {"learner": "metric", "dataset": "d", "model": "m", "params": {"metric": "euclidean"}}
-    answer = server.http.post("/jobs", json=wrong, headers=sent)
-    job = answer.json()["id"]
-    for one in (
-        answer,
-        server.http.get("/models", headers=sent),
-        server.http.get("/nowhere", headers=sent),
-        server.http.post("/similarity", json={}, headers=sent),
-    ):
-        version, trace, span, flags = one.headers["traceparent"].split("-")
-        assert (version, trace, flags) == ("00", TRACE, "01"), one.url
-        assert span != "00f067aa0ba902b7"
-    assert "traceparent" not in server.http.get("/models").headers
-    assert server.finished(job)["state"] == "succeeded"
-    deadline = time.monotonic() + PATIENCE_S
-    while True:
-        # A line may be half written.
-        whole = server.log.read_text().rpartition("\n")[0].splitlines()
-        lines = [json.loads(line) for line in whole if line.startswith("{")]
-        reported = [line for line in lines if line.get("job") == job]
-        if {"attempt started", "job succeeded"} <= {line["message"] for line in reported}:
-            break
-        assert time.monotonic() < deadline, reported
-        time.sleep(0.05)
-    assert {line["trace_id"] for line in reported} == {TRACE}
-    entries = server.http.get("/audit?limit=100").json()["items"]
-    made = [entry["action"] for entry in entries if entry["trace_id"] == TRACE]
-    assert {"job.submit", "version.create", "alias.move", "job.end"} <= set(made)
 
 
 def test_a_decision_is_kept_when_it_is_asked_for(digits_deployment):

@@ -7,6 +7,7 @@ import io
 import socket
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
@@ -14,54 +15,30 @@ import numpy as np
 import psutil
 import pytest
 
-from tests.fuzzing.crafted import MAKERS, Crafted, crafted, parquet
-from tests.fuzzing.uploading import memory_peak, send, setting_of
-from tests.serving import RunningServer, serving
+from tests.parquet import parquet
+from tests.serving import PATIENCE_S, RunningServer, serving
 
 MIB = 1024 * 1024
-DIMENSION = 8
+ROLES = {"name": "crafted", "label": "y"}
 
 
 @pytest.fixture(scope="module")
 def served(
     new_database: Callable[..., str], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RunningServer]:
-    """A server with a gallery, and a budget of time that tests can wait for."""
+    """A server with a budget of time that tests can wait for."""
     limits = {"PAIRMARK_PARSE_TIMEOUT_S": "4", "PAIRMARK_MAX_UNPACKED_RATIO": "30"}
     with serving(
         tmp_path_factory.mktemp("crafted"), new_database("sqlite"), process=True, **limits
     ) as server:
-        rng = np.random.default_rng(0)
-        server.upload("d", rng.normal(size=(80, DIMENSION)).astype(np.float32), np.repeat(np.arange(40), 2))
-        job = server.train(learner="metric", dataset="d", model="m", params={"metric": "euclidean"})
-        assert job["state"] == "succeeded", job
-        assert server.http.put("/galleries/g", json={"model": "m"}).status_code == 201
         yield server
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("kind", MAKERS)
-def test_crafted_uploads_are_bounded_and_their_refusals_name_the_setting(
-    served: RunningServer, kind: str
-) -> None:
-    upload = crafted(np.random.default_rng(1), kind, MIB, DIMENSION)
-    with memory_peak(served.process.pid) as peak:
-        answer = send(served.http, upload, "g")
-    assert answer.status_code < 500, answer.text
-    assert peak() < 150 * MIB
-    if answer.status_code == 413:
-        assert setting_of(answer) is not None, answer.text
-
-
-def refused(server: RunningServer, upload: Crafted) -> dict[str, object]:
-    answer = send(server.http, upload, "g")
+def refused(server: RunningServer, filename: str, body: bytes) -> dict[str, Any]:
+    answer = server.http.post("/datasets", data=ROLES, files={"file": (filename, body)})
     assert answer.status_code == 413, answer.text
-    reported: dict[str, object] = answer.json()
+    reported: dict[str, Any] = answer.json()
     return reported
-
-
-def csv(body: bytes, name: str = "x.csv", **roles: str) -> Crafted:
-    return Crafted(kind="csv", filename=name, body=body, roles={"label": "y", **roles})
 
 
 def begun(server: RunningServer, body: bytes, size: int, filename: str = "x.csv") -> socket.socket:
@@ -83,16 +60,14 @@ def begun(server: RunningServer, body: bytes, size: int, filename: str = "x.csv"
 
 def test_a_packed_file_is_refused_by_what_it_becomes(served: RunningServer) -> None:
     bomb = gzip.compress(b"x,y\n" + b"0,1\n1,2\n" * 9_000_000, 6)
-    reported = refused(served, csv(bomb, "x.csv.gz"))
+    reported = refused(served, "x.csv.gz", bomb)
     assert reported["setting"] == "PAIRMARK_MAX_UNPACKED_RATIO"
     assert "PAIRMARK_MAX_UNPACKED_RATIO raises this" in str(reported["detail"])
     stream = io.BytesIO()
     np.savez_compressed(stream, X=np.zeros((70 * MIB // 64, 8)), y=np.arange(70 * MIB // 64) // 2)
-    packed = Crafted(kind="npz", filename="x.npz", body=stream.getvalue())
-    assert refused(served, packed)["setting"] == "PAIRMARK_MAX_UNPACKED_RATIO"
+    assert refused(served, "x.npz", stream.getvalue())["setting"] == "PAIRMARK_MAX_UNPACKED_RATIO"
     rows = parquet("SELECT 1 AS x, (i % 2) AS y FROM range(20_000_000) r(i)")
-    table = Crafted(kind="parquet", filename="x.parquet", body=rows, roles={"label": "y"})
-    assert refused(served, table)["setting"] == "PAIRMARK_MAX_UNPACKED_RATIO"
+    assert refused(served, "x.parquet", rows)["setting"] == "PAIRMARK_MAX_UNPACKED_RATIO"
 
 
 def fork_servers(server: RunningServer) -> list[psutil.Process]:
@@ -116,29 +91,34 @@ def readers(server: RunningServer) -> list[psutil.Process]:
         return readers(server)
 
 
+def until(condition: Callable[[], bool], patience_s: float) -> None:
+    deadline = time.monotonic() + patience_s
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
 def test_reading_stops_when_its_client_leaves(served: RunningServer) -> None:
     body = gzip.compress(b"x,y\n" + b"0,1\n1,2\n" * 4_000_000, 6) + b"\r\n--cut--\r\n"
     with begun(served, body, len(body), "x.csv.gz"):
-        deadline = time.monotonic() + 30
-        while not readers(served) and time.monotonic() < deadline:
-            time.sleep(0.02)
         # At work, not just started.
-        time.sleep(0.5)
-        assert readers(served)
-    deadline = time.monotonic() + 2
-    while readers(served) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert not readers(served)
+        until(lambda: any(one.cpu_times().user > 0.1 for one in readers(served)), PATIENCE_S)
+    # Reading to the end would take longer.
+    until(lambda: not readers(served), 3.0)
     assert served.http.get("/datasets/begun").status_code == 404
+
+
+def stored(server: RunningServer, body: bytes) -> httpx.Response:
+    return server.http.post("/datasets", data=ROLES, files={"file": ("x.csv", body)})
 
 
 def test_a_reader_that_dies_takes_nothing_down(served: RunningServer) -> None:
     """The next upload has a fork server again, should the one there is be killed."""
     # The first upload starts it, which is this one where the test runs alone.
-    assert send(served.http, csv(b"x,y\n1,a\n2,a\n3,b\n"), "g").status_code == 201
+    assert stored(served, b"x,y\n1,a\n2,a\n3,b\n").status_code == 201
     (fork_server,) = fork_servers(served)
     fork_server.kill()
     while fork_server.status() != psutil.STATUS_ZOMBIE:
         time.sleep(0.01)
-    assert send(served.http, csv(b"x,y\n1,a\n2,a\n4,b\n"), "g").status_code == 201
+    assert stored(served, b"x,y\n1,a\n2,a\n4,b\n").status_code == 201
     assert httpx.get(f"{served.url}/healthz").status_code == 200

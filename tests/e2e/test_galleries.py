@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Sequence
 from typing import Any
 
 import httpx
 import numpy as np
 import pytest
 
-from pairmark.client import Client
 from tests.serving import RunningServer
 
 NPZ = "application/x-npz"
@@ -107,37 +105,6 @@ def test_items_are_listed_read_replaced_and_erased(
     assert [(hit["id"], hit["subject"]) for hit in hits] == [("d0001", "ben")]
     assert http.delete("/galleries/kept").status_code == 204
     problem(http.get("/galleries/kept"), 404, "unknown-gallery")
-
-
-def test_filters_and_groups(digits_deployment: RunningServer, rows: np.ndarray) -> None:
-    http, y = make(digits_deployment, "filtered"), digits_deployment.facts["y"]
-    body = {
-        "items": [
-            {
-                "id": f"d{at:03}",
-                "subject": f"s{y[at]}",
-                "vector": rows[at].tolist(),
-                "metadata": {"fold": at % 3},
-            }
-            for at in range(60)
-        ]
-    }
-    assert http.put("/galleries/filtered/items", json=body).json()["upserted"] == 60
-
-    def search(**more: Any) -> httpx.Response:
-        return http.post("/galleries/filtered/search", json={"queries": rows[100].tolist(), "k": 100, **more})
-
-    every = search().json()["results"][0]
-    assert len(every) == 60
-    folded = search(filter={"fold": {"in": [0, 2]}}).json()["results"][0]
-    assert folded == [hit for hit in every if int(hit["id"][1:]) % 3 != 1]
-    grouped = search(group_by="subject").json()["results"][0]
-    best: dict[str, Any] = {}
-    for hit in every:
-        best.setdefault(hit["subject"], hit)
-    assert grouped == list(best.values())
-    assert search(group_by="subject", k=3).json()["results"][0] == grouped[:3]
-    assert problem(search(filter={"nope": 1}), 422, "invalid-input")["field"] == "filter.nope"
 
 
 def test_csv_parquet_and_raw_rows(digits_deployment: RunningServer, rows: np.ndarray, tmp_path) -> None:
@@ -391,82 +358,3 @@ def test_identification_at_a_rate_of_the_whole_search(digits_deployment: Running
     problem(http.post("/galleries/people/calibrations", json={}), 422, "invalid-input")
     # A version that searches a gallery stays.
     problem(http.delete("/models/near/versions/1"), 409, "conflict")
-
-
-def test_a_gallery_is_measured_by_jobs(digits_deployment: RunningServer) -> None:
-    deployment = digits_deployment
-    rng = np.random.default_rng(5)
-    centres = (rng.normal(size=(200, 64)) * 3).astype(np.float32)
-
-    def samples(people: Sequence[int]) -> np.ndarray:
-        return (centres[list(people)] + rng.normal(size=(len(people), 64)) * 0.3).astype(np.float32)
-
-    deployment.upload(
-        "jobs-train", np.concatenate([samples(range(140, 200)) for _ in range(3)]), np.tile(np.arange(60), 3)
-    )
-    job = deployment.train(
-        learner="metric",
-        dataset="jobs-train",
-        model="jobs-near",
-        params={"metric": "euclidean"},
-        promote="shadow",
-    )
-    assert job["state"] == "succeeded", job
-    twice = [*range(140), *range(140)]
-    deployment.upload("jobs-probes", samples(twice), np.array([f"p{at:03}" for at in twice]))
-    http = make(deployment, "measured", "jobs-near@shadow")
-    problem(
-        http.post("/galleries/measured/evaluations?background=true", json={"dataset": "jobs-probes"}),
-        409,
-        "conflict",
-    )
-    enrolled = [
-        {"id": f"i{at}", "subject": f"p{at:03}", "vector": row.tolist()}
-        for at, row in enumerate(samples(range(60)))
-    ]
-    assert http.put("/galleries/measured/items", json={"items": enrolled}).status_code == 200
-    with Client(deployment.url) as client:
-        queued = client.calibrate_gallery("measured", "jobs-probes", background=True)
-        assert (queued["task"], queued["gallery"], queued["result"]) == (
-            "gallery-calibration",
-            "measured",
-            None,
-        )
-        stages: list[str] = []
-        done = client.wait(queued["id"], progress=lambda _, stage: stages.append(stage))
-        assert "searching" in stages
-        calibration = client.gallery_calibration("measured", done["result"]["calibration"])
-        assert (calibration["n_probes"], calibration["n_mated"]) == (80, 60)
-        options = {"fpir": [0.1], "leave_one_out": True}
-        queued = client.evaluate_gallery("measured", "jobs-probes", background=True, **options)
-        done = client.wait(queued["id"])
-        there = client.gallery_evaluation("measured", done["result"]["evaluation"])
-        here = client.evaluate_gallery("measured", "jobs-probes", **options)
-        differ = ("id", "created_at")
-        assert {name: one for name, one in there.json.items() if name not in differ} == {
-            name: one for name, one in here.json.items() if name not in differ
-        }
-        assert there["calibrated"]["calibration_id"] == calibration["id"]
-    problem(
-        http.post(
-            "/galleries/measured/evaluations?background=true", json={"vectors": [[1.0]], "subjects": ["a"]}
-        ),
-        422,
-        "invalid-input",
-    )
-    problem(
-        http.post("/galleries/measured/evaluations?background=true", json={"dataset": "nobody"}),
-        404,
-        "unknown-dataset",
-    )
-    # What can only be found out on the way is reported by the job.
-    http.put("/galleries/narrow", json={"model": "digits"})
-    assert (
-        http.put("/galleries/narrow/items", json=items(digits_deployment.facts["X"][:5])).status_code == 200
-    )
-    deployment.upload("jobs-narrow", np.ones((4, 3), np.float32), np.arange(4) // 2)
-    asked = http.post("/galleries/narrow/evaluations?background=true", json={"dataset": "jobs-narrow"})
-    assert (asked.status_code, asked.headers["location"]) == (202, f"/jobs/{asked.json()['id']}")
-    failed = deployment.finished(asked.json()["id"])
-    assert failed["state"] == "failed"
-    assert "probes have 3 numbers" in failed["error"]["detail"]

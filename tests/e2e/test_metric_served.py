@@ -63,24 +63,6 @@ def test_embeddings_are_given_as_json_and_raw(metric: RunningServer) -> None:
     assert raw.content == X[:7].tobytes()
 
 
-@pytest.mark.parametrize(
-    ("body", "status", "field"),
-    [
-        ({"features": [[1.0]] * 3, "model": "live:1"}, 422, "features"),
-        ({"features": [], "model": "live:1"}, 422, "features"),
-        ({"features": [[1, 2], [3]], "model": "live:1"}, 422, "features[1]"),
-        ({"features": [[1, "2"]], "model": "live:1"}, 422, "features[0][1]"),
-        ({"model": "live:1"}, 422, "features"),
-        ({"features": [1.0], "model": "live:1", "more": 1}, 422, "more"),
-        ({"features": [0.0] * 64}, 404, "model"),
-    ],
-)
-def test_bad_points_name_the_field(metric: RunningServer, body: dict, status: int, field: str) -> None:
-    answer = metric.http.post("/embed", json=body)
-    assert answer.status_code == status, answer.text
-    assert answer.json()["field"] == field
-
-
 def test_detail_tells_how_rare_a_score_is(metric: RunningServer) -> None:
     X, http = metric.facts["X"], metric.http
     body = {"model": "live@shadow", "left": X[:200].tolist(), "right": X[200:400].tolist()}

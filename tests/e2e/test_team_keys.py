@@ -273,14 +273,9 @@ def test_keys_are_made_rotated_used_and_revoked_over_http(deployment: RunningSer
     assert admin.status("DELETE", "/keys/nobody") == 404
     for wrong in ({"scopes": ["root"]}, {"scopes": []}, {"expires_in_days": -1}, {"surprise": 1}):
         assert admin.status("POST", "/keys", json={"name": "x", "scopes": ["score"], **wrong}) == 422, wrong
-    short = made(deployment, "score", expires_in_days=1e-5)
-    time.sleep(1.0)
-    gone = As(deployment, short["key"])("GET", "/models")
-    assert gone.status_code == 401
-    assert "has expired" in gone.json()["detail"]
     listed = admin("GET", "/keys?limit=500").json()["items"]
     assert new["key"] not in json.dumps(listed)
-    assert {entry["id"] for entry in listed} >= {one["id"], new["id"], short["id"]}
+    assert {entry["id"] for entry in listed} >= {one["id"], new["id"]}
     slow = As(deployment, made(deployment, "score", rate=0.5)["key"])
     assert [slow.status("GET", "/models") for _ in range(8)].count(429) >= 2
     entries = admin("GET", "/audit?resource=key").json()["items"]
@@ -305,6 +300,8 @@ def test_a_key_that_was_let_in_often_is_refused_once_it_is_expired_or_revoked(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(time, "time", lambda: now + 2 * 86_400)
         assert status(x_api_key=short["key"]) == 401
+        gone = As(deployment, short["key"])("GET", "/models")
+        assert "has expired" in gone.json()["detail"]
     kept, decides = made(deployment, "score:people"), made(deployment, "decide:people")
     assert [status(authorization=f"Bearer {kept['key']}") for _ in range(3)] == [200] * 3
     # The same text in the other header is no key, and one header does not stand in for the other.

@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 import importlib.metadata
-import io
 import os
 import re
 import shutil
 import subprocess
 import sys
 import sysconfig
-import time
 import venv
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-import httpx
-import numpy as np
 import pytest
 from packaging.requirements import Requirement
-from sklearn.datasets import load_digits
-
-from tests.serving import free_port
 
 pytestmark = pytest.mark.nightly
 
@@ -172,61 +163,3 @@ def test_the_light_distribution_needs_two_packages_and_little_room(light: Path) 
     own = sum(file.stat().st_size for file in (site / "pairmark").rglob("*") if file.is_file())
     downloaded = (file for file in files if file.exists() and file.suffix != ".pyc")
     assert own + sum(file.stat().st_size for file in downloaded) < 60e6, seen
-
-
-def test_files_with_names_of_modules_disturb_neither_serving_nor_training(
-    installed: Path, tmp_path: Path
-) -> None:
-    for name in ("http", "numbers", "models", "service", "socket", "pairmark", "selectors"):
-        (tmp_path / f"{name}.py").write_text("raise SystemExit('a file of the current folder was imported')")
-    # Two processes of the API: they are started in another way than one.
-    with served(installed, tmp_path, "--workers", "2") as http:
-        wait_for(lambda: http.get("/readyz").json().get("workers"), "a worker is alive")
-        stream = io.BytesIO()
-        X, y = load_digits(return_X_y=True)
-        np.savez(stream, X=X.astype(np.float32), y=y)
-        file, roles = ("digits.npz", stream.getvalue()), {"name": "digits", "classes": "y"}
-        assert http.post("/datasets", data=roles, files={"file": file}).status_code == 201
-        request = {
-            "learner": "metric",
-            "dataset": "digits",
-            "model": "digits",
-            "evaluation": {"n_pairs": 2_000},
-        }
-        job = http.post("/jobs", json=request).json()["id"]
-        ended = ("succeeded", "failed")
-        wait_for(lambda: http.get(f"/jobs/{job}").json()["state"] in ended, "the job ends")
-        assert http.get(f"/jobs/{job}").json()["state"] == "succeeded"
-
-
-@contextmanager
-def served(installed: Path, folder: Path, *options: str) -> Iterator[httpx.Client]:
-    """A client of ``pairmark serve --with-worker``, run in a folder."""
-    port = free_port()
-    environment = {
-        name: value for name, value in os.environ.items() if not name.startswith(("PAIRMARK_", "PYTHON"))
-    }
-    command = [installed / "pairmark", "serve", "--with-worker", "--port", str(port), *options]
-    with (folder / "serve.log").open("wb") as log:
-        process = subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log)
-    try:
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=120, trust_env=False) as http:
-            wait_for(lambda: answers(http), "the service is ready")
-            yield http
-    finally:
-        process.terminate()
-        process.wait(60)
-
-
-def answers(http: httpx.Client) -> bool:
-    try:
-        return http.get("/readyz").status_code == 200
-    except httpx.TransportError:
-        return False
-
-
-def wait_for(condition: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + 240
-    while not condition():
-        assert time.monotonic() < deadline, f"never: {what}"
-        time.sleep(0.1)

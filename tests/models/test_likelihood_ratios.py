@@ -110,18 +110,6 @@ def test_maps_do_not_depend_on_the_number_of_threads():
     assert fitted(1) == fitted(2)
 
 
-def test_no_likelihood_ratio_is_stronger_than_the_pairs_can_show():
-    scores = np.array([5.0, 6.0, 7.0, 0.0, 1.0, 2.0, -1.0])
-    same = np.array([1, 1, 1, 0, 0, 0, 0])
-    found = LikelihoodRatios.fit(scores, same)
-    for method in ("logistic", "pav", "own"):
-        worth = found.log_lr([-1e6, 0.0, 3.4, 1e6], method)
-        assert (np.diff(worth) >= 0).all()
-        assert worth.min() >= -math.log(4)
-        assert worth.max() <= math.log(5)
-    np.testing.assert_allclose(found.log_lr([0.5, 6.5], "pav"), [-math.log(4), math.log(4 / 1.8 + 1)])
-
-
 def test_no_likelihood_ratio_is_stronger_than_the_people_can_show() -> None:
     """Thirty people make 435 pairs: without a false match they show odds of 12.5, step by step less with some."""
     who = np.arange(30)

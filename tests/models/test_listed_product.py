@@ -84,17 +84,3 @@ def test_matchings_are_blind_to_scores_and_labels() -> None:
         ]
         found.add(np.sort(ends, axis=2).tobytes())
     assert len(found) == 1
-
-
-def test_thresholds_of_a_list_keep_the_promise() -> None:
-    """How often 10 % is exceeded by a threshold admitted at 10 %: everybody is compared with a few others."""
-    exceeded, m, fpr = 0, 400, 0.1
-    for seed in range(60):
-        rng = np.random.default_rng([3, seed])
-        first, second = rng.integers(0, m, (2, 2 * m))
-        units = np.stack([first, second], axis=1)[first != second]
-        scores = rng.random(units.shape[0]).astype(np.float32)
-        at = listed(scores, units).lookup(fpr, math.log(20), ((1.0, 0.8),))
-        thresholds = pair_sample(scores, np.zeros(scores.size), units).different.steps()[0]
-        exceeded += at is not None and 1 - float(thresholds[at]) > fpr
-    assert exceeded <= 8

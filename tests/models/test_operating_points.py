@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pickle
 from pathlib import Path
 
 import numpy as np
@@ -287,16 +286,6 @@ def test_the_bootstrap_is_the_same_whatever_the_threads() -> None:
     drawn = People(m=120).draw(np.random.default_rng(0))
     states = [fitted(drawn, n_jobs=n_jobs).to_state()[0] for n_jobs in (1, 2)]
     np.testing.assert_array_equal(states[0]["bootstrap_upper"], states[1]["bootstrap_upper"])
-
-
-def test_a_refusal_reaches_the_caller_of_another_process_whole() -> None:
-    with pytest.raises(InsufficientCalibrationData) as refused:
-        fitted(all_pairs(20)).operating_point(0.001)
-    again = pickle.loads(pickle.dumps(refused.value))  # noqa: S301
-    assert str(again) == str(refused.value)
-    assert again.smallest_fpr == refused.value.smallest_fpr
-    assert again.required_units == refused.value.required_units
-    assert again.alternatives == refused.value.alternatives
 
 
 def test_the_curve_is_dense_at_low_rates_and_bounded() -> None:

@@ -63,17 +63,6 @@ def test_names_play_no_part_in_a_threshold(how: str, fpr: float) -> None:
             np.testing.assert_array_equal(again[name], array)
 
 
-def test_names_play_no_part_in_closed_set_thresholds() -> None:
-    rng = np.random.default_rng(0)
-    units = np.stack(np.triu_indices(150, 1), axis=1)
-    y = rng.integers(0, 4, 150)
-    same = y[units[:, 0]] == y[units[:, 1]]
-    scores = rng.standard_normal(same.size) + 3 * same
-    plain = operating_point(scores, same, 0.1, units=units)
-    for names in renamed(units, seed=2):
-        assert operating_point(scores, same, 0.1, units=names) == plain
-
-
 def test_which_pairs_are_drawn_does_not_depend_on_names() -> None:
     y = np.random.default_rng(0).integers(0, 300, 900)
     for n_pairs in (500, 10**6):

@@ -94,17 +94,6 @@ def test_how_many_pairs_count_as_independent_is_blind_to_labels_in_closed_set_us
     }
 
 
-def test_matchings_of_a_list_are_the_same_whatever_the_labels_are() -> None:
-    units, _ = partial_list("closed-set", 0)
-    scores = np.random.default_rng(1).permutation(len(units)) / len(units)
-    sizes = set()
-    for share in (0.02, 0.3, 0.9):
-        same = np.random.default_rng(6).random(len(units)) < share
-        sample = pair_sample(scores, same, units, protocol="closed-set")
-        sizes.add(matched_scores(sample)[1])
-    assert len(sizes) == 1
-
-
 def test_which_row_stands_for_a_person_is_blind_to_scores() -> None:
     """Of rows in one order the same ones are taken, however they score."""
     units = np.repeat(np.arange(30), 4)

@@ -20,7 +20,7 @@ from pairmark.service.galleries.items.item_forms import VectorForm
 from pairmark.service.galleries.items.rows import RowErrors
 from pairmark.service.galleries.schemas import ImportOptions
 from pairmark.service.settings import MIB, Settings
-from tests.fuzzing.crafted import parquet
+from tests.parquet import parquet
 
 SETTINGS = Settings()
 # What the processes that read have to begin with is more than half of it.

@@ -20,7 +20,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pairmark.service.blobs import Blobs, LocalBlobs, collect, open_blobs
+from pairmark.service.blobs import Blobs, LocalBlobs, collect
 from pairmark.service.datasets import DatasetRequest, Datasets
 from pairmark.service.db import Database
 from pairmark.service.errors import InvalidInput, PairmarkError, TooLarge, UnknownDataset
@@ -338,49 +338,4 @@ def test_an_upload_killed_half_way_leaves_no_row_and_no_file(
     process.communicate()
     collect(database, blobs)
     assert Datasets(database, blobs, settings).page().items == []
-    assert [path for path in Path(settings.resolved_artefacts).rglob("*") if path.is_file()] == []
-
-
-FULL = """
-import io, resource, sys
-from pathlib import Path
-from pairmark.service.blobs import open_blobs
-from pairmark.service.datasets import DatasetRequest, Datasets
-from pairmark.service.db import Database
-from pairmark.service.errors import StorageFailed
-from pairmark.service.settings import Settings
-
-settings = Settings(home=Path(sys.argv[1]), database_url=sys.argv[2])
-datasets = Datasets(Database(sys.argv[2]), open_blobs(settings), settings)
-for name, room in zip(sys.argv[3::2], sys.argv[4::2]):
-    content = Path(name).read_bytes()
-    datasets.add(io.BytesIO(content), DatasetRequest(name="warm", unlabelled=True), filename=name)
-    datasets.delete("warm")
-    resource.setrlimit(resource.RLIMIT_FSIZE, (int(room), resource.RLIM_INFINITY))
-    try:
-        datasets.add(io.BytesIO(content), DatasetRequest(name="d", unlabelled=True), filename=name)
-    except StorageFailed as error:
-        print(error)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-"""
-
-
-def test_a_full_disk_while_storing_is_said_and_leaves_nothing(new_database, tmp_path: Path) -> None:
-    settings = Settings(home=tmp_path / "home", database_url=new_database("sqlite"))
-    upload, table, arrays = tmp_path / "upload.csv", tmp_path / "table.parquet", tmp_path / "arrays.npz"
-    upload.write_bytes(b"a,b\n" + b"".join(b"%d,%d\n" % (n, n * n % 977) for n in range(100_000)))
-    table.write_bytes(parquet("SELECT i % 7 AS x FROM range(250000) t(i)", tmp_path))
-    np.savez_compressed(arrays, X=np.zeros((2_000, 100), dtype=np.int8), y=np.arange(2_000) % 7)
-    cases = [str(upload), "500000", str(table), "500000", str(arrays), "300000"]
-    done = subprocess.run(
-        [sys.executable, "-c", FULL, str(settings.home), settings.resolved_database_url, *cases],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.stdout.count("no space left") == 3, done.stderr[-2_000:]
-    database = Database(settings.resolved_database_url)
-    assert Datasets(database, open_blobs(settings), settings).page().items == []
-    database.dispose()
     assert [path for path in Path(settings.resolved_artefacts).rglob("*") if path.is_file()] == []

@@ -10,8 +10,6 @@ import pytest
 
 from pairmark.service.datasets import DatasetRequest
 from pairmark.service.errors import InvalidInput
-from pairmark.service.heldout.pairs import pairs_among
-from pairmark.service.heldout.suspects import doubtful
 from tests.service.conftest import people
 
 
@@ -101,18 +99,6 @@ def test_what_is_no_table_is_refused(deployment, content):
 
     with pytest.raises(InvalidInput):
         look(deployment, content)
-
-
-def test_labels_that_scores_contradict_are_reported(deployment):
-    X, y = people(40, 6)
-    y = np.where((y == 3) & (np.arange(y.size) % 6 >= 3), 99, y)
-    data = deployment.datasets.load(deployment.upload("doubtful", X, y).id)
-    pairs = pairs_among(data, np.arange(len(data)), protocol="open-set", n_pairs=30_000, random_state=0)
-    scores = -np.linalg.norm(X[pairs.left] - X[pairs.right], axis=1).astype(np.float32)
-    reported = doubtful(pairs, scores, data)
-    assert reported["double_names"] == [["3", "99"]]
-    assert "'3' and '99'" in reported["text"]
-    assert "Nothing was removed" in reported["text"]
 
 
 MESSY = "who,a,city,age,born\n" + "".join(

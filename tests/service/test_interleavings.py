@@ -7,16 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sqlalchemy import func, select, update
+from sqlalchemy import func, select
 
 from pairmark.models import MetricSimilarity
 from pairmark.service.db import Database
-from pairmark.service.errors import Conflict, Fenced, UnknownGallery, UnknownModel
+from pairmark.service.errors import Conflict, UnknownGallery, UnknownModel
 from pairmark.service.galleries.galleries import Galleries
 from pairmark.service.galleries.items.rows import RowErrors
 from pairmark.service.store.store import ModelStore
-from pairmark.service.tables import AliasRow, GalleryItem, JobRow, ModelRow, ModelVersion
-from pairmark.service.training.submission import TrainingQueue
+from pairmark.service.tables import AliasRow, ModelRow, ModelVersion
 from tests.interleaving import every_preemption
 from tests.service.conftest import Deployment
 from tests.service.galleries.gallery_cases import WIDTH, add_model, rows, served
@@ -24,110 +23,8 @@ from tests.service.galleries.gallery_cases import WIDTH, add_model, rows, served
 pytestmark = pytest.mark.each_database
 
 
-def queue(deployment: Deployment, db: Database) -> TrainingQueue:
-    return TrainingQueue(db, deployment.settings)
-
-
 def url_of(deployment: Deployment) -> str:
     return deployment.settings.resolved_database_url
-
-
-def job_row(deployment: Deployment, job: str) -> JobRow:
-    with deployment.db.read() as session:
-        return session.scalars(select(JobRow).where(JobRow.id == job)).one()
-
-
-def cleared(deployment: Deployment) -> None:
-    """End what earlier rounds left."""
-    with deployment.db.write() as session:
-        session.execute(update(JobRow).where(JobRow.state.in_(("queued", "running"))).values(state="failed"))
-
-
-@pytest.mark.parametrize("jobs", [1, 2])
-def test_two_claimers_never_get_the_same_job(deployment: Deployment, jobs: int) -> None:
-    def prepared() -> Any:
-        cleared(deployment)
-        for _ in range(jobs):
-            deployment.queue.submit(deployment.request())
-        return lambda db: queue(deployment, db).claim("first"), lambda db: queue(deployment, db).claim(
-            "second"
-        )
-
-    rounds = 0
-    for at, *both in every_preemption(url_of(deployment), prepared):
-        assert [one.error for one in both] == [None, None], at
-        claimed = [one.value.job_id for one in both if one.value is not None]
-        # With one job somebody gets it; with two, nobody goes away empty.
-        assert len(claimed) == len(set(claimed)) == jobs, at
-        assert all(job_row(deployment, job).attempt == 1 for job in claimed)
-        rounds += 1
-    assert rounds > 5
-
-
-def expired(deployment: Deployment) -> tuple[str, Any]:
-    """A running job whose lease has run out, and its claim."""
-    cleared(deployment)
-    job = deployment.queue.submit(deployment.request()).id
-    claim = deployment.queue.claim("silent")
-    with deployment.db.write() as session:
-        session.execute(update(JobRow).where(JobRow.id == job).values(lease_until=1.0))
-    return job, claim
-
-
-@pytest.mark.parametrize("beats_first", [True, False])
-def test_a_late_heartbeat_and_a_takeover_agree_on_who_holds_the_job(
-    deployment: Deployment, beats_first: bool
-) -> None:
-    held: list[Any] = []
-
-    def prepared() -> Any:
-        job, claim = expired(deployment)
-        held[:] = [job, claim]
-        calls = (
-            lambda db: queue(deployment, db).renew(claim),
-            lambda db: queue(deployment, db).claim("other"),
-        )
-        return calls if beats_first else calls[::-1]
-
-    for at, *both in every_preemption(url_of(deployment), prepared):
-        assert [one.error for one in both] == [None, None], at
-        beat, taken = (one.value for one in (both if beats_first else both[::-1]))
-        row = job_row(deployment, held[0])
-        if beat.valid and taken is None:
-            assert (row.attempt, row.worker) == (1, "silent"), at
-        elif beat.valid:
-            # It held when it beat, and was taken over by a claimer that had seen the old lease: fenced from now on.
-            assert not deployment.queue.renew(held[1]).valid, at
-            raise AssertionError(f"step {at}: a lease that was renewed was taken over")
-        else:
-            assert taken is not None, at
-            assert (row.attempt, row.worker) == (2, "other"), at
-
-
-@pytest.mark.parametrize("finishes_first", [True, False])
-def test_a_late_success_and_a_takeover_are_never_both(deployment: Deployment, finishes_first: bool) -> None:
-    held: list[Any] = []
-
-    def finish(db: Database) -> None:
-        with db.write() as session:
-            queue(deployment, db).finish(held[1], session, version=1)
-
-    def prepared() -> Any:
-        held[:] = expired(deployment)
-        calls = (finish, lambda db: queue(deployment, db).claim("other"))
-        return calls if finishes_first else calls[::-1]
-
-    for at, *both in every_preemption(url_of(deployment), prepared):
-        done, taken = both if finishes_first else both[::-1]
-        row = job_row(deployment, held[0])
-        assert taken.error is None, at
-        if done.error is None:
-            assert taken.value is None, at
-            assert (row.state, row.attempt) == ("succeeded", 1), at
-        else:
-            assert isinstance(done.error, Fenced), at
-            assert taken.value.attempt == 2, at
-            assert (row.state, row.attempt) == ("running", 2), at
 
 
 def versions(deployment: Deployment) -> None:
@@ -246,24 +143,3 @@ def test_two_writers_of_a_gallery_lose_nothing(deployment: Deployment) -> None:
         assert found["b"] == [2.0] * WIDTH, at
         # What both wrote is as one of them wrote it, whole.
         assert found["shared"] in ([1.0] * WIDTH, [2.0] * WIDTH), at
-
-
-@pytest.mark.parametrize("writes_first", [True, False])
-def test_a_gallery_that_is_deleted_under_a_writer_leaves_no_rows(
-    deployment: Deployment, writes_first: bool
-) -> None:
-    writers = Writers(deployment)
-
-    def prepared() -> Any:
-        writers.fresh()
-        calls = (lambda db: writers.write(db, "a", 1.0), writers.delete)
-        return calls if writes_first else calls[::-1]
-
-    for at, *both in every_preemption(url_of(deployment), prepared):
-        written, deleted = both if writes_first else both[::-1]
-        assert deleted.error is None, at
-        assert written.error is None or isinstance(written.error, UnknownGallery), at
-        with pytest.raises(UnknownGallery):
-            writers.items()
-        with deployment.db.read() as session:
-            assert session.scalar(select(func.count()).select_from(GalleryItem)) == 0, at

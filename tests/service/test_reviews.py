@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import math
 import random
-import threading
-import time
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 import pytest
-from sqlalchemy import func, select, text, update
+from sqlalchemy import func, select, update
 
 from pairmark.service.db import Database
-from pairmark.service.errors import InvalidInput, PairmarkError, UnknownReview
+from pairmark.service.errors import InvalidInput, UnknownReview
 from pairmark.service.reviews.recorder import DecisionRecorder
 from pairmark.service.reviews.repository import Deciding
 from pairmark.service.reviews.reviews import Reviews
@@ -308,96 +305,7 @@ def test_erased_names_count_as_wrong_and_are_gone(
         assert (done.population, done.judged, done.wrong) == (60, 60, 1)
 
 
-def test_an_erasure_in_a_gallery_reaches_its_decisions(database: Database, model_id: str) -> None:
-    from pairmark.service.reviews.repository import erase_of_gallery
-
-    recorder = DecisionRecorder(database)
-    take(
-        recorder,
-        model_id,
-        3,
-        ReviewPolicy(),
-        refs=[["probe", "item-1"], ["probe", "item-2"], [None, "item-3"]],
-        gallery="people",
-        subjects=["eve", "ada", "ada"],
-    )
-    write(recorder)
-    with database.write() as session:
-        assert erase_of_gallery(session, "cars", ["item-1"], ["ada"]) == 0
-        assert erase_of_gallery(session, "people", ["item-1"], []) == 1
-        assert erase_of_gallery(session, "people", [], ["ada"]) == 2
-        assert set(session.scalars(select(KeptDecision.left_ref))) == {None}
-
-
 # ---------------------------------------------------------------- several at once, and what follows
-
-
-def again(call: Callable[[], T]) -> T:
-    """As clients do when the service answers 503: they ask again."""
-    for _ in range(20):
-        try:
-            return call()
-        except PairmarkError:
-            time.sleep(0.05)
-    return call()
-
-
-def end_connections(database: Database) -> None:
-    """What a restart of the database does to those who are connected."""
-    if database.engine.dialect.name == "postgresql":
-        others = "datname = current_database() AND pid <> pg_backend_pid()"
-        with database.write() as session:
-            session.execute(text(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {others}"))
-
-
-@pytest.mark.nightly
-def test_twenty_reviewers_at_once_never_judge_a_pair_twice(reviews: Reviews, database: Database) -> None:
-    """One leaves, and the database restarts in between."""
-    made = reviews.create(asked(source={"refs": pairs(600)}, at_most=0.001, judged_twice=0.1))
-    failed: list[BaseException] = []
-    restarted = threading.Event()
-
-    def work(name: str) -> None:
-        try:
-            for turn in range(3):
-                if turn == 2:
-                    restarted.wait(60)
-                items = again(lambda: reviews.next(made.id, name, 5)).items
-                if name == "leaver":
-                    return
-                said = [Outcome(item=one.item, same=True, by=name) for one in items]
-                again(lambda said=said: reviews.judge(made.id, said, "key"))
-        except BaseException as error:
-            failed.append(error)
-
-    names = [f"reviewer {at}" for at in range(19)] + ["leaver"]
-    threads = [threading.Thread(target=work, args=(name,)) for name in names]
-    for thread in threads:
-        thread.start()
-    time.sleep(0.3)
-    end_connections(database)
-    restarted.set()
-    for thread in threads:
-        thread.join()
-    assert not failed
-    with database.read() as session:
-        said = Counter(session.scalars(select(ReviewJudgement.item_id)))
-        twice = set(session.scalars(select(ReviewItem.id).where(ReviewItem.needs_second)))
-        draws = list(
-            session.scalars(
-                select(ReviewItem.draw).where(ReviewItem.draw.is_not(None)).order_by(ReviewItem.draw)
-            )
-        )
-    assert draws == list(range(len(draws)))
-    assert sum(said.values()) == 19 * 15, "every judgement that was acknowledged is there"
-    assert {item for item, n in said.items() if n > 1} <= twice
-    assert max(said.values()) <= 2
-    with database.write() as session:
-        session.execute(update(ReviewItem).where(ReviewItem.holder == "leaver").values(held_until=1.0))
-    done = judge_all(reviews, made.id, by="heir")
-    assert (done.enough, done.waiting) == (True, 0)
-    assert done.judged > 500
-    assert done.agreement.pairs > 0
 
 
 def test_what_nobody_can_tell_raises_the_bound_and_no_alarm(reviews: Reviews) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from pairmark.service.blobs import LocalBlobs
@@ -187,25 +186,6 @@ def test_a_new_calibration_becomes_the_default_only_when_asked(deployment):
     deployment.upload("wide", *people(40, 5, width=9))
     with pytest.raises(InvalidInput, match="has 9 features; faces:1 takes 6"):
         deployment.store.calibrations.calibrate("faces", 1, "wide")
-
-
-def test_scores_made_elsewhere_are_calibrated(deployment):
-    rng = np.random.default_rng(0)
-    same = np.arange(400) % 4 == 0
-    scores = rng.normal(size=400) + 3 * same
-    made = deployment.store.calibrations.add_scores("vendor", scores.tolist(), same.astype(int).tolist())
-    assert (made.model, made.version, made.name) == (None, None, "vendor")
-    calibration, _ = deployment.store.calibrations.load(made.id)
-    assert calibration.operating_point(0.1).threshold > 0
-    people_left = [f"p{i}" for i in range(400)]
-    people_right = [
-        left if is_same else f"q{i}" for i, (left, is_same) in enumerate(zip(people_left, same, strict=True))
-    ]
-    with_units = deployment.store.calibrations.add_scores("vendor", scores, same, people_left, people_right)
-    assert with_units.protocol == "open-set"
-    assert [one.id for one in deployment.store.calibrations.page(limit=1).items] == [with_units.id]
-    cursor = deployment.store.calibrations.page(limit=1).next_cursor
-    assert [one.id for one in deployment.store.calibrations.page(cursor=cursor).items] == [made.id]
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -132,17 +131,6 @@ def test_forest_with_learned_features_is_what_its_definition_says() -> None:
     )
 
 
-def test_training_counts_follow_out_of_fold_values() -> None:
-    left, right, same = (side[:3000] for side in held_out())
-    model = SimilarityTree(pair_features="discriminant", max_depth=4, random_state=0)
-    model.fit_pairs(left, right, same)
-    tree = model.trees_[0]
-    assert tree.cells[0, layout.CELL_SAME] == same.sum()
-    for row in tree.cells[tree.cells[:, layout.CELL_NODE] >= 0]:
-        children = tree.cells[row[[layout.CELL_LEFT, layout.CELL_RIGHT]]]
-        assert children[:, [3, 4]].sum(axis=0).tolist() == row[[3, 4]].tolist()
-
-
 def listed_pairs(n: int, seed: int, d: int = 8) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Pairs of rows that occur once, of identities that nobody meets twice; each feature says a little."""
     rng = np.random.default_rng(seed)
@@ -226,18 +214,6 @@ def test_they_make_better_forests() -> None:
     assert auc["discriminant"] > auc["raw"]
 
 
-def test_saved_explained_and_drawn(tmp_path: Path) -> None:
-    model = forest()
-    pairmark.save(model, tmp_path / "model")
-    loaded = pairmark.load(tmp_path / "model")
-    left, right, _ = held_out()
-    assert loaded.pair_score(left, right).tobytes() == model.pair_score(left, right).tobytes()
-    reported = loaded.explain(left[0], right[0])
-    assert json.loads(json.dumps(reported)) == reported
-    assert any(feature["map"] == "learned" for feature in reported["features"])
-    assert any(node["map"] == "learned" for node in loaded.tree_data()["nodes"])
-
-
 def test_few_rows_identities_and_constant_columns_are_borne() -> None:
     rng = np.random.default_rng(0)
     X = np.hstack([rng.standard_normal((7, 3)), np.ones((7, 2))])
@@ -282,17 +258,3 @@ def test_models_with_features_of_earlier_versions_say_how_to_train_them_again(tm
     )
     with pytest.raises(ValueError, match=r"posteriors.*pairmark train --learner similarity-forest --dataset"):
         pairmark.load(tmp_path / "model")
-
-
-def test_the_seed_decides_alone() -> None:
-    left, right, _ = (side[:500] for side in held_out())
-    scores = [
-        SimilarityForest(
-            pair_features="discriminant", n_estimators=2, n_pairs=2000, random_state=4, n_jobs=n_jobs
-        )
-        .fit(DIGITS[TRAIN][:300], LABELS[TRAIN][:300])
-        .pair_score(left, right)
-        .tobytes()
-        for n_jobs in (1, 2)
-    ]
-    assert scores[0] == scores[1]

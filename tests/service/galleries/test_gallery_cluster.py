@@ -225,23 +225,3 @@ def test_what_was_erased_leaves_the_workers_memory(
         while held() and time.monotonic() < deadline:
             time.sleep(0.1)
         assert not held()
-
-
-def test_without_the_cluster_searches_go_on_here(
-    world: tuple[Deployment, Cluster], galleries: Galleries, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    deployment, _ = world
-    version = served(deployment)
-    enrolled(galleries, "alone", version, 230)
-    monkeypatch.setattr(cluster_search, "CONNECT_S", 1)
-    nowhere = deployment.settings.model_copy(update={"dask_scheduler": f"tcp://127.0.0.1:{free_port()}"})
-    other = Galleries(deployment.db, nowhere)
-    try:
-        state = other.state("alone")
-        view = other.views.live(state, version.estimator).view(state.seq)
-        queries = np.ones((1, WIDTH), np.float32)
-        for _ in range(2):
-            elsewhere = other.views.cluster_search(state, (), view.seq)
-            assert view.search(queries, 9, other_search=elsewhere) == view.search(queries, 9)
-    finally:
-        other.close()
