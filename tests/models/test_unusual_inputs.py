@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import csv
+import io
+
 import numpy as np
 import pytest
 from sklearn.model_selection import GroupKFold, KFold, cross_val_score
 
-from pairmark import MetricSimilarity, Plda, RankBoostKernel, SimilarityForest
+from pairmark import MetricSimilarity, Plda, RankBoostKernel, RecordSimilarity, SimilarityForest
 
 LEARNERS = (
     Plda(),
@@ -60,3 +63,46 @@ def test_a_part_that_cannot_be_scored_names_the_splitter() -> None:
         cross_val_score(Plda(), X, y, cv=KFold(3))
     many, who = people()
     assert np.isfinite(cross_val_score(Plda(), many, who, groups=who, cv=GroupKFold(3))).all()
+
+
+class Frame:
+    """A table as pandas shows one."""
+
+    def __init__(self, names: list[str], cells: list[list[object]]) -> None:
+        self.columns, self._cells = names, cells
+
+    def __getitem__(self, name: str) -> list[object]:
+        return self._cells[self.columns.index(name)]
+
+
+class NAType:
+    """As pandas' value for a cell that is not there."""
+
+
+def test_rows_of_a_csv_reader_are_read_as_the_file_is() -> None:
+    text = "name,age,vip\n" + "\n".join(
+        f"n{at // 2} k{at % 3},{20 + at % 30 if at % 7 else 'N/A'},{'yes' if at % 2 else 'no'}"
+        for at in range(60)
+    )
+    rows = list(csv.DictReader(io.StringIO(text)))
+    who = [at // 2 for at in range(60)]
+    model = RecordSimilarity(random_state=0).fit(rows, who)
+    table = {name: [row[name] for row in rows] for name in rows[0]}
+    other = RecordSimilarity(random_state=0).fit(table, who)
+    np.testing.assert_array_equal(
+        model.pair_score(rows[:9], rows[1:10]), other.pair_score(rows[:9], rows[1:10])
+    )
+    # What a data frame has for no cell is none, in every way of giving it.
+    for nothing in (None, float("nan"), "N/A", "", NAType()):
+        half = [{**row, "age": nothing} for row in rows[:9]]
+        np.testing.assert_array_equal(
+            model.pair_score(half, rows[1:10]),
+            model.pair_score([{**row, "age": None} for row in half], rows[1:10]),
+        )
+
+
+def test_tables_that_are_none_are_refused() -> None:
+    with pytest.raises(ValueError, match="two columns are called 'city'"):
+        RecordSimilarity().fit(Frame(["city", "city"], [["a", "b"], ["c", "d"]]), [0, 1])
+    with pytest.raises(ValueError, match="different lengths"):
+        RecordSimilarity().fit({"city": ["a", "b", "c"], "name": ["x", "y"]}, [0, 0, 1])

@@ -104,21 +104,21 @@ def canonical(value: Any, kind: str, form: DateFormat | None = None, *, strict: 
     Parameters
     ----------
     value : a string, or a typed value.
-    strict : whether the value is JSON: a number is then no string, and empty text alone is missing.
+    strict : whether the value is JSON: a number is then no string.
 
     Raises
     ------
     ValueError
         Saying what was expected of a cell of this kind.
     """
-    if value is None or (isinstance(value, float) and math.isnan(value) and not strict):
+    if value is None or (isinstance(value, float) and math.isnan(value)):
         return None
     if isinstance(value, str):
         if len(value) > MAX_CELL:
             raise ValueError(f"has {len(value)} characters; expected at most {MAX_CELL}")
         if "\x00" in value:
             raise ValueError(NUL)
-        if not value.strip() or (not strict and is_missing(value)):
+        if not value.strip() or is_missing(value):
             return None
     cell = _TAKEN[kind](value, form, strict)
     if cell is None:

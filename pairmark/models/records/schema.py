@@ -144,10 +144,10 @@ class Schema(BaseModel):
             raise RecordError(sorted(problems, key=lambda problem: (problem["row"], problem["column"])))
         return cells
 
-    def records(self, values: Sequence[Any], where: str = "records") -> Records:
+    def records(self, values: Sequence[Any], where: str = "records", *, strict: bool = True) -> Records:
         """Records as a request brings them, ``{"column": value}`` each; a missing column is a missing cell.
 
-        Columns that models do not read, such as an id, may be there.
+        Columns that models do not read, such as an id, may be there. Not ``strict``: texts are read as those of a file.
 
         Raises
         ------
@@ -172,7 +172,7 @@ class Schema(BaseModel):
                     continue
                 column = self.fields[place]
                 try:
-                    cells[row, place] = canonical(value, column.type, column.format, strict=True)
+                    cells[row, place] = canonical(value, column.type, column.format, strict=strict)
                 except ValueError as error:
                     problems.append({"row": row + 1, "column": name, "detail": str(error)})
             if len(problems) > 100:

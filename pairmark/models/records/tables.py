@@ -20,12 +20,19 @@ def columns_of(X: Any) -> dict[str, Sequence[Any]] | None:
         # Some sparse arrays are mappings.
         return None
     if isinstance(X, Mapping):
-        return {str(name): list(cells) for name, cells in X.items()}
+        table = {str(name): list(cells) for name, cells in X.items()}
+        lengths = {name: len(cells) for name, cells in table.items()}
+        if len(set(lengths.values())) > 1:
+            raise ValueError(f"columns have different lengths: {lengths}; expected one cell a row in each")
+        return table
     names = getattr(X, "column_names", None)
     if names is None and hasattr(X, "columns") and not isinstance(X, np.ndarray):
         names = list(X.columns)
     if names is None:
         return None
+    repeated = [name for at, name in enumerate(names) if name in names[:at]]
+    if repeated:
+        raise ValueError(f"two columns are called {str(repeated[0])!r}; rename one, or leave it out")
     return {str(name): _cells_of(X[name]) for name in names}
 
 
@@ -52,7 +59,8 @@ def schema_of(X: Any, columns: Mapping[str, str] | None) -> Schema:
         names: dict[str, None] = {}
         for record in X:
             names |= dict.fromkeys(record)
-        return infer({name: [record.get(name) for record in X] for name in names}, columns).schema
+        rows = _present(X)
+        return infer({name: [row.get(name) for row in rows] for name in names}, columns).schema
     matrix = _matrix(X, "X")
     return Schema(columns=tuple(RecordColumn(name=f"x{at}", type="number") for at in range(matrix.shape[1])))
 
@@ -89,12 +97,12 @@ def cells_of(X: Any, schema: Schema, name: str = "X", *, learner: str = "the mod
     if isinstance(X, np.ndarray) and X.dtype == object:
         return _checked_table(X, schema, name)
     if isinstance(X, Mapping) and not (X and all(_is_column(cells) for cells in X.values())):
-        return schema.records([X], name)
+        return schema.records(_present([X]), name, strict=False)
     table = columns_of(X)
     if table is not None:
         return schema.read(table)
     if _is_rows(X):
-        return schema.records(list(X), name)
+        return schema.records(_present(X), name, strict=False)
     matrix = _matrix(X, name)
     if any(column.type != "number" for column in schema.fields):
         raise ValueError(
@@ -105,6 +113,16 @@ def cells_of(X: Any, schema: Schema, name: str = "X", *, learner: str = "the mod
             f"{name} has {matrix.shape[1]} features, but {learner} is expecting {len(schema.fields)} features as input"
         )
     return matrix.astype(object)
+
+
+def _present(rows: Sequence[Any]) -> list[Any]:
+    """Rows without the values of pandas for what is not there."""
+    return [
+        {column: None if _absent(cell) else cell for column, cell in row.items()}
+        if isinstance(row, Mapping)
+        else row
+        for row in rows
+    ]
 
 
 def _is_column(cells: Any) -> bool:

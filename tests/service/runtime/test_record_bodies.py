@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from pairmark import RecordSimilarity
 from pairmark.service.errors import InvalidInput
 from pairmark.service.runtime.parsing import parse_pairs
-from pairmark.service.runtime.vectors import RecordRows
+from pairmark.service.runtime.vectors import RecordRows, to_rows
 
 ANA = {"given": "ana", "born": None, "home": [52.1, 4.3], "member": True, "weight": 61.5}
 
@@ -50,3 +51,16 @@ def test_what_is_no_json_is_refused() -> None:
     for body in (b'{"left": {}, "right": {}} x', b'{"left": {}, "right": {}'):
         with pytest.raises(InvalidInput, match="not JSON"):
             parse_pairs(body)
+
+
+def test_a_record_without_a_cell_is_refused() -> None:
+    table = {"name": [f"n{at // 2}" for at in range(40)], "city": ["graz", "lyon"] * 20}
+    model = RecordSimilarity(random_state=0).fit(table, [at // 2 for at in range(40)])
+    for nothing in ({}, {"name": None}, {"name": " ", "city": "N/A"}):
+        for side, field in (
+            (RecordRows([nothing], True), "left"),
+            (RecordRows([{"name": "a"}, nothing], False), "left[1]"),
+        ):
+            with pytest.raises(InvalidInput, match="has no cell") as refused:
+                to_rows(side, "left", 2, accepts_sparse=False, estimator=model)
+            assert refused.value.facts["field"] == field
