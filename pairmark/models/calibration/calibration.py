@@ -63,6 +63,9 @@ _PUBLIC_FACTS = (
     "n_replicates",
 )
 
+FEWEST_TURNED = 20
+"""So many positive pairs that score lower than negative ones are no chance."""
+
 
 class Calibration:
     """What held-out scores say about every threshold; built once, then asked for operating points.
@@ -129,7 +132,8 @@ class Calibration:
         Raises
         ------
         ValueError
-            For scores that are not finite or all equal, shapes that do not fit, no different pair, one unit, a listing
+            For scores that are not finite or all equal, or lower for positive pairs than for nearly all negative ones,
+            shapes that do not fit, no different pair, one unit, a listing
             that the pairs contradict, somebody in two blocks, a population smaller than the sample.
         """
         if n_replicates < 1000:
@@ -141,6 +145,13 @@ class Calibration:
         sample = pair_sample(
             scores, same, units if population is None else None, protocol=protocol, blocks=blocks
         )
+        if len(sample.same) >= FEWEST_TURNED and np.median(sample.same.scores) < np.quantile(
+            sample.different.scores, 0.05
+        ):
+            raise ValueError(
+                "positive pairs score lower than negative ones, as distances do; expected scores that are higher for "
+                "more similar pairs: negate them"
+            )
         n = len(sample.different) + len(sample.same)
         if population is not None and population < n:
             raise ValueError(

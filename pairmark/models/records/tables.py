@@ -20,7 +20,7 @@ def columns_of(X: Any) -> dict[str, Sequence[Any]] | None:
         # Some sparse arrays are mappings.
         return None
     if isinstance(X, Mapping):
-        table = {str(name): list(cells) for name, cells in X.items()}
+        table: dict[str, Sequence[Any]] = {str(name): list(cells) for name, cells in X.items()}
         lengths = {name: len(cells) for name, cells in table.items()}
         if len(set(lengths.values())) > 1:
             raise ValueError(f"columns have different lengths: {lengths}; expected one cell a row in each")
