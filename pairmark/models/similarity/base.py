@@ -307,7 +307,7 @@ class SimilarityBase(SimilarityState, PairScorerMixin, BaseEstimator):
         """Compile what searches of galleries use that are many times as large, where the index has byte columns."""
         trees = self._packed.search_trees(self.n_features_in_) if CODES in index.arrays else None
         if trees is not None:
-            search.every_way(trees, self, query, index)
+            search.ForestSearch(trees, self, query, index, SearchLimits(1)).every_way()
 
     def _score_rows(self, queries: Matrix, index: GalleryIndex, rows: Rows) -> Float32:
         if self.learned_ is None:

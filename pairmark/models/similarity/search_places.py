@@ -34,11 +34,6 @@ class ItemPlaces:
         if allowed is not None:
             self._blocks = self._blocks[np.logical_or.reduceat(allowed, self._blocks * kernels.BLOCK)]
 
-    @property
-    def n_bounded(self) -> int:
-        """Items of all blocks that are looked at."""
-        return int(self._blocks.size) * kernels.BLOCK
-
     def rows(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
         """Rows of the gallery."""
         return places if self._rows is None else self._rows[places]
@@ -52,13 +47,10 @@ class ItemPlaces:
         places: NDArray[np.int64] = kernels.reaching(self.totals, self._waiting, self._blocks, least_total)
         return places
 
-    def promising(self, n_wanted: int, n_most: int, among: NDArray[np.int64] | None) -> NDArray[np.int64]:
-        """About ``n_wanted`` places of the best bounds, at most ``n_most``; ``among`` these, or all that wait."""
+    def promising(self, n_wanted: int, n_most: int) -> NDArray[np.int64]:
+        """About ``n_wanted`` places of the best bounds that wait, at most ``n_most``."""
         counts = np.zeros(_TOTALS, dtype=np.int64)
-        if among is None:
-            kernels.histogram(self.totals, self._waiting, self._blocks, counts)
-        else:
-            counts += np.bincount(self.totals[among], minlength=_TOTALS)
+        kernels.histogram(self.totals, self._waiting, self._blocks, counts)
         # Items by totals of at least 65,535, 65,534 and so on: the first that as many reach as wanted is the least.
         from_above = np.cumsum(counts[::-1])
         if not from_above[-1]:
@@ -73,16 +65,8 @@ class ItemPlaces:
         """These are scored: they wait no longer."""
         self._waiting[places] = False
 
-    def narrow_to(self, places: NDArray[np.int64]) -> None:
-        """Give up all items but these."""
-        waiting = np.zeros_like(self._waiting)
-        waiting[places] = self._waiting[places]
-        self._waiting = waiting
-        blocks = places // kernels.BLOCK
-        self._blocks = blocks[np.diff(blocks, prepend=-1) > 0]
-
     def lay_apart(self, places: NDArray[np.int64], features: NDArray[np.int64]) -> None:
-        """Give up all items but these, and lay their columns of some features side by side."""
+        """Give up all items but these, which wait, and lay their columns of some features side by side."""
         rows = self.rows(places)
         n_blocks = -(-rows.size // kernels.BLOCK)
         self._columns = np.zeros((n_blocks, self._codes.shape[1], kernels.BLOCK), dtype=np.uint8)
@@ -90,11 +74,5 @@ class ItemPlaces:
         self._rows = rows
         self._blocks = np.arange(n_blocks, dtype=np.int64)
         self.totals = np.zeros(n_blocks * kernels.BLOCK, dtype=np.uint16)
-        waiting = np.zeros(self.totals.size, dtype=np.bool_)
-        waiting[: rows.size] = self._waiting[places]
-        self._waiting = waiting
-
-
-def n_spanned(places: NDArray[np.int64]) -> int:
-    """Items of all blocks that these places are in."""
-    return (1 + int(np.count_nonzero(np.diff(places // kernels.BLOCK)))) * kernels.BLOCK
+        self._waiting = np.zeros(self.totals.size, dtype=np.bool_)
+        self._waiting[: rows.size] = True

@@ -239,30 +239,6 @@ def cut_of(node_numbers, children, in_cut, firsts, expanded):
 
 
 @kernel
-def bounds_of_rows(nodes, limits, roots, d, pair_map, query, rows, level, n_levels, greatest_below, out):
-    """The bounds that nested cuts give each sampled row and tree; ``out`` (n_levels, rows, trees).
-
-    ``level`` (n_nodes,) uint8: the first of the cuts that looks at a node, and so do all after it; ``n_levels``: none.
-    """
-    n_nodes = nodes.shape[0]
-    for t in range(roots.shape[0]):
-        for i in range(rows.shape[0]):
-            at, next_level = np.int64(roots[t]), 0
-            while next_level < n_levels:
-                first = np.int64(level[at]) if at < n_nodes else np.int64(n_levels)
-                # Cuts that do not look any further stop here.
-                for cut in range(next_level, min(first, n_levels)):
-                    out[cut, i, t] = greatest_below[at]
-                next_level = max(next_level, first)
-                if next_level < n_levels:
-                    f = np.int64(nodes[at, 0])
-                    half = np.int64(f >= d)
-                    f -= half * d
-                    up = _pair_value(rows[i, f], query[f], half, pair_map) > limits[at, 1]
-                    at = np.int64(nodes[at, 2 + np.int64(up)])
-
-
-@kernel
 def gather(codes, items, features, out):
     """Columns of some items (ascending) side by side: ``out`` (blocks, d, BLOCK) becomes what ``codes`` is to all."""
     n, first = items.shape[0], 0
