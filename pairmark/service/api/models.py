@@ -302,7 +302,9 @@ async def calibrate(
     """Calibrate a version on another dataset, without its training rows (open-set: its training identities)."""
     check_may(http, "train", name_of(request.dataset), unknown=UnknownDataset)
     calibration = await services.runtime.batch_place.run(
-        lambda: services.store.calibrations.calibrate(name, version, **request.model_dump())
+        lambda: services.store.calibrations.calibrate(
+            name, version, **request.model_dump(exclude={"random_state"})
+        )
     )
     await services.runtime.catalogue.after_change()
     response.headers["Location"] = f"/calibrations/{calibration.id}"
