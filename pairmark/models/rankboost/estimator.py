@@ -26,7 +26,7 @@ from pairmark.models.rankboost.pair_task import pair_task
 from pairmark.models.rankboost.ranking import Ranking, RanksRows, project
 from pairmark.models.rankboost.rules import Coordinates, FeatureMap, Rules
 from pairmark.models.rankboost.state import RankersState
-from pairmark.models.rankboost.svm import LinearRule, is_narrow, linear_svm, linear_svm_of_map
+from pairmark.models.rankboost.svm import LinearRule, linear_svm
 from pairmark.models.rankboost.tasks import MOST_CLASSES, class_tasks, graded_task
 
 _CENTRE_ROWS: Final = 20_000
@@ -37,8 +37,6 @@ _BAGGED_ROWS: Final = 600_000
 _INDEXED: Final = ("starts", "coordinates", "values", "means")
 """What an index keeps of a gallery: its rows in the kernel's space."""
 
-_SAMPLE: Final = 1_000
-"""Rows that show how many coordinates rows have, at least."""
 _SVM_C = 1.0
 """Penalty of the linear SVM of stage D, as in the paper's experiments."""
 
@@ -221,17 +219,11 @@ class RankBoostKernel(RankersState, RanksRows, PairScorerMixin, EmbedderMixin, B
         )
         self.classes_ = labels
         self._learn(rows, tasks, rng)
-        self.svm_, mapped = None, None
-        has_svm = self.chain.endswith("D") and labels.size <= MOST_CLASSES
-        if has_svm and self._maps_to_few(rows, pool.shape[0]):
-            mapped = self._map(rows).matrix()
-        self._embed(pool, rng, mapped if pool is rows else None)
-        if has_svm:
+        self._embed(pool, rng)
+        self.svm_ = None
+        if self.chain.endswith("D") and labels.size <= MOST_CLASSES:
             progress.report(0.95, "training the linear SVM")
-            if mapped is None:
-                self.svm_ = linear_svm(self._transformed(rows), codes, _SVM_C)
-            else:
-                self.svm_ = linear_svm_of_map(*self._merged(mapped), codes, _SVM_C)
+            self.svm_ = linear_svm(self._transformed(rows), codes, _SVM_C)
         return self
 
     def fit_pairs(
@@ -315,45 +307,22 @@ class RankBoostKernel(RankersState, RanksRows, PairScorerMixin, EmbedderMixin, B
             embedding.number_of_pivots(self.n_pivots, pool.shape[0])
         return pool
 
-    def _maps_to_few(self, rows: csr_array, n_pool: int) -> bool:
-        """Whether rows have so few coordinates that all stand in the kernel's space at once, at little cost."""
-        width = self._map.width
-        if "C" in self.chain:
-            width = self.n_components
-        elif "B" in self.chain:
-            width = embedding.number_of_pivots(self.n_pivots, n_pool)
-        n = rows.shape[0]
-        return is_narrow(n, width, self._map.width, lambda: self._map(rows[:: max(1, n // _SAMPLE)]))
-
-    def _merged(self, mapped: csr_array) -> tuple[csr_array, Float64]:
-        """Rows and a matrix whose product is the embedding; rankers of equal conditions share a coordinate of 1."""
-        matrix = np.eye(self._map.width) if self.projection_ is None else self.projection_
-        if self.coordinates == "features":
-            return mapped, matrix
-        first, which = self.rules_.distinct()
-        merged = mapped[:, first]
-        merged.data[:] = 1.0
-        values = csr_array((self.value_, (which, np.arange(which.size))))
-        return merged, np.asarray(values @ matrix)
-
-    def _embed(self, pool: Any, rng: np.random.Generator, mapped: csr_array | None = None) -> None:
-        """Learn centre, pivots and projection from a pool of rows, some of them mapped anew unless all are already."""
+    def _embed(self, pool: Any, rng: np.random.Generator) -> None:
+        """Learn centre, pivots and projection from a pool of rows."""
         progress.report(0.8, "choosing pivots")
         n_rows = int(pool.shape[0])
 
-        def mapped_rows(at: Int64) -> csr_array:
-            return self._map(self._pool_rows(pool, at)).matrix() if mapped is None else mapped[at]
-
         if self.center:
             sample = np.sort(rng.choice(n_rows, min(n_rows, _CENTRE_ROWS), replace=False))
-            mean = mapped_rows(sample).mean(axis=0)
+            mean = self._map(self._pool_rows(pool, sample)).matrix().mean(axis=0)
             self._map.centred(np.asarray(mean).ravel())
             self._centre = self._map.centre
         pivots = None
         if "B" in self.chain:
             n = embedding.number_of_pivots(self.n_pivots, pool.shape[0])
             at = embedding.candidate_rows(self.pivots, n, pool.shape[0], rng)
-            pivots = embedding.chosen_pivots(self.pivots, mapped_rows(at), n, int(rng.integers(2**31)))
+            rows = self._map(self._pool_rows(pool, at)).matrix()
+            pivots = embedding.chosen_pivots(self.pivots, rows, n, int(rng.integers(2**31)))
         self.projection_ = embedding.compose(
             self.chain, pivots, self._map.width, self.whiten, self.n_components, rng
         )

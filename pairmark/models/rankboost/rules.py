@@ -37,13 +37,6 @@ class Rules:
     def __len__(self) -> int:
         return int(self.alpha.size)
 
-    def distinct(self) -> tuple[Int64, Int64]:
-        """Rankers whose conditions none before them has, ascending, and which of those each ranker is like."""
-        conditions = np.concatenate([self.features, self.low, self.high], axis=1)
-        _, first, which = np.unique(conditions, axis=0, return_index=True, return_inverse=True)
-        order = np.argsort(first)
-        return first[order], np.argsort(order)[which.reshape(-1)]
-
     @classmethod
     def concatenate(cls, sets: Sequence[Rules]) -> Rules:
         """All rankers of some sets of rules, in order."""
