@@ -44,6 +44,11 @@ class SimilarityAutoState(DeclaredState):
         super().check_state(params, meta, arrays)
         declared: Any = cls
         facts: Any = facts_model(declared).model_validate(meta)
+        raced = [entry.get("name") for entry in facts.leaderboard]
+        if facts.winner not in raced:
+            raise ArtefactError(
+                f"winner is {facts.winner!r}; expected a candidate of leaderboard: restore the artefact or train again"
+            )
         ways = RACING[facts.model.kind].estimator(**facts.model.params).aggregations
         sizes = [(np.inf, 1) if rule.samples is None else tuple(rule.samples) for rule in facts.sample_rules]
         if sizes != sorted(set(sizes)) or any(not k > 1 or k < p for k, p in sizes):
