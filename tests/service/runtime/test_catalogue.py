@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 import pytest
@@ -96,19 +97,38 @@ def test_without_a_name_the_only_model_that_can_is_used(database: Database) -> N
     assert caught.value.facts["models"] == ["faces", "voices"]
 
 
-def test_a_view_follows_changes_within_its_age(database: Database) -> None:
+class Clock:
+    """The time that catalogues go by."""
+
+    time = staticmethod(time.time)
+
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr("pairmark.service.runtime.catalogue.time", made)
+    return made
+
+
+def test_a_view_follows_changes_within_its_age(database: Database, clock: Clock) -> None:
     add_model(database, "faces", versions=2, production=1)
 
     async def scenario() -> None:
         catalogue = Catalogue(database, 1.0)
         first = await catalogue.refreshed()
         assert catalogue.current() is first
-        await asyncio.sleep(1.1)
+        clock.now += 1.1
         assert catalogue.current() is None
         # Nothing changed: the same view, so that what was made from it stays valid.
         assert await catalogue.refreshed() is first
         move(database, "faces", 2)
-        await asyncio.sleep(1.1)
+        clock.now += 1.1
         assert (await catalogue.refreshed()).resolve("faces", "match").version == 2
         # A change of our own is seen at once, however young the view.
         slow = Catalogue(database, 60.0)
@@ -120,7 +140,7 @@ def test_a_view_follows_changes_within_its_age(database: Database) -> None:
     asyncio.run(scenario())
 
 
-def test_the_last_view_serves_while_the_database_is_away(new_database: Any) -> None:
+def test_the_last_view_serves_while_the_database_is_away(new_database: Any, clock: Clock) -> None:
     database = Database(new_database("sqlite"))
     add_model(database, "faces")
 
@@ -130,14 +150,14 @@ def test_the_last_view_serves_while_the_database_is_away(new_database: Any) -> N
         database.engine.dispose()
         broken = Database("postgresql://nobody@127.0.0.1:1/none")
         catalogue._database = broken
-        await asyncio.sleep(0.02)
+        clock.now += 0.02
         view = await catalogue.refreshed()
         assert view.resolve("faces", "match").version == 1
         with pytest.raises(NotReady):
             await Catalogue(broken, 0.01).refreshed()
         catalogue._database = database
         add_model(database, "voices")
-        await asyncio.sleep(1.1)
+        clock.now += 1.1
         assert (await catalogue.refreshed()).resolve("voices", "match").version == 1
         broken.dispose()
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -50,7 +52,8 @@ def test_a_version_is_loaded_once_for_all_who_wait() -> None:
         versions = LoadedVersions(store, limit=4)
         store.gate.clear()
         waiting = [asyncio.create_task(versions.get(entry(1), "production")) for _ in range(20)]
-        await asyncio.sleep(0.02)
+        while not store.loads:
+            await asyncio.sleep(0.001)
         waiting[0].cancel()
         store.gate.set()
         got = await asyncio.gather(*waiting[1:])
@@ -61,8 +64,6 @@ def test_a_version_is_loaded_once_for_all_who_wait() -> None:
 
 
 def test_a_broken_version_leaves_the_old_one_serving(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "RETRY_FAILED_S", 0.1)
-
     async def scenario() -> None:
         store = Store()
         store.broken.add(2)
@@ -76,7 +77,8 @@ def test_a_broken_version_leaves_the_old_one_serving(monkeypatch: pytest.MonkeyP
                 await versions.get(entry(2), None)
         assert store.loads == [1, 2]
         store.broken.clear()
-        await asyncio.sleep(0.12)
+        later = time.monotonic() + module.RETRY_FAILED_S
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: later))
         assert (await versions.get(entry(2), "production")).entry.version == 2
 
     asyncio.run(scenario())
