@@ -121,17 +121,16 @@ def loss_of(K: Float64, batch: Batch, loss: Literal["squared", "alignment"]) -> 
 
 def values_of(network: Network, batch: Batch) -> tuple[Float64, Any]:
     """Kernel values of a batch's pairs, and what the gradient needs."""
-    if network.second is None:
-        states = [np.tanh(batch.rows @ network.weights[0] + network.biases[0])]
-        for weight, bias in zip(network.weights[1:], network.biases[1:], strict=True):
-            states.append(np.tanh(states[-1] @ weight + bias))
-        phi = states[-1]
-        return np.einsum("ij,ij->i", phi[batch.left], phi[batch.right]) / phi.shape[1], states
-    first, second = batch.rows @ network.weights[0], batch.rows @ network.second
-    states = [np.tanh(first[batch.left] + second[batch.right] + network.biases[0])]
+    before = batch.rows @ network.weights[0]
+    if network.second is not None:
+        before = before[batch.left] + (batch.rows @ network.second)[batch.right]
+    states = [np.tanh(before + network.biases[0])]
     for weight, bias in zip(network.weights[1:], network.biases[1:], strict=True):
         states.append(np.tanh(states[-1] @ weight + bias))
-    return states[-1][:, 0], states
+    phi = states[-1]
+    if network.second is not None:
+        return phi[:, 0], states
+    return np.einsum("ij,ij->i", phi[batch.left], phi[batch.right]) / phi.shape[1], states
 
 
 def step(network: Network, batch: Batch, loss: Literal["squared", "alignment"], rate: float) -> float:

@@ -338,19 +338,17 @@ class RSBL(RSBLState, ClassifierMixin, BaseEstimator):
             weights, self._intercept = exact_dual(wide @ wide.T, codes, n_classes, float(self.C))
             self._coef = weights @ wide
             return
-        start = None
         if n > SELECTION_ROWS:
-            # What a sample's machine says is less sharp than this one: some rows wait while it is trained, tell how
-            # sharp it is, and then have their say in it.
+            # What a sample's machine says is less sharp than this one: some rows wait while a machine is trained that
+            # tells how sharp it is, and have their say in the last.
             report(0.85, "training the final machine")
             held_out = stratify(codes, min(n // 10, SELECTION_ROWS), rng)
-            training = np.ones(n, dtype=np.bool_)
-            training[held_out] = False
-            start = iterative_primal(rows, codes, n_classes, float(self.C), mask=training)
-            decisions = by_class(rows[held_out].astype(np.float64) @ start[0].T + start[1], n_classes)
+            training = np.delete(np.arange(n), held_out)
+            coef, intercept = iterative_primal(rows[training], codes[training], n_classes, float(self.C))
+            decisions = by_class(rows[held_out].astype(np.float64) @ coef.T + intercept, n_classes)
             self._sharpness = fitted_sharpness(decisions, codes[held_out])
             report(0.95, "training the final machine")
-        self._coef, self._intercept = iterative_primal(rows, codes, n_classes, float(self.C), start=start)
+        self._coef, self._intercept = iterative_primal(rows, codes, n_classes, float(self.C))
 
     # ------------------------------------------------------------ using
 

@@ -7,7 +7,7 @@ import warnings
 import numpy as np
 from scipy.special import log_softmax
 
-from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
+from pairmark.models.core.arrays import Float32, Float64, Int64
 
 MAX_EXACT_CLASSES = 20
 """One exact machine a class; with more classes all are solved together, iteratively."""
@@ -49,24 +49,8 @@ def exact_dual(gram: Float64, codes: Int64, n_classes: int, C: float) -> tuple[F
     return weights, intercepts
 
 
-def iterative_primal(
-    rows: Float32,
-    codes: Int64,
-    n_classes: int,
-    C: float,
-    *,
-    mask: Bool | None = None,
-    start: tuple[Float64, Float64] | None = None,
-    max_iter: int = 300,
-    tol: float = 1e-6,
-) -> tuple[Float64, Float64]:
+def iterative_primal(rows: Float32, codes: Int64, n_classes: int, C: float) -> tuple[Float64, Float64]:
     """Machines of one class against the rest, squared hinge loss, all at once (L-BFGS): for many rows or classes.
-
-    Parameters
-    ----------
-    mask : (n,) rows that count; all when None.
-    start : coefficients and intercepts to begin with.
-    tol : share of the loss; a step that gains less ends the search.
 
     Returns
     -------
@@ -88,8 +72,6 @@ def iterative_primal(
         coef = steps[:, :p] * scale
         decisions = rows @ coef.T.astype(np.float32) + (steps[:, p] - coef @ mean).astype(np.float32)
         short = np.maximum(np.float32(1.0) - signs * decisions, np.float32(0.0))
-        if mask is not None:
-            short *= mask[:, None]
         loss = C * float(np.sum(short.astype(np.float64) ** 2)) + 0.5 * float((coef * coef).sum())
         pull = -2.0 * C * (signs * short)
         total = pull.sum(axis=0, dtype=np.float64)
@@ -98,16 +80,12 @@ def iterative_primal(
         slope[:, p] = total
         return loss, slope.ravel()
 
-    begin = np.zeros((m, p + 1))
-    if start is not None:
-        begin[:, :p] = start[0] / scale
-        begin[:, p] = start[1] + start[0] @ mean
     optimum = minimize(
         loss_and_slope,
-        begin.ravel(),
+        np.zeros(m * (p + 1)),
         jac=True,
         method="L-BFGS-B",
-        options={"maxiter": max_iter, "maxcor": 10, "ftol": tol, "gtol": 0.0},
+        options={"maxiter": 300, "maxcor": 10, "ftol": 1e-6, "gtol": 0.0},
     )
     steps = optimum.x.reshape(m, p + 1)
     coef = steps[:, :p] * scale
