@@ -40,8 +40,9 @@ def _guarantee() -> str:
     naive = max(row["failed"] for row in rows if row["method"] == "naive")
     n_worlds = len({row["scenario"] for row in kept})
     calibrations = [row["calibrations"] for row in kept]
-    errors = (worst["failed"] - 0.05) / worst["error"]
-    verdict = "within chance of that" if errors < 2 else f"{errors:.1f} standard errors too many"
+    verdict = (
+        "within chance of that" if worst["failed"] < 0.05 + 2 * worst["error"] else "more than chance allows"
+    )
     return (
         f"**The guarantee holds.** We simulated {n_worlds} settings, with {min(calibrations):,} to "
         f"{max(calibrations):,} calibrations each. At 95 % confidence at most 5 % of calibrations may give a threshold "

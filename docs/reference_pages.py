@@ -31,9 +31,6 @@ def write(folder: Path) -> None:
         path.parent.mkdir(exist_ok=True)
         if not path.exists() or path.read_text() != text:
             path.write_text(text)
-    for path in (folder / "python").glob("*.md"):
-        if f"python/{path.stem}" not in pages:
-            path.unlink()
 
 
 def http_page() -> str:
