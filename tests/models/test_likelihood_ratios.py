@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.isotonic import IsotonicRegression
-from threadpoolctl import threadpool_limits
 
 from pairmark import LikelihoodRatios, cllr, cllr_min
 from pairmark.models.calibration.calibration import Calibration
@@ -99,15 +98,6 @@ def test_the_logistic_map_is_where_no_other_line_does_better():
     reported = likelihood_report(LikelihoodRatios.fit(*scored(2, 80)), *scored(3, 80))
     assert reported["calibration_loss"] == pytest.approx(reported["cllr"] - reported["cllr_min"])
     assert 0 <= reported["calibration_loss"] < 0.08
-
-
-def test_maps_do_not_depend_on_the_number_of_threads():
-    def fitted(threads: int) -> list[tuple[float, float]]:
-        with threadpool_limits(threads, user_api="blas"):
-            maps = [LikelihoodRatios.fit(*scored(seed, people=60, rows=4)) for seed in range(6)]
-        return [(one.slope, one.intercept) for one in maps]
-
-    assert fitted(1) == fitted(2)
 
 
 def test_no_likelihood_ratio_is_stronger_than_the_people_can_show() -> None:

@@ -131,24 +131,6 @@ def test_which_lambda_answers_is_a_matter_of_sizes() -> None:
         assert all(0 < shrink < 1 for _, shrink in parts)
 
 
-@pytest.mark.parametrize("n_pairs", [400, 4_000, 40_000])
-def test_cells_keep_the_power_of_all_pairs(n_pairs: int) -> None:
-    """200 people at four times the floor: of 200, 2,000 and all pairs, the rate used is about as large."""
-    world = People(m=240, per=1, effect=0.5, n_pairs=n_pairs)
-    fpr = 1 - 0.05 ** (1 / 30)
-    used = [world.true_rate(_fitted(world, seed).operating_point(fpr).threshold) / fpr for seed in range(8)]
-    assert np.median(used) > (0.35 if n_pairs == 400 else 0.5)
-
-
-def _fitted(world: People, seed: int) -> Calibration:
-    return Calibration.fit(*_given(world, seed), listing="drawn")
-
-
-def _given(world: People, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    drawn = world.draw(np.random.default_rng(seed))
-    return drawn.scores, drawn.same, drawn.units
-
-
 def test_states_of_earlier_versions_load_and_suppose_nothing_that_they_do_not_say() -> None:
     people = People(m=90, n_pairs=30_000).draw(np.random.default_rng(0))
     few = np.random.default_rng(1).random(len(people.scores)) < 0.5

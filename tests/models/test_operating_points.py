@@ -60,12 +60,6 @@ def short(drawn: Scored) -> tuple[np.ndarray, np.ndarray]:
     return drawn.scores, drawn.same
 
 
-def test_one_in_a_thousand_takes_5990_identities() -> None:
-    with pytest.raises(InsufficientCalibrationData) as refused:
-        fitted(all_pairs(20)).operating_point(0.001)
-    assert refused.value.required_units["finite-sample"] == 5_990
-
-
 @pytest.mark.parametrize("confidence", [0.9, 0.95, 0.99, 0.8])
 @pytest.mark.parametrize("world", [People(m=80), Classes(m=120), Classes(m=300, n_pairs=3_000)])
 def test_the_smallest_rate_is_answered_and_anything_below_refused(
