@@ -87,7 +87,7 @@ def test_guessed_units_break_it() -> None:
     """Why a pairs file needs labels, groups or units: photos of one person are no people of their own."""
     broken, answered = failures(Photos(named=False), 0.05, "auto")
     assert answered == N
-    assert broken > most_failures(N, 0.9)
+    assert broken >= most_failures(N, 0.9)
 
 
 def test_taking_pairs_for_independent_breaks_it() -> None:
