@@ -145,7 +145,7 @@ def test_judged_pairs_become_a_dataset_that_may_train_and_calibrates_only_if_ran
     path = f"/reviews/{review}"
     assert http.post(f"{path}/dataset", json={"name": "judged"}).status_code == 422, "nothing is judged yet"
     while items := http.get(f"{path}/next?n=100").json()["items"]:
-        outcomes = [{"item": item["item"], "same": int(item["refs"][0][1:]) % 2 == 0} for item in items]
+        outcomes = [{"item": item["item"], "same": int(item["refs"][0][1:]) // 2 % 2 == 0} for item in items]
         assert http.post(f"{path}/outcomes", json={"outcomes": outcomes}).status_code == 200
     chosen = http.post(f"{path}/dataset", json={"name": "judged"})
     assert chosen.status_code == 201, chosen.text
