@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 _LEFT: Final = [0.27, -0.15, 0.41, -0.05]
-_RIGHT: Final = [-0.07, -0.18, 0.83, 0.18]
+_RIGHT: Final = [0.03, -0.17, 0.72, 0.12]
 _PAIR: Final = {"left": _LEFT, "right": _RIGHT}
 _RECORD: Final = "6f1ed002ab5595859014ebf0951522d9"
 _CALIBRATION: Final = "c0a7e1b9d2f44c7f8e6a5b3d90112233"
