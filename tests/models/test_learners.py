@@ -34,6 +34,7 @@ OF_KIND: dict[str, dict[str, Any]] = {
     "aligned-kernel": {"hidden": (6,), "n_iter": 5, "learning_rate": 0.1},
 }
 HUGE = float(np.float32(1e18))
+CONSTANT_WITHOUT_BOTH_KINDS = {"similarity-tree", "similarity-forest"}
 """Kinds that give every pair one score where the others refuse pairs of one kind; see the family's own tests."""
 WITHOUT_LABELS = {"fellegi-sunter"}
 """Kinds that never look at who rows are of."""
@@ -215,6 +216,65 @@ class TestPairScorers:
         ],
     )
     def test_refuses_bad_pairs_by_name(self, spec: Any, change: dict[str, Any], message: str) -> None:
+        if spec.kind in CONSTANT_WITHOUT_BOTH_KINDS and message in ("same", "different"):
+            scores = build(spec).fit_pairs(X[:4], X[50:54], change["same"]).pair_score(*some_pairs())
+            assert np.unique(scores).size == 1
+            return
+        good = {"left": X[:4], "right": X[50:54], "same": [0, 1, 1, 0], "sample_weight": None}
+        with pytest.raises(ValueError, match=message):
+            build(spec).fit_pairs(**{**good, **change})
+
+    @pytest.mark.parametrize(
+        ("left", "right", "message"),
+        [
+            (X[:2], X[:3], "left has 2 rows and right 3"),
+            (X[:2], X[:2, :3], "right.*3 features.*4 features"),
+            (X[0], X[0], "left has one dimension"),
+            (np.full((1, 4), np.nan), X[:1], "left.*NaN"),
+            (X[:1], np.full((1, 4), np.inf), "right.*infinity"),
+            (np.empty((0, 4)), X[:1], "left.*0 sample"),
+            ([["a", "b", "c", "d"]], X[:1], "left"),
+        ],
+    )
+    def test_refuses_bad_queries_by_name(self, spec: Any, left: Any, right: Any, message: str) -> None:
+        with pytest.raises(ValueError, match=message):
+            fitted(spec).pair_score(left, right)
+
+    def test_unfitted_says_so(self, spec: Any) -> None:
+        with pytest.raises(NotFittedError):
+            build(spec).pair_score(X[:1], X[:1])
+        with pytest.raises(NotFittedError):
+            build(spec).top_k(X[:1], X, 3)
+
+    def test_the_seed_decides_not_the_number_of_threads(self, spec: Any) -> None:
+        a, b = some_pairs(20_000)
+        again = build(spec, n_jobs=2).fit(X, y)
+        assert again.pair_score(a, b).tobytes() == fitted(spec).pair_score(a, b).tobytes()
+
+    def test_saved_and_loaded_scores_alike(self, spec: Any, tmp_path: Path) -> None:
+        model = fitted(spec)
+        model.save(tmp_path / "model")
+        a, b = some_pairs()
+        loaded = pairmark.load(tmp_path / "model")
+        assert loaded.pair_score(a, b).tobytes() == model.pair_score(a, b).tobytes()
+        assert loaded.get_params() == model.get_params()
+
+
+@by_kind(FROM_IDENTITIES)
+class TestFittingFromIdentities:
+    @pytest.mark.parametrize(
+        ("change", "message"),
+        [
+            ({"y": np.zeros(len(y))}, "single identity"),
+            ({"y": np.arange(len(y))}, "every identity has one row"),
+            ({"y": y[:-1]}, "shape"),
+            ({"y": np.where(y == 0, np.nan, y)}, "NaN"),
+            ({"X": np.where(X > 7.5, np.nan, X)}, "X.*NaN"),
+            ({"X": X[:, 0]}, "one dimension"),
+            ({"X": np.empty((0, 4)), "y": []}, "X.*0 sample"),
+        ],
+    )
+    def test_refuses_bad_data_by_name(self, spec: Any, change: dict[str, Any], message: str) -> None:
         if message == "X.*NaN" and build(spec).__sklearn_tags__().input_tags.allow_nan:
             assert np.isfinite(build(spec).fit(change["X"], y).pair_score(*some_pairs())).all()
             return
