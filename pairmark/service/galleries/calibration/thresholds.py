@@ -139,8 +139,7 @@ class Thresholds:
                 view = live.view(probes.seq)
                 if view.seq < probes.seq:
                     raise DamagedRow(
-                        f"gallery {state.name!r} is damaged: its sequence number went back; `pairmark doctor` names "
-                        "the repair",
+                        f"gallery {state.name!r} is damaged: its sequence number went back; restore a backup",
                         table="galleries",
                         row=state.name,
                     )

@@ -229,7 +229,7 @@ def _stored_rows(rows: Sequence[Any], state: GalleryState, form: ItemForm) -> St
         vectors = vectors[readable]
     if len(whole) < len(rows):
         log.error(
-            "gallery %s: %d damaged items are left out; `pairmark doctor` names them",
+            "gallery %s: %d damaged items are left out; enroll them again, or restore a backup",
             state.name,
             len(rows) - len(whole),
         )
