@@ -36,7 +36,7 @@ from pairmark import migrations
 from pairmark.service.errors import DamagedRow, InvalidInput, NotReady, SchemaMismatch, StorageFailed
 from pairmark.service.names import VisibleNames
 from pairmark.service.settings import Settings
-from pairmark.service.tables import Revision, read_json
+from pairmark.service.tables import Revision
 
 TIMEOUT_S = 30.0
 UNBOUNDED = "pairmark_unbounded"
@@ -60,7 +60,7 @@ class Database:
             parsed = parsed.set(drivername="postgresql+psycopg")
         self.url = parsed
         self.is_sqlite = parsed.get_backend_name() == "sqlite"
-        options: dict[str, Any] = {"json_deserializer": read_json}
+        options: dict[str, Any] = {}
         if self.is_sqlite:
             if parsed.database and parsed.database != ":memory:":
                 Path(parsed.database).parent.mkdir(parents=True, exist_ok=True)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping
-from functools import cache, wraps
-from typing import Any, ParamSpec, TypeVar, get_args, get_type_hints
+from typing import Any
 
 from sqlalchemy import (
     JSON,
@@ -18,16 +15,10 @@ from sqlalchemy import (
     String,
     Text,
     UniqueConstraint,
-    event,
     text,
 )
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
-
-from pairmark.service.errors import DamagedRow
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 Json = JSON().with_variant(JSONB(), "postgresql")
 Serial = BigInteger().with_variant(Integer(), "sqlite")
@@ -48,97 +39,6 @@ class Base(DeclarativeBase):
 
     def values(self) -> dict[str, Any]:
         return {column.key: getattr(self, column.key) for column in self.__mapper__.column_attrs}
-
-
-class UnreadableJson:
-    """What a column of JSON holds that is not JSON."""
-
-
-def read_json(content: str | bytes) -> Any:
-    """A stored value; `UnreadableJson` instead of an error, so that one row fails and not the query."""
-    try:
-        return json.loads(content)
-    except (ValueError, RecursionError):
-        return UnreadableJson()
-
-
-@cache
-def _json_kinds(kind: type[Base]) -> dict[str, tuple[type, ...]]:
-    """The types that each column of JSON may hold, by name."""
-    hints = get_type_hints(kind)
-    kinds = {}
-    for column in kind.__mapper__.column_attrs:
-        if isinstance(column.columns[0].type, JSON):
-            (mapped,) = get_args(hints[column.key])
-            options = get_args(mapped) if type(None) in get_args(mapped) else (mapped,)
-            kinds[column.key] = tuple(getattr(option, "__origin__", option) for option in options)
-    return kinds
-
-
-_WORDS: dict[type, str] = {
-    str: "text", int: "whole number", float: "number", bytes: "bytes", bool: "truth value"
-}  # fmt: skip
-
-
-@cache
-def _plain_kinds(kind: type[Base]) -> dict[str, tuple[type, bool]]:
-    """The type of each other column by name, and whether it may be empty."""
-    columns = {attribute.key: attribute.columns[0] for attribute in kind.__mapper__.column_attrs}
-    return {
-        name: (column.type.python_type, bool(column.nullable))
-        for name, column in columns.items()
-        if not isinstance(column.type, JSON)
-    }
-
-
-def damage_of(kind: type[Base], values: Mapping[str, Any]) -> str | None:
-    """What is wrong with the values of a row of this table, by the names of its columns; None: nothing. SQLite stores
-    text in a column of numbers if told to."""
-    for name, types in _json_kinds(kind).items():
-        value = values.get(name)
-        if isinstance(value, UnreadableJson):
-            return f"{name} is not JSON"
-        if name in values and not isinstance(value, types):
-            return f"{name} is not a JSON {'list' if list in types else 'object'}"
-    for name, (type_, nullable) in _plain_kinds(kind).items():
-        value = values.get(name)
-        if name not in values or type(value) is type_ or (value is None and nullable):
-            continue
-        if not (type_ is float and type(value) is int):
-            return f"{name} is no {_WORDS[type_]}"
-    return None
-
-
-def damage_error(row: Base, reason: str) -> DamagedRow:
-    kind = type(row)
-    key = ", ".join(str(getattr(row, str(column.key)))[:60] for column in kind.__mapper__.primary_key)
-    return DamagedRow(
-        f"the row {key} of {kind.__tablename__} is damaged: {reason}; restore a backup",
-        table=kind.__tablename__,
-        row=key,
-    )
-
-
-def shows_rows(show: Callable[P, T]) -> Callable[P, T]:
-    """A function that shows or reads a row, its first argument of that kind: what it stumbles over is `DamagedRow`."""
-
-    @wraps(show)
-    def guarded(*arguments: P.args, **keywords: P.kwargs) -> T:
-        try:
-            return show(*arguments, **keywords)
-        except (LookupError, TypeError, ValueError, AttributeError) as error:
-            row = next(argument for argument in arguments if isinstance(argument, Base))
-            what = " ".join(str(error).split())[:200]
-            raise damage_error(row, f"cannot be shown: {type(error).__name__}: {what}") from error
-
-    return guarded
-
-
-@event.listens_for(Base, "load", propagate=True)
-def _refuse_damaged(row: Base, _context: Any) -> None:
-    reason = damage_of(type(row), vars(row))
-    if reason is not None:
-        raise damage_error(row, reason)
 
 
 class Revision(Base):

@@ -1,8 +1,6 @@
-"""Damaged rows are answered with 503, while everything else is served."""
+"""What is damaged or not there is answered with 503, while everything else is served."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import httpx
 import numpy as np
@@ -11,7 +9,6 @@ from sqlalchemy import text
 
 from pairmark.service.app import create_app
 from pairmark.service.inprocess import InProcessTransport
-from pairmark.service.keys import Keys
 from tests.service.conftest import Deployment, people
 
 
@@ -34,37 +31,6 @@ def client(deployment: Deployment):
         items = [{"id": name, "vector": one} for name, one in zip("ab", vectors, strict=True)]
         assert client.put("/galleries/staff/items", json={"items": items}).is_success
         yield client
-
-
-def test_the_service_starts_with_bad_rows_and_names_them(deployment):
-    deployment.train()
-    deployment.train(model="other")
-    keys = Keys(deployment.db)
-    bad, good = keys.create("bad", ["score"]), keys.create("good", ["admin"])
-    spoil(
-        deployment,
-        "UPDATE model_versions SET capabilities = 'x' WHERE model_id = (SELECT id FROM models WHERE name = 'faces')",
-        f"UPDATE api_keys SET scopes = 'x' WHERE id = '{bad.id}'",
-    )
-    pair = people(2, 1)[0].tolist()
-    with httpx.Client(
-        transport=InProcessTransport(create_app(deployment.settings, warm=False)), base_url="http://here"
-    ) as client:
-        for path, method, body, row in [
-            ("/similarity", "POST", {"model": "faces", "left": pair[0], "right": pair[1]}, "faces:1"),
-            ("/models/faces/versions/1", "GET", None, "model_versions"),
-            ("/keys", "GET", None, bad.id),
-        ]:
-            answer = client.request(method, path, json=body)
-            assert (answer.status_code, answer.json()["type"]) == (503, "/problems/damaged-row"), answer.text
-            assert row in answer.json()["detail"]
-        body = {"model": "other", "left": pair[0], "right": pair[1]}
-        assert client.post("/similarity", json=body).is_success
-        app: Any = client._transport
-        view = app._app.state.services.runtime.catalogue.view
-        assert view.key(good.key) is not None
-        assert view.key(bad.key) is None
-        assert view.damage == ("version faces:1", f"key {bad.id}")
 
 
 def test_production_without_its_calibration_is_not_ready(deployment, client):

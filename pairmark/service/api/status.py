@@ -54,9 +54,6 @@ async def readyz(request: Request, services: InServices) -> Ready:
             "the log names them"
         )
     warnings = [] if workers else [f"no worker is alive: {START_ONE}"]
-    damage = services.runtime.catalogue.view.damage
-    if damage:
-        warnings.append(f"damaged rows left out: {len(damage)}; the log names them")
     return Ready(workers=workers, warnings=warnings)
 
 

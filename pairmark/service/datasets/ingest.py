@@ -37,7 +37,7 @@ from pairmark.service.names import EVERY_NAME, VisibleNames, checked_name
 from pairmark.service.pagination import start_of
 from pairmark.service.places import Places
 from pairmark.service.settings import Settings
-from pairmark.service.tables import DatasetRow, shows_rows
+from pairmark.service.tables import DatasetRow
 from pairmark.wire.base import iso
 from pairmark.wire.datasets import Format
 
@@ -318,7 +318,6 @@ def _pairs_kind(pairs: Upload, filename: str | None) -> str:
     return kind
 
 
-@shows_rows
 def dataset_out(row: DatasetRow, *, existing: bool = False) -> DatasetOut:
     facts = {name: value for name, value in row.summary.items() if name not in ("spec", "label_counts")}
     return DatasetOut(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
@@ -22,7 +21,6 @@ from pairmark.service.tables import (
     GalleryRow,
     ModelRow,
     ModelVersion,
-    damage_of,
 )
 
 log = logging.getLogger(__name__)
@@ -120,37 +118,14 @@ def state_by_id(session: Session, gallery_id: int) -> GalleryState | None:
     return None if row is None else _state(row)
 
 
-def _damage(row: Any) -> str | None:
-    if row.kind is None:
-        return f"it is served by version {row.version} of a model, which is not there"
-    return damage_of(GalleryRow, row._asdict())
-
-
 def _state(row: Any) -> GalleryState:
-    reason = _damage(row)
-    if reason is not None:
+    if row.kind is None:
         raise DamagedRow(
-            f"gallery {row.name!r} is damaged: {reason}; restore a backup",
+            f"gallery {row.name!r} is served by version {row.version} of a model, which is not there; restore a backup",
             table="galleries",
             row=str(row.name),
         )
     return GalleryState(**row._mapping)
-
-
-def _sound(rows: Iterable[Any]) -> list[GalleryState]:
-    """Those that are not damaged: one hides no other."""
-    states = []
-    for row in rows:
-        reason = _damage(row)
-        if reason is None:
-            states.append(GalleryState(**row._mapping))
-        else:
-            log.error(
-                "gallery %r is left out: %s; restore a backup",
-                row.name,
-                reason,
-            )
-    return states
 
 
 def page(
@@ -160,12 +135,12 @@ def page(
     statement = _STATE.order_by(GalleryRow.name).limit(limit)
     if after is not None:
         statement = statement.where(GalleryRow.name > after)
-    return _sound(session.execute(statement.where(among(names, GalleryRow.name))))
+    return [_state(row) for row in session.execute(statement.where(among(names, GalleryRow.name)))]
 
 
 def moving(session: Session) -> list[GalleryState]:
     rows = session.execute(_STATE.where(GalleryRow.next_version.is_not(None)).limit(1000))
-    return _sound(rows)
+    return [_state(row) for row in rows]
 
 
 def locked(session: Session, name: str) -> GalleryState | None:
@@ -175,7 +150,7 @@ def locked(session: Session, name: str) -> GalleryState | None:
 
 
 def locked_row(session: Session, name: str) -> GalleryRow | None:
-    """The gallery's row, damaged or not, held until the transaction ends."""
+    """The gallery's row, whatever serves it, held until the transaction ends."""
     columns = (GalleryRow.id, GalleryRow.key, GalleryRow.items)
     statement = select(GalleryRow).options(load_only(*columns)).where(GalleryRow.name == name)
     return session.scalar(statement.with_for_update())

@@ -20,7 +20,7 @@ from pairmark.service.keys.tenants import check_quotas
 from pairmark.service.names import EVERY_NAME, VisibleNames, tenant_of
 from pairmark.service.pagination import start_of
 from pairmark.service.shares import current_owner, note_limit
-from pairmark.service.tables import JobAttempt, JobRow, shows_rows
+from pairmark.service.tables import JobAttempt, JobRow
 from pairmark.service.telemetry import submitted
 from pairmark.wire.jobs import JobState
 
@@ -245,7 +245,6 @@ def _askable(job_id: str) -> str:
     return job_id
 
 
-@shows_rows
 def job_out(row: JobRow, attempts: list[JobAttempt], *, waits: str = "") -> JobOut:
     """A job with its history; its message begins with what it ``waits`` for."""
     message = ". ".join(text for text in (waits, row.message) if text)

@@ -23,7 +23,7 @@ from pairmark.service.keys.tenants import check_quotas
 from pairmark.service.names import checked_tenant
 from pairmark.service.pagination import start_of
 from pairmark.service.settings import Settings
-from pairmark.service.tables import ApiKey, damage_of
+from pairmark.service.tables import ApiKey
 from pairmark.wire.base import iso
 
 DAY_S = 86_400.0
@@ -213,28 +213,19 @@ class Keys:
         return row, key
 
 
-def active_keys(session: Session) -> tuple[dict[str, ActiveKey], list[str]]:
-    """Every key that is not revoked, by id, for workers to keep until the revision moves; and the ids of those whose
-    row is damaged, which open nothing."""
-    active, damaged = {}, []
-    for row in repository.active_key_columns(session):
-        try:
-            grants = Grants(row.scopes, row.tenant)
-            sound = damage_of(ApiKey, row._asdict()) is None
-        except (InvalidInput, TypeError, AttributeError):
-            sound = False
-        if not sound:
-            damaged.append(row.id)
-            continue
-        active[row.id] = ActiveKey(
+def active_keys(session: Session) -> dict[str, ActiveKey]:
+    """Every key that is not revoked, by id, for workers to keep until the revision moves."""
+    return {
+        row.id: ActiveKey(
             id=row.id,
             name=row.name,
             sha256=row.sha256,
-            grants=grants,
+            grants=Grants(row.scopes, row.tenant),
             expires_at=row.expires_at,
             rate=row.rate,
         )
-    return active, damaged
+        for row in repository.active_key_columns(session)
+    }
 
 
 def match_key(active: Mapping[str, ActiveKey], key: str) -> ActiveKey | None:

@@ -22,7 +22,6 @@ from pairmark.service.tables import (
     ModelVersion,
     SessionRow,
     TenantRow,
-    shows_rows,
 )
 
 
@@ -32,7 +31,7 @@ def all_keys(session: Session) -> list[ApiKey]:
 
 
 def active_key_columns(session: Session) -> list[Row[Any]]:
-    """Columns of the keys that are not revoked: one whose scopes are damaged keeps no other from being read."""
+    """Columns of the keys that are not revoked."""
     columns = (
         ApiKey.id,
         ApiKey.name,
@@ -48,8 +47,7 @@ def active_key_columns(session: Session) -> list[Row[Any]]:
 
 
 def session_columns(session: Session) -> list[Row[Any]]:
-    """Columns of every session that was not ended, perhaps expired ones among them: a damaged one keeps no other from
-    being read."""
+    """Columns of every session that was not ended, perhaps expired ones among them."""
     of = SessionRow
     return list(session.execute(select(of.sha256, of.key_id, of.csrf, of.expires_at)))
 
@@ -131,7 +129,6 @@ def quotas_of(session: Session, tenant: str) -> dict[str, int] | None:
     return None if row is None else stored_quotas(row)
 
 
-@shows_rows
 def stored_quotas(row: TenantRow) -> dict[str, int]:
     return Quotas.model_validate(row.quotas).model_dump(exclude_none=True)
 

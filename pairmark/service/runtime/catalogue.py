@@ -64,8 +64,6 @@ class ModelEntry:
     """Which of its decisions are kept."""
     rates: Collection[float] = DECIDED_RATES
     """At which keys that may only decide are answered."""
-    damaged: Collection[int] = ()
-    """Versions whose row is damaged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +76,6 @@ class CatalogueView:
     locked: bool
     """Whether a key was ever made: then every request needs one, even when all are revoked."""
     sessions: Mapping[str, ActiveSession] = field(default_factory=dict)
-    damage: tuple[str, ...] = ()
-    """What is left out because its row is damaged, in words."""
 
     def key(self, credential: str) -> ActiveKey | None:
         """The unrevoked key that was shown, if it is one."""
@@ -120,8 +116,6 @@ class CatalogueView:
         if separator == ":":
             number = int(suffix) if suffix.isascii() and suffix.isdigit() and len(suffix) < 10 else -1
             entry = model.versions.get(number)
-            if entry is None and number in model.damaged:
-                raise _damaged(f"{name}:{number}")
             if entry is None:
                 newest = ", ".join(str(version) for version in sorted(model.versions, reverse=True)[:10])
                 raise UnknownModel(
@@ -132,7 +126,10 @@ class CatalogueView:
         alias = suffix if separator else PRODUCTION
         at = model.aliases.get(alias)
         if at is not None and at not in model.versions:
-            raise _damaged(f"{name}:{at}", f"alias {name}@{alias} points to it, and ")
+            raise DamagedRow(
+                f"alias {name}@{alias} points to version {name}:{at}, which is not there; restore a backup",
+                version=f"{name}:{at}",
+            )
         if at is None or at not in model.versions:
             has = ", ".join(sorted(model.aliases)) or "none"
             raise UnknownModel(
@@ -178,13 +175,6 @@ class CatalogueView:
                 models=names[:200],
             )
         return able[0]
-
-
-def _damaged(ref: str, why: str = "") -> DamagedRow:
-    return DamagedRow(
-        f"{why}the row of version {ref} is damaged or not there; restore a backup",
-        version=ref,
-    )
 
 
 class Catalogue:
@@ -288,7 +278,6 @@ class Catalogue:
                 return view
             versions: dict[str, dict[int, VersionEntry]] = {}
             aliases: dict[str, dict[str, int]] = {}
-            damaged: dict[str, set[int]] = {}
             models = {
                 name: ModelEntry(
                     id,
@@ -298,34 +287,18 @@ class Catalogue:
                     allowed,
                     ReviewPolicy(**policy) if isinstance(policy, dict) else None,
                     rates if isinstance(rates, list) else DECIDED_RATES,
-                    damaged.setdefault(id, set()),
                 )
                 for id, name, allowed, policy, rates in repository.models(session)
             }
-            damage = []
             for row in repository.versions(session):
-                if not isinstance(row.capabilities, list) or not all(
-                    isinstance(capability, str) for capability in row.capabilities
-                ):
-                    damaged[row.model_id].add(row.version)
-                    damage.append(f"version {row.name}:{row.version}")
-                    continue
                 entry = VersionEntry(**{**row._mapping, "capabilities": frozenset(row.capabilities)})
                 versions.setdefault(entry.model_id, {})[entry.version] = entry
             for model_id, alias, version in repository.aliases(session):
                 aliases.setdefault(model_id, {})[alias] = version
-            keys, damaged_keys = active_keys(session)
-            damage += [f"key {id}" for id in damaged_keys]
-            if damage:
-                log.error(
-                    "damaged rows are left out: %s; restore a backup",
-                    ", ".join(damage[:20]),
-                )
             return CatalogueView(
                 revision=revision,
                 models=models,
-                keys=keys,
-                damage=tuple(damage),
+                keys=active_keys(session),
                 sessions=active_sessions(session),
                 locked=any_key(session),
             )

@@ -8,18 +8,16 @@ from typing import TypeVar, cast
 from pairmark.models.registry import KINDS, spec_of
 from pairmark.service.datasets.promises import FEWEST, Promise, population_of, promise_of
 from pairmark.service.store.schemas import AliasOut, CalibrationOut, Lineage, VersionOut, VersionSummary
-from pairmark.service.tables import AliasRow, CalibrationRow, ModelVersion, shows_rows
+from pairmark.service.tables import AliasRow, CalibrationRow, ModelVersion
 from pairmark.wire.models import Imported
 
 Calibrated = TypeVar("Calibrated", bound=CalibrationOut)
 
 
-@shows_rows
 def alias_out(model: str, row: AliasRow) -> AliasOut:
     return AliasOut.model_validate({**row.values(), "model": model})
 
 
-@shows_rows
 def calibration_out(row: CalibrationRow, model: str | None) -> CalibrationOut:
     return CalibrationOut.model_validate({**row.values(), "model": model, "imported": imported_as(row)})
 
@@ -32,13 +30,11 @@ def imported_as(row: CalibrationRow) -> Imported | None:
     return "signed" if row.summary.get("imported") == "signed" else "unsigned"
 
 
-@shows_rows
 def version_summary(row: ModelVersion, aliases: Iterable[AliasRow]) -> VersionSummary:
     names = [alias.alias for alias in aliases if alias.version == row.version]
     return VersionSummary.model_validate({**row.values(), "aliases": names})
 
 
-@shows_rows
 def version_out(
     model: str, row: ModelVersion, aliases: Iterable[AliasRow], calibrations: Iterable[CalibrationRow]
 ) -> VersionOut:

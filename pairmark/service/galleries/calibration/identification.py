@@ -54,7 +54,7 @@ from pairmark.service.runtime.points import plain
 from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.settings import Settings
 from pairmark.service.store.store import ModelStore
-from pairmark.service.tables import GalleryCalibrationRow, GalleryEvaluationRow, shows_rows
+from pairmark.service.tables import GalleryCalibrationRow, GalleryEvaluationRow
 from pairmark.wire.base import iso
 from pairmark.wire.jobs import Task
 
@@ -317,7 +317,6 @@ class Identification:
         return float(threshold), {**point, **observed}
 
 
-@shows_rows
 def calibration_out(state: GalleryState, row: GalleryCalibrationRow) -> GalleryCalibrationOut:
     n_changed = max(state.seq - row.seq, 0)
     size = int(row.summary["gallery_size"])
@@ -343,7 +342,6 @@ def calibration_out(state: GalleryState, row: GalleryCalibrationRow) -> GalleryC
     )
 
 
-@shows_rows
 def evaluation_out(row: GalleryEvaluationRow) -> GalleryEvaluationOut:
     return GalleryEvaluationOut.model_validate(
         {**row.result, "id": row.id, "created_at": iso(row.created_at)}

@@ -14,7 +14,7 @@ from pairmark.models.calibration.identification import GalleryCalibration
 from pairmark.models.core.arrays import Float32
 from pairmark.service.galleries.calibration import probe_repository
 from pairmark.service.galleries.items.item_forms import ItemForm, Matrix
-from pairmark.service.tables import GalleryCalibrationRow, shows_rows
+from pairmark.service.tables import GalleryCalibrationRow
 
 RECORD = np.dtype(
     [("best", "<f4"), ("at", "<i8"), ("own", "<f4"), ("own_items", "<i8"), ("own_newest", "<i8")]
@@ -71,7 +71,6 @@ def load(session: Session, id: str, form: ItemForm) -> KeptProbes | None:
     return _probes_of_row(row, form, *probe_repository.probes_of(session, id))
 
 
-@shows_rows
 def _probes_of_row(
     row: GalleryCalibrationRow, form: ItemForm, subjects: list[str], bodies: list[bytes]
 ) -> KeptProbes:

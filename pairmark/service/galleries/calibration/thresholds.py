@@ -35,7 +35,7 @@ from pairmark.service.galleries.items.item_forms import ItemForm, form_of
 from pairmark.service.galleries.repository import GalleryState
 from pairmark.service.runtime.points import plain
 from pairmark.service.runtime.versions import LoadedVersion
-from pairmark.service.tables import GalleryCalibrationRow, shows_rows
+from pairmark.service.tables import GalleryCalibrationRow
 
 MAX_KEPT_BYTES = 64 * 2**20
 """Vectors of more bytes are not kept with a calibration."""
@@ -248,7 +248,6 @@ def is_stale(size: int, n_changed: int) -> bool:
     return n_changed > STALE_SHARE * max(size, 1)
 
 
-@shows_rows
 def calibration_of(row: GalleryCalibrationRow) -> GalleryCalibration:
     return GalleryCalibration.from_state(
         {"best": np.frombuffer(row.best, dtype="<f4"), "mated": np.frombuffer(row.mated, dtype="<f4")},
