@@ -6,16 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from pairmark.models.core.compiled import is_ready
 from pairmark.models.core.spec import LearnerSpec
 from pairmark.models.logistic import spec as logistic
-from pairmark.models.logistic.kernels import scoring as logistic_kernels
 from pairmark.models.metric import spec as metric
 from pairmark.models.plda import spec as plda
-from pairmark.models.plda.kernels import residual as residual_kernels
-from pairmark.models.plda.kernels import scoring as plda_kernels
 from pairmark.models.similarity import spec as similarity
-from pairmark.models.similarity.kernels import growing as forest_kernels
 
 CandidateName = Literal[
     "cosine",
@@ -65,35 +60,14 @@ class Data:
     pairs: bool
 
 
-@dataclass(frozen=True)
-class KernelGroup:
-    """Kernels that compile together: the longest of them, and CPU seconds that all take, measured as costs are."""
-
-    longest: Any
-    seconds: float
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether nothing is left to compile."""
-        return is_ready(self.longest)
-
-
-_PLDA = KernelGroup(plda_kernels.score, 1.5)
-_RESIDUAL = KernelGroup(residual_kernels.boost, 2.5)
-_LOGISTIC = KernelGroup(logistic_kernels.score_dense, 1.0)
-_FOREST = KernelGroup(forest_kernels.grow, 18.0)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Candidate:
     """One that races.
 
     Attributes
     ----------
-    cost : CPU seconds of its race of eight folds, roughly, on one core of 2020: measured, and meant for orders of
-        magnitude. Candidates that are cheap for the budget are raced whatever the clock says.
-    compiles : what it calls, beside the kernels of the simplest candidate; its compilation counts as cost, too.
-    tunes : whether it chooses parameters for itself, which takes all folds at once.
+    cost : reference seconds of its race of eight folds: CPU seconds on one core of 2020, roughly, by a formula of the
+        data alone, the same on every machine. The budget is spent in them.
     params : from the data, of the learner.
     grid : parameters that are tried on the first folds, those of the learner's defaults first; see `Race`.
     takes : whether it takes the data.
@@ -103,8 +77,6 @@ class Candidate:
     kind: str
     params: Callable[[Data], dict[str, Any]] = field(repr=False, default=lambda data: {})
     cost: Callable[[Data], float] = field(repr=False, default=lambda data: 0.0)
-    compiles: tuple[KernelGroup, ...] = ()
-    tunes: bool = False
     grid: tuple[dict[str, Any], ...] = ()
     takes: Callable[[Data], bool] = field(repr=False, default=lambda data: True)
 
@@ -169,42 +141,33 @@ CANDIDATES: Final[tuple[Candidate, ...]] = (
     Candidate(
         name="plda",
         kind="plda",
-        compiles=(_PLDA,),
         cost=_plda_cost,
         takes=_dense,
-        tunes=True,
     ),
     Candidate(
         name="discriminant cosine",
         kind="plda",
-        compiles=(_PLDA,),
         params=lambda data: {"scoring": "cosine"},
         cost=_plda_cost,
         takes=_dense,
-        tunes=True,
     ),
     Candidate(
         name="logistic",
         kind="similarity-logistic",
-        compiles=(_LOGISTIC,),
         cost=_logistic_cost,
         grid=({"C": 30.0}, {"C": 1.0}, {"C": 300.0}),
         takes=lambda data: data.sparse or data.d <= _LOGISTIC_WIDTH,
-        tunes=True,
     ),
     Candidate(
         name="residual forest",
         kind="plda",
-        compiles=(_PLDA, _RESIDUAL),
         params=lambda data: {"residual_rounds": "auto"},
         cost=lambda data: _plda_cost(data) + 1.0 + 0.02 * min(data.d, data.raced, 256),
         takes=_dense,
-        tunes=True,
     ),
     Candidate(
         name="raw forest",
         kind="similarity-forest",
-        compiles=(_FOREST,),
         params=lambda data: {"n_estimators": _n_trees(data, 50)},
         cost=lambda data: _trees_cost(data, _n_trees(data, 50), 100_000),
         takes=_grows_trees,
@@ -212,7 +175,6 @@ CANDIDATES: Final[tuple[Candidate, ...]] = (
     Candidate(
         name="similarity forest",
         kind="similarity-forest",
-        compiles=(_FOREST,),
         params=_forest,
         cost=lambda data: _trees_cost(data, _n_trees(data, 25), 20_000) + _features_cost(data),
         takes=_grows_trees,

@@ -57,7 +57,7 @@ from pairmark.models.evaluation.validation import (
 )
 from pairmark.models.pairs.listed import some_pairs
 
-RACE_VERSION = 10
+RACE_VERSION = 11
 """Raised when a race of the same seed would come out otherwise, so that none goes on from parts of another kind."""
 
 _SIMPLE_OF_CLASSES = ("cosine", "raw forest")
@@ -73,13 +73,13 @@ def _winner_has(name: str) -> Any:
 class SimilarityAuto(SimilarityAutoState, PairScorerMixin, BaseEstimator):
     """Race simple and strong similarities on held-out identities, and be the winner.
 
-    Candidates that are cheap for the budget, by the size of the data and by what of them is still to be compiled,
-    always race; the others race on all folds if that fits, and by successive halving if not. Everybody is judged on
-    the same folds, twice four, of at most 10,000 numbers four times four. They hold identities out, or rows, where
+    Candidates race, the cheapest first, as long as their work fits into the budget. Work is counted beforehand from the
+    size of the data, so the same data, budget and seed give the same model on any machine. Everybody is judged on the
+    same folds, twice four, of at most 10,000 numbers four times four. They hold identities out, or rows, where
     classes are shared: halves of few rows, whose quarters would not show low rates. What counts is the mean true
     positive rate at those low false positive rates that a fold's pairs resolve. The simplest candidate within one
-    standard error of the best, paired fold by fold, and at most .01 behind it, wins and learns from all rows. What is
-    thought to take 5 seconds or more leaves when others are far ahead of it.
+    standard error of the best, paired fold by fold, and at most .01 behind it, wins and learns from all rows. What
+    takes 5 seconds or more leaves when others are far ahead of it.
 
     ``protocol="auto"`` cannot ask what ``y`` is. From 15 identities on it takes them for people or things that new ones
     will join (open-set), below that for classes that are all there are (closed-set). Name the protocol where ``y`` is
@@ -118,9 +118,8 @@ class SimilarityAuto(SimilarityAutoState, PairScorerMixin, BaseEstimator):
             Field(
                 gt=0.0,
                 le=86_400.0,
-                description="about how many seconds the comparison and the winner's fit take. Candidates that are "
-                "cheap by the size of the data, and by what is still to be compiled, always race; of the others the "
-                "leaderboard records which ran",
+                description="about how many seconds the comparison and the winner's fit take, counted beforehand at a "
+                "fixed reference speed: which candidates race depends on the data and the budget, never on the machine",
             ),
         ] = 120.0,
         protocol: Annotated[

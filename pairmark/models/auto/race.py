@@ -1,14 +1,16 @@
-"""The comparison of candidates: everybody on all folds while time allows, else the slow ones that can still win.
+"""The comparison of candidates, on as many of them as the budget's work allows.
 
 Rates of two candidates on one fold move together, so candidates are compared fold by fold. The simplest one whose mean
 is within one standard error of the best's, of the mean difference over folds, and within `NEGLIGIBLE`, wins: a
 difference that small is no reason for a model that costs more.
+
+Who races follows from the data and the budget alone: work is counted beforehand, at a fixed reference speed, and no
+clock is read. So the same data, budget and seed have the same winner on any machine under any load.
 """
 
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -18,9 +20,8 @@ import numpy as np
 from joblib import Parallel, delayed, effective_n_jobs
 from numpy.typing import NDArray
 
-from pairmark.models.auto.candidates import Candidate, Data, KernelGroup, judging_cost
+from pairmark.models.auto.candidates import Candidate, Data, judging_cost
 from pairmark.models.core.checkpoints import Checkpoints
-from pairmark.models.core.compiled import CompileClock
 from pairmark.models.core.progress import as_part, note
 from pairmark.models.evaluation.pair_folds import PairFold
 from pairmark.models.evaluation.validation import (
@@ -35,36 +36,37 @@ from pairmark.models.plda.choosing import SettingRates
 Float64 = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
-_RUNGS = (1, 3)
-"""Where time is short: folds after which the worse half of the slow candidates leaves, and all that are behind."""
 NEGLIGIBLE = 0.01
 """Mean TPR that a simpler candidate may be behind: of few folds, a standard error is many times as much."""
 _COSTED_FOLDS = 8
 _NOTHING = 0.002
-_FREE_SHARE, _FREE_SECONDS = 0.5, 3.0
-"""As many candidates as are thought to take less together, of the budget, are raced whatever the clock says."""
+_WORK_SHARE, _LEAST_WORK = 0.75, 3.0
+"""Of the budget, and in reference seconds at least, what candidates may take together; the rest is the winner's fit."""
 _SIMPLEST_SHARE, _FEWEST_ROWS = 0.25, 1_000
-"""The simplest candidate may take this of what is free; a race on fewer rows than these shows too little."""
+"""The simplest candidate may take this of the work; a race on fewer rows than these shows too little."""
 _LOOKS = (2, 4, 8)
 """Folds after which a candidate that others are far ahead of leaves: by `_FAR` standard errors of the mean difference
 and `_FAR_AHEAD` over the number of folds, of which two or four may all be odd."""
 _FAR, _FAR_AHEAD = 3.0, 0.2
 _WORTH_LEAVING = 5.0
-"""Seconds that a candidate is thought to take on all folds, from which on it may leave: less is no burden."""
+"""Reference seconds of a candidate's folds, from which on it may leave: less is no burden."""
 RACE_SHARE = 0.75
 """Of the way of a fit, what the race takes."""
 _LEAST_COST = 0.3
 """Seconds that any candidate takes, when progress is told."""
 _CHEAP_SHARE = 0.1
-"""A candidate that is thought to take less of the budget is fitted on all folds again for a second question."""
-_FIT_FOLDS = 1.5
-"""What fitting the winner to all rows is thought to take, in folds."""
+"""A candidate that takes less of the budget is fitted on all folds again for a second question."""
+_SKIPPED = "skipped (budget)"
 
 
 def raced_rows(n: int, width: float, budget_seconds: float) -> int:
-    """How many of n rows to race on: so many that the simplest candidate takes a small share of the budget."""
-    seconds = _SIMPLEST_SHARE * max(_FREE_SECONDS, _FREE_SHARE * budget_seconds)
+    """How many of n rows to race on: so many that the simplest candidate takes a small share of the work."""
+    seconds = _SIMPLEST_SHARE * _work(budget_seconds)
     return min(n, max(_FEWEST_ROWS, int(n * (seconds / max(judging_cost(n, width), seconds)) ** 0.5)))
+
+
+def _work(budget_seconds: float) -> float:
+    return max(_LEAST_WORK, _WORK_SHARE * budget_seconds)
 
 
 class TunedParams(NamedTuple):
@@ -72,9 +74,6 @@ class TunedParams(NamedTuple):
 
     params: dict[str, Any]
     rates: Float64 | None
-
-
-_OUT_OF_TIME = "out of time"
 
 
 class RaceTask(Protocol):
@@ -154,27 +153,20 @@ class Entry:
 
     Attributes
     ----------
-    rates : (n_folds judged, n_rates), NaN where a fold does not resolve a rate. seconds : CPU seconds. elapsed : wall
-        seconds without those of compilation, which further folds do not take. status : ``raced``, or why it did not
-        race to the end.
+    rates : (n_folds judged, n_rates), NaN where a fold does not resolve a rate. work : reference seconds of all its
+        folds, counted beforehand. status : ``raced``, or why it did not race to the end.
     """
 
     candidate: Candidate
     params: dict[str, Any]
     rates: Float64 = field(repr=False)
-    seconds: float = 0.0
-    elapsed: float = 0.0
+    work: float = 0.0
     status: str = "raced"
 
     @property
     def means(self) -> Float64:
         """(n_folds,) what is judged: each fold's mean over the rates that it resolves."""
         return fold_means(self.rates)
-
-    @property
-    def timed_out(self) -> bool:
-        """Whether the budget ended its race."""
-        return self.status.startswith(_OUT_OF_TIME)
 
     @property
     def is_complete(self) -> bool:
@@ -188,7 +180,7 @@ class Race:
     Parameters
     ----------
     shared : parameters that every candidate gets which knows them.
-    budget_seconds : wall seconds for the race and the fit of its winner, compilation of kernels among them.
+    budget_seconds : reference seconds for the race and the fit of its winner; see `Candidate.cost`.
     shelf : where finished candidates are kept, so that a race that was cut goes on.
     """
 
@@ -203,39 +195,42 @@ class Race:
         verbose: int = 0,
     ) -> None:
         self._task, self._at, self._shared, self._shelf = task, at, shared, shelf
-        self._start, self._budget, self._verbose = time.monotonic(), budget_seconds, verbose
+        self._budget, self._verbose = budget_seconds, verbose
 
     def run(self, candidates: Sequence[Candidate]) -> list[Entry]:
-        """Everybody's entry, in the order given."""
+        """Everybody's entry, in the order given. The cheapest race first, as many as the work allows."""
         entries = [
-            Entry(candidate=candidate, params={}, rates=np.empty((0, len(self._at))))
+            Entry(
+                candidate=candidate,
+                params={},
+                rates=np.empty((0, len(self._at))),
+                work=candidate.cost(self._task.data) * len(self._task.folds) / _COSTED_FOLDS,
+            )
             for candidate in candidates
         ]
-        self._entries = entries
-        quick = self._quick(entries)
-        self._raced_at_once = {entry.candidate.name for entry in quick}
-        self._ways = self._shared_out(entries)
-        for entry in quick:
+        racing: list[Entry] = []
+        work = _work(self._budget)
+        for entry in sorted(entries, key=lambda entry: entry.work):
+            if not racing or entry.work <= work:
+                work -= entry.work
+                racing.append(entry)
+            else:
+                entry.status = _SKIPPED
+        self._racing = racing
+        self._ways = self._shared_out(racing)
+        for entry in racing:
             with self._surviving(entry):
-                self._to_the_end(entry, at_once=True)
-        slow = [
-            entry
-            for entry in entries
-            if entry.candidate.name not in self._raced_at_once and not self._restored(entry)
-        ]
-        if slow:
-            self._race_slow(slow)
+                self._run_one(entry)
         return entries
 
-    def _shared_out(self, entries: list[Entry]) -> dict[str, tuple[float, float]]:
-        """Where on the way of a fit each candidate begins and ends, by what it is thought to take: quick ones first."""
-        order = sorted(entries, key=lambda entry: entry.candidate.name not in self._raced_at_once)
-        ends = np.cumsum([_LEAST_COST + self._cost(entry) for entry in order])
+    def _shared_out(self, racing: list[Entry]) -> dict[str, tuple[float, float]]:
+        """Where on the way of a fit each candidate begins and ends, by its work."""
+        ends = np.cumsum([_LEAST_COST + entry.work for entry in racing])
         ends *= RACE_SHARE / ends[-1]
         starts = np.append(0.0, ends)
         return {
             entry.candidate.name: (float(low), float(high))
-            for entry, low, high in zip(order, starts, ends, strict=False)
+            for entry, low, high in zip(racing, starts, ends, strict=False)
         }
 
     def _judging(self, entry: Entry, number: int) -> AbstractContextManager[None]:
@@ -245,60 +240,26 @@ class Race:
         return as_part(float(starts[0]), float(starts[1]), f"racing {entry.candidate.name}")
 
     def folds_again(self, entry: Entry) -> list[Any]:
-        """Folds to fit a candidate on once more: all of a cheap one, else those of one repeat.
-
-        Cheap and quick are so by the data; a slow one gets none where the budget would not last.
-        """
+        """Folds to fit a candidate on once more: all of a cheap one, else those of one repeat, if the budget lasts."""
         folds, data = list(self._task.folds), self._task.data
-        cost = self._cost(entry) + judging_cost(data.raced, data.cells / data.n)
+        cost = entry.work + judging_cost(data.raced, data.cells / data.n)
         if cost <= _CHEAP_SHARE * self._budget:
             return folds
-        folds = [fold for fold in folds if fold.repeat == folds[0].repeat]
-        is_quick = entry.candidate.name in self._raced_at_once
-        seconds = self._seconds_for(entry, entry.rates.shape[0] + len(folds))
-        return folds if is_quick or self._elapsed() + seconds < self._budget else []
+        one_repeat = [fold for fold in folds if fold.repeat == folds[0].repeat]
+        left = max(_LEAST_WORK, self._budget - sum(entry.work for entry in self._racing))
+        return one_repeat if cost * len(one_repeat) / len(folds) <= left else []
 
-    def _quick(self, entries: list[Entry]) -> list[Entry]:
-        """By the data and what is to be compiled, not by the clock.
-
-        Where everybody is quick, the same seed has the same winner everywhere. A budget too small to compile anything
-        asks for the quick ones and no others, so there only the data count.
-        """
-        free, quick = max(_FREE_SECONDS, _FREE_SHARE * self._budget), []
-        to_compile = self._budget >= _FREE_SECONDS
-        compiled: set[KernelGroup] = set()
-        for entry in entries:
-            groups = {
-                group for group in entry.candidate.compiles if to_compile and not group.is_ready
-            } - compiled
-            cost = self._cost(entry) + sum(group.seconds for group in groups)
-            if cost <= free:
-                free -= cost
-                compiled |= groups
-                quick.append(entry)
-        return quick
-
-    def _cost(self, entry: Entry) -> float:
-        return entry.candidate.cost(self._task.data) * len(self._task.folds) / _COSTED_FOLDS
-
-    def _to_the_end(self, entry: Entry, *, at_once: bool = False) -> None:
+    def _run_one(self, entry: Entry) -> None:
         if self._restored(entry):
             return
-        cpu_start, wall_start = time.process_time(), time.monotonic()
-        with CompileClock() as compiling:
-            with as_part(*self._ways[entry.candidate.name], f"racing {entry.candidate.name}"):
-                tuned = self._task.tuned(entry.candidate, self._build(entry))
-            if tuned is not None:
-                entry.params = tuned.params
-                entry.rates = entry.rates if tuned.rates is None else tuned.rates
-            elif entry.candidate.grid:
-                self._tune(entry)
-            if at_once:
-                self._judge_while_close(entry)
-            else:
-                self._judge(entry, len(self._task.folds))
-        entry.seconds = time.process_time() - cpu_start
-        entry.elapsed = time.monotonic() - wall_start - compiling.seconds
+        with as_part(*self._ways[entry.candidate.name], f"racing {entry.candidate.name}"):
+            tuned = self._task.tuned(entry.candidate, self._build(entry))
+        if tuned is not None:
+            entry.params = tuned.params
+            entry.rates = entry.rates if tuned.rates is None else tuned.rates
+        elif entry.candidate.grid:
+            self._tune(entry)
+        self._judge_while_close(entry)
         self._store(entry)
         self._tell(entry)
 
@@ -313,38 +274,11 @@ class Race:
         tuned: list[tuple[Float64, dict[str, Any]]] = []
         for params in entry.candidate.grid:
             entry.params, entry.rates = params, entry.rates[:0]
-            self._judge_at_once(entry, first)
+            self._judge(entry, first)
             tuned.append((entry.rates, params))
         best = max(tuned, key=lambda result: float(fold_means(result[0]).mean()))
         lead = fold_means(best[0]) - fold_means(tuned[0][0])
         entry.rates, entry.params = best if lead.mean() > _standard_error(lead) else tuned[0]
-
-    def _race_slow(self, racing: list[Entry]) -> None:
-        """Slow candidates: all on all folds if that fits, else the better half after a fold, unless they are behind.
-
-        They race in their order, not in that of their seconds: who has raced to the end decides who is behind.
-        """
-        n_folds = len(self._task.folds)
-        first, early = (min(rung, n_folds) for rung in _RUNGS)
-        for entry in racing:
-            self._advance(entry, first)
-        racing = [entry for entry in racing if entry.is_complete and entry.rates.shape[0] < n_folds]
-        all_stay = (
-            self._elapsed() + sum(self._seconds_for(entry, n_folds, 0.0) for entry in racing) < self._budget
-        )
-        if not all_stay:
-            best = sorted(racing, key=lambda entry: -float(entry.means.mean()))
-            for entry in best[-(-len(best) // 2) :]:
-                entry.status = f"left after {first} of {n_folds} folds"
-            racing = [entry for entry in racing if entry.is_complete]
-        for entry in racing:
-            if not all_stay:
-                self._advance(entry, early)
-                if entry.is_complete and early < n_folds and self._trails(entry):
-                    entry.status = f"left after {early} of {n_folds} folds"
-            if entry.is_complete:
-                self._advance(entry, n_folds)
-                self._store(entry)
 
     @contextmanager
     def _surviving(self, entry: Entry) -> Iterator[None]:
@@ -353,33 +287,6 @@ class Race:
             yield
         except ValueError as error:
             entry.status, entry.rates = f"refused a fold: {str(error)[:200]}", entry.rates[:0]
-
-    def _elapsed(self) -> float:
-        return time.monotonic() - self._start
-
-    def _seconds_for(self, entry: Entry, n_folds: int, fits: float = _FIT_FOLDS) -> float:
-        """Wall seconds to judge a candidate on further folds, up to a number of them, and to fit it in the end."""
-        n_judged = entry.rates.shape[0]
-        n_fits = n_folds - n_judged + fits
-        if n_judged:
-            return float(n_fits * entry.elapsed / n_judged)
-        compiling = sum(group.seconds for group in entry.candidate.compiles if not group.is_ready)
-        return float(n_fits * self._cost(entry) / len(self._task.folds) + compiling)
-
-    def _advance(self, entry: Entry, n_folds: int) -> None:
-        with self._surviving(entry):
-            self._advance_to(entry, n_folds)
-
-    def _advance_to(self, entry: Entry, n_folds: int) -> None:
-        if entry.candidate.tunes and not entry.rates.size:
-            # Choosing cannot be cut into folds.
-            if self._elapsed() + self._seconds_for(entry, len(self._task.folds)) < self._budget:
-                self._to_the_end(entry)
-            else:
-                entry.status = f"{_OUT_OF_TIME} after 0 of {len(self._task.folds)} folds"
-            return
-        self._judge(entry, n_folds)
-        self._tell(entry)
 
     def _tell(self, entry: Entry) -> None:
         """The candidate as it stands, for progress reports."""
@@ -390,49 +297,29 @@ class Race:
         line = f"{entry.candidate.name}: mean TPR {mean:.3f} over {n_judged} of {n_folds} folds"
         note(line, candidate=entry.candidate.name, mean_tpr=mean, folds=n_judged, of_folds=n_folds)
 
-    def _trails(self, entry: Entry, errors: float = 1.0, least: float = 0.0) -> bool:
-        """Whether somebody who raced to the end is ahead, on the folds so far, by more than so many standard errors."""
-        n_judged = entry.means.size
-        finished = [rival for rival in self._entries if rival.is_complete and rival.means.size > n_judged]
-        leads = [rival.means[:n_judged] - entry.means for rival in finished]
-        return any(lead.mean() > max(errors * _standard_error(lead), least) for lead in leads)
-
     def _looks(self, entry: Entry) -> tuple[int, ...]:
         """Folds after which a candidate that would take a while may leave."""
-        return _LOOKS if self._cost(entry) >= _WORTH_LEAVING else ()
+        return _LOOKS if entry.work >= _WORTH_LEAVING else ()
 
     def _leaves(self, entry: Entry) -> bool:
-        """Whether a candidate is too far behind to go on: its status says so."""
+        """Whether a candidate goes no further, being far behind one that raced to the end: its status says so."""
         n_judged, n_folds = entry.rates.shape[0], len(self._task.folds)
-        may_leave = n_judged in self._looks(entry) and n_judged < n_folds
-        if may_leave and self._trails(entry, _FAR, _FAR_AHEAD / n_judged):
+        if n_judged not in self._looks(entry) or n_judged == n_folds:
+            return False
+        finished = [rival for rival in self._racing if rival.is_complete and rival.means.size > n_judged]
+        leads = [rival.means[:n_judged] - entry.means for rival in finished]
+        if any(lead.mean() > max(_FAR * _standard_error(lead), _FAR_AHEAD / n_judged) for lead in leads):
             entry.status = f"left after {n_judged} of {n_folds} folds"
         return not entry.is_complete
-
-    def _judge(self, entry: Entry, n_folds: int) -> None:
-        """On folds up to a number of them, as long as there is time."""
-        while entry.rates.shape[0] < n_folds:
-            n_judged = entry.rates.shape[0]
-            if self._elapsed() + self._seconds_for(entry, n_judged + 1) >= self._budget:
-                entry.status = f"{_OUT_OF_TIME} after {n_judged} of {len(self._task.folds)} folds"
-                return
-            cpu_start, wall_start = time.process_time(), time.monotonic()
-            with CompileClock() as compiling, self._judging(entry, n_judged):
-                rates = self._task.rates(self._build(entry), self._task.folds[n_judged], self._at)
-            entry.rates = np.vstack([entry.rates, rates])
-            entry.seconds += time.process_time() - cpu_start
-            entry.elapsed += time.monotonic() - wall_start - compiling.seconds
-            if self._leaves(entry):
-                return
 
     def _judge_while_close(self, entry: Entry) -> None:
         """On all folds, unless it is seen to be far behind."""
         for n_folds in (*self._looks(entry), len(self._task.folds)):
-            self._judge_at_once(entry, min(n_folds, len(self._task.folds)))
+            self._judge(entry, min(n_folds, len(self._task.folds)))
             if self._leaves(entry):
                 return
 
-    def _judge_at_once(self, entry: Entry, n_folds: int) -> None:
+    def _judge(self, entry: Entry, n_folds: int) -> None:
         """As many folds at a time as joblib is configured with threads, or its cluster: a listener is heard between."""
         workers = effective_n_jobs(self._shared["n_jobs"])
         for first in range(entry.rates.shape[0], n_folds, workers):
@@ -451,16 +338,13 @@ class Race:
             print(f"SimilarityAuto: {entry.candidate.name}, mean TPR {entry.means.mean():.4f}")
         if self._shelf is not None and entry.is_complete:
             params = json.dumps(entry.params)
-            self._shelf.store(
-                _file(entry),
-                {"rates": entry.rates, "seconds": np.array(entry.seconds), "params": np.array(params)},
-            )
+            self._shelf.store(_file(entry), {"rates": entry.rates, "params": np.array(params)})
 
     def _restored(self, entry: Entry) -> bool:
         arrays = None if self._shelf is None else self._shelf.load(_file(entry))
         if arrays is None:
             return False
-        entry.rates, entry.seconds = arrays["rates"], float(arrays["seconds"])
+        entry.rates = arrays["rates"]
         entry.params = json.loads(str(arrays["params"]))
         return True
 
@@ -470,23 +354,14 @@ def _file(entry: Entry) -> str:
 
 
 def winner(entries: Sequence[Entry]) -> Entry:
-    """The simplest candidate within one standard error of the best, fold by fold, and within `NEGLIGIBLE` of it.
-
-    Those that ran out of time take part if half of the folds have judged them: then those folds decide.
-    """
-    eligible, n_common = _eligible(entries)
-    return eligible[_simplest(np.stack([entry.means[:n_common] for entry in eligible]))]
+    """The simplest candidate within one standard error of the best, fold by fold, and within `NEGLIGIBLE` of it."""
+    eligible = _eligible(entries)
+    return eligible[_simplest(np.stack([entry.means for entry in eligible]))]
 
 
-def _eligible(entries: Sequence[Entry]) -> tuple[list[Entry], int]:
-    """Who can win, and how many folds have judged them all."""
-    n_folds = max(entry.rates.shape[0] for entry in entries)
-    eligible = [
-        entry
-        for entry in entries
-        if (entry.is_complete or entry.timed_out) and 2 * entry.rates.shape[0] >= n_folds
-    ] or [entry for entry in entries if entry.rates.shape[0] == n_folds]
-    return eligible, min(entry.rates.shape[0] for entry in eligible)
+def _eligible(entries: Sequence[Entry]) -> list[Entry]:
+    """Who raced to the end."""
+    return [entry for entry in entries if entry.is_complete]
 
 
 def _simplest(means: Float64) -> int:
@@ -503,11 +378,9 @@ def _validated(
     entries: Sequence[Entry], folds: Sequence[Any], at: tuple[float, ...]
 ) -> dict[str, float | None]:
     """TPR of racing: each fold's rates of the candidate that wins on the other folds of its repeat."""
-    eligible, n_common = _eligible(entries)
-    folds = folds[:n_common]
-    rates = np.stack([entry.rates[:n_common] for entry in eligible])
+    rates = np.stack([entry.rates for entry in _eligible(entries)])
     winners = [_simplest(fold_means(rates)[:, is_other]) for is_other in other_folds(folds)]
-    nested = rates[winners, np.arange(n_common)]
+    nested = rates[winners, np.arange(len(folds))]
     return _by_rate(nested, folds, at)
 
 
@@ -526,9 +399,9 @@ def leaderboard(
     For each candidate ``name``, ``kind``, ``params``, ``status``, ``chosen``, ``folds``, ``mean_tpr`` (over folds and
     the rates that each resolves), ``tpr_at_fpr`` (None at rates that folds of so few identities cannot show),
     ``difference`` to the chosen one with its 95 % ``interval`` by Student's t over folds (which share training rows, so
-    it is a guide and no test), and CPU ``seconds``. The chosen one has ``validated_tpr`` too, by false positive rate:
-    what to expect of it, less the optimism of having been chosen. Each fold counts there with the candidate that wins
-    on the other folds.
+    it is a guide and no test), and ``reference_seconds``, its work as it was counted beforehand. The chosen one has
+    ``validated_tpr`` too, by false positive rate: what to expect of it, less the optimism of having been chosen. Each
+    fold counts there with the candidate that wins on the other folds.
     """
     from scipy.stats import t as student
 
@@ -545,7 +418,7 @@ def leaderboard(
             "mean_tpr": float(entry.means.mean()) if n_judged else None,
             "tpr_at_fpr": _by_rate(entry.rates, folds[:n_judged], at) if n_judged else {},
             "difference": None,
-            "seconds": round(entry.seconds, 3),
+            "reference_seconds": round(entry.work, 3),
         }
         if entry is best and n_judged:
             line["validated_tpr"] = _validated(entries, folds, at)
