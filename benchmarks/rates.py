@@ -60,7 +60,6 @@ def tasks() -> list[Any]:
     return [
         lambda: tree(max_depth=10, **common).fit(X, y),
         lambda: forest(n_estimators=8, **common).fit(X, y),
-        lambda: forest(n_estimators=2, leaf_rank="boosting", **common).fit(X, y),
         lambda: forest(n_estimators=4, pair_features="discriminant", **common).fit(X, y),
         lambda: scorer.pair_score(left, right),
         lambda: metric.pair_score(left, right),

@@ -30,12 +30,7 @@ _WIDEST = 2_048
 _WIDE = 600
 """So many features that their pair features do not fit a narrow node."""
 _WAYS: dict[str, tuple[dict[str, Any], ...]] = {
-    "similarity-forest": (
-        {"leaf_rank": "boosting", "leaf_rounds": 2},
-        {"leaf_rank": "linear"},
-        {"pair_features": "discriminant"},
-        {"n_pairs": None},
-    ),
+    "similarity-forest": ({"pair_features": "discriminant"},),
     "rankboost-kernel": ({"n_components": 24},),
 }
 """Settings by kind whose models need other kernels than those of the kind's own settings."""

@@ -22,8 +22,6 @@ from tests.models.test_learners import OF_KIND, SMALL, X, build, target, y
 SMALL_FOREST = {"n_estimators": 3, "max_depth": 4, "n_pairs": 500}
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     **{spec.kind: (spec.kind, {}) for spec in LEARNERS},
-    "forest, linear": ("similarity-forest", {**SMALL_FOREST, "leaf_rank": "linear"}),
-    "forest, boosting": ("similarity-forest", {**SMALL_FOREST, "leaf_rank": "boosting"}),
     "forest, discriminant": ("similarity-forest", {**SMALL_FOREST, "pair_features": "discriminant"}),
     "plda, lengths": ("plda", {"marginals": "normal", "length_norm": True, "n_components": 3}),
     "plda, residual": ("plda", {"residual_rounds": 10, "n_components": 3}),

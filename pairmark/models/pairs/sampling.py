@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int32, Int64
 from pairmark.models.pairs.pair_budget import even_level
 
-PairMap = Literal["diff-sum", "max-min", "products"]
+PairMap = Literal["diff-sum", "max-min"]
 PairScheme = Literal["balanced", "proportional"]
 
 _DECODED_AT_A_TIME = 4_096
@@ -212,18 +212,13 @@ def pair_features(left: Float32, right: Float32, pair_map: PairMap = "diff-sum")
 
     ``diff-sum`` is the map of Clemencon & Vogel (Lemma 1), ``f(x, x') = (|x - x'|, x + x') / sqrt(2)``, without the
     constant factor, which no split depends on; so thresholds read in the data's own units. A similarity is symmetric
-    if and only if it is a function of f. ``max-min`` is ``(max(x, x'), min(x, x'))`` (their section 6.3);
-    ``products`` is ``(x x', x + x')``, from which the two values of a feature follow too, up to their order: it suits
-    data whose inner product says how alike points are, such as embeddings. Products beyond float32 are infinite.
+    if and only if it is a function of f. ``max-min`` is ``(max(x, x'), min(x, x'))`` (their section 6.3).
     """
     if pair_map == "diff-sum":
         return np.hstack([np.abs(left - right), left + right])
     if pair_map == "max-min":
         return np.hstack([np.maximum(left, right), np.minimum(left, right)])
-    if pair_map == "products":
-        with np.errstate(over="ignore"):
-            return np.hstack([left * right, left + right])
-    raise ValueError(f"pair_map is {pair_map!r}; expected 'diff-sum', 'max-min' or 'products'")
+    raise ValueError(f"pair_map is {pair_map!r}; expected 'diff-sum' or 'max-min'")
 
 
 def _even_ranks(take: int, sizes: Int64, rng: np.random.Generator) -> Int64:

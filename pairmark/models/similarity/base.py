@@ -28,8 +28,7 @@ from pairmark.models.pairs.sampling import MAX_PAIRS, PairMap, PairPopulation
 from pairmark.models.similarity import search
 from pairmark.models.similarity.binning import quantise
 from pairmark.models.similarity.explain import PairWords
-from pairmark.models.similarity.node_splits import KINDS
-from pairmark.models.similarity.packing import PackedTrees, RowPairs, packed_trees
+from pairmark.models.similarity.packing import PackedTrees, RowPairs
 from pairmark.models.similarity.pair_features import default_of_listed, learn
 from pairmark.models.similarity.pair_features.maps import OutOfFold, OutOfFoldMaps
 from pairmark.models.similarity.parallel import Grower, grow_each
@@ -75,7 +74,6 @@ class SimilarityBase(SimilarityState, PairScorerMixin, BaseEstimator):
     _packed: PackedTrees
     max_depth: int
     leaf_depth: int
-    leaf_rounds: int
     pair_map: PairMap
     n_pairs: int | None
     max_features: MaxFeatures
@@ -204,20 +202,18 @@ class SimilarityBase(SimilarityState, PairScorerMixin, BaseEstimator):
         settings = GrowthSettings(
             leaf_rank=self.leaf_rank,
             leaf_depth=self.leaf_depth,
-            leaf_rounds=self.leaf_rounds,
             pair_map=self.pair_map,
             max_depth=self.max_depth,
             n_tried=resolved_max_features(self.max_features, X.shape[1]),
         )
         grid = quantise(X) if self.leaf_rank == "cart" else None
         grower = Grower(X=X, grid=grid, source=source, settings=settings)
-        kind = KINDS[self.leaf_rank]
         checkpoints = self._checkpoints(X, source)
         saved_arrays = (
             {seed: checkpoints.load(f"tree-{seed}") for seed in seeds} if checkpoints is not None else {}
         )
         saved_trees = {
-            seed: parted_trees(arrays, kind)[0] for seed, arrays in saved_arrays.items() if arrays is not None
+            seed: parted_trees(arrays)[0] for seed, arrays in saved_arrays.items() if arrays is not None
         }
         growing = grow_each(grower, [seed for seed in seeds if seed not in saved_trees], self.n_jobs)
         trees: list[Tree] = []
@@ -251,7 +247,7 @@ class SimilarityBase(SimilarityState, PairScorerMixin, BaseEstimator):
 
     def _finish(self) -> None:
         """Build what scoring needs from ``trees_``."""
-        self._packed = packed_trees(
+        self._packed = PackedTrees(
             self.trees_, [self._leaf_values(tree) for tree in self.trees_], pair_map=self.pair_map
         )
 

@@ -15,7 +15,6 @@ from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
 from pairmark.models.similarity.kernels import coding as kernels
 
 N_CODES = 256
-PRODUCT_BINS = 512
 _EXACT_TOLERANCE = 1e-6
 _TAIL = 0.005
 _REACH = 8.0
@@ -87,27 +86,6 @@ def quantise(X: Float32) -> Grid:
         step=step,
         exact=exact,
     )
-
-
-def product_bins(grid: Grid) -> Float64:
-    """Bins of the products of two values of each feature, (4, u): the least product, a bin's width, how many bins there
-    are, and how far around a border between bins the best one is looked for (0 where each product has its bin).
-    """
-    bins = np.ones((4, grid.features.size))
-    for k in range(grid.features.size):
-        ends = grid.low[k], grid.low[k] + grid.step[k] * (grid.n_codes[k] - 1)
-        products = (ends[0] * ends[0], ends[0] * ends[1], ends[1] * ends[1])
-        lowest, highest = min(products), max(products)
-        # Products of whole multiples of the step are whole multiples of its square.
-        multiple = ends[0] / grid.step[k]
-        n = (highest - lowest) / grid.step[k] ** 2 + 1.0
-        if grid.exact[k] and n <= PRODUCT_BINS and abs(multiple - round(multiple)) <= _EXACT_TOLERANCE:
-            bins[:, k] = lowest, grid.step[k] ** 2, round(n), 0.0
-            continue
-        width = (highest - lowest) / (PRODUCT_BINS - 1)
-        blur = 0.0 if grid.exact[k] else grid.step[k] * max(abs(ends[0]), abs(ends[1]))
-        bins[:, k] = lowest, width, PRODUCT_BINS, 2.0 * (width + blur)
-    return bins
 
 
 def _exact_grid(sample: Float64) -> tuple[float, float, int] | None:

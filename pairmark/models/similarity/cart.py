@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from pairmark.models.core.arrays import Float32, Float64
-from pairmark.models.pairs.sampling import PairMap
-from pairmark.models.similarity.binning import Grid, product_bins
+from pairmark.models.core.arrays import Float32
+from pairmark.models.similarity.binning import Grid
 from pairmark.models.similarity.kernels import layout
-from pairmark.models.similarity.kernels.counting import words_of
 from pairmark.models.similarity.kernels.growing import grow
-from pairmark.models.similarity.node_splits import AxisSplits
 from pairmark.models.similarity.training_pairs import WeightedPairs
 from pairmark.models.similarity.trees import PAIR_MAPS, GrowthSettings, Tree
 
@@ -24,47 +21,20 @@ def grow_tree(
     settings: GrowthSettings,
     seed: int,
     *,
-    counts: Float64 | None = None,
     learned: layout.LearnedValues | None = None,
 ) -> Tree:
     """Grow a tree; ``pairs`` are reordered, and weights along with them.
 
-    ``counts`` : `all_pairs.pair_counts`, where the pairs are all there are. ``learned`` : `learned_codes` of the pairs,
-    where they are known.
-    """
-    by_word = settings.n_tried >= grid.features.size and settings.pair_map != "products"
-    points, table = grow_arguments(grid, pairs, pair_map=settings.pair_map, by_word=by_word)
-    learned = learned_codes(pairs.learned) if learned is None else learned
-    limits = layout.GrowthLimits(settings.max_depth, settings.leaf_depth, settings.n_tried)
-    counts = np.empty((0, 0, 0, 0)) if counts is None else counts
-    cells, nodes = grow(
-        points, grid.features, grid.n_features, table, learned, limits, np.uint64(seed), counts
-    )
-    return Tree(
-        cells=cells.copy(),
-        splits=AxisSplits(features=nodes[:, 0].astype(np.int32), thresholds=nodes[:, 1].astype(np.float32)),
-        node_low=nodes[:, 2].astype(np.int32),
-        node_high=nodes[:, 3].astype(np.int32),
-    )
-
-
-def grow_arguments(
-    grid: Grid, pairs: WeightedPairs, *, pair_map: PairMap, by_word: bool
-) -> tuple[layout.CodedPoints, layout.PairTable]:
-    """What `growing.grow` takes beside learned features.
-
-    ``by_word`` : whether features are counted eight at a time: sooner where every cell tries all of them.
+    ``learned`` : `learned_codes` of the pairs, where they are known.
     """
     points = layout.CodedPoints(
         codes=grid.codes,
-        words=words_of(grid.codes if by_word else grid.codes[:0, :0]),
         columns=grid.columns,
         low=grid.low,
         step=grid.step,
         n_codes=grid.n_codes,
         exact=grid.exact,
-        pair_map=PAIR_MAPS[pair_map],
-        product_bins=product_bins(grid),
+        pair_map=PAIR_MAPS[settings.pair_map],
     )
     table = layout.PairTable(
         rows=np.ascontiguousarray(pairs.pairs),
@@ -72,7 +42,16 @@ def grow_arguments(
         stride=np.uint64(0 if pairs.is_even else 1),
         n_same=pairs.n_same,
     )
-    return points, table
+    learned = learned_codes(pairs.learned) if learned is None else learned
+    limits = layout.GrowthLimits(settings.max_depth, settings.leaf_depth, settings.n_tried)
+    cells, nodes = grow(points, grid.features, grid.n_features, table, learned, limits, np.uint64(seed))
+    return Tree(
+        cells=cells.copy(),
+        features=nodes[:, 0].astype(np.int32),
+        thresholds=nodes[:, 1].astype(np.float32),
+        node_low=nodes[:, 2].astype(np.int32),
+        node_high=nodes[:, 3].astype(np.int32),
+    )
 
 
 def learned_codes(values: Float32 | None) -> layout.LearnedValues:

@@ -26,19 +26,15 @@ _FEATURES = (
     "nearness"
 )
 _LeafRank = Annotated[
-    Literal["cart", "exhaustive", "linear", "boosting"],
+    Literal["cart", "exhaustive"],
     Field(
-        description="how a cell is split: by a small greedy tree, by the best of all trees of depth 2 (exhaustive: "
-        "finds features that tell only together), by a plane (cost-sensitive logistic regression), or by "
-        "boosting (a sum of stumps, which weighs up many weak features at once)"
+        description="how a cell is split: by a small greedy tree, or by the best of all trees of depth 2 (exhaustive: "
+        "finds features that tell only together)"
     ),
-]
-_LeafRounds = Annotated[
-    int, Field(ge=1, le=1_000, description="maximum number of stumps for a cell that boosting splits")
 ]
 _PairMap = Annotated[
     PairMap,
-    Field(description="symmetric features of a pair: (|x-x'|, x+x'), (max, min), or products: (x x', x+x')"),
+    Field(description="symmetric features of a pair: (|x-x'|, x+x') or (max, min)"),
 ]
 _NPairs = Annotated[
     Annotated[int, Field(ge=2, le=200_000_000)] | None,
@@ -61,10 +57,9 @@ class SimilarityTree(SimilarityBase):
     cell is split by a greedy tree (Gini impurity, costs that balance both kinds of pair within the cell) on the
     symmetric features of the pair; its leaves go left where their gain ``alpha-range F+ - beta-range F-`` is >= 0.
 
-    Other ways to split a cell (``leaf_rank``): ``exhaustive``, the tree of greatest Lambda among all of depth 2 on a
-    grid of borders, the paper's equation (3), for which ``leaf_depth`` plays no part; ``linear``, a plane by
-    cost-sensitive logistic regression; or ``boosting``, stumps by gentle AdaBoost. ``pair_features`` are learned out of
-    fold and enter every split beside the raw ones, see `pairmark.models.similarity.pair_features.maps`.
+    ``leaf_rank="exhaustive"`` splits a cell by the tree of greatest Lambda among all of depth 2 on a grid of borders,
+    the paper's equation (3), for which ``leaf_depth`` plays no part. ``pair_features`` are learned out of fold and
+    enter every split beside the raw ones, see `pairmark.models.similarity.pair_features.maps`.
 
     Attributes
     ----------
@@ -97,7 +92,6 @@ class SimilarityTree(SimilarityBase):
             int, Field(ge=1, le=8, description="depth of the tree that splits each cell (LeafRank)")
         ] = 3,
         leaf_rank: _LeafRank = "cart",
-        leaf_rounds: _LeafRounds = 100,
         pair_map: _PairMap = "diff-sum",
         pair_features: Annotated[PairFeatures, Field(description=_FEATURES)] = "raw",
         n_pairs: _NPairs = 100_000,
@@ -107,8 +101,8 @@ class SimilarityTree(SimilarityBase):
         verbose: _Verbose = 0,
     ) -> None:
         super().__init__(
-            max_depth=max_depth, leaf_depth=leaf_depth, leaf_rank=leaf_rank, leaf_rounds=leaf_rounds,
-            pair_map=pair_map, pair_features=pair_features, n_pairs=n_pairs, max_features=max_features,
+            max_depth=max_depth, leaf_depth=leaf_depth, leaf_rank=leaf_rank, pair_map=pair_map,
+            pair_features=pair_features, n_pairs=n_pairs, max_features=max_features,
             random_state=random_state, n_jobs=n_jobs, verbose=verbose,
         )  # fmt: skip
 
@@ -179,7 +173,6 @@ class SimilarityForest(SimilarityBase):
             int, Field(ge=1, le=8, description="depth of the tree that splits each cell (LeafRank)")
         ] = 4,
         leaf_rank: _LeafRank = "cart",
-        leaf_rounds: _LeafRounds = 100,
         pair_map: _PairMap = "diff-sum",
         pair_features: Annotated[
             PairFeatures | None,
@@ -206,8 +199,8 @@ class SimilarityForest(SimilarityBase):
         verbose: _Verbose = 0,
     ) -> None:
         super().__init__(
-            max_depth=max_depth, leaf_depth=leaf_depth, leaf_rank=leaf_rank, leaf_rounds=leaf_rounds,
-            pair_map=pair_map, pair_features=pair_features, n_pairs=n_pairs, max_features=max_features,
+            max_depth=max_depth, leaf_depth=leaf_depth, leaf_rank=leaf_rank, pair_map=pair_map,
+            pair_features=pair_features, n_pairs=n_pairs, max_features=max_features,
             random_state=random_state, n_jobs=n_jobs, verbose=verbose,
         )  # fmt: skip
         self.n_estimators = n_estimators
@@ -224,7 +217,7 @@ class SimilarityForest(SimilarityBase):
     def pair_feature_importances_(self) -> Float64:
         """(2 d + learned,) each pair feature's share of the trees' AUC gain.
 
-        A cell's gain, half its Lambda, is shared evenly by the nodes that split it (by weight, where planes do).
+        A cell's gain, half its Lambda, is shared evenly by the nodes that split it.
         """
         check_is_fitted(self)
         n_learned = 0 if self.learned_ is None else len(self.learned_.forms)
@@ -284,7 +277,5 @@ def importances(trees: Sequence[Tree], n: int) -> Float64:
     for tree in trees:
         owner = tree.cell_of_node
         share = (tree.gains() / np.maximum(np.bincount(owner, minlength=len(tree.cells)), 1))[owner]
-        for node in range(owner.size):
-            for feature, part in tree.splits.shares(node):
-                total[feature] += share[node] * part
+        np.add.at(total, tree.features, share)
     return np.asarray(total / total.sum()) if total.sum() > 0 else total

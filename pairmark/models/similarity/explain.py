@@ -14,9 +14,6 @@ from pairmark.models.similarity.kernels import layout
 from pairmark.models.similarity.pair_features.maps import NAMES, LearnedFeatures
 from pairmark.models.similarity.trees import HALF_NAMES, Tree
 
-TERMS = 16
-"""Most features listed of a sum."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class PairWords:
@@ -53,8 +50,7 @@ def path(tree: Tree, left: Float32, right: Float32, words: PairWords) -> dict[st
     Returns
     -------
     ``path`` : one entry a decision: ``feature``, ``map`` (|x - x'| or x + x'), ``value`` and ``threshold`` in the
-        data's units, ``above`` and the ``cell`` (depth, position) being split; of a sum, the `TERMS` features that add
-        most to it, as ``terms``, and ``n_features``, over how many it runs.
+        data's units, ``above`` and the ``cell`` (depth, position) being split.
     ``cell`` : the leaf reached: depth, position, counts, ``fpr`` and ``tpr`` of the training pairs in it.
     """
     features = words.values(left, right)
@@ -65,8 +61,7 @@ def path(tree: Tree, left: Float32, right: Float32, words: PairWords) -> dict[st
             steps.append(
                 {
                     **_test(tree, at, words),
-                    **_contributions(tree, at, features, words),
-                    "value": float(tree.splits.value(at, features[None, :])[0]),
+                    "value": float(features[tree.features[at]]),
                     "above": above,
                     "cell": place,
                 }
@@ -80,7 +75,7 @@ def _visits(tree: Tree, features: Float32) -> Iterator[tuple[int, list[tuple[int
     while (at := int(tree.cells[cell, layout.CELL_NODE])) >= 0:
         nodes = []
         while at >= 0:
-            above = bool(tree.splits.high(at, features[None, :])[0])
+            above = bool(features[tree.features[at]] > tree.thresholds[at])
             nodes.append((at, above))
             at = int(tree.node_high[at] if above else tree.node_low[at])
         yield cell, nodes, -1 - at
@@ -104,13 +99,11 @@ def forest(trees: Sequence[Tree], left: Float32, right: Float32, words: PairWord
     for tree in trees:
         leaf = 0
         for cell, nodes, leaf in _visits(tree, values):
-            shares = [share for at, _ in nodes for share in tree.splits.shares(at)]
             up = leaf == tree.cells[cell, layout.CELL_LEFT]
             half_left = 2.0 ** -(int(tree.cells[cell, layout.CELL_DEPTH]) + 1)
-            total = sum(share for _, share in shares)
-            for feature, share in shares:
-                effect[feature] += (half_left if up else -half_left) * share / total
-                decisions[feature] += 1
+            for at, _ in nodes:
+                effect[tree.features[at]] += (half_left if up else -half_left) / len(nodes)
+                decisions[tree.features[at]] += 1
         leaves.append(_cell(tree, leaf))
     order = [int(i) for i in np.argsort(-np.abs(effect), kind="stable") if decisions[i]]
     return {
@@ -135,8 +128,7 @@ def tree_data(tree: Tree, words: PairWords, *, depth: int) -> dict[str, Any]:
     ``cells`` : depth, position, ``same`` and ``different`` (weights of training pairs), ``tpr`` and ``fpr`` (their
         shares of all), ``score`` of a leaf, and for a split cell ``left``, ``right`` (cell numbers) and ``split``
         (number of the first of its nodes).
-    ``nodes`` : feature, map, threshold; ``low`` and ``high`` are ``{"node": n}`` or ``{"cell": c}``. Nodes that test a
-        sum (or ask a classifier) say on how many features (``n_features``), and which weigh most (``terms``).
+    ``nodes`` : feature, map, threshold; ``low`` and ``high`` are ``{"node": n}`` or ``{"cell": c}``.
     """
     scores = dict(zip(tree.leaves.tolist(), tree.leaf_scores(depth).tolist(), strict=True))
     cells = []
@@ -155,7 +147,7 @@ def tree_data(tree: Tree, words: PairWords, *, depth: int) -> dict[str, Any]:
             "low": _target(int(tree.node_low[at])),
             "high": _target(int(tree.node_high[at])),
         }
-        for at in range(len(tree.splits))
+        for at in range(tree.features.size)
     ]
     return {"max_depth": depth, "auc": tree.auc(), "cells": cells, "nodes": nodes}
 
@@ -165,39 +157,7 @@ def _target(child: int) -> dict[str, int]:
 
 
 def _test(tree: Tree, at: int, words: PairWords) -> dict[str, Any]:
-    """What a node tests; of a sum, the ``terms`` that weigh most and over how many features it runs."""
-    shares, title = tree.splits.shares(at), tree.splits.title
-    threshold = {"threshold": float(tree.splits.thresholds[at])}
-    if title is None:
-        return {**words.name(shares[0][0]), **threshold}
-    shares.sort(key=lambda part: (-part[1], part[0]))
-    return {
-        "feature": title[0],
-        "map": title[1],
-        **threshold,
-        "terms": [{**words.name(feature), "share": share} for feature, share in shares[:TERMS]],
-        "n_features": len(shares),
-    }
-
-
-def _contributions(tree: Tree, at: int, features: Float32, words: PairWords) -> dict[str, Any]:
-    """Of a node that tests a sum: what each feature adds to the value, largest first; all of them sum to it."""
-    parts = tree.splits.contributions(at, features)
-    if parts is None:
-        return {}
-    features_used, amounts = parts
-    order = np.argsort(-np.abs(amounts), kind="stable")[:TERMS]
-    return {
-        "terms": [
-            {
-                **words.name(int(features_used[i])),
-                "value": float(features[features_used[i]]),
-                "contribution": float(amounts[i]),
-            }
-            for i in order
-        ],
-        "n_features": int(features_used.size),
-    }
+    return {**words.name(int(tree.features[at])), "threshold": float(tree.thresholds[at])}
 
 
 def _cell(tree: Tree, number: int) -> dict[str, Any]:

@@ -1,8 +1,7 @@
-"""Trees packed for scoring: one class for each kind of split."""
+"""Trees packed for scoring."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -10,16 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.models.core.arrays import Float32, Float64, Int32
-from pairmark.models.pairs.sampling import PairMap, pair_features
-from pairmark.models.similarity.kernels import boosting as boosting_kernels
+from pairmark.models.pairs.sampling import PairMap
 from pairmark.models.similarity.kernels import layout
 from pairmark.models.similarity.kernels import scoring as scoring_kernels
-from pairmark.models.similarity.node_splits import AxisSplits, PlaneSplits, Splits, StumpSplits
 from pairmark.models.similarity.search_arrays import SearchTrees, search_trees
 from pairmark.models.similarity.trees import PAIR_MAPS, Tree
-
-_STUMP_BLOCK = 2_048
-"""Pairs whose features are written out at a time for sums of stumps."""
 
 
 class RowPairs(NamedTuple):
@@ -35,17 +29,6 @@ class RowPairs(NamedTuple):
     right: Float32
     learned: tuple[Float32, Float32] | None = None
     forms: Float32 | None = None
-
-    def features(self, pair_map: PairMap, start: int, stop: int) -> Float32:
-        """All features of pairs ``start:stop``, written out."""
-        f = pair_features(self.left[start:stop], self.right[start:stop], pair_map)
-        if self.learned is None or self.forms is None:
-            return f
-        values = np.empty((f.shape[0], self.forms.shape[0]), dtype=np.float32)
-        rows = np.arange(f.shape[0])
-        columns = (np.array(side[start:stop], dtype=np.float32, order="C") for side in self.learned)
-        scoring_kernels.forms_of_pairs(*columns, rows, rows, self.forms, values)
-        return np.hstack([f, values])
 
 
 class Narrow(NamedTuple):
@@ -104,23 +87,30 @@ def narrow_nodes(
     return narrow
 
 
-class PackedTrees(ABC):
-    """Trees in the form that they are scored in; see `packed_trees`.
+class PackedTrees:
+    """Trees in the form that they are scored in: one word a node where they allow it.
 
     Parameters
     ----------
-    trees : the trees, whose splits are of one kind.
-    values : for each tree, the value of each of its `Tree.leaves`.
+    trees : at least one. values : for each tree, the value of each of its `Tree.leaves`.
     """
 
     def __init__(self, trees: list[Tree], values: list[Float64], *, pair_map: PairMap) -> None:
-        self.trees, self.leaf_values, self.pair_map = trees, values, pair_map
+        self.leaf_values, self.pair_map = values, pair_map
         # As scoring kernels take them: where each tree's nodes begin, values of leaves, where each tree's begin.
         self.leaves = (
-            np.cumsum([0, *(len(tree.splits) for tree in trees)], dtype=np.int64),
+            np.cumsum([0, *(tree.features.size for tree in trees)], dtype=np.int64),
             np.concatenate(values),
             np.cumsum([0, *(leaf.size for leaf in values)], dtype=np.int64),
         )
+        self._search: SearchTrees | None = None
+        self._features = [tree.features for tree in trees]
+        self._thresholds = [np.asarray(tree.thresholds) for tree in trees]
+        self._children = [children_of(tree) for tree in trees]
+        self.narrow = narrow_nodes(self._features, self._thresholds, self._children)
+        if self.narrow is None:
+            parts = zip(self._features, self._thresholds, self._children, strict=True)
+            self._nodes = np.concatenate([_two_words(*part) for part in parts])
 
     def sums(self, pairs: RowPairs, n_threads: int = 1) -> Float64:
         """Sum of leaf values over the trees for each pair; the same to the last bit for any number of threads."""
@@ -128,30 +118,8 @@ class PackedTrees(ABC):
         _in_threads(self._scorer(pairs, total), total.size, n_threads)
         return total
 
-    @abstractmethod
     def _scorer(self, pairs: RowPairs, total: Float64) -> Callable[[int, int], Any]:
         """What fills ``total`` from one pair up to another."""
-
-    def search_trees(self, width: int) -> SearchTrees | None:
-        """The trees as galleries of ``width`` features are searched with; None where that is not possible."""
-        return None
-
-
-class AxisTrees(PackedTrees):
-    """Trees whose nodes test one feature, packed into one word a node where they allow it."""
-
-    def __init__(self, trees: list[Tree], values: list[Float64], *, pair_map: PairMap) -> None:
-        super().__init__(trees, values, pair_map=pair_map)
-        self._search: SearchTrees | None = None
-        self._features = [tree.splits.features for tree in trees if isinstance(tree.splits, AxisSplits)]
-        self._thresholds = [np.asarray(tree.splits.thresholds) for tree in trees]
-        self._children = [children_of(tree) for tree in trees]
-        self.narrow = narrow_nodes(self._features, self._thresholds, self._children)
-        if self.narrow is None:
-            parts = zip(self._features, self._thresholds, self._children, strict=True)
-            self._nodes = np.concatenate([_two_words(*part) for part in parts])
-
-    def _scorer(self, pairs: RowPairs, total: Float64) -> Callable[[int, int], Any]:
         sides, maps = _kernel_rows(pairs, self.pair_map)
         if self.narrow is None:
             return lambda start, stop: scoring_kernels.score_pairs(
@@ -176,64 +144,9 @@ class AxisTrees(PackedTrees):
         return self._search
 
 
-class PlaneTrees(PackedTrees):
-    """Trees whose nodes test weighted sums."""
-
-    def __init__(self, trees: list[Tree], values: list[Float64], *, pair_map: PairMap) -> None:
-        super().__init__(trees, values, pair_map=pair_map)
-        self._children = _stacked_children(trees)
-        splits = PlaneSplits.concatenate(
-            [tree.splits for tree in trees if isinstance(tree.splits, PlaneSplits)]
-        )
-        self._planes, self._thresholds = splits.planes, splits.thresholds
-
-    def _scorer(self, pairs: RowPairs, total: Float64) -> Callable[[int, int], Any]:
-        sides, maps = _kernel_rows(pairs, self.pair_map)
-        return lambda start, stop: scoring_kernels.score_by_planes(
-            self._children, self._thresholds, self._planes, *self.leaves, *sides, start, stop, *maps, total
-        )
-
-
-class StumpTrees(PackedTrees):
-    """Trees whose nodes test sums of stumps."""
-
-    def __init__(self, trees: list[Tree], values: list[Float64], *, pair_map: PairMap) -> None:
-        super().__init__(trees, values, pair_map=pair_map)
-        splits = StumpSplits.concatenate(
-            [tree.splits for tree in trees if isinstance(tree.splits, StumpSplits)]
-        )
-        self._children, self._limits = _stacked_children(trees), splits.thresholds
-        self._stumps = splits.starts, splits.features, splits.limits, splits.steps
-
-    def _scorer(self, pairs: RowPairs, total: Float64) -> Callable[[int, int], Any]:
-        starts, *values = self.leaves
-
-        def score(start: int, stop: int) -> None:
-            for first in range(start, stop, _STUMP_BLOCK):
-                last = min(first + _STUMP_BLOCK, stop)
-                f = pairs.features(self.pair_map, first, last)
-                boosting_kernels.score_by_stumps(
-                    f, self._children, self._limits, starts, *self._stumps, *values, total[first:last]
-                )
-
-        return score
-
-
-_PACKED: dict[type[Splits], type[PackedTrees]] = {
-    AxisSplits: AxisTrees,
-    PlaneSplits: PlaneTrees,
-    StumpSplits: StumpTrees,
-}
-
-
-def packed_trees(trees: list[Tree], values: list[Float64], *, pair_map: PairMap) -> PackedTrees:
-    """Pack trees, at least one, whose splits are of one kind; ``values`` are those of each tree's leaves."""
-    return _PACKED[type(trees[0].splits)](trees, values, pair_map=pair_map)
-
-
 def children_of(tree: Tree) -> list[NDArray[np.uint64]]:
     """Low and high child of each node, cells resolved to the node they begin with or to node count + leaf number."""
-    n_nodes = len(tree.splits)
+    n_nodes = tree.features.size
     entry = tree.cells[:, layout.CELL_NODE].copy()
     leaves = tree.leaves
     entry[leaves] = n_nodes + np.arange(leaves.size)
@@ -241,10 +154,6 @@ def children_of(tree: Tree) -> list[NDArray[np.uint64]]:
         np.where(child >= 0, child, entry[np.where(child < 0, -1 - child, 0)]).astype(np.uint64)
         for child in (tree.node_low.astype(np.int64), tree.node_high.astype(np.int64))
     ]
-
-
-def _stacked_children(trees: list[Tree]) -> NDArray[np.uint64]:
-    return np.concatenate([np.stack(children_of(tree), axis=1) for tree in trees])
 
 
 def _two_words(

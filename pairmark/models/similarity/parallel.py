@@ -13,11 +13,10 @@ import numpy as np
 from joblib import Parallel, delayed, effective_n_jobs
 from joblib.parallel import get_active_backend
 
-from pairmark.models.core.arrays import Float32, Float64
-from pairmark.models.similarity.all_pairs import pair_counts
+from pairmark.models.core.arrays import Float32
 from pairmark.models.similarity.binning import Grid
 from pairmark.models.similarity.cart import grow_tree, learned_codes
-from pairmark.models.similarity.classifier_splits import grow_by_classifier
+from pairmark.models.similarity.exhaustive import grow_by_regions
 from pairmark.models.similarity.kernels.layout import LearnedValues
 from pairmark.models.similarity.training_pairs import PairSource
 from pairmark.models.similarity.trees import GrowthSettings, Tree
@@ -29,7 +28,7 @@ class Grower:
 
     Attributes
     ----------
-    X : (n, d) points. grid : their codes; None where a classifier splits the cells.
+    X : (n, d) points. grid : their codes; None where regions split the cells.
     source : where pairs are drawn from.
     """
 
@@ -48,18 +47,9 @@ class Grower:
     def grow(self, seed: int) -> Tree:
         pairs = self.source.draw(seed)
         if self.grid is None:
-            return grow_by_classifier(self.X, pairs, self.settings, seed)
+            return grow_by_regions(self.X, pairs, self.settings, seed)
         learned = None if pairs.learned is None else self._learned
-        return grow_tree(self.grid, pairs, self.settings, seed, counts=self._counts, learned=learned)
-
-    @cached_property
-    def _counts(self) -> Float64 | None:
-        """Where a tree learns from all pairs of the rows: how many fall in each bin, without going through them."""
-        pair_map = self.settings.pair_map
-        countable = self.source.takes_all and pair_map != "products"
-        if self.grid is None or self.source.codes is None or not countable:
-            return None
-        return pair_counts(self.grid.codes, self.source.codes, pair_map)
+        return grow_tree(self.grid, pairs, self.settings, seed, learned=learned)
 
     @cached_property
     def _learned(self) -> LearnedValues | None:

@@ -12,7 +12,7 @@ TREE = LearnerSpec(
     estimator=SimilarityTree,
     capabilities=frozenset({"similarity", "match", "search"}),
     state=StateSchema(SimilarityTree),
-    retired={"prune": ...},
+    retired={"prune": ..., "leaf_rounds": ...},
     renamed={("pair_features", "auto"): "raw"},
 )
 
@@ -23,5 +23,6 @@ FOREST = LearnerSpec(
     capabilities=frozenset({"similarity", "match", "search"}),
     state=StateSchema(SimilarityForest),
     distributes=True,
+    retired={"leaf_rounds": ...},
     renamed={("pair_features", "auto"): None},
 )

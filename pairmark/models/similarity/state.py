@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import numpy as np
 
 from pairmark.models.core.arrays import Float32, Float64, Int32, Int64
-from pairmark.models.core.artefact import ArtefactError
 from pairmark.models.core.schema import Array, StoredState, refuse, require, require_offsets
 from pairmark.models.core.state import DeclaredState, Fact, StateRecord
 from pairmark.models.similarity.kernels.layout import (
@@ -21,7 +20,6 @@ from pairmark.models.similarity.kernels.layout import (
     CELL_RIGHT,
     CELL_SAME,
 )
-from pairmark.models.similarity.node_splits import KINDS
 from pairmark.models.similarity.pair_features.maps import (
     NAMES,
     CoordinateMap,
@@ -32,18 +30,6 @@ from pairmark.models.similarity.pair_features.maps import (
 )
 from pairmark.models.similarity.trees import Tree, joined_arrays, parted_trees
 
-_AXES = ("cart", "exhaustive")
-"""LeafRanks whose nodes test one pair feature."""
-_SUMS = {
-    "linear": ["planes"],
-    "boosting": ["stump_counts", "stump_features", "stump_thresholds", "stump_steps", "stump_starts"],
-}
-"""By LeafRank, the arrays of nodes that test sums; a file without a node has none."""
-
-
-def _splits_by(leaf_rank: str) -> Callable[[StoredState], bool]:
-    return lambda file: file.params["leaf_rank"] == leaf_rank
-
 
 def _is_forest(file: StoredState) -> bool:
     return "n_estimators" in file.params
@@ -51,41 +37,15 @@ def _is_forest(file: StoredState) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class JoinedTrees:
-    """What `trees.joined_arrays` gives.
-
-    Attributes
-    ----------
-    node_feature : (n_nodes,) the pair feature that a node tests; where nodes test sums, -1 less the node's number in
-        its tree.
-    """
+    """What `trees.joined_arrays` gives."""
 
     cells: Annotated[Int64, Array(shape=("cells", 7), low=-1, high=2**62)]
-    node_feature: Annotated[Int32, Array(shape=("nodes",), low=-(2**31), below="pair features")]
+    node_feature: Annotated[Int32, Array(shape=("nodes",), low=0, below="pair features")]
     node_threshold: Annotated[Float32, Array(shape=("nodes",))]
     node_low: Annotated[Int32, Array(shape=("nodes",), low=-(2**31))]
     node_high: Annotated[Int32, Array(shape=("nodes",), low=-(2**31))]
     node_starts: Annotated[Int64, Array(shape=("trees + 1",), low=0, order="never-falling")]
     cell_starts: Annotated[Int64, Array(shape=("trees + 1",), low=0, order="rising")]
-    planes: Annotated[
-        Float32 | None, Array(shape=("nodes", "pair features"), optional=True, when=_splits_by("linear"))
-    ] = None
-    stump_counts: Annotated[
-        Int64 | None, Array(shape=("nodes",), low=0, high=2**31, optional=True, when=_splits_by("boosting"))
-    ] = None
-    stump_features: Annotated[
-        Int32 | None,
-        Array(shape=("stumps",), below="pair features", optional=True, when=_splits_by("boosting")),
-    ] = None
-    stump_thresholds: Annotated[
-        Float32 | None, Array(shape=("stumps",), optional=True, when=_splits_by("boosting"))
-    ] = None
-    stump_steps: Annotated[
-        Float32 | None, Array(shape=("stumps",), optional=True, when=_splits_by("boosting"))
-    ] = None
-    stump_starts: Annotated[
-        Int64 | None,
-        Array(shape=("trees + 1",), low=0, order="never-falling", optional=True, when=_splits_by("boosting")),
-    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,7 +97,6 @@ class SimilarityState(DeclaredState):
     """Trees, and the pair features in use."""
 
     _keeps_mapped = True
-    leaf_rank: str
     pair_features: PairFeatures | None
     trees_: list[Tree]
     learned_: LearnedFeatures | None
@@ -155,7 +114,7 @@ class SimilarityState(DeclaredState):
 
     def _restored(self) -> None:
         joined, features = (vars(self).pop(name) for name in ("_joined", "_stored_features"))
-        self.trees_ = parted_trees(vars(joined), KINDS[self.leaf_rank])
+        self.trees_ = parted_trees(vars(joined))
         self.learned_ = features and features.features()
 
     @classmethod
@@ -243,24 +202,6 @@ def _require_nodes(state: StoredState) -> None:
         begin = begins[below]
         later = (begin < 0) | (begin + starts[tree[leaves]] > np.flatnonzero(leaves))
         require(later, name, child[leaves], "a cell whose nodes come later")
-    features = arrays["node_feature"]
-    if state.params["leaf_rank"] in _AXES:
-        require(features >= 0, "node_feature", features, "a pair feature, from 0")
-    else:
-        require(features == starts[tree] - np.arange(n) - 1, "node_feature", features, "-1 - node")
-    own_arrays = _SUMS.get(state.params["leaf_rank"], []) if n else []
-    for name in {*arrays} & {name for names in _SUMS.values() for name in names} ^ {*own_arrays}:
-        raise ArtefactError(
-            f"array {name!r} is {'missing' if name in own_arrays else 'there without a node'}"
-        )
-    if "stump_counts" in arrays:
-        _require_stumps(arrays["stump_counts"], arrays["stump_starts"], starts, sizes["stumps"])
-
-
-def _require_stumps(counts: Int64, stump_starts: Int64, starts: Int64, n_stumps: int) -> None:
-    require_offsets("stump_starts", stump_starts, n_stumps, "stump_features")
-    sums = np.concatenate([[0], np.cumsum(counts)])[starts]
-    require(stump_starts == sums, "stump_starts", stump_starts, "the sums of stump_counts")
 
 
 def _require_learned(state: StoredState) -> None:

@@ -86,13 +86,6 @@ class PairSource:
     max_listed: int | None = None
     half_learned: bool = False
 
-    @property
-    def takes_all(self) -> bool:
-        """Whether every draw is all pairs of the rows, each weighing the same."""
-        if self.population is None:
-            return False
-        return self.n_pairs is None or self.n_pairs >= self.population.n_same + self.population.n_different
-
     def draw(self, seed: int) -> WeightedPairs:
         """Pairs for the tree of that seed, in arrays of its own."""
         rng = np.random.default_rng(seed if self.bootstrap else self.seed)

@@ -10,21 +10,27 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmark.models.core.arrays import Float64, Int32, Int64
+from pairmark.models.core.arrays import Float32, Float64, Int32, Int64
 from pairmark.models.pairs.sampling import PairMap
 from pairmark.models.similarity.kernels import layout
-from pairmark.models.similarity.node_splits import Splits
 
 PAIR_MAPS: dict[str, int] = {
     "diff-sum": layout.DIFF_SUM,
     "max-min": layout.MAX_MIN,
-    "products": layout.PRODUCTS,
 }
 HALF_NAMES = {
     "diff-sum": ("|x - x'|", "x + x'"),
     "max-min": ("max(x, x')", "min(x, x')"),
-    "products": ("x x'", "x + x'"),
 }
+
+
+_NODE_ARRAYS = {
+    "node_feature": "features",
+    "node_threshold": "thresholds",
+    "node_low": "node_low",
+    "node_high": "node_high",
+}
+"""Attributes of a tree with one entry a node, by the names of their arrays in a file."""
 
 
 class GrowthSettings(NamedTuple):
@@ -32,7 +38,6 @@ class GrowthSettings(NamedTuple):
 
     leaf_rank: str
     leaf_depth: int
-    leaf_rounds: int
     pair_map: PairMap
     max_depth: int
     n_tried: int
@@ -53,13 +58,16 @@ class Tree:
     ----------
     cells : (n_cells, 7) int64: depth j, position k from the left, first node (-1: none, a leaf), weight of same and
         of different training pairs, left and right child cell (-1: none).
-    splits : what each node tests.
+    features : (n_nodes,) int32, the pair feature that each node tests: a feature, plus the number of features for the
+        pair map's second half, or from twice that number on a learned one.
+    thresholds : (n_nodes,) float32.
     node_low, node_high : (n_nodes,) int32: where a pair goes whose value is at most, or above, the threshold;
         a node (>= 0) or ``-1 - cell``.
     """
 
     cells: Int64
-    splits: Splits
+    features: Int32
+    thresholds: Float32
     node_low: Int32
     node_high: Int32
 
@@ -123,30 +131,29 @@ class Tree:
         starts = self.cells[:, layout.CELL_NODE]
         split = np.flatnonzero(starts >= 0)
         split = split[np.argsort(starts[split])]
-        return np.repeat(split, np.diff(np.append(starts[split], len(self.splits))))
+        return np.repeat(split, np.diff(np.append(starts[split], self.features.size)))
 
 
 def joined_arrays(trees: Sequence[Tree]) -> dict[str, NDArray[Any]]:
     """Named arrays of all trees, at least one, end to end, with where each begins."""
-    node_starts = np.cumsum([0, *(len(tree.splits) for tree in trees)], dtype=np.int64)
-    arrays = type(trees[0].splits).concatenate([tree.splits for tree in trees]).to_state(node_starts)
-    for name in ("node_low", "node_high", "cells"):
-        arrays[name] = np.concatenate([getattr(tree, name) for tree in trees])
-    arrays["node_starts"] = node_starts
+    arrays = {
+        name: np.concatenate([getattr(tree, attribute) for tree in trees])
+        for name, attribute in _NODE_ARRAYS.items()
+    }
+    arrays["cells"] = np.concatenate([tree.cells for tree in trees])
+    arrays["node_starts"] = np.cumsum([0, *(tree.features.size for tree in trees)], dtype=np.int64)
     arrays["cell_starts"] = np.cumsum([0, *(tree.cells.shape[0] for tree in trees)], dtype=np.int64)
     return arrays
 
 
-def parted_trees(arrays: Mapping[str, NDArray[Any]], kind: type[Splits]) -> list[Tree]:
-    """The trees of `joined_arrays`, by the class of their splits."""
+def parted_trees(arrays: Mapping[str, NDArray[Any]]) -> list[Tree]:
+    """The trees of `joined_arrays`."""
     nodes = [slice(*ends) for ends in pairwise(arrays["node_starts"].tolist())]
     cells = [slice(*ends) for ends in pairwise(arrays["cell_starts"].tolist())]
     return [
         Tree(
             cells=arrays["cells"][its_cells],
-            splits=kind.from_state(arrays, its_nodes, number),
-            node_low=arrays["node_low"][its_nodes],
-            node_high=arrays["node_high"][its_nodes],
+            **{attribute: arrays[name][its_nodes] for name, attribute in _NODE_ARRAYS.items()},
         )
-        for number, (its_nodes, its_cells) in enumerate(zip(nodes, cells, strict=True))
+        for its_nodes, its_cells in zip(nodes, cells, strict=True)
     ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,14 +16,13 @@ COLUMNS = np.array([4, 9, 11])
 
 def gone_left(region: Region, f: np.ndarray) -> np.ndarray:
     """Node by node, pair by pair."""
-    splits: Any = region.splits
     names = {int(name): place for place, name in enumerate(COLUMNS)}
     found = []
     for row in f:
         at = 0
         while at >= 0:
-            feature = names[int(splits.features[at])]
-            at = (region.high if row[feature] > splits.thresholds[at] else region.low)[at]
+            feature = names[int(region.features[at])]
+            at = (region.high if row[feature] > region.thresholds[at] else region.low)[at]
         found.append(at == LEFT)
     return np.array(found)
 

@@ -59,11 +59,8 @@ OPTIONS: list[dict[str, Any]] = [
     {"n_estimators": 300, "aggregation": "rank", "max_depth": 2, "n_pairs": 300},
     {"n_estimators": 5, "aggregation": "rank", "pair_map": "max-min", "max_depth": 5},
     {"n_estimators": 6, "aggregation": "log-odds", "pair_map": "max-min", "max_depth": 5},
-    {"n_estimators": 5, "aggregation": "rank", "pair_map": "products", "max_depth": 5},
-    {"n_estimators": 6, "aggregation": "log-odds", "pair_map": "products", "max_depth": 5},
     {"tree": True, "max_depth": 6},
     {"n_estimators": 4, "pair_features": "discriminant", "max_depth": 4},
-    {"n_estimators": 3, "leaf_rank": "linear", "max_depth": 3, "n_pairs": 500},
     {"n_estimators": 3, "leaf_rank": "exhaustive", "max_depth": 4, "n_pairs": 500},
 ]
 

@@ -20,7 +20,6 @@ from pairmark.models.similarity.kernels import layout
 from pairmark.models.similarity.pair_features import learn
 from pairmark.models.similarity.pair_features.maps import LearnedFeatures, OutOfFold, OutOfFoldMaps
 from pairmark.models.similarity.trees import Tree
-from tests.models.similarity.axis_trees import axis
 
 DIGITS, LABELS = load_digits(return_X_y=True)
 DIGITS = DIGITS.astype(np.float32)
@@ -49,13 +48,7 @@ def cell_of(tree: Tree, f: np.ndarray) -> int:
     while tree.cells[cell, layout.CELL_NODE] >= 0:
         at = int(tree.cells[cell, layout.CELL_NODE])
         while at >= 0:
-            at = int(
-                (
-                    tree.node_high
-                    if f[axis(tree).features[at]] > tree.splits.thresholds[at]
-                    else tree.node_low
-                )[at]
-            )
+            at = int((tree.node_high if f[tree.features[at]] > tree.thresholds[at] else tree.node_low)[at])
         cell = -1 - at
     return cell
 
@@ -120,7 +113,7 @@ def test_forest_with_learned_features_is_what_its_definition_says() -> None:
     assert model.learned_ is not None
     f = np.hstack([pair_features(left, right), model.learned_.values(left, right)])
     for tree in model.trees_:
-        assert (axis(tree).features >= 128).any()
+        assert (tree.features >= 128).any()
     totals = np.zeros(60)
     for tree in model.trees_:
         log_odds = dict(zip(tree.leaves.tolist(), tree.leaf_log_odds(), strict=True))
@@ -179,7 +172,7 @@ def test_listed_pairs_get_learned_features_unless_raw_ones_are_asked_for() -> No
     raw = SimilarityForest(pair_features="raw", **few).fit_pairs(left, right, same)
     assert (default.pair_features_, raw.pair_features_) == ("discriminant", "raw")
     # Some trees do without: where learned features mislead on new identities, those trees make up for it.
-    assert 0 < sum((axis(tree).features >= 16).any() for tree in default.trees_) < 10
+    assert 0 < sum((tree.features >= 16).any() for tree in default.trees_) < 10
     assert roc_auc_score(later, default.pair_score(a, b)) > roc_auc_score(later, raw.pair_score(a, b)) + 0.01
     # Same pairs that join everybody tell of no identities, and wide rows take long.
     ring = np.arange(2_000)

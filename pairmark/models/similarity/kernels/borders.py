@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from pairmark.models.core.compiled import kernel
-from pairmark.models.similarity.kernels.layout import DIFF_SUM, LEARNED, MAX_MIN, PRODUCTS, RUN
+from pairmark.models.similarity.kernels.layout import DIFF_SUM, LEARNED, MAX_MIN, RUN
 
 MOST_SORTED = 512
 """More values than so many are narrowed down by a grid before they are sorted."""
@@ -25,9 +25,6 @@ def fill_values(column, half, pair_map, rows, start, stop, values):
     elif pair_map == DIFF_SUM and half == 0:
         for t in range(n):
             values[t] = abs(column[np.uint64(left[first + t])] - column[np.uint64(right[first + t])])
-    elif pair_map == PRODUCTS and half == 0:
-        for t in range(n):
-            values[t] = column[np.uint64(left[first + t])] * column[np.uint64(right[first + t])]
     elif pair_map != MAX_MIN:
         for t in range(n):
             values[t] = column[np.uint64(left[first + t])] + column[np.uint64(right[first + t])]

@@ -6,22 +6,15 @@ import numpy as np
 
 from pairmark.models.core.compiled import kernel
 from pairmark.models.similarity.kernels.borders import MOST_SORTED, best_border
-from pairmark.models.similarity.kernels.counting import (
-    copy,
-    count_all,
-    count_learned,
-    lay_out,
-    subtract,
-    take_counts,
-)
-from pairmark.models.similarity.kernels.layout import INNER, LEARNED, LEFT, PRODUCTS, RIGHT
+from pairmark.models.similarity.kernels.counting import count, lay_out, subtract
+from pairmark.models.similarity.kernels.layout import INNER, LEARNED, LEFT, RIGHT
 from pairmark.models.similarity.kernels.partition import partition, total_weight
-from pairmark.models.similarity.kernels.splitting import best_split, least_gain, split_by_word, threshold_of
+from pairmark.models.similarity.kernels.splitting import best_split, threshold_of
 
 _NODE, _BUFFER, _STATE = range(3)
 """Columns of the stack: a node, its histogram's buffer (-1: none), and the state that it is in."""
-_NONE, _FILLED, _TO_COUNT, _BY_WORD = range(4)
-"""No histogram; one that is filled; one to be counted; none, for eight features at a time are counted and searched."""
+_NONE, _FILLED, _TO_COUNT = range(3)
+"""No histogram; one that is filled; one to be counted."""
 
 
 @kernel
@@ -67,16 +60,10 @@ def _settle(points, pairs, learned, segment, bins, half, place, last_bin, totals
         return place, border if exists else edges[last_bin]
     feature, halvings = np.int64(bins.features[place]), np.int64(bins.shift[place])
     threshold = threshold_of(points, half, feature, last_bin, halvings)
-    product = points.pair_map == PRODUCTS and half == 0
-    inexact = points.product_bins[3, feature] > 0.0 if product else not points.exact[feature]
-    if halvings > 0 or inexact:
+    if halvings > 0 or not points.exact[feature]:
         # Each code is off by up to half a step, which blurs bins: the best border between the values themselves is
         # close to the bins' best, but not the same.
         reach = 2.0 * points.step[feature] * (1 << halvings)
-        if product:
-            reach = max(points.product_bins[3, feature], 2.0 * points.product_bins[1, feature]) * (
-                1 << halvings
-            )
         _, border, exists = best_border(
             points.columns[feature], half, points.pair_map, pairs, segment, threshold - reach, threshold + reach,
             totals, costs, np.inf, window, MOST_SORTED,
@@ -84,22 +71,6 @@ def _settle(points, pairs, learned, segment, bins, half, place, last_bin, totals
         if exists:
             threshold = border
     return feature, threshold
-
-
-@kernel
-def _fill_histogram(histogram, n_bins, points, pairs, learned, heap, h, bins, inherited):
-    """Count a node's histogram, or take what is known of the cell's own."""
-    if h == 1 and inherited.has_counts:
-        copy(inherited.histogram, histogram, n_bins)
-        return
-    if h == 1 and inherited.counts.shape[0] > 0:
-        take_counts(histogram, n_bins, inherited.counts, bins)
-        count_learned(histogram, pairs, learned, heap.segments[h], bins, 0)
-    else:
-        count_all(histogram, n_bins, points, pairs, learned, heap.segments[h], bins)
-    # The cell's children will take their own counts from these.
-    if h == 1 and inherited.histogram.shape[1] > 0:
-        copy(histogram, inherited.histogram, n_bins)
 
 
 @kernel
@@ -137,7 +108,7 @@ def _merge_equal_leaves(side):
 
 
 @kernel
-def grow_leaf_rank(points, pairs, learned, heap, leaf_depth, bins, scratch, inherited, sorted_pairs):
+def grow_leaf_rank(points, pairs, learned, heap, leaf_depth, bins, scratch, sorted_pairs):
     """Split the cell in node 1 of the heap greedily, depth first, and say for each leaf which way it goes.
 
     ``sorted_pairs`` : cells of at most so many pairs are split by sorting their values.
@@ -155,7 +126,7 @@ def grow_leaf_rank(points, pairs, learned, heap, leaf_depth, bins, scratch, inhe
     n_pairs = segments[1, 1] - segments[1, 0] + segments[1, 3] - segments[1, 2]
     sort = n_pairs <= sorted_pairs
     n_bins = 0 if sort else lay_out(points, learned, bins, n_pairs)
-    n_free, all_features = histograms.shape[0] - 1, 2 * bins.shift.shape[0] + learned.n_bins.shape[0]
+    n_free = histograms.shape[0] - 1
     stack[0, _NODE], stack[0, _BUFFER], stack[0, _STATE] = 1, -1, _NONE
     if not sort:
         stack[0, _BUFFER], stack[0, _STATE] = free[n_free], _TO_COUNT
@@ -165,24 +136,14 @@ def grow_leaf_rank(points, pairs, learned, heap, leaf_depth, bins, scratch, inhe
         h, buffer, state = stack[top, _NODE], stack[top, _BUFFER], stack[top, _STATE]
         half, feature, threshold, place, last_bin = -1, 0, np.float32(0.0), -1, -1
         splits = h < (1 << leaf_depth) and sums[h, 0] > 0 and sums[h, 1] > 0
-        if state == _BY_WORD:
-            # The larger child, next on the stack, still has its parent's histogram.
-            sibling = stack[top - 1, _BUFFER]
-            half, place, last_bin = split_by_word(
-                histograms[sibling], points, pairs, learned, segments[h], bins, sums[h], costs, scratch,
-            )  # fmt: skip
-        else:
-            if state == _TO_COUNT:
-                _fill_histogram(histograms[buffer], n_bins, points, pairs, learned, heap, h, bins, inherited)
-                if h > 1:
-                    # The larger child, next on the stack, has its parent's histogram less the smaller one's.
-                    sibling = stack[top - 1, _BUFFER]
-                    subtract(histograms[sibling], histograms[buffer], n_bins)
-            if splits and not sort:
-                half, place, last_bin, _ = best_split(
-                    histograms[buffer], bins, learned, sums[h], costs, scratch, 0, 0, all_features,
-                    least_gain(sums[h], costs),
-                )  # fmt: skip
+        if state == _TO_COUNT:
+            count(histograms[buffer], n_bins, points, pairs, learned, segments[h], bins)
+            if h > 1:
+                # The larger child, next on the stack, has its parent's histogram less the smaller one's.
+                sibling = stack[top - 1, _BUFFER]
+                subtract(histograms[sibling], histograms[buffer], n_bins)
+        if splits and not sort:
+            half, place, last_bin = best_split(histograms[buffer], bins, learned, sums[h], costs, scratch)
         if splits:
             totals[0], totals[1] = sums[h, 0] * costs[0], sums[h, 1] * costs[1]
             if sort:
@@ -215,13 +176,8 @@ def grow_leaf_rank(points, pairs, learned, heap, leaf_depth, bins, scratch, inhe
             stack[top + 1, _NODE], stack[top + 1, _BUFFER], stack[top + 1, _STATE] = smaller, -1, _NONE
             if not sort and low < (1 << leaf_depth):
                 stack[top, _BUFFER], stack[top, _STATE] = buffer, _FILLED
-                # Of a child on the last level nobody needs the histogram: its bins are counted and looked at
-                # a word at a time.
-                if points.words.shape[0] > 0 and 2 * low >= (1 << leaf_depth):
-                    stack[top + 1, _STATE] = _BY_WORD
-                else:
-                    n_free -= 1
-                    stack[top + 1, _BUFFER], stack[top + 1, _STATE] = free[n_free], _TO_COUNT
+                n_free -= 1
+                stack[top + 1, _BUFFER], stack[top + 1, _STATE] = free[n_free], _TO_COUNT
                 buffer = -1
             top += 2
         if buffer >= 0:

@@ -13,7 +13,7 @@ import numpy as np
 
 from pairmark.models.core.compiled import kernel
 from pairmark.models.core.kernels.random import next_random
-from pairmark.models.similarity.kernels.counting import count_all, n_learned_bins, subtract
+from pairmark.models.similarity.kernels.counting import n_learned_bins
 from pairmark.models.similarity.kernels.greedy_split import grow_leaf_rank
 from pairmark.models.similarity.kernels.layout import (
     CELL_DEPTH,
@@ -25,14 +25,11 @@ from pairmark.models.similarity.kernels.layout import (
     CELL_RIGHT,
     CELL_SAME,
     INNER,
-    LANES,
     LEARNED,
     LEFT,
-    PRODUCTS,
     RUN,
     Bins,
     Heap,
-    Inherited,
     Scratch,
     Window,
 )
@@ -43,10 +40,8 @@ EXACT_PAIRS = 48
 FEW_PAIRS, FEW_FEATURES = 2_048, 8
 """Trees of at most so many pairs of rows of at most so many features are split so throughout. Sorting them takes
 moments, and where much of the data lies in a box narrower than a bin, no other feature or pair makes up for it."""
-SHARED_PAIRS = 16_384
-"""Cells of at least so many pairs take their first histogram from their parent's, less their sibling's."""
-_TODO_CELL, _TODO_HISTOGRAM, _TODO_FIELDS = 0, 5, 6
-"""Columns of the list of cells to split: the cell, its segment (1 to 4), the line of its histogram (-1: none)."""
+_TODO_CELL, _TODO_FIELDS = 0, 5
+"""Columns of the list of cells to split: the cell, and its segment (1 to 4)."""
 
 
 @kernel
@@ -103,29 +98,18 @@ def _new_heap(leaf_depth):
 
 
 @kernel
-def _widest(points):
-    """Most bins of both halves of one feature."""
-    most, most_of_products = 0, 0
-    for k in range(points.n_codes.shape[0]):
-        most = max(most, points.n_codes[k])
-        if points.pair_map == PRODUCTS:
-            most_of_products = max(most_of_products, np.int64(points.product_bins[2, k]))
-    return 2 * most + most_of_products if points.pair_map == PRODUCTS else 3 * most
-
-
-@kernel
 def _new_scratch(points, learned, leaf_depth, n_tried, n_pairs):
     """Memory for any draw of features."""
-    widest = _widest(points)
-    n_own_bins, longest = n_learned_bins(learned), widest
+    # Bins of both halves of one feature: differences and sums, or maxima and minima.
+    widest = 0
+    for k in range(points.n_codes.shape[0]):
+        widest = max(widest, 3 * points.n_codes[k])
+    longest = widest
     for k in range(learned.n_bins.shape[0]):
         longest = max(longest, learned.n_bins[k])
-    # Every level of LeafRank but its root keeps one for a sibling to come; the last level's need none of their own
-    # where eight features are counted at a time.
-    n_histograms = max(leaf_depth - 1, 1) if points.words.shape[0] > 0 else leaf_depth
     return Scratch(
-        np.empty((n_histograms, 2, n_tried * widest + n_own_bins + 1), dtype=np.int32),
-        np.empty((2, max(LANES * widest + 1, n_own_bins)), dtype=np.int32),
+        # Every level of LeafRank but its root keeps one for a sibling to come.
+        np.empty((leaf_depth, 2, n_tried * widest + n_learned_bins(learned)), dtype=np.int32),
         np.empty((2, longest), dtype=np.int32),
         np.empty(longest, dtype=np.float64),
         Window(np.empty(n_pairs, dtype=np.float32), np.empty(n_pairs, dtype=np.int32)),
@@ -156,32 +140,6 @@ def _push_children(todo, n_todo, n_cells, segment, borders):
         for kind in range(2):
             line[1 + 2 * kind] = borders[kind] if right else segment[2 * kind]
             line[2 + 2 * kind] = segment[2 * kind + 1] if right else borders[kind]
-        line[_TODO_HISTOGRAM] = -1
-
-
-@kernel
-def _hand_on(shared, free, n_free, histogram, todo, n_todo, sizes, points, pairs, learned, bins):
-    """Give a cell's histogram to its larger child, less its smaller one's; returns how many lines are free.
-
-    ``histogram`` : the line of ``shared`` that holds it. ``sizes`` : how many pairs go left and right. All features are
-    tried and the grid is whole in either child, so their bins are the same.
-    """
-    if max(sizes) < SHARED_PAIRS or n_free == 0:
-        free[n_free] = histogram
-        return n_free + 1
-    smaller, larger = todo[n_todo - 1], todo[n_todo - 2]
-    if sizes[0] > sizes[1]:
-        smaller, larger = larger, smaller
-    last = bins.shift.shape[0] - 1
-    n_bins = np.int64(bins.starts[1, last]) + bins.sizes[1, last] + 1 + n_learned_bins(learned)
-    child_counts = shared[free[n_free - 1]]
-    count_all(child_counts, n_bins, points, pairs, learned, smaller[1:5], bins)
-    subtract(shared[histogram], child_counts, n_bins)
-    larger[_TODO_HISTOGRAM] = histogram
-    if min(sizes) >= SHARED_PAIRS:
-        n_free -= 1
-        smaller[_TODO_HISTOGRAM] = free[n_free]
-    return n_free
 
 
 @kernel
@@ -220,7 +178,7 @@ def _root(pairs):
 
 
 @kernel
-def grow(points, features, d, pairs, learned, limits, seed, counts):
+def grow(points, features, d, pairs, learned, limits, seed):
     """Grow a similarity tree (Clemencon & Vogel, "The Similarity TreeRank Algorithm").
 
     Parameters
@@ -228,7 +186,6 @@ def grow(points, features, d, pairs, learned, limits, seed, counts):
     points, pairs, learned, limits : see `layout`; pairs are reordered.
     features : (u,) numbers of the points' features among all ``d``.
     seed : uint64, of the draws of features.
-    counts : (2, 2, u, codes) float64, `all_pairs.pair_counts` where the pairs are all pairs of the rows; else empty.
 
     Returns
     -------
@@ -246,11 +203,6 @@ def grow(points, features, d, pairs, learned, limits, seed, counts):
     n_heap = heap.side.shape[0]
     numbered, leaves = np.zeros(n_heap, dtype=np.int32), np.empty(n_heap, dtype=np.int64)
     borders = np.empty(2, dtype=np.int64)
-    # Histograms of whole cells, for their children's.
-    n_shared = max_depth + 2 if points.words.shape[0] > 0 and n_pairs >= 8 * SHARED_PAIRS else 0
-    shared = np.empty((n_shared, 2, scratch.histograms.shape[2]), dtype=np.int32)
-    free, n_free = np.arange(n_shared), n_shared
-    empty, no_counts = np.empty((2, 0), dtype=np.int32), np.empty((0, 0, 0, 0))
     sorted_pairs = n_pairs if n_pairs <= FEW_PAIRS and n_used <= FEW_FEATURES else EXACT_PAIRS
 
     cells = _root(pairs)
@@ -258,28 +210,19 @@ def grow(points, features, d, pairs, learned, limits, seed, counts):
     nodes = np.empty((64, 4), dtype=np.float64)
     n_cells, n_nodes, n_todo = 1, 0, 1
     todo = np.empty((max_depth + 2, _TODO_FIELDS), dtype=np.int64)
-    todo[0, 0], todo[0, 1], todo[0, 2], todo[0, 3], todo[0, 4], todo[0, 5] = 0, 0, n_same, n_same, n_pairs, -1
+    todo[0, 0], todo[0, 1], todo[0, 2], todo[0, 3], todo[0, 4] = 0, 0, n_same, n_same, n_pairs
     while n_todo > 0:
         n_todo -= 1
-        cell, histogram = todo[n_todo, _TODO_CELL], todo[n_todo, _TODO_HISTOGRAM]
-        has_counts = histogram >= 0
+        cell = todo[n_todo, _TODO_CELL]
         segment, sums, depth = heap.segments[1], heap.sums[1], cells[cell, CELL_DEPTH]
         for k in range(4):
             segment[k] = todo[n_todo, 1 + k]
         sums[0], sums[1] = cells[cell, CELL_SAME], cells[cell, CELL_DIFFERENT]
         left_same, left_other = np.int64(0), np.int64(0)
         if depth < max_depth and sums[0] > 0 and sums[1] > 0 and n_tried > 0:
-            in_cell = segment[1] - segment[0] + segment[3] - segment[2]
-            if not has_counts and in_cell >= 2 * SHARED_PAIRS and n_free > 0 and depth + 1 < max_depth:
-                n_free -= 1
-                # Large enough that its children will take their counts from it by subtraction.
-                histogram = free[n_free]
-            inherited = Inherited(
-                shared[histogram] if histogram >= 0 else empty, has_counts, counts if cell == 0 else no_counts
-            )
             if n_tried < n_used:
                 _draw_first(bins.features, n_tried, state)
-            grow_leaf_rank(points, pairs, learned, heap, leaf_depth, bins, scratch, inherited, sorted_pairs)
+            grow_leaf_rank(points, pairs, learned, heap, leaf_depth, bins, scratch, sorted_pairs)
             if heap.side[1] == INNER:
                 gather_left(heap, pairs, leaves, borders)
                 left_same = total_weight(pairs, segment[0], borders[0])
@@ -287,9 +230,6 @@ def grow(points, features, d, pairs, learned, limits, seed, counts):
         # Where the left child gets no greater share of the same pairs than of the different ones, the cell
         # stays a leaf.
         if left_same * sums[1] <= left_other * sums[0]:
-            if histogram >= 0:
-                free[n_free] = histogram
-                n_free += 1
             continue
 
         if n_cells + 2 > cells.shape[0]:
@@ -297,14 +237,6 @@ def grow(points, features, d, pairs, learned, limits, seed, counts):
         _fill_cells(cells, cell, n_cells, heap, left_same, left_other)
         _push_children(todo, n_todo, n_cells, segment, borders)
         n_todo += 2
-        if histogram >= 0:
-            n_left = borders[0] - segment[0] + borders[1] - segment[2]
-            n_right = segment[1] - borders[0] + segment[3] - borders[1]
-            # Children on the last level are not split.
-            sizes = (n_left, n_right) if depth + 1 < max_depth else (0, 0)
-            n_free = _hand_on(
-                shared, free, n_free, histogram, todo, n_todo, sizes, points, pairs, learned, bins
-            )
         cells[cell, CELL_NODE] = n_nodes
         while n_nodes + n_heap > nodes.shape[0]:
             nodes = _longer(nodes)

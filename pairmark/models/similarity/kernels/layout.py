@@ -11,12 +11,10 @@ from pairmark.models.core.arrays import Bool, Float32, Float64, Int32, Int64
 
 CELL_DEPTH, CELL_POSITION, CELL_NODE, CELL_SAME, CELL_DIFFERENT, CELL_LEFT, CELL_RIGHT, CELL_FIELDS = range(8)
 """Columns of a table of cells."""
-DIFF_SUM, MAX_MIN, PRODUCTS = 0, 1, 2
+DIFF_SUM, MAX_MIN = 0, 1
 """Pair maps."""
 LEARNED = 2
 """Third kind of pair feature, after the two halves of the pair map."""
-LANES = 8
-"""Features whose codes of a row lie side by side in one 64-bit word."""
 RUN = 512
 """Pairs whose feature is worked out at a time while a segment is searched or partitioned."""
 INNER, LEFT, RIGHT = 1, 2, 3
@@ -29,21 +27,17 @@ class CodedPoints(NamedTuple):
     Attributes
     ----------
     codes : (n, u) uint8. columns : (u, n) float32, the same rows as they are.
-    words : `counting.words_of` the codes where all features are tried, else without rows.
     low, step, n_codes, exact : (u,), the grid of each feature.
-    pair_map : `DIFF_SUM`, `MAX_MIN` or `PRODUCTS`.
-    product_bins : (4, u), see `binning.product_bins`; read for products only.
+    pair_map : `DIFF_SUM` or `MAX_MIN`.
     """
 
     codes: NDArray[np.uint8]
-    words: NDArray[np.uint64]
     columns: Float32
     low: Float64
     step: Float64
     n_codes: Int64
     exact: Bool
     pair_map: int
-    product_bins: Float64
 
 
 class PairTable(NamedTuple):
@@ -142,29 +136,13 @@ class Scratch(NamedTuple):
 
     Attributes
     ----------
-    histograms : (levels, 2, bins) int32, by kind of pair. word : (2, bins of eight features, or of all learned ones).
+    histograms : (levels, 2, bins) int32, by kind of pair.
     low_sums, gains : (2, most bins) int32 and (most bins,) float64, of one feature.
     window : see `Window`. spare : (4, 2 `RUN`) int32.
     """
 
     histograms: Int32
-    word: Int32
     low_sums: Int32
     gains: Float64
     window: Window
     spare: Int32
-
-
-class Inherited(NamedTuple):
-    """What is known of a cell's own histogram before it is split.
-
-    Attributes
-    ----------
-    histogram : (2, bins) int32, the cell's own histogram, to be read where it ``has_counts`` and else to be filled; or
-        without bins.
-    counts : (2, 2, u, codes) float64, `all_pairs.pair_counts` of the cell, or without entries.
-    """
-
-    histogram: Int32
-    has_counts: bool
-    counts: Float64

@@ -18,7 +18,7 @@ from __future__ import annotations
 import numpy as np
 
 from pairmark.models.core.compiled import kernel
-from pairmark.models.similarity.kernels.layout import MAX_MIN, PRODUCTS
+from pairmark.models.similarity.kernels.layout import MAX_MIN
 
 BLOCK = 512
 """Pairs at a time: their features stay in the second-level cache while every tree is walked."""
@@ -81,11 +81,6 @@ def fill_pair_row(a, b, pair_map, row):
             row[f] = max(a[f], b[f])
         for f in range(d):
             row[d + f] = min(a[f], b[f])
-    elif pair_map == PRODUCTS:
-        for f in range(d):
-            row[f] = a[f] * b[f]
-        for f in range(d):
-            row[d + f] = a[f] + b[f]
     else:
         for f in range(d):
             row[f] = abs(a[f] - b[f])
@@ -168,49 +163,6 @@ def _walk_trees(nodes, node_starts, row, at, active):
 
 
 @kernel
-def _plane_value(f, weights):
-    total = 0.0
-    for i in range(weights.shape[0]):
-        total += np.float64(f[i]) * np.float64(weights[i])
-    return np.float32(min(max(total, -3e38), 3e38))
-
-
-@kernel
-def plane_values(f, weights, out):
-    """Weighted sum of each row of features: in float64, in order, so that training and scoring agree to the bit."""
-    for p in range(f.shape[0]):
-        out[p] = _plane_value(f[p], weights)
-
-
-@kernel
-def score_by_planes(
-    children, thresholds, planes, node_starts, values, value_starts, left, right, step_left, step_right,
-    start, stop, pair_map, learned_left, learned_right, forms, out,
-):  # fmt: skip
-    """`score_pairs` for trees whose nodes test planes: ``children`` (n_nodes, 2), ``planes`` (n_nodes, features)."""
-    block = np.empty((BLOCK, 2 * left.shape[1] + forms.shape[0]), dtype=np.int32)
-    floats = block.view(np.float32)
-    for first in range(start, stop, BLOCK):
-        n = min(BLOCK, stop - first)
-        _fill_features(
-            block, left, right, step_left, step_right, first, n, pair_map, learned_left, learned_right, forms
-        )
-        # Planes take the floats themselves: turning bits into ordered ones twice gives them back.
-        ordered_bits(block.reshape(block.size))
-        for p in range(n):
-            total = 0.0
-            for t in range(node_starts.shape[0] - 1):
-                base, n_nodes = node_starts[t], node_starts[t + 1] - node_starts[t]
-                at = np.int64(0)
-                while at < n_nodes:
-                    node = base + at
-                    high = _plane_value(floats[p], planes[node]) > thresholds[node]
-                    at = np.int64(children[node, 1] if high else children[node, 0])
-                total += values[value_starts[t] + at - n_nodes]
-            out[first + p] = total
-
-
-@kernel
 def score_pairs(
     nodes, node_starts, values, value_starts, left, right, step_left, step_right, start, stop, pair_map,
     learned_left, learned_right, forms, out,
@@ -286,11 +238,6 @@ def _fill_places(
                 row[f] = _place(max(a[f], b[f]), lows[f], scales[f])
             for f in range(d):
                 row[d + f] = _place(min(a[f], b[f]), lows[d + f], scales[d + f])
-        elif pair_map == PRODUCTS:
-            for f in range(d):
-                row[f] = _place(a[f] * b[f], lows[f], scales[f])
-            for f in range(d):
-                row[d + f] = _place(a[f] + b[f], lows[d + f], scales[d + f])
         else:
             for f in range(d):
                 row[f] = _place(abs(a[f] - b[f]), lows[f], scales[f])
@@ -318,7 +265,7 @@ def _by_value(word, threshold, a, b, extra, pair_map):
     elif pair_map == MAX_MIN:
         value = max(a[f], b[f])
     else:
-        value = a[f] * b[f] if pair_map == PRODUCTS else abs(a[f] - b[f])
+        value = abs(a[f] - b[f])
     return ((word >> _CHILD_BITS) if value > threshold else word) & _CHILD
 
 

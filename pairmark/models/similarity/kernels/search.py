@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from pairmark.models.core.compiled import kernel
-from pairmark.models.similarity.kernels.layout import DIFF_SUM, MAX_MIN, PRODUCTS
+from pairmark.models.similarity.kernels.layout import DIFF_SUM, MAX_MIN
 from pairmark.models.similarity.kernels.scoring import fill_pair_row
 
 BLOCK = 2_048
@@ -121,8 +121,6 @@ def _pair_value(x, q, half, pair_map):
     """One of a pair's two features of a column, as scoring computes it."""
     if pair_map == MAX_MIN:
         return max(q, x) if half == 0 else min(q, x)
-    if pair_map == PRODUCTS and half == 0:
-        return q * x
     return abs(q - x) if half == 0 else q + x
 
 
