@@ -4,12 +4,6 @@ from __future__ import annotations
 
 import sys
 
-from pairmark.service.deferred import defer_unused
-
-if __name__ == "__main__":
-    # Before the others: they import what is put off.
-    defer_unused()
-
 from pairmark.service.blobs import Blobs
 from pairmark.service.db import Database
 from pairmark.service.jobs.child import Runner, main

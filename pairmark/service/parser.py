@@ -5,17 +5,6 @@ See `pairmark.service.datasets.confined` for who talks to it.
 
 from __future__ import annotations
 
-import sys
-
-from pairmark.service.deferred import defer_unused, skip_exports
-
-if __name__ == "__main__":
-    # Before the others: they import what is put off.
-    defer_unused()
-    skip_exports(
-        "pairmark.models", "pairmark.service.blobs", "pairmark.service.datasets", "pairmark.service.galleries"
-    )
-
 import contextlib
 import gc
 import json
@@ -25,6 +14,7 @@ import resource
 import select
 import signal
 import socket
+import sys
 import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import sys
 
-from pairmark.service.deferred import defer_models, defer_unused
-
-defer_unused()
-defer_models()
-# The event loop waits so long for a thread that computes in Python: Python's own 5 ms are many scores.
-sys.setswitchinterval(0.0005)
-
-from pairmark.service.api.connections import GuardedProtocol  # noqa: E402
-from pairmark.service.app import served_app  # noqa: E402
+from pairmark.service.api.connections import GuardedProtocol
+from pairmark.service.app import served_app
 
 __all__ = ["GuardedProtocol", "served_app"]
+
+# The event loop waits so long for a thread that computes in Python: Python's own 5 ms are many scores.
+sys.setswitchinterval(0.0005)

@@ -26,7 +26,6 @@ from pairmark.service.cli import (
     training,
 )
 from pairmark.service.cli.options import Commands
-from pairmark.service.deferred import defer_unused
 
 _POINT = re.compile(r"-\.?\d[^,\s]*,")
 app = Commands(
@@ -81,7 +80,6 @@ def root(
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit: 0 well, 1 failed, 2 not understood."""
-    defer_unused()
     # What this process starts imports nothing from the current folder, whose files may have names of modules.
     os.environ["PYTHONSAFEPATH"] = "1"
     output.reset()
