@@ -10,7 +10,6 @@ from scipy.sparse import csr_array, issparse
 
 from pairmark.models.core.arrays import Float32, Int32, Int64
 from pairmark.models.rankboost.kernels import binning as binning_kernels
-from pairmark.models.rankboost.kernels import boosting as kernels
 
 MOST_BINS = 256
 """Thresholds tried in a feature, where it has more distinct values."""
@@ -64,9 +63,8 @@ class BinnedRows:
         part = slice(int(self.column_starts[feature]), int(self.column_starts[feature + 1]))
         if high < 0:
             return self.column_rows[part]
-        out = np.empty(part.stop - part.start, dtype=np.int32)
-        n = kernels.rows_within(self.column_rows[part], self.column_codes[part], low, high, out)
-        return out[:n]
+        codes = self.column_codes[part]
+        return self.column_rows[part][(low <= codes) & (codes <= high)]
 
 
 def sparse_rows(X: Any) -> csr_array:

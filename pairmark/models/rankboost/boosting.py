@@ -8,35 +8,29 @@ from typing import Literal
 
 import numpy as np
 
-from pairmark.models.core.arrays import Float64, Int32, Int64
+from pairmark.models.core.arrays import Bool, Float64, Int32, Int64
 from pairmark.models.rankboost.binning import BinnedRows
 from pairmark.models.rankboost.kernels import boosting as kernels
 from pairmark.models.rankboost.rules import Rules
 
-_REFRESH, _LOWER = 1024, 64
-"""Rounds after which weights and sums are made anew, so that rounding errors of updates do not add up; and after which
-the heaviest row is looked for anew."""
+_REFRESH = 1024
+"""Rounds after which weights and sums are made anew, so that rounding errors of updates do not add up."""
 _SHRUNK = 1e-5
 _BEAMS = 4
 """Features tried as a grid's first condition each round."""
 _NOTHING = 1e-12
-_Factors = tuple[Float64, Float64, Float64, Float64]
-_FREQUENT = {"r": 500, "z": 1 << 40}
-"""Features in at least one of so many rows are kept up to date from the start: rare ones win by Z, hardly by r."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RankingTask:
-    """What to rank: rows by level, pairs of levels by how much they matter, each row's weight in its pairs.
+    """What to rank: rows that are to be above all others, and each row's weight in its pairs.
 
     Attributes
     ----------
-    levels : (n,) 0 to L - 1, the higher ranked above the lower. A row of weight 0 takes no part.
-    preference : (L, L), >= 0, upper triangular: P(i, j) of the paper's equation 7 by level.
+    upper : (n,) bool. weight : (n,). A row of weight 0 takes no part.
     """
 
-    levels: Int64
-    preference: Float64
+    upper: Bool
     weight: Float64
 
 
@@ -62,88 +56,49 @@ class _Candidate:
 
 
 class _Weights:
-    """Pair weights, factorised: D(i, j) = P(level i, level j) u_i w_j, for levels i < j."""
+    """Pair weights, factorised: D(i, j) = v_i v_j for i below j."""
 
-    def __init__(self, data: BinnedRows, task: RankingTask, frequent: int) -> None:
-        n_levels = task.preference.shape[0]
-        at_u = np.where(np.arange(n_levels) < n_levels - 1, np.arange(n_levels), -1)
-        at_w = np.where(np.arange(n_levels) > 0, n_levels - 2 + np.arange(n_levels), -1)
-        taking_part = task.weight > 0
+    def __init__(self, data: BinnedRows, task: RankingTask) -> None:
         self._data, self._task = data, task
-        self.slot_u = np.where(taking_part, at_u[task.levels], -1)
-        self.slot_w = np.where(taking_part, at_w[task.levels], -1)
-        slots = max(2, 2 * n_levels - 2)
-        self.cross = np.zeros((slots, slots))
-        for i, j in zip(*np.nonzero(task.preference), strict=True):
-            self.cross[at_u[i], at_w[j]] = task.preference[i, j]
+        self._kinds = task.upper.astype(np.int64)
         self.scores = np.zeros(data.n_rows)
-        # Sums are kept for frequent features only, until others could matter.
-        self.active = int(np.count_nonzero(data.support * frequent >= data.n_rows))
-        self.mass = np.empty((slots, 0))
-        self._everything = np.arange(data.n_rows, dtype=np.int32)
         self.refresh()
 
     def refresh(self) -> None:
         """Weights and sums from the scores alone, scaled to stay within what floats hold."""
-        scores, weight = self.scores, self._task.weight
-        lesser, greater = self.slot_u >= 0, self.slot_w >= 0
-        # A pair weighs u w, of which only shares matter: shifts that bring the largest u and the largest w to
-        # the row's own weight keep exp within floats.
-        self.u, self.w = np.zeros_like(scores), np.zeros_like(scores)
-        self.u[lesser] = weight[lesser] * np.exp(scores[lesser] - scores[lesser].max(initial=-np.inf))
-        self.w[greater] = weight[greater] * np.exp(scores[greater].min(initial=np.inf) - scores[greater])
-        self.totals = np.zeros(self.cross.shape[0])
-        kernels.fired_sums(self._everything, self.u, self.w, self.slot_u, self.slot_w, self.totals)
-        self.lower_tops()
+        self.weight = np.zeros_like(self.scores)
+        for kind, sign in enumerate((1.0, -1.0)):
+            own = np.flatnonzero((self._kinds == kind) & (self._task.weight > 0))
+            power = sign * self.scores[own]
+            # Only shares matter: shifts that bring the largest of either kind to the row's own weight change none.
+            self.weight[own] = self._task.weight[own] * np.exp(power - power.max(initial=-np.inf))
+        everything = np.arange(self._data.n_rows, dtype=np.int32)
+        self.totals = self.fired(everything)
         self._fresh = self.totals.copy()
-        self._fill()
+        self.mass, self.sums = self.of_rows(everything)
 
-    def lower_tops(self) -> None:
-        """The largest weight of each slot: updates only raise what is known of it."""
-        self.tops = np.zeros(self.cross.shape[0])
-        lesser, greater = self.slot_u >= 0, self.slot_w >= 0
-        np.maximum.at(self.tops, self.slot_u[lesser], self.u[lesser])
-        np.maximum.at(self.tops, self.slot_w[greater], self.w[greater])
-
-    def _fill(self) -> None:
-        self.mass, self.sums = self.of_rows(self._everything, self.mass)
-        # Nothing is known of features any more: weights may have a new scale.
-        self.drift = np.zeros_like(self.sums)
-        self.memory = np.zeros((self.active, kernels.N_REMEMBERED))
-        self.memory[:, (kernels.LOW, kernels.HIGH)] = np.inf
-        self.memory[:, (kernels.LOW_SCALE, kernels.HIGH_SCALE)] = 1.0
-
-    def of_rows(self, rows: Int32, mass: Float64) -> tuple[Float64, Float64]:
-        """Sums over some rows by bin, written to ``mass`` where that is large enough, and by feature."""
-        data, slots = self._data, self.cross.shape[0]
-        limit = int(data.offsets[self.active])
-        if mass.shape[0] != slots or mass.shape[1] < limit:
-            mass = np.empty((slots, limit))
-        sums = np.empty((slots, self.active))
-        kernels.mass_of_rows(
-            rows, data.starts, data.codes, data.owners, self.active, limit, self.u, self.w, self.slot_u, self.slot_w,
-            mass, sums,
-        )  # fmt: skip
+    def of_rows(self, rows: Int32) -> tuple[Float64, Float64]:
+        """Sums over some rows by bin, and by feature."""
+        data = self._data
+        mass, sums = np.empty((2, data.owners.size)), np.empty((2, data.support.size))
+        kernels.mass_of_rows(rows, data.starts, data.codes, data.owners, self._kinds, self.weight, mass, sums)
         return mass, sums
 
-    def look_further(self) -> None:
-        """Keep sums for twice as many features."""
-        self.active = min(self._data.support.size, max(64, 2 * self.active))
-        self._fill()
+    def fired(self, rows: Int32) -> Float64:
+        """Sums over some rows, by kind."""
+        return np.bincount(self._kinds[rows], weights=self.weight[rows], minlength=2).astype(np.float64)
 
-    def factors(self) -> _Factors:
-        """``pull, cross, alone_w, alone_u`` of `kernels.scan`: shares of the weight of all pairs."""
-        total = float(self.totals @ self.cross @ self.totals)
-        alone_w = self.totals @ self.cross / total
-        alone_u = self.cross @ self.totals / total
-        return alone_w - alone_u, self.cross / total, alone_w, alone_u
+    def shares(self, rows: Int32) -> tuple[float, float]:
+        """The shares of the weight of the lower, and the upper kind, that some rows have."""
+        a, b = self.fired(rows) / self.totals
+        return float(a), float(b)
 
     def add(self, rows: Int32, alpha: float) -> None:
         """Let the scores of some rows grow by alpha."""
         data = self._data
         kernels.reweigh(
-            rows, alpha, data.starts, data.codes, data.owners, self.active, self.scores, self.u, self.w, self.slot_u,
-            self.slot_w, self.mass, self.sums, self.drift, self.totals, self.tops,
+            rows, alpha, data.starts, data.codes, data.owners, self._kinds, self.scores, self.weight, self.mass,
+            self.sums, self.totals,
         )  # fmt: skip
 
     def is_worn(self) -> bool:
@@ -177,21 +132,18 @@ def boost(
     1/(2n) being added to both (the smoothing of Schapire and Singer 1999, section 4.2), W- and W+ being the weights of
     the pairs that the ranker puts right and wrong.
     """
-    weights = _Weights(data, task, _FREQUENT[settings.criterion])
+    weights = _Weights(data, task)
     search = _Search(data, settings)
     smooth = 0.5 / max(1, int((task.weight > 0).sum()))
     rankers: list[Rules] = []
     for number in range(settings.n_estimators):
         if number and (number % _REFRESH == 0 or weights.is_worn()):
             weights.refresh()
-        elif number and number % _LOWER == 0:
-            weights.lower_tops()
         favour = -1.0 if settings.alternate and number % 2 else 1.0
-        factors = weights.factors()
-        ranker = search.best(weights, factors, favour)
+        ranker = search.best(weights, favour)
         if ranker is None:
             break
-        alpha, perfect = _alpha(weights, factors, ranker.rows, settings.criterion, smooth)
+        alpha, perfect = _alpha(*weights.shares(ranker.rows), settings.criterion, smooth)
         rankers.append(_as_rules(data, ranker, alpha))
         if perfect:
             break
@@ -201,20 +153,14 @@ def boost(
     return Rules.concatenate(rankers)
 
 
-def _alpha(
-    weights: _Weights, factors: _Factors, rows: Int32, criterion: str, smooth: float
-) -> tuple[float, bool]:
-    """The ranker's weight, and whether it ranks all pairs right by itself."""
-    fired = np.zeros(weights.cross.shape[0])
-    kernels.fired_sums(rows, weights.u, weights.w, weights.slot_u, weights.slot_w, fired)
-    pull, cross, alone_w, alone_u = factors
-    r = float(pull @ fired)
+def _alpha(a: float, b: float, criterion: str, smooth: float) -> tuple[float, bool]:
+    """A ranker's weight, from its shares of either kind, and whether it ranks all pairs right by itself."""
+    r = b - a
     perfect = abs(r) >= 1.0 - _NOTHING
     if criterion == "r":
         r = float(np.clip(r, smooth - 1.0, 1.0 - smooth))
         return 0.5 * float(np.log((1.0 + r) / (1.0 - r))), perfect
-    joint = float(fired @ cross @ fired)
-    right, wrong = max(float(alone_w @ fired) - joint, 0.0), max(float(alone_u @ fired) - joint, 0.0)
+    right, wrong = max(b * (1.0 - a), 0.0), max(a * (1.0 - b), 0.0)
     return 0.5 * float(np.log((right + smooth) / (wrong + smooth))), perfect
 
 
@@ -223,13 +169,11 @@ class _Search:
 
     def __init__(self, data: BinnedRows, settings: BoostSettings) -> None:
         self._data, self._settings = data, settings
-        self._stamps, self._stamp = np.zeros(data.n_rows, np.int64), 0
-        self._mass = np.empty((0, 0))
 
-    def best(self, weights: _Weights, factors: _Factors, favour: float) -> _Candidate | None:
+    def best(self, weights: _Weights, favour: float) -> _Candidate | None:
         """The ranker of the largest gain; of equal ones, of the most frequent feature. None when nothing helps."""
         stump = self._settings.weak == "stump"
-        firsts = self._complete(weights, factors, favour, 1 if stump else _BEAMS, None)
+        firsts = self._complete(weights, favour, 1 if stump else _BEAMS, None)
         if not firsts:
             return None
         if stump:
@@ -238,34 +182,27 @@ class _Search:
         best = None
         for _, first in firsts:
             rows = self._data.rows_within(*first)
-            seconds = self._complete(weights, factors, favour, 1, rows)
+            seconds = self._complete(weights, favour, 1, rows)
             if seconds and (best is None or seconds[0][0] > best.gain * (1 + 1e-9)):
                 gain, second = seconds[0]
-                best = _Candidate(
-                    conditions=(first, second), rows=self._rows_of_both(rows, second), gain=gain
-                )
+                both = np.intersect1d(rows, self._data.rows_within(*second), assume_unique=True)
+                best = _Candidate(conditions=(first, second), rows=both, gain=gain)
         return best
 
     def _complete(
-        self, weights: _Weights, factors: _Factors, favour: float, places: int, rows: Int32 | None
+        self, weights: _Weights, favour: float, places: int, rows: Int32 | None
     ) -> list[tuple[float, tuple[int, int, int]]]:
         """The best conditions, on all rows or some, best first: the gain and (feature, first bin, last bin)."""
         data, settings = self._data, self._settings
         gains = np.empty(min(places, data.support.size))
         features, ats, sides = (np.zeros(gains.size, np.int64) for _ in range(3))
         criterion = kernels.BY_R if settings.criterion == "r" else kernels.BY_Z
-        while gains.size:
-            mass, sums = weights.mass, weights.sums
-            if rows is not None:
-                mass, sums = weights.of_rows(rows, self._mass)
-                self._mass = mass
-            short = kernels.scan(
-                criterion, mass, sums, weights.drift, weights.memory, rows is None, data.offsets, data.support,
-                weights.active, *factors, weights.tops, favour, settings.upper_only, gains, features, ats, sides,
+        mass, sums = (weights.mass, weights.sums) if rows is None else weights.of_rows(rows)
+        if gains.size:
+            kernels.scan(
+                criterion, mass, sums, weights.totals, data.offsets, favour, settings.upper_only, gains, features, ats,
+                sides,
             )  # fmt: skip
-            if not short:
-                break
-            weights.look_further()
         rankers = []
         for gain, feature, at, side in zip(gains, features, ats, sides, strict=True):
             if gain > _NOTHING:
@@ -274,12 +211,6 @@ class _Search:
                     first, last = (int(at), last) if side == 0 else (first, int(at) - 1)
                 rankers.append((float(gain), (int(feature), first, last)))
         return rankers
-
-    def _rows_of_both(self, rows: Int32, condition: tuple[int, int, int]) -> Int32:
-        self._stamp += 1
-        out = np.empty_like(rows)
-        second_rows = self._data.rows_within(*condition)
-        return out[: kernels.rows_of_both(rows, second_rows, self._stamps, self._stamp, out)]
 
 
 def _as_rules(data: BinnedRows, ranker: _Candidate, alpha: float) -> Rules:
@@ -296,10 +227,6 @@ def _as_rules(data: BinnedRows, ranker: _Candidate, alpha: float) -> Rules:
     return rule
 
 
-def one_against_rest(codes: Int64, positive: Int64) -> RankingTask:
-    """The bipartite task that ranks rows of some classes above all others."""
-    return RankingTask(
-        levels=np.isin(codes, positive).astype(np.int64),
-        preference=np.array([[0.0, 1.0], [0.0, 0.0]]),
-        weight=np.ones(codes.size),
-    )
+def one_against_rest(codes: Int64, upper: Int64) -> RankingTask:
+    """The task that ranks rows of some classes above all others."""
+    return RankingTask(upper=np.isin(codes, upper), weight=np.ones(codes.size))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Annotated, Any, Final, Literal, Self
 
@@ -13,7 +14,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from pairmark.models.core import progress
-from pairmark.models.core.arrays import Float32, Float64, Int64
+from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
 from pairmark.models.core.base import EmbedderMixin, GalleryIndex, Matrix, PairScorerMixin
 from pairmark.models.core.inputs import one_of_equals
 from pairmark.models.core.search.index import Rows, numbered
@@ -23,17 +24,19 @@ from pairmark.models.rankboost.binning import bin_rows, sparse_rows
 from pairmark.models.rankboost.boosting import BoostSettings, RankingTask, boost
 from pairmark.models.rankboost.kernels import scoring as scoring_kernels
 from pairmark.models.rankboost.pair_task import pair_task
-from pairmark.models.rankboost.ranking import Ranking, RanksRows, project
 from pairmark.models.rankboost.rules import Coordinates, FeatureMap, Rules
+from pairmark.models.rankboost.sparse_input import KnownColumns
 from pairmark.models.rankboost.state import RankersState
 from pairmark.models.rankboost.svm import LinearRule, linear_svm
-from pairmark.models.rankboost.tasks import MOST_CLASSES, class_tasks, graded_task
+from pairmark.models.rankboost.tasks import MOST_CLASSES, class_tasks
 
 _CENTRE_ROWS: Final = 20_000
 """Rows whose mean is the kernel's centre, at most."""
 _BAGS: Final = 60
 _BAGGED_ROWS: Final = 600_000
 """Rows that all bags hold together by default, at most."""
+_BLOCK: Final = 16_384
+"""Rows mapped at a time: a million rows never stand in the kernel's space at once."""
 _INDEXED: Final = ("starts", "coordinates", "values", "means")
 """What an index keeps of a gallery: its rows in the kernel's space."""
 
@@ -45,7 +48,7 @@ _Size = Annotated[int, Field(ge=1, le=100_000)]
 
 
 @document_parameters
-class RankBoostKernel(RankersState, RanksRows, PairScorerMixin, EmbedderMixin, BaseEstimator):
+class RankBoostKernel(RankersState, KnownColumns, PairScorerMixin, EmbedderMixin, BaseEstimator):
     """Similarity by the weak rankers that two rows share (Sokolov, Urvoy and Ricard 2011).
 
     RankBoost learns H(x) = sum of alpha_t h_t(x) from labels (section 3.1), h_t being 1 where one feature (``stump``)
@@ -68,7 +71,7 @@ class RankBoostKernel(RankersState, RanksRows, PairScorerMixin, EmbedderMixin, B
     Attributes
     ----------
     rules_ : the rankers of all tasks. task_ : (T,) which task each belongs to.
-    classes_ : distinct labels, or levels, in order; None when learned from pairs.
+    classes_ : distinct labels in order; None when learned from pairs.
 
     Examples
     --------
@@ -116,20 +119,6 @@ class RankBoostKernel(RankersState, RanksRows, PairScorerMixin, EmbedderMixin, B
                 "or z, the exact normalisation factor"
             ),
         ] = "z",
-        ranking: Annotated[
-            Ranking,
-            Field(
-                description="classes: one class against the rest, for each class; graded: labels are "
-                "levels, and a higher one is to be ranked above a lower one"
-            ),
-        ] = "classes",
-        preference: Annotated[
-            list[list[Annotated[float, Field(ge=0.0, le=1e12)]]] | None,
-            Field(
-                description="for graded labels: how much it matters that a row of level j is ranked above "
-                "one of level i < j, at [i][j] (levels in order); null: the difference of the labels"
-            ),
-        ] = None,
         coordinates: Annotated[
             Literal["rankers", "features"],
             Field(
@@ -181,8 +170,6 @@ class RankBoostKernel(RankersState, RanksRows, PairScorerMixin, EmbedderMixin, B
         self.n_bags = n_bags
         self.weak = weak
         self.criterion = criterion
-        self.ranking = ranking
-        self.preference = preference
         self.coordinates = coordinates
         self.center = center
         self.chain = chain
@@ -200,7 +187,7 @@ class RankBoostKernel(RankersState, RanksRows, PairScorerMixin, EmbedderMixin, B
         Parameters
         ----------
         X : (n, d) finite numbers, dense or sparse. Duplicate entries of sparse rows are added up.
-        y : (n,) classes or identities, or with ``ranking="graded"`` levels.
+        y : (n,) classes or identities.
         unlabelled : (m, d) rows to draw pivots from; X when None. Read in blocks, so it may be a memory map.
 
         Raises
@@ -212,11 +199,7 @@ class RankBoostKernel(RankersState, RanksRows, PairScorerMixin, EmbedderMixin, B
         rows, codes, labels = self._checked_identities(X, y)
         pool = self._pool(unlabelled, rows)
         rng = np.random.default_rng(self.random_state)
-        tasks = (
-            [graded_task(y, self.preference)]
-            if self.ranking == "graded"
-            else class_tasks(codes, labels.size, rng)
-        )
+        tasks = class_tasks(codes, labels.size, rng)
         self.classes_ = labels
         self._learn(rows, tasks, rng)
         self._embed(pool, rng)
@@ -267,10 +250,10 @@ class RankBoostKernel(RankersState, RanksRows, PairScorerMixin, EmbedderMixin, B
         for number in range(len(tasks) * bags):
             task = tasks[number // bags]
             on_progress = _progress(0.8 * number / (len(tasks) * bags), 0.8 / (len(tasks) * bags))
-            sample = np.arange(rows.shape[0]) if data else _bootstrap(task.levels, rng)
+            sample = np.arange(rows.shape[0]) if data else _bootstrap(task.upper, rng)
             rules = boost(
                 data or bin_rows(_half_of_features(rows[sample], rng)),
-                replace(task, levels=task.levels[sample], weight=task.weight[sample]),
+                RankingTask(upper=task.upper[sample], weight=task.weight[sample]),
                 self._settings(alternate=len(tasks) == 1),
                 on_progress=on_progress,
             )
@@ -327,7 +310,31 @@ class RankBoostKernel(RankersState, RanksRows, PairScorerMixin, EmbedderMixin, B
             self.chain, pivots, self._map.width, self.whiten, self.n_components, rng
         )
 
-    # ------------------------------------------------------------ the classes
+    # ------------------------------------------------------------ the ranking and the classes
+
+    def decision_function(self, X: ArrayLike) -> Float64:
+        """The ranking score H(x), equation 6.
+
+        Returns
+        -------
+        (n,) for two classes; (n, classes) when each class was ranked against the rest, and (n, 32)
+        for the random halves of more than 32 classes.
+
+        Raises
+        ------
+        ValueError
+            When it was learned from pairs, which rank no single rows.
+        """
+        check_is_fitted(self)
+        if self.classes_ is None:
+            raise ValueError("learned from pairs, which give no ranking score: use fit with labels")
+        rows = self._validated(X, "X")
+        n_tasks = int(self.task_.max()) + 1
+        by_task = np.ascontiguousarray(np.eye(n_tasks)[self._map.coordinate_task])
+        scores = np.empty((rows.shape[0], n_tasks))
+        for at, coordinates in self._blocks(rows):
+            _project(coordinates, by_task, scores[at])
+        return scores[:, 0] if n_tasks == 1 else scores
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Classes, by the linear SVM on the embedding (stage D).
@@ -377,8 +384,13 @@ class RankBoostKernel(RankersState, RanksRows, PairScorerMixin, EmbedderMixin, B
             if self.projection_ is None:
                 out[at] = coordinates.matrix().toarray()
             else:
-                project(coordinates, self.projection_, out[at])
+                _project(coordinates, self.projection_, out[at])
         return out
+
+    def _blocks(self, rows: Any) -> Iterator[tuple[slice, Coordinates]]:
+        for start in range(0, rows.shape[0], _BLOCK):
+            at = slice(start, min(start + _BLOCK, rows.shape[0]))
+            yield at, self._map(sparse_rows(rows[at]))
 
     def _index_arrays(self, vectors: Matrix) -> dict[str, Any]:
         mapped = self._map(sparse_rows(vectors))
@@ -412,13 +424,18 @@ class RankBoostKernel(RankersState, RanksRows, PairScorerMixin, EmbedderMixin, B
 
     def _check_params(self) -> None:
         check_params(self)
-        if self.preference is not None and self.ranking != "graded":
-            raise ValueError("preference is between graded labels: use ranking='graded', or leave it out")
         if self.coordinates == "features" and self.weak != "stump":
             raise ValueError("coordinates='features' takes weak='stump': a grid looks at two features")
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "projection_")
+
+
+def _project(rows: Coordinates, matrix: Float64, out: Any) -> None:
+    """Rows in the space of the weak rankers times a matrix, (width, k), into ``out``, (n, k) of any type of float."""
+    projected = np.empty(out.shape)
+    scoring_kernels.project(rows.starts, rows.at, rows.values, matrix, projected)
+    out[:] = projected
 
 
 def _as_args(rows: Coordinates) -> tuple[Any, ...]:
@@ -429,11 +446,9 @@ def _progress(start: float, share: float) -> Any:
     return lambda part: progress.report(start + share * part, "choosing weak rankers")
 
 
-def _bootstrap(levels: Int64, rng: np.random.Generator) -> Int64:
-    """As many rows, drawn with replacement within each level, so that no level is missing."""
-    parts = [
-        rng.choice(np.flatnonzero(levels == level), (levels == level).sum()) for level in np.unique(levels)
-    ]
+def _bootstrap(upper: Bool, rng: np.random.Generator) -> Int64:
+    """As many rows, drawn with replacement within each kind, so that neither is missing."""
+    parts = [rng.choice(np.flatnonzero(kind), np.count_nonzero(kind)) for kind in (~upper, upper)]
     return np.sort(np.concatenate(parts))
 
 

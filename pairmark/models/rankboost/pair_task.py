@@ -38,9 +38,7 @@ def pair_task(
     arrays = np.empty(size, np.int64), np.empty(size, np.float32)
     binning_kernels.shared_columns(starts, columns, values, *sides, width, made_starts, *arrays)
     pairs = csr_array((arrays[1], arrays[0], made_starts), shape=(n, 2 * width))
-    task = RankingTask(
-        levels=same.astype(np.int64), preference=np.array([[0.0, 1.0], [0.0, 0.0]]), weight=weight
-    )
+    task = RankingTask(upper=same, weight=weight)
     rules = boost(bin_rows(pairs), task, replace(settings, upper_only=True), on_progress=on_progress)
     return _of_points(rules, width)
 

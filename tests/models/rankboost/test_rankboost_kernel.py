@@ -146,9 +146,6 @@ def test_many_identities_are_ranked_by_halves() -> None:
 @pytest.mark.parametrize(
     ("how", "message"),
     [
-        ({"preference": [[0.0, 1.0], [0.0, 0.0]]}, "preference is between graded labels"),
-        ({"preference": [[0.0, 1.0]], "ranking": "graded"}, "3 lists of 3 numbers"),
-        ({"preference": [[0.0] * 3] * 3, "ranking": "graded"}, "prefers no level"),
         ({"coordinates": "features", "weak": "grid"}, "takes weak='stump'"),
         ({"n_pivots": 151}, "n_pivots is 151 and there are 150 rows"),
         ({"chain": "A-E"}, "chain"),
@@ -158,15 +155,6 @@ def test_many_identities_are_ranked_by_halves() -> None:
 def test_parameters_that_make_no_sense_are_refused(how: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         fitted(**how)
-
-
-def test_words_grade_only_with_a_preference() -> None:
-    words = np.array(["a", "b", "c"])[y]
-    with pytest.raises(ValueError, match="labels that are numbers"):
-        RankBoostKernel(ranking="graded").fit(X, words)
-    upper = np.triu(np.ones((3, 3)), 1).tolist()
-    model = RankBoostKernel(n_estimators=5, ranking="graded", preference=upper, random_state=0).fit(X, words)
-    assert roc_auc_score(y > 1, model.decision_function(X)) > 0.9
 
 
 @pytest.mark.parametrize("how", [{}, {"weak": "grid"}, {"coordinates": "features"}, {"chain": "A-D"}])
